@@ -1,0 +1,2 @@
+//! The program `diorite`.
+fn main() {}
