@@ -1,1 +1,21 @@
-//! b
+//! The block layer: what a transfer is, how transfers are merged and ordered, and what a device must do.
+//!
+//! Data flows down as a [`Bio`] and comes back as its result. A submitter collects bios in a [`Plug`],
+//! which merges what is contiguous on the device, and unplugs it onto a [`BlockDevice`]. This crate
+//! knows no filesystem, no file and no clock: schedulers are given the time, and [`sync`] lets a
+//! simulation decide who runs.
+
+mod bio;
+mod device;
+mod error;
+mod plug;
+mod queue;
+mod sector;
+pub mod sync;
+
+pub use bio::{Bio, BioFlags, BioMemory, IoOwner, IoPriority, Op, OwnerGuard, TaskId};
+pub use device::{BlockDevice, Geometry, IoCounters, IoCounts};
+pub use error::{IoError, IoErrorKind};
+pub use plug::{Plug, PlugSummary};
+pub use queue::{Completed, ImmediateQueue, IoMemory, IoQueue, Piece, QueuedIo};
+pub use sector::{SECTOR_SIZE, Sector};

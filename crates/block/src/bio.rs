@@ -1,0 +1,235 @@
+//! A bio: one contiguous device range, the memory for it, and what the layers below should know of it.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::{BitOr, BitOrAssign};
+
+use crate::Sector;
+
+/// What a bio does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Device to memory.
+    Read,
+    /// Memory to device.
+    Write,
+    /// Make everything that was completed before durable.
+    Flush,
+    /// The range's content is no longer needed.
+    Discard,
+    /// The range must read as zeros.
+    WriteZeroes,
+}
+
+impl Op {
+    /// Whether the device's content changes.
+    pub const fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::Discard | Self::WriteZeroes)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Discard => "discard",
+            Self::WriteZeroes => "write of zeros",
+        })
+    }
+}
+
+/// Properties of a bio that travel down with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BioFlags(u8);
+
+impl BioFlags {
+    /// No flag.
+    pub const NONE: Self = Self(0);
+    /// Somebody waits for it. Reads and direct writes are; background write-back is not.
+    pub const SYNC: Self = Self(1);
+    /// Nothing more will come soon from this owner: a scheduler need not wait for it.
+    pub const NO_IDLE: Self = Self(1 << 1);
+    /// Filesystem metadata.
+    pub const META: Self = Self(1 << 2);
+    /// Read ahead of need; may be dropped.
+    pub const READ_AHEAD: Self = Self(1 << 3);
+    /// A write that is durable when it completes.
+    pub const FUA: Self = Self(1 << 4);
+    /// A write before which everything completed earlier must be made durable.
+    pub const PREFLUSH: Self = Self(1 << 5);
+
+    /// Whether all flags of `other` are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for BioFlags {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for BioFlags {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+/// The task that I/O is charged to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u64);
+
+/// I/O priority, as `ioprio_set(2)` knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IoPriority {
+    /// Before all others; level 0 (first) to 7.
+    RealTime(u8),
+    /// The usual class; level 0 (first) to 7, 4 by default.
+    BestEffort(u8),
+    /// Only when nobody else wants the disk.
+    Idle,
+}
+
+impl Default for IoPriority {
+    fn default() -> Self {
+        Self::BestEffort(4)
+    }
+}
+
+/// Who a bio is charged to, and at which priority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct IoOwner {
+    /// The task.
+    pub task: TaskId,
+    /// Its priority.
+    pub priority: IoPriority,
+}
+
+thread_local! {
+    static CURRENT_OWNER: Cell<IoOwner> = const { Cell::new(IoOwner { task: TaskId(0), priority: IoPriority::BestEffort(4) }) };
+}
+
+impl IoOwner {
+    /// The owner that this thread's I/O is charged to: task 0 at best effort 4 unless [`IoOwner::enter`] said otherwise.
+    pub fn current() -> Self {
+        CURRENT_OWNER.get()
+    }
+
+    /// Charge this thread's I/O to `self` until the guard is dropped.
+    #[must_use]
+    pub fn enter(self) -> OwnerGuard {
+        OwnerGuard { previous: CURRENT_OWNER.replace(self) }
+    }
+}
+
+/// Gives the thread its former [`IoOwner`] back when dropped.
+#[derive(Debug)]
+pub struct OwnerGuard {
+    previous: IoOwner,
+}
+
+impl Drop for OwnerGuard {
+    fn drop(&mut self) {
+        CURRENT_OWNER.set(self.previous);
+    }
+}
+
+/// The memory of a bio: segments that together are as long as the transfer.
+#[derive(Debug)]
+pub enum BioMemory<'a> {
+    /// Filled by a read.
+    Read(Vec<IoSliceMut<'a>>),
+    /// Taken by a write.
+    Write(Vec<IoSlice<'a>>),
+    /// Flush, discard and write-zeroes have none; the length in bytes of the range.
+    None(u64),
+}
+
+/// One contiguous device range and the memory segments for it, as submitted.
+#[derive(Debug)]
+pub struct Bio<'a> {
+    /// First sector of the range.
+    pub sector: Sector,
+    /// The memory, whose variant belongs to `op`.
+    pub memory: BioMemory<'a>,
+    /// What is done.
+    pub op: Op,
+    /// What the layers below should know.
+    pub flags: BioFlags,
+    /// Who it is charged to.
+    pub owner: IoOwner,
+}
+
+impl<'a> Bio<'a> {
+    /// A read into one segment, charged to the current owner. Reads are always `SYNC`.
+    pub fn read(sector: Sector, memory: &'a mut [u8]) -> Self {
+        Self {
+            sector,
+            memory: BioMemory::Read(vec![IoSliceMut::new(memory)]),
+            op: Op::Read,
+            flags: BioFlags::SYNC,
+            owner: IoOwner::current(),
+        }
+    }
+
+    /// A write from one segment, charged to the current owner.
+    pub fn write(sector: Sector, memory: &'a [u8], flags: BioFlags) -> Self {
+        Self {
+            sector,
+            memory: BioMemory::Write(vec![IoSlice::new(memory)]),
+            op: Op::Write,
+            flags,
+            owner: IoOwner::current(),
+        }
+    }
+
+    /// A flush of the device's volatile cache.
+    pub fn flush() -> Self {
+        Self {
+            sector: Sector(0),
+            memory: BioMemory::None(0),
+            op: Op::Flush,
+            flags: BioFlags::SYNC,
+            owner: IoOwner::current(),
+        }
+    }
+
+    /// A discard or write-zeroes of `len` bytes.
+    pub fn without_memory(op: Op, sector: Sector, len: u64) -> Self {
+        assert!(matches!(op, Op::Discard | Op::WriteZeroes), "{op} needs memory or has no range");
+        Self { sector, memory: BioMemory::None(len), op, flags: BioFlags::SYNC, owner: IoOwner::current() }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        match &self.memory {
+            BioMemory::Read(segments) => segments.iter().map(|s| s.len() as u64).sum(),
+            BioMemory::Write(segments) => segments.iter().map(|s| s.len() as u64).sum(),
+            BioMemory::None(len) => *len,
+        }
+    }
+
+    /// Whether nothing is transferred, as by a flush.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of memory segments.
+    pub fn segment_count(&self) -> usize {
+        match &self.memory {
+            BioMemory::Read(segments) => segments.len(),
+            BioMemory::Write(segments) => segments.len(),
+            BioMemory::None(_) => 0,
+        }
+    }
+
+    /// First sector after the range.
+    pub fn end(&self) -> Sector {
+        self.sector.after_bytes(self.len())
+    }
+}

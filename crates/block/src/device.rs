@@ -1,0 +1,219 @@
+//! What a block device is to the layers above: a geometry, counters, and two ways to move data.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{Bio, ImmediateQueue, IoError, IoErrorKind, IoQueue, Op};
+
+/// What a device can do and what it demands. Constant while it is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent capabilities, each named")]
+pub struct Geometry {
+    /// Size in bytes; a multiple of `logical_block_size`.
+    pub capacity_bytes: u64,
+    /// Smallest transfer, in bytes, and the alignment of offset and length. A power of two, at least 512.
+    pub logical_block_size: u32,
+    /// Unit that the medium writes without read-modify-write, in bytes.
+    pub physical_block_size: u32,
+    /// Alignment that every memory segment's address needs, in bytes. A power of two; 1 where any address will do.
+    pub memory_alignment: u32,
+    /// Largest bio in bytes; a multiple of `logical_block_size`.
+    pub max_transfer_bytes: u32,
+    /// Most memory segments of one bio.
+    pub max_segments: u16,
+    /// Whether completed writes may be lost with the power until a flush.
+    pub volatile_cache: bool,
+    /// Whether a write with `FUA` is cheaper than a write and a flush.
+    pub fua: bool,
+    /// Whether `Op::Discard` does anything.
+    pub discard: bool,
+    /// Whether distance costs time.
+    pub rotational: bool,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// A device that moves data between its sectors and memory.
+///
+/// Interface:
+/// - Offsets and lengths are multiples of the logical block size and memory addresses of the memory alignment;
+///   otherwise [`IoErrorKind::Misaligned`]. A bio larger than the largest transfer is the caller's bug.
+/// - Bios of one call may run in any order and at once; bios that depend on each other go in separate calls.
+/// - A completed write is visible to every read that starts afterwards, and durable after a later flush.
+pub trait BlockDevice: Send + Sync + fmt::Debug {
+    /// What the device can do.
+    fn geometry(&self) -> &Geometry;
+
+    /// What the device was asked to do so far.
+    fn counters(&self) -> &IoCounters;
+
+    /// The device's name in messages.
+    fn name(&self) -> String;
+
+    /// Submit all bios and wait until each has completed. The first error is returned, after all have ended.
+    fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError>;
+
+    /// A queue for many transfers in flight from one thread. The default completes each at submission.
+    fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError>;
+}
+
+impl dyn BlockDevice {
+    /// Read `memory.len()` bytes at a byte offset; both must be aligned as the geometry says.
+    pub fn read_bytes(&self, offset_bytes: u64, memory: &mut [u8]) -> Result<(), IoError> {
+        let step = self.geometry().max_transfer_bytes as usize;
+        let mut bios: Vec<_> = memory
+            .chunks_mut(step)
+            .scan(offset_bytes, |at, chunk| {
+                let sector = crate::Sector::containing(*at);
+                *at += chunk.len() as u64;
+                Some(Bio::read(sector, chunk))
+            })
+            .collect();
+        self.execute(&mut bios)
+    }
+
+    /// Write `memory` at a byte offset; both must be aligned as the geometry says.
+    pub fn write_bytes(
+        &self,
+        offset_bytes: u64,
+        memory: &[u8],
+        flags: crate::BioFlags,
+    ) -> Result<(), IoError> {
+        let step = self.geometry().max_transfer_bytes as usize;
+        let mut bios: Vec<_> = memory
+            .chunks(step)
+            .scan(offset_bytes, |at, chunk| {
+                let sector = crate::Sector::containing(*at);
+                *at += chunk.len() as u64;
+                Some(Bio::write(sector, chunk, flags))
+            })
+            .collect();
+        self.execute(&mut bios)
+    }
+
+    /// Make all completed writes durable; nothing to do where there is no volatile cache.
+    pub fn flush(&self) -> Result<(), IoError> {
+        if self.geometry().volatile_cache { self.execute(&mut [Bio::flush()]) } else { Ok(()) }
+    }
+
+    /// The error for `bio` on this device.
+    pub fn error(&self, bio: &Bio<'_>, kind: IoErrorKind) -> IoError {
+        IoError { device: self.name(), op: bio.op, sector: bio.sector, len: bio.len(), kind }
+    }
+}
+
+impl Geometry {
+    /// Check one bio against this geometry: range, alignment of offset, length and each segment, write permission.
+    pub fn check(&self, bio: &Bio<'_>) -> Result<(), IoErrorKind> {
+        use crate::BioMemory;
+        if self.read_only && bio.op.is_write() {
+            return Err(IoErrorKind::ReadOnly);
+        }
+        let (offset, len, block) = (bio.sector.to_bytes(), bio.len(), self.logical_block_size);
+        let aligned = |what, given: u64, needed: u32| {
+            if given.is_multiple_of(u64::from(needed)) {
+                Ok(())
+            } else {
+                Err(IoErrorKind::Misaligned { what, given, needed })
+            }
+        };
+        aligned("offset", offset, block)?;
+        aligned("length", len, block)?;
+        let segment = |address: usize, len: usize| {
+            aligned("memory address", address as u64, self.memory_alignment)?;
+            aligned("segment length", len as u64, self.memory_alignment.min(block))
+        };
+        match &bio.memory {
+            BioMemory::Read(segments) => {
+                segments.iter().try_for_each(|s| segment(s.as_ptr().addr(), s.len()))?;
+            }
+            BioMemory::Write(segments) => {
+                segments.iter().try_for_each(|s| segment(s.as_ptr().addr(), s.len()))?;
+            }
+            BioMemory::None(_) => {}
+        }
+        match offset.checked_add(len) {
+            Some(end) if end <= self.capacity_bytes => Ok(()),
+            _ => Err(IoErrorKind::OutOfRange { capacity: self.capacity_bytes }),
+        }
+    }
+}
+
+/// Running totals of a device, kept by its implementation.
+#[derive(Debug, Default)]
+pub struct IoCounters {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    write_bytes: AtomicU64,
+    flushes: AtomicU64,
+    discards: AtomicU64,
+}
+
+impl IoCounters {
+    /// Count one operation that is about to be issued.
+    pub fn count(&self, op: Op, len: u64) {
+        let (operations, bytes) = match op {
+            Op::Read => (&self.reads, Some(&self.read_bytes)),
+            Op::Write | Op::WriteZeroes => (&self.writes, Some(&self.write_bytes)),
+            Op::Flush => (&self.flushes, None),
+            Op::Discard => (&self.discards, None),
+        };
+        operations.fetch_add(1, Ordering::Relaxed);
+        if let Some(bytes) = bytes {
+            bytes.fetch_add(len, Ordering::Relaxed);
+        }
+    }
+
+    /// The totals now.
+    pub fn snapshot(&self) -> IoCounts {
+        IoCounts {
+            reads: self.reads.load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            write_bytes: self.write_bytes.load(Ordering::Relaxed),
+            flushes: self.flushes.load(Ordering::Relaxed),
+            discards: self.discards.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Totals of a device at one moment: operations as issued to it, and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoCounts {
+    /// Reads issued.
+    pub reads: u64,
+    /// Bytes of those.
+    pub read_bytes: u64,
+    /// Writes and write-zeroes issued.
+    pub writes: u64,
+    /// Bytes of those.
+    pub write_bytes: u64,
+    /// Flushes issued.
+    pub flushes: u64,
+    /// Discards issued.
+    pub discards: u64,
+}
+
+impl IoCounts {
+    /// What happened since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            reads: self.reads - earlier.reads,
+            read_bytes: self.read_bytes - earlier.read_bytes,
+            writes: self.writes - earlier.writes,
+            write_bytes: self.write_bytes - earlier.write_bytes,
+            flushes: self.flushes - earlier.flushes,
+            discards: self.discards - earlier.discards,
+        }
+    }
+}
+
+impl dyn BlockDevice {
+    /// A queue on `device` that completes each transfer at submission.
+    pub fn immediate_queue(device: Arc<dyn BlockDevice>, depth: u32) -> Box<dyn IoQueue> {
+        Box::new(ImmediateQueue::new(device, depth))
+    }
+}

@@ -1,0 +1,99 @@
+//! What can go wrong with a transfer, and where.
+
+use std::io;
+
+use crate::{Op, Sector};
+
+/// A failed transfer: what was tried, where, and why it failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{op} of {len} bytes at byte {} of {device}: {kind}", sector.to_bytes())]
+pub struct IoError {
+    /// The device, as it was opened.
+    pub device: String,
+    /// What was tried.
+    pub op: Op,
+    /// First sector of the transfer that failed.
+    pub sector: Sector,
+    /// Length of that transfer in bytes.
+    pub len: u64,
+    /// Why.
+    #[source]
+    pub kind: IoErrorKind,
+}
+
+/// Why a transfer failed.
+#[derive(Debug, thiserror::Error)]
+pub enum IoErrorKind {
+    /// The operating system or the medium refused.
+    #[error("{0}")]
+    Device(io::Error),
+    /// Offset, length or memory does not meet the device's alignment.
+    #[error("{what} {given} is not a multiple of {needed}")]
+    Misaligned {
+        /// `"offset"`, `"length"` or `"memory address"`.
+        what: &'static str,
+        /// The number that was given.
+        given: u64,
+        /// What it must be a multiple of.
+        needed: u32,
+    },
+    /// The range reaches beyond the end of the device.
+    #[error("beyond the end of the device, which has {capacity} bytes")]
+    OutOfRange {
+        /// Size of the device in bytes.
+        capacity: u64,
+    },
+    /// The device was opened read-only.
+    #[error("the device is open read-only")]
+    ReadOnly,
+    /// The device ended in the middle of the transfer.
+    #[error("only {done} bytes were transferred")]
+    Short {
+        /// Bytes that were moved.
+        done: u64,
+    },
+    /// The device does not know this operation.
+    #[error("not supported by the device")]
+    Unsupported,
+    /// The device was shut down, or lost its power in a simulation.
+    #[error("the device is gone")]
+    Gone,
+}
+
+impl IoErrorKind {
+    /// The `errno` that says the same.
+    pub fn errno(&self) -> i32 {
+        const EIO: i32 = 5;
+        const ENODEV: i32 = 19;
+        const EINVAL: i32 = 22;
+        const EROFS: i32 = 30;
+        const EOPNOTSUPP: i32 = 95;
+        match self {
+            Self::Device(error) => error.raw_os_error().unwrap_or(EIO),
+            Self::Misaligned { .. } => EINVAL,
+            Self::OutOfRange { .. } | Self::Short { .. } => EIO,
+            Self::ReadOnly => EROFS,
+            Self::Unsupported => EOPNOTSUPP,
+            Self::Gone => ENODEV,
+        }
+    }
+
+    /// The same kind once more: one failed request is reported to each of its bios.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        match self {
+            Self::Device(error) => Self::Device(match error.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => io::Error::new(error.kind(), error.to_string()),
+            }),
+            Self::Misaligned { what, given, needed } => {
+                Self::Misaligned { what, given: *given, needed: *needed }
+            }
+            Self::OutOfRange { capacity } => Self::OutOfRange { capacity: *capacity },
+            Self::ReadOnly => Self::ReadOnly,
+            Self::Short { done } => Self::Short { done: *done },
+            Self::Unsupported => Self::Unsupported,
+            Self::Gone => Self::Gone,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The submitter's list of transfers that no queue has seen yet.
+//!
+//! Where it sits: between the code that walks a file's mappings and the device. The submitter adds ranges in
+//! the order in which it meets them; what is contiguous on the device grows into one bio, up to the device's
+//! largest transfer, whatever lies between in the file. The submitter unplugs it explicitly.
+//!
+//! Invariants:
+//! 1. A contiguous run of N bytes added in order becomes exactly ceil(N / largest transfer) bios
+//!    (unless it comes in more segments than a bio may have).
+//! 2. No bio is larger than the device's largest transfer or has more segments than it allows.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use crate::{Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoError, IoOwner, Op, Sector};
+
+/// What an unplugged list came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlugSummary {
+    /// Bios submitted.
+    pub bios: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+}
+
+/// A list of bios of one kind, merged as they are added.
+#[derive(Debug)]
+pub struct Plug<'a> {
+    bios: Vec<Bio<'a>>,
+    last_bio_bytes: u64,
+    flags: BioFlags,
+    owner: IoOwner,
+    max_transfer_bytes: u64,
+    max_segments: usize,
+}
+
+impl<'a> Plug<'a> {
+    /// An empty list for a device of this geometry; every bio gets `flags` and the current owner.
+    pub fn new(geometry: &Geometry, flags: BioFlags) -> Self {
+        Self {
+            bios: Vec::new(),
+            last_bio_bytes: 0,
+            flags,
+            owner: IoOwner::current(),
+            max_transfer_bytes: u64::from(geometry.max_transfer_bytes),
+            max_segments: usize::from(geometry.max_segments).max(1),
+        }
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.bios.is_empty()
+    }
+
+    /// The bios as they stand.
+    pub fn bios(&self) -> &[Bio<'a>] {
+        &self.bios
+    }
+
+    /// Add a read of `memory.len()` bytes at `sector`.
+    pub fn read(&mut self, mut sector: Sector, mut memory: &'a mut [u8]) {
+        while !memory.is_empty() {
+            let room = self.room_for(Op::Read, sector);
+            let (now, later) = memory.split_at_mut(memory.len().min(room as usize));
+            let len = now.len() as u64;
+            match self.bios.last_mut().filter(|_| self.last_bio_bytes > 0).map(|bio| &mut bio.memory) {
+                Some(BioMemory::Read(segments)) => segments.push(IoSliceMut::new(now)),
+                _ => self.push(sector, Op::Read, BioMemory::Read(vec![IoSliceMut::new(now)])),
+            }
+            self.last_bio_bytes += len;
+            sector = sector.after_bytes(len);
+            memory = later;
+        }
+    }
+
+    /// Add a write of `memory.len()` bytes at `sector`.
+    pub fn write(&mut self, mut sector: Sector, mut memory: &'a [u8]) {
+        while !memory.is_empty() {
+            let room = self.room_for(Op::Write, sector);
+            let (now, later) = memory.split_at(memory.len().min(room as usize));
+            let len = now.len() as u64;
+            match self.bios.last_mut().filter(|_| self.last_bio_bytes > 0).map(|bio| &mut bio.memory) {
+                Some(BioMemory::Write(segments)) => segments.push(IoSlice::new(now)),
+                _ => self.push(sector, Op::Write, BioMemory::Write(vec![IoSlice::new(now)])),
+            }
+            self.last_bio_bytes += len;
+            sector = sector.after_bytes(len);
+            memory = later;
+        }
+    }
+
+    /// Show the list to the device and wait for it.
+    pub fn unplug(mut self, device: &dyn BlockDevice) -> Result<PlugSummary, IoError> {
+        if self.bios.is_empty() {
+            return Ok(PlugSummary::default());
+        }
+        let summary =
+            PlugSummary { bios: self.bios.len() as u64, bytes: self.bios.iter().map(Bio::len).sum() };
+        device.execute(&mut self.bios)?;
+        Ok(summary)
+    }
+
+    /// Bytes that may still go into the last bio at `sector`; opens a new bio (by zeroing `last_bio_bytes`) when
+    /// the last one is full, of another kind, or not adjacent.
+    fn room_for(&mut self, op: Op, sector: Sector) -> u64 {
+        let mergeable = self.bios.last().is_some_and(|last| {
+            last.op == op
+                && last.sector.after_bytes(self.last_bio_bytes) == sector
+                && last.segment_count() < self.max_segments
+                && self.last_bio_bytes < self.max_transfer_bytes
+        });
+        if !mergeable {
+            self.last_bio_bytes = 0;
+        }
+        self.max_transfer_bytes - self.last_bio_bytes
+    }
+
+    fn push(&mut self, sector: Sector, op: Op, memory: BioMemory<'a>) {
+        let (flags, owner) = (self.flags, self.owner);
+        self.bios.push(Bio { sector, memory, op, flags, owner });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry(max_transfer_bytes: u32, max_segments: u16) -> Geometry {
+        Geometry {
+            capacity_bytes: 1 << 40,
+            logical_block_size: 512,
+            physical_block_size: 512,
+            memory_alignment: 1,
+            max_transfer_bytes,
+            max_segments,
+            volatile_cache: false,
+            fua: false,
+            discard: false,
+            rotational: false,
+            read_only: false,
+        }
+    }
+
+    /// DESIGN 4.8: splitting the submission anywhere does not change the number of bios.
+    #[test]
+    fn contiguous_run_becomes_full_bios() {
+        for step in [512, 4096, 48 * 1024, 1 << 20, 5 << 20] {
+            let data = vec![0u8; 5 << 20];
+            let mut plug = Plug::new(&geometry(1 << 20, 4096), BioFlags::SYNC);
+            for (index, chunk) in data.chunks(step).enumerate() {
+                plug.write(Sector::containing((index * step) as u64), chunk);
+            }
+            assert_eq!(plug.bios().len(), 5, "in steps of {step}");
+            assert!(plug.bios().iter().all(|bio| bio.len() == 1 << 20));
+        }
+    }
+
+    #[test]
+    fn gaps_and_segment_limits_split() {
+        let mut memory = vec![0u8; 8192];
+        let mut plug = Plug::new(&geometry(1 << 20, 2), BioFlags::SYNC);
+        let (a, rest) = memory.split_at_mut(1024);
+        let (b, rest) = rest.split_at_mut(1024);
+        let (c, d) = rest.split_at_mut(1024);
+        plug.read(Sector(10), a);
+        plug.read(Sector(12), b);
+        plug.read(Sector(14), c);
+        plug.read(Sector(100), d);
+        let shape: Vec<_> = plug.bios().iter().map(|bio| (bio.sector.0, bio.len())).collect();
+        assert_eq!(shape, [(10, 2048), (14, 1024), (100, 5120)]);
+    }
+}

@@ -1,0 +1,436 @@
+//! Locks, threads and time that a simulation can schedule.
+//!
+//! The stack above uses these in place of `std::sync` wherever a thread may block. Outside a simulation they are
+//! `std`'s locks and cost one relaxed load more. Inside one ([`Runtime`], entered per thread), a thread that
+//! would block gives the baton on instead, so that exactly one simulated process runs at a time and the order is
+//! decided by the simulation alone (DESIGN 4.11).
+//!
+//! Locking: poisoning is ignored; a panic while a lock is held is a bug that ends the test or the program.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// CPU work that costs time in a simulation and happens by itself outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Bytes of file data copied by the CPU.
+    Copy(u64),
+    /// Bios built and submitted.
+    Submit(u64),
+    /// Cached pages looked at, in a lookup or an invalidation.
+    Page(u64),
+}
+
+/// Who decides which thread runs: implemented by the simulation.
+pub trait Runtime: Send + Sync {
+    /// Let others run until [`Runtime::wake`] is called for `key`, or until `deadline` if there is one. Spurious
+    /// returns are allowed. Returns whether it was woken (and did not time out).
+    fn wait(&self, key: usize, deadline: Option<Duration>) -> bool;
+    /// Make threads that wait for `key` runnable.
+    fn wake(&self, key: usize, all: bool);
+    /// Time since the start.
+    fn now(&self) -> Duration;
+    /// Charge CPU work to the running process.
+    fn work(&self, work: Work);
+    /// Start another simulated thread.
+    fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> Arc<dyn Join>;
+}
+
+/// The end of a simulated thread.
+pub trait Join: Send + Sync {
+    /// Wait for it.
+    fn join(&self);
+}
+
+/// Threads that are under some runtime; while it is zero, no lock looks further.
+static SIMULATED_THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static RUNTIME: RefCell<Option<Arc<dyn Runtime>>> = const { RefCell::new(None) };
+}
+
+fn runtime() -> Option<Arc<dyn Runtime>> {
+    if SIMULATED_THREADS.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    RUNTIME.with_borrow(Clone::clone)
+}
+
+/// Put this thread under `runtime` until the guard is dropped.
+#[must_use]
+pub fn enter(runtime: Arc<dyn Runtime>) -> RuntimeGuard {
+    SIMULATED_THREADS.fetch_add(1, Ordering::SeqCst);
+    RuntimeGuard { previous: RUNTIME.replace(Some(runtime)) }
+}
+
+/// Takes the thread out of its runtime when dropped.
+pub struct RuntimeGuard {
+    previous: Option<Arc<dyn Runtime>>,
+}
+
+impl Drop for RuntimeGuard {
+    fn drop(&mut self) {
+        RUNTIME.replace(self.previous.take());
+        SIMULATED_THREADS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for RuntimeGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RuntimeGuard")
+    }
+}
+
+/// Monotonic time since an arbitrary start; virtual under a simulation.
+pub fn now() -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    runtime().map_or_else(|| START.elapsed(), |runtime| runtime.now())
+}
+
+/// Let time pass.
+pub fn sleep(duration: Duration) {
+    match runtime() {
+        Some(runtime) => {
+            let (deadline, key) = (runtime.now() + duration, &raw const duration as usize);
+            while runtime.now() < deadline {
+                runtime.wait(key, Some(deadline));
+            }
+        }
+        None => std::thread::sleep(duration),
+    }
+}
+
+/// Charge CPU work; free outside a simulation, where the work itself takes its time.
+#[inline]
+pub fn work(work: Work) {
+    if let Some(runtime) = runtime() {
+        runtime.work(work);
+    }
+}
+
+/// Start a thread that is under this thread's runtime, if any.
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle> {
+    match runtime() {
+        Some(runtime) => Ok(JoinHandle::Simulated(runtime.spawn(name.to_owned(), Box::new(body)))),
+        None => std::thread::Builder::new().name(name.to_owned()).spawn(body).map(JoinHandle::Real),
+    }
+}
+
+/// A thread started by [`spawn`].
+pub enum JoinHandle {
+    /// Of the operating system.
+    Real(std::thread::JoinHandle<()>),
+    /// Of a simulation.
+    Simulated(Arc<dyn Join>),
+}
+
+impl JoinHandle {
+    /// Wait for the thread to end. A panic in it has been reported on stderr and is not passed on.
+    pub fn join(self) {
+        match self {
+            Self::Real(handle) => drop(handle.join()),
+            Self::Simulated(join) => join.join(),
+        }
+    }
+}
+
+impl fmt::Debug for JoinHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JoinHandle")
+    }
+}
+
+fn key<T: ?Sized>(lock: &T) -> usize {
+    (&raw const *lock).cast::<()>().addr()
+}
+
+fn wake(key: usize, all: bool) {
+    if let Some(runtime) = runtime() {
+        runtime.wake(key, all);
+    }
+}
+
+/// Mutual exclusion.
+#[derive(Default)]
+pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
+
+/// Access to what a [`Mutex`] guards.
+pub struct MutexGuard<'a, T: ?Sized> {
+    inner: Option<std::sync::MutexGuard<'a, T>>,
+    lock: &'a Mutex<T>,
+}
+
+impl<T> Mutex<T> {
+    /// An unlocked mutex.
+    pub const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    /// The value, when nobody can hold the lock any more.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Wait for the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        if let Some(guard) = self.try_lock() {
+            return guard;
+        }
+        let inner = match runtime() {
+            None => self.0.lock().unwrap_or_else(PoisonError::into_inner),
+            Some(runtime) => loop {
+                runtime.wait(key(self), None);
+                if let Some(guard) = self.try_lock() {
+                    return guard;
+                }
+            },
+        };
+        MutexGuard { inner: Some(inner), lock: self }
+    }
+
+    /// The lock, if nobody has it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = match self.0.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(MutexGuard { inner: Some(inner), lock: self })
+    }
+
+    /// The value, through exclusive access to the mutex.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.inner.as_ref().expect("held until dropped")
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.inner.as_mut().expect("held until dropped")
+    }
+}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        if self.inner.take().is_some() {
+            wake(key(self.lock), false);
+        }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// Many readers or one writer.
+#[derive(Default)]
+pub struct RwLock<T: ?Sized>(std::sync::RwLock<T>);
+
+/// Shared access to what a [`RwLock`] guards.
+pub struct ReadGuard<'a, T: ?Sized> {
+    inner: Option<std::sync::RwLockReadGuard<'a, T>>,
+    key: usize,
+}
+
+/// Exclusive access to what a [`RwLock`] guards.
+pub struct WriteGuard<'a, T: ?Sized> {
+    inner: Option<std::sync::RwLockWriteGuard<'a, T>>,
+    key: usize,
+}
+
+impl<T> RwLock<T> {
+    /// An unlocked lock.
+    pub const fn new(value: T) -> Self {
+        Self(std::sync::RwLock::new(value))
+    }
+
+    /// The value, when nobody can hold the lock any more.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// Wait for shared access.
+    pub fn read(&self) -> ReadGuard<'_, T> {
+        loop {
+            let inner = match self.0.try_read() {
+                Ok(guard) => guard,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => match runtime() {
+                    None => self.0.read().unwrap_or_else(PoisonError::into_inner),
+                    Some(runtime) => {
+                        runtime.wait(key(self), None);
+                        continue;
+                    }
+                },
+            };
+            return ReadGuard { inner: Some(inner), key: key(self) };
+        }
+    }
+
+    /// Wait for exclusive access.
+    pub fn write(&self) -> WriteGuard<'_, T> {
+        loop {
+            let inner = match self.0.try_write() {
+                Ok(guard) => guard,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => match runtime() {
+                    None => self.0.write().unwrap_or_else(PoisonError::into_inner),
+                    Some(runtime) => {
+                        runtime.wait(key(self), None);
+                        continue;
+                    }
+                },
+            };
+            return WriteGuard { inner: Some(inner), key: key(self) };
+        }
+    }
+
+    /// Exclusive access, if nobody has any.
+    pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
+        let inner = match self.0.try_write() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(WriteGuard { inner: Some(inner), key: key(self) })
+    }
+
+    /// Shared access, if nobody writes.
+    pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
+        let inner = match self.0.try_read() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(ReadGuard { inner: Some(inner), key: key(self) })
+    }
+
+    /// The value, through exclusive access to the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T: ?Sized> Deref for ReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.inner.as_ref().expect("held until dropped")
+    }
+}
+
+impl<T: ?Sized> Deref for WriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.inner.as_ref().expect("held until dropped")
+    }
+}
+
+impl<T: ?Sized> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.inner.as_mut().expect("held until dropped")
+    }
+}
+
+impl<T: ?Sized> Drop for ReadGuard<'_, T> {
+    fn drop(&mut self) {
+        self.inner.take();
+        wake(self.key, true);
+    }
+}
+
+impl<T: ?Sized> Drop for WriteGuard<'_, T> {
+    fn drop(&mut self) {
+        self.inner.take();
+        wake(self.key, true);
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A condition to wait for under a [`Mutex`].
+#[derive(Debug, Default)]
+pub struct Condvar(std::sync::Condvar);
+
+impl Condvar {
+    /// A condition that nobody waits for.
+    pub const fn new() -> Self {
+        Self(std::sync::Condvar::new())
+    }
+
+    /// Give the lock up, wait for a notification, take the lock again. May return spuriously.
+    pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        let lock = guard.lock;
+        if let Some(runtime) = runtime() {
+            drop(guard);
+            runtime.wait(key(self), None);
+            return lock.lock();
+        }
+        let inner = guard.inner.take().expect("held until dropped");
+        let inner = self.0.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        MutexGuard { inner: Some(inner), lock }
+    }
+
+    /// As [`Condvar::wait`], for at most `timeout`.
+    pub fn wait_timeout<'a, T>(&self, mut guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
+        let lock = guard.lock;
+        if let Some(runtime) = runtime() {
+            drop(guard);
+            runtime.wait(key(self), Some(runtime.now() + timeout));
+            return lock.lock();
+        }
+        let inner = guard.inner.take().expect("held until dropped");
+        let (inner, _) = self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
+        MutexGuard { inner: Some(inner), lock }
+    }
+
+    /// Wake one waiter.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+        wake(key(self), false);
+    }
+
+    /// Wake all waiters.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+        wake(key(self), true);
+    }
+}
