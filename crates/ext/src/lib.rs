@@ -1,1 +1,28 @@
-//! Placeholder.
+//! ext2, ext3 and ext4 on a block device: format, metadata, allocation, mapping, names, and consistency.
+//!
+//! This crate owns everything that is on the disk except file data: it says where a file's data is
+//! ([`Volume::map`]), keeps blocks for data that is about to be written ([`Volume::reserve`]) and records them when
+//! it has been written ([`Volume::commit_write`]). It has no threads and never touches file data, except
+//! data that lives in the inode.
+//!
+//! Locking (outer first): the volume's rename lock; inode locks, parent before child and otherwise by
+//! number; then a transaction handle; then, as leaves, allocator groups and buffers. A thread that has a
+//! handle takes no inode lock.
+
+mod error;
+mod inode;
+mod types;
+mod volume;
+
+pub mod layout;
+
+pub use error::{Corrupt, Error, Incompatible, Result};
+pub use inode::{Attributes, Inode, SetAttributes, SetTime};
+pub use types::{
+    BlockSize, Clock, FileBlock, FileKind, FsBlock, GroupNumber, InodeNumber, NodeSpec, Owner, SystemClock,
+    Timestamp,
+};
+pub use volume::{
+    Access, DirectoryEntry, Mapping, MappingKind, RenameMode, Reservation, ReservedRun, SpaceUse, SyncKind,
+    Volume, VolumeOptions, WriteCommit, XattrMode,
+};

@@ -1,0 +1,210 @@
+//! What can go wrong in a filesystem.
+
+use diorite_block::IoError;
+
+use crate::{FsBlock, InodeNumber};
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong: the medium, the format, or the request.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The volume contradicts itself.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// The volume is sound but uses something that this program does not.
+    #[error(transparent)]
+    Incompatible(#[from] Incompatible),
+    /// No entry of that name.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is taken.
+    #[error("it exists already")]
+    Exists,
+    /// A directory was needed.
+    #[error("not a directory")]
+    NotADirectory,
+    /// Anything but a directory was needed.
+    #[error("is a directory")]
+    IsADirectory,
+    /// The directory has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// No free block or inode is left.
+    #[error("no space left on the volume")]
+    NoSpace,
+    /// The inode has as many links as the format can count.
+    #[error("too many links")]
+    TooManyLinks,
+    /// A name longer than 255 bytes, or a symbolic link longer than a block.
+    #[error("name too long")]
+    NameTooLong,
+    /// The format cannot address that offset.
+    #[error("file too large: this file can have at most {max_bytes} bytes")]
+    FileTooLarge {
+        /// The largest size of this file.
+        max_bytes: u64,
+    },
+    /// The volume is open read-only.
+    #[error("the volume is read-only: {0}")]
+    ReadOnly(String),
+    /// A write to the volume failed earlier; nothing more is written until it is opened again.
+    #[error("the volume was shut down after an earlier write failed; open it again after checking it")]
+    Aborted,
+    /// The argument makes no sense for this object.
+    #[error("{0}")]
+    InvalidArgument(&'static str),
+    /// This operation is not available on this file or volume.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// No extended attribute of that name.
+    #[error("no such extended attribute")]
+    NoAttribute,
+    /// Extended attributes do not fit.
+    #[error("no room for the extended attribute")]
+    AttributeTooLarge,
+    /// A file that is marked immutable or append-only.
+    #[error("operation not permitted: the file is marked {0}")]
+    NotPermitted(&'static str),
+}
+
+impl Error {
+    /// The `errno` that says the same.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Io(error) => error.kind.errno(),
+            Self::Corrupt(_) => 117,
+            Self::Incompatible(_) | Self::Unsupported(_) => 95,
+            Self::NotFound => 2,
+            Self::Exists => 17,
+            Self::NotADirectory => 20,
+            Self::IsADirectory => 21,
+            Self::NotEmpty => 39,
+            Self::NoSpace | Self::AttributeTooLarge => 28,
+            Self::TooManyLinks => 31,
+            Self::NameTooLong => 36,
+            Self::FileTooLarge { .. } => 27,
+            Self::ReadOnly(_) => 30,
+            Self::Aborted => 5,
+            Self::InvalidArgument(_) => 22,
+            Self::NoAttribute => 61,
+            Self::NotPermitted(_) => 1,
+        }
+    }
+}
+
+/// A contradiction on the disk, with the place where it was found.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Corrupt {
+    /// No superblock.
+    #[error(
+        "not an ext2, ext3 or ext4 volume: the magic number at byte 1080 is {found:#06x} in place of 0xef53"
+    )]
+    Magic {
+        /// What stands there.
+        found: u16,
+    },
+    /// A superblock field with a value that cannot be.
+    #[error("superblock: {field} is {value}, {why}")]
+    Superblock {
+        /// Field, as the kernel's documentation calls it.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// Why that cannot be.
+        why: &'static str,
+    },
+    /// A group descriptor with a value that cannot be.
+    #[error("group {group}: {what}")]
+    Group {
+        /// The group.
+        group: u32,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// An inode with a value that cannot be.
+    #[error("inode {inode}: {what}")]
+    Inode {
+        /// The inode.
+        inode: InodeNumber,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A directory block with an entry that cannot be.
+    #[error("directory inode {inode}, block {block}, offset {offset}: {what}")]
+    Directory {
+        /// The directory.
+        inode: InodeNumber,
+        /// The block of the directory.
+        block: u64,
+        /// Byte in that block.
+        offset: u32,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A mapping that points where no data can be, or does not fit together.
+    #[error("inode {inode}: mapping at file block {file_block}: {what}")]
+    Map {
+        /// The inode.
+        inode: InodeNumber,
+        /// Where in the file.
+        file_block: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A block whose checksum does not match its content.
+    #[error("block {block}: {what} checksum does not match")]
+    Checksum {
+        /// The block.
+        block: FsBlock,
+        /// What kind of block it is.
+        what: &'static str,
+    },
+    /// An extended attribute area that does not fit together.
+    #[error("inode {inode}: extended attributes: {what}")]
+    Xattr {
+        /// The inode.
+        inode: InodeNumber,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A journal that does not fit together.
+    #[error("journal block {block}: {what}")]
+    Journal {
+        /// Block within the journal.
+        block: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// Something sound that this program does not handle.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Incompatible {
+    /// Feature flags that must be understood to read the volume.
+    #[error("the volume uses features that are not supported: {names}")]
+    Features {
+        /// Their names, as `mke2fs` spells them.
+        names: String,
+    },
+    /// A revision that does not exist yet.
+    #[error("revision {0} of the format is not known")]
+    Revision(u32),
+    /// A device whose logical block is larger than the filesystem's.
+    #[error(
+        "blocks of {block_size} bytes cannot be read from a device with logical blocks of {logical} bytes"
+    )]
+    LogicalBlock {
+        /// Of the filesystem.
+        block_size: u64,
+        /// Of the device.
+        logical: u32,
+    },
+    /// Anything else, named.
+    #[error("{0}")]
+    Other(&'static str),
+}

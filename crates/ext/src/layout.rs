@@ -1,0 +1,1 @@
+//! The on-disk structures, one file each.
