@@ -1,0 +1,65 @@
+//! The Debian packages whose programs judge Diorite in its tests.
+
+use std::path::Path;
+use std::process::Command;
+
+/// A program that tests call, and the Debian package that has it.
+struct Tool {
+    program: &'static str,
+    package: &'static str,
+}
+
+const TOOLS: &[Tool] = &[
+    Tool { program: "mke2fs", package: "e2fsprogs" },
+    Tool { program: "fuse2fs", package: "fuse2fs" },
+    Tool { program: "fusermount3", package: "fuse3" },
+    Tool { program: "fio", package: "fio" },
+    Tool { program: "setfattr", package: "attr" },
+    Tool { program: "setfacl", package: "acl" },
+    Tool { program: "strace", package: "strace" },
+    Tool { program: "losetup", package: "mount" },
+    Tool { program: "sfdisk", package: "fdisk" },
+    Tool { program: "sgdisk", package: "gdisk" },
+];
+
+/// Install what is missing when this is a Debian machine and we are root; otherwise say what is missing. Tests
+/// that need an absent program skip by name, so this never fails for want of one.
+pub(crate) fn install_packages() -> Result<(), String> {
+    let missing: Vec<&Tool> = TOOLS.iter().filter(|tool| !is_installed(tool.program)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    if !is_root() || !is_installed("apt-get") {
+        println!("missing, so some tests will be skipped: apt-get install {}", packages.join(" "));
+        return Ok(());
+    }
+    println!("--- apt-get install {}", packages.join(" "));
+    run("apt-get", &["update", "-qq"])?;
+    let mut arguments = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    arguments.extend(&packages);
+    run("apt-get", &arguments)
+}
+
+/// Whether `program` is in the search path or where Debian keeps system programs.
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(|directory| Path::new(directory).to_owned()))
+        .any(|directory| directory.join(program).is_file())
+}
+
+/// Whether the effective user is root, told by who owns this process's entry in `/proc`.
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let status = Command::new(program)
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .status()
+        .map_err(|error| format!("{program}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{program} {}: {status}", arguments.join(" "))) }
+}
