@@ -58,7 +58,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError>;
 }
 
-impl dyn BlockDevice {
+impl dyn BlockDevice + '_ {
     /// Read `memory.len()` bytes at a byte offset; both must be aligned as the geometry says.
     pub fn read_bytes(&self, offset_bytes: u64, memory: &mut [u8]) -> Result<(), IoError> {
         let step = self.geometry().max_transfer_bytes as usize;
