@@ -1,1 +1,3 @@
-//! Placeholder.
+//! Workloads, measurement, published tables, reports.
+
+pub mod job;
