@@ -1,1 +1,33 @@
-//! Placeholder.
+//! Real block devices: files and disks through `io_uring` or threads, memory, partitions, several devices as one.
+//!
+//! Where it sits: below everything that moves data, above the operating system. This crate owns the only raw
+//! system calls for data I/O and the aligned memory that they need. It schedules nothing and caches nothing.
+//!
+//! Interface:
+//! - [`open_target`] turns what a user typed (`PATH`, `PATH?partition=2`, `raw:/dev/sdb`) into a device.
+//! - [`FileDevice::open`] opens an image file or a block device; [`OpenOptions`] says how.
+//! - [`AlignedBuf`] and [`BufferPool`] give memory that direct I/O takes as it is.
+
+mod arena;
+mod batch;
+mod buffer;
+mod error;
+mod file;
+mod memory_device;
+mod open;
+mod options;
+mod pool;
+mod region;
+mod sys;
+mod sysfs;
+mod target;
+mod transfer;
+
+pub use buffer::AlignedBuf;
+pub use error::OpenError;
+pub use file::FileDevice;
+pub use memory_device::MemoryDevice;
+pub use options::{Access, Backend, Create, DirectPolicy, OpenOptions};
+pub use pool::{BufferPool, PoolBuf};
+pub use region::PageKind;
+pub use target::open_target;

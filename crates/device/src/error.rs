@@ -1,0 +1,180 @@
+//! Why a device could not be opened, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use diorite_block::IoError;
+
+/// A device that could not be opened. Every message is `OBJECT: what happened: why`, with the cure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Nothing has that name.
+    #[error("{}: cannot open: no such file or device; check the path, or create the image first", path.display())]
+    NotFound {
+        /// What was to be opened.
+        path: PathBuf,
+    },
+    /// The operating system does not let this user.
+    #[error("{}: cannot open for {access}: permission denied; change the file's mode or run as its owner{}", path.display(),
+        if *access == "writing" { ", or open it read-only" } else { "" })]
+    Permission {
+        /// What was to be opened.
+        path: PathBuf,
+        /// `"reading"` or `"writing"`.
+        access: &'static str,
+    },
+    /// It already exists and was to be new.
+    #[error("{}: cannot create: it already exists; remove it or choose another name", path.display())]
+    Exists {
+        /// What was to be created.
+        path: PathBuf,
+    },
+    /// Somebody else has the image open.
+    #[error("{}: locked by another process: {holder}; close it there, or wait and try again", path.display())]
+    Locked {
+        /// What was to be opened.
+        path: PathBuf,
+        /// What the other does with it.
+        holder: &'static str,
+    },
+    /// The block device is mounted, or part of something else.
+    #[error("{}: in use: it is mounted or belongs to another device or program; unmount it, or open it read-only", path.display())]
+    Busy {
+        /// What was to be opened.
+        path: PathBuf,
+    },
+    /// The filesystem that holds the image knows no locks.
+    #[error("{}: cannot lock: {source}; open it read-only, or copy it to a filesystem with file locks", path.display())]
+    NoLocks {
+        /// What was to be opened.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Direct I/O was required.
+    #[error("{}: direct I/O refused: {why}; move the image to a filesystem that supports O_DIRECT, or open it with \
+             direct I/O `preferred` or `off` (--buffered)", path.display())]
+    DirectRefused {
+        /// What was to be opened.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// A directory, a socket, a terminal: nothing with sectors.
+    #[error("{}: not a block device: it is {kind}; give an image file or a block device", path.display())]
+    NotADevice {
+        /// What was to be opened.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// Not even one logical block.
+    #[error("{}: too small: it has {bytes} bytes and one block is {block}; give it a size (truncate -s) or make a filesystem", path.display())]
+    TooSmall {
+        /// What was opened.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// The smallest that would do.
+        block: u32,
+    },
+    /// A block device cannot be given a size.
+    #[error("{}: cannot be {wanted} bytes large: the device has {capacity}; ask for at most that", path.display())]
+    CannotGrow {
+        /// What was opened.
+        path: PathBuf,
+        /// The size that was asked for.
+        wanted: u64,
+        /// The size that it has.
+        capacity: u64,
+    },
+    /// The back end that was demanded is not there.
+    #[error("{}: io_uring is not available: {source}; use the thread back end (DIORITE_IO_BACKEND=threads)", path.display())]
+    NoIoUring {
+        /// What was to be opened.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Something else that the operating system refused.
+    #[error("{}: cannot {what}: {source}", path.display())]
+    Os {
+        /// What was to be opened.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The name cannot be understood.
+    #[error("{spec}: not a device name: {why}")]
+    BadTarget {
+        /// As it was given.
+        spec: String,
+        /// What is wrong with it, and what would be right.
+        why: String,
+    },
+    /// There is no partition table, or it is damaged.
+    #[error("{device}: no usable partition table: {why}; open the device without ?partition")]
+    NoPartitionTable {
+        /// The device.
+        device: String,
+        /// What is missing or wrong.
+        why: String,
+    },
+    /// The table lists no such partition.
+    #[error("{device}: no partition {number}: {existing}")]
+    NoSuchPartition {
+        /// The device.
+        device: String,
+        /// What was asked for.
+        number: u32,
+        /// Which there are, in words.
+        existing: String,
+    },
+    /// A window that the device does not have, or that its blocks cannot express.
+    #[error("{device}: cannot open a window of it: {why}")]
+    BadWindow {
+        /// The device.
+        device: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Several devices that do not fit together.
+    #[error("{spec}: cannot join the devices: {why}")]
+    BadJoin {
+        /// As it was given.
+        spec: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The device was opened, but could not be read.
+    #[error(transparent)]
+    Io(#[from] IoError),
+}
+
+impl OpenError {
+    /// The `errno` that says the same.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NotFound { .. } => libc::ENOENT,
+            Self::Permission { .. } => libc::EACCES,
+            Self::Exists { .. } => libc::EEXIST,
+            Self::Locked { .. } | Self::Busy { .. } => libc::EBUSY,
+            Self::NotADevice { .. } => libc::ENOTBLK,
+            Self::CannotGrow { .. } => libc::ENOSPC,
+            Self::NoSuchPartition { .. } => libc::ENXIO,
+            Self::NoIoUring { source, .. } | Self::NoLocks { source, .. } | Self::Os { source, .. } => {
+                source.raw_os_error().unwrap_or(libc::EIO)
+            }
+            Self::Io(error) => error.kind.errno(),
+            Self::DirectRefused { .. }
+            | Self::TooSmall { .. }
+            | Self::BadTarget { .. }
+            | Self::NoPartitionTable { .. }
+            | Self::BadWindow { .. }
+            | Self::BadJoin { .. } => libc::EINVAL,
+        }
+    }
+}

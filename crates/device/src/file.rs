@@ -1,0 +1,175 @@
+//! An image file or a block device of the host.
+//!
+//! Where it sits: the device that a filesystem usually lives on.
+//!
+//! Interface:
+//! - Exclusive while it is open for writing, shared among readers otherwise (see `open.rs`).
+//! - The size is fixed while it is open: a transfer beyond it is refused, never grows the file.
+//! - [`FileDevice::is_direct`] says whether the host's page cache is bypassed.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use diorite_block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op};
+use rustix::fs::{FallocateFlags, FlockOperation};
+
+use crate::batch;
+use crate::buffer::AlignedBuf;
+use crate::error::OpenError;
+use crate::open::{self, Kind};
+use crate::options::OpenOptions;
+use crate::sys;
+
+/// See the module's head.
+pub struct FileDevice {
+    fd: OwnedFd,
+    path: PathBuf,
+    kind: Kind,
+    direct: bool,
+    geometry: Geometry,
+    counters: IoCounters,
+}
+
+impl FileDevice {
+    /// Open an image file or a block device.
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Arc<Self>, OpenError> {
+        let path = path.as_ref();
+        let opened = open::open(path, options)?;
+        Ok(Arc::new(Self {
+            fd: opened.fd,
+            path: path.to_owned(),
+            kind: opened.kind,
+            direct: opened.direct,
+            geometry: opened.geometry,
+            counters: IoCounters::default(),
+        }))
+    }
+
+    /// Whether transfers bypass the host's page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Whether it is a block device rather than a file.
+    pub fn is_block_device(&self) -> bool {
+        self.kind == Kind::BlockDevice
+    }
+
+    /// The path that it was opened with.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// A transfer that stops within such a block has met the end of the file.
+    pub(crate) fn granularity(&self) -> u32 {
+        if self.direct { self.geometry.logical_block_size } else { 1 }
+    }
+
+    /// Make all completed writes durable, in this thread.
+    pub(crate) fn flush_now(&self) -> Result<(), IoErrorKind> {
+        loop {
+            match rustix::fs::fdatasync(&self.fd) {
+                Err(rustix::io::Errno::INTR) => {}
+                result => return result.map_err(|errno| IoErrorKind::Device(errno.into())),
+            }
+        }
+    }
+
+    /// Discard a range or fill it with zeros, in this thread.
+    pub(crate) fn without_memory_now(&self, op: Op, offset: u64, len: u64) -> Result<(), IoErrorKind> {
+        if len == 0 {
+            return Ok(());
+        }
+        let keep = FallocateFlags::KEEP_SIZE;
+        let result = match (op, self.kind) {
+            (Op::Discard, Kind::File) => self.allocate(keep | FallocateFlags::PUNCH_HOLE, offset, len),
+            (Op::Discard, Kind::BlockDevice) => sys::block_discard(self.fd.as_fd(), offset, len),
+            (Op::WriteZeroes, Kind::File) => self.allocate(keep | FallocateFlags::ZERO_RANGE, offset, len),
+            (_, Kind::BlockDevice) => sys::block_zero(self.fd.as_fd(), offset, len),
+            (_, Kind::File) => Ok(()),
+        };
+        match result {
+            Ok(()) => Ok(()),
+            Err(error) if !is_unsupported(&error) => Err(IoErrorKind::Device(error)),
+            Err(_) if op == Op::WriteZeroes => self.write_zeros(offset, len),
+            Err(_) => Err(IoErrorKind::Unsupported),
+        }
+    }
+
+    fn allocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> io::Result<()> {
+        loop {
+            match rustix::fs::fallocate(&self.fd, flags, offset, len) {
+                Err(rustix::io::Errno::INTR) => {}
+                result => return result.map_err(io::Error::from),
+            }
+        }
+    }
+
+    fn write_zeros(&self, mut offset: u64, mut len: u64) -> Result<(), IoErrorKind> {
+        let step = len.min(u64::from(self.geometry.max_transfer_bytes));
+        let alignment = self.geometry.memory_alignment.max(512) as usize;
+        let zeros = AlignedBuf::try_zeroed(step as usize, alignment).map_err(IoErrorKind::Device)?;
+        while len > 0 {
+            let now = len.min(step) as usize;
+            let written = match rustix::io::pwrite(&self.fd, &zeros[..now], offset) {
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(IoErrorKind::Device(errno.into())),
+                Ok(0) => return Err(IoErrorKind::Short { done: 0 }),
+                Ok(written) => written as u64,
+            };
+            offset += written;
+            len -= written;
+        }
+        Ok(())
+    }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY))
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        // The kernel may hold the open file a moment longer, while it frees the last request; the lock goes now.
+        let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
+    }
+}
+
+impl fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileDevice")
+            .field("path", &self.path)
+            .field("direct", &self.direct)
+            .field("geometry", &self.geometry)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn counters(&self) -> &IoCounters {
+        &self.counters
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+        batch::execute(self, bios)
+    }
+
+    fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+        Ok(<dyn BlockDevice>::immediate_queue(self, depth))
+    }
+}

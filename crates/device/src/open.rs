@@ -1,0 +1,315 @@
+//! Opening a file or a block device: existence, kind, lock, size, and what direct I/O it takes.
+//!
+//! Where it sits: everything that [`crate::FileDevice::open`] does before the device exists.
+//!
+//! Order: what it is -> open -> lock -> size -> direct or not, with which alignment -> a real read as proof. The lock comes
+//! before anything is changed. A file that was made here is removed again when a later step fails.
+//!
+//! Locking: writers hold an exclusive `flock` and readers a shared one, so that an image has either one
+//! writer or any number of readers, in this process or another; a block device is opened with `O_EXCL` for
+//! writing, which the kernel refuses while it is mounted.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use diorite_block::Geometry;
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::buffer::AlignedBuf;
+use crate::error::OpenError;
+use crate::options::{Access, Create, DirectPolicy, OpenOptions};
+use crate::sys::{self, DirectAlignment};
+use crate::sysfs::QueueLimits;
+
+/// What an image file on the host is moved in at most.
+const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// Memory segments of one system call (`UIO_MAXIOV`).
+const SEGMENTS_MAX: u16 = 1024;
+/// Larger blocks than this are no alignment but nonsense.
+const BLOCK_BYTES_MAX: u32 = 64 << 10;
+/// How long a holder that is about to go away (udev's probes, a request that is being freed) is waited for.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What is behind the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    BlockDevice,
+}
+
+/// An opened and locked file, ready to be used.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) fd: OwnedFd,
+    pub(crate) kind: Kind,
+    pub(crate) direct: bool,
+    pub(crate) geometry: Geometry,
+}
+
+/// Do everything in the module's head.
+pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
+    let (fd, made) = open_or_make(path, options)?;
+    finish(path, options, fd).inspect_err(|_| {
+        if made {
+            // What was made here goes away again; if that fails too, the first error is the one to tell.
+            let _ = rustix::fs::unlink(path);
+        }
+    })
+}
+
+fn finish(path: &Path, options: &OpenOptions, fd: OwnedFd) -> Result<Opened, OpenError> {
+    let kind = kind_of(path, &fd)?;
+    lock(path, options.access, &fd)?;
+    let bytes = size(path, options, &fd, kind)?;
+    let alignment = make_direct(path, options.direct, &fd, kind)?;
+    let geometry = geometry(path, options, &fd, kind, bytes, alignment)?;
+    Ok(Opened { fd, kind, direct: alignment.is_some(), geometry })
+}
+
+fn open_or_make(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), OpenError> {
+    let access = match options.access {
+        Access::ReadOnly => OFlags::RDONLY,
+        Access::ReadWrite => OFlags::RDWR,
+    };
+    let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let error = |errno: Errno| open_error(path, options.access, errno);
+    if options.create != Create::Never && options.access == Access::ReadWrite {
+        let mode = Mode::from_raw_mode(0o644);
+        match rustix::fs::open(path, flags | OFlags::CREATE | OFlags::EXCL, mode) {
+            Ok(fd) => return Ok((fd, true)),
+            Err(Errno::EXIST) if matches!(options.create, Create::Sized(_)) => {}
+            Err(errno) => return Err(error(errno)),
+        }
+    }
+    // Opening a fifo would wait for its other end.
+    let stat = rustix::fs::stat(path).map_err(error)?;
+    let kind = device_kind(path, FileType::from_raw_mode(stat.st_mode))?;
+    let exclusive = kind == Kind::BlockDevice && options.access == Access::ReadWrite;
+    let flags = if exclusive { flags | OFlags::EXCL } else { flags };
+    let fd = patiently(Errno::BUSY, || rustix::fs::open(path, flags, Mode::empty())).map_err(error)?;
+    Ok((fd, false))
+}
+
+fn open_error(path: &Path, access: Access, errno: Errno) -> OpenError {
+    let path = path.to_owned();
+    match errno {
+        Errno::NOENT | Errno::NXIO | Errno::NODEV => OpenError::NotFound { path },
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+            let access = if access == Access::ReadOnly { "reading" } else { "writing" };
+            OpenError::Permission { path, access }
+        }
+        Errno::EXIST => OpenError::Exists { path },
+        Errno::BUSY => OpenError::Busy { path },
+        Errno::ISDIR => OpenError::NotADevice { path, kind: "a directory" },
+        _ => OpenError::Os { path, what: "open", source: errno.into() },
+    }
+}
+
+/// Repeat `call` for a moment while it gives `errno`.
+fn patiently<T>(errno: Errno, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    const STEP: Duration = Duration::from_millis(5);
+    let mut waited = Duration::ZERO;
+    loop {
+        match call() {
+            Err(error) if error == errno && waited < PATIENCE => {
+                std::thread::sleep(STEP);
+                waited += STEP;
+            }
+            result => return result,
+        }
+    }
+}
+
+fn kind_of(path: &Path, fd: &OwnedFd) -> Result<Kind, OpenError> {
+    let stat = rustix::fs::fstat(fd).map_err(os_error(path, "examine"))?;
+    device_kind(path, FileType::from_raw_mode(stat.st_mode))
+}
+
+fn device_kind(path: &Path, file_type: FileType) -> Result<Kind, OpenError> {
+    let kind = match file_type {
+        FileType::RegularFile => return Ok(Kind::File),
+        FileType::BlockDevice => return Ok(Kind::BlockDevice),
+        FileType::Directory => "a directory",
+        FileType::CharacterDevice => "a character device",
+        FileType::Fifo => "a fifo",
+        FileType::Socket => "a socket",
+        _ => "something without sectors",
+    };
+    Err(OpenError::NotADevice { path: path.to_owned(), kind })
+}
+
+fn os_error<E: Into<io::Error>>(path: &Path, what: &'static str) -> impl FnOnce(E) -> OpenError {
+    move |source| OpenError::Os { path: path.to_owned(), what, source: source.into() }
+}
+
+fn lock(path: &Path, access: Access, fd: &OwnedFd) -> Result<(), OpenError> {
+    let (operation, holder) = match access {
+        Access::ReadOnly => (FlockOperation::NonBlockingLockShared, "it is being written there"),
+        Access::ReadWrite => (FlockOperation::NonBlockingLockExclusive, "it is open there"),
+    };
+    let path = || path.to_owned();
+    match patiently(Errno::WOULDBLOCK, || rustix::fs::flock(fd, operation)) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(OpenError::Locked { path: path(), holder }),
+        // Nothing is endangered by a reader that cannot lock.
+        Err(_) if access == Access::ReadOnly => Ok(()),
+        Err(errno) => Err(OpenError::NoLocks { path: path(), source: errno.into() }),
+    }
+}
+
+/// Give the file its size if one was asked for; returns the size that it has.
+fn size(path: &Path, options: &OpenOptions, fd: &OwnedFd, kind: Kind) -> Result<u64, OpenError> {
+    let wanted = match options.create {
+        Create::Sized(bytes) | Create::NewSized(bytes) if options.access == Access::ReadWrite => Some(bytes),
+        _ => None,
+    };
+    match kind {
+        Kind::File => {
+            if let Some(bytes) = wanted {
+                rustix::fs::ftruncate(fd, bytes).map_err(os_error(path, "set the size"))?;
+            }
+            let stat = rustix::fs::fstat(fd).map_err(os_error(path, "examine"))?;
+            Ok(u64::try_from(stat.st_size).unwrap_or(0))
+        }
+        Kind::BlockDevice => {
+            let capacity = sys::block_device_bytes(fd.as_fd()).map_err(os_error(path, "ask for the size"))?;
+            match wanted {
+                Some(wanted) if wanted > capacity => {
+                    Err(OpenError::CannotGrow { path: path.to_owned(), wanted, capacity })
+                }
+                _ => Ok(capacity),
+            }
+        }
+    }
+}
+
+/// Alignments that direct I/O was seen to work with, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Alignment {
+    memory: u32,
+    offset: u32,
+}
+
+/// Turn direct I/O on as the policy says; none where it stays off.
+fn make_direct(
+    path: &Path,
+    policy: DirectPolicy,
+    fd: &OwnedFd,
+    kind: Kind,
+) -> Result<Option<Alignment>, OpenError> {
+    if policy == DirectPolicy::Off {
+        return Ok(None);
+    }
+    match try_direct(fd, kind) {
+        Ok(alignment) => Ok(Some(alignment)),
+        Err(why) if policy == DirectPolicy::Required => {
+            Err(OpenError::DirectRefused { path: path.to_owned(), why })
+        }
+        Err(_) => {
+            set_direct(fd, false).map_err(os_error(path, "turn direct I/O off"))?;
+            Ok(None)
+        }
+    }
+}
+
+fn set_direct(fd: &OwnedFd, on: bool) -> Result<(), Errno> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    rustix::fs::fcntl_setfl(fd, if on { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT })
+}
+
+/// Turn direct I/O on and prove by a read that it works; the reason in words where it does not.
+fn try_direct(fd: &OwnedFd, kind: Kind) -> Result<Alignment, String> {
+    let stated = sys::direct_alignment(fd.as_fd());
+    if stated == DirectAlignment::Refused {
+        return Err(
+            "the filesystem says that this file takes none (encrypted, compressed or journalled data?)"
+                .into(),
+        );
+    }
+    set_direct(fd, true).map_err(|errno| match errno {
+        Errno::INVAL => "the filesystem does not know O_DIRECT".to_owned(),
+        _ => format!("turning O_DIRECT on: {}", io::Error::from(errno)),
+    })?;
+    let likely = match (stated, kind) {
+        (DirectAlignment::Supported { memory, offset }, _) => Alignment { memory, offset: offset.max(512) },
+        (_, Kind::BlockDevice) => {
+            let block = sys::logical_block_size(fd.as_fd()).unwrap_or(4096);
+            Alignment { memory: block, offset: block }
+        }
+        _ => Alignment { memory: 4096, offset: 4096 },
+    };
+    let cautious = Alignment { memory: 4096, offset: likely.offset.max(4096) };
+    let mut refusal = String::new();
+    for alignment in [likely, cautious] {
+        if !alignment.offset.is_power_of_two() || alignment.offset > BLOCK_BYTES_MAX {
+            refusal = format!("it wants {} bytes at a time", alignment.offset);
+            continue;
+        }
+        match probe(fd, alignment) {
+            Ok(()) => return Ok(alignment),
+            Err(errno) => {
+                refusal = format!("a read of {} bytes: {}", alignment.offset, io::Error::from(errno))
+            }
+        }
+    }
+    Err(refusal)
+}
+
+/// Read one block into memory that is aligned as badly as is allowed.
+fn probe(fd: &OwnedFd, alignment: Alignment) -> Result<(), Errno> {
+    let (memory, block) = (alignment.memory as usize, alignment.offset as usize);
+    let mut buffer =
+        AlignedBuf::try_zeroed(block + memory, block.max(2 * memory)).map_err(|_| Errno::NOMEM)?;
+    rustix::io::pread(fd, &mut buffer[memory..], 0).map(drop)
+}
+
+fn geometry(
+    path: &Path,
+    options: &OpenOptions,
+    fd: &OwnedFd,
+    kind: Kind,
+    bytes: u64,
+    alignment: Option<Alignment>,
+) -> Result<Geometry, OpenError> {
+    let stat = rustix::fs::fstat(fd).map_err(os_error(path, "examine"))?;
+    let (logical_block_size, memory_alignment) = alignment.map_or((512, 1), |a| (a.offset, a.memory));
+    let capacity_bytes = bytes - bytes % u64::from(logical_block_size);
+    if capacity_bytes == 0 {
+        return Err(OpenError::TooSmall { path: path.to_owned(), bytes, block: logical_block_size });
+    }
+    let read_only = options.access == Access::ReadOnly;
+    let file = Geometry {
+        capacity_bytes,
+        logical_block_size,
+        physical_block_size: u32::try_from(stat.st_blksize).unwrap_or(4096).max(logical_block_size),
+        memory_alignment,
+        max_transfer_bytes: TRANSFER_BYTES_MAX,
+        max_segments: SEGMENTS_MAX,
+        // What the host's filesystem and disk keep back is written by fdatasync.
+        volatile_cache: true,
+        // On a file, a durable write is a write and an fdatasync in one call: nothing is saved.
+        fua: false,
+        discard: true,
+        rotational: false,
+        read_only,
+    };
+    if kind == Kind::File {
+        return Ok(file);
+    }
+    let limits = QueueLimits::of_device(stat.st_rdev);
+    let direct = alignment.is_some();
+    let physical = sys::physical_block_size(fd.as_fd()).unwrap_or(logical_block_size);
+    Ok(Geometry {
+        physical_block_size: physical.max(logical_block_size),
+        max_transfer_bytes: limits.max_transfer_bytes(TRANSFER_BYTES_MAX).max(logical_block_size),
+        max_segments: limits.max_segments.clamp(1, SEGMENTS_MAX),
+        volatile_cache: limits.write_cache || !direct,
+        fua: limits.fua && limits.write_cache && direct,
+        discard: limits.discard,
+        rotational: limits.rotational,
+        ..file
+    })
+}

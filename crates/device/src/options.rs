@@ -1,0 +1,90 @@
+//! How a file or a block device is to be opened.
+
+/// What will be done with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Reads only; shared with other readers.
+    #[default]
+    ReadOnly,
+    /// Reads and writes; nobody else may have it open.
+    ReadWrite,
+}
+
+/// Whether the host's page cache is bypassed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectPolicy {
+    /// Opening fails where direct I/O is refused.
+    Required,
+    /// Direct where it can be, through the page cache otherwise; [`crate::FileDevice::is_direct`] tells.
+    #[default]
+    Preferred,
+    /// Through the host's page cache.
+    Off,
+}
+
+/// Which system calls move the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// `io_uring`, or threads where the system refuses it or `DIORITE_IO_BACKEND=threads` is set.
+    #[default]
+    Auto,
+    /// `io_uring`, or an error.
+    IoUring,
+    /// `preadv2` and `pwritev2`, from a pool of threads where several run at once.
+    Threads,
+}
+
+/// What happens to a file's existence and size before it is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Create {
+    /// It must exist and keeps its size.
+    #[default]
+    Never,
+    /// It is made if it is missing, and gets this size in bytes (a block device must have that much).
+    Sized(u64),
+    /// It must not exist, and is made with this size in bytes.
+    NewSized(u64),
+}
+
+/// How to open a device. The default is read-only, direct where possible, any back end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// What will be done with it.
+    pub access: Access,
+    /// Whether the host's page cache is bypassed.
+    pub direct: DirectPolicy,
+    /// Which system calls move the data.
+    pub backend: Backend,
+    /// Whether the file is made.
+    pub create: Create,
+}
+
+impl OpenOptions {
+    /// Read-only, direct where possible.
+    pub fn read_only() -> Self {
+        Self::default()
+    }
+
+    /// Reads and writes, direct where possible.
+    pub fn read_write() -> Self {
+        Self { access: Access::ReadWrite, ..Self::default() }
+    }
+
+    /// The same with another policy for direct I/O.
+    #[must_use]
+    pub fn direct(self, direct: DirectPolicy) -> Self {
+        Self { direct, ..self }
+    }
+
+    /// The same with another back end.
+    #[must_use]
+    pub fn backend(self, backend: Backend) -> Self {
+        Self { backend, ..self }
+    }
+
+    /// The same, but the file is made.
+    #[must_use]
+    pub fn create(self, create: Create) -> Self {
+        Self { create, ..self }
+    }
+}

@@ -1,0 +1,129 @@
+//! System calls that no crate wraps safely: what the kernel knows of a file's geometry, and vectored I/O at an offset.
+//!
+//! Safety policy: every function takes a borrowed file descriptor and either plain numbers or memory whose validity
+//! its caller vouches for in an `unsafe fn`; results are checked before they are believed.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+const BLKSSZGET: libc::Ioctl = 0x1268;
+const BLKPBSZGET: libc::Ioctl = 0x127b;
+const BLKGETSIZE64: libc::Ioctl = 0x8008_1272;
+const BLKDISCARD: libc::Ioctl = 0x1277;
+const BLKZEROOUT: libc::Ioctl = 0x127f;
+
+/// What `statx(2)` says of direct I/O on a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DirectAlignment {
+    /// The kernel or the filesystem does not say.
+    Unknown,
+    /// Direct I/O is not possible.
+    Refused,
+    /// It is, with these alignments in bytes.
+    Supported { memory: u32, offset: u32 },
+}
+
+/// Ask for a file's alignment of direct I/O.
+pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> DirectAlignment {
+    let mut statx = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: an empty C string and a structure of the right type, both valid during the call.
+    let result = unsafe {
+        libc::statx(
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            statx.as_mut_ptr(),
+        )
+    };
+    // SAFETY: all zeros is a valid `statx`, whatever the call did.
+    let statx = unsafe { statx.assume_init() };
+    if result != 0 || statx.stx_mask & libc::STATX_DIOALIGN == 0 {
+        return DirectAlignment::Unknown;
+    }
+    let (memory, offset) = (statx.stx_dio_mem_align, statx.stx_dio_offset_align);
+    if offset == 0 || memory == 0 {
+        DirectAlignment::Refused
+    } else if offset.is_power_of_two() && memory.is_power_of_two() {
+        DirectAlignment::Supported { memory, offset }
+    } else {
+        DirectAlignment::Unknown
+    }
+}
+
+/// Logical block size of a block device.
+pub(crate) fn logical_block_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut size: libc::c_int = 0;
+    // SAFETY: BLKSSZGET writes one int.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKSSZGET, &raw mut size) })?;
+    Ok(size.unsigned_abs())
+}
+
+/// Physical block size of a block device.
+pub(crate) fn physical_block_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut size: libc::c_uint = 0;
+    // SAFETY: BLKPBSZGET writes one unsigned int.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKPBSZGET, &raw mut size) })?;
+    Ok(size)
+}
+
+/// Capacity of a block device in bytes.
+pub(crate) fn block_device_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut bytes = 0_u64;
+    // SAFETY: BLKGETSIZE64 writes one 64-bit number.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETSIZE64, &raw mut bytes) })?;
+    Ok(bytes)
+}
+
+/// Tell a block device that a range is no longer needed.
+pub(crate) fn block_discard(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    let range = [offset, len];
+    // SAFETY: BLKDISCARD reads two 64-bit numbers.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKDISCARD, range.as_ptr()) })
+}
+
+/// Have a block device fill a range with zeros.
+pub(crate) fn block_zero(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    let range = [offset, len];
+    // SAFETY: BLKZEROOUT reads two 64-bit numbers.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKZEROOUT, range.as_ptr()) })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// `preadv2(2)`: the bytes read, or minus the error number, as `io_uring` reports it.
+///
+/// # Safety
+/// `segments` must describe memory that is valid for writes and touched by nobody else during the call.
+pub(crate) unsafe fn preadv(fd: libc::c_int, segments: &[libc::iovec], offset: u64) -> i64 {
+    let count = segments.len().min(libc::UIO_MAXIOV as usize) as libc::c_int;
+    // SAFETY: promised by the caller.
+    result(unsafe { libc::preadv2(fd, segments.as_ptr(), count, offset as libc::off_t, 0) })
+}
+
+/// `pwritev2(2)`: the bytes written, or minus the error number, as `io_uring` reports it.
+///
+/// # Safety
+/// `segments` must describe memory that is valid for reads and changed by nobody during the call.
+pub(crate) unsafe fn pwritev(
+    fd: libc::c_int,
+    segments: &[libc::iovec],
+    offset: u64,
+    flags: libc::c_int,
+) -> i64 {
+    let count = segments.len().min(libc::UIO_MAXIOV as usize) as libc::c_int;
+    // SAFETY: promised by the caller.
+    result(unsafe { libc::pwritev2(fd, segments.as_ptr(), count, offset as libc::off_t, flags) })
+}
+
+fn result(returned: libc::ssize_t) -> i64 {
+    if returned >= 0 {
+        returned as i64
+    } else {
+        -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+    }
+}

@@ -1,0 +1,255 @@
+//! One read or write on its way: what is left of it, and what each result of the system means.
+//!
+//! Where it sits: between a bio (or a piece of a queued transfer) and the system call or ring entry that moves it. Both back
+//! ends run the same transfers, so short transfers, interruptions and ends of files are understood in one place.
+//!
+//! States: submitted -> (result) -> submitted again for the rest, or ended.
+//!
+//! Safety policy: a transfer holds raw memory. Whoever makes one with an `unsafe fn` promises that the memory stays valid,
+//! and for a read untouched by others, until the transfer has ended; the executors never return or unwind before.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use diorite_block::{Bio, BioFlags, BioMemory, IoErrorKind};
+
+use crate::sys;
+
+/// How often the system may say "try again" without having moved a byte.
+const RETRIES_MAX: u32 = 10_000;
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// The memory of what is left.
+#[derive(Debug)]
+pub(crate) enum Segments {
+    /// One range.
+    One(libc::iovec),
+    /// The bio's own list of segments, which has the layout of an array of `iovec`.
+    Borrowed { first: *const libc::iovec, count: usize },
+    /// The rest of such a list after a short transfer.
+    Owned(Vec<libc::iovec>),
+}
+
+impl Segments {
+    pub(crate) fn as_slice(&self) -> &[libc::iovec] {
+        match self {
+            Self::One(segment) => std::slice::from_ref(segment),
+            // SAFETY: the list of a bio that outlives the transfer (see `Transfer::from_bio`).
+            Self::Borrowed { first, count } => unsafe { std::slice::from_raw_parts(*first, *count) },
+            Self::Owned(segments) => segments,
+        }
+    }
+
+    fn advance(&mut self, mut bytes: usize) {
+        if let Self::One(segment) = self {
+            segment.iov_base = segment.iov_base.wrapping_byte_add(bytes);
+            segment.iov_len -= bytes;
+            return;
+        }
+        let mut rest = Vec::with_capacity(self.as_slice().len());
+        for segment in self.as_slice() {
+            let skipped = bytes.min(segment.iov_len);
+            bytes -= skipped;
+            if skipped < segment.iov_len {
+                rest.push(libc::iovec {
+                    iov_base: segment.iov_base.wrapping_byte_add(skipped),
+                    iov_len: segment.iov_len - skipped,
+                });
+            }
+        }
+        *self = Self::Owned(rest);
+    }
+}
+
+/// What has become of a transfer after a result.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// All bytes are moved.
+    Done,
+    /// The rest must be submitted (again).
+    Again,
+    /// It ended too early.
+    Failed(IoErrorKind),
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    pub(crate) direction: Direction,
+    /// Whether a write is to be durable when it completes (`RWF_DSYNC`).
+    pub(crate) durable: bool,
+    pub(crate) segments: Segments,
+    /// Where the rest goes on, in bytes.
+    pub(crate) offset: u64,
+    len: u64,
+    done: u64,
+    /// A result that leaves the offset within such a block means that the file has ended.
+    granularity: u32,
+    retries: u32,
+}
+
+// SAFETY: the memory is lent to the transfer alone, whichever thread runs it.
+unsafe impl Send for Transfer {}
+
+impl Transfer {
+    /// The transfer of a read or write bio; none for other operations.
+    ///
+    /// # Safety
+    /// The bio and its memory must not be touched until the transfer has ended.
+    pub(crate) unsafe fn from_bio(bio: &mut Bio<'_>, granularity: u32) -> Option<Self> {
+        let (len, offset) = (bio.len(), bio.sector.to_bytes());
+        // `IoSlice` and `IoSliceMut` promise the layout of `iovec`.
+        let (direction, first, count) = match &mut bio.memory {
+            BioMemory::Read(segments) => {
+                (Direction::Read, segments.as_mut_ptr().cast_const().cast(), segments.len())
+            }
+            BioMemory::Write(segments) => (Direction::Write, segments.as_ptr().cast(), segments.len()),
+            BioMemory::None(_) => return None,
+        };
+        let segments = contiguous(first, count, len).unwrap_or(Segments::Borrowed { first, count });
+        let durable = direction == Direction::Write && bio.flags.contains(BioFlags::FUA);
+        Some(Self { direction, durable, segments, offset, len, done: 0, granularity, retries: 0 })
+    }
+
+    /// The transfer of one range of memory.
+    ///
+    /// # Safety
+    /// The memory must stay valid, and for a read be touched by nobody else, until the transfer has ended.
+    pub(crate) unsafe fn from_range(
+        direction: Direction,
+        offset: u64,
+        memory: *mut u8,
+        len: usize,
+        granularity: u32,
+    ) -> Self {
+        let segments = Segments::One(libc::iovec { iov_base: memory.cast(), iov_len: len });
+        Self {
+            direction,
+            durable: false,
+            segments,
+            offset,
+            len: len as u64,
+            done: 0,
+            granularity,
+            retries: 0,
+        }
+    }
+
+    /// Bytes in all.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Take the result of a system call: bytes moved, or minus an error number.
+    pub(crate) fn record(&mut self, result: i64) -> Step {
+        if result < 0 {
+            let code = i32::try_from(-result).unwrap_or(libc::EIO);
+            self.retries += 1;
+            if matches!(code, libc::EINTR | libc::EAGAIN) && self.retries < RETRIES_MAX {
+                return Step::Again;
+            }
+            return Step::Failed(IoErrorKind::Device(io::Error::from_raw_os_error(code)));
+        }
+        let moved = result.unsigned_abs();
+        assert!(moved <= self.len - self.done, "the system moved more than it was asked to");
+        self.done += moved;
+        if self.done == self.len {
+            return Step::Done;
+        }
+        if moved == 0 || !self.done.is_multiple_of(u64::from(self.granularity)) {
+            return Step::Failed(IoErrorKind::Short { done: self.done });
+        }
+        self.retries = 0;
+        self.offset += moved;
+        self.segments.advance(moved as usize);
+        Step::Again
+    }
+
+    /// Run it to its end in this thread.
+    pub(crate) fn run(mut self, fd: libc::c_int) -> Result<(), IoErrorKind> {
+        loop {
+            let segments = self.segments.as_slice();
+            // SAFETY: promised to the constructors.
+            let result = match self.direction {
+                Direction::Read => unsafe { sys::preadv(fd, segments, self.offset) },
+                Direction::Write => {
+                    let flags = if self.durable { libc::RWF_DSYNC } else { 0 };
+                    // SAFETY: as above.
+                    unsafe { sys::pwritev(fd, segments, self.offset, flags) }
+                }
+            };
+            match self.record(result) {
+                Step::Done => return Ok(()),
+                Step::Again => {}
+                Step::Failed(kind) => return Err(kind),
+            }
+        }
+    }
+}
+
+/// The list as one range, if each segment ends where the next one starts.
+fn contiguous(first: *const libc::iovec, count: usize, len: u64) -> Option<Segments> {
+    // SAFETY: the bio's own list.
+    let list = unsafe { std::slice::from_raw_parts(first, count) };
+    let start = list.first()?;
+    let adjacent =
+        list.windows(2).all(|pair| pair[0].iov_base.wrapping_byte_add(pair[0].iov_len) == pair[1].iov_base);
+    adjacent.then_some(Segments::One(libc::iovec { iov_base: start.iov_base, iov_len: len as usize }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transfer(len: usize, granularity: u32) -> Transfer {
+        // SAFETY: the tests record results and never run the transfer, so nobody touches the memory.
+        unsafe { Transfer::from_range(Direction::Read, 4096, std::ptr::null_mut(), len, granularity) }
+    }
+
+    #[test]
+    fn short_transfer_goes_on_where_it_stopped() {
+        let mut transfer = transfer(8192, 512);
+        assert!(matches!(transfer.record(1024), Step::Again));
+        assert_eq!(transfer.offset, 5120);
+        assert_eq!(transfer.segments.as_slice()[0].iov_len, 7168);
+        assert!(matches!(transfer.record(7168), Step::Done));
+    }
+
+    #[test]
+    fn end_of_file_is_short_and_not_tried_for_ever() {
+        assert!(matches!(transfer(8192, 512).record(0), Step::Failed(IoErrorKind::Short { done: 0 })));
+        assert!(matches!(transfer(8192, 512).record(700), Step::Failed(IoErrorKind::Short { done: 700 })));
+    }
+
+    #[test]
+    fn interruptions_are_bounded() {
+        let mut transfer = transfer(512, 512);
+        let mut tries = 0;
+        while matches!(transfer.record(-i64::from(libc::EINTR)), Step::Again) {
+            tries += 1;
+            assert!(tries < 2 * RETRIES_MAX);
+        }
+        assert!(tries > 100);
+    }
+
+    #[test]
+    fn vectored_rest_drops_what_is_done() {
+        let mut memory = [[0_u8; 512], [0; 512], [0; 512]];
+        let [a, b, c] = &mut memory;
+        // The middle one twice, so that the list is not one range.
+        let iovec = |part: &mut [u8; 512]| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: 512 };
+        let list = [iovec(c), iovec(a), iovec(b)];
+        assert!(contiguous(list.as_ptr(), 3, 1536).is_none());
+        assert!(contiguous(list[1..].as_ptr(), 2, 1024).is_some());
+        let mut segments = Segments::Borrowed { first: list.as_ptr(), count: 3 };
+        segments.advance(700);
+        let rest: Vec<_> = segments.as_slice().iter().map(|s| (s.iov_base.addr(), s.iov_len)).collect();
+        assert_eq!(rest, [(list[1].iov_base.addr() + 188, 324), (list[2].iov_base.addr(), 512)]);
+    }
+}
