@@ -156,6 +156,18 @@ pub enum Corrupt {
         /// What is wrong.
         what: &'static str,
     },
+    /// An address outside of the volume.
+    #[error("block {block} is not on the volume")]
+    Address {
+        /// The address.
+        block: FsBlock,
+    },
+    /// A block that two structures claim.
+    #[error("block {block} is used for two things")]
+    SharedBlock {
+        /// The block.
+        block: FsBlock,
+    },
     /// A block whose checksum does not match its content.
     #[error("block {block}: {what} checksum does not match")]
     Checksum {

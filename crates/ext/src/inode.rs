@@ -1,10 +1,20 @@
 //! An inode in memory.
+//!
+//! Interface:
+//! - [`Inode::state`] guards everything that changes. Whoever changes it stores it with [`Volume::store_inode`] in
+//!   the same handle; inode-table blocks are never newer than the state.
+//! - The raw bytes behind the fixed fields (extended attributes, inline data) are reached with [`Volume::raw_inode`].
+//!
+//! Locking: the state's lock is taken before a handle begins (see the crate's head). [`Inode::runs`] is a leaf.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use diorite_block::sync::RwLock;
 
-use crate::{FileKind, InodeNumber, Owner, Timestamp};
+use crate::buffer::{BlockKind, Buffer};
+use crate::transaction::{Handle, TransactionId};
+use crate::{FileBlock, FileKind, FsBlock, InodeNumber, NodeSpec, Owner, Result, Timestamp, Volume};
 
 /// An inode that is in use: shared by everyone who has it open or works on it.
 #[derive(Debug)]
@@ -12,10 +22,11 @@ pub struct Inode {
     number: InodeNumber,
     kind: FileKind,
     /// Handles of users; the inode of a removed file is freed when the last one is closed.
-    #[expect(dead_code, reason = "skeleton")]
     pub(crate) opens: AtomicU32,
-    #[expect(dead_code, reason = "skeleton")]
-    pub(crate) state: RwLock<()>,
+    pub(crate) state: RwLock<InodeState>,
+    /// The last transaction that changed anything of it, and the last that changed what reading data needs.
+    sync_transaction: AtomicU64,
+    data_transaction: AtomicU64,
 }
 
 impl Inode {
@@ -27,6 +38,147 @@ impl Inode {
     /// What it is; never changes.
     pub fn kind(&self) -> FileKind {
         self.kind
+    }
+
+    /// Note that a transaction changes the mapping or size.
+    pub(crate) fn note_data_change(&self, transaction: TransactionId) {
+        self.data_transaction.fetch_max(transaction.0, Ordering::AcqRel);
+    }
+}
+
+/// The changing fields of an inode, parsed.
+#[derive(Clone, Debug)]
+pub(crate) struct InodeState {
+    /// Permission bits: 12 bits.
+    pub(crate) permissions: u16,
+    pub(crate) owner: Owner,
+    pub(crate) links: u32,
+    pub(crate) size: u64,
+    /// Allocated sectors of 512 bytes.
+    pub(crate) sectors: u64,
+    pub(crate) accessed: Timestamp,
+    pub(crate) modified: Timestamp,
+    pub(crate) changed: Timestamp,
+    pub(crate) created: Option<Timestamp>,
+    /// `EXT4_*_FL`.
+    pub(crate) flags: u32,
+    pub(crate) generation: u32,
+    pub(crate) project: u32,
+    /// The 60 bytes `i_block`: mapping, symbolic link target, device number or inline data.
+    pub(crate) block: [u8; 60],
+    /// The extended attribute block; 0 for none.
+    pub(crate) xattr_block: FsBlock,
+    /// Bytes of the fixed fields beyond byte 128: in-inode attributes begin at `128 + extra_isize`.
+    pub(crate) extra_isize: u16,
+    /// Deletion time, or the next inode of the orphan list.
+    pub(crate) deletion_time: u32,
+}
+
+/// Where an inode is stored.
+#[derive(Clone, Debug)]
+pub(crate) struct RawInode {
+    /// The inode-table block.
+    pub(crate) buffer: Arc<Buffer>,
+    /// First byte of the inode in it.
+    pub(crate) offset: usize,
+    /// Bytes of an inode on this volume.
+    pub(crate) len: usize,
+}
+
+/// Blocks of metadata that [`Volume::allocate_inode`] joins at most.
+pub(crate) const ALLOCATE_INODE_CREDITS: u32 = 6;
+/// Blocks of metadata that [`Volume::free_inode`] joins when the inode has no blocks left.
+pub(crate) const FREE_INODE_CREDITS: u32 = 8;
+/// Blocks of metadata that [`Volume::append_directory_block`] joins at most.
+pub(crate) const APPEND_BLOCK_CREDITS: u32 = 16;
+
+#[expect(unused_variables, clippy::unused_self, reason = "bodies follow")]
+impl Volume {
+    /// The inode-table block with the inode, and where in it.
+    pub(crate) fn raw_inode(&self, number: InodeNumber) -> Result<RawInode> {
+        todo!()
+    }
+
+    /// Write the state through to the inode-table buffer, with its checksum. Bytes behind the fixed fields stay as
+    /// they are in the buffer, so change those first.
+    pub(crate) fn store_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    /// A free inode for `spec`, near `parent`, with no link and an empty mapping, stored. The caller links it in the
+    /// same handle (and sets `links`), or frees it.
+    pub(crate) fn allocate_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        parent: InodeNumber,
+        parent_state: &InodeState,
+        spec: &NodeSpec,
+    ) -> Result<Arc<Inode>> {
+        todo!()
+    }
+
+    /// The last name of an inode is gone (`links` is 0): put it on the orphan list in this handle. Frees nothing.
+    /// [`Volume::release_if_unused`] frees it, after the handle, or a later close, or recovery.
+    pub(crate) fn add_orphan(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    /// Free blocks and inode of an orphan that nobody has open. Call it without handle or inode lock, after `unlink`,
+    /// `rename` and `close_inode`.
+    pub(crate) fn release_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
+        todo!()
+    }
+
+    /// The directory's block `at`; corrupt if it is a hole or beyond the size.
+    pub(crate) fn directory_block(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        at: FileBlock,
+    ) -> Result<Arc<Buffer>> {
+        todo!()
+    }
+
+    /// A new zeroed block at the directory's end; the size grows by it. The caller fills it and stores the inode.
+    pub(crate) fn append_directory_block(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<(FileBlock, Arc<Buffer>)> {
+        todo!()
+    }
+
+    /// A block for something of this inode that is not file data (an extended attribute block): allocated and zeroed.
+    /// Counts in `sectors`.
+    pub(crate) fn allocate_metadata_block(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        kind: BlockKind,
+    ) -> Result<Arc<Buffer>> {
+        todo!()
+    }
+
+    /// The counterpart of [`Volume::allocate_metadata_block`].
+    pub(crate) fn free_metadata_block(
+        &self,
+        handle: &mut Handle<'_>,
+        state: &mut InodeState,
+        block: FsBlock,
+    ) -> Result<()> {
+        todo!()
     }
 }
 

@@ -9,8 +9,12 @@
 //! number; then a transaction handle; then, as leaves, allocator groups and buffers. A thread that has a
 //! handle takes no inode lock.
 
+mod allocate;
+#[allow(dead_code)] // until the volume that uses it lands
+mod buffer;
 mod error;
 mod inode;
+mod transaction;
 mod types;
 mod volume;
 

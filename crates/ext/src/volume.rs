@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diorite_block::BlockDevice;
+use diorite_block::sync::Mutex;
 
+use crate::buffer::BufferCache;
+use crate::transaction::{AbortLatch, Log};
 use crate::{
-    Attributes, BlockSize, Clock, FileBlock, FileKind, FsBlock, Inode, InodeNumber, NodeSpec, Owner, Result,
-    SetAttributes, SetTime, SystemClock, Timestamp,
+    Attributes, BlockSize, Clock, Error, FileBlock, FileKind, FsBlock, Inode, InodeNumber, NodeSpec, Owner,
+    Result, SetAttributes, SetTime, SystemClock, Timestamp,
 };
 
 /// Whether a volume may be changed.
@@ -173,6 +176,38 @@ pub enum XattrMode {
 #[derive(Debug)]
 pub struct Volume {
     device: Arc<dyn BlockDevice>,
+    cache: Arc<BufferCache>,
+    log: Box<dyn Log>,
+    latch: Arc<AbortLatch>,
+    /// Serialises renames of directories.
+    #[expect(dead_code, reason = "skeleton")]
+    pub(crate) rename_lock: Mutex<()>,
+}
+
+impl Volume {
+    /// Metadata blocks.
+    pub(crate) fn cache(&self) -> &Arc<BufferCache> {
+        &self.cache
+    }
+
+    /// What collects changes.
+    pub(crate) fn log(&self) -> &dyn Log {
+        &*self.log
+    }
+
+    /// What latches failed writes.
+    pub(crate) fn latch(&self) -> &AbortLatch {
+        &self.latch
+    }
+
+    /// Refuse a change if the volume cannot be written.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.latch.check()?;
+        match self.read_only_reason() {
+            Some(reason) => Err(Error::ReadOnly(reason)),
+            None => Ok(()),
+        }
+    }
 }
 
 #[expect(unused_variables, clippy::needless_pass_by_value, reason = "skeleton")]

@@ -1,0 +1,491 @@
+//! Metadata blocks in memory.
+//!
+//! Where it sits: between everything that reads or changes metadata and the device. [`BufferCache::get`] reads
+//! a block and verifies it once; changes go through [`crate::transaction::Handle::modify`] only.
+//!
+//! Interface:
+//! - A block is one [`Buffer`] for as long as anybody holds it; the cache drops only buffers that nobody holds,
+//!   so whoever has something to write later (a dirty list, a transaction) keeps the `Arc`.
+//! - [`Buffer::freeze`] seals (checksums) the content and returns it in O(1); a later change copies first.
+//!
+//! Locking: a buffer's lock is a leaf. A cache shard's lock is held for a map operation only, never across I/O: a
+//! block that is being read is in the map with its own lock held for writing.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::IoSliceMut;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use diorite_block::sync::{Mutex, ReadGuard, RwLock, WriteGuard};
+use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{BlockSize, Corrupt, Error, FsBlock, GroupNumber, InodeNumber, Result};
+
+/// Memory that any device can transfer from and to.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
+
+/// Page-aligned memory for one metadata block, or for a run of them.
+#[derive(Clone)]
+pub(crate) struct BlockMemory {
+    pages: Box<[Page]>,
+    len: usize,
+}
+
+impl BlockMemory {
+    /// `len` zero bytes.
+    pub(crate) fn zeroed(len: usize) -> Self {
+        Self { pages: vec![Page([0; 4096]); len.div_ceil(4096)].into_boxed_slice(), len }
+    }
+}
+
+impl Deref for BlockMemory {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.pages.as_bytes()[..self.len]
+    }
+}
+
+impl DerefMut for BlockMemory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let len = self.len;
+        &mut self.pages.as_mut_bytes()[..len]
+    }
+}
+
+impl fmt::Debug for BlockMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockMemory({} bytes)", self.len)
+    }
+}
+
+/// What a metadata block is: how it is verified after a read and sealed before it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockKind {
+    /// Nothing to verify: indirect blocks, symbolic link targets, the resize inode's blocks.
+    Plain,
+    /// The block with the superblock in it.
+    Superblock,
+    /// A block of group descriptors; `.0` is its index in the descriptor table. Its content is made from the group
+    /// table when it is sealed.
+    GroupDescriptors(u32),
+    /// A group's block bitmap; its checksum is in the group's descriptor.
+    BlockBitmap(GroupNumber),
+    /// A group's inode bitmap; its checksum is in the group's descriptor.
+    InodeBitmap(GroupNumber),
+    /// Inodes; each carries its own checksum, made when the inode is stored.
+    InodeTable,
+    /// A block of a directory: entries, or a root or node of its index (told apart by content).
+    Directory {
+        /// The directory.
+        inode: InodeNumber,
+        /// Its generation.
+        generation: u32,
+    },
+    /// A node of an extent tree outside the inode.
+    ExtentNode {
+        /// The file.
+        inode: InodeNumber,
+        /// Its generation.
+        generation: u32,
+    },
+    /// An extended attribute block.
+    Xattr,
+    /// A block of the orphan file.
+    OrphanFile {
+        /// The orphan file's inode.
+        inode: InodeNumber,
+        /// Its generation.
+        generation: u32,
+    },
+}
+
+impl BlockKind {
+    /// Whether blocks of this kind are sealed from what sealing other blocks leaves in memory: freeze them last.
+    pub(crate) fn is_sealed_last(self) -> bool {
+        matches!(self, Self::GroupDescriptors(_) | Self::Superblock)
+    }
+}
+
+/// Verifies blocks after a read and seals them before a write; made by the volume.
+pub(crate) trait Sealer: Send + Sync + fmt::Debug {
+    /// Check a block that was read.
+    fn verify(&self, block: FsBlock, kind: BlockKind, bytes: &[u8]) -> Result<(), Corrupt>;
+    /// Complete a changed block (checksum, counters) before it is written.
+    fn seal(&self, block: FsBlock, kind: BlockKind, bytes: &mut [u8]);
+}
+
+#[derive(Debug)]
+struct Content {
+    bytes: Arc<BlockMemory>,
+    kind: BlockKind,
+    /// Changed since it was sealed.
+    unsealed: bool,
+    /// The read failed; whoever finds this looks the block up again.
+    failed: bool,
+}
+
+/// A metadata block in memory.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    block: FsBlock,
+    /// Holds valid content: set once, after the read or at creation.
+    loaded: AtomicBool,
+    /// Used since the clock hand passed.
+    referenced: AtomicBool,
+    /// For the log: the transaction that has the buffer on its list, or 0. Without a journal: 1 while dirty.
+    pub(crate) joined: AtomicU64,
+    /// Without a journal: the inode on whose list the buffer is, or 0.
+    pub(crate) associated: AtomicU32,
+    content: RwLock<Content>,
+}
+
+impl Buffer {
+    fn new(block: FsBlock, bytes: BlockMemory, kind: BlockKind, loaded: bool) -> Self {
+        Self {
+            block,
+            loaded: AtomicBool::new(loaded),
+            referenced: AtomicBool::new(true),
+            joined: AtomicU64::new(0),
+            associated: AtomicU32::new(0),
+            content: RwLock::new(Content { bytes: Arc::new(bytes), kind, unsealed: loaded, failed: false }),
+        }
+    }
+
+    /// Its address.
+    pub(crate) fn block(&self) -> FsBlock {
+        self.block
+    }
+
+    /// What it is.
+    pub(crate) fn kind(&self) -> BlockKind {
+        self.content.read().kind
+    }
+
+    /// The content, while nobody changes it.
+    pub(crate) fn read(&self) -> BufferRef<'_> {
+        BufferRef(self.content.read())
+    }
+
+    /// The content, to be changed. Only a transaction handle calls this, after it has put the buffer on its list.
+    pub(crate) fn write(&self) -> BufferMut<'_> {
+        let mut guard = self.content.write();
+        guard.unsealed = true;
+        BufferMut(guard)
+    }
+
+    /// The content as it is now, sealed: what a commit or write-back takes. Later changes do not touch it, and join
+    /// the buffer to a transaction again.
+    pub(crate) fn freeze(&self, sealer: &dyn Sealer) -> Arc<BlockMemory> {
+        let mut guard = self.content.write();
+        self.joined.store(0, Ordering::Release);
+        // Descriptors and superblock are made of memory that changes without their buffer.
+        if guard.unsealed || guard.kind.is_sealed_last() {
+            guard.unsealed = false;
+            let kind = guard.kind;
+            let bytes: &mut BlockMemory = Arc::make_mut(&mut guard.bytes);
+            sealer.seal(self.block, kind, bytes);
+        }
+        guard.bytes.clone()
+    }
+}
+
+/// Shared access to a buffer's bytes.
+#[derive(Debug)]
+pub(crate) struct BufferRef<'a>(ReadGuard<'a, Content>);
+
+impl Deref for BufferRef<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+/// Exclusive access to a buffer's bytes: copies them first if a commit or write-back still needs them.
+#[derive(Debug)]
+pub(crate) struct BufferMut<'a>(WriteGuard<'a, Content>);
+
+impl BufferMut<'_> {
+    /// Make the block another kind, when its content becomes that.
+    pub(crate) fn set_kind(&mut self, kind: BlockKind) {
+        self.0.kind = kind;
+    }
+}
+
+impl Deref for BufferMut<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+impl DerefMut for BufferMut<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let bytes: &mut BlockMemory = Arc::make_mut(&mut self.0.bytes);
+        bytes
+    }
+}
+
+const SHARDS: usize = 64;
+
+#[derive(Debug, Default)]
+struct Shard {
+    map: HashMap<u64, Arc<Buffer>>,
+    ring: Vec<u64>,
+    hand: usize,
+}
+
+/// All metadata blocks in memory.
+#[derive(Debug)]
+pub(crate) struct BufferCache {
+    device: Arc<dyn BlockDevice>,
+    block_size: BlockSize,
+    /// Blocks of the volume: the bound for every address.
+    blocks: u64,
+    sealer: OnceLock<Arc<dyn Sealer>>,
+    shards: Vec<Mutex<Shard>>,
+    shard_capacity: usize,
+}
+
+impl BufferCache {
+    /// An empty cache for a volume of `blocks` blocks that keeps about `budget_bytes` of clean blocks.
+    pub(crate) fn new(
+        device: Arc<dyn BlockDevice>,
+        block_size: BlockSize,
+        blocks: u64,
+        budget_bytes: usize,
+    ) -> Self {
+        let memory_of_block = (block_size.bytes() as usize).max(4096) + 256;
+        Self {
+            device,
+            block_size,
+            blocks,
+            sealer: OnceLock::new(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shard_capacity: (budget_bytes / memory_of_block / SHARDS).max(4),
+        }
+    }
+
+    /// Say who verifies and seals; once, before the first block with a checksum is read.
+    pub(crate) fn set_sealer(&self, sealer: Arc<dyn Sealer>) {
+        assert!(self.sealer.set(sealer).is_ok(), "the sealer is set once");
+    }
+
+    /// Who verifies and seals.
+    pub(crate) fn sealer(&self) -> &dyn Sealer {
+        &**self.sealer.get().expect("set when the volume is opened")
+    }
+
+    fn shard(&self, block: FsBlock) -> &Mutex<Shard> {
+        // Neighbours spread evenly, so a run of blocks does not meet in one shard.
+        &self.shards[(block.0 % SHARDS as u64) as usize]
+    }
+
+    /// The block's buffer, read and verified if it is not in memory.
+    pub(crate) fn get(&self, block: FsBlock, kind: BlockKind) -> Result<Arc<Buffer>> {
+        loop {
+            let found = self.shard(block).lock().map.get(&block.0).cloned();
+            let Some(buffer) = found else {
+                if let Some(buffer) = self.read(block, kind)? {
+                    return Ok(buffer);
+                }
+                continue;
+            };
+            if !buffer.loaded.load(Ordering::Acquire) && buffer.content.read().failed {
+                continue;
+            }
+            buffer.referenced.store(true, Ordering::Relaxed);
+            self.check_kind(&buffer, kind)?;
+            return Ok(buffer);
+        }
+    }
+
+    /// A block that is in memory as one kind and asked for as another is used twice on this volume.
+    fn check_kind(&self, buffer: &Buffer, kind: BlockKind) -> Result<()> {
+        let content = buffer.content.read();
+        if content.kind == kind || content.kind == BlockKind::Plain && !content.unsealed {
+            if content.kind != kind {
+                if let Some(sealer) = self.sealer.get() {
+                    sealer.verify(buffer.block, kind, &content.bytes)?;
+                }
+                drop(content);
+                buffer.content.write().kind = kind;
+            }
+            return Ok(());
+        }
+        Err(Corrupt::SharedBlock { block: buffer.block }.into())
+    }
+
+    /// Read a block that is not in the map. `None`: another thread was faster.
+    fn read(&self, block: FsBlock, kind: BlockKind) -> Result<Option<Arc<Buffer>>> {
+        self.check_address(block)?;
+        let memory = BlockMemory::zeroed(self.block_size.bytes() as usize);
+        let buffer = Arc::new(Buffer::new(block, memory, kind, false));
+        let mut content = buffer.content.write();
+        if !self.insert_if_absent(&buffer) {
+            return Ok(None);
+        }
+        let bytes = Arc::get_mut(&mut content.bytes).expect("nobody has seen it");
+        let mut bio = Bio::read(self.block_size.sector_of(block), bytes);
+        bio.flags |= BioFlags::META;
+        let result = self.device.execute(&mut [bio]).map_err(Error::from).and_then(|()| {
+            self.sealer.get().map_or(Ok(()), |sealer| sealer.verify(block, kind, bytes)).map_err(Error::from)
+        });
+        match result {
+            Ok(()) => buffer.loaded.store(true, Ordering::Release),
+            Err(error) => {
+                content.failed = true;
+                self.remove(&buffer);
+                return Err(error);
+            }
+        }
+        drop(content);
+        Ok(Some(buffer))
+    }
+
+    /// Read what is missing of a run of blocks of one kind, in as few transfers as possible. Blocks that cannot be read or
+    /// verified are left out: whoever needs one gets the error then.
+    pub(crate) fn read_ahead(&self, first: FsBlock, count: u64, kind: BlockKind) {
+        let end = first.0.saturating_add(count.min(256)).min(self.blocks);
+        let size = self.block_size.bytes() as usize;
+        let buffers: Vec<_> = (first.0..end)
+            .map(|block| Arc::new(Buffer::new(FsBlock(block), BlockMemory::zeroed(size), kind, false)))
+            .collect();
+        let mut loading: Vec<_> = buffers
+            .iter()
+            .filter_map(|buffer| {
+                let content = buffer.content.write();
+                self.insert_if_absent(buffer).then_some((buffer, content))
+            })
+            .collect();
+        let geometry = self.device.geometry();
+        let per_bio =
+            (geometry.max_transfer_bytes as usize / size).clamp(1, geometry.max_segments.max(1).into());
+        let mut bios: Vec<Bio<'_>> = Vec::new();
+        let mut next = None;
+        for (buffer, content) in &mut loading {
+            let bytes = Arc::get_mut(&mut content.bytes).expect("nobody has seen it");
+            match bios.last_mut() {
+                Some(Bio { memory: BioMemory::Read(segments), .. })
+                    if next == Some(buffer.block.0) && segments.len() < per_bio =>
+                {
+                    segments.push(IoSliceMut::new(bytes));
+                }
+                _ => {
+                    let mut bio = Bio::read(self.block_size.sector_of(buffer.block), bytes);
+                    bio.flags |= BioFlags::META;
+                    bios.push(bio);
+                }
+            }
+            next = Some(buffer.block.0 + 1);
+        }
+        let read = bios.is_empty() || self.device.execute(&mut bios).is_ok();
+        drop(bios);
+        for (buffer, mut content) in loading {
+            let verified = self
+                .sealer
+                .get()
+                .is_none_or(|sealer| sealer.verify(buffer.block, kind, &content.bytes).is_ok());
+            if read && verified {
+                buffer.loaded.store(true, Ordering::Release);
+            } else {
+                content.failed = true;
+                self.remove(buffer);
+            }
+        }
+    }
+
+    /// The block's buffer if it is in memory.
+    pub(crate) fn peek(&self, block: FsBlock) -> Option<Arc<Buffer>> {
+        let found = self.shard(block).lock().map.get(&block.0).cloned();
+        found.filter(|buffer| buffer.loaded.load(Ordering::Acquire) || !buffer.content.read().failed)
+    }
+
+    /// A buffer of zeros for a block that becomes metadata now: nothing is read. Only a transaction handle calls this.
+    pub(crate) fn create(&self, block: FsBlock, kind: BlockKind) -> Result<Arc<Buffer>> {
+        self.check_address(block)?;
+        let memory = BlockMemory::zeroed(self.block_size.bytes() as usize);
+        let buffer = Arc::new(Buffer::new(block, memory, kind, true));
+        loop {
+            if self.insert_if_absent(&buffer) {
+                return Ok(buffer);
+            }
+            let Some(existing) = self.peek(block) else { continue };
+            let mut content = existing.content.write();
+            if content.failed {
+                continue;
+            }
+            content.kind = kind;
+            content.unsealed = true;
+            content.bytes = Arc::new(BlockMemory::zeroed(self.block_size.bytes() as usize));
+            drop(content);
+            return Ok(existing);
+        }
+    }
+
+    /// Drop a block that is metadata no longer. Whoever still holds the buffer keeps a copy that nobody finds.
+    pub(crate) fn discard(&self, block: FsBlock) {
+        self.shard(block).lock().remove(block.0);
+    }
+
+    /// An address from disk, checked.
+    pub(crate) fn check_address(&self, block: FsBlock) -> Result<()> {
+        if block.0 < self.blocks { Ok(()) } else { Err(Corrupt::Address { block }.into()) }
+    }
+
+    /// Bytes of memory that the cache aims at.
+    pub(crate) fn capacity_blocks(&self) -> usize {
+        self.shard_capacity * SHARDS
+    }
+
+    fn insert_if_absent(&self, buffer: &Arc<Buffer>) -> bool {
+        let mut shard = self.shard(buffer.block).lock();
+        if shard.map.contains_key(&buffer.block.0) {
+            return false;
+        }
+        if shard.map.len() >= self.shard_capacity {
+            shard.evict();
+        }
+        shard.map.insert(buffer.block.0, buffer.clone());
+        shard.ring.push(buffer.block.0);
+        true
+    }
+
+    fn remove(&self, buffer: &Arc<Buffer>) {
+        let mut shard = self.shard(buffer.block).lock();
+        if shard.map.get(&buffer.block.0).is_some_and(|found| Arc::ptr_eq(found, buffer)) {
+            shard.remove(buffer.block.0);
+        }
+    }
+}
+
+impl Shard {
+    fn remove(&mut self, block: u64) {
+        if self.map.remove(&block).is_some()
+            && let Some(index) = self.ring.iter().position(|&other| other == block)
+        {
+            self.ring.swap_remove(index);
+        }
+    }
+
+    /// Drop one buffer that nobody holds and nobody used lately. Looks at each at most twice.
+    fn evict(&mut self) {
+        for _ in 0..(2 * self.ring.len()).min(64) {
+            if self.hand >= self.ring.len() {
+                self.hand = 0;
+            }
+            let Some(&block) = self.ring.get(self.hand) else { return };
+            let Some(buffer) = self.map.get(&block) else { return };
+            if Arc::strong_count(buffer) == 1 && !buffer.referenced.swap(false, Ordering::Relaxed) {
+                self.map.remove(&block);
+                self.ring.swap_remove(self.hand);
+                return;
+            }
+            self.hand += 1;
+        }
+    }
+}
