@@ -1,3 +1,4 @@
 //! Workloads, measurement, published tables, reports.
 
 pub mod job;
+pub mod report;
