@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Bio, ImmediateQueue, IoError, IoErrorKind, IoQueue, Op};
+use crate::{Bio, ImmediateQueue, IoError, IoErrorKind, IoQueue, Op, Sector};
 
 /// What a device can do and what it demands. Constant while it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +56,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 
     /// A queue for many transfers in flight from one thread. The default completes each at submission.
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError>;
+
+    /// The device as its own type, for devices made of others that can run several children at once; none by default.
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        None
+    }
 }
 
 impl dyn BlockDevice + '_ {
@@ -107,36 +112,44 @@ impl Geometry {
     /// Check one bio against this geometry: range, alignment of offset, length and each segment, write permission.
     pub fn check(&self, bio: &Bio<'_>) -> Result<(), IoErrorKind> {
         use crate::BioMemory;
-        if self.read_only && bio.op.is_write() {
-            return Err(IoErrorKind::ReadOnly);
-        }
-        let (offset, len, block) = (bio.sector.to_bytes(), bio.len(), self.logical_block_size);
-        let aligned = |what, given: u64, needed: u32| {
-            if given.is_multiple_of(u64::from(needed)) {
-                Ok(())
-            } else {
-                Err(IoErrorKind::Misaligned { what, given, needed })
-            }
-        };
-        aligned("offset", offset, block)?;
-        aligned("length", len, block)?;
-        let segment = |address: usize, len: usize| {
-            aligned("memory address", address as u64, self.memory_alignment)?;
-            aligned("segment length", len as u64, self.memory_alignment.min(block))
-        };
+        self.check_range(bio.op, bio.sector, bio.len())?;
         match &bio.memory {
             BioMemory::Read(segments) => {
-                segments.iter().try_for_each(|s| segment(s.as_ptr().addr(), s.len()))?;
+                segments.iter().try_for_each(|s| self.check_segment(s.as_ptr().addr(), s.len()))
             }
             BioMemory::Write(segments) => {
-                segments.iter().try_for_each(|s| segment(s.as_ptr().addr(), s.len()))?;
+                segments.iter().try_for_each(|s| self.check_segment(s.as_ptr().addr(), s.len()))
             }
-            BioMemory::None(_) => {}
+            BioMemory::None(_) => Ok(()),
         }
+    }
+
+    /// The part of [`Geometry::check`] that needs no memory: write permission, alignment of offset and length, range.
+    pub fn check_range(&self, op: Op, sector: Sector, len: u64) -> Result<(), IoErrorKind> {
+        if self.read_only && op.is_write() {
+            return Err(IoErrorKind::ReadOnly);
+        }
+        let offset = sector.to_bytes();
+        aligned("offset", offset, self.logical_block_size)?;
+        aligned("length", len, self.logical_block_size)?;
         match offset.checked_add(len) {
             Some(end) if end <= self.capacity_bytes => Ok(()),
             _ => Err(IoErrorKind::OutOfRange { capacity: self.capacity_bytes }),
         }
+    }
+
+    /// The part of [`Geometry::check`] that one memory segment must pass.
+    pub fn check_segment(&self, address: usize, len: usize) -> Result<(), IoErrorKind> {
+        aligned("memory address", address as u64, self.memory_alignment)?;
+        aligned("segment length", len as u64, self.memory_alignment.min(self.logical_block_size))
+    }
+}
+
+fn aligned(what: &'static str, given: u64, needed: u32) -> Result<(), IoErrorKind> {
+    if given.is_multiple_of(u64::from(needed)) {
+        Ok(())
+    } else {
+        Err(IoErrorKind::Misaligned { what, given, needed })
     }
 }
 
