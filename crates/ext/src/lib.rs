@@ -12,6 +12,7 @@
 mod allocate;
 #[allow(dead_code)] // until the volume that uses it lands
 mod buffer;
+mod directory;
 mod error;
 mod inode;
 mod transaction;

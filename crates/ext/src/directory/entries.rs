@@ -1,0 +1,524 @@
+//! The entries of one directory block, on its bytes.
+//!
+//! Everything about a linear directory block and about the leaves of an indexed one is here, without I/O. Above
+//! it, `linear` and `indexed` choose blocks; `htree` does the same for index blocks.
+//!
+//! On disk: an entry is inode (4 bytes), record length (2), name length (1, or 2 without `filetype`), kind (1, with
+//! `filetype`) and the name. Records follow each other, in multiples of four bytes, and fill the block exactly. A
+//! record may be longer than its name needs: the rest is free. Inode 0 marks a record that is free altogether.
+//! With metadata checksums the last twelve bytes look like a free record of kind `0xde` and hold the checksum.
+//!
+//! Invariants:
+//! 1. Every function leaves a sound block sound, and its checksum tail where it is.
+//! 2. A name never moves, except by [`DirectoryFormat::fill`], which writes a block anew.
+//! 3. Bytes of a removed entry are zero.
+
+use crate::FileKind;
+
+/// Bytes before the name.
+const HEAD: usize = 8;
+/// The shortest record: a head and four bytes of name.
+const SHORTEST: usize = 12;
+/// Bytes of the checksum tail.
+pub(crate) const TAIL: usize = 12;
+/// Kind field of the checksum tail.
+const TAIL_KIND: u8 = 0xde;
+/// The longest name in bytes.
+pub(crate) const NAME_MAX: usize = 255;
+
+/// How directory blocks of a volume look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirectoryFormat {
+    /// Bytes in a block.
+    pub(crate) block_size: usize,
+    /// Whether entries have a kind (`filetype`).
+    pub(crate) kinds: bool,
+    /// Whether blocks end in a checksum (`metadata_csum`).
+    pub(crate) tail: bool,
+    /// Number of inodes: the largest number that an entry can have.
+    pub(crate) inodes: u32,
+}
+
+/// What is wrong with a block, and at which byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadEntry {
+    pub(crate) offset: u32,
+    pub(crate) what: &'static str,
+}
+
+/// A record in use or free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record<'a> {
+    /// Byte in the block.
+    pub(crate) offset: usize,
+    /// Bytes of the record, free rest included.
+    pub(crate) len: usize,
+    /// Inode number, 0 for a free record.
+    pub(crate) inode: u32,
+    /// Kind as stored, 0 without `filetype`.
+    pub(crate) kind: u8,
+    /// Name, empty for a free record.
+    pub(crate) name: &'a [u8],
+}
+
+impl Record<'_> {
+    /// Bytes of the record that a new entry could take.
+    fn gap(&self) -> usize {
+        if self.inode == 0 { self.len } else { self.len - record_len(self.name.len()) }
+    }
+}
+
+/// An entry to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NewEntry<'a> {
+    pub(crate) inode: u32,
+    /// Kind as stored; see [`kind_code`].
+    pub(crate) kind: u8,
+    pub(crate) name: &'a [u8],
+}
+
+/// Where an entry was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inserted {
+    pub(crate) offset: usize,
+    /// The largest gap that is left in the block.
+    pub(crate) largest_gap: usize,
+}
+
+/// Bytes of the shortest record for a name of that length.
+pub(crate) const fn record_len(name_len: usize) -> usize {
+    (HEAD + name_len + 3) & !3
+}
+
+/// The stored form of a kind.
+pub(crate) const fn kind_code(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::Regular => 1,
+        FileKind::Directory => 2,
+        FileKind::CharacterDevice => 3,
+        FileKind::BlockDevice => 4,
+        FileKind::Fifo => 5,
+        FileKind::Socket => 6,
+        FileKind::Symlink => 7,
+    }
+}
+
+/// The kind of a stored form; `None` where it is not stored or unknown.
+pub(crate) const fn kind_of_code(code: u8) -> Option<FileKind> {
+    Some(match code {
+        1 => FileKind::Regular,
+        2 => FileKind::Directory,
+        3 => FileKind::CharacterDevice,
+        4 => FileKind::BlockDevice,
+        5 => FileKind::Fifo,
+        6 => FileKind::Socket,
+        7 => FileKind::Symlink,
+        _ => return None,
+    })
+}
+
+fn get_u16(block: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([block[at], block[at + 1]])
+}
+
+fn get_u32(block: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
+}
+
+/// Record length from its field. Blocks of 64 KiB do not fit into 16 bits: the two low bits, zero in any length,
+/// hold bits 16 and 17 there, and 0 and 65535 mean the whole block.
+pub(crate) fn decode_len(field: u16, block_size: usize) -> usize {
+    let field = usize::from(field);
+    if block_size < 65536 {
+        field
+    } else if field == 0 || field == 65535 {
+        block_size
+    } else {
+        (field & 0xfffc) | ((field & 3) << 16)
+    }
+}
+
+/// The field of a record length.
+pub(crate) fn encode_len(len: usize, block_size: usize) -> u16 {
+    debug_assert!(len <= block_size && len.is_multiple_of(4));
+    if len < 65536 { len as u16 } else { 65535 }
+}
+
+impl DirectoryFormat {
+    /// Bytes of a block that records may take.
+    pub(crate) fn area(&self) -> usize {
+        if self.tail { self.block_size - TAIL } else { self.block_size }
+    }
+
+    /// The record at `offset`, with all checks that need no other record.
+    pub(crate) fn record<'a>(&self, block: &'a [u8], offset: usize) -> Result<Record<'a>, BadEntry> {
+        let area = self.area().min(block.len());
+        let bad = |what| Err(BadEntry { offset: offset as u32, what });
+        if offset + SHORTEST > area {
+            return bad("a record begins too close to the end of the block");
+        }
+        let head = &block[offset..offset + HEAD];
+        let len = decode_len(get_u16(head, 4), self.block_size);
+        let inode = get_u32(head, 0);
+        if len < SHORTEST {
+            return bad("the record length is too small");
+        }
+        if !len.is_multiple_of(4) {
+            return bad("the record length is not a multiple of 4");
+        }
+        let end = offset + len;
+        if end > area || (end < area && end + SHORTEST > area) {
+            return bad("the record reaches beyond the block or leaves too little behind it");
+        }
+        if inode == 0 {
+            return Ok(Record { offset, len, inode, kind: 0, name: &[] });
+        }
+        let name_len =
+            if self.kinds { usize::from(head[6]) } else { usize::from(get_u16(head, 6)) };
+        if inode > self.inodes {
+            return bad("the inode number is larger than the volume has");
+        }
+        if name_len == 0 || name_len > NAME_MAX {
+            return bad("the length of the name is zero or above 255");
+        }
+        if record_len(name_len) > len {
+            return bad("the record is too short for its name");
+        }
+        let kind = if self.kinds { head[7] } else { 0 };
+        Ok(Record { offset, len, inode, kind, name: &block[offset + HEAD..offset + HEAD + name_len] })
+    }
+
+    /// All records, free ones included, until the first that is wrong.
+    pub(crate) fn records<'a>(&self, block: &'a [u8]) -> Records<'a> {
+        Records { format: *self, block, offset: 0 }
+    }
+
+    /// Check a whole block: every record, and the checksum tail's form.
+    pub(crate) fn check(&self, block: &[u8]) -> Result<(), BadEntry> {
+        self.records(block).try_for_each(|record| record.map(drop))?;
+        if self.tail && !has_tail(block) {
+            return Err(BadEntry { offset: self.area() as u32, what: "no room for a checksum" });
+        }
+        Ok(())
+    }
+
+    /// The entry of that name.
+    pub(crate) fn find<'a>(&self, block: &'a [u8], name: &[u8]) -> Result<Option<Record<'a>>, BadEntry> {
+        for record in self.records(block) {
+            let record = record?;
+            if record.name == name && record.inode != 0 {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The largest gap of a block: a new record of at most that length fits.
+    pub(crate) fn largest_gap(&self, block: &[u8]) -> Result<usize, BadEntry> {
+        let mut largest = 0;
+        for record in self.records(block) {
+            largest = largest.max(record?.gap());
+        }
+        Ok(largest)
+    }
+
+    /// Put an entry into the first gap that it fits, or `None`. The caller knows that the name is not there.
+    pub(crate) fn insert(
+        &self,
+        block: &mut [u8],
+        new: &NewEntry<'_>,
+    ) -> Result<Option<Inserted>, BadEntry> {
+        let need = record_len(new.name.len());
+        let (mut place, mut largest_gap) = (None, 0);
+        for record in self.records(block) {
+            let record = record?;
+            let gap = record.gap();
+            if gap >= need && place.is_none() {
+                place = Some((record.offset, record.len, record.len - gap));
+                largest_gap = largest_gap.max(gap - need);
+            } else {
+                largest_gap = largest_gap.max(gap);
+            }
+        }
+        let Some((start, len, used)) = place else { return Ok(None) };
+        if used > 0 {
+            self.set_len(block, start, used);
+        }
+        self.write(block, start + used, len - used, new);
+        Ok(Some(Inserted { offset: start + used, largest_gap }))
+    }
+
+    /// Remove the entry that begins at `offset`; its room goes to the record before it. Returns the largest gap of the
+    /// block. An offset at which no entry begins is an error.
+    pub(crate) fn remove(&self, block: &mut [u8], offset: usize) -> Result<usize, BadEntry> {
+        let (mut previous, mut found, mut largest) = (None, None, 0);
+        for record in self.records(block) {
+            let record = record?;
+            if record.offset == offset && record.inode != 0 {
+                found = Some((record.len, previous));
+                let before = previous.map_or(0, |(_, _, gap)| gap);
+                largest = largest.max(record.len + before);
+            } else {
+                largest = largest.max(record.gap());
+            }
+            previous = Some((record.offset, record.len, record.gap()));
+        }
+        let Some((len, before)) = found else {
+            return Err(BadEntry { offset: offset as u32, what: "no entry begins where one was expected" });
+        };
+        block[offset..offset + len].fill(0);
+        match before {
+            Some((start, before_len, _)) => self.set_len(block, start, before_len + len),
+            None => self.set_len(block, offset, len),
+        }
+        Ok(largest)
+    }
+
+    /// Point the entry at `offset` to another inode.
+    pub(crate) fn set_inode(
+        &self,
+        block: &mut [u8],
+        offset: usize,
+        inode: u32,
+        kind: u8,
+    ) -> Result<(), BadEntry> {
+        self.record(block, offset)?;
+        block[offset..offset + 4].copy_from_slice(&inode.to_le_bytes());
+        if self.kinds {
+            block[offset + 7] = kind;
+        }
+        Ok(())
+    }
+
+    /// Write a block anew with these entries, packed, the free rest with the last. With none, one free record.
+    /// Returns the offset of each, or `None` if they do not fit.
+    pub(crate) fn fill<'a>(
+        &self,
+        block: &mut [u8],
+        entries: impl Iterator<Item = NewEntry<'a>> + Clone,
+    ) -> Option<Vec<usize>> {
+        let area = self.area();
+        if entries.clone().map(|entry| record_len(entry.name.len())).sum::<usize>() > area {
+            return None;
+        }
+        block.fill(0);
+        let (mut offset, mut offsets) = (0, Vec::new());
+        for entry in entries {
+            let len = record_len(entry.name.len());
+            self.write(block, offset, len, &entry);
+            offsets.push(offset);
+            offset += len;
+        }
+        let last = offsets.last().copied().unwrap_or(0);
+        self.set_len(block, last, area - last);
+        self.write_tail(block);
+        Some(offsets)
+    }
+
+    /// The first block of a new directory.
+    pub(crate) fn fill_first(&self, block: &mut [u8], own: u32, parent: u32) {
+        let kind = kind_code(FileKind::Directory);
+        let entries =
+            [NewEntry { inode: own, kind, name: b"." }, NewEntry { inode: parent, kind, name: b".." }];
+        let filled = self.fill(block, entries.into_iter());
+        assert!(filled.is_some(), "two short names fit any block");
+    }
+
+    /// Whether a block has no entries but `.` and `..`.
+    pub(crate) fn is_empty(&self, block: &[u8]) -> Result<bool, BadEntry> {
+        for record in self.records(block) {
+            let record = record?;
+            if record.inode != 0 && record.name != b"." && record.name != b".." {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Write the frame of the checksum tail, with the checksum left zero.
+    pub(crate) fn write_tail(&self, block: &mut [u8]) {
+        if self.tail {
+            let tail = &mut block[self.block_size - TAIL..];
+            tail.copy_from_slice(&[0, 0, 0, 0, TAIL as u8, 0, 0, TAIL_KIND, 0, 0, 0, 0]);
+        }
+    }
+
+    fn set_len(&self, block: &mut [u8], offset: usize, len: usize) {
+        let field = encode_len(len, self.block_size);
+        block[offset + 4..offset + 6].copy_from_slice(&field.to_le_bytes());
+    }
+
+    fn write(&self, block: &mut [u8], offset: usize, len: usize, new: &NewEntry<'_>) {
+        assert!(!new.name.is_empty() && new.name.len() <= NAME_MAX && record_len(new.name.len()) <= len);
+        block[offset..offset + 4].copy_from_slice(&new.inode.to_le_bytes());
+        self.set_len(block, offset, len);
+        block[offset + 6] = new.name.len() as u8;
+        block[offset + 7] = if self.kinds { new.kind } else { 0 };
+        let padded = record_len(new.name.len()) - HEAD;
+        let name = &mut block[offset + HEAD..offset + HEAD + padded];
+        name[..new.name.len()].copy_from_slice(new.name);
+        name[new.name.len()..].fill(0);
+    }
+}
+
+/// Whether the block ends in a checksum tail.
+pub(crate) fn has_tail(block: &[u8]) -> bool {
+    let Some(tail) = block.len().checked_sub(TAIL).map(|at| &block[at..]) else { return false };
+    get_u32(tail, 0) == 0 && get_u16(tail, 4) == TAIL as u16 && tail[6] == 0 && tail[7] == TAIL_KIND
+}
+
+/// Iterator over the records of a block.
+#[derive(Clone, Debug)]
+pub(crate) struct Records<'a> {
+    format: DirectoryFormat,
+    block: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, BadEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let area = self.format.area().min(self.block.len());
+        if self.offset >= area {
+            return None;
+        }
+        let record = self.format.record(self.block, self.offset);
+        // After a bad record nothing is known of the rest.
+        self.offset = record.map_or(area, |record| record.offset + record.len);
+        Some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn format(block_size: usize, tail: bool, kinds: bool) -> DirectoryFormat {
+        DirectoryFormat { block_size, kinds, tail, inodes: 1 << 20 }
+    }
+
+    fn listing(format: DirectoryFormat, block: &[u8]) -> BTreeMap<Vec<u8>, u32> {
+        let records = format.records(block).map(Result::unwrap);
+        records.filter(|r| r.inode != 0).map(|r| (r.name.to_vec(), r.inode)).collect()
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(Vec<u8>, u32),
+        Remove(usize),
+        Point(usize, u32),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let name = prop_oneof![
+            4 => proptest::collection::vec(b'a'..=b'z', 1..20),
+            1 => proptest::collection::vec(b'a'..=b'z', 1..256),
+        ];
+        prop_oneof![
+            4 => (name, 11_u32..(1 << 20)).prop_map(|(name, inode)| Step::Insert(name, inode)),
+            2 => any::<usize>().prop_map(Step::Remove),
+            1 => (any::<usize>(), 11_u32..(1 << 20)).prop_map(|(at, inode)| Step::Point(at, inode)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+        #[test]
+        fn block_behaves_as_a_map_and_gaps_are_exact(
+            steps in proptest::collection::vec(step(), 1..300),
+            (size, tail, kinds) in (
+                prop_oneof![Just(1024_usize), Just(4096), Just(65536)], any::<bool>(), any::<bool>()
+            ),
+        ) {
+            let format = format(size, tail, kinds);
+            let mut block = vec![0_u8; size];
+            format.fill_first(&mut block, 2, 2);
+            let mut model: BTreeMap<Vec<u8>, u32> =
+                [(b".".to_vec(), 2), (b"..".to_vec(), 2)].into_iter().collect();
+            for step in steps {
+                let nth = |at: usize| model.keys().nth(at % model.len().max(1)).cloned();
+                match step {
+                    Step::Insert(name, inode) => {
+                        if model.contains_key(&name) { continue; }
+                        let room = format.largest_gap(&block).unwrap();
+                        let new = NewEntry { inode, kind: 1, name: &name };
+                        let done = format.insert(&mut block, &new).unwrap();
+                        prop_assert_eq!(done.is_some(), room >= record_len(name.len()));
+                        if let Some(done) = done {
+                            prop_assert_eq!(done.largest_gap, format.largest_gap(&block).unwrap());
+                            let record = format.record(&block, done.offset).unwrap();
+                            prop_assert_eq!(record.name, &name[..]);
+                            model.insert(name, inode);
+                        }
+                    }
+                    Step::Remove(at) => {
+                        let Some(name) = nth(at) else { continue };
+                        let offset = format.find(&block, &name).unwrap().unwrap().offset;
+                        let gap = format.remove(&mut block, offset).unwrap();
+                        prop_assert_eq!(gap, format.largest_gap(&block).unwrap());
+                        model.remove(&name);
+                    }
+                    Step::Point(at, inode) => {
+                        let Some(name) = nth(at) else { continue };
+                        let offset = format.find(&block, &name).unwrap().unwrap().offset;
+                        format.set_inode(&mut block, offset, inode, 1).unwrap();
+                        model.insert(name, inode);
+                    }
+                }
+                format.check(&block).unwrap();
+                prop_assert_eq!(&listing(format, &block), &model);
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(
+            mut block in proptest::collection::vec(any::<u8>(), 1024),
+            lens in proptest::collection::vec((0_usize..1024, prop_oneof![Just(12_u8), Just(16), any::<u8>()]), 0..64),
+            tail in any::<bool>(), kinds in any::<bool>(),
+        ) {
+            for (at, len) in lens {
+                let at = at & !3;
+                if at + 6 <= 1024 { block[at + 4] = len; block[at + 5] = 0; block[at + 2] = 0; block[at + 3] = 0; }
+            }
+            let format = format(1024, tail, kinds);
+            prop_assert!(format.records(&block).count() <= 1024 / 12 + 1);
+            let _ = format.check(&block);
+            let _ = format.find(&block, b"name");
+            let _ = format.largest_gap(&block);
+            let _ = format.insert(&mut block.clone(), &NewEntry { inode: 12, kind: 1, name: b"abc" });
+            for offset in (0..1024).step_by(4) {
+                let _ = format.remove(&mut block.clone(), offset);
+                let _ = format.set_inode(&mut block.clone(), offset, 12, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn length_of_64k_blocks_round_trips() {
+        for len in [12, 4096, 32768, 65524, 65532, 65536] {
+            assert_eq!(decode_len(encode_len(len, 65536), 65536), len);
+        }
+        assert_eq!(decode_len(0, 65536), 65536);
+        assert_eq!(decode_len(0, 4096), 0);
+    }
+
+    #[test]
+    fn fill_refuses_what_does_not_fit_and_keeps_the_tail() {
+        let format = format(1024, true, true);
+        let mut block = vec![0; 1024];
+        let name = [b'n'; 244];
+        let entry = NewEntry { inode: 12, kind: 1, name: &name };
+        assert_eq!(format.fill(&mut block, std::iter::repeat_n(entry, 4)).unwrap(), [0, 252, 504, 756]);
+        assert!(has_tail(&block));
+        format.check(&block).unwrap();
+        assert!(format.fill(&mut block, std::iter::repeat_n(entry, 5)).is_none());
+        assert!(format.fill(&mut block, std::iter::empty()).unwrap().is_empty());
+        format.check(&block).unwrap();
+        assert_eq!(format.largest_gap(&block).unwrap(), 1012);
+    }
+}

@@ -1,0 +1,2 @@
+//! Directories: blocks of entries, in a line or under a hash index.
+mod entries;
