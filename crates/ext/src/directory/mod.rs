@@ -1,2 +1,3 @@
 //! Directories: blocks of entries, in a line or under a hash index.
 mod entries;
+mod htree;

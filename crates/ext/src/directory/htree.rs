@@ -1,0 +1,424 @@
+//! The index blocks of a hashed directory, and the split of a leaf, on their bytes.
+//!
+//! Above it, `indexed` walks the tree.
+//!
+//! On disk: block 0 of the directory is the root. It begins with the entries `.` (12 bytes) and `..` (the rest of the
+//! block, so that who does not know of the index sees nothing else), then at byte 24 reserved (4 bytes), hash
+//! version (1), length of these eight bytes (1), levels below the root (1), flags (1), then index entries. A lower index
+//! block begins with a free record of the whole block (8 bytes), then index entries. An index entry is a hash (4)
+//! and a block of the directory (4). The hash field of the first one holds the room for entries (2) and their
+//! number (2), itself included. With metadata checksums the last eight bytes are reserved for the checksum.
+//!
+//! Invariants:
+//! 1. Names under entry `i` have hashes from that of entry `i` up to that of entry `i + 1`.
+//! 2. Bit 0 of an entry's hash says that names of the same hash are under the entry before it as well; hashes of names
+//!    have bit 0 clear. Hashes rise from entry to entry, or are equal with bit 0 set.
+
+use super::entries::{BadEntry, DirectoryFormat, NewEntry, Record};
+
+/// Byte of the root's own header.
+const ROOT_INFO: usize = 24;
+/// Length of that header.
+const ROOT_INFO_LEN: usize = 8;
+/// Byte of the first index entry in a lower block.
+const NODE_ENTRIES: usize = 8;
+/// Bytes of an index entry, and of the checksum tail.
+const ENTRY: usize = 8;
+/// Bits of the block field that count.
+const BLOCK_MASK: u32 = 0x0fff_ffff;
+
+/// The head of the index, from its root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    /// Hash version as stored: 0 legacy, 1 half MD4, 2 TEA.
+    pub(crate) hash_version: u8,
+    /// Levels of index blocks below the root.
+    pub(crate) levels: u8,
+    /// The root's entries.
+    pub(crate) index: Index,
+}
+
+/// Where the entries of an index block are; checked against the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Index {
+    start: usize,
+    /// Entries that fit.
+    pub(crate) limit: usize,
+    /// Entries in use, at least one.
+    pub(crate) count: usize,
+}
+
+/// What a leaf split did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeafSplit {
+    /// The new leaf's hash as its index entry stores it: bit 0 set if that hash is in both leaves.
+    pub(crate) index_hash: u32,
+}
+
+impl LeafSplit {
+    /// Whether a name of that hash goes into the new leaf.
+    pub(crate) fn goes_to_new(self, hash: u32) -> bool {
+        hash >= self.index_hash & !1
+    }
+}
+
+fn get_u16(block: &[u8], at: usize) -> usize {
+    usize::from(u16::from_le_bytes([block[at], block[at + 1]]))
+}
+
+fn get_u32(block: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
+}
+
+fn put_u32(block: &mut [u8], at: usize, value: u32) {
+    block[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+impl Index {
+    /// The entries at byte `start`, with the count checked against the room.
+    fn parse(format: &DirectoryFormat, block: &[u8], start: usize) -> Result<Self, BadEntry> {
+        let bad = |what| Err(BadEntry { offset: start as u32, what });
+        if block.len() != format.block_size {
+            return bad("the index block has the wrong size");
+        }
+        let index = Self {
+            start,
+            limit: room(format, start),
+            count: get_u16(block, start + 2),
+        };
+        if get_u16(block, start) != index.limit {
+            return bad("the room of the index block is not what its size gives");
+        }
+        if index.count == 0 || index.count > index.limit {
+            return bad("the number of index entries is zero or more than fit");
+        }
+        Ok(index)
+    }
+
+    /// Whether no entry fits any more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.count >= self.limit
+    }
+
+    /// Hash of an entry; 0 for the first, which has none.
+    pub(crate) fn hash(&self, block: &[u8], at: usize) -> u32 {
+        assert!(at < self.count);
+        if at == 0 { 0 } else { get_u32(block, self.start + at * ENTRY) }
+    }
+
+    /// Directory block of an entry.
+    pub(crate) fn child(&self, block: &[u8], at: usize) -> u32 {
+        assert!(at < self.count);
+        get_u32(block, self.start + at * ENTRY + 4) & BLOCK_MASK
+    }
+
+    /// The entry under which the first leaf for `hash` is: the last whose hash is not larger.
+    pub(crate) fn search(&self, block: &[u8], hash: u32) -> usize {
+        let (mut low, mut high) = (1, self.count);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.hash(block, middle) > hash {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low - 1
+    }
+
+    /// Check the order of the hashes (invariant 2) and that each child is a block below `blocks`.
+    pub(crate) fn check(&self, block: &[u8], blocks: u32) -> Result<(), BadEntry> {
+        let bad = |at: usize, what| Err(BadEntry { offset: (self.start + at * ENTRY) as u32, what });
+        for at in 0..self.count {
+            let child = self.child(block, at);
+            if child == 0 || child >= blocks {
+                return bad(at, "an index entry points outside of the directory");
+            }
+            if at >= 2 {
+                let (before, hash) = (self.hash(block, at - 1), self.hash(block, at));
+                if hash < before || (hash == before && hash & 1 == 0) {
+                    return bad(at, "the hashes of the index are not in order");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Put an entry behind entry `at`.
+    pub(crate) fn insert_after(&self, block: &mut [u8], at: usize, hash: u32, child: u32) {
+        assert!(at < self.count && !self.is_full());
+        let place = self.start + (at + 1) * ENTRY;
+        block.copy_within(place..self.start + self.count * ENTRY, place + ENTRY);
+        put_u32(block, place, hash);
+        put_u32(block, place + 4, child);
+        self.set_count(block, self.count + 1);
+    }
+
+    /// Move the upper half of the entries into `new`, a lower index block. Returns the hash that `new` gets in the
+    /// block above and the number of entries that stay.
+    pub(crate) fn split(&self, format: &DirectoryFormat, block: &mut [u8], new: &mut [u8]) -> (u32, usize) {
+        assert!(self.count >= 2);
+        let stay = self.count / 2;
+        let hash = self.hash(block, stay);
+        let moved = &block[self.start + stay * ENTRY..self.start + self.count * ENTRY];
+        write_node(format, new, moved);
+        self.set_count(block, stay);
+        (hash, stay)
+    }
+
+    fn set_count(&self, block: &mut [u8], count: usize) {
+        block[self.start + 2..self.start + 4].copy_from_slice(&(count as u16).to_le_bytes());
+    }
+}
+
+/// Index entries that fit behind byte `start`.
+fn room(format: &DirectoryFormat, start: usize) -> usize {
+    let tail = if format.tail { ENTRY } else { 0 };
+    (format.block_size - start - tail) / ENTRY
+}
+
+/// Make `new` a lower index block with these raw entries, whose first hash is dropped.
+fn write_node(format: &DirectoryFormat, new: &mut [u8], entries: &[u8]) {
+    new.fill(0);
+    let len = super::entries::encode_len(format.block_size, format.block_size);
+    new[4..6].copy_from_slice(&len.to_le_bytes());
+    new[NODE_ENTRIES..NODE_ENTRIES + entries.len()].copy_from_slice(entries);
+    let limit = room(format, NODE_ENTRIES) as u16;
+    new[NODE_ENTRIES..NODE_ENTRIES + 2].copy_from_slice(&limit.to_le_bytes());
+    let count = (entries.len() / ENTRY) as u16;
+    new[NODE_ENTRIES + 2..NODE_ENTRIES + 4].copy_from_slice(&count.to_le_bytes());
+}
+
+/// Whether the block looks like a lower index block: one free record and nothing else. An empty leaf without
+/// checksum looks the same, and has as few entries.
+pub(crate) fn looks_like_node(format: &DirectoryFormat, block: &[u8]) -> bool {
+    block.len() == format.block_size
+        && get_u32(block, 0) == 0
+        && super::entries::decode_len(get_u16(block, 4) as u16, format.block_size) == format.block_size
+}
+
+/// The entries `.` and `..` of a root block, which are not laid out as those of other blocks with a tail.
+pub(crate) fn root_dots<'a>(
+    format: &DirectoryFormat,
+    block: &'a [u8],
+) -> Result<(Record<'a>, Record<'a>), BadEntry> {
+    let plain = DirectoryFormat { tail: false, ..*format };
+    let dot = plain.record(block, 0)?;
+    let dot_dot = plain.record(block, dot.len)?;
+    if dot.name != b"." || dot.len != 12 || dot_dot.name != b".." {
+        return Err(BadEntry { offset: 0, what: "an indexed directory does not begin with its two dots" });
+    }
+    Ok((dot, dot_dot))
+}
+
+impl Root {
+    /// Parse block 0 of an indexed directory. `levels_max` is the number of levels below the root that the volume's
+    /// features allow.
+    pub(crate) fn parse(
+        format: &DirectoryFormat,
+        block: &[u8],
+        levels_max: u8,
+    ) -> Result<Self, BadEntry> {
+        let bad = |what| Err(BadEntry { offset: ROOT_INFO as u32, what });
+        if block.len() != format.block_size {
+            return bad("the index block has the wrong size");
+        }
+        root_dots(format, block)?;
+        let info = &block[ROOT_INFO..ROOT_INFO + ROOT_INFO_LEN];
+        let (hash_version, levels) = (info[4], info[6]);
+        if hash_version > 2 {
+            return bad("the hash version of the index is not known");
+        }
+        if usize::from(info[5]) != ROOT_INFO_LEN {
+            return bad("the length of the index header is not 8");
+        }
+        if levels > levels_max {
+            return bad("the index has more levels than the volume's features allow");
+        }
+        if info[7] & 1 != 0 {
+            return bad("the index has flags that are not known");
+        }
+        let index = Index::parse(format, block, ROOT_INFO + ROOT_INFO_LEN)?;
+        Ok(Self { hash_version, levels, index })
+    }
+
+    /// Move all entries one level down, into `new`; the root keeps the one entry for it.
+    pub(crate) fn grow(&self, format: &DirectoryFormat, block: &mut [u8], new: &mut [u8], new_block: u32) {
+        let start = self.index.start;
+        write_node(format, new, &block[start..start + self.index.count * ENTRY]);
+        self.index.set_count(block, 1);
+        put_u32(block, start + 4, new_block);
+        block[ROOT_INFO + 6] = self.levels + 1;
+    }
+}
+
+/// Parse a lower index block.
+pub(crate) fn parse_node(format: &DirectoryFormat, block: &[u8]) -> Result<Index, BadEntry> {
+    if !looks_like_node(format, block) {
+        return Err(BadEntry { offset: 0, what: "not an index block" });
+    }
+    Index::parse(format, block, NODE_ENTRIES)
+}
+
+/// Make block 0 of a directory the root of an index with one leaf, block 1, which gets all entries but the dots.
+/// Returns the offsets of the entries in the leaf, in their order in block 0.
+pub(crate) fn make_root(
+    format: &DirectoryFormat,
+    block: &mut [u8],
+    leaf: &mut [u8],
+    hash_version: u8,
+) -> Result<(), BadEntry> {
+    let old = block.to_vec();
+    let mut dots = [0_u32; 2];
+    let mut entries = Vec::new();
+    for (at, record) in format.records(&old).enumerate() {
+        let record = record?;
+        match (at, record.name) {
+            (0, b".") => dots[0] = record.inode,
+            (1, b"..") => dots[1] = record.inode,
+            (0 | 1, _) => {
+                let what = "a directory does not begin with its two dots";
+                return Err(BadEntry { offset: record.offset as u32, what });
+            }
+            _ if record.inode == 0 => {}
+            _ => entries.push(NewEntry { inode: record.inode, kind: record.kind, name: record.name }),
+        }
+    }
+    let filled = format.fill(leaf, entries.iter().copied());
+    assert!(filled.is_some(), "the entries of a block fit a block");
+    // The dots as in a block without tail: the second takes all the rest.
+    DirectoryFormat { tail: false, ..*format }.fill_first(block, dots[0], dots[1]);
+    let info = ROOT_INFO..ROOT_INFO + ROOT_INFO_LEN;
+    block[info].copy_from_slice(&[0, 0, 0, 0, hash_version, ROOT_INFO_LEN as u8, 0, 0]);
+    let start = ROOT_INFO + ROOT_INFO_LEN;
+    let limit = room(format, start) as u16;
+    block[start..start + 2].copy_from_slice(&limit.to_le_bytes());
+    block[start + 2..start + 4].copy_from_slice(&1_u16.to_le_bytes());
+    put_u32(block, start + 4, 1);
+    Ok(())
+}
+
+/// Move the entries of the upper half of the hashes from a leaf into `new`, about half of the bytes.
+pub(crate) fn split_leaf(
+    format: &DirectoryFormat,
+    leaf: &mut [u8],
+    new: &mut [u8],
+    hash_of: &dyn Fn(&[u8]) -> u32,
+) -> Result<LeafSplit, BadEntry> {
+    let old = leaf.to_vec();
+    let mut entries = Vec::new();
+    for record in format.records(&old) {
+        let record = record?;
+        if record.inode != 0 {
+            let entry = NewEntry { inode: record.inode, kind: record.kind, name: record.name };
+            entries.push((hash_of(record.name), entry));
+        }
+    }
+    if entries.len() < 2 {
+        return Err(BadEntry { offset: 0, what: "a leaf is full with less than two entries" });
+    }
+    entries.sort_by_key(|(hash, _)| *hash);
+    let len = |at: usize| super::entries::record_len(entries[at].1.name.len());
+    let total: usize = (0..entries.len()).map(len).sum();
+    let (mut split, mut moved) = (entries.len(), 0);
+    while split > 1 && moved + len(split - 1) / 2 <= total / 2 {
+        split -= 1;
+        moved += len(split);
+    }
+    let split = split.min(entries.len() - 1);
+    let hash = entries[split].0;
+    let continued = u32::from(entries[split - 1].0 == hash);
+    let lower = format.fill(leaf, entries[..split].iter().map(|(_, entry)| *entry));
+    let upper = format.fill(new, entries[split..].iter().map(|(_, entry)| *entry));
+    assert!(lower.is_some() && upper.is_some(), "the entries of a block fit two");
+    Ok(LeafSplit { index_hash: (hash & !1) | continued })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORMAT: DirectoryFormat =
+        DirectoryFormat { block_size: 1024, kinds: true, tail: true, inodes: 1 << 20 };
+
+    #[test]
+    fn root_keeps_its_dots_visible_and_counts_its_room() {
+        let (mut block, mut leaf) = (vec![0; 1024], vec![0; 1024]);
+        FORMAT.fill_first(&mut block, 20, 2);
+        let new = NewEntry { inode: 21, kind: 1, name: b"file" };
+        FORMAT.insert(&mut block, &new).unwrap().unwrap();
+        make_root(&FORMAT, &mut block, &mut leaf, 1).unwrap();
+        let root = Root::parse(&FORMAT, &block, 1).unwrap();
+        assert_eq!((root.hash_version, root.levels), (1, 0));
+        assert_eq!((root.index.limit, root.index.count), ((1024 - 32 - 8) / 8, 1));
+        let (dot, dot_dot) = root_dots(&FORMAT, &block).unwrap();
+        assert_eq!((dot.inode, dot_dot.inode, dot_dot.len), (20, 2, 1012));
+        assert_eq!(FORMAT.find(&leaf, b"file").unwrap().unwrap().inode, 21);
+        FORMAT.check(&leaf).unwrap();
+        root.index.check(&block, 2).unwrap();
+        assert!(root.index.check(&block, 1).is_err());
+    }
+
+    #[test]
+    fn index_search_finds_the_last_entry_that_is_not_larger() {
+        let (mut block, mut leaf) = (vec![0; 1024], vec![0; 1024]);
+        FORMAT.fill_first(&mut block, 20, 2);
+        make_root(&FORMAT, &mut block, &mut leaf, 1).unwrap();
+        for at in 0..122 {
+            let root = Root::parse(&FORMAT, &block, 1).unwrap();
+            root.index.insert_after(&mut block, at, (at as u32 + 1) * 10, at as u32 + 2);
+        }
+        let root = Root::parse(&FORMAT, &block, 1).unwrap();
+        assert!(root.index.is_full());
+        for hash in 0..1300 {
+            let want = (hash / 10).min(122);
+            assert_eq!(root.index.search(&block, hash), want as usize, "{hash}");
+            assert_eq!(root.index.child(&block, want as usize), want + 1);
+        }
+        let mut node = vec![0; 1024];
+        root.grow(&FORMAT, &mut block, &mut node, 200);
+        let root = Root::parse(&FORMAT, &block, 1).unwrap();
+        assert_eq!((root.levels, root.index.count, root.index.child(&block, 0)), (1, 1, 200));
+        let index = parse_node(&FORMAT, &node).unwrap();
+        assert_eq!((index.count, index.limit), (123, 126));
+        let mut upper = vec![0; 1024];
+        let (hash, stay) = index.split(&FORMAT, &mut node, &mut upper);
+        assert_eq!((hash, stay), (610, 61));
+        let upper_index = parse_node(&FORMAT, &upper).unwrap();
+        assert_eq!((upper_index.count, upper_index.child(&upper, 0)), (62, 62));
+        assert_eq!(upper_index.search(&upper, 625), 1);
+    }
+
+    #[test]
+    fn leaf_split_marks_a_hash_that_is_on_both_sides() {
+        let (mut leaf, mut new) = (vec![0; 1024], vec![0; 1024]);
+        let names: Vec<Vec<u8>> = (0..30).map(|n| format!("name-of-a-file-{n:05}").into_bytes()).collect();
+        let entries = || names.iter().map(|name| NewEntry { inode: 12, kind: 1, name });
+        FORMAT.fill(&mut leaf, entries()).unwrap();
+        let split = split_leaf(&FORMAT, &mut leaf, &mut new, &|_| 42).unwrap();
+        assert_eq!(split.index_hash, 43);
+        FORMAT.fill(&mut leaf, entries()).unwrap();
+        let hash = |name: &[u8]| u32::from(name[name.len() - 1] - b'0') * 100;
+        let split = split_leaf(&FORMAT, &mut leaf, &mut new, &hash).unwrap();
+        for record in FORMAT.records(&leaf) {
+            assert!(hash(record.unwrap().name) <= split.index_hash & !1);
+        }
+        for record in FORMAT.records(&new) {
+            assert!(hash(record.unwrap().name) >= split.index_hash & !1);
+        }
+        let sizes = [FORMAT.largest_gap(&leaf).unwrap(), FORMAT.largest_gap(&new).unwrap()];
+        assert!(sizes.iter().all(|gap| (450..=600).contains(gap)), "{sizes:?}");
+    }
+
+    #[test]
+    fn corrupt_index_heads_are_refused() {
+        let (mut block, mut leaf) = (vec![0; 1024], vec![0; 1024]);
+        FORMAT.fill_first(&mut block, 20, 2);
+        make_root(&FORMAT, &mut block, &mut leaf, 1).unwrap();
+        for (at, value) in [(28, 3), (29, 9), (30, 2), (31, 1), (32, 0), (34, 0), (34, 255), (4, 16), (8, b'x')] {
+            let mut bad = block.clone();
+            bad[at] = value;
+            assert!(Root::parse(&FORMAT, &bad, 1).is_err(), "byte {at} = {value}");
+        }
+    }
+}
