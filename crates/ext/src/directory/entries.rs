@@ -77,12 +77,16 @@ pub(crate) struct NewEntry<'a> {
     pub(crate) name: &'a [u8],
 }
 
-/// Where an entry was put.
+/// A place that a new entry fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Inserted {
-    pub(crate) offset: usize,
-    /// The largest gap that is left in the block.
-    pub(crate) largest_gap: usize,
+pub(crate) struct Gap {
+    /// The record that has the room.
+    start: usize,
+    len: usize,
+    /// Bytes of it that its own entry needs; 0 if it is free.
+    used: usize,
+    /// The largest gap that is left in the block when the place is taken.
+    pub(crate) largest_after: usize,
 }
 
 /// Bytes of the shortest record for a name of that length.
@@ -222,30 +226,30 @@ impl DirectoryFormat {
         Ok(largest)
     }
 
-    /// Put an entry into the first gap that it fits, or `None`. The caller knows that the name is not there.
-    pub(crate) fn insert(
-        &self,
-        block: &mut [u8],
-        new: &NewEntry<'_>,
-    ) -> Result<Option<Inserted>, BadEntry> {
-        let need = record_len(new.name.len());
-        let (mut place, mut largest_gap) = (None, 0);
+    /// The first gap that takes a record of `need` bytes.
+    pub(crate) fn find_gap(&self, block: &[u8], need: usize) -> Result<Option<Gap>, BadEntry> {
+        let (mut place, mut largest_after) = (None, 0);
         for record in self.records(block) {
             let record = record?;
             let gap = record.gap();
             if gap >= need && place.is_none() {
                 place = Some((record.offset, record.len, record.len - gap));
-                largest_gap = largest_gap.max(gap - need);
+                largest_after = largest_after.max(gap - need);
             } else {
-                largest_gap = largest_gap.max(gap);
+                largest_after = largest_after.max(gap);
             }
         }
-        let Some((start, len, used)) = place else { return Ok(None) };
-        if used > 0 {
-            self.set_len(block, start, used);
+        Ok(place.map(|(start, len, used)| Gap { start, len, used, largest_after }))
+    }
+
+    /// Put an entry into a gap that was found in this block for its length. Returns its offset.
+    pub(crate) fn put(&self, block: &mut [u8], gap: &Gap, new: &NewEntry<'_>) -> usize {
+        let offset = gap.start + gap.used;
+        if gap.used > 0 {
+            self.set_len(block, gap.start, gap.used);
         }
-        self.write(block, start + used, len - used, new);
-        Ok(Some(Inserted { offset: start + used, largest_gap }))
+        self.write(block, offset, gap.len - gap.used, new);
+        offset
     }
 
     /// Remove the entry that begins at `offset`; its room goes to the record before it. Returns the largest gap of the
@@ -447,11 +451,12 @@ mod tests {
                         if model.contains_key(&name) { continue; }
                         let room = format.largest_gap(&block).unwrap();
                         let new = NewEntry { inode, kind: 1, name: &name };
-                        let done = format.insert(&mut block, &new).unwrap();
-                        prop_assert_eq!(done.is_some(), room >= record_len(name.len()));
-                        if let Some(done) = done {
-                            prop_assert_eq!(done.largest_gap, format.largest_gap(&block).unwrap());
-                            let record = format.record(&block, done.offset).unwrap();
+                        let gap = format.find_gap(&block, record_len(name.len())).unwrap();
+                        prop_assert_eq!(gap.is_some(), room >= record_len(name.len()));
+                        if let Some(gap) = gap {
+                            let offset = format.put(&mut block, &gap, &new);
+                            prop_assert_eq!(gap.largest_after, format.largest_gap(&block).unwrap());
+                            let record = format.record(&block, offset).unwrap();
                             prop_assert_eq!(record.name, &name[..]);
                             model.insert(name, inode);
                         }
@@ -490,7 +495,9 @@ mod tests {
             let _ = format.check(&block);
             let _ = format.find(&block, b"name");
             let _ = format.largest_gap(&block);
-            let _ = format.insert(&mut block.clone(), &NewEntry { inode: 12, kind: 1, name: b"abc" });
+            if let Ok(Some(gap)) = format.find_gap(&block, 12) {
+                format.put(&mut block.clone(), &gap, &NewEntry { inode: 12, kind: 1, name: b"abc" });
+            }
             for offset in (0..1024).step_by(4) {
                 let _ = format.remove(&mut block.clone(), offset);
                 let _ = format.set_inode(&mut block.clone(), offset, 12, 1);

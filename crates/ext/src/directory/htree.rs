@@ -261,7 +261,6 @@ pub(crate) fn parse_node(format: &DirectoryFormat, block: &[u8]) -> Result<Index
 }
 
 /// Make block 0 of a directory the root of an index with one leaf, block 1, which gets all entries but the dots.
-/// Returns the offsets of the entries in the leaf, in their order in block 0.
 pub(crate) fn make_root(
     format: &DirectoryFormat,
     block: &mut [u8],
@@ -346,7 +345,8 @@ mod tests {
         let (mut block, mut leaf) = (vec![0; 1024], vec![0; 1024]);
         FORMAT.fill_first(&mut block, 20, 2);
         let new = NewEntry { inode: 21, kind: 1, name: b"file" };
-        FORMAT.insert(&mut block, &new).unwrap().unwrap();
+        let gap = FORMAT.find_gap(&block, 12).unwrap().unwrap();
+        FORMAT.put(&mut block, &gap, &new);
         make_root(&FORMAT, &mut block, &mut leaf, 1).unwrap();
         let root = Root::parse(&FORMAT, &block, 1).unwrap();
         assert_eq!((root.hash_version, root.levels), (1, 0));
