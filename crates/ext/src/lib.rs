@@ -12,12 +12,15 @@
 mod allocate;
 #[allow(dead_code)] // until the volume that uses it lands
 mod buffer;
+#[allow(dead_code)] // until the operations on it land
 mod directory;
 mod error;
 mod inode;
+mod names;
 mod transaction;
 mod types;
 mod volume;
+mod xattr;
 
 pub mod layout;
 

@@ -9,8 +9,8 @@ use diorite_block::sync::Mutex;
 use crate::buffer::BufferCache;
 use crate::transaction::{AbortLatch, Log};
 use crate::{
-    Attributes, BlockSize, Clock, Error, FileBlock, FileKind, FsBlock, Inode, InodeNumber, NodeSpec, Owner,
-    Result, SetAttributes, SetTime, SystemClock, Timestamp,
+    Attributes, BlockSize, Clock, Error, FileBlock, FileKind, FsBlock, Inode, InodeNumber, Result,
+    SetAttributes, SetTime, SystemClock, Timestamp,
 };
 
 /// Whether a volume may be changed.
@@ -271,88 +271,6 @@ impl Volume {
 
     /// The counterpart of [`Volume::open_inode`]; frees the inode if that was the last user and no name is left.
     pub fn close_inode(&self, inode: &Arc<Inode>) -> Result<()> {
-        todo!()
-    }
-
-    // Names.
-
-    /// The inode behind `name` in `directory`; `.` and `..` are entries like others.
-    pub fn lookup(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        todo!()
-    }
-
-    /// Make a file, directory or node.
-    pub fn create(&self, directory: &Inode, name: &[u8], spec: &NodeSpec) -> Result<Arc<Inode>> {
-        todo!()
-    }
-
-    /// Make a symbolic link.
-    pub fn symlink(&self, directory: &Inode, name: &[u8], target: &[u8], owner: Owner) -> Result<Arc<Inode>> {
-        todo!()
-    }
-
-    /// Where a symbolic link points.
-    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
-        todo!()
-    }
-
-    /// Give `inode` another name.
-    pub fn link(&self, inode: &Arc<Inode>, directory: &Inode, name: &[u8]) -> Result<()> {
-        todo!()
-    }
-
-    /// Remove a name of anything but a directory; returns what it named.
-    pub fn unlink(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        todo!()
-    }
-
-    /// Remove an empty directory.
-    pub fn remove_directory(&self, directory: &Inode, name: &[u8]) -> Result<()> {
-        todo!()
-    }
-
-    /// Rename with all POSIX rules. Returns the inode that lost its name by replacement, if any.
-    pub fn rename(
-        &self,
-        from: &Arc<Inode>,
-        from_name: &[u8],
-        to: &Arc<Inode>,
-        to_name: &[u8],
-        mode: RenameMode,
-    ) -> Result<Option<Arc<Inode>>> {
-        todo!()
-    }
-
-    /// Call `each` for the entries from `cursor` on (0: the first), `.` and `..` included, until it returns `false`.
-    /// Entries present during the whole listing come exactly once.
-    pub fn read_directory(
-        &self,
-        directory: &Inode,
-        cursor: u64,
-        each: &mut dyn FnMut(DirectoryEntry) -> bool,
-    ) -> Result<()> {
-        todo!()
-    }
-
-    // Extended attributes; names with their prefix, as in `user.comment`.
-
-    /// An attribute's value.
-    pub fn xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
-        todo!()
-    }
-
-    /// All names.
-    pub fn xattr_names(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
-        todo!()
-    }
-
-    /// Set an attribute.
-    pub fn set_xattr(&self, inode: &Inode, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        todo!()
-    }
-
-    /// Remove an attribute.
-    pub fn remove_xattr(&self, inode: &Inode, name: &[u8]) -> Result<()> {
         todo!()
     }
 

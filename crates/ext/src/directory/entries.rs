@@ -177,8 +177,7 @@ impl DirectoryFormat {
         if inode == 0 {
             return Ok(Record { offset, len, inode, kind: 0, name: &[] });
         }
-        let name_len =
-            if self.kinds { usize::from(head[6]) } else { usize::from(get_u16(head, 6)) };
+        let name_len = if self.kinds { usize::from(head[6]) } else { usize::from(get_u16(head, 6)) };
         if inode > self.inodes {
             return bad("the inode number is larger than the volume has");
         }

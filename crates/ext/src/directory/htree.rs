@@ -81,11 +81,7 @@ impl Index {
         if block.len() != format.block_size {
             return bad("the index block has the wrong size");
         }
-        let index = Self {
-            start,
-            limit: room(format, start),
-            count: get_u16(block, start + 2),
-        };
+        let index = Self { start, limit: room(format, start), count: get_u16(block, start + 2) };
         if get_u16(block, start) != index.limit {
             return bad("the room of the index block is not what its size gives");
         }
@@ -214,11 +210,7 @@ pub(crate) fn root_dots<'a>(
 impl Root {
     /// Parse block 0 of an indexed directory. `levels_max` is the number of levels below the root that the volume's
     /// features allow.
-    pub(crate) fn parse(
-        format: &DirectoryFormat,
-        block: &[u8],
-        levels_max: u8,
-    ) -> Result<Self, BadEntry> {
+    pub(crate) fn parse(format: &DirectoryFormat, block: &[u8], levels_max: u8) -> Result<Self, BadEntry> {
         let bad = |what| Err(BadEntry { offset: ROOT_INFO as u32, what });
         if block.len() != format.block_size {
             return bad("the index block has the wrong size");
@@ -415,7 +407,9 @@ mod tests {
         let (mut block, mut leaf) = (vec![0; 1024], vec![0; 1024]);
         FORMAT.fill_first(&mut block, 20, 2);
         make_root(&FORMAT, &mut block, &mut leaf, 1).unwrap();
-        for (at, value) in [(28, 3), (29, 9), (30, 2), (31, 1), (32, 0), (34, 0), (34, 255), (4, 16), (8, b'x')] {
+        for (at, value) in
+            [(28, 3), (29, 9), (30, 2), (31, 1), (32, 0), (34, 0), (34, 255), (4, 16), (8, b'x')]
+        {
             let mut bad = block.clone();
             bad[at] = value;
             assert!(Root::parse(&FORMAT, &bad, 1).is_err(), "byte {at} = {value}");
