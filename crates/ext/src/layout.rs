@@ -1,1 +1,0 @@
-//! The on-disk structures, one file each.

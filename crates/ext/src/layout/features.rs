@@ -1,0 +1,347 @@
+//! Feature flags: what a volume uses, by the names that `mke2fs -O` knows.
+//!
+//! Three sets: `Compat` may be ignored, `RoCompat` must be known to write, `Incompat` must be known to read. Bits that
+//! nobody has named yet are kept and shown as `FEATURE_I17` (set and bit), as e2fsprogs does.
+
+use std::fmt;
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// Features that a program may ignore.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Compat: u32 {
+        /// Directory preallocation.
+        const DIR_PREALLOC = 0x1;
+        /// AFS server inodes.
+        const IMAGIC_INODES = 0x2;
+        /// A journal (inode 8 or a device of its own).
+        const HAS_JOURNAL = 0x4;
+        /// Extended attributes.
+        const EXT_ATTR = 0x8;
+        /// Blocks kept for the growth of the group descriptors, in inode 7.
+        const RESIZE_INODE = 0x10;
+        /// Hash trees in directories.
+        const DIR_INDEX = 0x20;
+        /// Uninitialised groups, an early form.
+        const LAZY_BG = 0x40;
+        /// Exclusion bitmaps of snapshots.
+        const SNAPSHOT_BITMAP = 0x100;
+        /// Backups in two groups only, named in the superblock.
+        const SPARSE_SUPER2 = 0x200;
+        /// The journal may have a fast-commit area.
+        const FAST_COMMIT = 0x400;
+        /// Inode numbers and the UUID never change (encryption keys depend on them).
+        const STABLE_INODES = 0x800;
+        /// Orphans are kept in a file.
+        const ORPHAN_FILE = 0x1000;
+    }
+
+    /// Features that a program must know to read.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Incompat: u32 {
+        /// Compressed files.
+        const COMPRESSION = 0x1;
+        /// Directory entries say what they name.
+        const FILETYPE = 0x2;
+        /// The journal must be replayed.
+        const RECOVER = 0x4;
+        /// This is a journal, not a filesystem.
+        const JOURNAL_DEV = 0x8;
+        /// Group descriptors lie in their meta groups.
+        const META_BG = 0x10;
+        /// Extent trees.
+        const EXTENTS = 0x40;
+        /// Block numbers of more than 32 bits, group descriptors of more than 32 bytes.
+        const SIXTY_FOUR_BIT = 0x80;
+        /// Protection against two hosts.
+        const MMP = 0x100;
+        /// Bitmaps and inode tables may lie outside of their group.
+        const FLEX_BG = 0x200;
+        /// Values of extended attributes in inodes of their own.
+        const EA_INODE = 0x400;
+        /// Data in directory entries.
+        const DIRDATA = 0x1000;
+        /// The seed of checksums is in the superblock.
+        const CSUM_SEED = 0x2000;
+        /// Directories of more than 2 GiB or three index levels.
+        const LARGE_DIR = 0x4000;
+        /// Small files in their inode.
+        const INLINE_DATA = 0x8000;
+        /// Encrypted files.
+        const ENCRYPT = 0x1_0000;
+        /// Directories that ignore case.
+        const CASEFOLD = 0x2_0000;
+    }
+
+    /// Features that a program must know to write.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct RoCompat: u32 {
+        /// Backups in groups 0, 1 and powers of 3, 5 and 7 only.
+        const SPARSE_SUPER = 0x1;
+        /// Files of 2 GiB and more.
+        const LARGE_FILE = 0x2;
+        /// Never used.
+        const BTREE_DIR = 0x4;
+        /// Sector counts of 48 bits, or in blocks.
+        const HUGE_FILE = 0x8;
+        /// CRC-16 of group descriptors, and groups that are not initialised.
+        const GDT_CSUM = 0x10;
+        /// Directories of more than 65,000 subdirectories.
+        const DIR_NLINK = 0x20;
+        /// Inodes have fields beyond byte 128.
+        const EXTRA_ISIZE = 0x40;
+        /// Snapshots.
+        const HAS_SNAPSHOT = 0x80;
+        /// Quota files in hidden inodes.
+        const QUOTA = 0x100;
+        /// Allocation in clusters of several blocks.
+        const BIGALLOC = 0x200;
+        /// CRC-32C of all metadata.
+        const METADATA_CSUM = 0x400;
+        /// Replicas.
+        const REPLICA = 0x800;
+        /// Never to be written.
+        const READONLY = 0x1000;
+        /// Project quota.
+        const PROJECT = 0x2000;
+        /// Files share blocks.
+        const SHARED_BLOCKS = 0x4000;
+        /// Files with Merkle trees.
+        const VERITY = 0x8000;
+        /// The orphan file has entries.
+        const ORPHAN_PRESENT = 0x1_0000;
+    }
+}
+
+/// Bit and name, as `mke2fs -O` and `dumpe2fs` spell it.
+const COMPAT_NAMES: &[(Compat, &str)] = &[
+    (Compat::DIR_PREALLOC, "dir_prealloc"),
+    (Compat::IMAGIC_INODES, "imagic_inodes"),
+    (Compat::HAS_JOURNAL, "has_journal"),
+    (Compat::EXT_ATTR, "ext_attr"),
+    (Compat::RESIZE_INODE, "resize_inode"),
+    (Compat::DIR_INDEX, "dir_index"),
+    (Compat::LAZY_BG, "lazy_bg"),
+    (Compat::SNAPSHOT_BITMAP, "snapshot_bitmap"),
+    (Compat::SPARSE_SUPER2, "sparse_super2"),
+    (Compat::FAST_COMMIT, "fast_commit"),
+    (Compat::STABLE_INODES, "stable_inodes"),
+    (Compat::ORPHAN_FILE, "orphan_file"),
+];
+
+const INCOMPAT_NAMES: &[(Incompat, &str)] = &[
+    (Incompat::COMPRESSION, "compression"),
+    (Incompat::FILETYPE, "filetype"),
+    (Incompat::RECOVER, "needs_recovery"),
+    (Incompat::JOURNAL_DEV, "journal_dev"),
+    (Incompat::META_BG, "meta_bg"),
+    (Incompat::EXTENTS, "extent"),
+    (Incompat::SIXTY_FOUR_BIT, "64bit"),
+    (Incompat::MMP, "mmp"),
+    (Incompat::FLEX_BG, "flex_bg"),
+    (Incompat::EA_INODE, "ea_inode"),
+    (Incompat::DIRDATA, "dirdata"),
+    (Incompat::CSUM_SEED, "metadata_csum_seed"),
+    (Incompat::LARGE_DIR, "large_dir"),
+    (Incompat::INLINE_DATA, "inline_data"),
+    (Incompat::ENCRYPT, "encrypt"),
+    (Incompat::CASEFOLD, "casefold"),
+];
+
+const RO_COMPAT_NAMES: &[(RoCompat, &str)] = &[
+    (RoCompat::SPARSE_SUPER, "sparse_super"),
+    (RoCompat::LARGE_FILE, "large_file"),
+    (RoCompat::BTREE_DIR, "btree_dir"),
+    (RoCompat::HUGE_FILE, "huge_file"),
+    (RoCompat::GDT_CSUM, "uninit_bg"),
+    (RoCompat::DIR_NLINK, "dir_nlink"),
+    (RoCompat::EXTRA_ISIZE, "extra_isize"),
+    (RoCompat::HAS_SNAPSHOT, "snapshot"),
+    (RoCompat::QUOTA, "quota"),
+    (RoCompat::BIGALLOC, "bigalloc"),
+    (RoCompat::METADATA_CSUM, "metadata_csum"),
+    (RoCompat::REPLICA, "replica"),
+    (RoCompat::READONLY, "read-only"),
+    (RoCompat::PROJECT, "project"),
+    (RoCompat::SHARED_BLOCKS, "shared_blocks"),
+    (RoCompat::VERITY, "verity"),
+    (RoCompat::ORPHAN_PRESENT, "orphan_present"),
+];
+
+/// Other spellings that `mke2fs -O` takes.
+const ALIASES: &[(&str, &str)] = &[
+    ("extents", "extent"),
+    ("gdt_csum", "uninit_bg"),
+    ("fname_encoding", "casefold"),
+    ("csum_seed", "metadata_csum_seed"),
+];
+
+/// The three sets of one volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Features {
+    /// May be ignored.
+    pub compat: Compat,
+    /// Must be known to read.
+    pub incompat: Incompat,
+    /// Must be known to write.
+    pub ro_compat: RoCompat,
+}
+
+impl Features {
+    /// What this crate can read.
+    pub const READABLE: Incompat = Incompat::FILETYPE
+        .union(Incompat::RECOVER)
+        .union(Incompat::META_BG)
+        .union(Incompat::EXTENTS)
+        .union(Incompat::SIXTY_FOUR_BIT)
+        .union(Incompat::MMP)
+        .union(Incompat::FLEX_BG)
+        .union(Incompat::EA_INODE)
+        .union(Incompat::CSUM_SEED)
+        .union(Incompat::LARGE_DIR)
+        .union(Incompat::INLINE_DATA)
+        .union(Incompat::ENCRYPT)
+        .union(Incompat::CASEFOLD);
+
+    /// Of [`Features::READABLE`], what keeps a volume from being written.
+    pub const NOT_WRITABLE_INCOMPAT: Incompat = Incompat::ENCRYPT.union(Incompat::CASEFOLD);
+
+    /// What this crate keeps intact when it writes.
+    pub const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
+        .union(RoCompat::LARGE_FILE)
+        .union(RoCompat::HUGE_FILE)
+        .union(RoCompat::GDT_CSUM)
+        .union(RoCompat::DIR_NLINK)
+        .union(RoCompat::EXTRA_ISIZE)
+        .union(RoCompat::BIGALLOC)
+        .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::ORPHAN_PRESENT);
+
+    /// Names of the features that keep this volume from being read; empty if none does.
+    pub fn unreadable(&self) -> Vec<String> {
+        let bad = Self { incompat: self.incompat.difference(Self::READABLE), ..Self::default() };
+        bad.names()
+    }
+
+    /// Names of the features that keep this volume from being written; empty if none does.
+    pub fn unwritable(&self) -> Vec<String> {
+        let writable = Self::READABLE.difference(Self::NOT_WRITABLE_INCOMPAT);
+        let bad = Self {
+            compat: Compat::empty(),
+            incompat: self.incompat.difference(writable),
+            ro_compat: self.ro_compat.difference(Self::WRITABLE_RO_COMPAT),
+        };
+        bad.names()
+    }
+
+    /// All names, in the order of `dumpe2fs`: compat, incompat, ro_compat, each by bit.
+    pub fn names(&self) -> Vec<String> {
+        fn set(bits: u32, letter: char, name_of: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
+            (0..32)
+                .filter(|bit| bits & (1 << bit) != 0)
+                .map(|bit| name_of(1 << bit).map_or_else(|| format!("FEATURE_{letter}{bit}"), str::to_owned))
+                .collect()
+        }
+        let mut names = set(self.compat.bits(), 'C', |bit| {
+            COMPAT_NAMES.iter().find(|(flag, _)| flag.bits() == bit).map(|(_, name)| *name)
+        });
+        names.extend(set(self.incompat.bits(), 'I', |bit| {
+            INCOMPAT_NAMES.iter().find(|(flag, _)| flag.bits() == bit).map(|(_, name)| *name)
+        }));
+        names.extend(set(self.ro_compat.bits(), 'R', |bit| {
+            RO_COMPAT_NAMES.iter().find(|(flag, _)| flag.bits() == bit).map(|(_, name)| *name)
+        }));
+        names
+    }
+
+    /// The feature of that name, alone in its set.
+    pub fn by_name(name: &str) -> Option<Self> {
+        let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, real)| real);
+        let find_compat = COMPAT_NAMES.iter().find(|(_, known)| *known == name);
+        let find_incompat = INCOMPAT_NAMES.iter().find(|(_, known)| *known == name);
+        let find_ro_compat = RO_COMPAT_NAMES.iter().find(|(_, known)| *known == name);
+        if find_compat.is_none() && find_incompat.is_none() && find_ro_compat.is_none() {
+            return None;
+        }
+        Some(Self {
+            compat: find_compat.map(|(flag, _)| *flag).unwrap_or_default(),
+            incompat: find_incompat.map(|(flag, _)| *flag).unwrap_or_default(),
+            ro_compat: find_ro_compat.map(|(flag, _)| *flag).unwrap_or_default(),
+        })
+    }
+
+    /// Set everything that `other` has.
+    pub fn insert(&mut self, other: Self) {
+        self.compat |= other.compat;
+        self.incompat |= other.incompat;
+        self.ro_compat |= other.ro_compat;
+    }
+
+    /// Clear everything that `other` has.
+    pub fn remove(&mut self, other: Self) {
+        self.compat -= other.compat;
+        self.incompat -= other.incompat;
+        self.ro_compat -= other.ro_compat;
+    }
+
+    /// Whether all of `compat` are set.
+    pub const fn has_compat(&self, compat: Compat) -> bool {
+        self.compat.contains(compat)
+    }
+
+    /// Whether all of `incompat` are set.
+    pub const fn has_incompat(&self, incompat: Incompat) -> bool {
+        self.incompat.contains(incompat)
+    }
+
+    /// Whether all of `ro_compat` are set.
+    pub const fn has_ro_compat(&self, ro_compat: RoCompat) -> bool {
+        self.ro_compat.contains(ro_compat)
+    }
+
+    /// Whether all metadata has checksums (CRC-32C).
+    pub const fn metadata_csum(&self) -> bool {
+        self.has_ro_compat(RoCompat::METADATA_CSUM)
+    }
+
+    /// Whether group descriptors have a checksum of either kind, and flags for what is not initialised.
+    pub const fn group_checksums(&self) -> bool {
+        self.ro_compat.intersects(RoCompat::METADATA_CSUM.union(RoCompat::GDT_CSUM))
+    }
+}
+
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.names().join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_bits_are_named_by_set_and_bit() {
+        let features = Features {
+            compat: Compat::from_bits_retain(1 << 30),
+            incompat: Incompat::from_bits_retain(1 << 18) | Incompat::EXTENTS,
+            ro_compat: RoCompat::from_bits_retain(1 << 20),
+        };
+        assert_eq!(features.to_string(), "FEATURE_C30 extent FEATURE_I18 FEATURE_R20");
+        assert_eq!(features.unreadable(), ["FEATURE_I18"]);
+        assert_eq!(features.unwritable(), ["FEATURE_I18", "FEATURE_R20"]);
+    }
+
+    #[test]
+    fn every_name_finds_its_bit() {
+        let all = Features { compat: Compat::all(), incompat: Incompat::all(), ro_compat: RoCompat::all() };
+        let mut found = Features::default();
+        for name in all.names() {
+            found.insert(Features::by_name(&name).unwrap());
+        }
+        assert_eq!(found, all);
+        assert_eq!(Features::by_name("extents"), Features::by_name("extent"));
+        assert_eq!(Features::by_name("nonsense"), None);
+    }
+}

@@ -1,0 +1,413 @@
+//! The inode on disk: 128 bytes as in 1993, and up to the block size since.
+//!
+//! On disk: fields beyond byte 128 exist as far as `i_extra_isize` (byte 128) says; extended attributes follow it. A time is
+//! 32 signed bits of seconds, extended by two bits of epoch and 30 of nanoseconds where there is room.
+
+use bitflags::bitflags;
+use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::layout::checksum::crc32c;
+use crate::layout::{Incompat, RoCompat, Superblock, le16, put};
+use crate::{Corrupt, FileKind, FsBlock, InodeNumber, Result, Timestamp};
+
+bitflags! {
+    /// `i_flags`, as `lsattr` shows them.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct InodeFlags: u32 {
+        /// Secure deletion.
+        const SECURE_DELETION = 0x1;
+        /// Undelete.
+        const UNDELETE = 0x2;
+        /// Compressed.
+        const COMPRESSED = 0x4;
+        /// Synchronous updates.
+        const SYNC = 0x8;
+        /// May not be changed.
+        const IMMUTABLE = 0x10;
+        /// Writes append only.
+        const APPEND = 0x20;
+        /// Not dumped.
+        const NO_DUMP = 0x40;
+        /// Access time is not kept.
+        const NO_ATIME = 0x80;
+        /// Encrypted.
+        const ENCRYPTED = 0x800;
+        /// The directory has a hash tree.
+        const INDEX = 0x1000;
+        /// AFS.
+        const IMAGIC = 0x2000;
+        /// Data goes through the journal.
+        const JOURNAL_DATA = 0x4000;
+        /// Tails are not merged.
+        const NO_TAIL = 0x8000;
+        /// Synchronous directory.
+        const DIR_SYNC = 0x1_0000;
+        /// Top of a directory hierarchy, for the allocator.
+        const TOP_DIR = 0x2_0000;
+        /// The sector count is in blocks.
+        const HUGE_FILE = 0x4_0000;
+        /// Mapped by extents.
+        const EXTENTS = 0x8_0000;
+        /// A Merkle tree follows the data.
+        const VERITY = 0x10_0000;
+        /// The inode holds the value of an extended attribute.
+        const EA_INODE = 0x20_0000;
+        /// Blocks beyond the end of the file.
+        const EOF_BLOCKS = 0x40_0000;
+        /// A snapshot.
+        const SNAPSHOT = 0x100_0000;
+        /// DAX.
+        const DAX = 0x200_0000;
+        /// The content is in the inode.
+        const INLINE_DATA = 0x1000_0000;
+        /// New files inherit the project.
+        const PROJECT_INHERIT = 0x2000_0000;
+        /// Names ignore case.
+        const CASEFOLD = 0x4000_0000;
+    }
+}
+
+impl InodeFlags {
+    /// What a new file takes from its directory.
+    pub const INHERITED: Self = Self::SECURE_DELETION
+        .union(Self::UNDELETE)
+        .union(Self::COMPRESSED)
+        .union(Self::SYNC)
+        .union(Self::NO_DUMP)
+        .union(Self::NO_ATIME)
+        .union(Self::NO_TAIL)
+        .union(Self::JOURNAL_DATA)
+        .union(Self::DIR_SYNC)
+        .union(Self::PROJECT_INHERIT)
+        .union(Self::CASEFOLD)
+        .union(Self::DAX);
+
+    /// What a user may change.
+    pub const USER_SETTABLE: Self = Self::SECURE_DELETION
+        .union(Self::UNDELETE)
+        .union(Self::COMPRESSED)
+        .union(Self::SYNC)
+        .union(Self::IMMUTABLE)
+        .union(Self::APPEND)
+        .union(Self::NO_DUMP)
+        .union(Self::NO_ATIME)
+        .union(Self::NO_TAIL)
+        .union(Self::DIR_SYNC)
+        .union(Self::TOP_DIR)
+        .union(Self::PROJECT_INHERIT);
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawInode {
+    mode: U16,
+    uid_lo: U16,
+    size_lo: U32,
+    atime: U32,
+    ctime: U32,
+    mtime: U32,
+    dtime: U32,
+    gid_lo: U16,
+    links: U16,
+    blocks_lo: U32,
+    flags: U32,
+    version_lo: U32,
+    block: [u8; 60],
+    generation: U32,
+    file_acl_lo: U32,
+    size_hi: U32,
+    fragment: U32,
+    blocks_hi: U16,
+    file_acl_hi: U16,
+    uid_hi: U16,
+    gid_hi: U16,
+    checksum_lo: U16,
+    reserved: U16,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawExtra {
+    extra_isize: U16,
+    checksum_hi: U16,
+    ctime_extra: U32,
+    mtime_extra: U32,
+    atime_extra: U32,
+    crtime: U32,
+    crtime_extra: U32,
+    version_hi: U32,
+    project: U32,
+}
+
+const _: () = assert!(size_of::<RawInode>() == GOOD_OLD_SIZE && size_of::<RawExtra>() == 32);
+
+/// Bytes of every inode; more come only with a larger `s_inode_size`.
+pub const GOOD_OLD_SIZE: usize = 128;
+/// Bytes of `i_block`: 15 block numbers, an extent tree's root, or inline data.
+pub const BLOCK_AREA_SIZE: usize = 60;
+const CHECKSUM_LO: usize = 0x7c;
+const CHECKSUM_HI: usize = 0x82;
+
+/// The fields of an inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskInode {
+    /// Kind (upper four bits) and permissions.
+    pub mode: u16,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Last access.
+    pub accessed: Timestamp,
+    /// Last change of the inode.
+    pub changed: Timestamp,
+    /// Last change of content.
+    pub modified: Timestamp,
+    /// Creation, where there is room for it.
+    pub created: Option<Timestamp>,
+    /// When it was removed; for an orphan, the next one of the list.
+    pub deleted: u32,
+    /// Hard links.
+    pub links: u16,
+    /// Sectors of 512 bytes.
+    pub sectors: u64,
+    /// Flags; `HUGE_FILE` is set and cleared by the conversion as `sectors` needs it.
+    pub flags: InodeFlags,
+    /// Block numbers, extents or data.
+    pub block: [u8; BLOCK_AREA_SIZE],
+    /// Generation.
+    pub generation: u32,
+    /// The block of extended attributes; 0 if there is none.
+    pub file_acl: FsBlock,
+    /// Bytes in use beyond the first 128.
+    pub extra_isize: u16,
+    /// Version, for NFS; for an `EA_INODE` the lower half holds a part of the reference count.
+    pub version: u64,
+    /// Project.
+    pub project: u32,
+}
+
+impl Default for DiskInode {
+    /// An inode that was never used.
+    fn default() -> Self {
+        Self {
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            accessed: Timestamp::default(),
+            changed: Timestamp::default(),
+            modified: Timestamp::default(),
+            created: None,
+            deleted: 0,
+            links: 0,
+            sectors: 0,
+            flags: InodeFlags::empty(),
+            block: [0; BLOCK_AREA_SIZE],
+            generation: 0,
+            file_acl: FsBlock(0),
+            extra_isize: 0,
+            version: 0,
+            project: 0,
+        }
+    }
+}
+
+impl DiskInode {
+    /// The inode in `bytes`, which are `inode_size` long. Checks that the extra size fits; the checksum is checked by
+    /// [`DiskInode::has_valid_checksum`].
+    pub fn parse(number: InodeNumber, bytes: &[u8], superblock: &Superblock) -> Result<Self> {
+        let fail = |what| Err(Corrupt::Inode { inode: number, what }.into());
+        let Ok((raw, rest)) = RawInode::read_from_prefix(bytes) else { return fail("cut short") };
+        let extra_isize = le16(rest, 0);
+        let in_use = raw.mode.get() != 0 || raw.links.get() != 0;
+        if in_use && (usize::from(extra_isize) > rest.len() || !extra_isize.is_multiple_of(4)) {
+            return fail("i_extra_isize is larger than the inode, or no multiple of 4");
+        }
+        let used = usize::from(extra_isize).min(rest.len());
+        let mut extra = [0; size_of::<RawExtra>()];
+        let known = used.min(extra.len());
+        extra[..known].copy_from_slice(&rest[..known]);
+        let extra = RawExtra::read_from_bytes(&extra).unwrap_or_else(|_| RawExtra::new_zeroed());
+        let has = |end: usize| used >= end;
+        let features = superblock.features();
+        let flags = InodeFlags::from_bits_retain(raw.flags.get());
+        let mode = raw.mode.get();
+        let kind = FileKind::from_mode(mode);
+        let wide_size =
+            kind == Some(FileKind::Regular) || features.has_incompat(Incompat::LARGE_DIR) || kind.is_none();
+        let size_hi = if wide_size { u64::from(raw.size_hi.get()) } else { 0 };
+        let wide = features.has_incompat(Incompat::SIXTY_FOUR_BIT);
+        let acl_hi = if wide { u64::from(raw.file_acl_hi.get()) } else { 0 };
+        Ok(Self {
+            mode,
+            uid: u32::from(raw.uid_lo.get()) | u32::from(raw.uid_hi.get()) << 16,
+            gid: u32::from(raw.gid_lo.get()) | u32::from(raw.gid_hi.get()) << 16,
+            size: u64::from(raw.size_lo.get()) | size_hi << 32,
+            accessed: decode_time(raw.atime.get(), has(16).then(|| extra.atime_extra.get())),
+            changed: decode_time(raw.ctime.get(), has(8).then(|| extra.ctime_extra.get())),
+            modified: decode_time(raw.mtime.get(), has(12).then(|| extra.mtime_extra.get())),
+            created: has(20)
+                .then(|| decode_time(extra.crtime.get(), has(24).then(|| extra.crtime_extra.get()))),
+            deleted: raw.dtime.get(),
+            links: raw.links.get(),
+            sectors: decode_sectors(&raw, flags, superblock),
+            flags,
+            block: raw.block,
+            generation: raw.generation.get(),
+            file_acl: FsBlock(u64::from(raw.file_acl_lo.get()) | acl_hi << 32),
+            extra_isize,
+            version: u64::from(raw.version_lo.get())
+                | if has(28) { u64::from(extra.version_hi.get()) << 32 } else { 0 },
+            project: if has(32) { extra.project.get() } else { 0 },
+        })
+    }
+
+    /// Store into `bytes`, which are `inode_size` long, and set the checksum. Bytes without a field here are kept.
+    pub fn write_into(&self, number: InodeNumber, bytes: &mut [u8], superblock: &Superblock) {
+        let extra_isize = usize::from(self.extra_isize).min(bytes.len().saturating_sub(GOOD_OLD_SIZE));
+        if let Ok((raw, rest)) = RawInode::mut_from_prefix(bytes) {
+            self.write_fixed(raw, superblock);
+            let has = |end: usize| extra_isize >= end;
+            raw.atime = U32::new(encode_time(self.accessed, has(16)).0);
+            raw.ctime = U32::new(encode_time(self.changed, has(8)).0);
+            raw.mtime = U32::new(encode_time(self.modified, has(12)).0);
+            let created = self.created.unwrap_or_default();
+            let fields = [
+                (0, 0), // the size itself and the checksum, below
+                (4, encode_time(self.changed, true).1),
+                (8, encode_time(self.modified, true).1),
+                (12, encode_time(self.accessed, true).1),
+                (16, encode_time(created, has(24)).0),
+                (20, encode_time(created, true).1),
+                (24, (self.version >> 32) as u32),
+                (28, self.project),
+            ];
+            if rest.len() >= 2 {
+                put(rest, 0, &self.extra_isize.to_le_bytes());
+            }
+            for (offset, value) in fields.into_iter().skip(1) {
+                if has(offset + 4) {
+                    put(rest, offset, &value.to_le_bytes());
+                }
+            }
+        }
+        Self::set_checksum(number, bytes, superblock);
+    }
+
+    fn write_fixed(&self, raw: &mut RawInode, superblock: &Superblock) {
+        let features = superblock.features();
+        raw.mode = U16::new(self.mode);
+        raw.uid_lo = U16::new(self.uid as u16);
+        raw.uid_hi = U16::new((self.uid >> 16) as u16);
+        raw.gid_lo = U16::new(self.gid as u16);
+        raw.gid_hi = U16::new((self.gid >> 16) as u16);
+        raw.size_lo = U32::new(self.size as u32);
+        raw.size_hi = U32::new((self.size >> 32) as u32);
+        raw.dtime = U32::new(self.deleted);
+        raw.links = U16::new(self.links);
+        raw.version_lo = U32::new(self.version as u32);
+        raw.block = self.block;
+        raw.generation = U32::new(self.generation);
+        raw.file_acl_lo = U32::new(self.file_acl.0 as u32);
+        if features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
+            raw.file_acl_hi = U16::new((self.file_acl.0 >> 32) as u16);
+        }
+        let mut flags = self.flags - InodeFlags::HUGE_FILE;
+        let mut count = self.sectors;
+        if features.has_ro_compat(RoCompat::HUGE_FILE) {
+            if count >= 1 << 48 {
+                flags |= InodeFlags::HUGE_FILE;
+                count /= superblock.block_size().bytes() / 512;
+            }
+            raw.blocks_hi = U16::new((count >> 32) as u16);
+        }
+        raw.blocks_lo = U32::new(count as u32);
+        raw.flags = U32::new(flags.bits());
+    }
+
+    /// What it is; `None` where the mode says nothing that exists.
+    pub fn kind(&self) -> Option<FileKind> {
+        FileKind::from_mode(self.mode)
+    }
+
+    /// The checksum that belongs to the inode in `bytes`.
+    pub fn checksum(number: InodeNumber, bytes: &[u8], superblock: &Superblock) -> u32 {
+        let generation = crate::layout::le32(bytes, 0x64);
+        let mut register = superblock.checksum_seed().of_inode(number, generation).0;
+        let fixed = bytes.len().min(GOOD_OLD_SIZE);
+        register = crc32c(register, &bytes[..fixed.min(CHECKSUM_LO)]);
+        register = crc32c(register, &[0, 0]);
+        register = crc32c(register, bytes.get(CHECKSUM_LO + 2..fixed).unwrap_or_default());
+        let Some(rest) = bytes.get(GOOD_OLD_SIZE..) else { return register };
+        if has_high_checksum(bytes) {
+            register = crc32c(register, &rest[..2]);
+            register = crc32c(register, &[0, 0]);
+            crc32c(register, &rest[4..])
+        } else {
+            crc32c(register, rest)
+        }
+    }
+
+    /// Whether the checksum in `bytes` is right, or the volume has none. An inode of zeros was never used and has none.
+    pub fn has_valid_checksum(number: InodeNumber, bytes: &[u8], superblock: &Superblock) -> bool {
+        if !superblock.features().metadata_csum() || bytes.iter().all(|byte| *byte == 0) {
+            return true;
+        }
+        let right = Self::checksum(number, bytes, superblock);
+        le16(bytes, CHECKSUM_LO) == right as u16
+            && (!has_high_checksum(bytes) || le16(bytes, CHECKSUM_HI) == (right >> 16) as u16)
+    }
+
+    /// Set the checksum in `bytes`, if the volume has any.
+    pub fn set_checksum(number: InodeNumber, bytes: &mut [u8], superblock: &Superblock) {
+        if superblock.features().metadata_csum() && bytes.len() >= GOOD_OLD_SIZE {
+            let right = Self::checksum(number, bytes, superblock);
+            put(bytes, CHECKSUM_LO, &(right as u16).to_le_bytes());
+            if has_high_checksum(bytes) {
+                put(bytes, CHECKSUM_HI, &((right >> 16) as u16).to_le_bytes());
+            }
+        }
+    }
+}
+
+fn has_high_checksum(bytes: &[u8]) -> bool {
+    bytes.len() >= GOOD_OLD_SIZE + 4 && le16(bytes, GOOD_OLD_SIZE) >= 4
+}
+
+fn decode_sectors(raw: &RawInode, flags: InodeFlags, superblock: &Superblock) -> u64 {
+    let low = u64::from(raw.blocks_lo.get());
+    if !superblock.features().has_ro_compat(RoCompat::HUGE_FILE) {
+        return low;
+    }
+    let count = low | u64::from(raw.blocks_hi.get()) << 32;
+    if flags.contains(InodeFlags::HUGE_FILE) {
+        count * (superblock.block_size().bytes() / 512)
+    } else {
+        count
+    }
+}
+
+/// A time from its two fields: the epoch bits shift the signed seconds by multiples of 2^32.
+fn decode_time(seconds: u32, extra: Option<u32>) -> Timestamp {
+    let base = i64::from(seconds as i32);
+    match extra {
+        Some(extra) => Timestamp {
+            seconds: base + (i64::from(extra & 3) << 32),
+            nanoseconds: (extra >> 2).min(999_999_999),
+        },
+        None => Timestamp { seconds: base, nanoseconds: 0 },
+    }
+}
+
+/// The two fields of a time; what does not fit becomes the nearest time that does.
+fn encode_time(time: Timestamp, with_extra: bool) -> (u32, u32) {
+    let first = i64::from(i32::MIN);
+    let last = if with_extra { i64::from(i32::MAX) + (3 << 32) } else { i64::from(i32::MAX) };
+    let seconds = time.seconds.clamp(first, last);
+    let epoch = ((seconds - i64::from(seconds as i32)) >> 32) as u32 & 3;
+    (seconds as u32, epoch | time.nanoseconds.min(999_999_999) << 2)
+}

@@ -1,0 +1,34 @@
+//! The on-disk structures, one file each: where their bytes are, what values they may have, and their checksums.
+//!
+//! Everything here is a pure function of bytes. Numbers are checked once, when a structure is parsed, and are
+//! typed values from then on; bytes that no field describes survive a write. Source of the format:
+//! the kernel's `Documentation/filesystems/ext4`.
+
+pub mod checksum;
+pub mod features;
+pub mod geometry;
+pub mod group_descriptor;
+pub mod inode;
+pub mod superblock;
+
+pub use checksum::ChecksumSeed;
+pub use features::{Compat, Features, Incompat, RoCompat};
+pub use geometry::{InodeLocation, Layout};
+pub use group_descriptor::{GroupDescriptor, GroupFlags};
+pub use inode::{DiskInode, InodeFlags};
+pub use superblock::Superblock;
+
+/// Little-endian 16-bit number at a byte offset; 0 beyond the end.
+pub(crate) fn le16(bytes: &[u8], offset: usize) -> u16 {
+    bytes.get(offset..).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_le_bytes(*b))
+}
+
+/// Little-endian 32-bit number at a byte offset; 0 beyond the end.
+pub(crate) fn le32(bytes: &[u8], offset: usize) -> u32 {
+    bytes.get(offset..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
+}
+
+/// Store bytes at an offset that the caller knows to be inside.
+pub(crate) fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
+    bytes[offset..offset + value.len()].copy_from_slice(value);
+}
