@@ -10,6 +10,7 @@ mod device;
 mod error;
 mod plug;
 mod queue;
+pub mod scheduler;
 mod sector;
 pub mod sync;
 

@@ -1,0 +1,502 @@
+//! Who is active, for how long, when the disk is kept idle, and who may interrupt.
+
+use std::time::Duration;
+
+use super::queue::QueueIndex;
+use super::trees::{ASYNC, SYNC, SYNC_NOIDLE, TreeClass, TreeName};
+use super::{Cfq, Key, Serving, Ticks, ticks};
+use crate::scheduler::Request;
+use crate::{BioFlags, TaskId};
+
+/// Offset of an idle-class queue behind the last of its kind, and how far before the first a preempting queue goes.
+const IDLE_CLASS_DELAY: Ticks = 200;
+const FRONT: Ticks = 1000;
+/// How many queues are looked at for a close cooperator.
+const COOPERATORS_SEEN: usize = 64;
+/// 2.6.32: longest idling for a seeky queue.
+const SEEKY_IDLE: Ticks = 2;
+
+impl Cfq {
+    // ---- slices ----
+
+    fn base_slice(&self, sync: bool, level: i64) -> Ticks {
+        let base = ticks(if sync { self.tunables.slice_sync } else { self.tunables.slice_async });
+        base + base / 5 * (4 - level)
+    }
+
+    fn slice_of(&self, index: QueueIndex) -> Ticks {
+        let queue = &self.queues[index.0];
+        let slice = self.base_slice(queue.sync, queue.level());
+        let weight = self.weights.get(&queue.task).filter(|_| queue.sync).copied().unwrap_or(100);
+        (slice * Ticks::from(weight) / 100).max(1)
+    }
+
+    fn target_latency(&self) -> Ticks {
+        ticks(self.tunables.target_latency).max(1)
+    }
+
+    /// The smoothed number of busy queues of a class.
+    fn average_busy(&mut self, class: TreeClass) -> u32 {
+        let busy = self.trees.class_count(class) as u32;
+        let average = &mut self.busy_average[class as usize];
+        *average = (3 * busy.max(*average) + busy.min(*average) + 2) / 4;
+        *average
+    }
+
+    /// The slice of the queue that has just got its first completion.
+    fn begin_slice(&mut self, index: QueueIndex, now: Ticks) {
+        let mut slice = self.slice_of(index);
+        if !self.is_2_6_32() && self.tunables.low_latency {
+            let class = self.queues[index.0].class();
+            let busy = Ticks::from(self.average_busy(class));
+            let sync_slice = ticks(self.tunables.slice_sync).max(1);
+            let (expected, target) = (sync_slice * busy, self.target_latency());
+            if expected > target {
+                let low = slice.min(2 * ticks(self.tunables.slice_idle) * slice / sync_slice);
+                slice = (slice * target / expected).max(low);
+            }
+        }
+        let queue = &mut self.queues[index.0];
+        queue.slice_end = Some(now + slice.max(1));
+        queue.slice_new = false;
+        self.slices += 1;
+    }
+
+    fn clear_idling(&mut self) {
+        self.idle_until = None;
+    }
+
+    /// End the active queue's slice; `by_force` if it would have gone on.
+    fn expire_slice(&mut self, by_force: bool, now: Ticks) {
+        let Some(index) = self.active.take() else { return };
+        self.clear_idling();
+        let queue = &mut self.queues[index.0];
+        if by_force
+            && !queue.slice_new
+            && let Some(end) = queue.slice_end
+        {
+            queue.slice_residue = end - now;
+        }
+        queue.slice_new = false;
+        queue.slice_end = None;
+        queue.must_dispatch = false;
+        if queue.place.is_some() {
+            if queue.requests.is_empty() {
+                self.remove_from_tree(index);
+            } else {
+                self.place_in_tree(index, now);
+            }
+        }
+    }
+
+    fn activate(&mut self, index: QueueIndex) {
+        let queue = &mut self.queues[index.0];
+        queue.slice_new = true;
+        queue.slice_end = None;
+        queue.slice_dispatched = 0;
+        queue.must_dispatch = false;
+        queue.fifo_checked = false;
+        self.clear_idling();
+        self.active = Some(index);
+    }
+
+    // ---- trees ----
+
+    fn tree_of(&self, index: QueueIndex) -> TreeName {
+        let queue = &self.queues[index.0];
+        let class = queue.class();
+        let workload = match (self.is_2_6_32() || class == TreeClass::Idle, queue.sync, queue.idle_window) {
+            (true, _, _) => 0,
+            (false, false, _) => ASYNC,
+            (false, true, false) => SYNC_NOIDLE,
+            (false, true, true) => SYNC,
+        };
+        TreeName { class, workload }
+    }
+
+    pub(super) fn add_to_tree(&mut self, index: QueueIndex, now: Ticks) {
+        self.busy += 1;
+        self.place_in_tree(index, now);
+    }
+
+    fn remove_from_tree(&mut self, index: QueueIndex) {
+        if let Some(place) = self.queues[index.0].place.take() {
+            self.trees.remove(place);
+            self.busy -= 1;
+        }
+    }
+
+    /// Put a busy queue where it belongs by now.
+    fn place_in_tree(&mut self, index: QueueIndex, now: Ticks) {
+        if let Some(place) = self.queues[index.0].place.take() {
+            self.trees.remove(place);
+        }
+        let tree = self.tree_of(index);
+        let key = if tree.class == TreeClass::Idle {
+            IDLE_CLASS_DELAY + self.trees.last_key(tree).unwrap_or(now)
+        } else {
+            let others = Ticks::from(self.busy.max(1) - 1);
+            let offset = others * (self.base_slice(true, 0) - self.slice_of(index));
+            now + offset - std::mem::take(&mut self.queues[index.0].slice_residue)
+        };
+        self.queues[index.0].place = Some(self.trees.add(tree, key, index));
+    }
+
+    /// Put a busy queue before all others of its tree.
+    fn place_in_front(&mut self, index: QueueIndex, now: Ticks) {
+        if let Some(place) = self.queues[index.0].place.take() {
+            self.trees.remove(place);
+        }
+        let tree = self.tree_of(index);
+        let first = self.trees.first(tree).map_or(now, |(key, _)| key);
+        self.queues[index.0].place = Some(self.trees.add(tree, first - FRONT, index));
+    }
+
+    // ---- selection ----
+
+    /// The queue to dispatch from now, if any should dispatch now.
+    pub(super) fn select(&mut self, now: Ticks) -> Option<QueueIndex> {
+        let mut chosen = None;
+        if let Some(active) = self.active {
+            let queue = &self.queues[active.0];
+            let used = queue.slice_used(now) && !queue.must_dispatch;
+            if !used {
+                if !queue.requests.is_empty() {
+                    return Some(active);
+                }
+                chosen = self.close_cooperator(active);
+                if chosen.is_none() {
+                    let waits =
+                        self.idle_until.is_some() || (queue.dispatched > 0 && self.should_idle(active));
+                    if waits {
+                        return None;
+                    }
+                } else if let Some(other) = chosen {
+                    self.join_queues(active, other);
+                }
+            }
+            self.expire_slice(false, now);
+        }
+        let next = match chosen {
+            Some(index) => index,
+            None => self.first_queue(now)?,
+        };
+        self.activate(next);
+        Some(next)
+    }
+
+    /// The queue at the head of the tree that is to be served.
+    fn first_queue(&mut self, now: Ticks) -> Option<QueueIndex> {
+        let class = TreeClass::ALL.into_iter().find(|class| self.trees.class_count(*class) > 0)?;
+        if self.is_2_6_32() || class == TreeClass::Idle {
+            return self.trees.first(TreeName { class, workload: 0 }).map(|(_, index)| index);
+        }
+        let stay = self.serving.filter(|serving| {
+            let tree = TreeName { class, workload: serving.workload };
+            serving.class == class && now < serving.until && self.trees.count(tree) > 0
+        });
+        let workload = match stay {
+            Some(serving) => serving.workload,
+            None => self.next_workload(class, now)?,
+        };
+        self.trees.first(TreeName { class, workload }).map(|(_, index)| index)
+    }
+
+    /// Turn to the kind of work whose first queue has the lowest key, for its share of the target latency.
+    fn next_workload(&mut self, class: TreeClass, now: Ticks) -> Option<usize> {
+        let first =
+            |workload: usize| self.trees.first(TreeName { class, workload }).map(|(key, _)| (key, workload));
+        let (_, workload) = [ASYNC, SYNC_NOIDLE, SYNC].into_iter().filter_map(first).min()?;
+        let count = self.trees.count(TreeName { class, workload }) as Ticks;
+        let busy = self.trees.class_count(class) as Ticks;
+        let average = Ticks::from(self.average_busy(class)).max(busy).max(1);
+        let share = self.target_latency() * count / average;
+        let length = if workload == ASYNC {
+            let (sync, background) =
+                (ticks(self.tunables.slice_sync).max(1), ticks(self.tunables.slice_async));
+            let all = Ticks::from(self.busy.max(1));
+            share.min(background * count / all.max(1) + background) * background / sync
+        } else {
+            share.max(2 * ticks(self.tunables.slice_idle))
+        };
+        self.serving = Some(Serving { class, workload, until: now + length.max(2) });
+        Some(workload)
+    }
+
+    /// A queue of the same priority whose next request is near the head.
+    fn close_cooperator(&self, active: QueueIndex) -> Option<QueueIndex> {
+        let queue = &self.queues[active.0];
+        if !queue.sync || queue.is_idle_class() || self.busy < 2 {
+            return None;
+        }
+        let reach = queue.close_distance();
+        self.trees
+            .queues(queue.class())
+            .take(COOPERATORS_SEEN)
+            .filter(|index| *index != active)
+            .filter_map(|index| {
+                let other = &self.queues[index.0];
+                let next = self.table.request(other.next?).sector.0;
+                let distance = next.abs_diff(self.last_position);
+                let suits = other.sync && other.priority == queue.priority && distance <= reach;
+                suits.then_some((distance, index))
+            })
+            .min()
+            .map(|(_, index)| index)
+    }
+
+    /// 2.6.33: two tasks that read close by each other share one queue from now on.
+    fn join_queues(&mut self, from: QueueIndex, into: QueueIndex) {
+        if self.is_2_6_32() || from == into || self.queues[into.0].merged_into.is_some() {
+            return;
+        }
+        let someone_is_here = self.queues.iter().any(|queue| queue.merged_into == Some(from));
+        if !someone_is_here {
+            self.queues[from.0].merged_into = Some(into);
+        }
+    }
+
+    /// The queue that takes a task's requests: its own, or the one that it was joined with, as long as it stays near.
+    pub(super) fn joined_queue(&mut self, own: QueueIndex) -> QueueIndex {
+        match self.queues[own.0].merged_into {
+            Some(other) if !self.queues[other.0].is_seeky() => other,
+            Some(_) => {
+                self.queues[own.0].merged_into = None;
+                own
+            }
+            None => own,
+        }
+    }
+
+    // ---- dispatch ----
+
+    /// Whether the selected queue may put one more request into the device.
+    pub(super) fn may_dispatch(&self, index: QueueIndex, now: Ticks) -> bool {
+        let queue = &self.queues[index.0];
+        let in_driver_async = self.in_driver - self.in_driver_sync;
+        if queue.idle_window && in_driver_async > 0 {
+            return false;
+        }
+        if !queue.sync && self.in_driver_sync > 0 {
+            return false;
+        }
+        let mut limit = if queue.is_idle_class() { 1 } else { self.tunables.quantum };
+        if queue.dispatched >= limit {
+            if queue.is_idle_class() || self.busy > 1 {
+                return false;
+            }
+            limit = if self.is_2_6_32() { limit * 4 } else { u32::MAX };
+        }
+        if !queue.sync && self.tunables.low_latency {
+            let since = (now - self.last_sync_end).max(0);
+            let mut depth = u32::try_from(since / ticks(self.tunables.slice_sync).max(1)).unwrap_or(u32::MAX);
+            if depth == 0 && queue.dispatched == 0 {
+                depth = 1;
+            }
+            limit = limit.min(depth);
+        }
+        queue.dispatched < limit
+    }
+
+    /// The request that goes next from a queue: the nearest, or once a slice the oldest if it is late.
+    pub(super) fn choose_request(&mut self, index: QueueIndex, now: Duration) -> Key {
+        let queue = &mut self.queues[index.0];
+        let checked = std::mem::replace(&mut queue.fifo_checked, true);
+        let late =
+            queue.requests.oldest().filter(|oldest| !checked && self.table.slot(*oldest).expires < now);
+        late.or(queue.next).expect("a selected queue has requests")
+    }
+
+    pub(super) fn take(&mut self, index: QueueIndex, key: Key, now: Duration) -> Request {
+        let request = *self.table.request(key);
+        self.last_position = request.end().0;
+        let (previous, next) = self.queues[index.0].requests.neighbours(request.sector.0, key);
+        let next = next.or_else(|| self.queues[index.0].requests.first().filter(|first| *first != key));
+        let follower = match (previous, next) {
+            (Some(a), Some(b)) => Some(self.better(b, a)),
+            (a, b) => a.or(b),
+        };
+        let queue = &mut self.queues[index.0];
+        queue.requests.remove(&self.table, key);
+        queue.next = follower;
+        queue.dispatched += 1;
+        queue.slice_dispatched += 1;
+        queue.must_dispatch = false;
+        queue.meta_pending -= u32::from(request.flags.contains(BioFlags::META)).min(queue.meta_pending);
+        self.in_driver += 1;
+        self.in_driver_sync += u32::from(queue.sync);
+        let request = self.table.dispatch(key, now);
+        if self.is_2_6_32() && self.queues[index.0].requests.is_empty() {
+            self.remove_from_tree(index);
+        }
+        let queue = &self.queues[index.0];
+        let cap = 2 * self.tunables.slice_async_rq * (1 + (7 - queue.level()) as u32);
+        let done = (!queue.sync && queue.slice_dispatched >= cap) || queue.is_idle_class();
+        if self.busy > 1 && done {
+            self.expire_slice(false, ticks(now));
+        }
+        request
+    }
+
+    // ---- arrival ----
+
+    /// What a new request means for the habits of its queue and for the active one.
+    pub(super) fn enqueued(&mut self, index: QueueIndex, request: &Request, now: Ticks) {
+        let slice_idle = ticks(self.tunables.slice_idle);
+        let queue = &mut self.queues[index.0];
+        if queue.sync {
+            queue.learn(request.sector.0, request.end().0, slice_idle, now);
+            queue.deep |= queue.requests.len() >= 4;
+            self.update_idle_window(index);
+        }
+        if self.active == Some(index) {
+            if self.idle_until.take().is_some() {
+                self.queues[index.0].must_dispatch = true;
+            }
+        } else if self.preempts(index, request, now) {
+            self.expire_slice(true, now);
+            self.place_in_front(index, now);
+            let queue = &mut self.queues[index.0];
+            queue.slice_end = None;
+        }
+    }
+
+    fn update_idle_window(&mut self, index: QueueIndex) {
+        let slice_idle = ticks(self.tunables.slice_idle);
+        let old_rules = self.is_2_6_32();
+        let queue = &self.queues[index.0];
+        if queue.is_idle_class() {
+            return;
+        }
+        let seeky = queue.is_seeky();
+        let forbidden = slice_idle == 0 || (!old_rules && seeky && !queue.deep);
+        let longest = if old_rules && seeky { slice_idle.min(SEEKY_IDLE) } else { slice_idle };
+        let idle_window = match queue.think.trusted() {
+            _ if forbidden => false,
+            Some(think) => think as Ticks <= longest,
+            None => queue.idle_window,
+        };
+        self.queues[index.0].idle_window = idle_window;
+    }
+
+    /// Whether a new request ends the active slice.
+    fn preempts(&self, index: QueueIndex, request: &Request, now: Ticks) -> bool {
+        let Some(active) = self.active else { return false };
+        let (new, current) = (&self.queues[index.0], &self.queues[active.0]);
+        if !self.is_2_6_32() && current.class() == TreeClass::RealTime && new.class() != TreeClass::RealTime {
+            return false;
+        }
+        if current.slice_used(now) {
+            return true;
+        }
+        if new.is_idle_class() {
+            return false;
+        }
+        if current.is_idle_class() || (new.sync && !current.sync) {
+            return true;
+        }
+        if !self.is_2_6_32() && self.noidle_over_noidle(index, active) {
+            return true;
+        }
+        if request.flags.contains(BioFlags::META) && current.meta_pending == 0 && !current.idle_window {
+            return true;
+        }
+        if new.class() == TreeClass::RealTime && current.class() != TreeClass::RealTime {
+            return true;
+        }
+        self.idle_until.is_some()
+            && new.sync
+            && request.sector.0.abs_diff(self.last_position) <= current.close_distance()
+    }
+
+    fn noidle_over_noidle(&self, index: QueueIndex, active: QueueIndex) -> bool {
+        let tree = self.tree_of(active);
+        tree.workload == SYNC_NOIDLE
+            && self.tree_of(index) == tree
+            && self.queues[active.0].requests.is_empty()
+            && self.trees.count(tree) == 2
+    }
+
+    // ---- completion and idling ----
+
+    pub(super) fn request_completed(&mut self, index: QueueIndex, request: &Request, now: Ticks) {
+        let queue = &mut self.queues[index.0];
+        queue.dispatched -= 1;
+        self.in_driver -= 1;
+        if queue.sync {
+            self.in_driver_sync -= 1;
+            queue.last_completion = now;
+            self.last_sync_end = now;
+        }
+        if self.active != Some(index) {
+            return;
+        }
+        if queue.slice_new {
+            self.begin_slice(index, now);
+        }
+        let queue = &self.queues[index.0];
+        if queue.slice_used(now) || queue.is_idle_class() {
+            self.expire_slice(true, now);
+        } else if queue.requests.is_empty()
+            && request.is_sync()
+            && !request.flags.contains(BioFlags::NO_IDLE)
+            && self.close_cooperator(index).is_none()
+        {
+            self.arm_idling(index, now);
+        }
+    }
+
+    /// Whether the disk is to be kept for this queue when it runs empty.
+    fn should_idle(&self, index: QueueIndex) -> bool {
+        let queue = &self.queues[index.0];
+        if queue.is_idle_class() || ticks(self.tunables.slice_idle) == 0 {
+            return false;
+        }
+        let last_of_tree = || queue.sync && self.trees.count(self.tree_of(index)) == 1;
+        queue.idle_window || (!self.is_2_6_32() && last_of_tree())
+    }
+
+    fn arm_idling(&mut self, index: QueueIndex, now: Ticks) {
+        let queue = &self.queues[index.0];
+        let in_the_way = if self.is_2_6_32() { self.in_driver } else { queue.dispatched };
+        if in_the_way > 0 || !self.should_idle(index) {
+            return;
+        }
+        let Some(end) = queue.slice_end else { return };
+        if queue.think.trusted().is_some_and(|think| think as Ticks > end - now) {
+            return;
+        }
+        let mut length = ticks(self.tunables.slice_idle);
+        if self.is_2_6_32() && queue.is_seeky() {
+            length = length.min(SEEKY_IDLE);
+        }
+        self.idle_until = Some(now + length);
+    }
+
+    /// End an idling that was for nothing, if somebody else wants the disk.
+    pub(super) fn run_idle_timer(&mut self, now: Ticks) {
+        let (Some(until), Some(active)) = (self.idle_until, self.active) else { return };
+        let queue = &self.queues[active.0];
+        let used = queue.slice_used(now);
+        if now < until && !used {
+            return;
+        }
+        if queue.must_dispatch || !queue.requests.is_empty() {
+            self.clear_idling();
+            return;
+        }
+        let others = self.busy > u32::from(queue.place.is_some());
+        if used || others {
+            self.expire_slice(false, now);
+        }
+    }
+
+    /// Make a task's queue give the disk up at once, as if it had nothing more to do.
+    pub(crate) fn end_slice_of(&mut self, task: TaskId, now: Duration) {
+        let owns =
+            self.active.is_some_and(|index| self.queues[index.0].task == task && self.queues[index.0].sync);
+        if owns {
+            self.expire_slice(false, ticks(now));
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! `deadline`: requests in sector order, in batches, none later than its deadline; reads before writes, but not for ever.
+//!
+//! The behaviour is that of Linux' mq-deadline (Documentation/block/deadline-iosched.rst): each priority class has, for
+//! each direction, a list by sector and a list by arrival. A batch goes on in sector order; a new batch starts with the
+//! oldest request if its deadline has passed. Writes are passed over at most `writes_starved` times. A lower class is
+//! served only when no higher one has anything, or when it has waited `priority_aging`.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::fifo::Sorted;
+use super::table::{Key, RequestTable};
+use super::{IoScheduler, Request, RequestId, Statistics};
+use crate::IoPriority;
+
+/// What can be tuned. The defaults are mq-deadline's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadlineTunables {
+    /// A read should be dispatched within this time.
+    pub read_expire: Duration,
+    /// A write should be dispatched within this time.
+    pub write_expire: Duration,
+    /// Requests of one batch.
+    pub fifo_batch: u32,
+    /// How often reads may go before waiting writes.
+    pub writes_starved: u32,
+    /// After this time a lower class goes before a higher one.
+    pub priority_aging: Duration,
+    /// Largest request that merging may make, in sectors.
+    pub max_sectors: u64,
+}
+
+impl Default for DeadlineTunables {
+    fn default() -> Self {
+        Self {
+            read_expire: Duration::from_millis(500),
+            write_expire: Duration::from_secs(5),
+            fifo_batch: 16,
+            writes_starved: 2,
+            priority_aging: Duration::from_secs(10),
+            max_sectors: 2048,
+        }
+    }
+}
+
+/// Index of a direction.
+const READ: usize = 0;
+const WRITE: usize = 1;
+
+/// One priority class.
+#[derive(Debug, Default)]
+struct Class {
+    queues: [Sorted; 2],
+    /// Where the batch goes on in each direction.
+    position: [u64; 2],
+    direction: usize,
+    batched: u32,
+    starved: u32,
+}
+
+/// The scheduler.
+#[derive(Debug)]
+pub struct Deadline {
+    tunables: DeadlineTunables,
+    table: RequestTable,
+    classes: [Class; 3],
+}
+
+fn class_of(priority: IoPriority) -> usize {
+    match priority {
+        IoPriority::RealTime(_) => 0,
+        IoPriority::BestEffort(_) => 1,
+        IoPriority::Idle => 2,
+    }
+}
+
+fn direction_of(request: &Request) -> usize {
+    if request.op.is_write() { WRITE } else { READ }
+}
+
+impl Deadline {
+    /// An empty scheduler.
+    pub fn new(tunables: DeadlineTunables) -> Self {
+        Self { tunables, table: RequestTable::default(), classes: Default::default() }
+    }
+
+    fn expired(&self, key: Key, now: Duration) -> bool {
+        self.table.slot(key).expires <= now
+    }
+
+    /// The class that must go before the others because it has waited too long.
+    fn aged_class(&self, now: Duration) -> Option<usize> {
+        let waited = |key: Key, direction: usize| {
+            let expire = [self.tunables.read_expire, self.tunables.write_expire][direction];
+            now.saturating_sub(self.table.slot(key).expires.saturating_sub(expire))
+        };
+        (1..self.classes.len()).find(|class| {
+            [READ, WRITE].into_iter().any(|direction| {
+                let oldest = self.classes[*class].queues[direction].oldest();
+                oldest.is_some_and(|key| waited(key, direction) >= self.tunables.priority_aging)
+            })
+        })
+    }
+
+    fn choose(&mut self, class: usize, now: Duration) -> Option<Key> {
+        let this = &self.classes[class];
+        let direction = this.direction;
+        let go_on = this.queues[direction].at_or_after(this.position[direction]);
+        if this.batched > 0 && this.batched < self.tunables.fifo_batch && go_on.is_some() {
+            self.classes[class].batched += 1;
+            return go_on;
+        }
+        let (reads, writes) = (!this.queues[READ].is_empty(), !this.queues[WRITE].is_empty());
+        let direction = match (reads, writes) {
+            (false, false) => return None,
+            (true, true) if this.starved >= self.tunables.writes_starved => WRITE,
+            (true, _) => READ,
+            (false, true) => WRITE,
+        };
+        let starved = if direction == READ && writes { this.starved + 1 } else { 0 };
+        let queue = &this.queues[direction];
+        let oldest = queue.oldest()?;
+        let next = queue.at_or_after(this.position[direction]);
+        let start = match next {
+            Some(next) if !self.expired(oldest, now) => next,
+            _ => oldest,
+        };
+        let this = &mut self.classes[class];
+        (this.starved, this.direction, this.batched) = (starved, direction, 1);
+        Some(start)
+    }
+}
+
+impl IoScheduler for Deadline {
+    fn name(&self) -> &'static str {
+        "deadline"
+    }
+
+    fn merge(&mut self, request: &Request, _now: Duration) -> Option<RequestId> {
+        let queue = &mut self.classes[class_of(request.owner.priority)].queues[direction_of(request)];
+        let key = queue.merge(&mut self.table, request, self.tunables.max_sectors)?;
+        self.table.note_merge(request.owner.task);
+        Some(self.table.request(key).id)
+    }
+
+    fn insert(&mut self, request: Request, now: Duration) {
+        let (class, direction) = (class_of(request.owner.priority), direction_of(&request));
+        let expire = [self.tunables.read_expire, self.tunables.write_expire][direction];
+        let key = self.table.insert(request, class as u32, now + expire, now);
+        self.classes[class].queues[direction].insert(&self.table, key);
+    }
+
+    fn dispatch(&mut self, now: Duration) -> Option<Request> {
+        if self.table.pending_count() == 0 {
+            return None;
+        }
+        let order = [self.aged_class(now), Some(0), Some(1), Some(2)];
+        let key = order.into_iter().flatten().find_map(|class| self.choose(class, now))?;
+        let (request, class) = (*self.table.request(key), self.table.slot(key).queue as usize);
+        let (this, direction) = (&mut self.classes[class], direction_of(&request));
+        this.queues[direction].remove(&self.table, key);
+        this.position[direction] = request.end().0;
+        Some(self.table.dispatch(key, now))
+    }
+
+    fn completed(&mut self, id: RequestId, now: Duration) {
+        self.table.complete(id, now);
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        None
+    }
+
+    fn statistics(&self) -> &Statistics {
+        &self.table.statistics
+    }
+
+    fn pending_count(&self) -> usize {
+        self.table.pending_count()
+    }
+
+    fn describe(&self, now: Duration) -> String {
+        let mut text =
+            format!("deadline: {} pending, {} in flight\n", self.pending_count(), self.table.flying_count());
+        for (class, name) in self.classes.iter().zip(["realtime", "best effort", "idle"]) {
+            for (direction, word) in [(READ, "reads"), (WRITE, "writes")] {
+                let queue = &class.queues[direction];
+                if let Some(oldest) = queue.oldest() {
+                    let due = self.table.slot(oldest).expires.saturating_sub(now);
+                    let _ = writeln!(text, "  {name}: {} {word}, oldest due in {due:?}", queue.len());
+                }
+            }
+        }
+        text + &self.table.statistics.describe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{ms, request};
+    use super::*;
+    use crate::Op;
+
+    fn order(scheduler: &mut Deadline, now: Duration) -> Vec<u64> {
+        std::iter::from_fn(|| scheduler.dispatch(now)).map(|request| request.id.0).collect()
+    }
+
+    #[test]
+    fn sectors_rise_within_a_batch() {
+        let mut scheduler = Deadline::new(DeadlineTunables::default());
+        for (id, sector) in [(1, 500), (2, 100), (3, 300)] {
+            scheduler.insert(request(id, Op::Read, sector, 1), ms(0));
+        }
+        assert_eq!(order(&mut scheduler, ms(1)), [2, 3, 1]);
+    }
+
+    #[test]
+    fn writes_starve_only_so_long() {
+        let tunables = DeadlineTunables { fifo_batch: 1, ..DeadlineTunables::default() };
+        let mut scheduler = Deadline::new(tunables);
+        for id in 0..6 {
+            scheduler.insert(request(id, Op::Read, id * 8, 1), ms(0));
+        }
+        scheduler.insert(request(100, Op::Write, 0, 2), ms(0));
+        scheduler.insert(request(101, Op::Write, 8, 2), ms(0));
+        assert_eq!(order(&mut scheduler, ms(1)), [0, 1, 100, 2, 3, 101, 4, 5]);
+    }
+
+    #[test]
+    fn expired_request_starts_the_next_batch() {
+        let tunables = DeadlineTunables { fifo_batch: 2, ..DeadlineTunables::default() };
+        let mut scheduler = Deadline::new(tunables);
+        scheduler.insert(request(9, Op::Read, 0, 1), ms(0));
+        for id in 0..4 {
+            scheduler.insert(request(id, Op::Read, 1000 + id * 8, 1), ms(400));
+        }
+        scheduler.classes[1].position[READ] = 1000;
+        assert_eq!(order(&mut scheduler, ms(501)), [9, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn higher_class_goes_first_unless_the_lower_has_aged() {
+        let mut scheduler = Deadline::new(DeadlineTunables::default());
+        let mut idle = request(1, Op::Read, 0, 1);
+        idle.owner.priority = IoPriority::Idle;
+        scheduler.insert(idle, ms(0));
+        scheduler.insert(request(2, Op::Read, 8, 1), ms(0));
+        assert_eq!(order(&mut scheduler, ms(1)), [2, 1]);
+        idle.id = RequestId(3);
+        scheduler.completed(RequestId(1), ms(1));
+        scheduler.insert(idle, ms(1));
+        scheduler.insert(request(4, Op::Read, 8, 1), ms(11_000));
+        assert_eq!(order(&mut scheduler, ms(11_000)), [3, 4]);
+    }
+
+    #[test]
+    fn neighbours_merge_at_back_and_front_but_not_beyond_the_limit() {
+        let mut scheduler =
+            Deadline::new(DeadlineTunables { max_sectors: 24, ..DeadlineTunables::default() });
+        scheduler.insert(request(1, Op::Write, 100, 1), ms(0));
+        assert_eq!(scheduler.merge(&request(2, Op::Write, 108, 1), ms(0)), Some(RequestId(1)));
+        assert_eq!(scheduler.merge(&request(3, Op::Write, 92, 1), ms(0)), Some(RequestId(1)));
+        assert_eq!(scheduler.merge(&request(4, Op::Write, 84, 1), ms(0)), None);
+        assert_eq!(scheduler.merge(&request(5, Op::Read, 116, 1), ms(0)), None);
+        let whole = scheduler.dispatch(ms(1)).unwrap();
+        assert_eq!((whole.sector.0, whole.sectors), (92, 24));
+    }
+}

@@ -1,0 +1,278 @@
+//! I/O schedulers (elevators): which request goes to the device next.
+//!
+//! Where it sits: between submitters and a device; [`crate::ScheduledDevice`] puts a scheduler on any device. A scheduler is
+//! a pure state machine: it is told what arrives and what completes, and at what time; it has no lock, thread or clock.
+//!
+//! Interface:
+//! - For each request: [`IoScheduler::merge`] may absorb it into a pending one; otherwise [`IoScheduler::insert`].
+//! - After each insert, completion and passed deadline: [`IoScheduler::dispatch`] until it gives nothing. `None` does not
+//!   mean that nothing is pending: the scheduler may be idling on purpose.
+//! - [`IoScheduler::next_deadline`] is the time at which `dispatch` must be tried again although nothing happened.
+//! - Time never goes backwards. A request id is unique among the requests that have not completed.
+
+mod cfq;
+mod deadline;
+mod fifo;
+mod inject;
+mod none;
+mod statistics;
+mod table;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+pub use cfq::{Cfq, CfqRules, CfqTunables};
+pub use deadline::{Deadline, DeadlineTunables};
+pub use inject::{Inject, InjectTunables, InjectionState};
+pub use none::Noop;
+pub use statistics::{Histogram, MAX_OWNERS, OwnerStatistics, Statistics};
+
+use crate::{BioFlags, IoOwner, Op, Sector, TaskId};
+
+/// Names one request among those that have not completed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// One or more merged bios, as a scheduler sees them: everything but the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Chosen by the caller.
+    pub id: RequestId,
+    /// What is done.
+    pub op: Op,
+    /// First sector.
+    pub sector: Sector,
+    /// Length in sectors.
+    pub sectors: u64,
+    /// As on the bio.
+    pub flags: BioFlags,
+    /// Who it is charged to.
+    pub owner: IoOwner,
+}
+
+impl Request {
+    /// First sector after the range.
+    pub const fn end(&self) -> Sector {
+        Sector(self.sector.0.saturating_add(self.sectors))
+    }
+
+    /// Length in bytes.
+    pub const fn bytes(&self) -> u64 {
+        self.sectors.saturating_mul(crate::SECTOR_SIZE)
+    }
+
+    /// Whether somebody waits for it: any read, and writes that carry `SYNC`.
+    pub const fn is_sync(&self) -> bool {
+        matches!(self.op, Op::Read) || self.flags.contains(BioFlags::SYNC)
+    }
+
+    /// Whether `other` may become one request with this one: same kind and same durability.
+    pub(crate) fn can_merge_with(&self, other: &Self) -> bool {
+        const SEPARATE: BioFlags = BioFlags::PREFLUSH;
+        self.op == other.op
+            && matches!(self.op, Op::Read | Op::Write)
+            && self.flags.contains(BioFlags::FUA) == other.flags.contains(BioFlags::FUA)
+            && !self.flags.contains(SEPARATE)
+            && !other.flags.contains(SEPARATE)
+    }
+}
+
+/// Decides the order of requests. See the module for the rules of use.
+pub trait IoScheduler: Send + fmt::Debug {
+    /// `none`, `deadline`, ...
+    fn name(&self) -> &'static str;
+
+    /// Absorb `request` into a pending neighbour, and say into which; that one's range then covers both.
+    fn merge(&mut self, request: &Request, now: Duration) -> Option<RequestId>;
+
+    /// Take a request.
+    fn insert(&mut self, request: Request, now: Duration);
+
+    /// The request to issue next, if one should be issued now. It carries the range that merges have given it.
+    fn dispatch(&mut self, now: Duration) -> Option<Request>;
+
+    /// A dispatched request has ended.
+    fn completed(&mut self, id: RequestId, now: Duration);
+
+    /// When to call `dispatch` again at the latest.
+    fn next_deadline(&self) -> Option<Duration>;
+
+    /// Share of the disk that an owner gets against owners of the same priority; 100 by default.
+    fn set_weight(&mut self, task: TaskId, weight_percent: u32) {
+        let _ = (task, weight_percent);
+    }
+
+    /// What each owner has got so far.
+    fn statistics(&self) -> &Statistics;
+
+    /// Requests inserted and not dispatched.
+    fn pending_count(&self) -> usize;
+
+    /// The present state, in lines for a person.
+    fn describe(&self, now: Duration) -> String;
+}
+
+/// A scheduler by name, as `--scheduler` takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SchedulerKind {
+    /// No scheduler at all: direct issue.
+    #[default]
+    None,
+    /// As Linux' mq-deadline.
+    Deadline,
+    /// Completely fair queueing, by one of three rule sets.
+    Cfq(CfqRules),
+    /// CFQ that lets cheap synchronous writers in beside readers.
+    Inject,
+}
+
+impl SchedulerKind {
+    /// What a volume gets when nobody chooses: `inject` where distance costs time, else `none`.
+    pub const fn default_for(rotational: bool) -> Self {
+        if rotational { Self::Inject } else { Self::None }
+    }
+
+    /// The scheduler with its default tunables; nothing for `none`.
+    pub fn build(self) -> Option<Box<dyn IoScheduler>> {
+        match self {
+            Self::None => None,
+            Self::Deadline => Some(Box::new(Deadline::new(DeadlineTunables::default()))),
+            Self::Cfq(rules) => Some(Box::new(Cfq::new(CfqTunables::for_rules(rules)))),
+            Self::Inject => Some(Box::new(Inject::new(InjectTunables::default()))),
+        }
+    }
+}
+
+impl fmt::Display for SchedulerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Deadline => f.write_str("deadline"),
+            Self::Cfq(rules) => write!(f, "cfq:{rules}"),
+            Self::Inject => f.write_str("inject"),
+        }
+    }
+}
+
+/// A scheduler name that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown scheduler '{0}': use none, deadline, cfq, cfq:2.6.32, cfq:noidle-regression, cfq:fixed or inject"
+)]
+pub struct UnknownScheduler(pub String);
+
+impl FromStr for SchedulerKind {
+    type Err = UnknownScheduler;
+
+    fn from_str(text: &str) -> Result<Self, UnknownScheduler> {
+        match text {
+            "none" => Ok(Self::None),
+            "deadline" => Ok(Self::Deadline),
+            "cfq" => Ok(Self::Cfq(CfqRules::Fixed)),
+            "inject" => Ok(Self::Inject),
+            _ => match text.strip_prefix("cfq:").map(CfqRules::from_str) {
+                Some(Ok(rules)) => Ok(Self::Cfq(rules)),
+                _ => Err(UnknownScheduler(text.to_owned())),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use crate::IoPriority;
+
+    /// A request of 8 sectors by `task` at the default priority.
+    pub(crate) fn request(id: u64, op: Op, sector: u64, task: u64) -> Request {
+        let owner = IoOwner { task: TaskId(task), priority: IoPriority::default() };
+        Request { id: RequestId(id), op, sector: Sector(sector), sectors: 8, flags: BioFlags::SYNC, owner }
+    }
+
+    pub(crate) fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn names_are_parsed_as_printed() {
+        for name in ["none", "deadline", "cfq:2.6.32", "cfq:noidle-regression", "cfq:fixed", "inject"] {
+            assert_eq!(name.parse::<SchedulerKind>().unwrap().to_string(), name);
+        }
+        assert!("bfq".parse::<SchedulerKind>().is_err());
+    }
+
+    /// Whatever a scheduler does, each request comes out exactly once, and nothing is stuck when deadlines are kept.
+    #[test]
+    fn every_request_is_dispatched_once() {
+        let names = ["deadline", "cfq:2.6.32", "cfq:noidle-regression", "cfq:fixed", "inject"];
+        for name in names {
+            for seed in 0..30u64 {
+                exercise(name, seed);
+            }
+        }
+    }
+
+    fn exercise(name: &str, seed: u64) {
+        let mut scheduler = name.parse::<SchedulerKind>().unwrap().build().unwrap();
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut random = move |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let (mut now, mut flying, mut merged, mut seen) = (Duration::ZERO, Vec::new(), 0, 0);
+        let total = 600;
+        for id in 0..total {
+            now += Duration::from_micros(random(3000));
+            let op = if random(2) == 0 { Op::Read } else { Op::Write };
+            let mut new = request(id, op, random(64) * 8, random(5));
+            new.flags = if random(3) == 0 { BioFlags::NONE } else { BioFlags::SYNC };
+            new.owner.priority = [
+                IoPriority::BestEffort(4),
+                IoPriority::BestEffort(0),
+                IoPriority::Idle,
+                IoPriority::RealTime(3),
+            ][random(4) as usize];
+            if scheduler.merge(&new, now).is_some() {
+                merged += 1;
+            } else {
+                scheduler.insert(new, now);
+            }
+            while flying.len() < 4
+                && let Some(request) = scheduler.dispatch(now)
+            {
+                flying.push(request.id);
+            }
+            if !flying.is_empty() && random(2) == 0 {
+                let done = flying.swap_remove(random(flying.len() as u64) as usize);
+                seen += 1;
+                scheduler.completed(done, now);
+            }
+        }
+        let mut stuck = 0;
+        while scheduler.pending_count() > 0 || !flying.is_empty() {
+            while flying.len() < 4
+                && let Some(request) = scheduler.dispatch(now)
+            {
+                flying.push(request.id);
+                stuck = 0;
+            }
+            if let Some(done) = flying.pop() {
+                now += Duration::from_micros(500);
+                seen += 1;
+                scheduler.completed(done, now);
+            } else {
+                let deadline = scheduler.next_deadline();
+                stuck += 1;
+                assert!(stuck < 100, "{name} seed {seed} is stuck:\n{}", scheduler.describe(now));
+                now = deadline.unwrap_or(now).max(now);
+            }
+        }
+        assert_eq!(seen + merged, total, "{name} seed {seed}");
+        assert!(scheduler.dispatch(now + Duration::from_secs(1)).is_none());
+        let totals = scheduler.statistics().owners().map(|(_, owner)| owner.completed).sum::<u64>();
+        assert_eq!(totals, seen, "{name} seed {seed}");
+    }
+}
