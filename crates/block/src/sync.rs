@@ -148,6 +148,11 @@ fn key<T: ?Sized>(lock: &T) -> usize {
     (&raw const *lock).cast::<()>().addr()
 }
 
+/// A condition may lie at the address of the lock around it; its key must differ, or a wake would reach the wrong waiter.
+fn condition_key(condition: &Condvar) -> usize {
+    key(condition) + 1
+}
+
 fn wake(key: usize, all: bool) {
     if let Some(runtime) = runtime() {
         runtime.wake(key, all);
@@ -401,7 +406,7 @@ impl Condvar {
         let lock = guard.lock;
         if let Some(runtime) = runtime() {
             drop(guard);
-            runtime.wait(key(self), None);
+            runtime.wait(condition_key(self), None);
             return lock.lock();
         }
         let inner = guard.inner.take().expect("held until dropped");
@@ -414,7 +419,7 @@ impl Condvar {
         let lock = guard.lock;
         if let Some(runtime) = runtime() {
             drop(guard);
-            runtime.wait(key(self), Some(runtime.now() + timeout));
+            runtime.wait(condition_key(self), Some(runtime.now() + timeout));
             return lock.lock();
         }
         let inner = guard.inner.take().expect("held until dropped");
@@ -425,12 +430,12 @@ impl Condvar {
     /// Wake one waiter.
     pub fn notify_one(&self) {
         self.0.notify_one();
-        wake(key(self), false);
+        wake(condition_key(self), false);
     }
 
     /// Wake all waiters.
     pub fn notify_all(&self) {
         self.0.notify_all();
-        wake(key(self), true);
+        wake(condition_key(self), true);
     }
 }
