@@ -16,6 +16,7 @@ mod buffer;
 mod directory;
 mod error;
 mod inode;
+mod journal;
 mod names;
 mod transaction;
 mod types;
