@@ -1,37 +1,341 @@
-//! Running the bios of one call.
+//! Running the bios of one call, on one file or on several at once, and waiting for them.
+//!
+//! Where it sits: what `execute` of [`FileDevice`] and of devices made of several files does. With `io_uring` everything
+//! goes to the calling thread's own ring in one system call; nobody else is asked and no lock is taken.
+//!
+//! Order: flushes and whatever must precede a write with `PREFLUSH`; then all transfers at once; then, where several writes of
+//! one device are to be durable, one flush for them. (A single such write carries `RWF_DSYNC` itself.)
+//!
+//! Invariants:
+//! 1. No function here returns or unwinds while the system may still touch the memory of a bio.
+//!
+//! Safety policy: transfers are made from bios that stay mutably borrowed for the whole call; they are pushed
+//! to the ring under a guard whose drop waits for all of them.
 #![allow(unsafe_code)]
 
-use diorite_block::{Bio, BioFlags, BlockDevice, IoError, IoErrorKind, Op};
+use std::cell::RefCell;
+use std::io;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use diorite_block::{Bio, BioFlags, BlockDevice, IoError, IoErrorKind, Op, Sector};
 
 use crate::file::FileDevice;
-use crate::transfer::Transfer;
+use crate::ring::{RegisteredMemory, Ring, RingFile};
+use crate::transfer::{Step, Transfer};
+use crate::workers;
 
-/// Run all bios; the first error, after all have ended.
-pub(crate) fn execute(device: &FileDevice, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
-    let mut first_error = Ok(());
-    for bio in bios {
-        if let Err(kind) = run(device, bio)
-            && first_error.is_ok()
-        {
-            first_error = Err((device as &dyn BlockDevice).error(bio, kind));
-        }
-    }
-    first_error
+/// Entries of a thread's own ring: enough for every device to be busy, small enough to stay in the CPU's cache.
+const THREAD_RING_ENTRIES: u32 = 128;
+
+/// The bios of one device within a call.
+#[derive(Debug)]
+pub(crate) struct Part<'p, 'b> {
+    pub(crate) device: &'p FileDevice,
+    pub(crate) bios: &'p mut [Bio<'b>],
 }
 
-fn run(device: &FileDevice, bio: &mut Bio<'_>) -> Result<(), IoErrorKind> {
-    device.geometry().check(bio)?;
-    device.counters().count(bio.op, bio.len());
-    if bio.flags.contains(BioFlags::PREFLUSH) {
-        device.flush_now()?;
+/// Run all bios of one device; the first error, after all have ended.
+pub(crate) fn execute(device: &FileDevice, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+    if let [bio] = bios
+        && matches!(bio.op, Op::Read | Op::Write)
+        && !bio.flags.contains(BioFlags::PREFLUSH)
+    {
+        device.geometry().check(bio).map_err(|kind| device_error(device, bio, kind))?;
+        device.counters().count(bio.op, bio.len());
+        // SAFETY: the bio is borrowed for the whole call, and the job has ended when `run` returns or unwinds.
+        let mut jobs = unsafe { Job::of_bio(device, bio) };
+        run(jobs.as_mut_slice());
+        return jobs.map_or(Ok(()), Job::into_result);
     }
-    match bio.op {
-        Op::Flush => device.flush_now(),
-        Op::Discard | Op::WriteZeroes => device.without_memory_now(bio.op, bio.sector.to_bytes(), bio.len()),
-        Op::Read | Op::Write => {
-            // SAFETY: the bio is borrowed until the transfer has ended, in this very call.
-            let transfer = unsafe { Transfer::from_bio(bio, device.granularity()) };
-            transfer.map_or(Ok(()), |transfer| transfer.run(device.raw_fd()))
+    execute_parts(&mut [Part { device, bios }])
+}
+
+fn device_error(device: &FileDevice, bio: &Bio<'_>, kind: IoErrorKind) -> IoError {
+    (device as &dyn BlockDevice).error(bio, kind)
+}
+
+/// Run all bios of several devices at once; the first error, after all have ended.
+pub(crate) fn execute_parts(parts: &mut [Part<'_, '_>]) -> Result<(), IoError> {
+    let mut outcome = Outcome(Ok(()));
+    let flushed = flush_first(parts, &mut outcome);
+    let mut jobs = Vec::with_capacity(parts.iter().map(|part| part.bios.len()).sum());
+    let mut flush_last = Vec::new();
+    for (part, flushed) in parts.iter_mut().zip(flushed) {
+        let device = part.device;
+        let several_durable = part.bios.iter().filter(|bio| is_durable_write(bio)).count() > 1;
+        for bio in &mut *part.bios {
+            if let Err(kind) = device.geometry().check(bio) {
+                outcome.failed(device_error(device, bio, kind));
+                continue;
+            }
+            if bio.flags.contains(BioFlags::PREFLUSH) && !flushed {
+                // What it must not overtake is not durable; the failed flush has been noted.
+                continue;
+            }
+            if bio.op != Op::Flush {
+                device.counters().count(bio.op, bio.len());
+            }
+            if matches!(bio.op, Op::Discard | Op::WriteZeroes) {
+                let done = device.without_memory_now(bio.op, bio.sector.to_bytes(), bio.len());
+                outcome.note(done.map_err(|kind| device_error(device, bio, kind)));
+            }
+            // SAFETY: the bios are borrowed for the whole call, and the jobs have ended when `run` returns or unwinds.
+            if let Some(mut job) = unsafe { Job::of_bio(device, bio) } {
+                if several_durable && !device.geometry().fua {
+                    job.lasts_only_until_flushed();
+                }
+                jobs.push(job);
+            }
+        }
+        if several_durable && !device.geometry().fua {
+            flush_last.push(device);
         }
     }
+    run(&mut jobs);
+    jobs.into_iter().for_each(|job| outcome.note(job.into_result()));
+    flush_all(&flush_last).into_iter().for_each(|result| outcome.note(result));
+    outcome.0
+}
+
+fn is_durable_write(bio: &Bio<'_>) -> bool {
+    bio.op == Op::Write && bio.flags.contains(BioFlags::FUA)
+}
+
+/// The first error of several.
+struct Outcome(Result<(), IoError>);
+
+impl Outcome {
+    fn note(&mut self, result: Result<(), IoError>) {
+        if self.0.is_ok() {
+            self.0 = result;
+        }
+    }
+
+    fn failed(&mut self, error: IoError) {
+        self.note(Err(error));
+    }
+}
+
+/// Flush the devices that a bio asks it of; whether each is flushed (or needed none).
+fn flush_first(parts: &[Part<'_, '_>], outcome: &mut Outcome) -> Vec<bool> {
+    let wants = |part: &Part<'_, '_>| {
+        part.bios.iter().any(|bio| bio.op == Op::Flush || bio.flags.contains(BioFlags::PREFLUSH))
+    };
+    let devices: Vec<_> = parts.iter().filter(|part| wants(part)).map(|part| part.device).collect();
+    let mut results = flush_all(&devices).into_iter();
+    let mut flushed = |part: &Part<'_, '_>| {
+        let result = if wants(part) { results.next().unwrap_or(Ok(())) } else { Ok(()) };
+        let flushed = result.is_ok();
+        outcome.note(result);
+        flushed
+    };
+    parts.iter().map(&mut flushed).collect()
+}
+
+/// Flush each device. A ring hands a flush to a kernel thread, which pays only when there are several.
+fn flush_all(devices: &[&FileDevice]) -> Vec<Result<(), IoError>> {
+    let mut jobs: Vec<_> = devices.iter().map(|device| Job::flush(device)).collect();
+    match jobs.as_mut_slice() {
+        [job] => job.run_here(),
+        jobs => run(jobs),
+    }
+    jobs.into_iter().map(Job::into_result).collect()
+}
+
+/// What a job does.
+#[derive(Debug)]
+enum Work {
+    Move(Transfer),
+    Flush,
+}
+
+/// One transfer or flush, and how it went.
+#[derive(Debug)]
+struct Job<'d> {
+    device: &'d FileDevice,
+    work: Work,
+    op: Op,
+    sector: Sector,
+    len: u64,
+    result: Option<Result<(), IoErrorKind>>,
+}
+
+impl<'d> Job<'d> {
+    /// The job of a read or write; none for other operations.
+    ///
+    /// # Safety
+    /// The bio and its memory must stay borrowed by the caller until the job has ended.
+    unsafe fn of_bio(device: &'d FileDevice, bio: &mut Bio<'_>) -> Option<Self> {
+        let (op, sector) = (bio.op, bio.sector);
+        // SAFETY: promised by the caller.
+        let transfer = unsafe { Transfer::from_bio(bio, device.granularity()) }?;
+        let len = transfer.len();
+        let result = (len == 0).then_some(Ok(()));
+        Some(Self { device, work: Work::Move(transfer), op, sector, len, result })
+    }
+
+    fn flush(device: &'d FileDevice) -> Self {
+        device.counters().count(Op::Flush, 0);
+        Self { device, work: Work::Flush, op: Op::Flush, sector: Sector(0), len: 0, result: None }
+    }
+
+    fn lasts_only_until_flushed(&mut self) {
+        if let Work::Move(transfer) = &mut self.work {
+            transfer.durable = false;
+        }
+    }
+
+    fn run_here(&mut self) {
+        if self.result.is_none() {
+            self.result = Some(match &mut self.work {
+                Work::Move(transfer) => transfer.run(self.device.raw_fd()),
+                Work::Flush => self.device.flush_now(),
+            });
+        }
+    }
+
+    /// Take a ring's result; whether the job has ended.
+    fn record(&mut self, result: i32) -> bool {
+        let step = match &mut self.work {
+            Work::Move(transfer) => transfer.record(i64::from(result)),
+            Work::Flush => match result {
+                0.. => Step::Done,
+                _ if -result == libc::EINTR || -result == libc::EAGAIN => Step::Again,
+                _ => Step::Failed(IoErrorKind::Device(io::Error::from_raw_os_error(-result))),
+            },
+        };
+        match step {
+            Step::Again => false,
+            Step::Done => {
+                self.result = Some(Ok(()));
+                true
+            }
+            Step::Failed(kind) => {
+                self.result = Some(Err(kind));
+                true
+            }
+        }
+    }
+
+    fn into_result(self) -> Result<(), IoError> {
+        let result = self.result.expect("every job is run");
+        let (device, op, sector, len) = (self.device, self.op, self.sector, self.len);
+        result.map_err(|kind| IoError { device: device.name(), op, sector, len, kind })
+    }
+}
+
+/// Run all jobs, those of ring devices in this thread's ring, the others in the pool of threads.
+fn run(jobs: &mut [Job<'_>]) {
+    if jobs.iter().any(|job| job.device.uses_ring()) {
+        with_thread_ring(|ring| run_on_ring(ring, jobs));
+    }
+    // What is left belongs to the thread back end, or to a thread that got no ring.
+    match jobs {
+        [job] => job.run_here(),
+        _ if jobs.iter().all(|job| job.result.is_some()) => {}
+        _ => workers::run_all(jobs, Job::run_here),
+    }
+}
+
+/// Waits for everything in flight, also on unwind (invariant 1).
+struct Draining<'r>(&'r mut Ring);
+
+impl Drop for Draining<'_> {
+    fn drop(&mut self) {
+        self.0.drain();
+    }
+}
+
+fn run_on_ring(ring: &mut Ring, jobs: &mut [Job<'_>]) {
+    let guard = Draining(ring);
+    let ring = &mut *guard.0;
+    let mut again: Vec<usize> = Vec::new();
+    let mut next = 0;
+    loop {
+        while ring.has_room() {
+            let index = match again.pop() {
+                Some(index) => index,
+                None if next < jobs.len() => {
+                    next += 1;
+                    next - 1
+                }
+                None => break,
+            };
+            let job = &jobs[index];
+            if job.result.is_some() || !job.device.uses_ring() {
+                continue;
+            }
+            let file = RingFile::Raw(job.device.raw_fd());
+            match &job.work {
+                // SAFETY: the memory is lent to this call, the transfer lies in `jobs` and is not changed before its
+                // completion is popped, and `guard` waits for that on every way out.
+                Work::Move(transfer) => unsafe { ring.push(file, transfer, index as u64) },
+                Work::Flush => ring.push_flush(file, index as u64),
+            }
+        }
+        if ring.in_flight() == 0 {
+            break;
+        }
+        // The last wave is waited for as a whole; before, room for half a ring is enough to go on.
+        let wave = if next < jobs.len() { ring.in_flight().div_ceil(2) } else { ring.in_flight() };
+        ring.enter(wave);
+        while let Some((index, result)) = ring.pop() {
+            let index = index as usize;
+            if !jobs[index].record(result) {
+                again.push(index);
+            }
+        }
+    }
+}
+
+thread_local! {
+    static THREAD_RING: RefCell<ThreadRing> = const { RefCell::new(ThreadRing { ring: None, fork: 0, refused: false }) };
+}
+
+struct ThreadRing {
+    ring: Option<Ring>,
+    /// Of the process that made the ring: a forked child must not use it.
+    fork: u64,
+    refused: bool,
+}
+
+/// How often this process is a fork's child, counted from the first process that used a ring.
+fn forks() -> u64 {
+    static FORKS: AtomicU64 = AtomicU64::new(0);
+    static WATCH: Once = Once::new();
+    extern "C" fn in_child() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    WATCH.call_once(|| {
+        // SAFETY: the handler only adds to an atomic number, which is allowed between fork and exec.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Let this thread's ring do something; does nothing where the thread cannot have one.
+fn with_thread_ring(body: impl FnOnce(&mut Ring)) {
+    let _ = THREAD_RING.try_with(|cell| {
+        let Ok(mut thread) = cell.try_borrow_mut() else { return };
+        let fork = forks();
+        if thread.fork != fork {
+            // The parent's ring: nothing of ours is in flight there, since fork happens outside of `execute`.
+            thread.ring = None;
+            thread.refused = false;
+            thread.fork = fork;
+        }
+        if thread.ring.is_none() && !thread.refused {
+            thread.ring = Ring::for_this_thread(THREAD_RING_ENTRIES).ok();
+            thread.refused = thread.ring.is_none();
+        }
+        if let Some(ring) = thread.ring.as_mut() {
+            body(ring);
+        }
+    });
+}
+
+/// How the registration of memory went in this thread's own ring; none if the thread has no ring (yet).
+pub fn registered_memory() -> Option<RegisteredMemory> {
+    THREAD_RING.try_with(|cell| cell.try_borrow().ok()?.ring.as_ref().map(Ring::registration)).ok()?
 }

@@ -97,6 +97,14 @@ pub enum OpenError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// The environment asks for a back end that there is none of.
+    #[error("{variable}: {value:?} is no back end: use \"threads\", \"io_uring\" or \"auto\"")]
+    BadBackend {
+        /// The environment variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+    },
     /// Something else that the operating system refused.
     #[error("{}: cannot {what}: {source}", path.display())]
     Os {
@@ -172,6 +180,7 @@ impl OpenError {
             Self::DirectRefused { .. }
             | Self::TooSmall { .. }
             | Self::BadTarget { .. }
+            | Self::BadBackend { .. }
             | Self::NoPartitionTable { .. }
             | Self::BadWindow { .. }
             | Self::BadJoin { .. } => libc::EINVAL,

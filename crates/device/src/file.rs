@@ -20,8 +20,13 @@ use crate::batch;
 use crate::buffer::AlignedBuf;
 use crate::error::OpenError;
 use crate::open::{self, Kind};
-use crate::options::OpenOptions;
+use crate::options::{Backend, OpenOptions};
+use crate::queue;
+use crate::ring;
 use crate::sys;
+
+/// The environment's choice where the program makes none.
+const BACKEND_VARIABLE: &str = "DIORITE_IO_BACKEND";
 
 /// See the module's head.
 pub struct FileDevice {
@@ -29,6 +34,7 @@ pub struct FileDevice {
     path: PathBuf,
     kind: Kind,
     direct: bool,
+    uses_ring: bool,
     geometry: Geometry,
     counters: IoCounters,
 }
@@ -37,12 +43,14 @@ impl FileDevice {
     /// Open an image file or a block device.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Arc<Self>, OpenError> {
         let path = path.as_ref();
+        let uses_ring = chooses_ring(path, options.backend)?;
         let opened = open::open(path, options)?;
         Ok(Arc::new(Self {
             fd: opened.fd,
             path: path.to_owned(),
             kind: opened.kind,
             direct: opened.direct,
+            uses_ring,
             geometry: opened.geometry,
             counters: IoCounters::default(),
         }))
@@ -51,6 +59,15 @@ impl FileDevice {
     /// Whether transfers bypass the host's page cache.
     pub fn is_direct(&self) -> bool {
         self.direct
+    }
+
+    /// The back end in use: [`Backend::IoUring`] or [`Backend::Threads`].
+    pub fn backend(&self) -> Backend {
+        if self.uses_ring { Backend::IoUring } else { Backend::Threads }
+    }
+
+    pub(crate) fn uses_ring(&self) -> bool {
+        self.uses_ring
     }
 
     /// Whether it is a block device rather than a file.
@@ -131,6 +148,22 @@ impl FileDevice {
     }
 }
 
+/// Whether the device runs on rings.
+fn chooses_ring(path: &Path, wanted: Backend) -> Result<bool, OpenError> {
+    let from_environment = || match std::env::var(BACKEND_VARIABLE).as_deref() {
+        Err(_) | Ok("" | "auto") => Ok(Backend::Auto),
+        Ok("io_uring") => Ok(Backend::IoUring),
+        Ok("threads") => Ok(Backend::Threads),
+        Ok(other) => Err(OpenError::BadBackend { variable: BACKEND_VARIABLE, value: other.to_owned() }),
+    };
+    let wanted = if wanted == Backend::Auto { from_environment()? } else { wanted };
+    match (wanted, ring::availability()) {
+        (Backend::Threads, _) | (Backend::Auto, Err(_)) => Ok(false),
+        (_, Ok(())) => Ok(true),
+        (Backend::IoUring, Err(source)) => Err(OpenError::NoIoUring { path: path.to_owned(), source }),
+    }
+}
+
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY))
 }
@@ -169,7 +202,11 @@ impl BlockDevice for FileDevice {
         batch::execute(self, bios)
     }
 
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        Some(self)
+    }
+
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
-        Ok(<dyn BlockDevice>::immediate_queue(self, depth))
+        Ok(queue::open(self, depth))
     }
 }

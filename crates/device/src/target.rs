@@ -1,4 +1,15 @@
 //! From what a user typed to a device.
+//!
+//! Where it sits: the one place that knows the grammar of device names:
+//!
+//! ```text
+//! PATH                          an image file or a block device
+//! raw:PATH                      the same
+//! TARGET?partition=N            a partition of it
+//! TARGET?offset=BYTES           everything behind an offset (K, M, G, T: powers of 1024)
+//! TARGET?partition=N&offset=B   both, in this order
+//! ```
+//! A path that exists as it stands is taken as it stands, whatever characters it has.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,10 +18,136 @@ use diorite_block::BlockDevice;
 
 use crate::error::OpenError;
 use crate::file::FileDevice;
-use crate::options::OpenOptions;
+use crate::options::{Create, OpenOptions};
+use crate::partition::PartitionDevice;
 
-/// Open `PATH` or `raw:PATH`.
+/// Open what the user named; see the module's head for the grammar.
+///
+/// A size in the options makes or sizes a plain file only; a partition or another window must be large enough as it is.
 pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, OpenError> {
-    let path = spec.strip_prefix("raw:").filter(|_| !Path::new(spec).exists()).unwrap_or(spec);
-    Ok(FileDevice::open(path, options)?)
+    if Path::new(spec).exists() {
+        return Ok(FileDevice::open(spec, options)?);
+    }
+    if let Some(path) = spec.strip_prefix("raw:") {
+        return open_target(path, options);
+    }
+    let bad = |why: String| OpenError::BadTarget { spec: spec.to_owned(), why };
+    if spec.is_empty() {
+        return Err(bad("it is empty; give the path of an image or a device".to_owned()));
+    }
+    let Some((outer, query)) = split_query(spec) else {
+        if let Some(scheme) = unknown_scheme(spec) {
+            return Err(bad(format!("there are no `{scheme}:` devices here; use PATH or raw:PATH")));
+        }
+        return Ok(FileDevice::open(spec, options)?);
+    };
+    let window = Window::parse(query).map_err(bad)?;
+    let device = open_target(outer, &options.clone().create(Create::Never))?;
+    let device = window.of(device)?;
+    match options.create {
+        Create::Sized(wanted) | Create::NewSized(wanted) if wanted > device.geometry().capacity_bytes => {
+            let (path, capacity) = (device.name().into(), device.geometry().capacity_bytes);
+            Err(OpenError::CannotGrow { path, wanted, capacity })
+        }
+        _ => Ok(device),
+    }
+}
+
+/// The name before the `?` and what is behind it; the last `?` unless an earlier one ends an existing path.
+fn split_query(spec: &str) -> Option<(&str, &str)> {
+    let path_of = |name: &'_ str| name.strip_prefix("raw:").unwrap_or(name).to_owned();
+    let mut splits = spec.match_indices('?').map(|(at, _)| (&spec[..at], &spec[at + 1..]));
+    splits.clone().rev().find(|(outer, _)| Path::new(&path_of(outer)).exists()).or_else(|| splits.next_back())
+}
+
+/// `name` of `name:...`, if it can hardly be meant as a path.
+fn unknown_scheme(spec: &str) -> Option<&str> {
+    let (scheme, _) = spec.split_once(':')?;
+    (scheme.len() > 1 && scheme.bytes().all(|byte| byte.is_ascii_alphabetic())).then_some(scheme)
+}
+
+/// What is behind the `?`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Window {
+    partition: Option<u32>,
+    offset_bytes: Option<u64>,
+}
+
+impl Window {
+    fn parse(query: &str) -> Result<Self, String> {
+        let mut window = Self::default();
+        for parameter in query.split('&') {
+            let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            match key {
+                "partition" => {
+                    let number = value.parse().ok().filter(|number| *number > 0);
+                    let why = || format!("partition={value}: give a number from 1 on");
+                    window.partition = Some(number.ok_or_else(why)?);
+                }
+                "offset" => {
+                    let why = || format!("offset={value}: give bytes, or a number with K, M, G or T");
+                    window.offset_bytes = Some(parse_size(value).ok_or_else(why)?);
+                }
+                _ => return Err(format!("?{key} is not known; use ?partition=N or ?offset=BYTES")),
+            }
+        }
+        Ok(window)
+    }
+
+    fn of(self, mut device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>, OpenError> {
+        if let Some(number) = self.partition {
+            device = PartitionDevice::open(device, number)?;
+        }
+        if let Some(offset) = self.offset_bytes {
+            device = PartitionDevice::behind(device, offset)?;
+        }
+        Ok(device)
+    }
+}
+
+/// A number of bytes, with K, M, G or T for powers of 1024.
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
+    let unit_at = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(unit_at);
+    let factor = match unit.to_ascii_uppercase().as_str() {
+        "" => 1,
+        "K" | "KIB" => 1 << 10,
+        "M" | "MIB" => 1 << 20,
+        "G" | "GIB" => 1 << 30,
+        "T" | "TIB" => 1_u64 << 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_and_do_not_wrap() {
+        assert_eq!(parse_size("512"), Some(512));
+        assert_eq!(parse_size("64k"), Some(65536));
+        assert_eq!(parse_size("2GiB"), Some(2 << 30));
+        assert_eq!(parse_size("16777216T"), None);
+        assert_eq!(parse_size("K"), None);
+        assert_eq!(parse_size("-1"), None);
+        assert_eq!(parse_size("1.5M"), None);
+    }
+
+    #[test]
+    fn windows_are_understood_or_explained() {
+        let both = Window { partition: Some(2), offset_bytes: Some(4096) };
+        assert_eq!(Window::parse("partition=2&offset=4K"), Ok(both));
+        assert!(Window::parse("partition=0").unwrap_err().contains("from 1 on"));
+        assert!(Window::parse("part=1").unwrap_err().contains("?partition=N"));
+        assert!(Window::parse("offset=x").unwrap_err().contains("bytes"));
+    }
+
+    #[test]
+    fn the_last_question_mark_starts_the_query() {
+        assert_eq!(split_query("/no/such?x?partition=1"), Some(("/no/such?x", "partition=1")));
+        assert_eq!(split_query("raw:/?offset=1"), Some(("raw:/", "offset=1")));
+        assert_eq!(split_query("plain"), None);
+    }
 }

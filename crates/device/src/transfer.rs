@@ -172,7 +172,7 @@ impl Transfer {
     }
 
     /// Run it to its end in this thread.
-    pub(crate) fn run(mut self, fd: libc::c_int) -> Result<(), IoErrorKind> {
+    pub(crate) fn run(&mut self, fd: libc::c_int) -> Result<(), IoErrorKind> {
         loop {
             let segments = self.segments.as_slice();
             // SAFETY: promised to the constructors.

@@ -1,0 +1,434 @@
+//! An `io_uring` that runs transfers, and the table of memory that it has registered.
+//!
+//! Where it sits: each thread has one for [`diorite_block::BlockDevice::execute`], each queue one of its own.
+//!
+//! Invariants:
+//! 1. No more entries are in flight than the completion queue holds, so that none is ever lost or delayed.
+//! 2. A ring is not dropped, and no call that lends it memory ends, while an entry is in flight: memory is given
+//!    back only after the kernel has let go of it. Where waiting is impossible, the program ends.
+//! 3. A slot of the buffer table names an arena by a number that is never used again, so memory that came to lie at the
+//!    address of an old arena is never mistaken for it.
+//!
+//! Safety policy: [`Ring::push`] is unsafe: its caller keeps the transfer's memory and its list of segments alive and
+//! untouched until the completion with its `user_data` has been popped. All other functions are safe given that.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::OnceLock;
+
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+
+use crate::arena::{self, Arena, ArenaId};
+use crate::transfer::{Direction, Segments, Transfer};
+
+/// The kernel moves at most this much in one entry.
+const ENTRY_BYTES_MAX: usize = 1 << 30;
+/// Arenas that one ring keeps registered.
+const BUFFER_SLOTS: u16 = 64;
+
+/// What this kernel's rings can do.
+#[derive(Clone, Copy, Debug)]
+struct Abilities {
+    vectored_fixed: bool,
+}
+
+/// Whether `io_uring` can be used here, and for what. Asked once.
+fn abilities() -> Result<Abilities, io::Error> {
+    static ABILITIES: OnceLock<Result<Abilities, i32>> = OnceLock::new();
+    let probe = || {
+        let ring = IoUring::new(4)?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        let needed = [
+            opcode::Nop::CODE,
+            opcode::Read::CODE,
+            opcode::Write::CODE,
+            opcode::Readv::CODE,
+            opcode::Writev::CODE,
+            opcode::Fsync::CODE,
+        ];
+        if !needed.into_iter().all(|code| probe.is_supported(code)) {
+            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        }
+        let vectored_fixed =
+            probe.is_supported(opcode::ReadvFixed::CODE) && probe.is_supported(opcode::WritevFixed::CODE);
+        Ok(Abilities { vectored_fixed })
+    };
+    ABILITIES
+        .get_or_init(|| probe().map_err(|error: io::Error| error.raw_os_error().unwrap_or(libc::ENOSYS)))
+        .map_err(io::Error::from_raw_os_error)
+}
+
+/// Why `io_uring` cannot be used here, if it cannot.
+pub(crate) fn availability() -> io::Result<()> {
+    abilities().map(drop)
+}
+
+/// How a ring names the file of an entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RingFile {
+    Raw(RawFd),
+    Registered(u32),
+}
+
+impl RingFile {
+    fn number(self) -> types::Fd {
+        match self {
+            Self::Raw(fd) => types::Fd(fd),
+            Self::Registered(index) => types::Fd(index as RawFd),
+        }
+    }
+
+    /// Say in the entry what kind of number it has.
+    fn name_in(self, entry: squeue::Entry) -> squeue::Entry {
+        match self {
+            Self::Raw(_) => entry,
+            Self::Registered(_) => entry.flags(squeue::Flags::FIXED_FILE),
+        }
+    }
+}
+
+/// See the module's head.
+pub(crate) struct Ring {
+    uring: IoUring,
+    buffers: BufferTable,
+    in_flight: u32,
+    limit: u32,
+    abilities: Abilities,
+}
+
+impl Ring {
+    /// A ring that only the calling thread will ever use.
+    pub(crate) fn for_this_thread(entries: u32) -> io::Result<Self> {
+        let abilities = abilities()?;
+        let newest = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(entries);
+        let uring = newest.or_else(|_| cooperative(entries))?;
+        Self::tried(uring, abilities)
+    }
+
+    /// A ring that may go from thread to thread.
+    pub(crate) fn for_any_thread(entries: u32) -> io::Result<Self> {
+        let abilities = abilities()?;
+        Self::tried(cooperative(entries)?, abilities)
+    }
+
+    /// Prove that the ring can be entered, so that later failures to enter are bugs.
+    fn tried(uring: IoUring, abilities: Abilities) -> io::Result<Self> {
+        let (entries, completions) = (uring.params().sq_entries(), uring.params().cq_entries());
+        let buffers = BufferTable::default();
+        let mut ring = Self { uring, buffers, in_flight: 0, limit: entries.min(completions), abilities };
+        // SAFETY: an entry without memory.
+        unsafe { ring.push_entry(&opcode::Nop::new().build()) };
+        match ring.uring.submit_and_wait(1) {
+            Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => ring.enter(1),
+            Err(error) => {
+                // The entry was not taken, and touches nothing if it was.
+                ring.in_flight = 0;
+                return Err(error);
+            }
+        }
+        ring.drain();
+        Ok(ring)
+    }
+
+    /// Name a file that the ring then holds open for as long as it lives; none where that is refused.
+    pub(crate) fn register_file(&self, fd: RawFd) -> RingFile {
+        match self.uring.submitter().register_files(&[fd]) {
+            Ok(()) => RingFile::Registered(0),
+            Err(_) => RingFile::Raw(fd),
+        }
+    }
+
+    /// Let go of the file now rather than at some time after the ring is gone.
+    pub(crate) fn unregister_file(&self, file: RingFile) {
+        if let RingFile::Registered(_) = file {
+            // If that fails, the kernel lets go a moment later by itself.
+            let _ = self.uring.submitter().unregister_files();
+        }
+    }
+
+    /// Whether another entry may be pushed.
+    pub(crate) fn has_room(&self) -> bool {
+        self.in_flight < self.limit
+    }
+
+    /// Entries pushed and not yet popped.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// How the registration of memory went.
+    pub(crate) fn registration(&self) -> RegisteredMemory {
+        self.buffers.status
+    }
+
+    /// Push what is left of a transfer. There must be room.
+    ///
+    /// # Safety
+    /// The transfer's memory and list of segments must stay valid and untouched until `user_data` was popped.
+    pub(crate) unsafe fn push(&mut self, file: RingFile, transfer: &Transfer, user_data: u64) {
+        let entry = file.name_in(self.entry(file.number(), transfer));
+        // SAFETY: promised by the caller.
+        unsafe { self.push_entry(&entry.user_data(user_data)) };
+    }
+
+    /// Push an `fdatasync`. There must be room.
+    pub(crate) fn push_flush(&mut self, file: RingFile, user_data: u64) {
+        let flush = opcode::Fsync::new(file.number()).flags(types::FsyncFlags::DATASYNC);
+        let entry = file.name_in(flush.build());
+        // SAFETY: an entry without memory.
+        unsafe { self.push_entry(&entry.user_data(user_data)) };
+    }
+
+    fn entry(&mut self, fd: types::Fd, transfer: &Transfer) -> squeue::Entry {
+        let offset = transfer.offset;
+        let flags = if transfer.durable { libc::RWF_DSYNC } else { 0 };
+        let list = transfer.segments.as_slice();
+        if let Segments::One(segment) = transfer.segments {
+            let (memory, len) = (segment.iov_base.cast::<u8>(), segment.iov_len.min(ENTRY_BYTES_MAX) as u32);
+            let slot = self.buffers.slot(&self.uring, memory.addr(), len as usize);
+            return match (transfer.direction, slot) {
+                (Direction::Read, Some(slot)) => {
+                    opcode::ReadFixed::new(fd, memory, len, slot).offset(offset).build()
+                }
+                (Direction::Read, None) => opcode::Read::new(fd, memory, len).offset(offset).build(),
+                (Direction::Write, Some(slot)) => {
+                    opcode::WriteFixed::new(fd, memory, len, slot).offset(offset).rw_flags(flags).build()
+                }
+                (Direction::Write, None) => {
+                    opcode::Write::new(fd, memory, len).offset(offset).rw_flags(flags).build()
+                }
+            };
+        }
+        let count = list.len().min(libc::UIO_MAXIOV as usize);
+        let slot = if self.abilities.vectored_fixed {
+            self.buffers.slot_of_all(&self.uring, &list[..count])
+        } else {
+            None
+        };
+        let (list, count) = (list.as_ptr(), count as u32);
+        match (transfer.direction, slot) {
+            (Direction::Read, Some(slot)) => {
+                opcode::ReadvFixed::new(fd, list, count, slot).offset(offset).build()
+            }
+            (Direction::Read, None) => opcode::Readv::new(fd, list, count).offset(offset).build(),
+            (Direction::Write, Some(slot)) => {
+                opcode::WritevFixed::new(fd, list, count, slot).offset(offset).rw_flags(flags).build()
+            }
+            (Direction::Write, None) => {
+                opcode::Writev::new(fd, list, count).offset(offset).rw_flags(flags).build()
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Ring::push`].
+    unsafe fn push_entry(&mut self, entry: &squeue::Entry) {
+        assert!(self.has_room(), "more entries than the ring has room for");
+        // SAFETY: promised by the caller.
+        let pushed = unsafe { self.uring.submission().push(entry) };
+        assert!(pushed.is_ok(), "entries in flight never exceed the submission queue");
+        self.in_flight += 1;
+    }
+
+    /// Submit what was pushed and wait until `wait_for` completions (at most what is in flight) can be popped.
+    pub(crate) fn enter(&mut self, wait_for: u32) {
+        let wait_for = wait_for.min(self.in_flight) as usize;
+        if wait_for > 0 && self.has_completed(wait_for) {
+            return;
+        }
+        loop {
+            match self.uring.submit_and_wait(wait_for) {
+                Ok(_) => {
+                    // A signal may end the wait early without an error.
+                    if self.has_completed(wait_for) {
+                        return;
+                    }
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => std::thread::yield_now(),
+                    _ => give_up(&error),
+                },
+            }
+        }
+    }
+
+    /// Whether everything pushed is submitted and so many completions can be popped.
+    fn has_completed(&mut self, wanted: usize) -> bool {
+        self.uring.completion().len() >= wanted && self.uring.submission().is_empty()
+    }
+
+    /// A completion, if there is one: its `user_data` and its result.
+    pub(crate) fn pop(&mut self) -> Option<(u64, i32)> {
+        let entry = self.uring.completion().next()?;
+        self.in_flight -= 1;
+        Some((entry.user_data(), entry.result()))
+    }
+
+    /// Wait for everything in flight and forget the results.
+    pub(crate) fn drain(&mut self) {
+        while self.in_flight > 0 {
+            self.enter(1);
+            while self.pop().is_some() {}
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.drain();
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("in_flight", &self.in_flight)
+            .field("registration", &self.buffers.status)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A ring without a thread of its own. Completions are taken when their submitter enters the kernel anyway.
+fn cooperative(entries: u32) -> io::Result<IoUring> {
+    IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))
+}
+
+/// The kernel may still be writing to memory that somebody else is about to use: nothing can be saved.
+fn give_up(error: &io::Error) -> ! {
+    eprintln!("diorite: io_uring: cannot wait for transfers in flight: {error}");
+    std::process::abort();
+}
+
+/// How a ring's registration of memory went, for diagnostics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegisteredMemory {
+    /// Arenas registered at this moment.
+    pub arenas: u16,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// The last refusal's `errno`: usually `ENOMEM`, for the limit on locked memory (`ulimit -l`). Transfers then use
+    /// the memory as they find it, at a little more CPU time.
+    pub refused: Option<i32>,
+}
+
+/// Which arenas the ring has registered, and where.
+#[derive(Default)]
+struct BufferTable {
+    state: TableState,
+    /// Of the copy in `arenas`.
+    generation: u64,
+    arenas: Vec<Arena>,
+    slots: Vec<Option<Arena>>,
+    /// Not tried again until the list of arenas changes.
+    refused: Vec<ArenaId>,
+    last: Option<(Arena, u16)>,
+    status: RegisteredMemory,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum TableState {
+    #[default]
+    Untried,
+    Ready,
+    Refused,
+}
+
+impl BufferTable {
+    /// The slot of the arena that the memory lies in, registered now if need be.
+    fn slot(&mut self, uring: &IoUring, address: usize, len: usize) -> Option<u16> {
+        if self.generation != arena::generation() {
+            self.refresh(uring);
+        }
+        if let Some((arena, slot)) = self.last
+            && arena.contains(address, len)
+        {
+            return Some(slot);
+        }
+        let after = self.arenas.partition_point(|arena| arena.address <= address);
+        let arena = *self.arenas[..after].last().filter(|arena| arena.contains(address, len))?;
+        let known = self.slots.iter().position(|slot| *slot == Some(arena));
+        let slot = known.map(|slot| slot as u16).or_else(|| self.register(uring, arena))?;
+        self.last = Some((arena, slot));
+        Some(slot)
+    }
+
+    /// The slot of the one arena that all segments lie in.
+    fn slot_of_all(&mut self, uring: &IoUring, segments: &[libc::iovec]) -> Option<u16> {
+        let first = segments.first()?;
+        let slot = self.slot(uring, first.iov_base.addr(), first.iov_len)?;
+        let (arena, _) = self.last?;
+        segments.iter().all(|s| s.iov_len > 0 && arena.contains(s.iov_base.addr(), s.iov_len)).then_some(slot)
+    }
+
+    /// Take the present list of arenas and let go of those that are gone.
+    fn refresh(&mut self, uring: &IoUring) {
+        let (generation, arenas) = arena::snapshot();
+        self.generation = generation;
+        self.last = None;
+        self.refused.clear();
+        for slot in 0..self.slots.len() {
+            let gone = self.slots[slot].filter(|arena| {
+                arenas
+                    .binary_search_by_key(&arena.address, |a| a.address)
+                    .ok()
+                    .is_none_or(|at| arenas[at] != *arena)
+            });
+            if let Some(arena) = gone {
+                let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+                // SAFETY: an empty slot refers to no memory. Should the kernel refuse, the slot keeps
+                // pages that nobody refers to any more, and is not used again.
+                let emptied =
+                    unsafe { uring.submitter().register_buffers_update(slot as u32, &[nothing], None) };
+                if emptied.is_ok() {
+                    self.slots[slot] = None;
+                    self.status.arenas -= 1;
+                    self.status.bytes -= arena.len as u64;
+                }
+            }
+        }
+        self.arenas = arenas;
+    }
+
+    fn register(&mut self, uring: &IoUring, arena: Arena) -> Option<u16> {
+        if self.state == TableState::Untried {
+            match uring.submitter().register_buffers_sparse(u32::from(BUFFER_SLOTS)) {
+                Ok(()) => {
+                    self.state = TableState::Ready;
+                    self.slots = vec![None; usize::from(BUFFER_SLOTS)];
+                }
+                Err(error) => {
+                    self.state = TableState::Refused;
+                    self.status.refused = error.raw_os_error();
+                }
+            }
+        }
+        if self.state == TableState::Refused || self.refused.contains(&arena.id) {
+            return None;
+        }
+        let slot = self.slots.iter().position(Option::is_none)?;
+        let memory = libc::iovec {
+            iov_base: std::ptr::with_exposed_provenance_mut(arena.address),
+            iov_len: arena.len,
+        };
+        // SAFETY: the kernel pins the arena's pages, which exist because a transfer that is lent to us lies in them. When the
+        // arena is gone, its number is too, and the slot is never used again (invariant 3).
+        match unsafe { uring.submitter().register_buffers_update(slot as u32, &[memory], None) } {
+            Ok(()) => {
+                self.slots[slot] = Some(arena);
+                self.status.arenas += 1;
+                self.status.bytes += arena.len as u64;
+                Some(slot as u16)
+            }
+            Err(error) => {
+                self.refused.push(arena.id);
+                self.status.refused = error.raw_os_error();
+                None
+            }
+        }
+    }
+}

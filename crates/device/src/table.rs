@@ -1,0 +1,336 @@
+//! Partition tables: GPT, and MBR with its chain of logical partitions.
+//!
+//! Where it sits: read once, when a partition is opened or listed; nothing is ever written.
+//!
+//! On disk: GPT as in the UEFI specification (header in block 1 and in the last block), read by the `gpt` crate after its
+//! sizes were checked here. MBR: boot signature 0x55AA at byte 510; four entries of 16 bytes from byte 446 (type
+//! at 4, first sector at 8, sectors at 12, little-endian, units of 512 bytes); an extended partition (type 0x05, 0x0F or 0x85)
+//! starts a chain of boot records, each with one logical partition and the address of the next.
+
+use std::fmt;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use diorite_block::{BlockDevice, IoError, SECTOR_SIZE, Sector};
+use gpt::GptConfig;
+use gpt::disk::LogicalBlockSize;
+
+use crate::buffer::AlignedBuf;
+use crate::error::OpenError;
+
+/// More entries than this are no table but an attack; 128 are usual.
+const GPT_ENTRIES_MAX: u32 = 4096;
+const GPT_ENTRY_BYTES: u32 = 128;
+/// Linux knows partitions to sda255 at most.
+const LOGICAL_PARTITIONS_MAX: u32 = 255;
+
+/// What a partition is for, as its table says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartitionKind {
+    /// Type of an MBR entry.
+    Mbr(u8),
+    /// Type GUID of a GPT entry.
+    Gpt(String),
+}
+
+impl fmt::Display for PartitionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = match self {
+            Self::Mbr(0x83) => "Linux",
+            Self::Mbr(0x82) => "Linux swap",
+            Self::Mbr(0x8e) => "Linux LVM",
+            Self::Mbr(0x0b | 0x0c) => "FAT32",
+            Self::Mbr(0x07) => "NTFS or exFAT",
+            Self::Mbr(0xef) => "EFI system",
+            Self::Mbr(other) => return write!(f, "type {other:#04x}"),
+            Self::Gpt(guid) => match guid.to_ascii_uppercase().as_str() {
+                "0FC63DAF-8483-4772-8E79-3D69D8477DE4" => "Linux filesystem",
+                "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709" => "Linux root (x86-64)",
+                "B921B045-1DF0-41C3-AF44-4C6F280D3FAE" => "Linux root (ARM64)",
+                "0657FD6D-A4AB-43C4-84E5-0933C84B4F4F" => "Linux swap",
+                "E6D6D379-F507-44C2-A23C-238F2A3DF928" => "Linux LVM",
+                "C12A7328-F81F-11D2-BA4B-00A0C93EC93B" => "EFI system",
+                "21686148-6449-6E6F-744E-656564454649" => "BIOS boot",
+                "EBD0A0A2-B9E5-4433-87C0-68B6B72699C7" => "Microsoft basic data",
+                _ => return write!(f, "type {guid}"),
+            },
+        };
+        f.write_str(known)
+    }
+}
+
+/// An entry of a partition table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// As `?partition=` counts: 1 to 4 and from 5 on (logical) for MBR, the place in the table for GPT.
+    pub number: u32,
+    /// What it is for.
+    pub kind: PartitionKind,
+    /// Its name; MBR knows none.
+    pub name: String,
+    /// First sector on the device.
+    pub start: Sector,
+    /// Length in bytes.
+    pub len_bytes: u64,
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, {} MiB", self.number, self.kind, self.len_bytes >> 20)?;
+        if !self.name.is_empty() {
+            write!(f, ", {:?}", self.name)?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// The partitions in words, for messages.
+pub(crate) fn describe(partitions: &[Partition]) -> String {
+    if partitions.is_empty() {
+        return "the table has none".to_owned();
+    }
+    let list: Vec<_> = partitions.iter().map(Partition::to_string).collect();
+    format!("there is {}", list.join(", "))
+}
+
+/// Read the partition table of a device.
+pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>, OpenError> {
+    let mut reader = Reader::new(device)?;
+    let mut boot = [0; 512];
+    reader.read_at(0, &mut boot)?;
+    let mbr = Entry::all_of(&boot);
+    for block in [LogicalBlockSize::Lb512, LogicalBlockSize::Lb4096] {
+        let protective = mbr.is_some_and(|entries| entries.iter().any(|entry| entry.kind == 0xee));
+        if reader.signature_at(block.as_u64())? || (protective && reader.has_backup_header(block)?) {
+            return read_gpt(&mut reader, block);
+        }
+    }
+    match mbr {
+        Some(entries) => read_mbr(&mut reader, entries),
+        None => Err(no_table(device, "neither a GPT nor an MBR signature was found".to_owned())),
+    }
+}
+
+fn no_table(device: &dyn BlockDevice, why: String) -> OpenError {
+    OpenError::NoPartitionTable { device: device.name(), why }
+}
+
+fn read_gpt(reader: &mut Reader<'_>, block: LogicalBlockSize) -> Result<Vec<Partition>, OpenError> {
+    let device = reader.device;
+    // The crate believes these numbers when it allocates.
+    let last = (reader.len() / block.as_u64()).saturating_sub(1) * block.as_u64();
+    for header in [block.as_u64(), last] {
+        if reader.signature_at(header)? {
+            let mut sizes = [0; 8];
+            reader.read_at(header + 80, &mut sizes)?;
+            let [entries, entry_bytes] = [number_at(&sizes, 0), number_at(&sizes, 4)];
+            if entries > GPT_ENTRIES_MAX || entry_bytes != GPT_ENTRY_BYTES {
+                let why = format!("the GPT at byte {header} claims {entries} entries of {entry_bytes} bytes");
+                return Err(no_table(device, why));
+            }
+        }
+    }
+    let config = GptConfig::new().writable(false).logical_block_size(block);
+    let disk =
+        config.open_from_device(&mut *reader).map_err(|error| no_table(device, format!("GPT: {error}")))?;
+    let mut found = Vec::new();
+    for (number, entry) in disk.partitions().iter().filter(|(_, entry)| entry.is_used()) {
+        let place = entry.bytes_start(block).and_then(|start| Ok((start, entry.bytes_len(block)?)));
+        let (start, len_bytes) =
+            place.map_err(|error| no_table(device, format!("GPT partition {number}: {error}")))?;
+        let kind = PartitionKind::Gpt(entry.part_type_guid.guid.to_string());
+        let start = Sector::containing(start);
+        found.push(Partition { number: *number, kind, name: entry.name.clone(), start, len_bytes });
+    }
+    Ok(found)
+}
+
+/// An entry of an MBR or of a boot record in the chain of logical partitions.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    kind: u8,
+    start: u32,
+    sectors: u32,
+}
+
+impl Entry {
+    /// The four entries of a boot record, if it has the signature.
+    fn all_of(boot: &[u8; 512]) -> Option<[Self; 4]> {
+        (boot[510..] == [0x55, 0xaa]).then(|| {
+            std::array::from_fn(|index| {
+                let at = 446 + 16 * index;
+                Self { kind: boot[at + 4], start: number_at(boot, at + 8), sectors: number_at(boot, at + 12) }
+            })
+        })
+    }
+
+    fn is_used(self) -> bool {
+        self.kind != 0 && self.sectors != 0
+    }
+
+    fn is_extended(self) -> bool {
+        matches!(self.kind, 0x05 | 0x0f | 0x85)
+    }
+
+    fn partition(self, number: u32, base: u64) -> Partition {
+        Partition {
+            number,
+            kind: PartitionKind::Mbr(self.kind),
+            name: String::new(),
+            start: Sector(base + u64::from(self.start)),
+            len_bytes: u64::from(self.sectors) * SECTOR_SIZE,
+        }
+    }
+}
+
+fn number_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+fn read_mbr(reader: &mut Reader<'_>, entries: [Entry; 4]) -> Result<Vec<Partition>, OpenError> {
+    let mut found = Vec::new();
+    for (number, entry) in (1..).zip(entries) {
+        if entry.is_used() && !entry.is_extended() {
+            found.push(entry.partition(number, 0));
+        }
+    }
+    // The first one only; DOS and Linux know no second.
+    if let Some(extended) = entries.into_iter().find(|entry| entry.is_used() && entry.is_extended()) {
+        read_logical(reader, u64::from(extended.start), &mut found)?;
+    }
+    Ok(found)
+}
+
+fn read_logical(reader: &mut Reader<'_>, base: u64, found: &mut Vec<Partition>) -> Result<(), OpenError> {
+    let mut at = base;
+    for number in 5..=LOGICAL_PARTITIONS_MAX {
+        let mut boot = [0; 512];
+        let Some(offset) = at.checked_mul(SECTOR_SIZE).filter(|offset| *offset < reader.len()) else {
+            return Err(no_table(
+                reader.device,
+                format!("a logical partition's record at sector {at} is behind the end"),
+            ));
+        };
+        reader.read_at(offset, &mut boot)?;
+        let Some(entries) = Entry::all_of(&boot) else {
+            return Err(no_table(
+                reader.device,
+                format!("a logical partition's record at sector {at} has no signature"),
+            ));
+        };
+        let [logical, next, ..] = entries;
+        if logical.is_used() && !logical.is_extended() {
+            found.push(logical.partition(number, at));
+        }
+        if !next.is_used() || !next.is_extended() {
+            return Ok(());
+        }
+        at = base + u64::from(next.start);
+    }
+    Err(no_table(
+        reader.device,
+        format!("more than {LOGICAL_PARTITIONS_MAX} partitions; does their chain run in a circle?"),
+    ))
+}
+
+/// A device as a file that can be read anywhere, through one block of aligned memory.
+struct Reader<'a> {
+    device: &'a dyn BlockDevice,
+    position: u64,
+    block: AlignedBuf,
+    /// Where the block in memory comes from.
+    loaded: Option<u64>,
+}
+
+impl fmt::Debug for Reader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("device", &self.device.name()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn new(device: &'a dyn BlockDevice) -> Result<Self, OpenError> {
+        let geometry = device.geometry();
+        let len = (geometry.logical_block_size as usize).max(4096);
+        if geometry.capacity_bytes < 4096 {
+            return Err(no_table(device, format!("the device has only {} bytes", geometry.capacity_bytes)));
+        }
+        Ok(Self { device, position: 0, block: AlignedBuf::zeroed(len, len), loaded: None })
+    }
+
+    fn len(&self) -> u64 {
+        self.device.geometry().capacity_bytes
+    }
+
+    /// Fill `memory` from `offset`; beyond the end there are zeros.
+    fn read_at(&mut self, mut offset: u64, mut memory: &mut [u8]) -> Result<(), IoError> {
+        let block_bytes = self.block.len() as u64;
+        while !memory.is_empty() {
+            let (start, within) = (offset - offset % block_bytes, (offset % block_bytes) as usize);
+            if self.loaded != Some(start) {
+                self.load(start)?;
+            }
+            let len = memory.len().min(self.block.len() - within);
+            let (now, later) = memory.split_at_mut(len);
+            now.copy_from_slice(&self.block[within..within + len]);
+            offset += len as u64;
+            memory = later;
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, start: u64) -> Result<(), IoError> {
+        self.loaded = None;
+        let there = self.len().saturating_sub(start).min(self.block.len() as u64) as usize;
+        self.block[there..].fill(0);
+        if there > 0 {
+            self.device.read_bytes(start, &mut self.block[..there])?;
+        }
+        self.loaded = Some(start);
+        Ok(())
+    }
+
+    fn signature_at(&mut self, offset: u64) -> Result<bool, IoError> {
+        let mut signature = [0; 8];
+        self.read_at(offset, &mut signature)?;
+        Ok(&signature == b"EFI PART")
+    }
+
+    fn has_backup_header(&mut self, block: LogicalBlockSize) -> Result<bool, IoError> {
+        let last = (self.len() / block.as_u64()).saturating_sub(1);
+        self.signature_at(last * block.as_u64())
+    }
+}
+
+impl Read for Reader<'_> {
+    fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
+        let len = self.len().saturating_sub(self.position).min(memory.len() as u64) as usize;
+        self.read_at(self.position, &mut memory[..len]).map_err(io::Error::other)?;
+        self.position += len as u64;
+        Ok(len)
+    }
+}
+
+impl Seek for Reader<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+            SeekFrom::End(by) => self.len().checked_add_signed(by),
+        };
+        self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.position)
+    }
+}
+
+/// The `gpt` crate asks for it, even of what it only reads.
+impl Write for Reader<'_> {
+    fn write(&mut self, _memory: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! One suite for every device: whatever the back end, the same calls give the same results.
+//!
+//! Each test below opens one kind of device and runs all of [`suite::run`] on it.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{LoopDevice, image, suite};
+use diorite_block::{BlockDevice, Geometry, Sector};
+use diorite_device::{Backend, DirectPolicy, FileDevice, MemoryDevice, OpenOptions, PartitionDevice};
+
+const BYTES: u64 = 8 << 20;
+
+fn file(backend: Backend, direct: DirectPolicy) {
+    let (_directory, path) = image(BYTES);
+    let options = OpenOptions::read_write().backend(backend).direct(direct);
+    let device = FileDevice::open(&path, &options).unwrap();
+    assert_eq!(device.is_direct(), direct != DirectPolicy::Off);
+    assert_eq!(device.backend(), backend);
+    suite::run(device.clone());
+    drop(device);
+    let read_only = OpenOptions::read_only().backend(backend).direct(direct);
+    suite::read_only(FileDevice::open(&path, &read_only).unwrap());
+    let device = FileDevice::open(&path, &options).unwrap();
+    suite::truncated_underneath(device, &path);
+}
+
+#[test]
+fn file_io_uring_direct() {
+    file(Backend::IoUring, DirectPolicy::Required);
+}
+
+#[test]
+fn file_io_uring_buffered() {
+    file(Backend::IoUring, DirectPolicy::Off);
+}
+
+#[test]
+fn file_threads_direct() {
+    file(Backend::Threads, DirectPolicy::Required);
+}
+
+#[test]
+fn file_threads_buffered() {
+    file(Backend::Threads, DirectPolicy::Off);
+}
+
+#[test]
+fn block_device() {
+    for backend in [Backend::IoUring, Backend::Threads] {
+        for sector_size in [512, 4096] {
+            let (_directory, path) = image(BYTES);
+            let Some(disk) = LoopDevice::attach(&path, sector_size) else { return };
+            let options = OpenOptions::read_write().backend(backend).direct(DirectPolicy::Required);
+            let device = FileDevice::open(disk.path(), &options).unwrap();
+            assert!(device.is_block_device());
+            assert_eq!(device.geometry().logical_block_size, sector_size);
+            suite::run(device);
+            suite::read_only(FileDevice::open(disk.path(), &OpenOptions::read_only()).unwrap());
+        }
+    }
+}
+
+#[test]
+fn memory() {
+    suite::run(MemoryDevice::new(BYTES));
+}
+
+#[test]
+fn memory_with_4096_byte_blocks() {
+    let geometry = Geometry {
+        logical_block_size: 4096,
+        memory_alignment: 512,
+        max_transfer_bytes: 64 << 10,
+        max_segments: 4,
+        ..MemoryDevice::geometry_for(BYTES)
+    };
+    suite::run(MemoryDevice::with_geometry("memory-4k", geometry.clone()));
+    suite::read_only(MemoryDevice::with_geometry("memory-ro", Geometry { read_only: true, ..geometry }));
+}
+
+#[test]
+fn partition() {
+    let (_directory, path) = image(2 * BYTES);
+    for direct in [DirectPolicy::Required, DirectPolicy::Off] {
+        let options = OpenOptions::read_write().direct(direct);
+        let outer: Arc<dyn BlockDevice> = FileDevice::open(&path, &options).unwrap();
+        suite::run(PartitionDevice::window(outer, "window".into(), Sector(2048), BYTES).unwrap());
+    }
+    let memory = MemoryDevice::new(2 * BYTES);
+    suite::run(PartitionDevice::window(memory, "window".into(), Sector(63), BYTES).unwrap());
+}
