@@ -5,11 +5,18 @@
 //! the kernel's `Documentation/filesystems/ext4`.
 
 pub mod checksum;
+pub mod directory;
+pub mod extent;
 pub mod features;
 pub mod geometry;
 pub mod group_descriptor;
+pub mod hash;
+pub mod htree;
 pub mod inode;
+pub mod journal;
+pub mod orphan;
 pub mod superblock;
+pub mod xattr;
 
 pub use checksum::ChecksumSeed;
 pub use features::{Compat, Features, Incompat, RoCompat};
