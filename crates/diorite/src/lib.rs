@@ -1,1 +1,50 @@
-//! Placeholder.
+//! Files on a disk without a mount: through a page cache, or directly between the disk and the caller's memory.
+//!
+//! A [`Filesystem`] is an ext2, ext3 or ext4 volume on an image or device; [`RawFile`] is a whole device as one file
+//! and [`HostFile`] a file of the host's filesystem. All three give the same [`File`].
+//!
+//! ```no_run
+//! use diorite::{DirectIo, Filesystem};
+//!
+//! # fn main() -> diorite::Result<()> {
+//! let filesystem = Filesystem::open("disk.img")?;
+//! let file = filesystem.open_options().read(true).direct(DirectIo::Required).open("/video")?;
+//! let mut memory = file.buffer(1 << 20)?;
+//! let got = file.read_at(&mut memory, 0)?;
+//! println!("{got} bytes, and {} of them copied by the CPU", filesystem.stats().bytes_copied);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What holds for every file (DESIGN section 4): reads and writes of any kind on one range take effect one after the
+//! other, each whole; direct I/O copies nothing; direct I/O writes back overlapping dirty data and never waits
+//! for metadata; no block that was not written is ever readable.
+
+mod error;
+mod file;
+mod filesystem;
+mod host;
+mod map;
+pub mod node;
+mod options;
+mod queue;
+mod raw;
+mod stats;
+mod stream;
+
+pub use diorite_block::{BlockDevice, Geometry, IoCounts, IoOwner, IoPriority, TaskId};
+pub use diorite_device::{AlignedBuf, Backend, BufferPool, DirectPolicy, PoolBuf};
+pub use diorite_ext::{
+    Access, Attributes, Clock, DirectoryEntry, FileKind, InodeNumber, NodeSpec, Owner, RenameMode,
+    SetAttributes, SetTime, SpaceUse, SystemClock, Timestamp, XattrMode,
+};
+pub use error::{AlignedPart, Error, Result};
+pub use file::{Alignment, Extent, ExtentKind, File};
+pub use filesystem::{Filesystem, FilesystemOptions, Walk, WalkEntry};
+pub use host::HostFile;
+pub use map::{Durability, MapBlocks, MapCommit, Reserved, Stretch, StretchKind};
+pub use options::{DirectIo, OpenOptions, SyncMode, Unaligned};
+pub use queue::{DirectQueue, Finished, QueueFull, TransferMemory};
+pub use raw::RawFile;
+pub use stats::Stats;
+pub use stream::{DirectReader, DirectWriter};

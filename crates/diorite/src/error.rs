@@ -1,0 +1,224 @@
+//! What can go wrong, with the path where there is one.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use diorite_block::{IoError, IoErrorKind};
+use diorite_device::OpenError;
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The part of a direct transfer that is not aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlignedPart {
+    /// The offset in the file.
+    Offset,
+    /// The length of the transfer.
+    Length,
+    /// The length of one of several memory segments.
+    SegmentLength {
+        /// Which, counted from 0.
+        segment: usize,
+    },
+    /// The address of the memory.
+    Memory {
+        /// Which segment, counted from 0.
+        segment: usize,
+    },
+}
+
+impl std::fmt::Display for AlignedPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Offset => f.write_str("the offset"),
+            Self::Length => f.write_str("the length"),
+            Self::SegmentLength { segment } => write!(f, "the length of memory segment {segment}"),
+            Self::Memory { segment: 0 } => f.write_str("the memory address"),
+            Self::Memory { segment } => write!(f, "the memory address of segment {segment}"),
+        }
+    }
+}
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What follows happened to this path.
+    #[error("{}: {source}", path.display())]
+    At {
+        /// The path, as it was given.
+        path: PathBuf,
+        /// What happened.
+        source: Box<Error>,
+    },
+    /// The image or device cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The volume: its format, its space, its names, or its device.
+    #[error(transparent)]
+    Volume(diorite_ext::Error),
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The operating system refused something that is not a transfer.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A direct transfer that the device cannot do as it stands.
+    #[error(
+        "direct I/O: {what} {given:#x} is {} bytes past a multiple of {needed}; it must be a multiple of {needed} \
+         (or open the file with Unaligned::Bounce)",
+        given % u64::from(*needed)
+    )]
+    InvalidAlignment {
+        /// Which argument.
+        what: AlignedPart,
+        /// What was given.
+        given: u64,
+        /// What it must be a multiple of.
+        needed: u32,
+    },
+    /// Direct I/O was required and cannot be had.
+    #[error("direct I/O is not possible: {0}")]
+    DirectRefused(String),
+    /// The file is not open for this.
+    #[error("the file is not open for {0}")]
+    NotOpenFor(&'static str),
+    /// The argument makes no sense.
+    #[error("{0}")]
+    InvalidArgument(&'static str),
+    /// Not available on this kind of file.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// More symbolic links than any sensible path has.
+    #[error("too many levels of symbolic links")]
+    TooManyLinks,
+    /// The file ended before the buffer was full.
+    #[error("the file ends at byte {end}, before the buffer was filled")]
+    UnexpectedEnd {
+        /// Where it ends.
+        end: u64,
+    },
+    /// No hole or no data at or after the offset (`ENXIO`).
+    #[error("the offset is at or after the end of the file")]
+    BeyondEnd,
+    /// The filesystem is still in use.
+    #[error("still in use: {0} open files")]
+    Busy(usize),
+    /// Data that was written earlier, through the cache, did not reach the device. Reported once to each open file.
+    #[error("data written earlier was lost: {0}")]
+    WriteBack(#[source] Arc<Error>),
+}
+
+impl Error {
+    /// The same with a path, unless it has one.
+    #[must_use]
+    pub fn at(self, path: impl AsRef<Path>) -> Self {
+        match self {
+            Self::At { .. } => self,
+            source => Self::At { path: path.as_ref().to_owned(), source: Box::new(source) },
+        }
+    }
+
+    /// The error without its path.
+    pub fn without_path(&self) -> &Self {
+        match self {
+            Self::At { source, .. } => source.without_path(),
+            other => other,
+        }
+    }
+
+    /// The path, where the error has one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::At { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The `errno` that says the same.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::At { source, .. } => source.errno(),
+            Self::Open(error) => error.errno(),
+            Self::Volume(error) => error.errno(),
+            Self::Io(error) => error.kind.errno(),
+            Self::Os { source, .. } => source.raw_os_error().unwrap_or(5),
+            Self::InvalidAlignment { .. } | Self::DirectRefused(_) | Self::InvalidArgument(_) => 22,
+            Self::NotOpenFor(_) => 9,
+            Self::Unsupported(_) => 95,
+            Self::TooManyLinks => 40,
+            Self::UnexpectedEnd { .. } => 5,
+            Self::BeyondEnd => 6,
+            Self::Busy(_) => 16,
+            Self::WriteBack(source) => source.errno(),
+        }
+    }
+
+    /// Whether this says that there is no such file.
+    pub fn is_not_found(&self) -> bool {
+        self.errno() == 2
+    }
+}
+
+impl From<diorite_ext::Error> for Error {
+    fn from(error: diorite_ext::Error) -> Self {
+        match error {
+            diorite_ext::Error::Io(error) => Self::Io(error),
+            error => Self::Volume(error),
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.without_path() {
+            Error::UnexpectedEnd { .. } => io::ErrorKind::UnexpectedEof,
+            Error::Io(IoError { kind: IoErrorKind::Device(source), .. }) => source.kind(),
+            other => io::Error::from_raw_os_error(other.errno()).kind(),
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// Adds a path to errors.
+pub(crate) trait AtPath<T> {
+    /// The same result, its error with a path.
+    fn at_path(self, path: impl AsRef<Path>) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> AtPath<T> for Result<T, E> {
+    fn at_path(self, path: impl AsRef<Path>) -> Result<T> {
+        self.map_err(|error| error.into().at(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misalignment_names_the_argument_the_excess_and_the_need() {
+        let error = Error::InvalidAlignment { what: AlignedPart::Offset, given: 1000, needed: 512 };
+        let text = error.at("/a").to_string();
+        assert_eq!(
+            text,
+            "/a: direct I/O: the offset 0x3e8 is 488 bytes past a multiple of 512; it must be a multiple of 512 \
+             (or open the file with Unaligned::Bounce)"
+        );
+    }
+
+    #[test]
+    fn errors_keep_their_number_and_kind_on_the_way_to_std() {
+        let error = Error::Volume(diorite_ext::Error::NotFound).at("/x");
+        assert_eq!(error.errno(), 2);
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::NotFound);
+        let error = Error::Volume(diorite_ext::Error::NoSpace);
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::StorageFull);
+    }
+}

@@ -1,0 +1,161 @@
+//! The one seam between moving data and knowing where it is: a file's ranges as ranges of a device.
+//!
+//! Where it sits: above, the page cache and direct I/O, which both walk [`MapBlocks::map`] and know no format. Below,
+//! a volume's file, a whole device, or a file of the host.
+//!
+//! Interface:
+//! - Offsets and lengths are bytes; those of mappings are multiples of [`MapBlocks::block_size`].
+//! - A write reserves blocks for holes ([`MapBlocks::reserve`]), moves the data, and then records it
+//!   ([`MapBlocks::commit`]). A reservation that is dropped without that never happened.
+//! - A mapping is valid while the caller holds the range lock that it was asked under, and no longer.
+//!
+//! Locking: callers hold the range lock; implementations take their own locks inside and call nothing above.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use diorite_block::{BlockDevice, Sector};
+
+use crate::{Error, Result, SetTime};
+
+/// What a stretch of a file is on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StretchKind {
+    /// Nothing is there; reads as zeros.
+    Hole,
+    /// Data, from this sector on.
+    Mapped(Sector),
+    /// Allocated from this sector on and never written; reads as zeros.
+    Unwritten(Sector),
+    /// The content lies with the metadata: [`MapBlocks::read_inline`].
+    Inline,
+}
+
+/// A stretch of a file that is one thing on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Length in bytes, at least one block.
+    pub len: u64,
+    /// What it is.
+    pub kind: StretchKind,
+}
+
+impl Stretch {
+    /// First byte after the stretch.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+}
+
+/// Blocks kept for a range that is about to be written; given back when dropped without [`MapBlocks::commit`].
+#[derive(Debug)]
+pub struct Reserved {
+    /// The blocks, in file order.
+    pub runs: Vec<ReservedRange>,
+    /// What the implementation needs to know of them.
+    pub token: Box<dyn ReservationToken>,
+}
+
+/// Blocks on the device kept for a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservedRange {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// First sector on the device.
+    pub sector: Sector,
+}
+
+/// An implementation's own part of a [`Reserved`].
+pub trait ReservationToken: Any + Send + fmt::Debug {
+    /// The value as its own type.
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+/// What a finished write records.
+#[derive(Debug, Default)]
+pub struct MapCommit {
+    /// Reserved blocks that have been written.
+    pub reserved: Vec<Reserved>,
+    /// Unwritten ranges (offset, length) that have been written.
+    pub converted: Vec<(u64, u64)>,
+    /// The size is at least this now.
+    pub size_at_least: Option<u64>,
+    /// New modification time.
+    pub modified: Option<SetTime>,
+}
+
+impl MapCommit {
+    /// Whether there is nothing to record.
+    pub fn is_empty(&self) -> bool {
+        self.reserved.is_empty()
+            && self.converted.is_empty()
+            && self.size_at_least.is_none()
+            && self.modified.is_none()
+    }
+}
+
+/// How much a sync makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// What is needed to read the data back (`fdatasync`).
+    Data,
+    /// Everything of the inode (`fsync`).
+    All,
+}
+
+/// A file's ranges as ranges of a device. See the module's head.
+pub trait MapBlocks: Send + Sync + fmt::Debug {
+    /// The device that the data is on.
+    fn device(&self) -> &Arc<dyn BlockDevice>;
+
+    /// Unit of mapping and allocation in bytes: a power of two, at least the device's logical block size.
+    fn block_size(&self) -> u64;
+
+    /// The size in bytes as it is recorded.
+    fn recorded_size(&self) -> u64;
+
+    /// The largest size that this file can have.
+    fn max_size(&self) -> u64;
+
+    /// The stretch at `offset`, at most `len` long (rounded up to whole blocks).
+    fn map(&self, offset: u64, len: u64) -> Result<Stretch>;
+
+    /// Keep blocks for the holes of a range.
+    fn reserve(&self, offset: u64, len: u64) -> Result<Reserved>;
+
+    /// Promise that `blocks` blocks can be reserved later, whatever others do.
+    fn claim(&self, blocks: u64) -> Result<()>;
+
+    /// Take such a promise back, or a part of it: its blocks are reserved, or no longer wanted.
+    fn release_claim(&self, blocks: u64);
+
+    /// Record what has been written.
+    fn commit(&self, commit: MapCommit) -> Result<()>;
+
+    /// Allocate the holes of a range without writing them; `Unsupported` where a file cannot have unwritten blocks.
+    fn allocate(&self, offset: u64, len: u64, size_at_least: Option<u64>) -> Result<()>;
+
+    /// Set the size and give up all blocks beyond. The rest of the last block has been zeroed.
+    fn truncate(&self, size: u64) -> Result<()>;
+
+    /// Give up the blocks of a range; it reads as zeros from then on.
+    fn punch(&self, offset: u64, len: u64) -> Result<()>;
+
+    /// The content of a file whose mapping is [`StretchKind::Inline`].
+    fn read_inline(&self) -> Result<Vec<u8>> {
+        Err(Error::Unsupported("this file has no inline data"))
+    }
+
+    /// Move inline content into a block; nothing to do for others.
+    fn make_not_inline(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Make what was written and recorded durable.
+    fn sync(&self, durability: Durability) -> Result<()>;
+}
