@@ -1,4 +1,5 @@
 //! Workloads, measurement, published tables, reports.
 
 pub mod job;
+pub mod profile;
 pub mod report;
