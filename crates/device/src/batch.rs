@@ -93,8 +93,12 @@ pub(crate) fn execute_parts(parts: &mut [Part<'_, '_>]) -> Result<(), IoError> {
         }
     }
     run(&mut jobs);
-    jobs.into_iter().for_each(|job| outcome.note(job.into_result()));
-    flush_all(&flush_last).into_iter().for_each(|result| outcome.note(result));
+    for job in jobs {
+        outcome.note(job.into_result());
+    }
+    for result in flush_all(&flush_last) {
+        outcome.note(result);
+    }
     outcome.0
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
 
 fn finish(path: &Path, options: &OpenOptions, fd: OwnedFd) -> Result<Opened, OpenError> {
     let kind = kind_of(path, &fd)?;
-    lock(path, options.access, &fd)?;
+    lock(path, options.access, &fd, kind)?;
     let bytes = size(path, options, &fd, kind)?;
     let alignment = make_direct(path, options.direct, &fd, kind)?;
     let geometry = geometry(path, options, &fd, kind, bytes, alignment)?;
@@ -145,13 +145,18 @@ fn os_error<E: Into<io::Error>>(path: &Path, what: &'static str) -> impl FnOnce(
     move |source| OpenError::Os { path: path.to_owned(), what, source: source.into() }
 }
 
-fn lock(path: &Path, access: Access, fd: &OwnedFd) -> Result<(), OpenError> {
+fn lock(path: &Path, access: Access, fd: &OwnedFd, kind: Kind) -> Result<(), OpenError> {
     let (operation, holder) = match access {
         Access::ReadOnly => (FlockOperation::NonBlockingLockShared, "it is being written there"),
         Access::ReadWrite => (FlockOperation::NonBlockingLockExclusive, "it is open there"),
     };
     let path = || path.to_owned();
-    match patiently(Errno::WOULDBLOCK, || rustix::fs::flock(fd, operation)) {
+    let result = match kind {
+        Kind::File => rustix::fs::flock(fd, operation),
+        // udev locks a device for a moment while it looks at it.
+        Kind::BlockDevice => patiently(Errno::WOULDBLOCK, || rustix::fs::flock(fd, operation)),
+    };
+    match result {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => Err(OpenError::Locked { path: path(), holder }),
         // Nothing is endangered by a reader that cannot lock.
@@ -251,7 +256,7 @@ fn try_direct(fd: &OwnedFd, kind: Kind) -> Result<Alignment, String> {
         match probe(fd, alignment) {
             Ok(()) => return Ok(alignment),
             Err(errno) => {
-                refusal = format!("a read of {} bytes: {}", alignment.offset, io::Error::from(errno))
+                refusal = format!("a read of {} bytes: {}", alignment.offset, io::Error::from(errno));
             }
         }
     }

@@ -175,8 +175,8 @@ impl Transfer {
     pub(crate) fn run(&mut self, fd: libc::c_int) -> Result<(), IoErrorKind> {
         loop {
             let segments = self.segments.as_slice();
-            // SAFETY: promised to the constructors.
             let result = match self.direction {
+                // SAFETY: promised to the constructors.
                 Direction::Read => unsafe { sys::preadv(fd, segments, self.offset) },
                 Direction::Write => {
                     let flags = if self.durable { libc::RWF_DSYNC } else { 0 };

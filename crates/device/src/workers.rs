@@ -56,7 +56,9 @@ pub(crate) fn start(job: Job) {
         } else if pool.threads == 0 {
             let job = pool.jobs.pop_back();
             drop(pool);
-            job.into_iter().for_each(|job| job());
+            if let Some(job) = job {
+                job();
+            }
         }
     }
 }
@@ -186,7 +188,9 @@ mod tests {
         let barrier = std::sync::Barrier::new(4);
         let mut items = [(); 4];
         // Would never end if they ran one after the other.
-        run_all(&mut items, |()| drop(barrier.wait()));
+        run_all(&mut items, |()| {
+            barrier.wait();
+        });
     }
 
     /// The caller's frame must not be left while others use it.

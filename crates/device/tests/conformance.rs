@@ -1,6 +1,7 @@
 //! One suite for every device: whatever the back end, the same calls give the same results.
 //!
 //! Each test below opens one kind of device and runs all of [`suite::run`] on it.
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! Images, loop devices, and the suite that every device passes.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "only tests use it")]
 
 pub(crate) mod suite;
 

@@ -1,0 +1,223 @@
+//! Opening: locks, sizes, direct I/O, and messages that name the cure.
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+mod common;
+
+use std::io::Write;
+use std::path::Path;
+
+use common::{LoopDevice, image, is_root, make_file};
+use diorite_block::BlockDevice;
+use diorite_device::{
+    Access, Backend, Create, DirectPolicy, FileDevice, OpenError, OpenOptions, open_target,
+};
+
+fn message(result: Result<impl std::fmt::Debug, OpenError>) -> String {
+    result.expect_err("it must not open").to_string()
+}
+
+#[test]
+fn one_writer_or_many_readers() {
+    let (_directory, path) = image(1 << 20);
+    let read = || FileDevice::open(&path, &OpenOptions::read_only());
+    let write = || FileDevice::open(&path, &OpenOptions::read_write());
+    let writer = write().unwrap();
+    assert!(matches!(write(), Err(OpenError::Locked { .. })));
+    let text = message(read());
+    assert!(text.contains("locked by another process") && text.contains("close it"), "{text}");
+    drop(writer);
+    let (first, second) = (read().unwrap(), read().unwrap());
+    assert!(matches!(write(), Err(OpenError::Locked { .. })));
+    drop((first, second));
+    write().unwrap();
+}
+
+/// A queue's ring keeps the file open; the lock must be free all the same when all is dropped.
+#[test]
+fn lock_is_free_as_soon_as_the_device_is_dropped() {
+    let (_directory, path) = image(1 << 20);
+    for _ in 0..20 {
+        let device = FileDevice::open(&path, &OpenOptions::read_write()).unwrap();
+        let queue = std::sync::Arc::clone(&device).open_queue(4).unwrap();
+        device.execute(&mut [diorite_block::Bio::flush()]).unwrap();
+        drop(device);
+        assert!(FileDevice::open(&path, &OpenOptions::read_only()).is_err(), "the queue is a user too");
+        drop(queue);
+    }
+}
+
+#[test]
+fn creation_gives_a_size_and_leaves_nothing_after_an_error() {
+    let (directory, _) = image(0);
+    let path = directory.path().join("new");
+    let create = |how| OpenOptions::read_write().create(how);
+    let device = FileDevice::open(&path, &create(Create::NewSized(5 << 20))).unwrap();
+    assert_eq!(device.geometry().capacity_bytes, 5 << 20);
+    drop(device);
+    let text = message(FileDevice::open(&path, &create(Create::NewSized(1 << 20))));
+    assert!(text.contains("already exists"), "{text}");
+    let device = FileDevice::open(&path, &create(Create::Sized(1 << 20))).unwrap();
+    assert_eq!(device.geometry().capacity_bytes, 1 << 20);
+    let other = directory.path().join("other");
+    assert!(matches!(FileDevice::open(&other, &create(Create::Sized(0))), Err(OpenError::TooSmall { .. })));
+    assert!(!other.exists(), "what could not be opened is not left behind");
+    let missing = directory.path().join("no/such/directory/image");
+    assert!(matches!(
+        FileDevice::open(missing, &create(Create::Sized(512))),
+        Err(OpenError::NotFound { .. })
+    ));
+}
+
+#[test]
+fn size_is_rounded_down_to_whole_blocks() {
+    let (_directory, path) = image((1 << 20) + 1000);
+    let device = FileDevice::open(&path, &OpenOptions::read_only()).unwrap();
+    let block = u64::from(device.geometry().logical_block_size);
+    assert_eq!(device.geometry().capacity_bytes, ((1 << 20) + 1000) / block * block);
+}
+
+#[test]
+fn what_has_no_sectors_is_refused_by_name() {
+    let (directory, path) = image(100);
+    let open = |path: &Path| message(FileDevice::open(path, &OpenOptions::read_only()));
+    assert!(open(&path).contains("too small"));
+    assert!(open(directory.path()).contains("a directory"));
+    assert!(open(Path::new("/dev/null")).contains("a character device"));
+    assert!(open(&directory.path().join("missing")).contains("no such file"));
+    let fifo = directory.path().join("fifo");
+    if std::process::Command::new("mkfifo").arg(&fifo).status().is_ok_and(|status| status.success()) {
+        assert!(open(&fifo).contains("a fifo"), "and not waited for");
+    }
+}
+
+#[test]
+fn no_permission_is_told_with_the_access() {
+    if is_root() {
+        println!("SKIPPED: root may open everything");
+        return;
+    }
+    let (_directory, path) = image(1 << 20);
+    let mut permissions = std::fs::metadata(&path).unwrap().permissions();
+    permissions.set_readonly(true);
+    std::fs::set_permissions(&path, permissions).unwrap();
+    assert!(message(FileDevice::open(&path, &OpenOptions::read_write())).contains("read-only"));
+    FileDevice::open(&path, &OpenOptions::read_only()).unwrap();
+}
+
+/// A file of procfs has no direct I/O at all.
+#[test]
+fn refused_direct_io_is_explained_or_fallen_back_from() {
+    let path = Path::new("/proc/self/mem");
+    let Ok(metadata) = std::fs::metadata(path) else {
+        println!("SKIPPED: no procfs");
+        return;
+    };
+    assert!(metadata.is_file());
+    let text = message(FileDevice::open(path, &OpenOptions::read_only().direct(DirectPolicy::Required)));
+    assert!(text.contains("direct I/O refused") && text.contains("--buffered"), "{text}");
+    let text = message(FileDevice::open(path, &OpenOptions::read_only()));
+    assert!(text.contains("too small"), "the fallback got as far as the size: {text}");
+}
+
+#[test]
+fn policy_and_back_end_are_what_was_asked_for() {
+    let (_directory, path) = image(1 << 20);
+    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+    let off = FileDevice::open(&path, &options.clone().direct(DirectPolicy::Off)).unwrap();
+    assert!(!off.is_direct());
+    assert_eq!((off.geometry().logical_block_size, off.geometry().memory_alignment), (512, 1));
+    drop(off);
+    let threads = FileDevice::open(&path, &options.backend(Backend::Threads)).unwrap();
+    assert_eq!(threads.backend(), Backend::Threads);
+}
+
+#[test]
+fn names_are_understood_or_explained() {
+    let (directory, path) = image(1 << 20);
+    let spec = path.to_str().unwrap();
+    let read = OpenOptions::read_only();
+    let capacity = |spec: &str| open_target(spec, &read).unwrap().geometry().capacity_bytes;
+    assert_eq!(capacity(spec), 1 << 20);
+    assert_eq!(capacity(&format!("raw:{spec}")), 1 << 20);
+    assert_eq!(capacity(&format!("{spec}?offset=64K")), (1 << 20) - (64 << 10));
+    let error = |spec: &str| message(open_target(spec, &read));
+    assert!(error(&format!("{spec}?offset=2M")).contains("behind its"));
+    assert!(error(&format!("{spec}?partition=1")).contains("no usable partition table"));
+    assert!(error(&format!("{spec}?colour=red")).contains("?partition=N"));
+    assert!(error("floppy:disk").contains("raw:PATH"));
+    assert!(error("").contains("empty"));
+    assert!(error("/no/such?partition=1").contains("/no/such: cannot open"));
+
+    let odd = directory.path().join("is it?partition=1");
+    make_file(&odd, 2 << 20);
+    assert_eq!(capacity(odd.to_str().unwrap()), 2 << 20, "a path that exists is taken as it stands");
+    assert_eq!(capacity(&format!("{}?offset=1M", odd.display())), 1 << 20);
+}
+
+/// mkfs on a window must not resize the whole image.
+#[test]
+fn size_of_a_window_is_never_changed() {
+    let (_directory, path) = image(4 << 20);
+    let spec = format!("{}?offset=1M", path.display());
+    let create = |bytes| OpenOptions::read_write().create(Create::Sized(bytes));
+    open_target(&spec, &create(1 << 20)).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 << 20);
+    assert!(matches!(open_target(&spec, &create(4 << 20)), Err(OpenError::CannotGrow { .. })));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 << 20);
+}
+
+#[test]
+fn block_device_in_use_is_refused_for_writing() {
+    let (_directory, path) = image(8 << 20);
+    let Some(disk) = LoopDevice::attach(&path, 512) else { return };
+    let writer = FileDevice::open(disk.path(), &OpenOptions::read_write()).unwrap();
+    let second = FileDevice::open(disk.path(), &OpenOptions::read_write());
+    assert!(matches!(second, Err(OpenError::Busy { .. })), "{second:?}");
+    drop(writer);
+    let writer = FileDevice::open(disk.path(), &OpenOptions::read_write()).unwrap();
+    drop(writer);
+    let options = OpenOptions::read_write().create(Create::Sized(16 << 20));
+    assert!(matches!(FileDevice::open(disk.path(), &options), Err(OpenError::CannotGrow { .. })));
+}
+
+/// The environment chooses where the program does not; run again as a child so that no other test sees it.
+#[test]
+fn environment_chooses_the_back_end() {
+    const IN_CHILD: &str = "DIORITE_TEST_IMAGE";
+    if let Ok(path) = std::env::var(IN_CHILD) {
+        match FileDevice::open(&path, &OpenOptions::read_only()) {
+            Ok(device) => println!("backend {:?}", device.backend()),
+            Err(error) => println!("error {error}"),
+        }
+        return;
+    }
+    let (_directory, path) = image(1 << 20);
+    let run = |value: &str| {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "environment_chooses_the_back_end", "--nocapture"])
+            .env(IN_CHILD, &path)
+            .env("DIORITE_IO_BACKEND", value)
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(run("threads").contains("backend Threads"));
+    assert!(run("io_uring").contains("backend IoUring"));
+    let text = run("turbo");
+    assert!(text.contains("DIORITE_IO_BACKEND") && text.contains("\"threads\""), "{text}");
+}
+
+/// Content survives from one access to the next, through whichever way.
+#[test]
+fn bytes_written_by_others_are_read() {
+    let (_directory, path) = image(1 << 20);
+    let mut file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all(&[42; 8192]).unwrap();
+    drop(file);
+    for direct in [DirectPolicy::Required, DirectPolicy::Off] {
+        let device = open_target(path.to_str().unwrap(), &OpenOptions::read_only().direct(direct)).unwrap();
+        let mut memory = diorite_device::AlignedBuf::zeroed(8192, 4096);
+        device.read_bytes(0, &mut memory).unwrap();
+        assert!(memory.iter().all(|byte| *byte == 42));
+    }
+}
