@@ -1,0 +1,289 @@
+//! Four ways of moving the same data on the same disk, in one interleaved run, beside the table of 2001.
+//!
+//! How it is kept fair:
+//! - Every round does each test of each contender once, in an order that turns, so that drift of the disk or of the
+//!   machine hits all alike. Rates are medians over the rounds.
+//! - The image and the host's file lie on the same filesystem; both were allocated and written in full before
+//!   the first round. The host then writes over its blocks, which is its fastest case; Diorite makes its file
+//!   anew in the image every time, allocation and metadata included.
+//! - Every write test ends with a sync, and every read test begins with a cold cache, except for the row that
+//!   says warm.
+//! - CPU time is that of the whole machine, since kernel threads write back what a buffered program wrote and
+//!   complete what `io_uring` was given. What other programs used just before is measured and told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use diorite_block::sync::now;
+
+use super::place::{FileIo, Place};
+use super::series::Series;
+use super::workload::{Seeking, Workload};
+use super::{CHUNK_BYTES, Test};
+use crate::published::{BonnieCell, Odirect2001, mean};
+use crate::{Cancel, CpuScope, Engine, Error, Mode, Observer, Report, Row, Verdict};
+
+/// One way of moving data.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    /// Where its file is.
+    pub place: Arc<dyn Place>,
+    /// The way of its block tests.
+    pub io: FileIo,
+    /// Whether the file is read once more from the cache that the first reading filled.
+    pub warm: bool,
+    /// Whether the per-byte tests are done, once.
+    pub per_byte: bool,
+}
+
+/// How long and how large a comparison is.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Size of each file, a multiple of [`CHUNK_BYTES`].
+    pub size: u64,
+    /// Rounds at least.
+    pub rounds_min: u32,
+    /// Rounds at most.
+    pub rounds_max: u32,
+    /// No round begins after this time, once there are `rounds_min`.
+    pub budget: Duration,
+    /// Seeks a round.
+    pub seeking: Seeking,
+}
+
+/// The measured series of one contender and mode.
+struct Column {
+    engine: Engine,
+    mode: Mode,
+    series: Vec<(Test, Series)>,
+}
+
+impl Column {
+    fn push(&mut self, sample: super::Sample) {
+        let test = sample.test;
+        match self.series.iter_mut().find(|(known, _)| *known == test) {
+            Some((_, series)) => series.push(sample),
+            None => {
+                let mut series = Series::default();
+                series.push(sample);
+                self.series.push((test, series));
+            }
+        }
+    }
+}
+
+/// Measure all contenders and judge the result into `report`.
+pub fn measure(
+    contenders: &[Contender],
+    plan: &Plan,
+    cancel: &Cancel,
+    observer: &dyn Observer,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let mut columns: Vec<(Column, Column)> = contenders
+        .iter()
+        .map(|contender| {
+            let engine = contender.place.engine();
+            let mode = super::single::mode_of(contender.io);
+            let column = |mode| Column { engine, mode, series: Vec::new() };
+            (column(mode), column(Mode::BufferedWarm))
+        })
+        .collect();
+    let start = now();
+    for round in 0..plan.rounds_max {
+        if round >= plan.rounds_min && now().saturating_sub(start) > plan.budget {
+            break;
+        }
+        for turn in 0..contenders.len() {
+            let index = (turn + round as usize) % contenders.len();
+            let Some((contender, (column, warm))) = contenders.get(index).zip(columns.get_mut(index)) else {
+                continue;
+            };
+            one_round(contender, round, plan, cancel, observer, column, warm)?;
+        }
+    }
+    for column in columns.iter().flat_map(|(column, warm)| [column, warm]) {
+        for test in Test::ALL {
+            let Some((_, series)) = column.series.iter().find(|(known, _)| *known == test) else { continue };
+            let mode = if matches!(test, Test::Putc | Test::Getc) { Mode::Buffered } else { column.mode };
+            report.rows.extend(series.row(column.engine, mode, CpuScope::Machine));
+        }
+    }
+    report.verdicts = verdicts(report);
+    Ok(())
+}
+
+fn one_round(
+    contender: &Contender,
+    round: u32,
+    plan: &Plan,
+    cancel: &Cancel,
+    observer: &dyn Observer,
+    column: &mut Column,
+    warm: &mut Column,
+) -> Result<(), Error> {
+    let place = contender.place.as_ref();
+    let workload = Workload { place, io: contender.io, size: plan.size, seeking: plan.seeking, cancel };
+    let what = format!("round {}: {} {}", round + 1, place.engine().name(), column.mode.name());
+    let per_byte = contender.per_byte && round == 0;
+    let passes = 3 + 2 * u64::from(per_byte) + u64::from(contender.warm);
+    let seek_bytes = u64::from(plan.seeking.seeks) * CHUNK_BYTES as u64;
+    observer.begin(&what, passes * plan.size + seek_bytes);
+    let result = tests(&workload, per_byte, contender.warm, observer, column, warm);
+    observer.end();
+    result
+}
+
+fn tests(
+    workload: &Workload<'_>,
+    per_byte: bool,
+    warm_too: bool,
+    observer: &dyn Observer,
+    column: &mut Column,
+    warm: &mut Column,
+) -> Result<(), Error> {
+    let place = workload.place;
+    if per_byte {
+        column.push(workload.run(Test::Putc, observer)?);
+        place.forget_cached()?;
+        column.push(workload.run(Test::Getc, observer)?);
+        place.forget_cached()?;
+    }
+    for test in [Test::BlockWrite, Test::Rewrite, Test::BlockRead] {
+        column.push(workload.run(test, observer)?);
+        if test == Test::BlockRead && warm_too {
+            warm.push(workload.run(Test::BlockRead, observer)?);
+        }
+        place.forget_cached()?;
+    }
+    column.push(workload.run(Test::Seeks, observer)?);
+    place.forget_cached()?;
+    Ok(())
+}
+
+/// What must hold of a comparison, as far as its rows go.
+fn verdicts(report: &Report) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for (test, times) in [(Test::BlockWrite, 6.7), (Test::Rewrite, 6.7), (Test::BlockRead, 5.0)] {
+        let name = test.name();
+        let Some(buffered) = report.row(Engine::Host, Mode::Buffered, name) else { continue };
+        let Some(direct) = report.row(Engine::Diorite, Mode::Direct, name) else { continue };
+        if let Some(got) = ratio(buffered.cpu_s_per_gb, direct.cpu_s_per_gb) {
+            verdicts.push(Verdict::at_least(
+                format!("{name}: CPU per GB, host buffered / Diorite direct"),
+                times,
+                got,
+            ));
+        }
+        if let Some(got) = ratio(direct.mb_per_s, buffered.mb_per_s) {
+            verdicts.push(Verdict::at_least(
+                format!("{name}: throughput, Diorite direct / host buffered"),
+                0.985,
+                got,
+            ));
+        }
+    }
+    let direct = report.rows.iter().filter(|row| row.engine == Engine::Diorite && row.mode == Mode::Direct);
+    let copied: Vec<u64> = direct.filter_map(|row| row.bytes_copied).collect();
+    if !copied.is_empty() {
+        let total: u64 = copied.iter().sum();
+        verdicts.push(Verdict::at_most("Diorite direct: bytes copied by the CPU", 0.0, total as f64));
+    }
+    verdicts
+}
+
+/// `a / b`, where both are there and `b` is something.
+pub(super) fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b) {
+        (Some(a), Some(b)) if b > 0.0 => Some(a / b),
+        _ => None,
+    }
+}
+
+/// The published cells of a test: buffered and direct.
+pub(super) fn published(table: &Odirect2001, test: Test) -> Option<(BonnieCell, BonnieCell)> {
+    let (buffered, direct) = match test {
+        Test::BlockWrite => (&table.buffered.output, &table.direct.output),
+        Test::Rewrite => (&table.buffered.rewrite, &table.direct.rewrite),
+        Test::BlockRead => (&table.buffered.input, &table.direct.input),
+        Test::Putc | Test::Getc | Test::Seeks => return None,
+    };
+    Some((mean(buffered), mean(direct)))
+}
+
+/// What bounds direct I/O on this machine, told from the rows.
+pub fn what_bounds_it(report: &Report) -> Option<String> {
+    let read = |engine, mode| report.row(engine, mode, Test::BlockRead.name());
+    let host = read(Engine::Host, Mode::Direct)?;
+    let ours = read(Engine::Diorite, Mode::Direct)?;
+    let (host_cpu, our_cpu) = (host.cpu_s_per_gb?, ours.cpu_s_per_gb?);
+    let (host_rate, our_rate, percent) = (host.mb_per_s?, ours.mb_per_s?, ours.cpu_percent?);
+    let cpus = f64::from(report.host.cpus.max(1));
+    let throughput = if percent < 80.0 && our_rate > 0.9 * host_rate {
+        format!("the disk: at {our_rate:.0} MB/s the {cpus:.0} CPUs are {:.0} % busy", percent / cpus)
+    } else if percent < 80.0 {
+        format!("waiting for one transfer at a time: the host's own direct reads do {host_rate:.0} MB/s")
+    } else {
+        "the CPU".to_owned()
+    };
+    Some(format!(
+        "Throughput is bounded by {throughput}. The CPU time that is left, {our_cpu:.3} s/GB (the host's own direct \
+         reads: {host_cpu:.3}), is the kernel's: one system call a chunk, the block layer, the interrupt, and the \
+         host filesystem under the image. No byte is copied, so no work in Diorite could save more than {:.0} % of \
+         it: compare process and machine time in --json.",
+        100.0 * ours.cpu_s_process.zip(ours.cpu_s_machine).map_or(0.0, |(own, all)| own / all.max(1e-9)),
+    ))
+}
+
+/// The row of a contender, for tables.
+pub(super) fn rows_of(report: &Report, engine: Engine, mode: Mode) -> Vec<&Row> {
+    report.rows.iter().filter(|row| row.engine == engine && row.mode == mode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bonnie::place::{HostPlace, Renewal};
+    use crate::{Machine, Silent};
+
+    #[test]
+    fn verdicts_follow_the_rows() {
+        let mut report = Report::new("bonnie", Machine::default());
+        for (engine, mode, rate, cpu) in
+            [(Engine::Host, Mode::Buffered, 100.0, 1.8), (Engine::Diorite, Mode::Direct, 98.0, 0.2)]
+        {
+            let mut row = Row::new(engine, mode, "block_write", 1, 1.0);
+            (row.mb_per_s, row.cpu_s_per_gb, row.bytes_copied) = (Some(rate), Some(cpu), Some(0));
+            report.rows.push(row);
+        }
+        let verdicts = verdicts(&report);
+        let holds: Vec<_> = verdicts.iter().map(|verdict| verdict.holds).collect();
+        assert_eq!(holds, [true, false, true], "{verdicts:?}");
+    }
+
+    /// Every contender does every round, whatever the order, and files are the same size afterwards.
+    #[test]
+    fn comparison_of_host_modes_has_a_row_for_each_test() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |label| Arc::new(HostPlace::new(directory.path(), label, Renewal::Remove).unwrap());
+        let contenders = [
+            Contender { place: place("a"), io: FileIo::Buffered, warm: true, per_byte: true },
+            Contender { place: place("b"), io: FileIo::Buffered, warm: false, per_byte: false },
+        ];
+        let plan = Plan {
+            size: 4 << 20,
+            rounds_min: 2,
+            rounds_max: 2,
+            budget: Duration::ZERO,
+            seeking: Seeking { seeks: 6, seekers: 2, update_every: 10 },
+        };
+        let mut report = Report::new("bonnie", Machine::default());
+        measure(&contenders, &plan, &Cancel::default(), &Silent, &mut report).unwrap();
+        let count = |test: &str| report.rows.iter().filter(|row| row.test == test).count();
+        assert_eq!((count("putc"), count("getc"), count("block_write"), count("seeks")), (1, 1, 2, 2));
+        assert_eq!(count("block_read"), 3);
+        assert!(report.rows.iter().all(|row| row.rounds.is_none_or(|rounds| rounds == 2)));
+        drop(contenders);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,176 @@
+//! Where a test's file lives: a directory of the host, or a directory in an image.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use diorite_device::AlignedBuf;
+
+use crate::host::{HostCreate, HostFile, HostIo, remove_file};
+use crate::{Engine, Error};
+
+/// Huge pages begin here, and make direct I/O cheaper for the host as for Diorite.
+const HUGE_BYTES: usize = 2 << 20;
+
+/// Whether a file goes through a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileIo {
+    /// Through the cache of whoever owns the file.
+    Buffered,
+    /// Between the disk and the caller's memory.
+    Direct,
+}
+
+/// What a test finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// The file that an earlier test left.
+    Existing,
+    /// A new file; one of that name is removed first.
+    New,
+}
+
+/// What the layers below counted so far; a host file's kernel does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlaceCounts {
+    /// Bios submitted.
+    pub bios: u64,
+    /// Bytes of file data copied by the CPU.
+    pub bytes_copied: u64,
+}
+
+/// One file that tests write and read.
+pub trait Place: Send + Sync + fmt::Debug {
+    /// Who moves the data.
+    fn engine(&self) -> Engine;
+
+    /// Open the file.
+    fn open(&self, io: FileIo, start: Start) -> Result<Arc<dyn WorkFile>, Error>;
+
+    /// Forget what is cached of the file, all of which must have been synced.
+    fn forget_cached(&self) -> Result<(), Error>;
+
+    /// Remove the file, if it exists.
+    fn remove(&self) -> Result<(), Error>;
+
+    /// What the layers below counted so far.
+    fn counts(&self) -> Option<PlaceCounts>;
+
+    /// Memory for transfers of `len` bytes, of the kind that is best here. May be longer than asked for.
+    fn buffer(&self, io: FileIo, len: usize) -> Result<AlignedBuf, Error> {
+        let _ = io;
+        huge_buffer(len, AlignedBuf::try_zeroed)
+    }
+
+    /// The file's name in messages.
+    fn name(&self) -> String;
+}
+
+/// An open file of a [`Place`].
+pub trait WorkFile: Send + Sync {
+    /// Read; fewer bytes only at the end of the file.
+    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
+
+    /// Write all of it.
+    fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error>;
+
+    /// Make what was written durable (`fsync`).
+    fn sync(&self) -> Result<(), Error>;
+}
+
+/// At least `len` bytes on huge pages, made by `allocate`.
+pub(super) fn huge_buffer(
+    len: usize,
+    allocate: impl Fn(usize, usize) -> std::io::Result<AlignedBuf>,
+) -> Result<AlignedBuf, Error> {
+    let bytes = len.max(1).next_multiple_of(HUGE_BYTES);
+    allocate(bytes, HUGE_BYTES).map_err(|source| Error::Memory { bytes, source })
+}
+
+/// What [`Start::New`] means for a file of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The old file is removed and a new one made, as in the seeds.
+    Remove,
+    /// The file is written over, so that its blocks stay allocated.
+    Overwrite,
+}
+
+/// A file in a directory of the host; removed when this is dropped.
+#[derive(Debug)]
+pub struct HostPlace {
+    path: PathBuf,
+    renewal: Renewal,
+}
+
+impl HostPlace {
+    /// A file of a name that no other process uses, in `directory`. `label` tells several files of one process apart.
+    pub fn new(directory: &Path, label: &str, renewal: Renewal) -> Result<Self, Error> {
+        let path = directory.join(format!("Bonnie.{}{label}", std::process::id()));
+        remove_file(&path)?;
+        Ok(Self { path, renewal })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for HostPlace {
+    fn drop(&mut self) {
+        // Nothing better can be done with an error while other results are on their way to the user.
+        let _ = remove_file(&self.path);
+    }
+}
+
+impl Place for HostPlace {
+    fn engine(&self) -> Engine {
+        Engine::Host
+    }
+
+    fn open(&self, io: FileIo, start: Start) -> Result<Arc<dyn WorkFile>, Error> {
+        let io = match io {
+            FileIo::Buffered => HostIo::Buffered,
+            FileIo::Direct => HostIo::Direct,
+        };
+        let create = match start {
+            Start::New if self.renewal == Renewal::Remove => {
+                remove_file(&self.path)?;
+                HostCreate::New
+            }
+            Start::Existing | Start::New => HostCreate::Existing,
+        };
+        Ok(Arc::new(HostFile::open(&self.path, io, create)?))
+    }
+
+    fn forget_cached(&self) -> Result<(), Error> {
+        HostFile::open(&self.path, HostIo::Buffered, HostCreate::Existing)?.forget_cached()
+    }
+
+    fn remove(&self) -> Result<(), Error> {
+        remove_file(&self.path)
+    }
+
+    fn counts(&self) -> Option<PlaceCounts> {
+        None
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+impl WorkFile for HostFile {
+    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
+        Self::read_at(self, memory, offset)
+    }
+
+    fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error> {
+        Self::write_all_at(self, memory, offset)
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        Self::sync(self)
+    }
+}

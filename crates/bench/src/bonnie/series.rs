@@ -1,0 +1,161 @@
+//! From single runs of a test to a row: sums of time and CPU, medians of rates.
+
+use super::Test;
+use super::place::PlaceCounts;
+use crate::measure::{Latencies, Spent};
+use crate::{CpuScope, Engine, Mode, Row};
+
+/// What one run of a test cost.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The test.
+    pub test: Test,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Operations: characters, chunks, or seeks.
+    pub operations: u64,
+    /// Time and CPU time.
+    pub spent: Spent,
+    /// Latency of block transfers and seeks.
+    pub latencies: Latencies,
+    /// What the layers below counted.
+    pub counts: Option<PlaceCounts>,
+    /// Resident memory afterwards.
+    pub memory_bytes: u64,
+}
+
+impl Sample {
+    /// Throughput in 10^6 bytes a second.
+    pub fn mb_per_s(&self) -> f64 {
+        self.bytes as f64 / 1e6 / self.spent.seconds.max(1e-9)
+    }
+}
+
+/// The runs of one test, in rounds.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    samples: Vec<Sample>,
+}
+
+impl Series {
+    /// Add a round.
+    pub fn push(&mut self, sample: Sample) {
+        self.samples.push(sample);
+    }
+
+    /// The rounds.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// All rounds as one row; `None` without a round. Rates and CPU per byte are medians over the rounds, except for
+    /// the machine's CPU time, which is too coarse for one round and is taken over all.
+    pub fn row(&self, engine: Engine, mode: Mode, scope: CpuScope) -> Option<Row> {
+        let first = self.samples.first()?;
+        let mut spent = Spent::default();
+        let mut latencies = Latencies::default();
+        let mut bytes = 0;
+        for sample in &self.samples {
+            spent += sample.spent;
+            latencies.add(&sample.latencies);
+            bytes += sample.bytes;
+        }
+        let mut row = Row::new(engine, mode, first.test.name(), bytes, spent.seconds);
+        row.rounds = Some(self.samples.len() as u32).filter(|rounds| *rounds > 1);
+        row.latency_us = latencies.summary();
+        row.bios = self.sum(|counts| counts.bios);
+        row.bytes_copied = self.sum(|counts| counts.bytes_copied);
+        row.memory_bytes =
+            self.samples.iter().map(|sample| sample.memory_bytes).max().filter(|bytes| *bytes > 0);
+        if row.is_too_short() || bytes == 0 {
+            return Some(row);
+        }
+        let rates: Vec<f64> = self.samples.iter().map(Sample::mb_per_s).collect();
+        let cpu = match scope {
+            CpuScope::Process => spent.cpu_s_process,
+            CpuScope::Machine => spent.cpu_s_machine,
+        };
+        row.mb_per_s = Some(median(&rates));
+        if rates.len() > 1 {
+            let low = rates.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = rates.iter().copied().fold(0.0, f64::max);
+            row.mb_per_s_range = Some((low, high));
+        }
+        row.ops_per_s = Some(median(
+            &self.samples.iter().map(|s| s.operations as f64 / s.spent.seconds.max(1e-9)).collect::<Vec<_>>(),
+        ));
+        row.cpu_scope = Some(scope);
+        row.cpu_percent = Some(100.0 * cpu / spent.seconds);
+        row.cpu_s_per_gb = Some(cpu * 1e9 / bytes as f64);
+        row.cpu_s_process = Some(spent.cpu_s_process);
+        row.cpu_s_machine = Some(spent.cpu_s_machine);
+        Some(row)
+    }
+
+    fn sum(&self, field: impl Fn(&PlaceCounts) -> u64) -> Option<u64> {
+        self.samples.iter().map(|sample| sample.counts.as_ref().map(&field)).sum()
+    }
+}
+
+/// The middle value, or the mean of the two in the middle; 0 of nothing.
+pub(super) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.get(sorted.len().wrapping_sub(1) / 2), sorted.get(sorted.len() / 2)) {
+        (Some(low), Some(high)) => f64::midpoint(*low, *high),
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(seconds: f64, bytes: u64) -> Sample {
+        Sample {
+            test: Test::BlockRead,
+            bytes,
+            operations: bytes / 1_000_000,
+            spent: Spent { seconds, cpu_s_process: seconds / 10.0, cpu_s_machine: seconds / 5.0 },
+            latencies: Latencies::default(),
+            counts: Some(PlaceCounts { bios: 3, bytes_copied: 0 }),
+            memory_bytes: 1,
+        }
+    }
+
+    #[test]
+    fn median_is_the_middle() {
+        assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
+        assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-9);
+        assert!(median(&[]).abs() < 1e-9);
+    }
+
+    #[test]
+    fn row_takes_medians_of_rates_and_sums_of_time() {
+        let mut series = Series::default();
+        for seconds in [1.0, 2.0, 10.0] {
+            series.push(sample(seconds, 100_000_000));
+        }
+        let row = series.row(Engine::Host, Mode::Direct, CpuScope::Machine).unwrap();
+        assert_eq!(
+            (row.rounds, row.bytes, row.bios, row.bytes_copied),
+            (Some(3), 300_000_000, Some(9), Some(0))
+        );
+        assert!((row.mb_per_s.unwrap() - 50.0).abs() < 1e-9 && (row.seconds - 13.0).abs() < 1e-9);
+        assert!((row.cpu_percent.unwrap() - 20.0).abs() < 1e-9);
+        assert!((row.cpu_s_per_gb.unwrap() - 2.6 / 0.3).abs() < 1e-9);
+    }
+
+    /// What is too short is never a number.
+    #[test]
+    fn short_row_has_no_rates() {
+        let mut series = Series::default();
+        series.push(sample(0.4, 100_000_000));
+        let row = series.row(Engine::Host, Mode::Direct, CpuScope::Process).unwrap();
+        assert!(row.is_too_short());
+        assert_eq!(
+            (row.mb_per_s, row.ops_per_s, row.cpu_percent, row.cpu_s_per_gb),
+            (None, None, None, None)
+        );
+    }
+}

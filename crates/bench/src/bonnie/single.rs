@@ -1,0 +1,126 @@
+//! Bonnie on one target, as the seeds' program runs it.
+
+use super::place::{FileIo, Place};
+use super::series::Series;
+use super::workload::{Seeking, Workload};
+use super::{CHUNK_BYTES, Test};
+use crate::{Cancel, CpuScope, Engine, Error, Mode, Observer, Row};
+
+/// What is asked of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Size of the file in units of 2^20 bytes (`-s`).
+    pub size_mib: u32,
+    /// The way of the block tests (`-o_direct`).
+    pub io: FileIo,
+    /// The seek test; `None` leaves it out (`-fast`).
+    pub seeking: Option<Seeking>,
+}
+
+impl Settings {
+    /// Size of the file in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        u64::from(self.size_mib) * CHUNK_BYTES as u64
+    }
+}
+
+/// Do the tests on `place`, remove its file, and give a row for each.
+///
+/// The CPU time of a host file is the machine's, since its kernel works for it in other threads; that of an image
+/// is the process's.
+pub fn run(
+    place: &dyn Place,
+    settings: &Settings,
+    cancel: &Cancel,
+    observer: &dyn Observer,
+) -> Result<Vec<Row>, Error> {
+    let scope = match place.engine() {
+        Engine::Host => CpuScope::Machine,
+        _ => CpuScope::Process,
+    };
+    let size = settings.size_bytes();
+    let seeking = settings.seeking.unwrap_or_default();
+    let workload = Workload { place, io: settings.io, size, seeking, cancel };
+    let rows = rows(&workload, settings, scope, observer);
+    // Whatever happened, the file goes; the first error is the one that counts.
+    let removed = place.remove();
+    let rows = rows?;
+    removed?;
+    Ok(rows)
+}
+
+fn rows(
+    workload: &Workload<'_>,
+    settings: &Settings,
+    scope: CpuScope,
+    observer: &dyn Observer,
+) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    for test in Test::ALL {
+        if test == Test::Seeks && settings.seeking.is_none() {
+            continue;
+        }
+        if matches!(test, Test::Rewrite | Test::Getc | Test::BlockRead | Test::Seeks) {
+            workload.place.forget_cached()?;
+        }
+        let bytes = if test == Test::Seeks {
+            u64::from(workload.seeking.seeks) * CHUNK_BYTES as u64
+        } else {
+            workload.size
+        };
+        observer.begin(test.doing(), bytes);
+        let sample = workload.run(test, observer);
+        observer.end();
+        let mut series = Series::default();
+        series.push(sample?);
+        let mode = match test {
+            Test::Putc | Test::Getc => Mode::Buffered,
+            _ => mode_of(settings.io),
+        };
+        rows.extend(series.row(workload.place.engine(), mode, scope));
+    }
+    Ok(rows)
+}
+
+/// The mode that a row has for a way of I/O.
+pub(super) fn mode_of(io: FileIo) -> Mode {
+    match io {
+        FileIo::Buffered => Mode::Buffered,
+        FileIo::Direct => Mode::Direct,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Silent;
+    use crate::bonnie::place::{HostPlace, Renewal};
+
+    #[test]
+    fn host_run_gives_every_row_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = HostPlace::new(directory.path(), "t", Renewal::Remove).unwrap();
+        let seeking = Some(Seeking { seeks: 20, seekers: 3, update_every: 10 });
+        let settings = Settings { size_mib: 8, io: FileIo::Buffered, seeking };
+        let rows = run(&place, &settings, &Cancel::default(), &Silent).unwrap();
+        let tests: Vec<_> = rows.iter().map(|row| row.test.as_str()).collect();
+        assert_eq!(tests, ["putc", "rewrite", "block_write", "getc", "block_read", "seeks"]);
+        assert!(rows.iter().all(|row| row.engine == Engine::Host && row.mode == Mode::Buffered));
+        for row in &rows[..5] {
+            assert_eq!(row.bytes, 8 << 20, "{row:?}");
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn interrupted_run_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = HostPlace::new(directory.path(), "t", Renewal::Remove).unwrap();
+        let settings = Settings { size_mib: 8, io: FileIo::Buffered, seeking: None };
+        let cancel = Cancel::default();
+        cancel.cancel();
+        let error = run(&place, &settings, &cancel, &Silent).unwrap_err();
+        assert!(matches!(error, Error::Interrupted), "{error}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,159 @@
+//! Files of the host's filesystem, as the peer that is measured: the only place in this crate that moves host data.
+//!
+//! Interface: [`HostFile`] reads and writes whole ranges, through the host's page cache or with `O_DIRECT`;
+//! [`TemporaryFile`] removes its file whatever happens, short of a kill.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
+
+use crate::Error;
+
+/// Whether a host file goes through the host's page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostIo {
+    /// Through the page cache.
+    Buffered,
+    /// `O_DIRECT`: offset, length and memory must be aligned.
+    Direct,
+}
+
+/// Whether a host file must be there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostCreate {
+    /// It must exist.
+    Existing,
+    /// It must not exist.
+    New,
+}
+
+/// An open file of the host.
+#[derive(Debug)]
+pub struct HostFile {
+    path: PathBuf,
+    fd: OwnedFd,
+}
+
+impl HostFile {
+    /// Open `path` for reading and writing.
+    pub fn open(path: &Path, io: HostIo, create: HostCreate) -> Result<Self, Error> {
+        let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
+        if io == HostIo::Direct {
+            flags |= OFlags::DIRECT;
+        }
+        let what = match create {
+            HostCreate::Existing => "open",
+            HostCreate::New => {
+                flags |= OFlags::CREATE | OFlags::EXCL;
+                "create"
+            }
+        };
+        let what = if io == HostIo::Direct { "open with O_DIRECT" } else { what };
+        let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH)
+            .map_err(|errno| Error::host(path, what, errno))?;
+        Ok(Self { path: path.to_owned(), fd })
+    }
+
+    /// Read at `offset`; fewer bytes only at the end of the file.
+    pub fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let mut done = 0;
+        while done < memory.len() {
+            match rustix::io::pread(&self.fd, &mut memory[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Error::host(&self.path, "read", errno)),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Write all of `memory` at `offset`.
+    pub fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error> {
+        let mut done = 0;
+        while done < memory.len() {
+            match rustix::io::pwrite(&self.fd, &memory[done..], offset + done as u64) {
+                Ok(0) => return Err(Error::host(&self.path, "write", rustix::io::Errno::NOSPC)),
+                Ok(count) => done += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Error::host(&self.path, "write", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// `fsync`.
+    pub fn sync(&self) -> Result<(), Error> {
+        rustix::fs::fsync(&self.fd).map_err(|errno| Error::host(&self.path, "sync", errno))
+    }
+
+    /// Make the host forget the clean pages that it has cached of the file.
+    pub fn forget_cached(&self) -> Result<(), Error> {
+        rustix::fs::fadvise(&self.fd, 0, None, Advice::DontNeed)
+            .map_err(|errno| Error::host(&self.path, "drop the cache of", errno))
+    }
+
+    /// Give the file blocks for `len` bytes; a filesystem that cannot is not an error, since writing follows.
+    pub fn preallocate(&self, len: u64) -> Result<(), Error> {
+        match rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), 0, len) {
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(Error::host(&self.path, "preallocate", errno)),
+        }
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> Result<u64, Error> {
+        let stat = rustix::fs::fstat(&self.fd).map_err(|errno| Error::host(&self.path, "look up", errno))?;
+        Ok(stat.st_size as u64)
+    }
+}
+
+/// Remove a file of the host; one that is missing is fine.
+pub fn remove_file(path: &Path) -> Result<(), Error> {
+    match rustix::fs::unlink(path) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+        Err(errno) => Err(Error::host(path, "remove", errno)),
+    }
+}
+
+/// Bytes that an unprivileged user may still write in the filesystem that holds `directory`.
+pub fn free_bytes(directory: &Path) -> Result<u64, Error> {
+    let stat = rustix::fs::statvfs(directory)
+        .map_err(|errno| Error::host(directory, "look at the space of", errno))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// The text of a small file of the system, such as those in `/proc`.
+pub(crate) fn read_text(path: &str) -> io::Result<String> {
+    std::fs::read_to_string(path)
+}
+
+/// A file name that is removed when this is dropped.
+#[derive(Debug)]
+pub struct TemporaryFile {
+    path: PathBuf,
+}
+
+impl TemporaryFile {
+    /// Take care of `name` in `directory`. The file need not exist yet; one that a killed run left is removed now.
+    pub fn new(directory: &Path, name: &OsStr) -> Result<Self, Error> {
+        let path = directory.join(name);
+        remove_file(&path)?;
+        Ok(Self { path })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        // Nothing better can be done with an error while other results are on their way to the user.
+        let _ = remove_file(&self.path);
+    }
+}

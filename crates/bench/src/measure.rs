@@ -1,0 +1,213 @@
+//! Time, CPU time, latency and memory of a stretch of work.
+//!
+//! CPU time is taken twice. The process clock counts this process in user and kernel mode to the nanosecond, its
+//! `io_uring` workers included. The machine's idle time (`/proc/stat`) tells what all CPUs did meanwhile, to
+//! the centisecond: kernel threads that write pages back and interrupts that complete transfers are only there.
+//! The machine's figure is never less than the process's own. Elapsed time is the stack's, so that it is virtual in a simulation.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::host::read_text;
+use crate::rows::LatencyUs;
+
+/// Clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot {
+    elapsed: Duration,
+    process: Duration,
+    machine: Option<MachineTime>,
+}
+
+/// What passed between two moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// Elapsed time.
+    pub seconds: f64,
+    /// CPU time of this process.
+    pub cpu_s_process: f64,
+    /// CPU time of the machine.
+    pub cpu_s_machine: f64,
+}
+
+/// Sums of `/proc/stat`, in seconds since boot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct MachineTime {
+    idle: f64,
+    stolen: f64,
+    busy: f64,
+    cpus: u32,
+}
+
+impl Snapshot {
+    /// The clocks now.
+    pub fn now() -> Self {
+        let clock = |id| {
+            let time = clock_gettime(id);
+            Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+        };
+        let machine = read_text("/proc/stat").ok().and_then(|text| parse_stat(&text));
+        Self { elapsed: diorite_block::sync::now(), process: clock(ClockId::ProcessCPUTime), machine }
+    }
+
+    /// What passed since then.
+    pub fn spent(&self) -> Spent {
+        Self::now().since(self)
+    }
+
+    fn since(&self, earlier: &Self) -> Spent {
+        let seconds = self.elapsed.saturating_sub(earlier.elapsed).as_secs_f64();
+        let process = self.process.saturating_sub(earlier.process).as_secs_f64();
+        let machine = match (self.machine, earlier.machine) {
+            (Some(now), Some(then)) => machine_cpu(now, then, seconds),
+            _ => process,
+        };
+        Spent { seconds, cpu_s_process: process, cpu_s_machine: machine.max(process) }
+    }
+}
+
+/// CPU time of all CPUs: all the time there was, without the idle time. The kernel counts idle time exactly and busy time by
+/// sampling at clock ticks, which misses short bursts.
+fn machine_cpu(now: MachineTime, then: MachineTime, seconds: f64) -> f64 {
+    let idle = now.idle - then.idle;
+    let stolen = now.stolen - then.stolen;
+    let by_idle = seconds * f64::from(now.cpus) - idle - stolen;
+    if by_idle.is_finite() && by_idle >= 0.0 { by_idle } else { (now.busy - then.busy).max(0.0) }
+}
+
+fn parse_stat(text: &str) -> Option<MachineTime> {
+    let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
+    let all = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let fields: Vec<f64> =
+        all.split_whitespace().map(|field| field.parse::<f64>().unwrap_or(0.0) / ticks_per_second).collect();
+    let field = |index: usize| fields.get(index).copied().unwrap_or(0.0);
+    let cpus = text
+        .lines()
+        .filter(|line| {
+            line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        })
+        .count() as u32;
+    Some(MachineTime {
+        idle: field(3) + field(4),
+        stolen: field(7),
+        busy: field(0) + field(1) + field(2) + field(5) + field(6),
+        cpus,
+    })
+}
+
+impl std::ops::AddAssign for Spent {
+    fn add_assign(&mut self, other: Self) {
+        self.seconds += other.seconds;
+        self.cpu_s_process += other.cpu_s_process;
+        self.cpu_s_machine += other.cpu_s_machine;
+    }
+}
+
+/// How busy the machine is while this program waits for `time`: 100 for one CPU.
+pub fn background_cpu_percent(time: Duration) -> f64 {
+    let start = Snapshot::now();
+    std::thread::sleep(time);
+    let spent = start.spent();
+    100.0 * (spent.cpu_s_machine - spent.cpu_s_process).max(0.0) / spent.seconds.max(1e-9)
+}
+
+/// Resident memory of this process in bytes, 0 where it cannot be told.
+pub fn resident_bytes() -> u64 {
+    let pages: u64 =
+        read_text("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse().ok()).unwrap_or(0);
+    pages.saturating_mul(rustix::param::page_size() as u64)
+}
+
+/// Latencies of single operations, from a nanosecond to an hour at three digits.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    nanoseconds: Histogram<u64>,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        let nanoseconds = Histogram::new_with_max(3_600_000_000_000, 3).expect("constant bounds are valid");
+        Self { nanoseconds }
+    }
+}
+
+impl Latencies {
+    /// Count one operation.
+    pub fn record(&mut self, time: Duration) {
+        self.nanoseconds.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Count those of another, for instance of another thread.
+    pub fn add(&mut self, other: &Self) {
+        self.nanoseconds.add(&other.nanoseconds).expect("both have the same bounds");
+    }
+
+    /// Operations counted.
+    pub fn count(&self) -> u64 {
+        self.nanoseconds.len()
+    }
+
+    /// The figures, if anything was counted.
+    pub fn summary(&self) -> Option<LatencyUs> {
+        if self.nanoseconds.is_empty() {
+            return None;
+        }
+        let at = |quantile| self.nanoseconds.value_at_quantile(quantile) as f64 / 1000.0;
+        Some(LatencyUs {
+            mean: self.nanoseconds.mean() / 1000.0,
+            p50: at(0.5),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: self.nanoseconds.max() as f64 / 1000.0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  100 0 50 1000 20 0 5 30 0 0\ncpu0 1 2\ncpu1 1 2\nintr 5\n";
+
+    #[test]
+    fn machine_time_is_parsed_by_column() {
+        let time = parse_stat(STAT).unwrap();
+        let second = rustix::param::clock_ticks_per_second() as f64;
+        assert_eq!(time.cpus, 2);
+        assert!((time.idle * second - 1020.0).abs() < 1e-6);
+        assert!((time.stolen * second - 30.0).abs() < 1e-6);
+        assert!((time.busy * second - 155.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn idle_and_stolen_time_is_not_cpu_time() {
+        let then = MachineTime { idle: 0.0, stolen: 0.0, busy: 0.0, cpus: 2 };
+        let now = MachineTime { idle: 15.0, stolen: 1.0, busy: 3.0, cpus: 2 };
+        assert!((machine_cpu(now, then, 10.0) - 4.0).abs() < 1e-9);
+    }
+
+    /// A busy loop costs about as much CPU time as it lasts, and the machine's figure includes it.
+    #[test]
+    fn process_time_follows_work() {
+        let start = Snapshot::now();
+        while start.spent().cpu_s_process < 0.02 {}
+        let spent = start.spent();
+        assert!(spent.cpu_s_machine >= spent.cpu_s_process);
+        assert!(spent.cpu_s_process <= spent.seconds * 1.5 + 0.05, "{spent:?}");
+    }
+
+    #[test]
+    fn percentiles_are_ordered() {
+        let mut latencies = Latencies::default();
+        assert!(latencies.summary().is_none());
+        for microseconds in 1..=1000 {
+            latencies.record(Duration::from_micros(microseconds));
+        }
+        let summary = latencies.summary().unwrap();
+        assert!((summary.p50 - 500.0).abs() < 2.0 && (summary.max - 1000.0).abs() < 2.0, "{summary:?}");
+        assert!(summary.p50 <= summary.p99 && summary.p99 <= summary.p99_9 && summary.p99_9 <= summary.max);
+    }
+}

@@ -1,0 +1,291 @@
+//! What a measurement says: rows, verdicts, and the object that `--json` prints (DESIGN section 7).
+//!
+//! Invariants:
+//! 1. What does not apply to a row is left out of its JSON, never written as zero.
+//! 2. A row that was too short to be accurate has no rates and no CPU figures ([`Row::is_too_short`]).
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+
+/// Shorter measurements than this are shown as `+++++`, never as a number.
+pub const SHORTEST_SECONDS: f64 = 0.5;
+
+/// Who moved the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// The host's kernel, on its own filesystem.
+    Host,
+    /// Diorite, on an image or a device.
+    Diorite,
+    /// A device without a filesystem.
+    Raw,
+    /// Diorite on a simulated disk.
+    Sim,
+}
+
+/// Which way the data went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Through a cache that held nothing of the file.
+    Buffered,
+    /// Through a cache that held the file.
+    BufferedWarm,
+    /// Between the disk and the caller's memory.
+    Direct,
+    /// To a device, page cache or not as the device's own file does it.
+    Raw,
+    /// Through the cache, without the copy to the caller.
+    Nocopy,
+}
+
+impl Engine {
+    /// The word in a report.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Diorite => "diorite",
+            Self::Raw => "raw",
+            Self::Sim => "sim",
+        }
+    }
+}
+
+impl Mode {
+    /// The word in a report.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Buffered => "buffered",
+            Self::BufferedWarm => "buffered-warm",
+            Self::Direct => "direct",
+            Self::Raw => "raw",
+            Self::Nocopy => "nocopy",
+        }
+    }
+}
+
+/// Latency of single operations, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyUs {
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 99 of 100 are at most this.
+    pub p99: f64,
+    /// 999 of 1000 are at most this.
+    pub p99_9: f64,
+    /// 9999 of 10000 are at most this.
+    pub p99_99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// One test of one engine in one mode.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Who moved the data.
+    pub engine: Engine,
+    /// Which way it went.
+    pub mode: Mode,
+    /// What was done, for instance `block_write`.
+    pub test: String,
+    /// Bytes that the program asked for, in all rounds.
+    pub bytes: u64,
+    /// Time of all rounds.
+    pub seconds: f64,
+    /// Rounds that the figures come from; rates are medians over them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
+    /// Throughput, in 10^6 bytes a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mb_per_s: Option<f64>,
+    /// Smallest and largest throughput of a round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mb_per_s_range: Option<(f64, f64)>,
+    /// Operations a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ops_per_s: Option<f64>,
+    /// CPU time per elapsed time, 100 for one CPU; of the process, or of the whole machine where `cpu_scope` says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_percent: Option<f64>,
+    /// CPU seconds per 10^9 bytes, of the same scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_s_per_gb: Option<f64>,
+    /// Whose CPU time `cpu_percent` and `cpu_s_per_gb` are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_scope: Option<CpuScope>,
+    /// CPU seconds of this process, kernel included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_s_process: Option<f64>,
+    /// CPU seconds of the whole machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_s_machine: Option<f64>,
+    /// Latency of single operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<LatencyUs>,
+    /// Bios submitted to the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bios: Option<u64>,
+    /// Bytes of file data that the CPU copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_copied: Option<u64>,
+    /// Resident memory of the process after the test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+}
+
+/// Whose CPU time a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuScope {
+    /// This process, in user and kernel mode, its kernel workers included.
+    Process,
+    /// Every CPU of the machine: what kernel threads spend on write-back and interrupts counts as well.
+    Machine,
+}
+
+impl Row {
+    /// A row with nothing but what was done.
+    pub fn new(engine: Engine, mode: Mode, test: impl Into<String>, bytes: u64, seconds: f64) -> Self {
+        Self {
+            engine,
+            mode,
+            test: test.into(),
+            bytes,
+            seconds,
+            rounds: None,
+            mb_per_s: None,
+            mb_per_s_range: None,
+            ops_per_s: None,
+            cpu_percent: None,
+            cpu_s_per_gb: None,
+            cpu_scope: None,
+            cpu_s_process: None,
+            cpu_s_machine: None,
+            latency_us: None,
+            bios: None,
+            bytes_copied: None,
+            memory_bytes: None,
+        }
+    }
+
+    /// Whether it lasted too short for its rates to mean anything.
+    pub fn is_too_short(&self) -> bool {
+        self.seconds < SHORTEST_SECONDS
+    }
+}
+
+/// Which side of the wanted figure is the good one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// At least as much.
+    Higher,
+    /// At most as much.
+    Lower,
+}
+
+/// One figure that must hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What it is about.
+    pub name: String,
+    /// The bound.
+    pub want: f64,
+    /// What was measured.
+    pub got: f64,
+    /// Which side of the bound is good.
+    pub better: Better,
+    /// Whether it holds.
+    pub holds: bool,
+}
+
+impl Verdict {
+    /// `got` must be at least `want`.
+    pub fn at_least(name: impl Into<String>, want: f64, got: f64) -> Self {
+        Self { name: name.into(), want, got, better: Better::Higher, holds: got >= want }
+    }
+
+    /// `got` must be at most `want`.
+    pub fn at_most(name: impl Into<String>, want: f64, got: f64) -> Self {
+        Self { name: name.into(), want, got, better: Better::Lower, holds: got <= want }
+    }
+}
+
+/// What a command measured: the one object that `--json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The command, as it was typed.
+    pub command: String,
+    /// Version of the program.
+    pub version: String,
+    /// Where it ran.
+    pub host: Machine,
+    /// What was measured.
+    pub rows: Vec<Row>,
+    /// What must hold, and whether it does.
+    pub verdicts: Vec<Verdict>,
+    /// What a reader must know to judge the figures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// A report without rows yet.
+    pub fn new(command: impl Into<String>, host: Machine) -> Self {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Self {
+            command: command.into(),
+            version,
+            host,
+            rows: Vec::new(),
+            verdicts: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The row of a test, if there is one.
+    pub fn row(&self, engine: Engine, mode: Mode, test: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.engine == engine && row.mode == mode && row.test == test)
+    }
+
+    /// Whether every verdict holds.
+    pub fn holds(&self) -> bool {
+        self.verdicts.iter().all(|verdict| verdict.holds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Invariant 1, and the names that other programs read.
+    #[test]
+    fn row_leaves_out_what_does_not_apply() {
+        let mut row = Row::new(Engine::Diorite, Mode::BufferedWarm, "block_read", 10, 0.1);
+        let json = serde_json::to_value(&row).unwrap();
+        let keys: Vec<_> = json.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(keys, ["bytes", "engine", "mode", "seconds", "test"]);
+        assert_eq!(
+            (json["engine"].as_str(), json["mode"].as_str()),
+            (Some("diorite"), Some("buffered-warm"))
+        );
+        row.bytes_copied = Some(0);
+        row.latency_us = Some(LatencyUs::default());
+        let json = serde_json::to_value(&row).unwrap();
+        assert_eq!(json["bytes_copied"], 0);
+        assert_eq!(json["latency_us"]["p99_9"], 0.0);
+        assert_eq!(serde_json::from_value::<Row>(json).unwrap(), row);
+    }
+
+    #[test]
+    fn verdict_knows_its_direction() {
+        assert!(Verdict::at_least("speed", 0.985, 0.985).holds);
+        assert!(!Verdict::at_least("speed", 0.985, 0.98).holds);
+        assert!(Verdict::at_most("copied", 0.0, 0.0).holds);
+        assert!(!Verdict::at_most("copied", 0.0, 1.0).holds);
+    }
+}
