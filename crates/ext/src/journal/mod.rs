@@ -2,15 +2,46 @@
 //!
 //! Where it sits: [`Journal`] is the [`crate::transaction::Log`] of volumes that have a journal. Replay comes before it and
 //! is independent of the volume: it needs the device, the mapping of the journal's file and the size of the volume.
-#![allow(dead_code)] // until the volume uses it
+#![allow(dead_code, unused_imports)] // until the volume uses it
 
+mod checkpoint;
+mod commit;
 mod fast_commit;
 mod format;
+mod log;
 mod log_map;
 mod overlay;
+mod recover;
 mod replay;
+#[cfg(test)]
+mod tests;
 
+use diorite_block::{BioFlags, BlockDevice};
 pub(crate) use format::JournalSuperblock;
+
+pub(crate) use log::{Journal, JournalParts};
 pub(crate) use log_map::LogMap;
-pub(crate) use overlay::OverlayDevice;
-pub(crate) use replay::{Replay, scan};
+pub(crate) use recover::{Recovered, prepare_for_writing, recover};
+
+/// Write a block so that it is durable on return. `flags` may ask for a flush before it.
+fn write_durably(
+    device: &dyn BlockDevice,
+    offset_bytes: u64,
+    block: &[u8],
+    flags: BioFlags,
+) -> crate::Result<()> {
+    let plain = BioFlags::META | BioFlags::SYNC;
+    let geometry = device.geometry();
+    if !geometry.volatile_cache {
+        device.write_bytes(offset_bytes, block, plain)?;
+    } else if geometry.fua {
+        device.write_bytes(offset_bytes, block, plain | flags | BioFlags::FUA)?;
+    } else {
+        if flags.contains(BioFlags::PREFLUSH) {
+            device.flush()?;
+        }
+        device.write_bytes(offset_bytes, block, plain)?;
+        device.flush()?;
+    }
+    Ok(())
+}

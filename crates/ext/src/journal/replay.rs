@@ -340,8 +340,8 @@ mod tests {
 
     use diorite_sim::image::{ImageDevice, SparseImage};
 
-    use super::super::OverlayDevice;
     use super::super::format::{IncompatFeatures, Tag};
+    use super::super::overlay::OverlayDevice;
     use super::*;
 
     const SIZE: BlockSize = BlockSize::new(1024).unwrap();

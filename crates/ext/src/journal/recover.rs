@@ -1,0 +1,91 @@
+//! Opening a journal: replay it, in place or in memory, and leave it ready to be written.
+//!
+//! Where it sits: called when a volume is opened, before its metadata is read.
+//!
+//! Order on the disk: replayed blocks, flush, then the journal superblock that says that nothing is left, then the volume's
+//! superblock without `needs_recovery`. A crash in between replays again, which does no harm.
+
+use std::sync::Arc;
+
+use diorite_block::{BioFlags, BlockDevice};
+
+use super::format::{CompatFeatures, IncompatFeatures, JournalSuperblock};
+use super::log_map::{LogMap, LogReader};
+use super::overlay::OverlayDevice;
+use super::replay::scan;
+use crate::buffer::BlockMemory;
+use crate::{Access, BlockSize, Result};
+
+/// A journal after recovery.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// With an empty log, unless the volume cannot be written.
+    pub(crate) superblock: JournalSuperblock,
+    /// What to read the volume through, if blocks had to be replayed and nothing may be written.
+    pub(crate) overlay: Option<Arc<OverlayDevice>>,
+    /// Blocks that were newer in the log.
+    pub(crate) blocks: usize,
+}
+
+/// Replay the journal at `map`. With [`Access::ReadOnly`] nothing is written.
+pub(crate) fn recover(
+    device: &Arc<dyn BlockDevice>,
+    map: &LogMap,
+    block_size: BlockSize,
+    volume_blocks: u64,
+    access: Access,
+) -> Result<Recovered> {
+    let mut superblock = read_superblock(&**device, map, block_size)?;
+    let replay = scan(&**device, map, &superblock, block_size, volume_blocks)?;
+    let blocks = replay.blocks.len();
+    if access == Access::ReadOnly {
+        let overlay = match blocks {
+            0 => None,
+            _ => Some(OverlayDevice::new(device.clone(), &replay, map, block_size)?),
+        };
+        return Ok(Recovered { superblock, overlay, blocks });
+    }
+    if superblock.start != 0 {
+        replay.apply(&**device, map, block_size)?;
+        device.flush()?;
+        (superblock.start, superblock.sequence) = (0, replay.next_sequence);
+        write_superblock(&**device, map, block_size, &superblock)?;
+    }
+    Ok(Recovered { superblock, overlay: None, blocks })
+}
+
+/// The journal superblock, validated.
+fn read_superblock(
+    device: &dyn BlockDevice,
+    map: &LogMap,
+    block_size: BlockSize,
+) -> Result<JournalSuperblock> {
+    let mut reader = LogReader::new(device, map, block_size);
+    JournalSuperblock::parse(reader.read(0)?, block_size.bytes(), map.blocks())
+}
+
+/// Make a journal superblock durable.
+pub(super) fn write_superblock(
+    device: &dyn BlockDevice,
+    map: &LogMap,
+    block_size: BlockSize,
+    superblock: &JournalSuperblock,
+) -> Result<()> {
+    let mut block = BlockMemory::zeroed(block_size.bytes() as usize);
+    let encoded = superblock.encode();
+    block[..encoded.len()].copy_from_slice(&encoded);
+    let place = map.place_of(0)?.0;
+    super::write_durably(device, place.0 * block_size.bytes(), &block, BioFlags::NONE)
+}
+
+/// Turn on what this program writes with, and off what it does not write. The log must be empty.
+pub(crate) fn prepare_for_writing(
+    superblock: &mut JournalSuperblock,
+    volume_is_64bit: bool,
+    volume_has_checksums: bool,
+) {
+    let mut features = superblock.incompat & IncompatFeatures::FAST_COMMIT | IncompatFeatures::REVOKE;
+    features.set(IncompatFeatures::BLOCKS_64BIT, volume_is_64bit);
+    features.set(IncompatFeatures::CHECKSUM_V3, volume_has_checksums);
+    superblock.set_features(CompatFeatures::empty(), features);
+}
