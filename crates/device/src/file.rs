@@ -19,11 +19,13 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 use crate::batch;
 use crate::buffer::AlignedBuf;
 use crate::error::OpenError;
+use crate::layout::Layout;
 use crate::open::{self, Kind};
 use crate::options::{Backend, OpenOptions};
-use crate::queue;
 use crate::ring;
+use crate::ring_queue::{self, Target};
 use crate::sys;
+use crate::thread_queue;
 
 /// The environment's choice where the program makes none.
 const BACKEND_VARIABLE: &str = "DIORITE_IO_BACKEND";
@@ -207,6 +209,9 @@ impl BlockDevice for FileDevice {
     }
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
-        Ok(queue::open(self, depth))
+        let device = self as Arc<dyn BlockDevice>;
+        let ring = Target::of(&device)
+            .and_then(|target| ring_queue::open(Arc::clone(&device), Layout::Single, vec![target], depth));
+        Ok(ring.unwrap_or_else(|| thread_queue::open(device, depth)))
     }
 }

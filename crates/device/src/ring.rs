@@ -134,20 +134,18 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Name a file that the ring then holds open for as long as it lives; none where that is refused.
-    pub(crate) fn register_file(&self, fd: RawFd) -> RingFile {
-        match self.uring.submitter().register_files(&[fd]) {
-            Ok(()) => RingFile::Registered(0),
-            Err(_) => RingFile::Raw(fd),
+    /// Name files that the ring then holds open for as long as it lives, or as they are where that is refused.
+    pub(crate) fn register_files(&self, fds: &[RawFd]) -> Vec<RingFile> {
+        match self.uring.submitter().register_files(fds) {
+            Ok(()) => (0..fds.len() as u32).map(RingFile::Registered).collect(),
+            Err(_) => fds.iter().copied().map(RingFile::Raw).collect(),
         }
     }
 
-    /// Let go of the file now rather than at some time after the ring is gone.
-    pub(crate) fn unregister_file(&self, file: RingFile) {
-        if let RingFile::Registered(_) = file {
-            // If that fails, the kernel lets go a moment later by itself.
-            let _ = self.uring.submitter().unregister_files();
-        }
+    /// Let go of the files now rather than at some time after the ring is gone.
+    pub(crate) fn unregister_files(&self) {
+        // Without files, or if it fails, the kernel lets go a moment later by itself.
+        let _ = self.uring.submitter().unregister_files();
     }
 
     /// Whether another entry may be pushed.

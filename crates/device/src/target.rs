@@ -5,11 +5,14 @@
 //! ```text
 //! PATH                          an image file or a block device
 //! raw:PATH                      the same
+//! stripe:TARGET,TARGET,...      several as one, in turns of 64K; ?chunk=BYTES behind the last for other turns
+//! linear:TARGET,TARGET,...      several as one, one behind the other
 //! TARGET?partition=N            a partition of it
 //! TARGET?offset=BYTES           everything behind an offset (K, M, G, T: powers of 1024)
 //! TARGET?partition=N&offset=B   both, in this order
 //! ```
-//! A path that exists as it stands is taken as it stands, whatever characters it has.
+//! A path that exists as it stands is taken as it stands, whatever characters it has. What is behind a `?` belongs to the
+//! target right before it; of several that are joined, to the last.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,8 +21,12 @@ use diorite_block::BlockDevice;
 
 use crate::error::OpenError;
 use crate::file::FileDevice;
+use crate::joined::JoinedDevice;
 use crate::options::{Create, OpenOptions};
 use crate::partition::PartitionDevice;
+
+/// What one device of a stripe gets in turn, where nothing else is said.
+const CHUNK_BYTES: u64 = 64 << 10;
 
 /// Open what the user named; see the module's head for the grammar.
 ///
@@ -31,13 +38,19 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
     if let Some(path) = spec.strip_prefix("raw:") {
         return open_target(path, options);
     }
+    if let Some((layout, list)) = joined_list(spec) {
+        return open_joined(spec, layout, list, options);
+    }
     let bad = |why: String| OpenError::BadTarget { spec: spec.to_owned(), why };
     if spec.is_empty() {
         return Err(bad("it is empty; give the path of an image or a device".to_owned()));
     }
     let Some((outer, query)) = split_query(spec) else {
         if let Some(scheme) = unknown_scheme(spec) {
-            return Err(bad(format!("there are no `{scheme}:` devices here; use PATH or raw:PATH")));
+            return Err(bad(format!(
+                "there are no `{scheme}:` devices here; use PATH, raw:PATH, stripe:A,B or \
+                                    linear:A,B"
+            )));
         }
         return Ok(FileDevice::open(spec, options)?);
     };
@@ -51,6 +64,47 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
         }
         _ => Ok(device),
     }
+}
+
+/// How several devices become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum JoinKind {
+    Striped { chunk_bytes: u64 },
+    Linear,
+}
+
+/// What is joined, and the list of it.
+fn joined_list(spec: &str) -> Option<(JoinKind, &str)> {
+    let striped =
+        spec.strip_prefix("stripe:").map(|list| (JoinKind::Striped { chunk_bytes: CHUNK_BYTES }, list));
+    striped.or_else(|| spec.strip_prefix("linear:").map(|list| (JoinKind::Linear, list)))
+}
+
+fn open_joined(
+    spec: &str,
+    mut layout: JoinKind,
+    mut list: &str,
+    options: &OpenOptions,
+) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    let bad = |why: String| OpenError::BadTarget { spec: spec.to_owned(), why };
+    if let Some((rest, chunk)) = list.rsplit_once("?chunk=") {
+        if layout == JoinKind::Linear {
+            return Err(bad("?chunk belongs to stripe:".to_owned()));
+        }
+        let chunk_bytes = parse_size(chunk).filter(|bytes| *bytes > 0);
+        let chunk_bytes =
+            chunk_bytes.ok_or_else(|| bad(format!("chunk={chunk}: give bytes, such as 64K")))?;
+        (layout, list) = (JoinKind::Striped { chunk_bytes }, rest);
+    }
+    if list.split(',').any(str::is_empty) {
+        return Err(bad("give the targets with commas between them, as in stripe:A,B".to_owned()));
+    }
+    let options = options.clone().create(Create::Never);
+    let children = list.split(',').map(|target| open_target(target, &options)).collect::<Result<_, _>>()?;
+    Ok(match layout {
+        JoinKind::Striped { chunk_bytes } => JoinedDevice::striped(children, chunk_bytes)?,
+        JoinKind::Linear => JoinedDevice::linear(children)?,
+    })
 }
 
 /// The name before the `?` and what is behind it; the last `?` unless an earlier one ends an existing path.

@@ -141,6 +141,26 @@ impl Transfer {
         }
     }
 
+    /// Make the transfer longer by memory for what follows on the device, if it does follow; whether it was taken.
+    /// Only before the transfer is submitted, and under the promise given to [`Transfer::from_range`].
+    pub(crate) fn append(&mut self, offset: u64, memory: *mut u8, len: usize) -> bool {
+        let count = self.segments.as_slice().len();
+        if offset != self.offset + self.len || count >= libc::UIO_MAXIOV as usize || self.done > 0 {
+            return false;
+        }
+        let added = libc::iovec { iov_base: memory.cast(), iov_len: len };
+        match &mut self.segments {
+            Segments::One(only) if only.iov_base.wrapping_byte_add(only.iov_len) == added.iov_base => {
+                only.iov_len += len;
+            }
+            Segments::One(only) => self.segments = Segments::Owned(vec![*only, added]),
+            Segments::Owned(list) => list.push(added),
+            Segments::Borrowed { .. } => return false,
+        }
+        self.len += len as u64;
+        true
+    }
+
     /// Bytes in all.
     pub(crate) fn len(&self) -> u64 {
         self.len
@@ -225,6 +245,19 @@ mod tests {
     fn end_of_file_is_short_and_not_tried_for_ever() {
         assert!(matches!(transfer(8192, 512).record(0), Step::Failed(IoErrorKind::Short { done: 0 })));
         assert!(matches!(transfer(8192, 512).record(700), Step::Failed(IoErrorKind::Short { done: 700 })));
+    }
+
+    #[test]
+    fn what_follows_on_the_device_is_appended() {
+        let mut transfer = transfer(4096, 512);
+        let memory = |at: usize| std::ptr::without_provenance_mut(at);
+        assert!(!transfer.append(4096, memory(1 << 20), 512), "that is where it starts, not where it ends");
+        assert!(transfer.append(8192, memory(4096), 512), "adjacent in memory, too");
+        assert_eq!(transfer.segments.as_slice().len(), 1);
+        assert!(transfer.append(8704, memory(1 << 20), 1024));
+        assert!(transfer.append(9728, memory(1 << 21), 512));
+        let lens: Vec<_> = transfer.segments.as_slice().iter().map(|segment| segment.iov_len).collect();
+        assert_eq!((lens, transfer.len()), (vec![4608, 1024, 512], 6144));
     }
 
     #[test]

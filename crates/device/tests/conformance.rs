@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use common::{LoopDevice, image, suite};
 use diorite_block::{BlockDevice, Geometry, Sector};
-use diorite_device::{Backend, DirectPolicy, FileDevice, MemoryDevice, OpenOptions, PartitionDevice};
+use diorite_device::{
+    Backend, DirectPolicy, FileDevice, JoinedDevice, MemoryDevice, OpenOptions, PartitionDevice,
+};
 
 const BYTES: u64 = 8 << 20;
 
@@ -91,4 +93,31 @@ fn partition() {
     }
     let memory = MemoryDevice::new(2 * BYTES);
     suite::run(PartitionDevice::window(memory, "window".into(), Sector(63), BYTES).unwrap());
+}
+
+/// Files and windows on files, striped and in a row, with each back end; then with memory among them.
+#[test]
+fn joined() {
+    for (backend, direct) in [
+        (Backend::IoUring, DirectPolicy::Required),
+        (Backend::IoUring, DirectPolicy::Off),
+        (Backend::Threads, DirectPolicy::Required),
+    ] {
+        let images = [image(BYTES), image(BYTES), image(2 * BYTES)];
+        let options = OpenOptions::read_write().backend(backend).direct(direct);
+        let children = || -> Vec<Arc<dyn BlockDevice>> {
+            let open = |path| FileDevice::open(path, &options).unwrap();
+            let window = PartitionDevice::window(open(&images[2].1), "window".into(), Sector(8), BYTES);
+            vec![open(&images[0].1), open(&images[1].1), window.unwrap()]
+        };
+        suite::run(JoinedDevice::striped(children(), 64 << 10).unwrap());
+        suite::run(JoinedDevice::striped(children(), 4096).unwrap());
+        suite::run(JoinedDevice::linear(children()).unwrap());
+        let mut mixed = children();
+        mixed[1] = MemoryDevice::new(BYTES);
+        suite::run(JoinedDevice::striped(mixed, 16 << 10).unwrap());
+    }
+    let memory = || -> Arc<dyn BlockDevice> { MemoryDevice::new(BYTES) };
+    let inner: Arc<dyn BlockDevice> = JoinedDevice::linear(vec![memory(), memory()]).unwrap();
+    suite::run(JoinedDevice::striped(vec![inner, memory(), memory()], 1 << 20).unwrap());
 }

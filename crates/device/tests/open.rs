@@ -221,3 +221,23 @@ fn bytes_written_by_others_are_read() {
         assert!(memory.iter().all(|byte| *byte == 42));
     }
 }
+
+#[test]
+fn several_devices_open_as_one() {
+    let (_first, a) = image(1 << 20);
+    let (_second, b) = image(2 << 20);
+    let (a, b, read) = (a.display(), b.display(), OpenOptions::read_only());
+    let capacity = |spec: String| open_target(&spec, &read).unwrap().geometry().capacity_bytes;
+    assert_eq!(capacity(format!("stripe:{a},{b}")), 2 << 20);
+    assert_eq!(capacity(format!("stripe:{a},{b}?offset=512K?chunk=128K")), 2 << 20);
+    assert_eq!(capacity(format!("linear:{a},raw:{b}")), 3 << 20);
+    assert_eq!(capacity(format!("linear:{a},{b}?offset=1M")), 2 << 20);
+    let error = |spec: String| message(open_target(&spec, &read));
+    assert!(error(format!("stripe:{a},{b}?chunk=1000")).contains("not a multiple"));
+    assert!(error(format!("stripe:{a},{b}?chunk=much")).contains("such as 64K"));
+    assert!(error(format!("linear:{a},{b}?chunk=64K")).contains("belongs to stripe"));
+    assert!(error(format!("stripe:{a},,{b}")).contains("commas"));
+    assert!(error(format!("stripe:{a},/no/such")).contains("/no/such: cannot open"));
+    let write = message(open_target(&format!("stripe:{a},{a}"), &OpenOptions::read_write()));
+    assert!(write.contains("locked"), "{write}");
+}

@@ -1,0 +1,408 @@
+//! Many transfers in flight from one thread, on one file or on several that are joined, through a ring of the queue's own.
+//!
+//! Where it sits: behind [`diorite_block::IoQueue`], for the library's async queue, for streams and for benchmarks.
+//!
+//! Interface: submitting fills entries only; issuing or reaping enters the kernel, once.
+//!
+//! States of a transfer: taken -> (flush before it, for `PREFLUSH`) -> its parts, all at once -> (flush behind it, for `FUA`) ->
+//! ended. A transfer that cannot be (misaligned, beyond the end) ends without being issued.
+//!
+//! Invariants:
+//! 1. A slot is free, or holds a transfer whose memory stays where it is until all its entries were popped.
+//! 2. Dropping a queue waits for everything in flight.
+//!
+//! Safety policy: pieces become raw transfers into memory that the slot owns. `IoMemory` promises that the memory does not
+//! move; the slot lets go of it only when no entry is outstanding, and the ring is drained before the slots are dropped.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use diorite_block::{BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Op, QueuedIo, Sector};
+
+use crate::file::FileDevice;
+use crate::joined::file_under;
+use crate::layout::Layout;
+use crate::ring::{Ring, RingFile};
+use crate::transfer::{Direction, Step, Transfer};
+
+/// Entries of a ring beyond which more depth would not make a device busier.
+const RING_ENTRIES_MAX: u32 = 1024;
+/// From here on a number stands for a flush of a target where otherwise the number of a part is.
+const FLUSH: u32 = 1 << 31;
+
+/// A file that entries go to.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// Keeps the file (and whatever window lies on it) open.
+    device: Arc<dyn BlockDevice>,
+    /// How far behind the file's start the device starts, in bytes.
+    shift: u64,
+    file: RingFile,
+}
+
+impl Target {
+    /// The target that a device comes down to, if that is a file with a ring.
+    pub(crate) fn of(device: &Arc<dyn BlockDevice>) -> Option<Self> {
+        let (file, sectors) = file_under(&**device).filter(|(file, _)| file.uses_ring())?;
+        let (shift, file) = (Sector(sectors).to_bytes(), RingFile::Raw(file.raw_fd()));
+        Some(Self { device: Arc::clone(device), shift, file })
+    }
+
+    fn file_device(&self) -> &FileDevice {
+        file_under(&*self.device).expect("a target is made of a file").0
+    }
+}
+
+/// A queue on `front`, whose bytes lie on `targets` as the layout says; none where there can be no ring.
+pub(crate) fn open(
+    front: Arc<dyn BlockDevice>,
+    layout: Layout,
+    targets: Vec<Target>,
+    depth: u32,
+) -> Option<Box<dyn IoQueue>> {
+    let depth = depth.max(1);
+    let entries = depth.saturating_mul(targets.len() as u32).clamp(8, RING_ENTRIES_MAX).next_power_of_two();
+    let ring = Ring::for_any_thread(entries).ok()?;
+    Some(Box::new(RingQueue::new(Route { front, layout, targets }, depth, ring)))
+}
+
+/// Where the parts of a transfer go.
+#[derive(Debug)]
+struct Route {
+    front: Arc<dyn BlockDevice>,
+    layout: Layout,
+    targets: Vec<Target>,
+}
+
+impl Route {
+    /// Whether the front counts by itself what its files do not count for it.
+    fn counts_apart(&self, target: &dyn BlockDevice) -> bool {
+        !std::ptr::addr_eq(&raw const *self.front, &raw const *target)
+    }
+
+    /// Count an operation that was submitted, on the front and on windows in between.
+    fn count_submitted(&self, io: &QueuedIo) {
+        if self.layout == Layout::Single && !self.counts_apart(self.targets[0].file_device()) {
+            return;
+        }
+        if io.op == Op::Flush {
+            self.front.counters().count(io.op, 0);
+        }
+        for piece in &io.pieces {
+            self.front.counters().count(io.op, piece.memory.len() as u64);
+        }
+    }
+}
+
+/// One transfer within a slot, and whose it is.
+#[derive(Debug)]
+struct PartOf {
+    transfer: Transfer,
+    target: usize,
+    /// On the file, in bytes, for messages.
+    start: u64,
+}
+
+/// Check a transfer as a whole, and turn its pieces into raw transfers.
+///
+/// # Safety
+/// The transfer's memory must not be dropped or touched until all of `parts` have ended.
+unsafe fn prepare(route: &Route, io: &mut QueuedIo, parts: &mut Vec<PartOf>) -> Result<(), IoError> {
+    let (op, geometry) = (io.op, route.front.geometry());
+    let error = |sector, len, kind| Err(IoError { device: route.front.name(), op, sector, len, kind });
+    let direction = match op {
+        Op::Read => Direction::Read,
+        Op::Write => Direction::Write,
+        Op::Flush => return Ok(()),
+        Op::Discard | Op::WriteZeroes => return error(Sector(0), 0, IoErrorKind::Unsupported),
+    };
+    let (memory, memory_len) = match (io.memory.as_mut(), direction) {
+        (Some(memory), Direction::Read) => {
+            let slice = memory.as_mut_slice();
+            (slice.as_mut_ptr(), slice.len())
+        }
+        (Some(memory), Direction::Write) => (memory.as_slice().as_ptr().cast_mut(), memory.as_slice().len()),
+        (None, _) => (std::ptr::null_mut(), 0),
+    };
+    for piece in &io.pieces {
+        let range = piece.memory.clone();
+        let given = range.end.saturating_sub(range.start);
+        if range.start > range.end || range.end > memory_len {
+            let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::EFAULT));
+            return error(piece.sector, given as u64, kind);
+        }
+        let mut address = memory.wrapping_add(range.start);
+        let checked = geometry
+            .check_range(op, piece.sector, given as u64)
+            .and_then(|()| geometry.check_segment(address.addr(), given));
+        if let Err(kind) = checked {
+            return error(piece.sector, given as u64, kind);
+        }
+        let first_of_piece = parts.len();
+        for run in route.layout.runs(piece.sector.to_bytes(), given as u64) {
+            let (target, len) = (&route.targets[run.child], run.len as usize);
+            let start = run.offset + target.shift;
+            let adjacent = parts[first_of_piece..].iter_mut().rev().find(|part| part.target == run.child);
+            if !adjacent.is_some_and(|part| part.transfer.append(start, address, len)) {
+                let granularity = target.file_device().granularity();
+                // SAFETY: inside the memory (checked), which our caller keeps.
+                let transfer = unsafe { Transfer::from_range(direction, start, address, len, granularity) };
+                parts.push(PartOf { transfer, target: run.child, start });
+            }
+            address = address.wrapping_add(len);
+        }
+    }
+    if let [only] = parts.as_mut_slice() {
+        only.transfer.durable = direction == Direction::Write && io.flags.contains(BioFlags::FUA);
+    }
+    Ok(())
+}
+
+/// Whether the transfer's durability takes a flush of its own behind its parts.
+fn needs_flush_behind(io: &QueuedIo, parts: &[PartOf]) -> bool {
+    io.op == Op::Write && io.flags.contains(BioFlags::FUA) && parts.len() > 1
+}
+
+/// What a slot's outstanding entries are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    FlushBefore,
+    Parts,
+    FlushBehind,
+}
+
+/// A transfer in flight. Its list of parts is kept from one transfer to the next.
+#[derive(Debug)]
+struct Slot {
+    io: Option<QueuedIo>,
+    parts: Vec<PartOf>,
+    stage: Stage,
+    outstanding: u32,
+    error: Option<IoError>,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+struct RingQueue {
+    /// Before `slots`, so that it is drained before their memory goes.
+    ring: Ring,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Entries that found no room in the ring: slot and part.
+    waiting: VecDeque<(u32, u32)>,
+    /// Ended without ever being issued.
+    ended: Vec<Completed>,
+    in_flight: u32,
+    depth: u32,
+    route: Route,
+}
+
+impl RingQueue {
+    fn new(mut route: Route, depth: u32, ring: Ring) -> Self {
+        let fds: Vec<_> = route.targets.iter().map(|target| target.file_device().raw_fd()).collect();
+        for (target, file) in route.targets.iter_mut().zip(ring.register_files(&fds)) {
+            target.file = file;
+        }
+        let (slots, free, waiting, ended) = (Vec::new(), Vec::new(), VecDeque::new(), Vec::new());
+        Self { ring, slots, free, waiting, ended, in_flight: 0, depth, route }
+    }
+
+    fn take_slot(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            let (parts, stage) = (Vec::new(), Stage::Parts);
+            self.slots.push(Slot { io: None, parts, stage, outstanding: 0, error: None });
+            self.slots.len() as u32 - 1
+        })
+    }
+
+    /// Queue the entries of a slot's stage.
+    fn enter_stage(&mut self, index: u32, stage: Stage) {
+        let slot = &mut self.slots[index as usize];
+        slot.stage = stage;
+        match stage {
+            Stage::FlushBefore | Stage::FlushBehind => {
+                let targets = self.route.targets.len() as u32;
+                slot.outstanding = targets;
+                for target in 0..targets {
+                    self.route.targets[target as usize].file_device().counters().count(Op::Flush, 0);
+                    self.push(index, FLUSH | target);
+                }
+            }
+            Stage::Parts => {
+                let op = slot.io.as_ref().map_or(Op::Read, |io| io.op);
+                slot.outstanding = slot.parts.len() as u32;
+                for part in 0..slot.outstanding {
+                    let PartOf { transfer, target, .. } = &self.slots[index as usize].parts[part as usize];
+                    self.route.targets[*target].file_device().counters().count(op, transfer.len());
+                    self.push(index, part);
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, index: u32, part: u32) {
+        if !self.ring.has_room() {
+            self.waiting.push_back((index, part));
+            return;
+        }
+        let user_data = u64::from(index) << 32 | u64::from(part);
+        if part & FLUSH != 0 {
+            self.ring.push_flush(self.route.targets[(part & !FLUSH) as usize].file, user_data);
+            return;
+        }
+        let PartOf { transfer, target, .. } = &self.slots[index as usize].parts[part as usize];
+        // SAFETY: the slot owns the memory and the part with its list of segments, and keeps both until its last entry
+        // was popped (invariant 1).
+        unsafe { self.ring.push(self.route.targets[*target].file, transfer, user_data) };
+    }
+
+    fn push_waiting(&mut self) {
+        while self.ring.has_room()
+            && let Some((index, part)) = self.waiting.pop_front()
+        {
+            self.push(index, part);
+        }
+    }
+
+    /// Take one result; gives the transfer back if it was its last.
+    fn handle(&mut self, user_data: u64, result: i32) -> Option<Completed> {
+        let (index, part) = ((user_data >> 32) as u32, user_data as u32);
+        let slot = &mut self.slots[index as usize];
+        let step = if part & FLUSH != 0 {
+            match result {
+                0.. => Step::Done,
+                _ => Step::Failed(IoErrorKind::Device(std::io::Error::from_raw_os_error(-result))),
+            }
+        } else {
+            slot.parts[part as usize].transfer.record(i64::from(result))
+        };
+        match step {
+            Step::Again => {
+                self.push(index, part);
+                return None;
+            }
+            Step::Done => {}
+            Step::Failed(kind) => {
+                if slot.error.is_none() {
+                    slot.error = Some(part_error(&self.route, slot, part, kind));
+                }
+            }
+        }
+        slot.outstanding -= 1;
+        if slot.outstanding > 0 { None } else { self.stage_ended(index) }
+    }
+
+    fn stage_ended(&mut self, index: u32) -> Option<Completed> {
+        let slot = &self.slots[index as usize];
+        let io = slot.io.as_ref()?;
+        let next = match slot.stage {
+            _ if slot.error.is_some() => None,
+            Stage::FlushBefore => (!slot.parts.is_empty()).then_some(Stage::Parts),
+            Stage::Parts => needs_flush_behind(io, &slot.parts).then_some(Stage::FlushBehind),
+            Stage::FlushBehind => None,
+        };
+        if let Some(stage) = next {
+            self.enter_stage(index, stage);
+            return None;
+        }
+        let slot = &mut self.slots[index as usize];
+        slot.parts.clear();
+        self.free.push(index);
+        let result = slot.error.take().map_or(Ok(()), Err);
+        slot.io.take().map(|io| Completed { io, result })
+    }
+
+    /// Append everything that has ended.
+    fn collect(&mut self, done: &mut Vec<Completed>) {
+        done.append(&mut self.ended);
+        while let Some((user_data, result)) = self.ring.pop() {
+            if let Some(completed) = self.handle(user_data, result) {
+                done.push(completed);
+            }
+        }
+        self.push_waiting();
+    }
+}
+
+fn part_error(route: &Route, slot: &Slot, part: u32, kind: IoErrorKind) -> IoError {
+    let op = if part & FLUSH != 0 { Op::Flush } else { slot.io.as_ref().map_or(Op::Read, |io| io.op) };
+    let (target, start, len) = match slot.parts.get(part as usize) {
+        Some(part) => (part.target, part.start, part.transfer.len()),
+        None => ((part & !FLUSH) as usize, 0, 0),
+    };
+    let device = route.targets[target].file_device().name();
+    IoError { device, op, sector: Sector::containing(start), len, kind }
+}
+
+impl IoQueue for RingQueue {
+    fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    fn submit(&mut self, mut io: QueuedIo) -> Result<(), QueuedIo> {
+        if self.in_flight >= self.depth {
+            return Err(io);
+        }
+        self.in_flight += 1;
+        let index = self.take_slot();
+        let slot = &mut self.slots[index as usize];
+        // SAFETY: the slot keeps `io` until the last of its transfers has ended; if there is an error, none is issued.
+        let prepared = unsafe { prepare(&self.route, &mut io, &mut slot.parts) };
+        let stage = match (io.op, slot.parts.is_empty()) {
+            (Op::Flush, _) => Some(Stage::FlushBefore),
+            _ if io.flags.contains(BioFlags::PREFLUSH) => Some(Stage::FlushBefore),
+            (_, empty) => (!empty).then_some(Stage::Parts),
+        };
+        match (prepared, stage) {
+            (Ok(()), Some(stage)) => {
+                self.route.count_submitted(&io);
+                slot.io = Some(io);
+                self.enter_stage(index, stage);
+            }
+            (result, _) => {
+                slot.parts.clear();
+                self.free.push(index);
+                self.ended.push(Completed { io, result });
+            }
+        }
+        Ok(())
+    }
+
+    fn issue(&mut self) -> Result<(), IoError> {
+        self.ring.enter(0);
+        Ok(())
+    }
+
+    fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
+        let (before, wanted) = (done.len(), wait_for.min(self.in_flight) as usize);
+        let ended = self.ended.len();
+        // Every transfer that is still to end needs at least one more completion.
+        self.ring.enter(wanted.saturating_sub(ended) as u32);
+        self.collect(done);
+        while done.len() - before < wanted {
+            self.ring.enter((wanted - (done.len() - before)) as u32);
+            self.collect(done);
+        }
+        let count = done.len() - before;
+        self.in_flight -= count as u32;
+        Ok(count)
+    }
+}
+
+impl Drop for RingQueue {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The bookkeeping may be half done: what is in flight ends, the rest never starts.
+            self.ring.drain();
+            return;
+        }
+        let mut done = Vec::new();
+        while self.in_flight > 0 && self.reap(self.in_flight, &mut done).is_ok() {}
+        self.ring.unregister_files();
+    }
+}
