@@ -176,7 +176,9 @@ impl OpenOptions {
         let path = path.as_ref();
         match &self.filesystem {
             Some(filesystem) => filesystem.open_with(path, self),
-            None => Err(Error::InvalidArgument("options for a path come from Filesystem::open_options").at(path)),
+            None => {
+                Err(Error::InvalidArgument("options for a path come from Filesystem::open_options").at(path))
+            }
         }
     }
 

@@ -200,6 +200,7 @@ fn understand(section: &Section, complaints: &mut Vec<(usize, String)>) -> Job {
         random_may_repeat: options.flag("norandommap").unwrap_or(false),
         seed: options.number("randseed", 0, u64::MAX).unwrap_or(0x8989),
         stonewall: options.flag("stonewall").unwrap_or(false),
+        new_group: options.flag("new_group").unwrap_or(false),
         line: section.line,
     };
     let unknown: Vec<_> =

@@ -141,6 +141,8 @@ pub struct Job {
     pub seed: u64,
     /// `stonewall`: wait for the jobs before.
     pub stonewall: bool,
+    /// `new_group`: reported apart from the jobs before.
+    pub new_group: bool,
     /// Line of the section's heading.
     pub line: usize,
 }

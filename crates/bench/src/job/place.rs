@@ -1,0 +1,90 @@
+//! Where the files of jobs live.
+
+use std::path::{Path, PathBuf};
+
+use diorite::{DirectIo, Error, File, Filesystem, HostFile, OpenOptions};
+
+/// What a file is opened for; always for reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileUse {
+    /// Written as well, and made if there is none.
+    pub write: bool,
+    /// Past the page cache.
+    pub direct: bool,
+}
+
+impl FileUse {
+    fn apply(self, options: OpenOptions) -> OpenOptions {
+        let direct = if self.direct { DirectIo::Required } else { DirectIo::Off };
+        options.read(true).write(self.write).create(self.write).direct(direct)
+    }
+}
+
+/// Opens files by name.
+pub trait Place: Send + Sync {
+    /// Make the directory of the job's files if this place may.
+    fn prepare(&self, directory: Option<&str>) -> Result<(), Error>;
+
+    /// Open a file.
+    fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error>;
+
+    /// Whether files laid out for reading are written as zeros: a simulated disk then needs no memory for them.
+    fn lays_out_zeros(&self) -> bool {
+        false
+    }
+}
+
+/// Files of the host's filesystem.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostPlace;
+
+impl Place for HostPlace {
+    fn prepare(&self, _directory: Option<&str>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error> {
+        HostFile::open(path, &purpose.apply(OpenOptions::new()))
+    }
+}
+
+/// Files of a volume. Relative names start at `root`; directories that a job names are made.
+#[derive(Clone, Debug)]
+pub struct VolumePlace {
+    filesystem: Filesystem,
+    root: PathBuf,
+    zeros: bool,
+}
+
+impl VolumePlace {
+    /// Files of `filesystem`, under `root`.
+    pub fn new(filesystem: Filesystem, root: impl Into<PathBuf>) -> Self {
+        Self { filesystem, root: root.into(), zeros: false }
+    }
+
+    /// Lay files out as zeros.
+    #[must_use]
+    pub fn laying_out_zeros(mut self) -> Self {
+        self.zeros = true;
+        self
+    }
+
+    /// A job's path inside the volume: absolute ones are taken from the root as well.
+    fn inside(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+}
+
+impl Place for VolumePlace {
+    fn prepare(&self, directory: Option<&str>) -> Result<(), Error> {
+        self.filesystem.create_dir_all(self.inside(Path::new(directory.unwrap_or(""))))
+    }
+
+    fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error> {
+        purpose.apply(self.filesystem.open_options()).open(self.inside(path))
+    }
+
+    fn lays_out_zeros(&self) -> bool {
+        self.zeros
+    }
+}

@@ -1,0 +1,138 @@
+//! Runs the jobs of a file: lays their files out, starts a thread for each clone, and collects the results.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use diorite::AlignedBuf;
+use diorite_block::sync::{Mutex, spawn};
+
+use super::offsets::Random;
+use super::place::FileUse;
+use super::result::{JobOutcome, JobResult};
+use super::worker::{Worker, run_worker};
+use super::{Job, JobError, JobFile, Place, verify};
+use crate::watch::{Cancel, Observer};
+
+/// Bytes of one transfer while files are laid out.
+const LAYOUT_BYTES: usize = 1 << 20;
+
+/// Run all jobs of `file` on `place`. Jobs run at once, except that one with `stonewall` waits for those before it.
+pub fn run(
+    file: &JobFile,
+    place: &Arc<dyn Place>,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<JobOutcome, JobError> {
+    let workers = workers_of(file);
+    for worker in &workers {
+        lay_out(worker, &**place, observer, cancel)?;
+    }
+    let mut singles = Vec::new();
+    let mut rest = workers.as_slice();
+    while !rest.is_empty() {
+        let end = rest.iter().skip(1).position(|worker| worker.starts_wave).map_or(rest.len(), |at| at + 1);
+        let (wave, later) = rest.split_at(end);
+        let longest = wave.iter().filter_map(|worker| worker.job.runtime).max().unwrap_or_default();
+        observer.begin(&format!("running {} jobs", wave.len()), longest.as_secs());
+        singles.extend(run_wave(wave, place, cancel)?);
+        observer.end();
+        rest = later;
+    }
+    Ok(JobOutcome::collect(singles))
+}
+
+/// One worker for each clone of each job, with its file.
+fn workers_of(file: &JobFile) -> Vec<Worker> {
+    let mut workers: Vec<Worker> = Vec::new();
+    let mut group = 0;
+    for (index, job) in file.jobs.iter().enumerate() {
+        let apart = index > 0 && (job.stonewall || job.new_group);
+        group += u32::from(apart);
+        for clone in 0..job.clones {
+            let number = workers.len() as u64;
+            workers.push(Worker {
+                job: job.clone(),
+                path: path_of(job, clone),
+                group,
+                number,
+                starts_wave: job.stonewall && clone == 0,
+            });
+        }
+    }
+    workers
+}
+
+/// fio's names: `filename`, or `job.clone.0`, in the job's directory.
+fn path_of(job: &Job, clone: u32) -> PathBuf {
+    let name = job.filename.clone().unwrap_or_else(|| format!("{}.{clone}.0", job.name));
+    match &job.directory {
+        Some(directory) => Path::new(directory).join(name),
+        None => PathBuf::from(name),
+    }
+}
+
+/// Make sure that a file which is read has something to read. What a job writes, it makes itself.
+fn lay_out(
+    worker: &Worker,
+    place: &dyn Place,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<(), JobError> {
+    let job = &worker.job;
+    place.prepare(job.directory.as_deref()).map_err(worker.blame())?;
+    if !job.pattern.reads() || job.verify != super::Verify::None {
+        return Ok(());
+    }
+    let needed = job.offset_bytes.saturating_add(job.size_bytes);
+    let purpose = FileUse { write: true, direct: false };
+    let file = place.open(&worker.path, purpose).map_err(worker.blame())?;
+    let mut at = file.size() / LAYOUT_BYTES as u64 * LAYOUT_BYTES as u64;
+    if file.size() >= needed {
+        return Ok(());
+    }
+    observer.begin(&format!("laying out {}", worker.path.display()), needed - at);
+    let mut memory: AlignedBuf = file.buffer(LAYOUT_BYTES).map_err(worker.blame())?;
+    if !place.lays_out_zeros() {
+        let mut random = Random::new(worker.number);
+        verify::fill(&mut memory, random.next(), worker.number);
+    }
+    while at < needed && !cancel.is_cancelled() {
+        let len = (needed - at).min(LAYOUT_BYTES as u64) as usize;
+        file.write_all_at(&memory[..len], at).map_err(worker.blame())?;
+        at += len as u64;
+        observer.advance(len as u64);
+    }
+    file.sync_all().map_err(worker.blame())?;
+    file.drop_cached(0, needed).map_err(worker.blame())?;
+    observer.end();
+    Ok(())
+}
+
+/// Run workers at once and give their results in order. The first error is returned when all have ended.
+fn run_wave(wave: &[Worker], place: &Arc<dyn Place>, cancel: &Cancel) -> Result<Vec<JobResult>, JobError> {
+    let results = Arc::new(Mutex::new(Vec::new()));
+    results.lock().resize_with(wave.len(), || None);
+    let mut threads = Vec::new();
+    for (index, worker) in wave.iter().enumerate() {
+        let (worker, place, cancel, results) =
+            (worker.clone(), place.clone(), cancel.clone(), results.clone());
+        let name = worker.job.name.clone();
+        let thread = spawn(&name.clone(), move || {
+            let result = run_worker(&worker, &*place, &cancel);
+            results.lock()[index] = Some(result);
+        });
+        threads.push(thread.map_err(|source| JobError::Thread { job: name, source }));
+    }
+    let mut failed = None;
+    for thread in threads {
+        match thread {
+            Ok(thread) => thread.join(),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let results = std::mem::take(&mut *results.lock());
+    results.into_iter().flatten().collect()
+}

@@ -1,0 +1,360 @@
+//! One clone of one job: moves its data, and measures.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use diorite::{AlignedBuf, DirectQueue, File, Finished, QueueFull};
+use diorite_block::sync::{now, sleep};
+use diorite_block::{IoOwner, Op, TaskId};
+
+use super::offsets::{Offsets, Permutation, Random};
+use super::place::FileUse;
+use super::result::JobResult;
+use super::{Engine, Job, JobError, Place, Verify, verify};
+use crate::watch::Cancel;
+
+/// Length of a bandwidth sample.
+const SAMPLE: Duration = Duration::from_millis(500);
+
+/// What one thread is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Worker {
+    pub(crate) job: Job,
+    pub(crate) path: PathBuf,
+    pub(crate) group: u32,
+    /// Counted over all jobs of the file.
+    pub(crate) number: u64,
+    /// Waits for those before it.
+    pub(crate) starts_wave: bool,
+}
+
+impl Worker {
+    /// Turns a library error into one that names job and file.
+    pub(crate) fn blame(&self) -> impl Fn(diorite::Error) -> JobError + '_ {
+        |source| JobError::File {
+            job: self.job.name.clone(),
+            file: self.path.display().to_string(),
+            source: Box::new(source),
+        }
+    }
+}
+
+/// Run one worker on the calling thread.
+pub(crate) fn run_worker(worker: &Worker, place: &dyn Place, cancel: &Cancel) -> Result<JobResult, JobError> {
+    let job = &worker.job;
+    let _owner = IoOwner { task: TaskId(worker.number + 1), priority: job.priority }.enter();
+    sleep(job.start_delay);
+    let purpose = FileUse { write: job.pattern.writes(), direct: job.direct };
+    let file = place.open(&worker.path, purpose).map_err(worker.blame())?;
+    if job.invalidate {
+        file.drop_cached(0, u64::MAX).map_err(worker.blame())?;
+    }
+    let cpu = thread_cpu();
+    let start = now();
+    let mut run = Run::new(worker, file, cancel);
+    let queued = job.engine == Engine::Queue && job.direct;
+    if queued {
+        run.queued()?;
+    } else {
+        run.synchronous()?;
+    }
+    run.finish()?;
+    let (user, system) = thread_cpu();
+    let mut result = run.result;
+    (result.user, result.system) = (user.saturating_sub(cpu.0), system.saturating_sub(cpu.1));
+    result.elapsed = now().saturating_sub(start);
+    if job.verify == Verify::Crc32c && job.pattern.writes() && !cancel.is_cancelled() {
+        verify_pass(worker, &run.file, &run.written)?;
+    }
+    Ok(result)
+}
+
+/// A worker at work.
+struct Run<'a> {
+    worker: &'a Worker,
+    file: File,
+    cancel: &'a Cancel,
+    result: JobResult,
+    random: Random,
+    read_offsets: Offsets,
+    write_offsets: Offsets,
+    /// Counting starts here, after the ramp.
+    counted_from: Duration,
+    deadline: Option<Duration>,
+    /// Bytes that are still to be moved; `None` while only time ends the job.
+    left: Option<u64>,
+    moved: [u64; 2],
+    writes_since_sync: u32,
+    /// Blocks that were written, for the check afterwards.
+    written: std::collections::BTreeSet<u64>,
+    sample_bytes: [u64; 2],
+    sample_start: Duration,
+}
+
+impl<'a> Run<'a> {
+    fn new(worker: &'a Worker, file: File, cancel: &'a Cancel) -> Self {
+        let job = &worker.job;
+        let blocks = (job.size_bytes / job.read_block_bytes.max(job.write_block_bytes)).max(1);
+        let seed = job.seed.wrapping_add(worker.number);
+        let offsets = || match (job.pattern.is_random(), job.random_may_repeat) {
+            (false, _) => Offsets::Sequential { blocks, next: 0 },
+            (true, false) => Offsets::Shuffled { permutation: Permutation::new(blocks, seed), next: 0 },
+            (true, true) => Offsets::Random { blocks, random: Random::new(seed) },
+        };
+        let counted_from = now() + job.ramp_time;
+        let result = JobResult {
+            name: job.name.clone(),
+            group: worker.group,
+            jobs: 1,
+            settings: settings_of(job),
+            depth: if job.engine == Engine::Queue && job.direct { job.depth } else { 1 },
+            join: job.group_reporting,
+            ..JobResult::default()
+        };
+        Self {
+            worker,
+            file,
+            cancel,
+            result,
+            random: Random::new(seed ^ 0x5eed),
+            read_offsets: offsets(),
+            write_offsets: offsets(),
+            counted_from,
+            deadline: job.runtime.map(|runtime| counted_from + runtime),
+            left: (!job.time_based).then(|| job.size_bytes.saturating_mul(u64::from(job.loops))),
+            moved: [0; 2],
+            writes_since_sync: 0,
+            written: std::collections::BTreeSet::new(),
+            sample_bytes: [0; 2],
+            sample_start: counted_from,
+        }
+    }
+
+    /// The next transfer, or `None` when the job is over.
+    fn next(&mut self) -> Option<(Op, u64, usize)> {
+        let job = &self.worker.job;
+        if self.cancel.is_cancelled() || self.deadline.is_some_and(|deadline| now() >= deadline) {
+            return None;
+        }
+        let op = match (job.pattern.reads(), job.pattern.writes()) {
+            (true, true) if self.random.below(100) < u64::from(job.read_percent) => Op::Read,
+            (_, true) => Op::Write,
+            (_, false) => Op::Read,
+        };
+        let (block, len) = if op == Op::Read {
+            (self.read_offsets.next(), job.read_block_bytes)
+        } else {
+            (self.write_offsets.next(), job.write_block_bytes)
+        };
+        if let Some(left) = &mut self.left {
+            if *left < len {
+                return None;
+            }
+            *left -= len;
+        }
+        let slot = job.read_block_bytes.max(job.write_block_bytes);
+        self.pace(op, len);
+        Some((op, job.offset_bytes + block * slot, len as usize))
+    }
+
+    /// Wait until the rate allows another transfer.
+    fn pace(&mut self, op: Op, len: u64) {
+        let job = &self.worker.job;
+        let moved = self.moved[usize::from(op == Op::Write)];
+        let by_bytes = job.rate_bytes.map(|rate| moved as f64 / rate as f64);
+        let by_count = job.rate_iops.map(|rate| (moved / len.max(1)) as f64 / rate as f64);
+        self.moved[usize::from(op == Op::Write)] += len;
+        if by_bytes.is_none() && by_count.is_none() {
+            return;
+        }
+        let due = by_bytes.unwrap_or(0.0).max(by_count.unwrap_or(0.0));
+        let due = self.counted_from.saturating_sub(job.ramp_time) + Duration::from_secs_f64(due);
+        sleep(due.saturating_sub(now()));
+    }
+
+    fn synchronous(&mut self) -> Result<(), JobError> {
+        let largest = self.worker.job.read_block_bytes.max(self.worker.job.write_block_bytes) as usize;
+        let mut memory: AlignedBuf = self.file.buffer(largest).map_err(self.worker.blame())?;
+        verify::fill(&mut memory, 0, self.worker.number);
+        while let Some((op, offset, len)) = self.next() {
+            self.prepare(op, offset, &mut memory[..len]);
+            let start = now();
+            let done = match op {
+                Op::Read => self.file.read_at(&mut memory[..len], offset),
+                _ => self.file.write_at(&memory[..len], offset),
+            };
+            let moved = done.map_err(self.worker.blame())?;
+            self.account(op, start, moved);
+            self.check(op, offset, &memory[..moved])?;
+            self.after(op)?;
+        }
+        Ok(())
+    }
+
+    fn queued(&mut self) -> Result<(), JobError> {
+        let job = &self.worker.job;
+        let largest = job.read_block_bytes.max(job.write_block_bytes) as usize;
+        let depth = job.depth as usize;
+        let mut queue: DirectQueue<AlignedBuf> = DirectQueue::new(job.depth);
+        let mut free: Vec<(u64, AlignedBuf)> = Vec::with_capacity(depth);
+        for tag in 0..depth as u64 {
+            let mut memory = self.file.buffer(largest).map_err(self.worker.blame())?;
+            verify::fill(&mut memory, tag, self.worker.number);
+            free.push((tag, memory));
+        }
+        let mut in_flight = vec![(Op::Read, 0u64, Duration::ZERO); depth];
+        let mut done: Vec<Finished<AlignedBuf>> = Vec::with_capacity(depth);
+        let mut over = false;
+        while !over || queue.in_flight() > 0 {
+            while !over && let Some((tag, mut memory)) = free.pop() {
+                let Some((op, offset, len)) = self.next() else {
+                    over = true;
+                    break;
+                };
+                self.prepare(op, offset, &mut memory[..len]);
+                in_flight[tag as usize] = (op, offset, now());
+                let submitted = match op {
+                    Op::Read => queue.read(&self.file, offset, memory, len, tag),
+                    _ => queue.write(&self.file, offset, memory, len, tag),
+                };
+                if let Err(QueueFull { error, .. }) = submitted {
+                    let error = error
+                        .unwrap_or(diorite::Error::InvalidArgument("more transfers than the queue is deep"));
+                    return Err(self.worker.blame()(error));
+                }
+            }
+            queue.reap(1, &mut done).map_err(self.worker.blame())?;
+            for Finished { tag, memory, result } in done.drain(..) {
+                let moved = result.map_err(self.worker.blame())?;
+                let (op, offset, start) = in_flight[tag as usize];
+                self.account(op, start, moved);
+                self.check(op, offset, &memory[..moved])?;
+                self.after(op)?;
+                free.push((tag, memory));
+            }
+        }
+        Ok(())
+    }
+
+    /// Give a block that is written its content.
+    fn prepare(&mut self, op: Op, offset: u64, memory: &mut [u8]) {
+        if op == Op::Write && self.worker.job.verify == Verify::Crc32c {
+            verify::fill(memory, offset, self.worker.job.seed);
+            self.written.insert(offset);
+        }
+    }
+
+    /// Check a block that was read by a job that only reads.
+    fn check(&self, op: Op, offset: u64, memory: &[u8]) -> Result<(), JobError> {
+        let job = &self.worker.job;
+        if op == Op::Read && job.verify == Verify::Crc32c && !job.pattern.writes() {
+            return check_block(self.worker, memory, offset);
+        }
+        Ok(())
+    }
+
+    fn account(&mut self, op: Op, start: Duration, bytes: usize) {
+        let end = now();
+        if start < self.counted_from {
+            return;
+        }
+        let side = usize::from(op == Op::Write);
+        let direction = if op == Op::Read { &mut self.result.read } else { &mut self.result.write };
+        direction.bytes += bytes as u64;
+        direction.ios += 1;
+        direction.runtime = end.saturating_sub(self.counted_from);
+        direction.latency_ns.saturating_record(end.saturating_sub(start).as_nanos() as u64);
+        self.sample_bytes[side] += bytes as u64;
+        let sampled = end.saturating_sub(self.sample_start);
+        if sampled >= SAMPLE {
+            let seconds = sampled.as_secs_f64() * 1024.0;
+            self.result.read.samples_kib_s.push(self.sample_bytes[0] as f64 / seconds);
+            self.result.write.samples_kib_s.push(self.sample_bytes[1] as f64 / seconds);
+            self.sample_bytes = [0; 2];
+            self.sample_start = end;
+        }
+    }
+
+    /// Syncs and pauses that follow a transfer.
+    fn after(&mut self, op: Op) -> Result<(), JobError> {
+        let job = &self.worker.job;
+        if op == Op::Write {
+            self.writes_since_sync += 1;
+            let is_due = |every: Option<u32>| every.is_some_and(|every| self.writes_since_sync >= every);
+            if is_due(job.fsync_every) {
+                self.sync(File::sync_all)?;
+            } else if is_due(job.fdatasync_every) {
+                self.sync(File::sync_data)?;
+            }
+        }
+        sleep(job.think_time);
+        Ok(())
+    }
+
+    fn sync(&mut self, sync: impl FnOnce(&File) -> diorite::Result<()>) -> Result<(), JobError> {
+        let start = now();
+        sync(&self.file).map_err(self.worker.blame())?;
+        self.result.sync_ns.ios += 1;
+        self.result.sync_ns.latency_ns.saturating_record(now().saturating_sub(start).as_nanos() as u64);
+        self.writes_since_sync = 0;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), JobError> {
+        if self.worker.job.end_fsync {
+            self.sync(File::sync_all)?;
+        }
+        Ok(())
+    }
+}
+
+/// Read back and check what was written.
+fn verify_pass(
+    worker: &Worker,
+    file: &File,
+    written: &std::collections::BTreeSet<u64>,
+) -> Result<(), JobError> {
+    let len = worker.job.write_block_bytes as usize;
+    let mut memory: AlignedBuf = file.buffer(len).map_err(worker.blame())?;
+    for offset in written {
+        let count = file.read_at(&mut memory[..len], *offset).map_err(worker.blame())?;
+        check_block(worker, &memory[..count], *offset)?;
+    }
+    Ok(())
+}
+
+fn check_block(worker: &Worker, memory: &[u8], offset: u64) -> Result<(), JobError> {
+    verify::check(memory, offset).map_err(|what| JobError::Verify {
+        job: worker.job.name.clone(),
+        file: worker.path.display().to_string(),
+        offset,
+        what,
+    })
+}
+
+/// The settings that fio shows in a job's heading.
+fn settings_of(job: &Job) -> Vec<(String, String)> {
+    let mut settings = vec![
+        ("rw".to_owned(), job.pattern.name().to_owned()),
+        ("bs".to_owned(), job.read_block_bytes.to_string()),
+        ("size".to_owned(), job.size_bytes.to_string()),
+        ("ioengine".to_owned(), job.engine_name.clone()),
+        ("iodepth".to_owned(), job.depth.to_string()),
+        ("direct".to_owned(), u8::from(job.direct).to_string()),
+    ];
+    if let Some(runtime) = job.runtime {
+        settings.push(("runtime".to_owned(), runtime.as_secs_f64().to_string()));
+    }
+    settings
+}
+
+/// CPU time of the calling thread in user and kernel mode, to the kernel's clock tick.
+fn thread_cpu() -> (Duration, Duration) {
+    let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
+    // The name in parentheses may hold spaces; what follows it does not.
+    let fields: Vec<&str> =
+        text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
+    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    let second = rustix::param::clock_ticks_per_second() as f64;
+    (Duration::from_secs_f64(ticks(11) / second), Duration::from_secs_f64(ticks(12) / second))
+}
