@@ -8,6 +8,8 @@ mod checkpoint;
 mod commit;
 mod fast_commit;
 mod format;
+#[cfg(test)]
+mod kernel_tests;
 mod log;
 mod log_map;
 mod overlay;
