@@ -190,7 +190,7 @@ impl Journal {
     fn move_tail(&self) -> Result<()> {
         let (id, place) = {
             let state = self.state.lock();
-            self.oldest_needed(&state, &self.checkpoint.lock())
+            state.oldest_needed(&self.checkpoint.lock())
         };
         if place == self.state.lock().tail {
             return Ok(());

@@ -36,8 +36,8 @@ fn load(path: &Path) -> SparseImage {
 
 /// The mapping of inode 8, as debugfs tells it.
 fn journal_map(directory: &Path, blocks: u64, volume_blocks: u64) -> LogMap {
-    let commands: String = (0..blocks).map(|block| format!("bmap <8> {block}\n")).collect();
-    std::fs::write(directory.join("commands"), commands).unwrap();
+    let commands: Vec<_> = (0..blocks).map(|block| format!("bmap <8> {block}")).collect();
+    std::fs::write(directory.join("commands"), commands.join("\n") + "\n").unwrap();
     let output = shell(directory, "debugfs -f commands copy 2>/dev/null").unwrap();
     let mut map = LogMap::new();
     for number in output.lines().filter_map(|line| line.parse().ok()) {
@@ -48,7 +48,7 @@ fn journal_map(directory: &Path, blocks: u64, volume_blocks: u64) -> LogMap {
 }
 
 /// Work that logs, revokes, and leaves commits that are not checkpointed.
-const WORK: &str = r#"
+const WORK: &str = r"
     mkdir mnt; mount -o loop,$OPTIONS image mnt
     python3 - <<'PYTHON'
 import os
@@ -70,7 +70,7 @@ for i in range(50):
 PYTHON
     cp --sparse=always image copy
     umount mnt
-"#;
+";
 
 fn check(name: &str, mkfs: &str, options: &str) {
     let directory = tempfile::tempdir().unwrap();

@@ -137,6 +137,15 @@ impl State {
         // One block stays free, so that a full log does not look like an empty one.
         log_blocks - 1 - (self.head - self.tail)
     }
+
+    /// The oldest transaction that the log must keep, or the one that is written to it next, and its place.
+    pub(super) fn oldest_needed(&self, list: &CheckpointList) -> (TransactionId, u64) {
+        match (list.oldest(), self.committing) {
+            (Some(oldest), _) => oldest,
+            (None, Some((id, start))) => (id, start.unwrap_or(self.head)),
+            (None, None) => (self.running.id, self.head),
+        }
+    }
 }
 
 impl Journal {
@@ -197,7 +206,7 @@ impl Journal {
     /// Make room for a handle that was not admitted; the caller looks again afterwards.
     fn make_room<'a>(&'a self, state: MutexGuard<'a, State>, full: bool) -> Result<MutexGuard<'a, State>> {
         let list = self.checkpoint.lock();
-        let tail_can_move = !list.is_empty() || self.oldest_needed(&state, &list).1 != state.tail;
+        let tail_can_move = !list.is_empty() || state.oldest_needed(&list).1 != state.tail;
         drop(list);
         if !full && tail_can_move {
             drop(state);
@@ -210,15 +219,6 @@ impl Journal {
             self.commit_through(running)?;
         }
         Ok(self.state.lock())
-    }
-
-    /// The oldest transaction that the log must keep, or the one that is written to it next, and its place.
-    pub(super) fn oldest_needed(&self, state: &State, list: &CheckpointList) -> (TransactionId, u64) {
-        match (list.oldest(), state.committing) {
-            (Some(oldest), _) => oldest,
-            (None, Some((id, start))) => (id, start.unwrap_or(state.head)),
-            (None, None) => (state.running.id, state.head),
-        }
     }
 
     /// Put a buffer on the running transaction's list, unless it is there.
@@ -345,12 +345,8 @@ impl Journal {
             // The commit flushes the device after this moment.
             return self.commit_through(transaction);
         }
-        if !flushes_later {
-            self.commit_through(transaction)?;
-        } else {
-            // Nothing changed in the running transaction; the one before may still be on its way.
-            self.commit_through(TransactionId(transaction.0 - 1))?;
-        }
+        // If nothing changed in the running transaction, the one before may still be on its way.
+        self.commit_through(if flushes_later { TransactionId(transaction.0 - 1) } else { transaction })?;
         self.device.flush().map_err(|error| self.abort(error.into()))
     }
 

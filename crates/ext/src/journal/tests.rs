@@ -109,7 +109,7 @@ impl World {
         let state = self.journal.state.lock();
         let list = self.journal.checkpoint.lock();
         list.check_invariants();
-        assert!(state.tail <= self.journal.oldest_needed(&state, &list).1);
+        assert!(state.tail <= state.oldest_needed(&list).1);
         assert!(state.head - state.tail < self.journal.log_blocks);
     }
 }
