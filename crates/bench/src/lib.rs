@@ -8,6 +8,7 @@ mod rows;
 mod watch;
 
 pub mod bonnie;
+pub mod diskperf;
 pub mod job;
 pub mod profile;
 pub mod published;

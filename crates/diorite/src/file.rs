@@ -123,9 +123,13 @@ impl File {
     }
     /// Show the cached pages of a range to `each`, in order and without a copy, reading what is missing into the cache; returns how
     /// many bytes were shown, fewer only at the end of the file. What `nocopy` of diskperf measures.
-    pub fn view(&self, offset: u64, len: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize> { todo!() }
+    pub fn view(&self, offset: u64, len: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize> {
+        todo!()
+    }
     /// What was done so far on the filesystem or device that the file belongs to.
-    pub fn stats(&self) -> crate::Stats { todo!() }
+    pub fn stats(&self) -> crate::Stats {
+        todo!()
+    }
     /// Write back the dirty pages of a range without waiting for metadata; drop the clean ones.
     pub fn drop_cached(&self, offset: u64, len: u64) -> Result<()> {
         todo!()

@@ -1,0 +1,392 @@
+//! The disk test of 2002: read or write several devices round-robin from one thread, and say how fast that went.
+//!
+//! In 2002 one synchronous direct read at a time kept one of eight disks busy. `depth` keeps that many transfers in flight on
+//! each device, still from one thread: what closes the gap.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use diorite::{AlignedBuf, DirectIo, DirectQueue, File, Finished, OpenOptions, RawFile};
+use diorite_block::sync::now;
+use diorite_block::{BioFlags, BlockDevice, IoError};
+
+use crate::measure::{Latencies, Snapshot, Spent};
+use crate::watch::{Cancel, Observer};
+use crate::{CpuScope, Engine, Mode, Row};
+
+/// How the data moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskMode {
+    /// Through the page cache.
+    #[default]
+    Buffered,
+    /// Past it, through the file layer.
+    Direct,
+    /// Straight to the device.
+    Raw,
+    /// Into the page cache and no further: what the copy to the caller costs is the difference to `Buffered`.
+    Nocopy,
+}
+
+impl DiskMode {
+    fn row_mode(self) -> Mode {
+        match self {
+            Self::Buffered => Mode::Buffered,
+            Self::Direct => Mode::Direct,
+            Self::Raw => Mode::Raw,
+            Self::Nocopy => Mode::Nocopy,
+        }
+    }
+}
+
+/// Which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// From the devices.
+    #[default]
+    Read,
+    /// To the devices: what was there is lost.
+    Write,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskPerf {
+    /// Transfers per device.
+    pub blocks: u64,
+    /// Bytes of a transfer.
+    pub block_bytes: usize,
+    /// Transfers in flight per device; more than one needs `Direct`.
+    pub depth: u32,
+    /// How.
+    pub mode: DiskMode,
+    /// Which way.
+    pub way: Way,
+    /// Page cache for `Buffered` and `Nocopy`, in bytes, for each device.
+    pub cache_bytes: usize,
+}
+
+impl Default for DiskPerf {
+    fn default() -> Self {
+        Self {
+            blocks: 2048,
+            block_bytes: 1 << 20,
+            depth: 1,
+            mode: DiskMode::Buffered,
+            way: Way::Read,
+            cache_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskPerfError {
+    /// A target could not be used as a file.
+    #[error("{target}: {source}")]
+    File {
+        /// The device.
+        target: String,
+        /// What the library said.
+        source: Box<diorite::Error>,
+    },
+    /// The device itself refused.
+    #[error(transparent)]
+    Device(#[from] IoError),
+    /// The device is smaller than what was asked for.
+    #[error(
+        "{target}: it has {capacity} bytes and the test needs {needed}; choose fewer or smaller blocks (blocks=, bs=)"
+    )]
+    TooSmall {
+        /// The device.
+        target: String,
+        /// Its size.
+        capacity: u64,
+        /// What is needed.
+        needed: u64,
+    },
+    /// Options that contradict each other.
+    #[error("{0}")]
+    Options(&'static str),
+    /// No memory for the transfers.
+    #[error("no memory for {bytes} bytes of buffers: {source}")]
+    Memory {
+        /// How much was asked for.
+        bytes: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// What it came to.
+#[derive(Clone, Debug)]
+pub struct DiskPerfOutcome {
+    /// The options.
+    pub options: DiskPerf,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Time and CPU time.
+    pub spent: Spent,
+    /// Time of each transfer.
+    pub latencies: Latencies,
+    /// Transfers as the devices saw them.
+    pub bios: u64,
+    /// Bytes that the CPU copied.
+    pub bytes_copied: u64,
+}
+
+impl DiskPerfOutcome {
+    /// As a row of a report.
+    pub fn row(&self, engine: Engine) -> Row {
+        let test = match self.options.way {
+            Way::Read => "diskperf_read",
+            Way::Write => "diskperf_write",
+        };
+        let seconds = self.spent.seconds;
+        let mut row = Row::new(engine, self.options.mode.row_mode(), test, self.bytes, seconds);
+        let gigabytes = self.bytes as f64 / 1e9;
+        row.mb_per_s = Some(self.bytes as f64 / 1e6 / seconds.max(1e-9));
+        row.ops_per_s = Some(self.latencies.count() as f64 / seconds.max(1e-9));
+        row.cpu_percent = Some(100.0 * self.spent.cpu_s_process / seconds.max(1e-9));
+        row.cpu_s_per_gb = Some(self.spent.cpu_s_process / gigabytes.max(1e-9));
+        row.cpu_scope = Some(CpuScope::Process);
+        row.cpu_s_process = Some(self.spent.cpu_s_process);
+        row.cpu_s_machine = Some(self.spent.cpu_s_machine);
+        row.latency_us = self.latencies.summary();
+        row.bios = Some(self.bios);
+        row.bytes_copied = Some(self.bytes_copied);
+        row
+    }
+}
+
+impl fmt::Display for DiskPerfOutcome {
+    /// The closing line of 2002. Both of its units are of 2^20 bytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mbytes = self.bytes as f64 / f64::from(1 << 20);
+        let mean = self.latencies.summary().map_or(0.0, |latency| latency.mean);
+        let verb = match self.options.way {
+            Way::Read => "reading",
+            Way::Write => "writing",
+        };
+        let seconds = self.spent.seconds;
+        write!(
+            f,
+            "Completed {verb} {mbytes:.0} mbytes in {seconds:.6} seconds ({:.2} Mbytes/sec), {mean:.0}usec mean",
+            mbytes / seconds.max(1e-9)
+        )
+    }
+}
+
+/// Run the test on `targets`, which are used from their first byte on.
+pub fn run(
+    targets: &[Arc<dyn BlockDevice>],
+    options: DiskPerf,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<DiskPerfOutcome, DiskPerfError> {
+    check(targets, &options)?;
+    let counts = || targets.iter().map(|device| device.counters().snapshot()).collect::<Vec<_>>();
+    let before = counts();
+    observer.begin("moving data", options.blocks * options.block_bytes as u64 * targets.len() as u64);
+    let mut test = Test { options, observer, cancel, latencies: Latencies::default(), bytes: 0, copied: 0 };
+    let start = Snapshot::now();
+    match (options.mode, options.depth) {
+        (DiskMode::Raw, _) => test.raw(targets)?,
+        (DiskMode::Direct, 2..) => test.pipelined(&open_all(targets, &options)?)?,
+        _ => test.synchronous(&open_all(targets, &options)?)?,
+    }
+    let spent = start.spent();
+    observer.end();
+    let bios =
+        counts().iter().zip(&before).map(|(now, then)| now.since(*then)).map(|c| c.reads + c.writes).sum();
+    Ok(DiskPerfOutcome {
+        options,
+        bytes: test.bytes,
+        spent,
+        latencies: test.latencies,
+        bios,
+        bytes_copied: test.copied,
+    })
+}
+
+fn check(targets: &[Arc<dyn BlockDevice>], options: &DiskPerf) -> Result<(), DiskPerfError> {
+    let say = |what| Err(DiskPerfError::Options(what));
+    if targets.is_empty() {
+        return say("no target; name devices or images to read");
+    }
+    if options.blocks == 0 || options.block_bytes == 0 || options.depth == 0 {
+        return say("blocks, bs and depth are at least 1");
+    }
+    if options.depth > 1 && options.mode != DiskMode::Direct {
+        return say("depth needs direct: the other modes move one block at a time");
+    }
+    if options.way == Way::Write && options.mode == DiskMode::Nocopy {
+        return say("nocopy reads only");
+    }
+    let needed = options.blocks.saturating_mul(options.block_bytes as u64);
+    for device in targets {
+        let capacity = device.geometry().capacity_bytes;
+        if capacity < needed {
+            return Err(DiskPerfError::TooSmall { target: device.name(), capacity, needed });
+        }
+    }
+    Ok(())
+}
+
+/// A target as a file.
+struct Target {
+    name: String,
+    file: File,
+}
+
+impl Target {
+    fn blame(&self) -> impl Fn(diorite::Error) -> DiskPerfError + '_ {
+        |source| DiskPerfError::File { target: self.name.clone(), source: Box::new(source) }
+    }
+}
+
+fn open_all(targets: &[Arc<dyn BlockDevice>], options: &DiskPerf) -> Result<Vec<Target>, DiskPerfError> {
+    let direct = if options.mode == DiskMode::Direct { DirectIo::Required } else { DirectIo::Off };
+    let open = OpenOptions::new().read(true).write(options.way == Way::Write).direct(direct);
+    targets
+        .iter()
+        .map(|device| {
+            let name = device.name();
+            match RawFile::open_device(device.clone(), &open, options.cache_bytes) {
+                Ok(file) => Ok(Target { name, file }),
+                Err(source) => Err(DiskPerfError::File { target: name, source: Box::new(source) }),
+            }
+        })
+        .collect()
+}
+
+struct Test<'a> {
+    options: DiskPerf,
+    observer: &'a dyn Observer,
+    cancel: &'a Cancel,
+    latencies: Latencies,
+    bytes: u64,
+    copied: u64,
+}
+
+impl Test<'_> {
+    fn count(&mut self, start: Duration, bytes: usize) {
+        self.latencies.record(now().saturating_sub(start));
+        self.bytes += bytes as u64;
+        self.observer.advance(bytes as u64);
+    }
+
+    fn memory(&self) -> Result<AlignedBuf, DiskPerfError> {
+        let bytes = self.options.block_bytes;
+        AlignedBuf::registered(bytes, 4096).map_err(|source| DiskPerfError::Memory { bytes, source })
+    }
+
+    /// One transfer at a time, through files.
+    fn synchronous(&mut self, targets: &[Target]) -> Result<(), DiskPerfError> {
+        let mut memory = self.memory()?;
+        let before: u64 = targets.iter().map(|target| target.file.stats().bytes_copied).sum();
+        for block in 0..self.options.blocks {
+            let offset = block * self.options.block_bytes as u64;
+            for target in targets {
+                if self.cancel.is_cancelled() {
+                    return Ok(());
+                }
+                let start = now();
+                let done = match (self.options.way, self.options.mode) {
+                    (Way::Write, _) => target.file.write_at(&memory, offset),
+                    (Way::Read, DiskMode::Nocopy) => {
+                        target.file.view(offset, self.options.block_bytes, &mut |_| ())
+                    }
+                    (Way::Read, _) => target.file.read_at(&mut memory, offset),
+                };
+                let bytes = done.map_err(target.blame())?;
+                self.count(start, bytes);
+            }
+        }
+        if self.options.way == Way::Write {
+            for target in targets {
+                target.file.sync_data().map_err(target.blame())?;
+            }
+        }
+        let after: u64 = targets.iter().map(|target| target.file.stats().bytes_copied).sum();
+        self.copied = after - before;
+        Ok(())
+    }
+
+    /// One transfer at a time, straight to the devices.
+    fn raw(&mut self, targets: &[Arc<dyn BlockDevice>]) -> Result<(), DiskPerfError> {
+        let mut memory = self.memory()?;
+        for block in 0..self.options.blocks {
+            let offset = block * self.options.block_bytes as u64;
+            for device in targets {
+                if self.cancel.is_cancelled() {
+                    return Ok(());
+                }
+                let start = now();
+                match self.options.way {
+                    Way::Read => device.read_bytes(offset, &mut memory)?,
+                    Way::Write => device.write_bytes(offset, &memory, BioFlags::SYNC)?,
+                }
+                self.count(start, memory.len());
+            }
+        }
+        if self.options.way == Way::Write {
+            targets.iter().try_for_each(|device| device.flush())?;
+        }
+        Ok(())
+    }
+
+    /// `depth` transfers in flight on each device, from this thread.
+    fn pipelined(&mut self, targets: &[Target]) -> Result<(), DiskPerfError> {
+        let slots = targets.len() * self.options.depth as usize;
+        let mut queue: DirectQueue<AlignedBuf> = DirectQueue::new(slots as u32);
+        let mut free: VecDeque<(usize, AlignedBuf)> = VecDeque::with_capacity(slots);
+        for slot in 0..slots {
+            free.push_back((slot, self.memory()?));
+        }
+        let mut started = vec![Duration::ZERO; slots];
+        let mut next_block = vec![0u64; targets.len()];
+        let mut done: Vec<Finished<AlignedBuf>> = Vec::with_capacity(slots);
+        loop {
+            while !self.cancel.is_cancelled()
+                && let Some((slot, memory)) = free.pop_front()
+            {
+                // A slot belongs to one device, so that each keeps its depth.
+                let index = slot % targets.len();
+                if next_block[index] >= self.options.blocks {
+                    continue;
+                }
+                let target = &targets[index];
+                let (offset, len) = (next_block[index] * memory.len() as u64, memory.len());
+                next_block[index] += 1;
+                started[slot] = now();
+                let submitted = match self.options.way {
+                    Way::Read => queue.read(&target.file, offset, memory, len, slot as u64),
+                    Way::Write => queue.write(&target.file, offset, memory, len, slot as u64),
+                };
+                if let Err(refused) = submitted {
+                    let error = refused.error.unwrap_or(diorite::Error::InvalidArgument("the queue is full"));
+                    return Err(target.blame()(error));
+                }
+            }
+            if queue.in_flight() == 0 {
+                break;
+            }
+            queue.reap(1, &mut done).map_err(targets[0].blame())?;
+            for Finished { tag, memory, result } in done.drain(..) {
+                let slot = tag as usize;
+                let bytes = result.map_err(targets[slot % targets.len()].blame())?;
+                self.count(started[slot], bytes);
+                free.push_back((slot, memory));
+            }
+        }
+        if self.options.way == Way::Write {
+            for target in targets {
+                target.file.sync_data().map_err(target.blame())?;
+            }
+        }
+        Ok(())
+    }
+}
