@@ -11,7 +11,8 @@ use std::sync::Arc;
 use diorite_block::BlockDevice;
 use diorite_sim::image::{ImageDevice, SparseImage};
 
-use super::{LogMap, recover};
+use super::{locate, recover};
+use crate::layout::Superblock;
 use crate::{Access, BlockSize, FsBlock};
 
 /// Run a shell script in a directory; `None` with the reason on stderr if it fails.
@@ -32,19 +33,6 @@ fn load(path: &Path) -> SparseImage {
         }
     }
     image
-}
-
-/// The mapping of inode 8, as debugfs tells it.
-fn journal_map(directory: &Path, blocks: u64, volume_blocks: u64) -> LogMap {
-    let commands: Vec<_> = (0..blocks).map(|block| format!("bmap <8> {block}")).collect();
-    std::fs::write(directory.join("commands"), commands.join("\n") + "\n").unwrap();
-    let output = shell(directory, "debugfs -f commands copy 2>/dev/null").unwrap();
-    let mut map = LogMap::new();
-    for number in output.lines().filter_map(|line| line.parse().ok()) {
-        map.push(FsBlock(number), 1, volume_blocks).unwrap();
-    }
-    assert_eq!(map.blocks(), blocks);
-    map.finish()
 }
 
 /// Work that logs, revokes, and leaves commits that are not checkpointed.
@@ -88,12 +76,16 @@ fn check(name: &str, mkfs: &str, options: &str) {
     };
     let block_size = BlockSize::new(field("Block size:").parse().unwrap()).unwrap();
     let volume_blocks = field("Block count:").parse().unwrap();
-    let journal_blocks = field("Total journal blocks:").parse().unwrap();
+    let journal_blocks = field("Total journal blocks:").parse::<u64>().unwrap();
     assert!(show.contains("needs_recovery"), "{name}: the copy is dirty");
-    let map = journal_map(directory, journal_blocks, volume_blocks);
 
     let ours = ImageDevice::new(load(&directory.join("copy")));
     let device: Arc<dyn BlockDevice> = ours.clone();
+    let mut raw = vec![0; 1024];
+    ours.image().read(1024, &mut raw);
+    let superblock = Superblock::parse(&raw).unwrap();
+    let map = locate(&*device, &superblock, superblock.journal_inode().unwrap()).unwrap();
+    assert_eq!(map.blocks(), journal_blocks, "{name}");
     let overlay = recover(&device, &map, block_size, volume_blocks, Access::ReadOnly).unwrap();
     let recovered = recover(&device, &map, block_size, volume_blocks, Access::ReadWrite).unwrap();
     assert!(

@@ -51,13 +51,20 @@ impl LogMap {
         Ok(())
     }
 
-    /// All blocks were added.
-    #[must_use]
-    pub(crate) fn finish(mut self) -> Self {
+    /// All blocks were added; none may have been added twice.
+    pub(crate) fn finish(mut self) -> Result<Self> {
         self.by_place = (0..self.runs.len() as u32).collect();
         let runs = &self.runs;
         self.by_place.sort_unstable_by_key(|index| runs[*index as usize].block);
-        self
+        let sorted = |index: usize| runs[self.by_place[index] as usize];
+        for index in 1..runs.len() {
+            let (before, run) = (sorted(index - 1), sorted(index));
+            if before.block.0 + u64::from(before.blocks) > run.block.0 {
+                let what = "the journal's file has a block twice";
+                return Err(Corrupt::Journal { block: run.log.into(), what }.into());
+            }
+        }
+        Ok(self)
     }
 
     /// Blocks of the journal's file.
@@ -134,7 +141,10 @@ mod tests {
         map.push(FsBlock(110), 5, 1000).unwrap();
         map.push(FsBlock(50), 5, 1000).unwrap();
         assert!(map.push(FsBlock(990), 11, 1000).is_err());
-        let map = map.finish();
+        let mut twice = map.clone();
+        twice.push(FsBlock(112), 1, 1000).unwrap();
+        assert!(twice.finish().is_err());
+        let map = map.finish().unwrap();
         assert_eq!(map.runs.len(), 2);
         assert_eq!(map.place_of(12).unwrap(), (FsBlock(112), 3));
         assert_eq!(map.place_of(15).unwrap(), (FsBlock(50), 5));

@@ -10,6 +10,7 @@ mod fast_commit;
 mod format;
 #[cfg(test)]
 mod kernel_tests;
+mod locate;
 mod log;
 mod log_map;
 mod overlay;
@@ -21,6 +22,7 @@ mod tests;
 use diorite_block::{BioFlags, BlockDevice};
 pub(crate) use format::JournalSuperblock;
 
+pub(crate) use locate::locate;
 pub(crate) use log::{Journal, JournalParts};
 pub(crate) use log_map::LogMap;
 pub(crate) use recover::{Recovered, prepare_for_writing, recover};

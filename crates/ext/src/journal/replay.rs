@@ -374,7 +374,7 @@ mod tests {
             superblock.set_features(compat, incompat);
             (superblock.start, superblock.sequence) = (start, sequence);
             let superblock = JournalSuperblock::parse(&superblock.encode(), 1024, LOG_BLOCKS.into()).unwrap();
-            let map = map.finish();
+            let map = map.finish().unwrap();
             Self { device, map, superblock, position: start, sequence, expected: BTreeMap::new() }
         }
 

@@ -50,8 +50,8 @@ struct World {
 fn log_map(log_blocks: u64) -> LogMap {
     let mut map = LogMap::new();
     map.push(FsBlock(LOG_START), log_blocks / 2, VOLUME_BLOCKS).unwrap();
-    map.push(FsBlock(LOG_START - 40), log_blocks - log_blocks / 2, VOLUME_BLOCKS).unwrap();
-    map.finish()
+    map.push(FsBlock(LOG_START - 210), log_blocks - log_blocks / 2, VOLUME_BLOCKS).unwrap();
+    map.finish().unwrap()
 }
 
 /// A device with an empty journal.
