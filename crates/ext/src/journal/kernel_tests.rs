@@ -11,7 +11,8 @@ use std::sync::Arc;
 use diorite_block::BlockDevice;
 use diorite_sim::image::{ImageDevice, SparseImage};
 
-use super::{locate, recover};
+use super::locate::locate;
+use super::recover::{Content, recover};
 use crate::layout::Superblock;
 use crate::{Access, BlockSize, FsBlock};
 
@@ -86,8 +87,10 @@ fn check(name: &str, mkfs: &str, options: &str) {
     let superblock = Superblock::parse(&raw).unwrap();
     let map = locate(&*device, &superblock, superblock.journal_inode().unwrap()).unwrap();
     assert_eq!(map.blocks(), journal_blocks, "{name}");
-    let overlay = recover(&device, &map, block_size, volume_blocks, Access::ReadOnly).unwrap();
-    let recovered = recover(&device, &map, block_size, volume_blocks, Access::ReadWrite).unwrap();
+    let overlay =
+        recover(&device, &map, block_size, volume_blocks, Access::ReadOnly, Content::Counts).unwrap();
+    let recovered =
+        recover(&device, &map, block_size, volume_blocks, Access::ReadWrite, Content::Counts).unwrap();
     assert!(
         recovered.blocks > 20 && overlay.blocks == recovered.blocks,
         "{name}: {} blocks",

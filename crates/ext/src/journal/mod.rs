@@ -13,6 +13,7 @@ mod kernel_tests;
 mod locate;
 mod log;
 mod log_map;
+mod open;
 mod overlay;
 mod recover;
 mod replay;
@@ -20,12 +21,9 @@ mod replay;
 mod tests;
 
 use diorite_block::{BioFlags, BlockDevice};
-pub(crate) use format::JournalSuperblock;
 
-pub(crate) use locate::locate;
 pub(crate) use log::{Journal, JournalParts};
-pub(crate) use log_map::LogMap;
-pub(crate) use recover::{Recovered, prepare_for_writing, recover};
+pub(crate) use open::{OpenedJournal, clear_needs_recovery, open};
 
 /// Write a block so that it is durable on return. `flags` may ask for a flush before it.
 fn write_durably(

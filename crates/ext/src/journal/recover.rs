@@ -16,6 +16,15 @@ use super::replay::scan;
 use crate::buffer::BlockMemory;
 use crate::{Access, BlockSize, Result};
 
+/// Whether what is in the log counts: the volume's superblock says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// `needs_recovery` is set: replay it.
+    Counts,
+    /// The flag is not set: what is there is left over.
+    IsLeftOver,
+}
+
 /// A journal after recovery.
 #[derive(Debug)]
 pub(crate) struct Recovered {
@@ -34,9 +43,13 @@ pub(crate) fn recover(
     block_size: BlockSize,
     volume_blocks: u64,
     access: Access,
+    content: Content,
 ) -> Result<Recovered> {
     let mut superblock = read_superblock(&**device, map, block_size)?;
-    let replay = scan(&**device, map, &superblock, block_size, volume_blocks)?;
+    let mut replay = scan(&**device, map, &superblock, block_size, volume_blocks)?;
+    if content == Content::IsLeftOver {
+        replay.blocks.clear();
+    }
     let blocks = replay.blocks.len();
     if access == Access::ReadOnly {
         let overlay = match blocks {

@@ -11,7 +11,9 @@ use diorite_sim::crash::{RecordingDevice, Tearing};
 use diorite_sim::image::{ImageDevice, SparseImage};
 
 use super::format::{CompatFeatures, IncompatFeatures, JournalSuperblock, MAGIC};
-use super::{Journal, JournalParts, LogMap, prepare_for_writing, recover};
+use super::log_map::LogMap;
+use super::recover::{Content, prepare_for_writing, recover};
+use super::{Journal, JournalParts};
 use crate::allocate::BlockRun;
 use crate::buffer::{BlockKind, BufferCache, Sealer};
 use crate::transaction::{AbortLatch, Log, ReleaseFreed, TransactionId};
@@ -68,7 +70,8 @@ fn image(log_blocks: u32) -> SparseImage {
 
 fn open(device: &Arc<dyn BlockDevice>, log_blocks: u32, checksums: bool) -> World {
     let map = log_map(log_blocks.into());
-    let mut recovered = recover(device, &map, SIZE, VOLUME_BLOCKS, Access::ReadWrite).unwrap();
+    let mut recovered =
+        recover(device, &map, SIZE, VOLUME_BLOCKS, Access::ReadWrite, Content::Counts).unwrap();
     prepare_for_writing(&mut recovered.superblock, checksums, checksums);
     let cache = Arc::new(BufferCache::new(device.clone(), SIZE, VOLUME_BLOCKS, 1 << 20));
     cache.set_sealer(Arc::new(NoSealer));
@@ -135,7 +138,8 @@ fn number_of(image: &SparseImage, block: u64) -> u64 {
 fn replayed(image: SparseImage, log_blocks: u32) -> SparseImage {
     let lower = ImageDevice::new(image);
     let device: Arc<dyn BlockDevice> = lower.clone();
-    recover(&device, &log_map(log_blocks.into()), SIZE, VOLUME_BLOCKS, Access::ReadWrite).unwrap();
+    recover(&device, &log_map(log_blocks.into()), SIZE, VOLUME_BLOCKS, Access::ReadWrite, Content::Counts)
+        .unwrap();
     lower.image()
 }
 

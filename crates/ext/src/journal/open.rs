@@ -1,0 +1,90 @@
+//! What opening a volume does about its journal.
+//!
+//! Where it sits: called with the superblock and before anything else is read. Afterwards the superblock must be read again,
+//! and everything through [`OpenedJournal::device`].
+
+use std::sync::Arc;
+
+use diorite_block::{BioFlags, BlockDevice};
+
+use super::format::JournalSuperblock;
+use super::locate::locate;
+use super::log_map::LogMap;
+use super::recover::{Content, prepare_for_writing, recover};
+use crate::buffer::BlockMemory;
+use crate::layout::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::layout::{Incompat, Layout, RoCompat, Superblock};
+use crate::{Access, Incompatible, Result};
+
+/// A volume's journal, replayed.
+#[derive(Debug)]
+pub(crate) struct OpenedJournal {
+    /// What to read the volume through.
+    pub(crate) device: Arc<dyn BlockDevice>,
+    /// The log to write to; none on a volume without a journal or one that cannot be written.
+    pub(crate) log: Option<(LogMap, JournalSuperblock)>,
+    /// Blocks that were replayed, in place or in memory.
+    pub(crate) replayed_blocks: usize,
+    /// Why the volume cannot be written because of its journal.
+    pub(crate) read_only: Option<&'static str>,
+}
+
+/// Replay the journal of the volume on `device`, if it has one: in place if it may be written, and otherwise as an
+/// overlay.
+pub(crate) fn open(
+    device: Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    access: Access,
+) -> Result<OpenedJournal> {
+    let needs_recovery = superblock.features().has_incompat(Incompat::RECOVER);
+    let mut opened = OpenedJournal { device, log: None, replayed_blocks: 0, read_only: None };
+    if superblock.external_journal().is_some() {
+        if needs_recovery {
+            let what = "the volume's journal is on another device and must be replayed first";
+            return Err(Incompatible::Other(what).into());
+        }
+        opened.read_only = Some("its journal is on another device");
+        return Ok(opened);
+    }
+    let Some(number) = superblock.journal_inode() else { return Ok(opened) };
+    if access == Access::ReadOnly && !needs_recovery {
+        return Ok(opened);
+    }
+    let layout = Layout::new(superblock);
+    let map = locate(&*opened.device, superblock, number)?;
+    let content = if needs_recovery { Content::Counts } else { Content::IsLeftOver };
+    let (block_size, blocks) = (layout.block_size, layout.blocks_count);
+    let mut recovered = recover(&opened.device, &map, block_size, blocks, access, content)?;
+    opened.replayed_blocks = recovered.blocks;
+    if let Some(overlay) = recovered.overlay {
+        opened.device = overlay;
+    }
+    if access == Access::ReadWrite {
+        if needs_recovery {
+            clear_needs_recovery(&*opened.device)?;
+        }
+        let features = superblock.features();
+        let is_64bit = features.has_incompat(Incompat::SIXTY_FOUR_BIT);
+        let has_checksums = features.has_ro_compat(RoCompat::METADATA_CSUM);
+        prepare_for_writing(&mut recovered.superblock, is_64bit, has_checksums);
+        opened.log = Some((map, recovered.superblock));
+    }
+    Ok(opened)
+}
+
+/// The last step of a replay, and of a close: the superblock on the disk says that the journal is empty. It is changed
+/// where it is, because no log may hold this change.
+pub(crate) fn clear_needs_recovery(device: &dyn BlockDevice) -> Result<()> {
+    let logical = u64::from(device.geometry().logical_block_size);
+    let start = SUPERBLOCK_OFFSET / logical * logical;
+    let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64).next_multiple_of(logical);
+    let mut memory = BlockMemory::zeroed((end - start) as usize);
+    device.read_bytes(start, &mut memory)?;
+    let bytes = &mut memory[(SUPERBLOCK_OFFSET - start) as usize..][..SUPERBLOCK_SIZE];
+    let mut superblock = Superblock::parse(bytes)?;
+    let mut features = superblock.features();
+    features.incompat -= Incompat::RECOVER;
+    superblock.set_features(features);
+    superblock.write_into(bytes);
+    super::write_durably(device, start, &memory, BioFlags::PREFLUSH)
+}
