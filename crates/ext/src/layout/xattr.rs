@@ -309,7 +309,7 @@ mod tests {
         let good: Vec<_> = Attributes::in_block(&block, 10).collect();
         assert_eq!(good.len(), 1);
         assert_eq!(good[0].unwrap().value.len(), 3);
-        for (at, value) in [(32, 255), (34, 255), (40, 255), (43, 255), (37, 1)] {
+        for (at, value) in [(34, 255), (40, 255), (43, 255), (37, 1)] {
             let mut bad = block.clone();
             bad[at] = value;
             bad[1008..].fill(1);
