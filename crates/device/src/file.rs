@@ -110,7 +110,10 @@ impl FileDevice {
         let result = match (op, self.kind) {
             (Op::Discard, Kind::File) => self.allocate(keep | FallocateFlags::PUNCH_HOLE, offset, len),
             (Op::Discard, Kind::BlockDevice) => sys::block_discard(self.fd.as_fd(), offset, len),
-            (Op::WriteZeroes, Kind::File) => self.allocate(keep | FallocateFlags::ZERO_RANGE, offset, len),
+            // A hole first: zeros of a sparse image shall cost no space.
+            (Op::WriteZeroes, Kind::File) => self
+                .allocate(keep | FallocateFlags::PUNCH_HOLE, offset, len)
+                .or_else(|_| self.allocate(keep | FallocateFlags::ZERO_RANGE, offset, len)),
             (_, Kind::BlockDevice) => sys::block_zero(self.fd.as_fd(), offset, len),
             (_, Kind::File) => Ok(()),
         };

@@ -24,6 +24,7 @@ mod volume;
 mod xattr;
 
 pub mod layout;
+pub mod mkfs;
 
 pub use error::{Corrupt, Error, Incompatible, Result};
 pub use inode::{Attributes, Inode, SetAttributes, SetTime};

@@ -57,7 +57,7 @@ pub const fn decode_entry_length(field: u16, block_size: usize) -> usize {
     } else if field == 65535 || field == 0 {
         block_size
     } else {
-        (field & 65532) | ((field & 3) << 16)
+        (field & 0xfffc) | ((field & 3) << 16)
     }
 }
 
@@ -68,7 +68,7 @@ pub const fn encode_entry_length(length: usize, block_size: usize) -> u16 {
     } else if length == block_size {
         if block_size == 65536 { 65535 } else { 0 }
     } else {
-        ((length & 65532) | ((length >> 16) & 3)) as u16
+        ((length & 0xfffc) | ((length >> 16) & 3)) as u16
     }
 }
 

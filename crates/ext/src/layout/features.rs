@@ -235,7 +235,7 @@ impl Features {
         bad.names()
     }
 
-    /// All names, in the order of `dumpe2fs`: compat, incompat, ro_compat, each by bit.
+    /// All names, in the order of `dumpe2fs`: compatible, incompatible, read-only, each by bit.
     pub fn names(&self) -> Vec<String> {
         fn set(bits: u32, letter: char, name_of: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
             (0..32)

@@ -181,13 +181,13 @@ impl Superblock {
         let Ok((raw, _)) = RawSuperblock::read_from_prefix(bytes) else {
             return bad("length", bytes.len() as u64, "a superblock has 1024 bytes");
         };
-        let superblock = Self::from_raw(raw)?;
+        let superblock = Self::from_raw(&raw)?;
         superblock.validate_checksum()?;
         Ok(superblock)
     }
 
     /// Check the numbers of raw fields; the checksum is not looked at.
-    pub(crate) fn from_raw(raw: RawSuperblock) -> Result<Self> {
+    pub(crate) fn from_raw(raw: &RawSuperblock) -> Result<Self> {
         if raw.magic.get() != MAGIC {
             return Err(Corrupt::Magic { found: raw.magic.get() }.into());
         }
@@ -207,7 +207,7 @@ impl Superblock {
                 ro_compat: RoCompat::from_bits_retain(raw.feature_ro_compat.get()),
             }
         };
-        let mut superblock = Self { raw, block_size, features, group_count: 0 };
+        let mut superblock = Self { raw: *raw, block_size, features, group_count: 0 };
         superblock.validate_sizes()?;
         superblock.validate_groups()?;
         superblock.validate_descriptors()?;

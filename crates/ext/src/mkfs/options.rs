@@ -142,10 +142,8 @@ impl Flavor {
         }
         if self == Self::Ext4 {
             features.incompat |= Incompat::EXTENTS | Incompat::FLEX_BG | Incompat::SIXTY_FOUR_BIT;
-            features.ro_compat |= RoCompat::HUGE_FILE
-                | RoCompat::METADATA_CSUM
-                | RoCompat::DIR_NLINK
-                | RoCompat::EXTRA_ISIZE;
+            features.ro_compat |=
+                RoCompat::HUGE_FILE | RoCompat::METADATA_CSUM | RoCompat::DIR_NLINK | RoCompat::EXTRA_ISIZE;
         }
         features
     }
@@ -197,7 +195,8 @@ impl MkfsOptions {
     fn check_features(&self, features: Features) -> Result<(), MkfsError> {
         let conflict = |first, second, cure| Err(MkfsError::Conflict { first, second, cure });
         let resize = features.has_compat(Compat::RESIZE_INODE);
-        let sparse = features.has_ro_compat(RoCompat::SPARSE_SUPER) || features.has_compat(Compat::SPARSE_SUPER2);
+        let sparse =
+            features.has_ro_compat(RoCompat::SPARSE_SUPER) || features.has_compat(Compat::SPARSE_SUPER2);
         if resize && !sparse {
             return conflict("resize_inode", "^sparse_super", "add -O ^resize_inode");
         }
@@ -207,11 +206,19 @@ impl MkfsOptions {
         if features.has_incompat(Incompat::CSUM_SEED) && !features.metadata_csum() {
             return conflict("metadata_csum_seed", "^metadata_csum", "add -O metadata_csum");
         }
+        let extents = features.has_incompat(Incompat::EXTENTS);
+        if features.has_incompat(Incompat::SIXTY_FOUR_BIT) && !extents {
+            return conflict("64bit", "^extent", "add -O extent, or ^64bit");
+        }
         if features.has_compat(Compat::ORPHAN_FILE) && !features.has_compat(Compat::HAS_JOURNAL) {
             return conflict("orphan_file", "^has_journal", "add -O has_journal, or ^orphan_file");
         }
         if features.has_incompat(Incompat::INLINE_DATA) && self.inode_size.is_some_and(|size| size < 256) {
-            return conflict("inline_data", "inodes of 128 bytes", "ask for inodes of 256 bytes or more (-I 256)");
+            return conflict(
+                "inline_data",
+                "inodes of 128 bytes",
+                "ask for inodes of 256 bytes or more (-I 256)",
+            );
         }
         if !self.flex_groups.is_power_of_two() || self.flex_groups > 1 << 30 {
             return Err(MkfsError::Invalid {
@@ -272,6 +279,7 @@ mod tests {
             ("metadata_csum_seed", "metadata_csum"),
             ("nonsense", "nonsense"),
             ("quota", "quota"),
+            ("64bit", "extent"),
         ] {
             let options = MkfsOptions { features: features.to_owned(), ..MkfsOptions::default() };
             let error = options.resolve_features().unwrap_err().to_string();

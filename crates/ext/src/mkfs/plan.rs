@@ -38,7 +38,11 @@ struct Numbers {
 }
 
 /// The superblock of the new volume; free counts are still those of an empty one.
-pub(super) fn plan(options: &MkfsOptions, capacity: u64, logical_block: u32) -> Result<Superblock, MkfsError> {
+pub(super) fn plan(
+    options: &MkfsOptions,
+    capacity: u64,
+    logical_block: u32,
+) -> Result<Superblock, MkfsError> {
     let features = options.resolve_features()?;
     let bytes = options.size_bytes.unwrap_or(capacity);
     if bytes > capacity {
@@ -61,7 +65,7 @@ pub(super) fn plan(options: &MkfsOptions, capacity: u64, logical_block: u32) -> 
     let wanted = wanted_inodes(options, &numbers, usage)?;
     settle(&mut numbers, wanted, options)?;
     let raw = raw_superblock(options, &numbers)?;
-    Superblock::from_raw(raw).map_err(|error| match error {
+    Superblock::from_raw(&raw).map_err(|error| match error {
         Error::Corrupt(corrupt) => MkfsError::Impossible(corrupt),
         other => MkfsError::Ext(other),
     })
@@ -94,13 +98,12 @@ fn first_numbers(
             return Err(MkfsError::TooLarge { blocks, most: 1 << 48, cure: "use larger blocks (-b)" });
         }
     }
-    let blocks_per_group = (block_size.bytes() * 8).min(65528);
     Ok(Numbers {
         block_size,
         blocks,
         reserved: (options.reserved_percent * blocks as f64 / 100.0) as u64,
         first_data_block: u64::from(block_size.bytes() == 1024),
-        blocks_per_group: if block_size.bytes() <= 4096 { block_size.bytes() * 8 } else { blocks_per_group },
+        blocks_per_group: (block_size.bytes() * 8).min(65528),
         groups: 0,
         inodes_per_group: 0,
         table_blocks: 0,
@@ -124,7 +127,7 @@ fn wanted_inodes(options: &MkfsOptions, numbers: &Numbers, usage: UsageType) -> 
             });
         }
         (None, ratio) => {
-            let ratio = u64::from(ratio.unwrap_or(usage.bytes_per_inode));
+            let ratio = u64::from(ratio.unwrap_or(usage.bytes_per_inode)).max(numbers.block_size.bytes());
             (bytes / ratio).min(u64::from(u32::MAX))
         }
     };
@@ -159,9 +162,10 @@ fn settle(numbers: &mut Numbers, wanted_inodes: u64, options: &MkfsOptions) -> R
                 return Err(MkfsError::TooManyInodes { inodes: wanted_inodes, cure });
             }
             numbers.blocks_per_group -= 8;
+            numbers.blocks = asked_blocks;
             continue;
         }
-        per_group = per_group.min(bits - numbers.block_size.bytes() / numbers.inode_size);
+        per_group = per_group.min(65536 - numbers.block_size.bytes() / numbers.inode_size);
         while !fill_tables(numbers, per_group) {
             per_group -= 1;
         }
@@ -194,7 +198,7 @@ fn fill_tables(numbers: &mut Numbers, per_group: u64) -> bool {
     let filled = (per_group * numbers.inode_size).div_ceil(block) * block / numbers.inode_size;
     numbers.inodes_per_group = filled.max(8) / 8 * 8;
     numbers.table_blocks = (numbers.inodes_per_group * numbers.inode_size).div_ceil(block);
-    numbers.inodes_per_group * numbers.groups <= u64::from(u32::MAX)
+    u32::try_from(numbers.inodes_per_group * numbers.groups).is_ok()
 }
 
 fn settle_growth(numbers: &mut Numbers, options: &MkfsOptions) {

@@ -46,7 +46,9 @@ impl Space {
     pub(super) fn runs_in(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let before = self.runs.range(..start).next_back().map(|(_, end)| *end).filter(|end| *end > start);
         let first = before.map(|run_end| (start, run_end.min(end)));
-        first.into_iter().chain(self.runs.range(start..end).map(move |(first, last)| (*first, (*last).min(end))))
+        first
+            .into_iter()
+            .chain(self.runs.range(start..end).map(move |(first, last)| (*first, (*last).min(end))))
     }
 
     /// The first free run at or after `goal`: start and length, at most `most`.

@@ -1,0 +1,250 @@
+//! What mkfs makes is clean for e2fsck, and has the geometry that mke2fs gives for the same arguments.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use diorite_block::BlockDevice;
+use diorite_device::{DirectPolicy, FileDevice, OpenOptions};
+use diorite_ext::Timestamp;
+use diorite_ext::mkfs::{Flavor, MkfsOptions, mkfs};
+
+const TIME: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
+const UUID: &str = "01234567-89ab-4def-8123-456789abcdef";
+const UUID_BYTES: [u8; 16] =
+    [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0x4d, 0xef, 0x81, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef];
+
+fn has_e2fsprogs() -> bool {
+    let found = Command::new("mke2fs").arg("-V").output().is_ok_and(|run| run.status.success());
+    if !found {
+        println!("SKIPPED: mke2fs of e2fsprogs is not installed");
+    }
+    found
+}
+
+fn open(path: &Path) -> Arc<dyn BlockDevice> {
+    FileDevice::open(path, &OpenOptions::read_write().direct(DirectPolicy::Off)).unwrap()
+}
+
+/// Whether mke2fs uses its shipped defaults; the geometry can only be compared then.
+fn fsck(path: &Path) -> Result<(), String> {
+    let run = Command::new("e2fsck").args(["-fn"]).arg(path).output().unwrap();
+    if run.status.code() == Some(0) {
+        return Ok(());
+    }
+    Err(format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr)))
+}
+
+fn header(path: &Path) -> String {
+    let run = Command::new("dumpe2fs").arg("-h").arg(path).output().unwrap();
+    assert!(run.status.success(), "dumpe2fs: {}", String::from_utf8_lossy(&run.stderr));
+    String::from_utf8_lossy(&run.stdout)
+        .lines()
+        .filter(|line| {
+            !line.starts_with("Lifetime writes")
+                && !line.starts_with("Checksum:")
+                && !line.starts_with("Journal checksum:")
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn mke2fs(path: &Path, flavor: Flavor, arguments: &[&str]) -> Result<(), String> {
+    let name = match flavor {
+        Flavor::Ext2 => "ext2",
+        Flavor::Ext3 => "ext3",
+        Flavor::Ext4 => "ext4",
+    };
+    let extended = format!("lazy_itable_init=0,lazy_journal_init=0,nodiscard,hash_seed={UUID}");
+    let run = Command::new("mke2fs")
+        .env("E2FSPROGS_FAKE_TIME", TIME.seconds.to_string())
+        .args(["-q", "-F", "-F", "-t", name, "-U", UUID, "-E", &extended])
+        .args(arguments)
+        .arg(path)
+        .output()
+        .unwrap();
+    if run.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&run.stderr).into_owned()) }
+}
+
+/// Make a volume both ways and compare. Both may refuse; only one refusing is a failure.
+fn compare(bytes: u64, options: &MkfsOptions, arguments: &[&str]) -> Result<(), String> {
+    let scratch = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (scratch.path().join("ours"), scratch.path().join("theirs"));
+    for path in [&ours, &theirs] {
+        std::fs::OpenOptions::new().create_new(true).write(true).open(path).unwrap().set_len(bytes).unwrap();
+    }
+    let options =
+        MkfsOptions { uuid: Some(UUID_BYTES), hash_seed: Some(UUID_BYTES), time: TIME, ..options.clone() };
+    let made = mkfs(&*open(&ours), &options).map(|_| ());
+    let reference = mke2fs(&theirs, options.flavor, arguments);
+    match (made, reference) {
+        (Err(_), Err(_)) => Ok(()),
+        (Err(error), Ok(())) => Err(format!("refused: {error}")),
+        (Ok(()), Err(error)) => Err(format!("mke2fs refused: {error}")),
+        (Ok(()), Ok(())) => {
+            fsck(&ours)?;
+            let (ours, theirs) = (header(&ours), header(&theirs));
+            if ours == theirs {
+                return Ok(());
+            }
+            let differing: Vec<_> = ours
+                .lines()
+                .zip(theirs.lines())
+                .filter(|(a, b)| a != b)
+                .map(|(a, b)| format!("ours {a:?} theirs {b:?}"))
+                .collect();
+            Err(differing.join("\n"))
+        }
+    }
+}
+
+fn run_matrix(flavor: Flavor, cases: &[(u64, &[&str], MkfsOptions)]) {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let mut failures = Vec::new();
+    for (bytes, arguments, options) in cases {
+        let options = MkfsOptions { flavor, ..options.clone() };
+        if let Err(what) = compare(*bytes, &options, arguments) {
+            failures.push(format!("{flavor:?} {bytes} bytes {arguments:?}: {what}"));
+        }
+    }
+    assert!(failures.is_empty(), "{} of {} differ:\n{}", failures.len(), cases.len(), failures.join("\n"));
+}
+
+fn cases() -> Vec<(u64, &'static [&'static str], MkfsOptions)> {
+    const KIB: u64 = 1024;
+    const MIB: u64 = 1 << 20;
+    let plain = MkfsOptions::default;
+    let block = |bytes| MkfsOptions { block_size: Some(bytes), ..plain() };
+    let inode = |bytes| MkfsOptions { inode_size: Some(bytes), ..plain() };
+    let features = |text: &str| MkfsOptions { features: text.to_owned(), ..plain() };
+    let mut cases: Vec<(u64, &'static [&'static str], MkfsOptions)> = Vec::new();
+    for size in [
+        64 * KIB,
+        100 * KIB,
+        360 * KIB,
+        1440 * KIB,
+        2 * MIB + 512,
+        3 * MIB,
+        8 * MIB + 7 * KIB,
+        33 * MIB,
+        100 * MIB,
+        511 * MIB,
+        512 * MIB,
+        3000 * MIB,
+    ] {
+        cases.push((size, &[], plain()));
+    }
+    for size in [4 * MIB, 129 * MIB, 700 * MIB] {
+        cases.push((size, &["-b", "1024"], block(1024)));
+        cases.push((size, &["-b", "2048"], block(2048)));
+        cases.push((size, &["-b", "4096"], block(4096)));
+        cases.push((size, &["-I", "128"], inode(128)));
+        cases.push((size, &["-I", "512"], inode(512)));
+        cases.push((
+            size,
+            &["-I", "1024", "-b", "1024"],
+            MkfsOptions { block_size: Some(1024), ..inode(1024) },
+        ));
+        cases.push((size, &["-N", "5000"], MkfsOptions { inodes: Some(5000), ..plain() }));
+        cases.push((size, &["-i", "65536"], MkfsOptions { bytes_per_inode: Some(65536), ..plain() }));
+        cases.push((size, &["-m", "1"], MkfsOptions { reserved_percent: 1.0, ..plain() }));
+        cases.push((size, &["-L", "a label"], MkfsOptions { label: b"a label".to_vec(), ..plain() }));
+        cases.push((size, &["-O", "^resize_inode"], features("^resize_inode")));
+        cases.push((size, &["-O", "^resize_inode,^sparse_super"], features("^resize_inode,^sparse_super")));
+        cases.push((size, &["-O", "^resize_inode,meta_bg"], features("^resize_inode,meta_bg")));
+        cases.push((size, &["-O", "sparse_super2"], features("sparse_super2")));
+        cases.push((size, &["-O", "extent,flex_bg,^filetype"], features("extent,flex_bg,^filetype")));
+        cases.push((
+            size,
+            &["-O", "^metadata_csum,^64bit,uninit_bg"],
+            features("^metadata_csum,^64bit,uninit_bg"),
+        ));
+        let many = "extent,metadata_csum,metadata_csum_seed,64bit,large_dir,ea_inode,verity,stable_inodes";
+        cases.push((
+            size,
+            &["-O", "extent,metadata_csum,metadata_csum_seed,64bit,large_dir,ea_inode,verity,stable_inodes"],
+            features(many),
+        ));
+        cases.push((size, &["-b", "8192"], block(8192)));
+        cases.push((size, &["-b", "65536"], block(65536)));
+        cases.push((size, &["-O", "has_journal,orphan_file"], features("has_journal,orphan_file")));
+        cases.push((
+            size,
+            &["-O", "flex_bg", "-G", "4"],
+            MkfsOptions { flex_groups: 4, ..features("flex_bg") },
+        ));
+        cases.push((
+            size,
+            &["-b", "4096", "-O", "has_journal", "-J", "size=20"],
+            MkfsOptions { block_size: Some(4096), journal_blocks: Some(5120), ..features("has_journal") },
+        ));
+    }
+    cases
+}
+
+#[test]
+fn ext2_is_clean_and_has_the_geometry_of_mke2fs() {
+    run_matrix(Flavor::Ext2, &cases());
+}
+
+#[test]
+fn ext3_is_clean_and_has_the_geometry_of_mke2fs() {
+    run_matrix(Flavor::Ext3, &cases());
+}
+
+#[test]
+fn ext4_is_clean_and_has_the_geometry_of_mke2fs() {
+    run_matrix(Flavor::Ext4, &cases());
+}
+
+/// Invariant 1 of mkfs.
+#[test]
+fn the_same_seed_and_time_give_the_same_bytes() {
+    let scratch = tempfile::tempdir().unwrap();
+    let make = |name: &str, seed| {
+        let path = scratch.path().join(name);
+        std::fs::OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(40 << 20)
+            .unwrap();
+        let options = MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() }.reproducible(seed, TIME);
+        mkfs(&*open(&path), &options).unwrap();
+        let mut bytes = vec![0; 40 << 20];
+        let device = open(&path);
+        device.read_bytes(0, &mut bytes).unwrap();
+        bytes
+    };
+    let first = make("first", 7);
+    assert!(first == make("second", 7), "the same seed gave other bytes");
+    assert!(first != make("third", 8), "another seed gave the same bytes");
+}
+
+/// Invariant 3 of mkfs: the image of 16 TiB stays small. (dumpe2fs instead of e2fsck, which would need minutes.)
+#[test]
+fn a_volume_of_16_tib_costs_what_is_on_it() {
+    use std::os::unix::fs::MetadataExt;
+    if !has_e2fsprogs() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("large");
+    let file = std::fs::OpenOptions::new().create_new(true).write(true).open(&path).unwrap();
+    if file.set_len(16_u64.pow(11)).is_err() {
+        println!("SKIPPED: the filesystem under {} has no files of 16 TiB", scratch.path().display());
+        return;
+    }
+    let options = MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() }.reproducible(1, TIME);
+    let report = mkfs(&*open(&path), &options).unwrap();
+    assert_eq!(report.blocks, 1 << 32);
+    assert!(report.written_bytes < 400 << 20, "{} bytes written", report.written_bytes);
+    let allocated = std::fs::metadata(&path).unwrap().blocks() * 512;
+    assert!(allocated < 400 << 20, "the image takes {allocated} bytes");
+    assert!(header(&path).contains("Block count:              4294967296"));
+}
