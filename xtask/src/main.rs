@@ -1,5 +1,6 @@
 //! Checks and tests of the workspace: `cargo xtask help`.
 
+mod bench;
 mod setup;
 
 use std::process::{Command, ExitCode};
@@ -9,6 +10,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   setup   install the Debian packages that the tests use (needs root), or name those that are missing
   test    setup, then every test of the workspace
   ci      what CI runs: formatting, lints, documentation, then test
+  bench   [--directory DIR] [--rounds N] [SUITE...]: ratios against peers, stored under bench/runs
 ";
 
 fn main() -> ExitCode {
@@ -17,6 +19,7 @@ fn main() -> ExitCode {
         "setup" => setup::install_packages(),
         "test" => test(),
         "ci" => ci(),
+        "bench" => bench::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -1,0 +1,191 @@
+//! Suite `direct`: direct I/O through ext2 against the same requests on the bare image and on the kernel's own ext2.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use super::Options;
+use super::contender::{CommandFor, Contender, Figures, Workload, figures};
+use super::measure::{call, run as run_command};
+use super::store::{self, Figure, Series, Wanted};
+
+const WORKLOADS: &[Workload] = &[
+    Workload { name: "read-1m", options: "rw=read\nbs=1m\niodepth=1\n" },
+    Workload { name: "write-1m", options: "rw=write\nbs=1m\niodepth=1\n" },
+    Workload { name: "read-1m-qd8", options: "rw=read\nbs=1m\niodepth=8\n" },
+    Workload { name: "randread-4k-qd1", options: "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\n" },
+    Workload { name: "randread-4k-qd32", options: "rw=randread\nbs=4k\niodepth=32\nnorandommap=1\n" },
+    Workload { name: "randwrite-4k-qd1", options: "rw=randwrite\nbs=4k\niodepth=1\nnorandommap=1\n" },
+];
+
+/// Size of the file in MiB; the image has a quarter more.
+const FILE_MIB: u32 = 1024;
+
+const RATIOS: &[(&str, &str, Figure, f64)] = &[
+    ("read-1m", "raw", Figure::Bandwidth, 0.97),
+    ("write-1m", "raw", Figure::Bandwidth, 0.97),
+    ("randread-4k-qd1", "fio-image", Figure::Bandwidth, 0.95),
+    ("randread-4k-qd32", "fio-image", Figure::Bandwidth, 0.95),
+    ("read-1m", "fio-image", Figure::CpuPerGb, 1.1),
+    ("write-1m", "fio-image", Figure::CpuPerGb, 1.1),
+    ("read-1m", "kernel-ext2", Figure::Bandwidth, 1.0),
+    ("write-1m", "kernel-ext2", Figure::Bandwidth, 1.0),
+    ("randread-4k-qd1", "kernel-ext2", Figure::Bandwidth, 1.0),
+    ("randread-4k-qd32", "kernel-ext2", Figure::Bandwidth, 1.0),
+];
+
+pub(super) fn run(options: &Options) -> Result<(), String> {
+    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
+    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
+    let image = directory.join("direct.img");
+    let result = make_image(&image, &directory).and_then(|()| measure(options, &image, &directory));
+    let _ = std::fs::remove_file(&image);
+    result
+}
+
+/// An ext2 image whose blocks the host has really written, holding one file that is laid out.
+fn make_image(image: &Path, directory: &Path) -> Result<(), String> {
+    let path = image.to_string_lossy();
+    let mib = FILE_MIB + FILE_MIB / 4;
+    println!("--- making {path}, {mib} MiB");
+    call(&[
+        "dd",
+        "if=/dev/zero",
+        &format!("of={path}"),
+        "bs=1M",
+        &format!("count={mib}"),
+        "oflag=direct",
+        "status=none",
+    ])?;
+    call(&["mke2fs", "-q", "-t", "ext2", "-b", "4096", "-F", &path])?;
+    let layout = directory.join("layout.fio");
+    let text =
+        format!("[layout]\nrw=write\nbs=1m\nsize={FILE_MIB}m\ndirect=1\nend_fsync=1\nfilename=/file\n");
+    store::write(&layout, &text)?;
+    call(&["target/release/diorite", "job", &layout.to_string_lossy(), "--on", &path])?;
+    call(&["e2fsck", "-fn", &path]).map(drop)
+}
+
+fn contenders(image: &Path, directory: &Path) -> Vec<Contender> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let words = |line: &[&str]| line.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    let (path, mount) = (text(image), text(&directory.join("mount")));
+    let diorite = |on: String| -> CommandFor {
+        Box::new(move |job| {
+            let job = job.to_string_lossy();
+            ["target/release/diorite", "job", "--json", &job, "--on", &on].map(str::to_owned).to_vec()
+        })
+    };
+    let fio = || -> CommandFor {
+        Box::new(|job| ["fio", "--output-format=json", &job.to_string_lossy()].map(str::to_owned).to_vec())
+    };
+    let fixed = "fixedbufs=1\nregisterfiles=1\niomem=mmap\n";
+    let mut list = vec![
+        Contender {
+            name: "diorite",
+            before: vec![],
+            command: diorite(path.clone()),
+            options: "filename=/file\n".into(),
+            after: vec![],
+        },
+        Contender {
+            name: "raw",
+            before: vec![],
+            command: diorite(format!("raw:{path}")),
+            options: "filename=/file\n".into(),
+            after: vec![],
+        },
+        Contender {
+            name: "fio-image",
+            before: vec![],
+            command: fio(),
+            options: format!("filename={path}\n{fixed}"),
+            after: vec![],
+        },
+    ];
+    if can_mount() {
+        let _ = std::fs::create_dir_all(&mount);
+        list.push(Contender {
+            name: "kernel-ext2",
+            before: vec![words(&[
+                "sh",
+                "-c",
+                &format!(
+                    "mount -o loop {path} {mount} && losetup --direct-io=on $(findmnt -no SOURCE {mount})"
+                ),
+            ])],
+            command: fio(),
+            options: format!("filename={mount}/file\n{fixed}"),
+            after: vec![words(&["umount", &mount])],
+        });
+    } else {
+        println!("SKIPPED: kernel-ext2: it needs root");
+    }
+    list
+}
+
+fn can_mount() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
+}
+
+fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), String> {
+    let store: PathBuf = store::directory("direct")?;
+    let contenders = contenders(image, directory);
+    let common =
+        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=3\ntime_based=1\ninvalidate=0\n");
+    let mut series = Vec::new();
+    let mut commands = String::new();
+    for workload in WORKLOADS {
+        let first = series.len();
+        series.extend(contenders.iter().map(|c| Series {
+            workload: workload.name,
+            contender: c.name,
+            rounds: vec![],
+        }));
+        for round in 0..options.rounds {
+            for (index, contender) in contenders.iter().enumerate() {
+                let job = store.join(format!("{}-{}.fio", workload.name, contender.name));
+                let text = contender.job_file(workload) + &common;
+                store::write(&job, &text)?;
+                let command = (contender.command)(&job);
+                let raw = store.join(format!("{}-{}-{round}.json", workload.name, contender.name));
+                let figures = one_run(contender, &command, &raw)?;
+                println!(
+                    "{} {} round {round}: {:.0} MB/s, {:.3} CPU s/GB",
+                    workload.name,
+                    contender.name,
+                    figures.bandwidth / 1e6,
+                    figures.cpu_s_per_gb
+                );
+                series[first + index].rounds.push(figures);
+                if round == 0 {
+                    let _ = writeln!(commands, "- `{}`", command.join(" "));
+                }
+            }
+        }
+    }
+    let wanted: Vec<_> = RATIOS
+        .iter()
+        .map(|&(workload, peer, figure, bound)| Wanted {
+            workload,
+            contender: "diorite",
+            peer,
+            figure,
+            bound,
+        })
+        .collect();
+    let report = store::report(&series, &wanted);
+    let text = format!("# Direct I/O through ext2\n\n{}\n{report}\nCommands:\n{commands}", store::versions());
+    store::write(&store.join("README.md"), &text)?;
+    println!("\n{report}\nstored in {}", store.display());
+    Ok(())
+}
+
+fn one_run(contender: &Contender, command: &[String], raw: &Path) -> Result<Figures, String> {
+    contender.prepare()?;
+    let run = run_command(command);
+    contender.clean_up()?;
+    let run = run?;
+    store::write(raw, &run.stdout)?;
+    figures(&run)
+}

@@ -1,0 +1,55 @@
+//! Ratios against peers, in interleaved runs: `cargo xtask bench [SUITE]`.
+//!
+//! A suite is a list of workloads, each a fio job, and of contenders that run it: `diorite job` on an image, and the
+//! real fio on the image file, on the kernel's own mount of it, or elsewhere. Contenders take turns, a round at a time, so
+//! that drift of the machine hits all alike; ratios are taken within a round, and their medians are reported. Raw
+//! output, commands and versions are stored under `bench/runs/DATE-HOST/SUITE/`.
+
+mod contender;
+mod direct;
+mod measure;
+mod store;
+
+use std::path::PathBuf;
+
+/// What the command line asks for.
+pub(crate) struct Options {
+    /// Where images are made; on the disk that is to be measured.
+    pub(crate) directory: PathBuf,
+    /// Rounds.
+    pub(crate) rounds: u32,
+}
+
+/// A suite: measures, prints and stores.
+type Suite = fn(&Options) -> Result<(), String>;
+
+const SUITES: &[(&str, Suite)] = &[("direct", direct::run)];
+
+/// Run the suites that `arguments` name, or all.
+pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
+    let mut options = Options { directory: PathBuf::from("target/bench"), rounds: 5 };
+    let mut names = Vec::new();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--directory" => options.directory = PathBuf::from(value()?),
+            "--rounds" => options.rounds = value()?.parse().map_err(|_| "--rounds needs a number")?,
+            name => names.push(name.to_owned()),
+        }
+    }
+    for name in &names {
+        if !SUITES.iter().any(|(suite, _)| suite == name) {
+            let known: Vec<_> = SUITES.iter().map(|(suite, _)| *suite).collect();
+            return Err(format!("no suite {name}; there are: {}", known.join(", ")));
+        }
+    }
+    std::fs::create_dir_all(&options.directory)
+        .map_err(|error| format!("{}: {error}", options.directory.display()))?;
+    for (name, suite) in SUITES {
+        if names.is_empty() || names.iter().any(|chosen| chosen == name) {
+            suite(&options)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Where runs are kept: `bench/runs/DATE-HOST/SUITE/`.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use super::contender::Figures;
+use super::measure::{call, median};
+
+/// One contender's figures of one workload, round by round.
+pub(crate) struct Series {
+    pub(crate) workload: &'static str,
+    pub(crate) contender: &'static str,
+    pub(crate) rounds: Vec<Figures>,
+}
+
+/// A ratio that is wanted: `contender` against `peer` on a workload.
+pub(crate) struct Wanted {
+    pub(crate) workload: &'static str,
+    pub(crate) contender: &'static str,
+    pub(crate) peer: &'static str,
+    pub(crate) figure: Figure,
+    pub(crate) bound: f64,
+}
+
+/// Which figure a ratio is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Figure {
+    /// More is better.
+    Bandwidth,
+    /// Less is better.
+    CpuPerGb,
+}
+
+impl Figure {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bandwidth => "bandwidth",
+            Self::CpuPerGb => "CPU per GB",
+        }
+    }
+
+    fn of(self, figures: &Figures) -> f64 {
+        match self {
+            Self::Bandwidth => figures.bandwidth,
+            Self::CpuPerGb => figures.cpu_s_per_gb,
+        }
+    }
+
+    fn holds(self, ratio: f64, bound: f64) -> bool {
+        match self {
+            Self::Bandwidth => ratio >= bound,
+            Self::CpuPerGb => ratio <= bound,
+        }
+    }
+}
+
+/// A suite's directory in the store, made.
+pub(crate) fn directory(suite: &str) -> Result<PathBuf, String> {
+    let host = call(&["hostname"])?.trim().to_owned();
+    let date = call(&["date", "+%Y-%m-%d"])?.trim().to_owned();
+    let path = PathBuf::from(format!("bench/runs/{date}-{host}/{suite}"));
+    std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(path)
+}
+
+/// Write a small text file.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), String> {
+    #[expect(clippy::disallowed_methods, reason = "a report, not data I/O")]
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Versions of everything that took part.
+pub(crate) fn versions() -> String {
+    let ask = |command: &[&str]| call(command).map_or_else(|error| error, |text| text.trim().to_owned());
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("\t: unknown");
+    format!(
+        "- commit: {}\n- kernel: {}\n- CPU: {} x {}\n- {}\n- {}\n",
+        ask(&["git", "describe", "--always", "--dirty"]),
+        ask(&["uname", "-srm"]),
+        std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        model.trim_start_matches(['\t', ':', ' ']),
+        ask(&["fio", "--version"]),
+        ask(&["rustc", "--version"]),
+    )
+}
+
+/// Medians of all series as a table, and of all wanted ratios with a verdict.
+pub(crate) fn report(series: &[Series], wanted: &[Wanted]) -> String {
+    let mut text = String::from(
+        "| workload | contender | MB/s | IOPS | p50 us | p99 us | CPU s/GB |\n|---|---|---|---|---|---|---|\n",
+    );
+    for entry in series {
+        let of = |figure: fn(&Figures) -> f64| median(&entry.rounds.iter().map(figure).collect::<Vec<_>>());
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.0} | {:.0} | {:.0} | {:.0} | {:.3} |",
+            entry.workload,
+            entry.contender,
+            of(|f| f.bandwidth / 1e6),
+            of(|f| f.iops),
+            of(|f| f.p50_us),
+            of(|f| f.p99_us),
+            of(|f| f.cpu_s_per_gb),
+        );
+    }
+    text.push_str(
+        "\n| workload | ratio | of | wanted | got (median of rounds; range) | |\n|---|---|---|---|---|---|\n",
+    );
+    for want in wanted {
+        let find = |name| series.iter().find(|s| s.workload == want.workload && s.contender == name);
+        let (Some(ours), Some(peers)) = (find(want.contender), find(want.peer)) else { continue };
+        let ratios: Vec<f64> = ours
+            .rounds
+            .iter()
+            .zip(&peers.rounds)
+            .map(|(a, b)| want.figure.of(a) / want.figure.of(b))
+            .collect();
+        let ratio = median(&ratios);
+        let sign = if want.figure == Figure::Bandwidth { ">=" } else { "<=" };
+        let _ = writeln!(
+            text,
+            "| {} | {} / {} | {} | {sign} {} | {ratio:.3} ({:.3} to {:.3}) | {} |",
+            want.workload,
+            want.contender,
+            want.peer,
+            want.figure.name(),
+            want.bound,
+            ratios.iter().copied().fold(f64::INFINITY, f64::min),
+            ratios.iter().copied().fold(0.0, f64::max),
+            if want.figure.holds(ratio, want.bound) { "holds" } else { "MISSED" },
+        );
+    }
+    text
+}
