@@ -71,6 +71,16 @@ impl Region {
         Ok(Self { address, len, backing: Backing::Heap(layout) })
     }
 
+    /// As [`Region::zeroed`], but on huge pages even if a part of the last one stays unused.
+    pub(crate) fn on_huge_pages(len: usize, alignment: usize) -> io::Result<Self> {
+        assert!(alignment.is_power_of_two(), "alignment {alignment} is not a power of two");
+        #[cfg(not(miri))]
+        if len > 0 {
+            return Self::mapped(len, alignment);
+        }
+        Self::zeroed(len, alignment)
+    }
+
     #[cfg(not(miri))]
     fn mapped(len: usize, alignment: usize) -> io::Result<Self> {
         let mapped_bytes = len.checked_next_multiple_of(HUGE_PAGE).ok_or_else(out_of_memory)?;
