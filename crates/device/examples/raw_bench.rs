@@ -85,14 +85,14 @@ fn ours(path: &Path, workload: &Workload, time: Duration) -> Sample {
     let slots = device.geometry().capacity_bytes / workload.bytes as u64;
     let mut offsets = Offsets { state: 88_172_645_463_325_252, next: 0, slots, random: workload.random };
     let pool = BufferPool::new(workload.bytes, workload.depth).expect("memory");
-    let (started, machine, own) = (Instant::now(), machine_cpu(), own_cpu());
-    let count = if workload.depth == 1 {
+    let (machine, own) = (machine_cpu(), own_cpu());
+    let (count, seconds) = if workload.depth == 1 {
         run_calls(&*device, workload, &pool, &mut offsets, time)
     } else {
         run_queue(&device, workload, &pool, &mut offsets, time)
     };
     let (machine, own) = (machine_cpu() - machine, own_cpu() - own);
-    sample(count, workload.bytes, started.elapsed().as_secs_f64(), machine, own)
+    sample(count, workload.bytes, seconds, machine, own)
 }
 
 fn sample(count: u64, bytes: usize, seconds: f64, machine: f64, own: f64) -> Sample {
@@ -110,7 +110,7 @@ fn run_calls(
     pool: &BufferPool,
     offsets: &mut Offsets,
     time: Duration,
-) -> u64 {
+) -> (u64, f64) {
     let (mut buffer, mut count, started) = (pool.take(), 0, Instant::now());
     while started.elapsed() < time {
         let sector = Sector::containing(offsets.take() * workload.bytes as u64);
@@ -121,7 +121,7 @@ fn run_calls(
         device.execute(&mut [bio]).unwrap_or_else(|error| panic!("{error}"));
         count += 1;
     }
-    count
+    (count, started.elapsed().as_secs_f64())
 }
 
 fn run_queue(
@@ -130,7 +130,7 @@ fn run_queue(
     pool: &BufferPool,
     offsets: &mut Offsets,
     time: Duration,
-) -> u64 {
+) -> (u64, f64) {
     let mut queue = Arc::clone(device).open_queue(workload.depth).expect("a queue");
     let (mut done, mut count, started) = (Vec::new(), 0, Instant::now());
     let mut running = true;
@@ -154,7 +154,7 @@ fn run_queue(
             }
         }
     }
-    count
+    (count, started.elapsed().as_secs_f64())
 }
 
 fn fio(path: &Path, workload: &Workload, time: Duration) -> Sample {
