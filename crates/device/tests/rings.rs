@@ -1,0 +1,149 @@
+//! What only rings do: memory that is registered with the kernel, or refused, and processes that fork.
+#![allow(unsafe_code, reason = "fork and exit have no safe form")]
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+mod common;
+
+use std::process::Command;
+use std::sync::Arc;
+
+use common::image;
+use diorite_block::{BioFlags, BlockDevice};
+use diorite_device::{AlignedBuf, Backend, BufferPool, FileDevice, OpenOptions, registered_memory};
+
+fn open(path: &std::path::Path) -> Arc<FileDevice> {
+    FileDevice::open(path, &OpenOptions::read_write().backend(Backend::IoUring)).unwrap()
+}
+
+fn round_trip(device: &dyn BlockDevice, memory: &mut [u8], mark: u8) {
+    memory.fill(mark);
+    device.write_bytes(4096, memory, BioFlags::SYNC).unwrap();
+    memory.fill(0);
+    device.read_bytes(4096, memory).unwrap();
+    assert!(memory.iter().all(|byte| *byte == mark));
+}
+
+/// Run one test of this file again in a process of its own.
+fn again(test: &str, variable: &str, wrapper: &[&str]) -> Option<String> {
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new(wrapper.first().map_or(program.as_os_str(), |first| first.as_ref()));
+    if let Some(rest) = wrapper.get(1..) {
+        command.args(rest).arg(&program);
+    }
+    let output = command.args(["--exact", test, "--nocapture"]).env(variable, "1").output();
+    match output {
+        Ok(output) if output.status.success() => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Ok(output) => {
+            println!("{}", String::from_utf8_lossy(&output.stdout));
+            println!("SKIPPED: {wrapper:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+            None
+        }
+        Err(error) => {
+            println!("SKIPPED: {wrapper:?}: {error}");
+            None
+        }
+    }
+}
+
+/// An arena is registered when a transfer first meets it, stays, and is let go of when it is gone.
+#[test]
+fn arenas_are_registered_once_and_let_go_of() {
+    let (_directory, path) = image(8 << 20);
+    let device = open(&path);
+    let run = || {
+        let ring = || registered_memory().unwrap();
+        round_trip(&*device, &mut AlignedBuf::zeroed(4096, 4096), 1);
+        assert_eq!(ring().arenas, 0, "plain memory is used as it is");
+        let pool = BufferPool::new(1 << 20, 4).unwrap();
+        let (mut first, mut second) = (pool.take(), pool.take());
+        round_trip(&*device, &mut first, 2);
+        round_trip(&*device, &mut second[4096..8192], 3);
+        if let Some(errno) = ring().refused {
+            println!("SKIPPED: registration is refused here: errno {errno}");
+            return;
+        }
+        assert_eq!((ring().arenas, ring().bytes), (1, 4 << 20));
+        drop((first, second));
+        drop(pool);
+        round_trip(&*device, &mut AlignedBuf::zeroed(4096, 4096), 4);
+        assert_eq!((ring().arenas, ring().bytes), (0, 0));
+        let pools: Vec<_> = (0..100).map(|_| BufferPool::new(4096, 1).unwrap()).collect();
+        for (mark, pool) in pools.iter().enumerate() {
+            round_trip(&*device, &mut pool.take(), mark as u8);
+        }
+        assert_eq!(ring().arenas, 64, "more than the table holds is used as it is");
+    };
+    // The list of arenas is the process's: other tests of this file must not change it meanwhile.
+    if std::env::var_os("DIORITE_TEST_ALONE").is_some() {
+        run();
+    } else {
+        let alone = again("arenas_are_registered_once_and_let_go_of", "DIORITE_TEST_ALONE", &[]);
+        print!("{}", alone.expect("it passes in a process of its own"));
+    }
+}
+
+/// A small limit on locked memory costs CPU time and nothing else.
+#[test]
+fn refused_registration_falls_back_and_tells() {
+    if std::env::var_os("DIORITE_TEST_LIMITED").is_some() {
+        let (_directory, path) = image(8 << 20);
+        let device = open(&path);
+        let pool = BufferPool::new(1 << 20, 8).unwrap();
+        round_trip(&*device, &mut pool.take(), 7);
+        println!("refused {:?}", registered_memory().unwrap().refused);
+        return;
+    }
+    let wrapper = [
+        "prlimit",
+        "--memlock=65536:65536",
+        "setpriv",
+        "--bounding-set",
+        "-ipc_lock",
+        "--inh-caps",
+        "-ipc_lock",
+    ];
+    let output = again("refused_registration_falls_back_and_tells", "DIORITE_TEST_LIMITED", &wrapper);
+    if let Some(output) = output {
+        assert!(output.contains("refused Some(12)"), "{output}");
+    }
+}
+
+/// The child of a fork has rings of its own.
+#[test]
+fn forked_child_does_not_touch_its_parents_ring() {
+    let (_directory, path) = image(8 << 20);
+    let device = open(&path);
+    let mut memory = AlignedBuf::registered(1 << 20, 4096).unwrap();
+    round_trip(&*device, &mut memory, 1);
+    // SAFETY: the child does nothing but this device's work in this thread, and leaves without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            memory.fill(2);
+            (&*device as &dyn BlockDevice).read_bytes(4096, &mut memory).unwrap();
+            assert!(memory.iter().all(|byte| *byte == 1));
+        }));
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(i32::from(result.is_err())) };
+    }
+    assert!(child > 0, "fork");
+    round_trip(&*device, &mut memory[..4096], 1);
+    let mut status = 0;
+    // SAFETY: our own child, and a valid place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child failed");
+    round_trip(&*device, &mut memory, 3);
+}
+
+/// A thread that ends while its ring is there takes it along; the next one has its own.
+#[test]
+fn threads_come_and_go() {
+    let (_directory, path) = image(8 << 20);
+    let device = open(&path);
+    for mark in 0..20 {
+        let device = Arc::clone(&device);
+        let thread =
+            std::thread::spawn(move || round_trip(&*device, &mut AlignedBuf::zeroed(8192, 4096), mark));
+        thread.join().unwrap();
+    }
+}
