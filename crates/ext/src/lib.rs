@@ -15,6 +15,7 @@ mod buffer;
 #[allow(dead_code)] // until the operations on it land
 mod directory;
 mod error;
+mod info;
 mod inode;
 mod journal;
 mod names;
@@ -27,6 +28,7 @@ pub mod layout;
 pub mod mkfs;
 
 pub use error::{Corrupt, Error, Incompatible, Result};
+pub use info::{VolumeInfo, read_descriptors, read_superblock};
 pub use inode::{Attributes, Inode, SetAttributes, SetTime};
 pub use types::{
     BlockSize, Clock, FileBlock, FileKind, FsBlock, GroupNumber, InodeNumber, NodeSpec, Owner, SystemClock,

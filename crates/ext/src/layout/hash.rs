@@ -149,7 +149,10 @@ fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
 
 #[cfg(test)]
 mod tests {
+    use super::HashVersion::{HalfMd4, Legacy, Tea};
     use super::*;
+
+    type Case<'a> = (HashVersion, [u32; 4], &'a [u8], (u32, u32));
 
     /// What `debugfs -R 'dx_hash -h VERSION [-s SEED] NAME'` of e2fsprogs 1.47.0 says.
     #[test]
@@ -160,8 +163,7 @@ mod tests {
         let seed = std::array::from_fn(|index| crate::layout::le32(&seed, index * 4));
         let umlaut = b"\xe4\xf6\xfc-umlaut";
         let middle = b"this-is-a-name-of-middle-len.txt";
-        use HashVersion::{HalfMd4, Legacy, Tea};
-        let cases: [(HashVersion, [u32; 4], &[u8], (u32, u32)); 18] = [
+        let cases: [Case<'_>; 18] = [
             (Legacy, [0; 4], b"a", (0xe74b_53e2, 0)),
             (Legacy, [0; 4], b"hello", (0x3225_2546, 0)),
             (Legacy, [0; 4], long.as_bytes(), (0x382d_277e, 0)),
