@@ -1,0 +1,166 @@
+//! The mapping of ext2 and ext3: twelve direct blocks, then blocks of block numbers, up to three levels.
+//!
+//! On disk: `i_block` has 15 little-endian numbers of 32 bits: 0 to 11 are data blocks, 12 to 14 the roots of trees of one, two
+//! and three levels of index blocks; an index block is an array of such numbers. 0 is a hole, of a block or of a subtree.
+
+use crate::buffer::BlockKind;
+use crate::inode::InodeState;
+use crate::layout::le32;
+use crate::{Corrupt, FileBlock, FsBlock, InodeNumber, Mapping, MappingKind, Result, Volume};
+
+/// Direct blocks in the inode.
+pub(crate) const DIRECT: u64 = 12;
+
+/// The way to a file block: the slot in the inode and in each index block below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Path {
+    /// Slots from the inode down; the last one holds the data block.
+    pub(crate) slots: [u32; 4],
+    /// Number of slots, 1 to 4.
+    pub(crate) len: usize,
+    /// Blocks below one entry of each level.
+    pub(crate) spans: [u64; 4],
+}
+
+/// Blocks that a file mapped this way can have, as far as the tree goes.
+pub(crate) fn max_blocks(pointers: u64) -> u64 {
+    DIRECT + pointers + pointers * pointers + pointers * pointers * pointers
+}
+
+impl Path {
+    /// The way to `at`, with `pointers` numbers in an index block; `None` beyond the tree.
+    pub(crate) fn to(at: FileBlock, pointers: u64) -> Option<Self> {
+        let mut rest = at.0;
+        if rest < DIRECT {
+            return Some(Self { slots: [rest as u32, 0, 0, 0], len: 1, spans: [1; 4] });
+        }
+        rest -= DIRECT;
+        let mut span = 1u64;
+        for depth in 1..=3usize {
+            let below = span.checked_mul(pointers)?;
+            if rest < below {
+                let mut path = Self { slots: [0; 4], len: depth + 1, spans: [1; 4] };
+                path.slots[0] = DIRECT as u32 + depth as u32 - 1;
+                path.spans[0] = below;
+                let mut unit = span;
+                for level in 1..=depth {
+                    path.slots[level] = (rest / unit % pointers) as u32;
+                    path.spans[level] = unit;
+                    unit /= pointers;
+                }
+                return Some(path);
+            }
+            rest -= below;
+            span = below;
+        }
+        None
+    }
+}
+
+impl Volume {
+    /// Block numbers in an index block.
+    pub(crate) fn pointers_per_block(&self) -> u64 {
+        self.block_size().bytes() / 4
+    }
+
+    /// The stretch around `at`, as far as one index block tells.
+    pub(crate) fn find_indirect(&self, inode: InodeNumber, state: &InodeState, at: FileBlock) -> Result<Mapping> {
+        let pointers = self.pointers_per_block();
+        let Some(path) = Path::to(at, pointers) else {
+            return Ok(Mapping { start: at, blocks: u64::MAX - at.0, kind: MappingKind::Hole });
+        };
+        if path.len == 1 {
+            let entries = |slot: u64| le32(&state.block, slot as usize * 4);
+            return self.stretch(inode, FileBlock(0), DIRECT, at.0, entries);
+        }
+        let mut block = le32(&state.block, path.slots[0] as usize * 4);
+        for level in 1..path.len {
+            if block == 0 {
+                let span = path.spans[level - 1];
+                let start = at.0 - position_in(&path, level);
+                return Ok(Mapping { start: FileBlock(start), blocks: span, kind: MappingKind::Hole });
+            }
+            let address = self.index_block(inode, at, block)?;
+            let buffer = self.cache().get(address, BlockKind::Plain)?;
+            let bytes = buffer.read();
+            if level == path.len - 1 {
+                let slot = u64::from(path.slots[level]);
+                let entries = |slot: u64| le32(&bytes, slot as usize * 4);
+                return self.stretch(inode, FileBlock(at.0 - slot), pointers, slot, entries);
+            }
+            block = le32(&bytes, path.slots[level] as usize * 4);
+        }
+        unreachable!("the last level returns")
+    }
+
+    /// An address of an index block, checked.
+    pub(crate) fn index_block(&self, inode: InodeNumber, at: FileBlock, block: u32) -> Result<FsBlock> {
+        let block = FsBlock(u64::from(block));
+        self.check_run(inode, at, block, 1)?;
+        Ok(block)
+    }
+
+    /// The stretch around slot `at` of an array of `count` block numbers that begins at file block `base`.
+    fn stretch(
+        &self,
+        inode: InodeNumber,
+        base: FileBlock,
+        count: u64,
+        at: u64,
+        entries: impl Fn(u64) -> u32,
+    ) -> Result<Mapping> {
+        let here = entries(at);
+        let belongs = |slot: u64| {
+            let entry = u64::from(entries(slot));
+            if here == 0 { entry == 0 } else { entry != 0 && entry + at == u64::from(here) + slot }
+        };
+        let first = (0..at).rev().take_while(|&slot| belongs(slot)).last().unwrap_or(at);
+        let last = (at + 1..count).take_while(|&slot| belongs(slot)).last().unwrap_or(at);
+        let (start, blocks) = (FileBlock(base.0 + first), last - first + 1);
+        if here == 0 {
+            return Ok(Mapping { start, blocks, kind: MappingKind::Hole });
+        }
+        let block = FsBlock(u64::from(entries(first)));
+        self.check_run(inode, start, block, blocks)?;
+        Ok(Mapping { start, blocks, kind: MappingKind::Mapped(block) })
+    }
+}
+
+/// File blocks between the start of the subtree that the entry above `level` spans and the block that the path goes to.
+fn position_in(path: &Path, level: usize) -> u64 {
+    (level..path.len).map(|below| u64::from(path.slots[below]) * path.spans[below]).sum()
+}
+
+impl Corrupt {
+    /// A mapping that cannot be.
+    pub(crate) fn map(inode: InodeNumber, at: FileBlock, what: &'static str) -> Self {
+        Self::Map { inode, file_block: at.0, what }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every file block has its own way, and the ways are in the order of the blocks.
+    #[test]
+    fn paths_count_through_the_tree() {
+        let pointers = 4;
+        let mut expected = Vec::new();
+        expected.extend((0..12).map(|slot| vec![slot]));
+        expected.extend((0..4).map(|slot| vec![12, slot]));
+        expected.extend((0..16).map(|n| vec![13, n / 4, n % 4]));
+        expected.extend((0..64).map(|n| vec![14, n / 16, n / 4 % 4, n % 4]));
+        for (block, slots) in expected.iter().enumerate() {
+            let path = Path::to(FileBlock(block as u64), pointers).unwrap();
+            assert_eq!(&path.slots[..path.len], slots, "block {block}");
+            for level in 1..path.len {
+                let start = block as u64 - position_in(&path, level);
+                assert!(start + path.spans[level - 1] > block as u64);
+            }
+        }
+        assert_eq!(expected.len() as u64, max_blocks(pointers));
+        assert_eq!(Path::to(FileBlock(max_blocks(pointers)), pointers), None);
+        assert!(Path::to(FileBlock(u64::MAX), 16384).is_none());
+    }
+}

@@ -1,0 +1,158 @@
+//! The stretches of a file's mapping that were looked up lately.
+//!
+//! Invariants:
+//! 1. Stretches are sorted by file block and do not overlap.
+//! 2. Every stretch agrees with the mapping on disk: who changes the mapping calls [`RunCache::forget`] first,
+//!    holding the inode's state for writing, and stretches are inserted by holders of the state only.
+
+use crate::{FileBlock, FsBlock, Mapping, MappingKind};
+
+/// Stretches kept for one inode.
+const CAPACITY: usize = 1024;
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    mapping: Mapping,
+    /// Whether something else is known to follow.
+    complete: bool,
+}
+
+/// The stretches of one inode.
+#[derive(Debug, Default)]
+pub(crate) struct RunCache {
+    runs: Vec<Run>,
+}
+
+impl Mapping {
+    /// First file block behind it.
+    pub(crate) fn end(&self) -> u64 {
+        self.start.0.saturating_add(self.blocks)
+    }
+
+    /// The part of it from `at` on, at most `max_blocks` long; `at` lies inside.
+    pub(crate) fn part(&self, at: FileBlock, max_blocks: u64) -> Self {
+        let skip = at.0 - self.start.0;
+        let kind = match self.kind {
+            MappingKind::Mapped(block) => MappingKind::Mapped(FsBlock(block.0 + skip)),
+            MappingKind::Unwritten(block) => MappingKind::Unwritten(FsBlock(block.0 + skip)),
+            other => other,
+        };
+        Self { start: at, blocks: (self.blocks - skip).min(max_blocks), kind }
+    }
+
+    /// Whether `next`, which begins where this ends in the file, goes on with the same thing.
+    pub(crate) fn goes_on_with(&self, next: &Self) -> bool {
+        match (self.kind, next.kind) {
+            (MappingKind::Hole, MappingKind::Hole) => true,
+            (MappingKind::Mapped(a), MappingKind::Mapped(b))
+            | (MappingKind::Unwritten(a), MappingKind::Unwritten(b)) => a.0.checked_add(self.blocks) == Some(b.0),
+            _ => false,
+        }
+    }
+}
+
+impl RunCache {
+    /// The mapping at `at`, if it is known as far as `max_blocks`.
+    pub(crate) fn lookup(&self, at: FileBlock, max_blocks: u64) -> Option<Mapping> {
+        let index = self.runs.partition_point(|run| run.mapping.start <= at);
+        let run = self.runs.get(index.checked_sub(1)?)?;
+        let end = run.mapping.end();
+        let known = at.0 < end && (run.complete || end - at.0 >= max_blocks);
+        known.then(|| run.mapping.part(at, max_blocks))
+    }
+
+    /// Keep a stretch that was just looked up. `complete`: something else follows it.
+    pub(crate) fn insert(&mut self, mapping: Mapping, complete: bool) {
+        let mut new = Run { mapping, complete };
+        let first = self.runs.partition_point(|run| run.mapping.end() <= mapping.start.0);
+        let after = self.runs.partition_point(|run| run.mapping.start.0 < mapping.end());
+        // What overlaps says the same (invariant 2), so the union is one stretch.
+        for old in self.runs.drain(first..after) {
+            if old.mapping.start < new.mapping.start {
+                let end = new.mapping.end();
+                new.mapping = Mapping { blocks: end - old.mapping.start.0, ..old.mapping };
+            }
+            if old.mapping.end() > new.mapping.end() {
+                new.mapping.blocks = old.mapping.end() - new.mapping.start.0;
+                new.complete = old.complete;
+            }
+        }
+        if self.runs.len() >= CAPACITY {
+            self.runs.clear();
+        }
+        let at = self.runs.partition_point(|run| run.mapping.start < new.mapping.start);
+        self.runs.insert(at, new);
+    }
+
+    /// The mapping of `[start, end)` is about to change.
+    pub(crate) fn forget(&mut self, start: u64, end: u64) {
+        let first = self.runs.partition_point(|run| run.mapping.end() < start);
+        let after = self.runs.partition_point(|run| run.mapping.start.0 < end);
+        let mut kept = Vec::with_capacity(2);
+        for run in self.runs.get(first..after).unwrap_or_default() {
+            let mapping = run.mapping;
+            if mapping.start.0 < start {
+                kept.push(Run { mapping: Mapping { blocks: start - mapping.start.0, ..mapping }, complete: false });
+            }
+            if mapping.end() > end {
+                let part = mapping.part(FileBlock(end.max(mapping.start.0)), u64::MAX);
+                kept.push(Run { mapping: part, complete: run.complete });
+            }
+        }
+        if first < after {
+            self.runs.splice(first..after, kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A file whose block `n` is a hole or at device block `f(n)`: stretches of random length.
+    fn stretch_at(lens: &[(u8, bool)], at: u64) -> Option<Mapping> {
+        let (mut start, mut device) = (0u64, 1000u64);
+        for (len, hole) in lens {
+            let len = u64::from(*len) + 1;
+            if at < start + len {
+                let kind = if *hole { MappingKind::Hole } else { MappingKind::Mapped(FsBlock(device)) };
+                return Some(Mapping { start: FileBlock(start), blocks: len, kind });
+            }
+            start += len;
+            device += len + 7;
+        }
+        None
+    }
+
+    proptest! {
+        /// What the cache answers is what the file has, whatever was inserted and forgotten before.
+        #[test]
+        fn answers_agree_with_the_file(
+            lens in proptest::collection::vec((0u8..20, any::<bool>()), 1..20),
+            steps in proptest::collection::vec((any::<bool>(), 0u64..200, 1u64..30), 1..60),
+        ) {
+            let mut cache = RunCache::default();
+            for (insert, at, len) in steps {
+                if insert {
+                    if let Some(run) = stretch_at(&lens, at) {
+                        cache.insert(run.part(FileBlock(at), len), at + len > run.end());
+                    }
+                } else {
+                    cache.forget(at, at + len);
+                }
+                for at in 0..200 {
+                    if let Some(answer) = cache.lookup(FileBlock(at), 5) {
+                        let right = stretch_at(&lens, at).unwrap();
+                        prop_assert_eq!(answer.kind, right.part(FileBlock(at), 5).kind);
+                        prop_assert!(answer.end() <= right.end());
+                    }
+                }
+                for pair in cache.runs.windows(2) {
+                    prop_assert!(pair[0].mapping.end() <= pair[1].mapping.start.0);
+                }
+            }
+        }
+    }
+}
