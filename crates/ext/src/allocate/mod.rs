@@ -1,6 +1,38 @@
 //! Which blocks and inodes are free, and which to take.
+//!
+//! Each group has a bitmap on disk and, once somebody allocates there, [`bits::Bits`] in memory that are *busy*: in
+//! use on disk, reserved for data in flight, kept for a file's next blocks, or freed by a transaction that is not durable.
+//! Searching looks at busy bits only; the bitmap on disk changes when a mapping is recorded.
+//!
+//! Invariants:
+//! 1. Whatever is set on disk is busy. What is busy and clear on disk is in exactly one of: a [`crate::Reservation`], a
+//!    [`window`], or the list of freed blocks of a transaction.
+//! 2. `free` is the number of blocks that are not busy, summed over groups that were read and counted as the descriptors
+//!    say in others. `claimed` of them are promised.
+//!
+//! Locking: a group's state is a leaf but for the buffer of its bitmap: group state, then bitmap content. The
+//! content of descriptor blocks is locked before group states (when it is sealed), so descriptor blocks are
+//! joined to a handle with no group locked. Checksums of bitmaps are atomics for the same reason.
 
-use crate::FsBlock;
+mod bits;
+mod blocks;
+mod inodes;
+pub(crate) mod window;
+mod zone;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use diorite_block::sync::Mutex;
+
+use crate::buffer::{BlockKind, Buffer, BufferCache};
+use crate::layout::{GroupDescriptor, GroupFlags, Layout, Superblock};
+use crate::transaction::{Handle, ReleaseFreed};
+use crate::{FsBlock, GroupNumber, Result};
+
+use bits::Bits;
+use window::Windows;
+pub(crate) use zone::Zone;
 
 /// A run of blocks on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,4 +41,214 @@ pub(crate) struct BlockRun {
     pub(crate) start: FsBlock,
     /// How many.
     pub(crate) blocks: u64,
+}
+
+#[derive(Debug)]
+struct Group {
+    state: Mutex<GroupState>,
+    block_bitmap_checksum: AtomicU32,
+    inode_bitmap_checksum: AtomicU32,
+    /// Blocks that are not busy.
+    free: AtomicU32,
+    /// No run of blocks that are not busy is longer.
+    longest: AtomicU32,
+    free_inodes: AtomicU32,
+    directories: AtomicU32,
+}
+
+#[derive(Debug)]
+struct GroupState {
+    descriptor: GroupDescriptor,
+    busy: Option<Bits>,
+    /// No inode before this one is free.
+    first_free_inode: u32,
+}
+
+/// Free blocks and inodes of a volume.
+#[derive(Debug)]
+pub(crate) struct Allocator {
+    cache: Arc<BufferCache>,
+    layout: Layout,
+    zone: Zone,
+    groups: Vec<Group>,
+    /// Blocks that are not busy.
+    free: AtomicI64,
+    /// Of those, promised.
+    claimed: AtomicI64,
+    /// Blocks freed by transactions that are not durable.
+    pending: AtomicU64,
+    /// Free according to the bitmaps on disk.
+    free_on_disk: AtomicI64,
+    free_inodes: AtomicI64,
+    /// Blocks that file data leaves free.
+    kept: u64,
+    windows: Windows,
+    /// Where the next top-level directory is looked for.
+    next_spread: AtomicU32,
+}
+
+impl Allocator {
+    /// The allocator of a volume whose descriptors have been checked.
+    pub(crate) fn new(
+        cache: Arc<BufferCache>,
+        layout: Layout,
+        zone: Zone,
+        descriptors: Vec<GroupDescriptor>,
+        kept: u64,
+    ) -> Self {
+        let free: i64 = descriptors.iter().map(|group| i64::from(group.free_clusters)).sum();
+        let free_inodes = descriptors.iter().map(|group| i64::from(group.free_inodes)).sum();
+        let groups = descriptors
+            .into_iter()
+            .map(|descriptor| Group {
+                block_bitmap_checksum: AtomicU32::new(descriptor.block_bitmap_checksum),
+                inode_bitmap_checksum: AtomicU32::new(descriptor.inode_bitmap_checksum),
+                free: AtomicU32::new(descriptor.free_clusters),
+                longest: AtomicU32::new(descriptor.free_clusters),
+                free_inodes: AtomicU32::new(descriptor.free_inodes),
+                directories: AtomicU32::new(descriptor.used_directories),
+                state: Mutex::new(GroupState { descriptor, busy: None, first_free_inode: 0 }),
+            })
+            .collect();
+        Self {
+            cache,
+            layout,
+            zone,
+            groups,
+            free: AtomicI64::new(free),
+            claimed: AtomicI64::new(0),
+            pending: AtomicU64::new(0),
+            free_on_disk: AtomicI64::new(free),
+            free_inodes: AtomicI64::new(free_inodes),
+            kept,
+            windows: Windows::default(),
+            next_spread: AtomicU32::new(0),
+        }
+    }
+
+    /// The filesystem's own blocks.
+    pub(crate) fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    /// Free clusters and inodes as the bitmaps on disk have them (or will, when what is dirty is written).
+    pub(crate) fn free_on_disk(&self) -> (u64, u32) {
+        let blocks = self.free_on_disk.load(Ordering::Relaxed).max(0) as u64;
+        (blocks, self.free_inodes.load(Ordering::Relaxed).max(0) as u32)
+    }
+
+    /// Blocks that are neither allocated nor reserved nor promised; blocks of files' windows and those that wait for a
+    /// commit count as free.
+    pub(crate) fn free_for_users(&self) -> u64 {
+        let pending = self.pending.load(Ordering::Relaxed) as i64 + self.windows.total() as i64;
+        let free = self.free.load(Ordering::Relaxed) + pending - self.claimed.load(Ordering::Relaxed);
+        free.max(0) as u64
+    }
+
+    /// Blocks that file data leaves free.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    /// Freed blocks that wait for a commit.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) > 0
+    }
+
+    /// A group that a checked number names.
+    fn group(&self, group: GroupNumber) -> &Group {
+        &self.groups[group.0 as usize]
+    }
+
+    /// The group's descriptor as it is now.
+    pub(crate) fn descriptor(&self, group: GroupNumber) -> Option<GroupDescriptor> {
+        Some(self.groups.get(group.0 as usize)?.state.lock().descriptor)
+    }
+
+    /// For the sealer.
+    pub(crate) fn block_bitmap_checksum(&self, group: GroupNumber) -> u32 {
+        self.group(group).block_bitmap_checksum.load(Ordering::Acquire)
+    }
+
+    /// For the sealer.
+    pub(crate) fn set_block_bitmap_checksum(&self, group: GroupNumber, checksum: u32) {
+        self.group(group).block_bitmap_checksum.store(checksum, Ordering::Release);
+    }
+
+    /// For the sealer.
+    pub(crate) fn inode_bitmap_checksum(&self, group: GroupNumber) -> u32 {
+        self.group(group).inode_bitmap_checksum.load(Ordering::Acquire)
+    }
+
+    /// For the sealer.
+    pub(crate) fn set_inode_bitmap_checksum(&self, group: GroupNumber, checksum: u32) {
+        self.group(group).inode_bitmap_checksum.store(checksum, Ordering::Release);
+    }
+
+    /// For the sealer: store the descriptors of descriptor block `index`.
+    pub(crate) fn write_descriptors(&self, index: u32, format: &Superblock, bytes: &mut [u8]) {
+        let first = index * self.layout.descriptors_per_block();
+        let size = usize::from(self.layout.desc_size);
+        for (place, number) in bytes.chunks_exact_mut(size).zip(first..self.layout.group_count) {
+            let group = self.group(GroupNumber(number));
+            let mut descriptor = group.state.lock().descriptor;
+            descriptor.block_bitmap_checksum = group.block_bitmap_checksum.load(Ordering::Acquire);
+            descriptor.inode_bitmap_checksum = group.inode_bitmap_checksum.load(Ordering::Acquire);
+            descriptor.write_into(place, GroupNumber(number), format);
+        }
+    }
+
+    /// The buffer of the descriptor block that has the group's descriptor.
+    fn descriptor_buffer(&self, group: GroupNumber) -> Result<Arc<Buffer>> {
+        let index = group.0 / self.layout.descriptors_per_block();
+        self.cache.get(self.layout.descriptor_block(index), BlockKind::GroupDescriptors(index))
+    }
+
+    /// Join a group's descriptor to a handle. No group may be locked.
+    fn touch_descriptor(&self, handle: &mut Handle<'_>, group: GroupNumber) -> Result<()> {
+        handle.touch(&self.descriptor_buffer(group)?)
+    }
+
+    /// The busy bits of a group, read if nobody was here before.
+    fn busy<'a>(&self, number: GroupNumber, state: &'a mut GroupState) -> Result<&'a mut Bits> {
+        if state.busy.is_none() {
+            let bits = self.layout.clusters_in(number);
+            let mut busy = if state.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
+                Bits::from_bytes(&vec![0; (bits as usize).div_ceil(8)], bits)
+            } else {
+                let buffer = self.cache.get(state.descriptor.block_bitmap, BlockKind::BlockBitmap(number))?;
+                let bytes = buffer.read();
+                Bits::from_bytes(&bytes, bits)
+            };
+            for (start, end) in self.zone_bits(number) {
+                busy.fill(start, end - start, true);
+            }
+            // The bits are right where a descriptor's count is not.
+            let (counted, free) = (state.descriptor.free_clusters, busy.count_clear());
+            let group = self.group(number);
+            group.free.store(free, Ordering::Relaxed);
+            group.longest.store(free, Ordering::Relaxed);
+            self.free.fetch_add(i64::from(free) - i64::from(counted), Ordering::Relaxed);
+            state.busy = Some(busy);
+        }
+        Ok(state.busy.as_mut().expect("just set"))
+    }
+
+    /// The zone's bits in a group.
+    fn zone_bits(&self, group: GroupNumber) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let first = self.layout.first_block(group).0;
+        let per_cluster = u64::from(self.layout.blocks_per_cluster);
+        self.zone.within(first, first + u64::from(self.layout.blocks_in(group))).map(move |(start, end)| {
+            (((start - first) / per_cluster) as u32, (end - first).div_ceil(per_cluster) as u32)
+        })
+    }
+}
+
+impl ReleaseFreed for Allocator {
+    fn release_freed(&self, runs: &[BlockRun]) {
+        for run in runs {
+            self.pending.fetch_sub(run.blocks, Ordering::Relaxed);
+            self.release(run.start, run.blocks);
+        }
+    }
 }

@@ -1,0 +1,255 @@
+//! Blocks: found and kept in memory, recorded on disk, freed.
+
+use std::sync::atomic::Ordering;
+
+use crate::allocate::bits::{self, Found};
+use crate::allocate::{Allocator, BlockRun, GroupState};
+use crate::buffer::BlockKind;
+use crate::layout::GroupFlags;
+use crate::transaction::Handle;
+use crate::{Corrupt, Error, FsBlock, GroupNumber, InodeNumber, Result};
+
+/// Who takes blocks, and so which of the last ones it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// File data: leaves the kept blocks and what others were promised.
+    Data,
+    /// What was promised to the taker: anything that is free.
+    Promised,
+}
+
+impl Allocator {
+    /// Promise blocks: whether there were enough.
+    pub(crate) fn claim(&self, blocks: u64) -> bool {
+        if blocks == 0 {
+            return true;
+        }
+        let Ok(wanted) = i64::try_from(blocks) else { return false };
+        let before = self.claimed.fetch_add(wanted, Ordering::Relaxed);
+        let left = self.free.load(Ordering::Relaxed).saturating_sub(before).saturating_sub(wanted);
+        if left >= self.kept as i64 {
+            return true;
+        }
+        self.claimed.fetch_sub(wanted, Ordering::Relaxed);
+        false
+    }
+
+    /// Take a promise back.
+    pub(crate) fn release_claim(&self, blocks: u64) {
+        let _ = self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |claimed| {
+            Some((claimed - blocks.min(i64::MAX as u64) as i64).max(0))
+        });
+    }
+
+    /// Blocks that a taker may have at most now.
+    pub(crate) fn takable(&self, purpose: Purpose) -> u64 {
+        let free = self.free.load(Ordering::Relaxed);
+        match purpose {
+            Purpose::Data => (free - self.claimed.load(Ordering::Relaxed) - self.kept as i64).max(0) as u64,
+            Purpose::Promised => free.max(0) as u64,
+        }
+    }
+
+    /// Keep a run of at most `wanted` blocks: right at `goal` if that is free, else as near and as long as possible. `None`
+    /// if no block is free.
+    pub(crate) fn reserve(&self, goal: FsBlock, wanted: u64) -> Result<Option<BlockRun>> {
+        let wanted = wanted.clamp(1, u64::from(self.layout.blocks_per_group)) as u32;
+        let goal_group = self.layout.group_of(goal).unwrap_or_default();
+        let goal_bit = if self.layout.group_of(goal).is_some() { self.layout.bit_of(goal) } else { 0 };
+        if let Some(run) = self.reserve_at(goal_group, goal_bit, wanted)? {
+            return Ok(Some(run));
+        }
+        // First a group with a run that is long enough, from the goal on; then whatever is longest anywhere.
+        let count = self.layout.group_count;
+        for number in (0..count).map(|step| GroupNumber((goal_group.0 + step) % count)) {
+            if self.group(number).longest.load(Ordering::Relaxed) >= wanted {
+                let from = if number == goal_group { goal_bit } else { 0 };
+                if let Some(run) = self.reserve_in(number, from, wanted, Take::AllOnly)? {
+                    return Ok(Some(run));
+                }
+            }
+        }
+        for _ in 0..count.saturating_add(8) {
+            let longest = |group: &super::Group| group.longest.load(Ordering::Relaxed);
+            let Some((index, group)) = self.groups.iter().enumerate().max_by_key(|(_, group)| longest(group)) else {
+                return Ok(None);
+            };
+            if longest(group) == 0 {
+                return Ok(None);
+            }
+            if let Some(run) = self.reserve_in(GroupNumber(index as u32), 0, wanted, Take::Longest)? {
+                return Ok(Some(run));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keep blocks from exactly this bit on.
+    fn reserve_at(&self, number: GroupNumber, bit: u32, wanted: u32) -> Result<Option<BlockRun>> {
+        let group = self.group(number);
+        if group.free.load(Ordering::Relaxed) == 0 {
+            return Ok(None);
+        }
+        let mut state = group.state.lock();
+        let run = self.busy(number, &mut state)?.clear_run_at(bit, wanted);
+        Ok((run > 0).then(|| self.take(number, &mut state, bit, run)))
+    }
+
+    fn reserve_in(&self, number: GroupNumber, from: u32, wanted: u32, take: Take) -> Result<Option<BlockRun>> {
+        let group = self.group(number);
+        let mut state = group.state.lock();
+        let busy = self.busy(number, &mut state)?;
+        Ok(match (busy.find_clear_run(from, wanted), take) {
+            (Found::Enough { start }, _) => Some(self.take(number, &mut state, start, wanted)),
+            (Found::Longest { start, count }, Take::Longest)
+                if count >= group.longest.load(Ordering::Relaxed) || self.is_longest(number, count) =>
+            {
+                Some(self.take(number, &mut state, start, count))
+            }
+            (Found::Longest { count, .. }, _) => {
+                group.longest.store(count, Ordering::Relaxed);
+                None
+            }
+            (Found::Full, _) => {
+                group.longest.store(0, Ordering::Relaxed);
+                None
+            }
+        })
+    }
+
+    /// Whether no other group may have a longer run.
+    fn is_longest(&self, number: GroupNumber, count: u32) -> bool {
+        let others = self.groups.iter().enumerate().filter(|(index, _)| *index != number.0 as usize);
+        others.map(|(_, group)| group.longest.load(Ordering::Relaxed)).max().unwrap_or(0) <= count
+    }
+
+    /// Make clear bits of a group busy.
+    fn take(&self, number: GroupNumber, state: &mut GroupState, bit: u32, count: u32) -> BlockRun {
+        let group = self.group(number);
+        state.busy.as_mut().expect("searched before").fill(bit, count, true);
+        group.free.fetch_sub(count, Ordering::Relaxed);
+        self.free.fetch_sub(i64::from(count), Ordering::Relaxed);
+        let start = FsBlock(self.layout.first_block(number).0 + u64::from(bit));
+        BlockRun { start, blocks: u64::from(count) }
+    }
+
+    /// Parts of a run by group: group, first bit, number of bits.
+    fn by_group(&self, start: FsBlock, blocks: u64) -> impl Iterator<Item = (GroupNumber, u32, u32)> + use<> {
+        let layout = self.layout;
+        let (mut at, end) = (start.0, start.0.saturating_add(blocks));
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let group = layout.group_of(FsBlock(at))?;
+            let upto = end.min(layout.first_block(group).0 + u64::from(layout.blocks_in(group)));
+            let bit = (at - layout.first_block(group).0) as u32;
+            let count = (upto - at) as u32;
+            at = upto;
+            Some((group, bit, count))
+        })
+    }
+
+    /// Give kept blocks back.
+    pub(crate) fn release(&self, start: FsBlock, blocks: u64) {
+        for (number, bit, count) in self.by_group(start, blocks) {
+            let group = self.group(number);
+            let mut state = group.state.lock();
+            if let Some(busy) = state.busy.as_mut() {
+                busy.fill(bit, count, false);
+            }
+            let free = group.free.fetch_add(count, Ordering::Relaxed) + count;
+            group.longest.store(free, Ordering::Relaxed);
+            self.free.fetch_add(i64::from(count), Ordering::Relaxed);
+        }
+    }
+
+    /// Record kept blocks as in use on disk.
+    pub(crate) fn record(&self, handle: &mut Handle<'_>, run: BlockRun) -> Result<()> {
+        for (number, bit, count) in self.by_group(run.start, run.blocks) {
+            let mut state = self.group(number).state.lock();
+            let set = |bytes: &mut [u8]| bits::set_in_bytes(bytes, bit, count);
+            let was_clear = self.change_bitmap(handle, number, &mut state, set)?;
+            if !was_clear {
+                let what = "blocks are in use that were free when they were reserved";
+                return Err(Corrupt::Group { group: number.0, what }.into());
+            }
+            state.descriptor.free_clusters = state.descriptor.free_clusters.saturating_sub(count);
+            drop(state);
+            self.free_on_disk.fetch_sub(i64::from(count), Ordering::Relaxed);
+            self.touch_descriptor(handle, number)?;
+        }
+        Ok(())
+    }
+
+    /// Free blocks on disk. They stay busy until the transaction is durable.
+    pub(crate) fn free(&self, handle: &mut Handle<'_>, inode: InodeNumber, run: BlockRun) -> Result<()> {
+        self.zone.check(run.start, run.blocks).map_err(|what| Corrupt::Inode { inode, what })?;
+        for (number, bit, count) in self.by_group(run.start, run.blocks) {
+            let mut state = self.group(number).state.lock();
+            // Busy bits are read before the bitmap changes, so that what is freed is busy.
+            self.busy(number, &mut state)?;
+            let clear = |bytes: &mut [u8]| bits::clear_in_bytes(bytes, bit, count);
+            let was_set = self.change_bitmap(handle, number, &mut state, clear)?;
+            if !was_set {
+                let what = "blocks of a file are free in the bitmap";
+                return Err(Corrupt::Group { group: number.0, what }.into());
+            }
+            state.descriptor.free_clusters += count;
+            drop(state);
+            self.free_on_disk.fetch_add(i64::from(count), Ordering::Relaxed);
+            self.pending.fetch_add(u64::from(count), Ordering::Relaxed);
+            let start = FsBlock(self.layout.first_block(number).0 + u64::from(bit));
+            handle.freed(BlockRun { start, blocks: u64::from(count) });
+            self.touch_descriptor(handle, number)?;
+        }
+        Ok(())
+    }
+
+    /// Change the group's bitmap on disk; it is made from nothing where it was never written.
+    fn change_bitmap(
+        &self,
+        handle: &mut Handle<'_>,
+        number: GroupNumber,
+        state: &mut GroupState,
+        change: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Result<bool> {
+        let (block, kind) = (state.descriptor.block_bitmap, BlockKind::BlockBitmap(number));
+        if !state.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            let buffer = self.cache.get(block, kind)?;
+            return Ok(change(&mut handle.modify(&buffer, None)?));
+        }
+        state.descriptor.flags.remove(GroupFlags::BLOCK_UNINIT);
+        let buffer = handle.create(block, kind, None)?;
+        let mut bytes = handle.modify(&buffer, None)?;
+        let (bits, used) = ((bytes.len() * 8) as u32, self.layout.clusters_in(number));
+        bits::set_in_bytes(&mut bytes, used, bits - used);
+        for (start, end) in self.zone_bits(number) {
+            bits::set_in_bytes(&mut bytes, start, end - start);
+        }
+        Ok(change(&mut bytes))
+    }
+
+    /// A block for metadata, near `goal`: kept, and recorded in this handle.
+    pub(crate) fn allocate_one(&self, handle: &mut Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
+        let mut found = self.reserve(goal, 1)?;
+        if found.is_none() {
+            self.windows.release_all(self);
+            found = self.reserve(goal, 1)?;
+        }
+        let run = found.ok_or(Error::NoSpace)?;
+        match self.record(handle, run) {
+            Ok(()) => Ok(run.start),
+            Err(error) => {
+                self.release(run.start, run.blocks);
+                Err(error)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Take {
+    AllOnly,
+    Longest,
+}

@@ -1,0 +1,207 @@
+//! Inodes: files near their directory, directories spread over the volume.
+
+use std::sync::atomic::Ordering;
+
+use crate::allocate::bits;
+use crate::allocate::{Allocator, GroupState};
+use crate::buffer::BlockKind;
+use crate::layout::GroupFlags;
+use crate::transaction::Handle;
+use crate::{Corrupt, Error, FileKind, GroupNumber, InodeNumber, Result};
+
+/// An inode that was just taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NewInode {
+    /// Its number.
+    pub(crate) number: InodeNumber,
+    /// Whether its block of the inode table was never written, so that it begins as zeros.
+    pub(crate) fresh_table_block: bool,
+}
+
+impl Allocator {
+    /// Take a free inode.
+    pub(crate) fn allocate_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        parent: InodeNumber,
+        kind: FileKind,
+        first_usable: InodeNumber,
+    ) -> Result<NewInode> {
+        if self.free_inodes.load(Ordering::Relaxed) <= 0 {
+            return Err(Error::NoSpace);
+        }
+        let parent_group = self.layout.locate_inode(parent)?.group;
+        let goal = if kind == FileKind::Directory {
+            self.group_for_directory(parent, parent_group)
+        } else {
+            self.group_for_file(parent, parent_group)
+        };
+        let count = self.layout.group_count;
+        for number in (0..count).map(|step| GroupNumber((goal.0 + step) % count)) {
+            if self.group(number).free_inodes.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            if let Some(new) = self.allocate_inode_in(handle, number, kind, first_usable)? {
+                return Ok(new);
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    fn allocate_inode_in(
+        &self,
+        handle: &mut Handle<'_>,
+        number: GroupNumber,
+        kind: FileKind,
+        first_usable: InodeNumber,
+    ) -> Result<Option<NewInode>> {
+        let group = self.group(number);
+        let mut state = group.state.lock();
+        let reserved = first_usable.0.saturating_sub(self.layout.inode_at(number, 0).0);
+        let from = state.first_free_inode.max(reserved);
+        let found = self.take_inode_bit(handle, number, &mut state, from)?;
+        let Some(index) = found else {
+            state.first_free_inode = self.layout.inodes_per_group;
+            return Ok(None);
+        };
+        state.first_free_inode = index + 1;
+        let per_block = (self.layout.block_size.bytes() / u64::from(self.layout.inode_size)) as u32;
+        let descriptor = &mut state.descriptor;
+        let used_before = self.layout.inodes_per_group.saturating_sub(descriptor.unused_inodes);
+        let fresh_table_block =
+            !descriptor.flags.contains(GroupFlags::INODE_ZEROED) && index / per_block * per_block >= used_before;
+        descriptor.unused_inodes = descriptor.unused_inodes.min(self.layout.inodes_per_group - index - 1);
+        descriptor.free_inodes = descriptor.free_inodes.saturating_sub(1);
+        if kind == FileKind::Directory {
+            descriptor.used_directories += 1;
+            group.directories.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(state);
+        let _ = group.free_inodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1));
+        self.free_inodes.fetch_sub(1, Ordering::Relaxed);
+        self.touch_descriptor(handle, number)?;
+        Ok(Some(NewInode { number: self.layout.inode_at(number, index), fresh_table_block }))
+    }
+
+    /// Set the first clear bit at or after `from` in the group's inode bitmap.
+    fn take_inode_bit(
+        &self,
+        handle: &mut Handle<'_>,
+        number: GroupNumber,
+        state: &mut GroupState,
+        from: u32,
+    ) -> Result<Option<u32>> {
+        let (block, kind) = (state.descriptor.inode_bitmap, BlockKind::InodeBitmap(number));
+        let end = self.layout.inodes_per_group;
+        if !state.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
+            let buffer = self.cache.get(block, kind)?;
+            if bits::first_clear_in_bytes(&buffer.read(), from, end).is_none() {
+                return Ok(None);
+            }
+            let mut bytes = handle.modify(&buffer, None)?;
+            let found = bits::first_clear_in_bytes(&bytes, from, end);
+            if let Some(index) = found {
+                bits::set_in_bytes(&mut bytes, index, 1);
+            }
+            return Ok(found);
+        }
+        if from >= end {
+            return Ok(None);
+        }
+        state.descriptor.flags.remove(GroupFlags::INODE_UNINIT);
+        let buffer = handle.create(block, kind, None)?;
+        let mut bytes = handle.modify(&buffer, None)?;
+        let bits = (bytes.len() * 8) as u32;
+        bits::set_in_bytes(&mut bytes, end, bits - end);
+        bits::set_in_bytes(&mut bytes, from, 1);
+        Ok(Some(from))
+    }
+
+    /// Give an inode back.
+    pub(crate) fn free_inode(&self, handle: &mut Handle<'_>, inode: InodeNumber, kind: FileKind) -> Result<()> {
+        let place = self.layout.locate_inode(inode)?;
+        let group = self.group(place.group);
+        let mut state = group.state.lock();
+        let buffer = self.cache.get(state.descriptor.inode_bitmap, BlockKind::InodeBitmap(place.group))?;
+        if !bits::clear_in_bytes(&mut handle.modify(&buffer, None)?, place.index, 1) {
+            return Err(Corrupt::Inode { inode, what: "it is free in the bitmap already" }.into());
+        }
+        state.first_free_inode = state.first_free_inode.min(place.index);
+        state.descriptor.free_inodes += 1;
+        if kind == FileKind::Directory {
+            state.descriptor.used_directories = state.descriptor.used_directories.saturating_sub(1);
+            let _ = group.directories.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        }
+        drop(state);
+        group.free_inodes.fetch_add(1, Ordering::Relaxed);
+        self.free_inodes.fetch_add(1, Ordering::Relaxed);
+        self.touch_descriptor(handle, place.group)
+    }
+
+    /// Whether the bitmap says that an inode is in use.
+    pub(crate) fn is_inode_in_use(&self, inode: InodeNumber) -> Result<bool> {
+        let place = self.layout.locate_inode(inode)?;
+        let state = self.group(place.group).state.lock();
+        if state.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
+            return Ok(false);
+        }
+        let buffer = self.cache.get(state.descriptor.inode_bitmap, BlockKind::InodeBitmap(place.group))?;
+        Ok(bits::is_set_in_bytes(&buffer.read(), place.index))
+    }
+
+    /// The parent's group while it has inodes and blocks, else one that the parent's number leads to.
+    fn group_for_file(&self, parent: InodeNumber, parent_group: GroupNumber) -> GroupNumber {
+        let count = self.layout.group_count;
+        let good = |group: GroupNumber| {
+            let group = self.group(group);
+            group.free_inodes.load(Ordering::Relaxed) > 0 && group.free.load(Ordering::Relaxed) > 0
+        };
+        if good(parent_group) {
+            return parent_group;
+        }
+        // Files of one directory go to the same places, those of other directories elsewhere.
+        let mut candidate = (parent_group.0 + parent.0 % count) % count;
+        let mut step = 1;
+        while step < count {
+            candidate = (candidate + step) % count;
+            if good(GroupNumber(candidate)) {
+                return GroupNumber(candidate);
+            }
+            step <<= 1;
+        }
+        parent_group
+    }
+
+    /// Top-level directories spread to groups that are emptier than others; deeper ones stay near their parent until it is
+    /// crowded (Orlov).
+    fn group_for_directory(&self, parent: InodeNumber, parent_group: GroupNumber) -> GroupNumber {
+        let count = self.layout.group_count;
+        let average_inodes = (self.free_inodes.load(Ordering::Relaxed).max(0) as u64 / u64::from(count)) as u32;
+        let average_free = (self.free.load(Ordering::Relaxed).max(0) as u64 / u64::from(count)) as u32;
+        if parent == InodeNumber::ROOT {
+            let start = self.next_spread.fetch_add(1, Ordering::Relaxed).wrapping_mul(7);
+            let candidates = (0..count).map(|step| GroupNumber((start.wrapping_add(step)) % count));
+            let emptier = candidates.filter(|&number| {
+                let group = self.group(number);
+                let free_inodes = group.free_inodes.load(Ordering::Relaxed);
+                free_inodes > 0
+                    && free_inodes >= average_inodes
+                    && group.free.load(Ordering::Relaxed) >= average_free
+            });
+            return emptier
+                .min_by_key(|&number| self.group(number).directories.load(Ordering::Relaxed))
+                .unwrap_or(parent_group);
+        }
+        let enough_inodes = average_inodes.saturating_sub(self.layout.inodes_per_group / 4).max(1);
+        let enough_free = average_free.saturating_sub(self.layout.clusters_per_group / 4);
+        (0..count)
+            .map(|step| GroupNumber((parent_group.0 + step) % count))
+            .find(|&number| {
+                let group = self.group(number);
+                group.free_inodes.load(Ordering::Relaxed) >= enough_inodes
+                    && group.free.load(Ordering::Relaxed) >= enough_free
+                    && group.directories.load(Ordering::Relaxed) < self.layout.inodes_per_group / 8 + 1
+            })
+            .unwrap_or(parent_group)
+    }
+}

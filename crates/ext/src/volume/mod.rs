@@ -1,0 +1,147 @@
+//! A filesystem that is open.
+//!
+//! The volume ties its parts together: metadata buffers, the log behind transaction handles, the allocator and the
+//! inodes in memory. Operations are methods of [`Volume`] in the module of what they work on.
+
+mod open;
+mod seal;
+mod sync;
+mod types;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use diorite_block::BlockDevice;
+use diorite_block::sync::Mutex;
+
+use crate::allocate::{Allocator, Zone};
+use crate::buffer::BufferCache;
+use crate::inode::InodeCache;
+use crate::layout::{Features, Layout, Superblock};
+use crate::transaction::{AbortLatch, Log};
+use crate::{BlockSize, Error, Result, Timestamp};
+
+pub use types::{
+    Access, DirectoryEntry, Mapping, MappingKind, RenameMode, Reservation, ReservedBlocks, ReservedRun, SpaceUse,
+    SyncKind, VolumeOptions, WriteCommit, XattrMode,
+};
+
+/// A filesystem that is open: shared by all threads that use it.
+#[derive(Debug)]
+pub struct Volume {
+    device: Arc<dyn BlockDevice>,
+    options: VolumeOptions,
+    layout: Layout,
+    /// The superblock as it was when the volume was opened: what never changes is read here, without a lock.
+    format: Arc<Superblock>,
+    /// The superblock as it is to be written.
+    superblock: Arc<Mutex<Superblock>>,
+    cache: Arc<BufferCache>,
+    log: Box<dyn Log>,
+    latch: Arc<AbortLatch>,
+    allocator: Arc<Allocator>,
+    inodes: InodeCache,
+    /// Why the volume cannot be written although nothing failed.
+    read_only: Option<String>,
+    /// Whether the superblock on disk says that the volume is in use.
+    in_use: AtomicBool,
+    /// Held to change that.
+    marking: Mutex<()>,
+    closed: AtomicBool,
+    /// Serialises renames of directories.
+    pub(crate) rename_lock: Mutex<()>,
+    /// Guards the orphan list's head and links.
+    pub(crate) orphans: Mutex<()>,
+}
+
+impl Volume {
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    /// Why nothing can be written, if so: as asked, or because of features, or after a failed write.
+    pub fn read_only_reason(&self) -> Option<String> {
+        if let Some(reason) = self.latch.reason() {
+            return Some(format!("an earlier write failed: {reason}"));
+        }
+        self.read_only.clone()
+    }
+
+    /// The block size.
+    pub fn block_size(&self) -> BlockSize {
+        self.layout.block_size
+    }
+
+    /// The volume's clock.
+    pub fn now(&self) -> Timestamp {
+        self.options.clock.now()
+    }
+
+    /// The superblock as it was when the volume was opened.
+    pub fn superblock(&self) -> &Superblock {
+        &self.format
+    }
+
+    /// What the volume uses.
+    pub fn features(&self) -> Features {
+        self.format.features()
+    }
+
+    /// Where things are.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Metadata blocks.
+    pub(crate) fn cache(&self) -> &Arc<BufferCache> {
+        &self.cache
+    }
+
+    /// What collects changes.
+    pub(crate) fn log(&self) -> &dyn Log {
+        &*self.log
+    }
+
+    /// What latches failed writes.
+    pub(crate) fn latch(&self) -> &AbortLatch {
+        &self.latch
+    }
+
+    /// Free blocks and inodes.
+    pub(crate) fn allocator(&self) -> &Arc<Allocator> {
+        &self.allocator
+    }
+
+    /// The filesystem's own blocks.
+    pub(crate) fn zone(&self) -> &Zone {
+        self.allocator.zone()
+    }
+
+    /// Inodes in memory.
+    pub(crate) fn inodes(&self) -> &InodeCache {
+        &self.inodes
+    }
+
+    /// The superblock as it is to be written; whoever changes it touches its buffer in a handle.
+    pub(crate) fn current_superblock(&self) -> &Mutex<Superblock> {
+        &self.superblock
+    }
+
+    /// The options that the volume was opened with.
+    pub(crate) fn options(&self) -> &VolumeOptions {
+        &self.options
+    }
+
+    /// Refuse a change if the volume cannot be written.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.latch.check()?;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::ReadOnly("it was closed".to_owned()));
+        }
+        match &self.read_only {
+            Some(reason) => Err(Error::ReadOnly(reason.clone())),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What goes in and out of a [`Volume`](crate::Volume).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::allocate::Allocator;
+use crate::{Clock, FileBlock, FileKind, FsBlock, InodeNumber, SetTime, SystemClock};
+
+/// Whether a volume may be changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing is written, not even a journal replay (that goes into memory).
+    ReadOnly,
+    /// Read and write.
+    #[default]
+    ReadWrite,
+}
+
+/// How to open a volume.
+#[derive(Clone, Debug)]
+pub struct VolumeOptions {
+    /// Whether it may be changed.
+    pub access: Access,
+    /// Where times come from.
+    pub clock: Arc<dyn Clock>,
+    /// Memory for metadata buffers, in bytes. Dirty buffers are written back before it is exceeded.
+    pub metadata_cache_bytes: usize,
+    /// How long a transaction stays open before it is committed by whoever comes next.
+    pub commit_interval: Duration,
+    /// Who may use the blocks that `mke2fs -m` set aside.
+    pub reserved_blocks: ReservedBlocks,
+}
+
+/// Whether file data may use the blocks that are kept for the superuser. Metadata always may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReservedBlocks {
+    /// They are left free.
+    #[default]
+    Kept,
+    /// They are used as others.
+    Usable,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        Self {
+            access: Access::ReadWrite,
+            clock: SystemClock::shared(),
+            metadata_cache_bytes: 64 << 20,
+            commit_interval: Duration::from_secs(5),
+            reserved_blocks: ReservedBlocks::Kept,
+        }
+    }
+}
+
+/// What a stretch of a file is on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MappingKind {
+    /// Nothing is allocated: reads as zeros.
+    Hole,
+    /// Data at consecutive blocks from this one.
+    Mapped(FsBlock),
+    /// Allocated at consecutive blocks from this one, never written: reads as zeros.
+    Unwritten(FsBlock),
+    /// The content is in the inode: see [`Volume::read_inline`](crate::Volume::read_inline).
+    Inline,
+}
+
+/// A stretch of a file that is one thing on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First block in the file.
+    pub start: FileBlock,
+    /// Number of blocks, at least 1.
+    pub blocks: u64,
+    /// What it is.
+    pub kind: MappingKind,
+}
+
+/// A run of blocks kept for file blocks, in memory only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservedRun {
+    /// First block in the file.
+    pub start: FileBlock,
+    /// First block on the device.
+    pub block: FsBlock,
+    /// Number of blocks.
+    pub blocks: u64,
+}
+
+/// Blocks kept for data that is about to be written; given back when dropped without
+/// [`Volume::commit_write`](crate::Volume::commit_write). Nothing on the disk knows of them.
+#[derive(Debug)]
+pub struct Reservation {
+    pub(crate) runs: Vec<ReservedRun>,
+    /// Blocks promised to the mapping's own growth.
+    pub(crate) claimed: u64,
+    pub(crate) allocator: Arc<Allocator>,
+}
+
+impl Reservation {
+    /// The runs, in file order.
+    pub fn runs(&self) -> &[ReservedRun] {
+        &self.runs
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        for run in &self.runs {
+            self.allocator.release(run.block, run.blocks);
+        }
+        self.allocator.release_claim(self.claimed);
+    }
+}
+
+/// What a finished data write records in metadata, in one transaction.
+#[derive(Debug, Default)]
+pub struct WriteCommit {
+    /// Reserved blocks whose data has been written.
+    pub reservations: Vec<Reservation>,
+    /// Unwritten ranges (first file block, number of blocks) whose data has been written.
+    pub converted: Vec<(FileBlock, u64)>,
+    /// The file's size is at least this now.
+    pub size_at_least: Option<u64>,
+    /// New modification time (the change time follows); `None` leaves both.
+    pub modified: Option<SetTime>,
+}
+
+/// How much [`Volume::sync_inode`](crate::Volume::sync_inode) must make durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncKind {
+    /// What is needed to read the data back: mapping and size (`fdatasync`).
+    Data,
+    /// Everything of the inode (`fsync`).
+    All,
+}
+
+/// `statfs` of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceUse {
+    /// Block size in bytes.
+    pub block_size: u64,
+    /// Blocks for files, without the filesystem's own.
+    pub blocks: u64,
+    /// Blocks that are free (not allocated, not reserved for data in flight).
+    pub blocks_free: u64,
+    /// Of those, blocks that everyone may use.
+    pub blocks_available: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Free inodes.
+    pub inodes_free: u64,
+}
+
+/// An entry as a directory listing gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// Name, any bytes but `/` and NUL.
+    pub name: Vec<u8>,
+    /// Inode.
+    pub inode: InodeNumber,
+    /// Kind, where the directory stores it.
+    pub kind: Option<FileKind>,
+    /// Where to continue after this entry.
+    pub next_cursor: u64,
+}
+
+/// What `rename` does when the new name exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenameMode {
+    /// Replace it, as POSIX says.
+    #[default]
+    Replace,
+    /// Refuse.
+    NoReplace,
+    /// Exchange the two.
+    Exchange,
+}
+
+/// What setting an extended attribute does when it exists or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Create or replace.
+    #[default]
+    Set,
+    /// Create only.
+    Create,
+    /// Replace only.
+    Replace,
+}
+
