@@ -10,7 +10,6 @@
 //! handle takes no inode lock.
 
 mod allocate;
-#[allow(dead_code)] // until the volume that uses it lands
 mod buffer;
 #[allow(dead_code)] // until the operations on it land
 mod directory;
@@ -18,6 +17,7 @@ mod error;
 mod info;
 mod inode;
 mod journal;
+mod map;
 mod names;
 mod transaction;
 mod types;
@@ -35,6 +35,6 @@ pub use types::{
     Timestamp,
 };
 pub use volume::{
-    Access, DirectoryEntry, Mapping, MappingKind, RenameMode, Reservation, ReservedRun, SpaceUse, SyncKind,
-    Volume, VolumeOptions, WriteCommit, XattrMode,
+    Access, DirectoryEntry, Mapping, MappingKind, RenameMode, Reservation, ReservedBlocks, ReservedRun,
+    SpaceUse, SyncKind, Volume, VolumeOptions, WriteCommit, XattrMode,
 };

@@ -104,6 +104,7 @@ impl Volume {
     /// Begin a handle that joins at most `credits` blocks.
     pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
+        self.mark_in_use()?;
         let transaction = self.log().begin(credits)?;
         Ok(Handle { volume: self, transaction, credits, modified: false, ended: false, freed: Vec::new() })
     }

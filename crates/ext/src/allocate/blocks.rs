@@ -14,20 +14,29 @@ use crate::{Corrupt, Error, FsBlock, GroupNumber, InodeNumber, Result};
 pub(crate) enum Purpose {
     /// File data: leaves the kept blocks and what others were promised.
     Data,
-    /// What was promised to the taker: anything that is free.
+    /// Data that may have been promised its blocks: leaves the kept blocks.
     Promised,
 }
 
 impl Allocator {
-    /// Promise blocks: whether there were enough.
+    /// Promise blocks to data: whether there were enough.
     pub(crate) fn claim(&self, blocks: u64) -> bool {
+        self.claim_above(blocks, self.kept)
+    }
+
+    /// Promise blocks to metadata, which may use what is kept from data: whether there were enough.
+    pub(crate) fn claim_for_metadata(&self, blocks: u64) -> bool {
+        self.claim_above(blocks, 0)
+    }
+
+    fn claim_above(&self, blocks: u64, floor: u64) -> bool {
         if blocks == 0 {
             return true;
         }
         let Ok(wanted) = i64::try_from(blocks) else { return false };
         let before = self.claimed.fetch_add(wanted, Ordering::Relaxed);
         let left = self.free.load(Ordering::Relaxed).saturating_sub(before).saturating_sub(wanted);
-        if left >= self.kept as i64 {
+        if left >= floor as i64 {
             return true;
         }
         self.claimed.fetch_sub(wanted, Ordering::Relaxed);
@@ -46,7 +55,7 @@ impl Allocator {
         let free = self.free.load(Ordering::Relaxed);
         match purpose {
             Purpose::Data => (free - self.claimed.load(Ordering::Relaxed) - self.kept as i64).max(0) as u64,
-            Purpose::Promised => free.max(0) as u64,
+            Purpose::Promised => (free - self.kept as i64).max(0) as u64,
         }
     }
 
@@ -71,7 +80,8 @@ impl Allocator {
         }
         for _ in 0..count.saturating_add(8) {
             let longest = |group: &super::Group| group.longest.load(Ordering::Relaxed);
-            let Some((index, group)) = self.groups.iter().enumerate().max_by_key(|(_, group)| longest(group)) else {
+            let Some((index, group)) = self.groups.iter().enumerate().max_by_key(|(_, group)| longest(group))
+            else {
                 return Ok(None);
             };
             if longest(group) == 0 {
@@ -95,7 +105,13 @@ impl Allocator {
         Ok((run > 0).then(|| self.take(number, &mut state, bit, run)))
     }
 
-    fn reserve_in(&self, number: GroupNumber, from: u32, wanted: u32, take: Take) -> Result<Option<BlockRun>> {
+    fn reserve_in(
+        &self,
+        number: GroupNumber,
+        from: u32,
+        wanted: u32,
+        take: Take,
+    ) -> Result<Option<BlockRun>> {
         let group = self.group(number);
         let mut state = group.state.lock();
         let busy = self.busy(number, &mut state)?;

@@ -7,16 +7,7 @@ use crate::allocate::{Allocator, GroupState};
 use crate::buffer::BlockKind;
 use crate::layout::GroupFlags;
 use crate::transaction::Handle;
-use crate::{Corrupt, Error, FileKind, GroupNumber, InodeNumber, Result};
-
-/// An inode that was just taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NewInode {
-    /// Its number.
-    pub(crate) number: InodeNumber,
-    /// Whether its block of the inode table was never written, so that it begins as zeros.
-    pub(crate) fresh_table_block: bool,
-}
+use crate::{Corrupt, Error, FileKind, FsBlock, GroupNumber, InodeNumber, Result};
 
 impl Allocator {
     /// Take a free inode.
@@ -26,7 +17,7 @@ impl Allocator {
         parent: InodeNumber,
         kind: FileKind,
         first_usable: InodeNumber,
-    ) -> Result<NewInode> {
+    ) -> Result<InodeNumber> {
         if self.free_inodes.load(Ordering::Relaxed) <= 0 {
             return Err(Error::NoSpace);
         }
@@ -54,7 +45,7 @@ impl Allocator {
         number: GroupNumber,
         kind: FileKind,
         first_usable: InodeNumber,
-    ) -> Result<Option<NewInode>> {
+    ) -> Result<Option<InodeNumber>> {
         let group = self.group(number);
         let mut state = group.state.lock();
         let reserved = first_usable.0.saturating_sub(self.layout.inode_at(number, 0).0);
@@ -68,8 +59,13 @@ impl Allocator {
         let per_block = (self.layout.block_size.bytes() / u64::from(self.layout.inode_size)) as u32;
         let descriptor = &mut state.descriptor;
         let used_before = self.layout.inodes_per_group.saturating_sub(descriptor.unused_inodes);
-        let fresh_table_block =
-            !descriptor.flags.contains(GroupFlags::INODE_ZEROED) && index / per_block * per_block >= used_before;
+        let fresh_table_block = !descriptor.flags.contains(GroupFlags::INODE_ZEROED)
+            && index / per_block * per_block >= used_before;
+        if fresh_table_block {
+            // Zeroed while the group is locked: the next inode of the same block counts on it.
+            let block = FsBlock(descriptor.inode_table.0 + u64::from(index / per_block));
+            handle.create(block, BlockKind::InodeTable, None)?;
+        }
         descriptor.unused_inodes = descriptor.unused_inodes.min(self.layout.inodes_per_group - index - 1);
         descriptor.free_inodes = descriptor.free_inodes.saturating_sub(1);
         if kind == FileKind::Directory {
@@ -77,10 +73,11 @@ impl Allocator {
             group.directories.fetch_add(1, Ordering::Relaxed);
         }
         drop(state);
-        let _ = group.free_inodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1));
+        let _ =
+            group.free_inodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1));
         self.free_inodes.fetch_sub(1, Ordering::Relaxed);
         self.touch_descriptor(handle, number)?;
-        Ok(Some(NewInode { number: self.layout.inode_at(number, index), fresh_table_block }))
+        Ok(Some(self.layout.inode_at(number, index)))
     }
 
     /// Set the first clear bit at or after `from` in the group's inode bitmap.
@@ -118,7 +115,12 @@ impl Allocator {
     }
 
     /// Give an inode back.
-    pub(crate) fn free_inode(&self, handle: &mut Handle<'_>, inode: InodeNumber, kind: FileKind) -> Result<()> {
+    pub(crate) fn free_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: InodeNumber,
+        kind: FileKind,
+    ) -> Result<()> {
         let place = self.layout.locate_inode(inode)?;
         let group = self.group(place.group);
         let mut state = group.state.lock();
@@ -130,7 +132,8 @@ impl Allocator {
         state.descriptor.free_inodes += 1;
         if kind == FileKind::Directory {
             state.descriptor.used_directories = state.descriptor.used_directories.saturating_sub(1);
-            let _ = group.directories.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+            let _ =
+                group.directories.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         }
         drop(state);
         group.free_inodes.fetch_add(1, Ordering::Relaxed);
@@ -176,7 +179,8 @@ impl Allocator {
     /// crowded (Orlov).
     fn group_for_directory(&self, parent: InodeNumber, parent_group: GroupNumber) -> GroupNumber {
         let count = self.layout.group_count;
-        let average_inodes = (self.free_inodes.load(Ordering::Relaxed).max(0) as u64 / u64::from(count)) as u32;
+        let average_inodes =
+            (self.free_inodes.load(Ordering::Relaxed).max(0) as u64 / u64::from(count)) as u32;
         let average_free = (self.free.load(Ordering::Relaxed).max(0) as u64 / u64::from(count)) as u32;
         if parent == InodeNumber::ROOT {
             let start = self.next_spread.fetch_add(1, Ordering::Relaxed).wrapping_mul(7);

@@ -31,6 +31,7 @@ use crate::transaction::{Handle, ReleaseFreed};
 use crate::{FsBlock, GroupNumber, Result};
 
 use bits::Bits;
+pub(crate) use blocks::Purpose;
 use window::Windows;
 pub(crate) use zone::Zone;
 

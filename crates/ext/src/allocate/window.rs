@@ -77,7 +77,12 @@ impl Windows {
 
 impl Allocator {
     /// Blocks of the inode's window for the file block `at`, at most `wanted`.
-    pub(crate) fn take_from_window(&self, inode: InodeNumber, at: FileBlock, wanted: u64) -> Option<BlockRun> {
+    pub(crate) fn take_from_window(
+        &self,
+        inode: InodeNumber,
+        at: FileBlock,
+        wanted: u64,
+    ) -> Option<BlockRun> {
         self.windows.take(inode, at, wanted)
     }
 

@@ -46,7 +46,10 @@ impl Zone {
     pub(crate) fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let from = self.ranges.partition_point(|range| range.1 <= start);
         let ranges = self.ranges.get(from..).unwrap_or_default();
-        ranges.iter().take_while(move |range| range.0 < end).map(move |range| (range.0.max(start), range.1.min(end)))
+        ranges
+            .iter()
+            .take_while(move |range| range.0 < end)
+            .map(move |range| (range.0.max(start), range.1.min(end)))
     }
 
     /// All ranges.

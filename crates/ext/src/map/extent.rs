@@ -9,7 +9,12 @@ use crate::{Corrupt, FileBlock, InodeNumber, Mapping, MappingKind, Result, Volum
 
 impl Volume {
     /// The stretch around `at`: the extent that holds it, or the hole between its neighbours in one leaf.
-    pub(crate) fn find_extent(&self, inode: InodeNumber, state: &InodeState, at: FileBlock) -> Result<Mapping> {
+    pub(crate) fn find_extent(
+        &self,
+        inode: InodeNumber,
+        state: &InodeState,
+        at: FileBlock,
+    ) -> Result<Mapping> {
         let Ok(key) = u32::try_from(at.0) else {
             return Ok(Mapping { start: at, blocks: u64::MAX - at.0, kind: MappingKind::Hole });
         };

@@ -3,10 +3,15 @@
 //! On disk: `i_block` has 15 little-endian numbers of 32 bits: 0 to 11 are data blocks, 12 to 14 the roots of trees of one, two
 //! and three levels of index blocks; an index block is an array of such numbers. 0 is a hole, of a block or of a subtree.
 
-use crate::buffer::BlockKind;
+use std::sync::Arc;
+
+use crate::allocate::BlockRun;
+use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
-use crate::layout::le32;
-use crate::{Corrupt, FileBlock, FsBlock, InodeNumber, Mapping, MappingKind, Result, Volume};
+use crate::layout::{le32, put};
+use crate::map::write::RUNS_PER_STEP;
+use crate::transaction::Handle;
+use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, Result, Volume};
 
 /// Direct blocks in the inode.
 pub(crate) const DIRECT: u64 = 12;
@@ -64,7 +69,12 @@ impl Volume {
     }
 
     /// The stretch around `at`, as far as one index block tells.
-    pub(crate) fn find_indirect(&self, inode: InodeNumber, state: &InodeState, at: FileBlock) -> Result<Mapping> {
+    pub(crate) fn find_indirect(
+        &self,
+        inode: InodeNumber,
+        state: &InodeState,
+        at: FileBlock,
+    ) -> Result<Mapping> {
         let pointers = self.pointers_per_block();
         let Some(path) = Path::to(at, pointers) else {
             return Ok(Mapping { start: at, blocks: u64::MAX - at.0, kind: MappingKind::Hole });
@@ -100,6 +110,144 @@ impl Volume {
         Ok(block)
     }
 
+    /// Map blocks where there are none.
+    pub(super) fn insert_indirect(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        mapping: &Mapping,
+    ) -> Result<()> {
+        let MappingKind::Mapped(first) = mapping.kind else {
+            return Err(Error::Unsupported("files that are not mapped by extents have no unwritten blocks"));
+        };
+        let pointers = self.pointers_per_block();
+        let mut done = 0;
+        while done < mapping.blocks {
+            let at = FileBlock(mapping.start.0 + done);
+            let too_large = Error::FileTooLarge { max_bytes: self.max_size_with(state) };
+            let path = Path::to(at, pointers).ok_or(too_large)?;
+            let start = FsBlock(first.0 + done);
+            let slot = path.slots[path.len - 1];
+            let room = if path.len == 1 { DIRECT } else { pointers } - u64::from(slot);
+            let count = room.min(mapping.blocks - done);
+            if path.len == 1 {
+                fill_slots(inode.number(), at, &mut state.block, slot, start, count)?;
+            } else {
+                let leaf = self.leaf_for(handle, inode, state, &path, at, start)?;
+                let mut bytes = handle.modify(&leaf, Some(inode.number()))?;
+                fill_slots(inode.number(), at, &mut bytes, slot, start, count)?;
+            }
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// The index block with the slot of `at`; missing ones on the way are made.
+    fn leaf_for(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        path: &Path,
+        at: FileBlock,
+        near: FsBlock,
+    ) -> Result<Arc<Buffer>> {
+        let root = path.slots[0] as usize * 4;
+        let mut buffer = match le32(&state.block, root) {
+            0 => {
+                let made = self.allocate_index_block(handle, inode, state, near, BlockKind::Plain)?;
+                put(&mut state.block, root, &(made.block().0 as u32).to_le_bytes());
+                made
+            }
+            block => self.cache().get(self.index_block(inode.number(), at, block)?, BlockKind::Plain)?,
+        };
+        for level in 1..path.len - 1 {
+            let place = path.slots[level] as usize * 4;
+            let child = le32(&buffer.read(), place);
+            buffer = if child == 0 {
+                let made = self.allocate_index_block(handle, inode, state, near, BlockKind::Plain)?;
+                let mut bytes = handle.modify(&buffer, Some(inode.number()))?;
+                put(&mut bytes, place, &(made.block().0 as u32).to_le_bytes());
+                drop(bytes);
+                made
+            } else {
+                self.cache().get(self.index_block(inode.number(), at, child)?, BlockKind::Plain)?
+            };
+        }
+        Ok(buffer)
+    }
+
+    /// Free what is mapped from `at` on, up to `end` or the end of one index block or of one step. Where to go on.
+    pub(super) fn remove_indirect(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        at: u64,
+        end: u64,
+    ) -> Result<u64> {
+        let pointers = self.pointers_per_block();
+        let Some(path) = Path::to(FileBlock(at), pointers) else { return Ok(end) };
+        if path.len == 1 {
+            let mut block = state.block;
+            let cut = cut_slots(&mut block, path.slots[0], DIRECT.min(end));
+            state.block = block;
+            self.free_runs(handle, inode, state, &cut.runs)?;
+            return Ok(u64::from(cut.next).min(end));
+        }
+        // The index blocks from the top down to the one with the slot.
+        let mut way: Vec<Arc<Buffer>> = Vec::new();
+        for level in 1..path.len {
+            let place = path.slots[level - 1] as usize * 4;
+            let child = match way.last() {
+                Some(parent) => le32(&parent.read(), place),
+                None => le32(&state.block, place),
+            };
+            if child == 0 {
+                let start = at - position_in(&path, level);
+                return Ok(start.saturating_add(path.spans[level - 1]).min(end));
+            }
+            let address = self.index_block(inode.number(), FileBlock(at), child)?;
+            way.push(self.cache().get(address, BlockKind::Plain)?);
+        }
+        let slot = u64::from(path.slots[path.len - 1]);
+        let leaf = way.last().expect("at least one level");
+        let cut = {
+            let mut bytes = handle.modify(leaf, Some(inode.number()))?;
+            cut_slots(&mut bytes, slot as u32, pointers.min(slot + (end - at)))
+        };
+        self.free_runs(handle, inode, state, &cut.runs)?;
+        // Index blocks that became empty go, from the bottom up.
+        for level in (1..path.len).rev() {
+            let Some(buffer) = way.pop() else { break };
+            if buffer.read().iter().any(|byte| *byte != 0) {
+                break;
+            }
+            let place = path.slots[level - 1] as usize * 4;
+            match way.last() {
+                Some(parent) => put(&mut handle.modify(parent, Some(inode.number()))?, place, &[0; 4]),
+                None => put(&mut state.block, place, &[0; 4]),
+            }
+            self.free_index_block(handle, inode, state, buffer.block())?;
+        }
+        Ok((at + (u64::from(cut.next) - slot)).min(end))
+    }
+
+    fn free_runs(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        runs: &[BlockRun],
+    ) -> Result<()> {
+        for run in runs {
+            self.check_run(inode.number(), FileBlock(0), run.start, run.blocks)?;
+            self.free_data(handle, inode, state, *run)?;
+        }
+        Ok(())
+    }
+
     /// The stretch around slot `at` of an array of `count` block numbers that begins at file block `base`.
     fn stretch(
         &self,
@@ -124,6 +272,52 @@ impl Volume {
         self.check_run(inode, start, block, blocks)?;
         Ok(Mapping { start, blocks, kind: MappingKind::Mapped(block) })
     }
+}
+
+/// Slots that a step cleared.
+struct Cut {
+    runs: Vec<BlockRun>,
+    /// The first slot that was not looked at.
+    next: u32,
+}
+
+/// Clear the slots from `from` to `end`, but no more stretches than a step may take.
+fn cut_slots(slots: &mut [u8], from: u32, end: u64) -> Cut {
+    let mut runs: Vec<BlockRun> = Vec::new();
+    for slot in from..end as u32 {
+        let place = slot as usize * 4;
+        let block = u64::from(le32(slots, place));
+        if block == 0 {
+            continue;
+        }
+        let full = runs.len() == RUNS_PER_STEP;
+        match runs.last_mut() {
+            Some(last) if last.start.0 + last.blocks == block => last.blocks += 1,
+            _ if full => return Cut { runs, next: slot },
+            _ => runs.push(BlockRun { start: FsBlock(block), blocks: 1 }),
+        }
+        put(slots, place, &[0; 4]);
+    }
+    Cut { runs, next: end as u32 }
+}
+
+/// Store consecutive block numbers in slots that are empty.
+fn fill_slots(
+    inode: InodeNumber,
+    at: FileBlock,
+    slots: &mut [u8],
+    first: u32,
+    block: FsBlock,
+    count: u64,
+) -> Result<()> {
+    for step in 0..count {
+        let place = (u64::from(first) + step) as usize * 4;
+        if le32(slots, place) != 0 {
+            return Err(Corrupt::map(inode, FileBlock(at.0 + step), "a block that should be a hole").into());
+        }
+        put(slots, place, &((block.0 + step) as u32).to_le_bytes());
+    }
+    Ok(())
 }
 
 /// File blocks between the start of the subtree that the entry above `level` spans and the block that the path goes to.

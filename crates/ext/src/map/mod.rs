@@ -4,12 +4,19 @@
 //! and a binary search. A miss walks the indirect blocks or the extent tree and merges what is contiguous.
 
 mod extent;
+mod extent_change;
 pub(crate) mod indirect;
+mod inline;
 pub(crate) mod node;
 pub(crate) mod runs;
+mod write;
 
 use crate::inode::InodeState;
-use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, Result, Volume};
+use crate::{
+    Corrupt, Error, FileBlock, FileKind, FsBlock, Inode, InodeNumber, Mapping, MappingKind, Result, Volume,
+};
+
+pub(crate) use write::Change;
 
 /// `EXT4_EXTENTS_FL`.
 pub(crate) const EXTENTS_FLAG: u32 = 0x8_0000;
@@ -20,6 +27,11 @@ impl InodeState {
     /// Whether the mapping is an extent tree.
     pub(crate) fn has_extents(&self) -> bool {
         self.flags & EXTENTS_FLAG != 0
+    }
+
+    /// Whether a symbolic link's target is in the block area: it fits there, and the mapping would not begin so.
+    pub(crate) fn is_fast_symlink(&self) -> bool {
+        !self.has_extents() && !self.is_inline() && self.size < self.block.len() as u64
     }
 
     /// Whether the content is in the inode.
@@ -74,9 +86,23 @@ impl Volume {
         Ok(run.part(at, max_blocks))
     }
 
+    /// Whether the block area of the inode is a mapping.
+    #[expect(clippy::unused_self, reason = "one of the questions asked of a volume")]
+    pub(crate) fn has_mapping(&self, inode: &Inode, state: &InodeState) -> bool {
+        match inode.kind() {
+            FileKind::Regular | FileKind::Directory => true,
+            FileKind::Symlink => !state.is_fast_symlink(),
+            _ => false,
+        }
+    }
+
     /// The stretch around `at` as far as one leaf of the mapping tells. It begins at or before `at` and contains it.
     fn find_stretch(&self, inode: InodeNumber, state: &InodeState, at: FileBlock) -> Result<Mapping> {
-        if state.has_extents() { self.find_extent(inode, state, at) } else { self.find_indirect(inode, state, at) }
+        if state.has_extents() {
+            self.find_extent(inode, state, at)
+        } else {
+            self.find_indirect(inode, state, at)
+        }
     }
 
     /// Blocks that a file mapped as this one is can have.
@@ -89,7 +115,13 @@ impl Volume {
     }
 
     /// Check that a run of blocks from a mapping is on the volume and not metadata of the volume itself.
-    pub(crate) fn check_run(&self, inode: InodeNumber, at: FileBlock, block: FsBlock, blocks: u64) -> Result<()> {
+    pub(crate) fn check_run(
+        &self,
+        inode: InodeNumber,
+        at: FileBlock,
+        block: FsBlock,
+        blocks: u64,
+    ) -> Result<()> {
         match self.zone().check(block, blocks) {
             Ok(()) => Ok(()),
             Err(what) => Err(Corrupt::map(inode, at, what).into()),

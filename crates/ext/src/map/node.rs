@@ -62,6 +62,12 @@ impl Header {
     }
 }
 
+/// Make the inode's block area a tree without extents.
+pub(crate) fn write_empty_root(block: &mut [u8; 60]) {
+    *block = [0; 60];
+    Header { entries: 0, max: 4, depth: 0 }.write(block);
+}
+
 /// The key of entry `index`.
 pub(crate) fn key(node: &[u8], index: usize) -> u32 {
     le32(node, ENTRY + index * ENTRY)

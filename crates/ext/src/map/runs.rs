@@ -45,7 +45,9 @@ impl Mapping {
         match (self.kind, next.kind) {
             (MappingKind::Hole, MappingKind::Hole) => true,
             (MappingKind::Mapped(a), MappingKind::Mapped(b))
-            | (MappingKind::Unwritten(a), MappingKind::Unwritten(b)) => a.0.checked_add(self.blocks) == Some(b.0),
+            | (MappingKind::Unwritten(a), MappingKind::Unwritten(b)) => {
+                a.0.checked_add(self.blocks) == Some(b.0)
+            }
             _ => false,
         }
     }
@@ -92,7 +94,10 @@ impl RunCache {
         for run in self.runs.get(first..after).unwrap_or_default() {
             let mapping = run.mapping;
             if mapping.start.0 < start {
-                kept.push(Run { mapping: Mapping { blocks: start - mapping.start.0, ..mapping }, complete: false });
+                kept.push(Run {
+                    mapping: Mapping { blocks: start - mapping.start.0, ..mapping },
+                    complete: false,
+                });
             }
             if mapping.end() > end {
                 let part = mapping.part(FileBlock(end.max(mapping.start.0)), u64::MAX);

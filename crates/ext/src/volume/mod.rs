@@ -9,21 +9,21 @@ mod sync;
 mod types;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use diorite_block::BlockDevice;
 use diorite_block::sync::Mutex;
 
 use crate::allocate::{Allocator, Zone};
 use crate::buffer::BufferCache;
-use crate::inode::InodeCache;
+use crate::inode::{InodeCache, Orphans};
 use crate::layout::{Features, Layout, Superblock};
 use crate::transaction::{AbortLatch, Log};
 use crate::{BlockSize, Error, Result, Timestamp};
 
 pub use types::{
-    Access, DirectoryEntry, Mapping, MappingKind, RenameMode, Reservation, ReservedBlocks, ReservedRun, SpaceUse,
-    SyncKind, VolumeOptions, WriteCommit, XattrMode,
+    Access, DirectoryEntry, Mapping, MappingKind, RenameMode, Reservation, ReservedBlocks, ReservedRun,
+    SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
 };
 
 /// A filesystem that is open: shared by all threads that use it.
@@ -50,8 +50,10 @@ pub struct Volume {
     closed: AtomicBool,
     /// Serialises renames of directories.
     pub(crate) rename_lock: Mutex<()>,
-    /// Guards the orphan list's head and links.
-    pub(crate) orphans: Mutex<()>,
+    /// Inodes without a name, or being cut, as recorded on disk.
+    pub(crate) orphans: Mutex<Orphans>,
+    /// The generation of the next new inode.
+    pub(crate) generations: AtomicU32,
 }
 
 impl Volume {

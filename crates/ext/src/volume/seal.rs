@@ -7,7 +7,7 @@ use diorite_block::sync::Mutex;
 use crate::allocate::Allocator;
 use crate::buffer::{BlockKind, Sealer};
 use crate::layout::superblock::SUPERBLOCK_SIZE;
-use crate::layout::{ChecksumSeed, Layout, Superblock, le16, le32, put};
+use crate::layout::{ChecksumSeed, Layout, Superblock, directory, extent, htree, le16, le32, orphan, xattr};
 use crate::{Corrupt, FsBlock};
 
 /// The sealer of one volume.
@@ -18,11 +18,6 @@ pub(crate) struct VolumeSealer {
     pub(crate) superblock: Arc<Mutex<Superblock>>,
     pub(crate) allocator: Arc<Allocator>,
 }
-
-/// Bytes of the pseudo-entry that ends a directory leaf and holds its checksum.
-const DIRECTORY_TAIL: usize = 12;
-/// Bytes of the magic number and checksum that end a block of the orphan file.
-const ORPHAN_TAIL: usize = 8;
 
 impl Sealer for VolumeSealer {
     fn verify(&self, block: FsBlock, kind: BlockKind, bytes: &[u8]) -> Result<(), Corrupt> {
@@ -50,17 +45,32 @@ impl Sealer for VolumeSealer {
                 let right = self.seed().bitmap(bytes, self.layout.inodes_per_group);
                 self.allocator.inode_bitmap_checksum(group) == right & self.format.bitmap_checksum_mask()
             }
-            _ => match self.place_and_checksum(block, kind, bytes) {
-                Some((place, checksum)) => le32(bytes, place) == checksum,
-                None => false,
-            },
+            BlockKind::Directory { inode, generation } => {
+                let seed = self.seed().of_inode(inode, generation);
+                match index_entries(bytes) {
+                    Some(entries) => {
+                        has_sound_counts(bytes, entries) && htree::has_valid_checksum(bytes, entries, seed)
+                    }
+                    None => directory::has_valid_checksum(bytes, seed),
+                }
+            }
+            BlockKind::ExtentNode { inode, generation } => {
+                extent::Header::parse(bytes).is_ok()
+                    && extent::has_valid_checksum(bytes, self.seed().of_inode(inode, generation))
+            }
+            BlockKind::OrphanFile { inode, generation } => {
+                orphan::has_valid_checksum(bytes, block, self.seed().of_inode(inode, generation))
+            }
+            _ => xattr::has_valid_checksum(bytes, block, self.seed()),
         };
         if right { Ok(()) } else { Err(Corrupt::Checksum { block, what }) }
     }
 
     fn seal(&self, block: FsBlock, kind: BlockKind, bytes: &mut [u8]) {
         match kind {
-            BlockKind::GroupDescriptors(index) => self.allocator.write_descriptors(index, &self.format, bytes),
+            BlockKind::GroupDescriptors(index) => {
+                self.allocator.write_descriptors(index, &self.format, bytes)
+            }
             BlockKind::Superblock => self.write_superblock(bytes),
             _ if !self.format.features().metadata_csum() => {}
             BlockKind::BlockBitmap(group) => {
@@ -71,11 +81,24 @@ impl Sealer for VolumeSealer {
                 let checksum = self.seed().bitmap(bytes, self.layout.inodes_per_group);
                 self.allocator.set_inode_bitmap_checksum(group, checksum);
             }
-            _ => {
-                if let Some((place, checksum)) = self.place_and_checksum(block, kind, bytes) {
-                    put(bytes, place, &checksum.to_le_bytes());
+            BlockKind::Directory { inode, generation } => {
+                let seed = self.seed().of_inode(inode, generation);
+                match index_entries(bytes) {
+                    Some(entries) if has_sound_counts(bytes, entries) => {
+                        htree::set_checksum(bytes, entries, seed);
+                    }
+                    Some(_) => {}
+                    None => directory::set_checksum(bytes, seed),
                 }
             }
+            BlockKind::ExtentNode { inode, generation } => {
+                extent::set_checksum(bytes, self.seed().of_inode(inode, generation));
+            }
+            BlockKind::OrphanFile { inode, generation } => {
+                orphan::write_tail(bytes, block, Some(self.seed().of_inode(inode, generation)));
+            }
+            BlockKind::Xattr => xattr::set_checksum(bytes, block, self.seed()),
+            BlockKind::Plain | BlockKind::InodeTable => {}
         }
     }
 }
@@ -95,63 +118,22 @@ impl VolumeSealer {
             superblock.write_into(place);
         }
     }
+}
 
-    /// Where a block's checksum is and what it must be; `None` for a block that has no place for one.
-    fn place_and_checksum(&self, block: FsBlock, kind: BlockKind, bytes: &[u8]) -> Option<(usize, u32)> {
-        match kind {
-            BlockKind::Directory { inode, generation } => {
-                directory_checksum(self.seed().of_inode(inode, generation), bytes)
-            }
-            BlockKind::ExtentNode { inode, generation } => {
-                let tail = 12 + 12 * usize::from(le16(bytes, 4));
-                let covered = bytes.get(..tail).filter(|_| tail + 4 <= bytes.len())?;
-                Some((tail, self.seed().of_inode(inode, generation).checksum(covered)))
-            }
-            BlockKind::Xattr => {
-                let register = ChecksumSeed(self.seed().checksum(&block.0.to_le_bytes()));
-                let register = ChecksumSeed(register.checksum(bytes.get(..16)?));
-                let register = ChecksumSeed(register.checksum(&[0; 4]));
-                Some((16, register.checksum(bytes.get(20..)?)))
-            }
-            BlockKind::OrphanFile { inode, generation } => {
-                let tail = bytes.len().checked_sub(ORPHAN_TAIL)?;
-                let seed = self.seed().of_inode(inode, generation);
-                let register = ChecksumSeed(seed.checksum(&block.0.to_le_bytes()));
-                Some((tail + 4, register.checksum(bytes.get(..tail)?)))
-            }
-            _ => None,
-        }
+/// Where the entries of a node of a directory's index begin; `None` for a block of entries. With checksums, only
+/// the index has a first entry as long as the block, or a second one that reaches to its end.
+fn index_entries(bytes: &[u8]) -> Option<usize> {
+    let size = bytes.len();
+    let length = |offset: usize| directory::decode_entry_length(le16(bytes, offset + 4), size);
+    if le32(bytes, 0) == 0 && length(0) == size {
+        Some(htree::NODE_ENTRIES)
+    } else if length(0) == 12 && length(12) == size - 12 {
+        Some(htree::ROOT_ENTRIES)
+    } else {
+        None
     }
 }
 
-/// The checksum of a directory block: a leaf has a tail, a root or node of the index has one behind its entries.
-fn directory_checksum(seed: ChecksumSeed, bytes: &[u8]) -> Option<(usize, u32)> {
-    let first_len = usize::from(le16(bytes, 4));
-    // A length of 0 or 65535 means the whole block where blocks have 64 KiB.
-    let whole = |len: usize, left: usize| len == left || left == 65536 && (len == 0 || len == 65535);
-    let size = bytes.len();
-    let counts = if le32(bytes, 0) == 0 && whole(first_len, size) {
-        Some(8)
-    } else if first_len == 12
-        && le16(bytes, 16) as usize == size - 12
-        && le32(bytes, 24) == 0
-        && bytes.get(29) == Some(&8)
-    {
-        Some(32)
-    } else {
-        None
-    };
-    let Some(counts) = counts else {
-        let tail = size.checked_sub(DIRECTORY_TAIL)?;
-        let is_tail = le32(bytes, tail) == 0 && le32(bytes, tail + 4) == 0xde00_000c;
-        return is_tail.then(|| (tail + 8, seed.checksum(&bytes[..tail])));
-    };
-    let (limit, count) = (usize::from(le16(bytes, counts)), usize::from(le16(bytes, counts + 2)));
-    let tail = counts + limit * 8;
-    if tail + 8 > size || count > limit {
-        return None;
-    }
-    let register = ChecksumSeed(seed.checksum(&bytes[..counts + count * 8]));
-    let register = ChecksumSeed(register.checksum(&bytes[tail..tail + 4]));
-    Some((tail + 4, register.checksum(&[0; 4])))
+fn has_sound_counts(bytes: &[u8], entries: usize) -> bool {
+    htree::CountLimit::parse(bytes, entries, true).is_ok()
 }

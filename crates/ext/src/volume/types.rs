@@ -189,4 +189,3 @@ pub enum XattrMode {
     /// Replace only.
     Replace,
 }
-

@@ -7,14 +7,25 @@
 //!
 //! Locking: the state's lock is taken before a handle begins (see the crate's head). [`Inode::runs`] is a leaf.
 
+mod attributes;
+mod cache;
+mod directory;
+mod lifecycle;
+mod orphan;
+mod store;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use diorite_block::sync::RwLock;
 
-use crate::buffer::{BlockKind, Buffer};
-use crate::transaction::{Handle, TransactionId};
-use crate::{FileBlock, FileKind, FsBlock, InodeNumber, NodeSpec, Owner, Result, Timestamp, Volume};
+use crate::buffer::Buffer;
+use crate::map::runs::RunCache;
+use crate::transaction::TransactionId;
+use crate::{FileKind, FsBlock, InodeNumber, Owner, Timestamp};
+
+pub(crate) use cache::InodeCache;
+pub(crate) use orphan::Orphans;
 
 /// An inode that is in use: shared by everyone who has it open or works on it.
 #[derive(Debug)]
@@ -24,6 +35,8 @@ pub struct Inode {
     /// Handles of users; the inode of a removed file is freed when the last one is closed.
     pub(crate) opens: AtomicU32,
     pub(crate) state: RwLock<InodeState>,
+    /// Stretches of the mapping that were looked up.
+    pub(crate) runs: RwLock<RunCache>,
     /// The last transaction that changed anything of it, and the last that changed what reading data needs.
     sync_transaction: AtomicU64,
     data_transaction: AtomicU64,
@@ -38,6 +51,33 @@ impl Inode {
     /// What it is; never changes.
     pub fn kind(&self) -> FileKind {
         self.kind
+    }
+
+    fn new(number: InodeNumber, kind: FileKind, state: InodeState) -> Self {
+        Self {
+            number,
+            kind,
+            opens: AtomicU32::new(0),
+            state: RwLock::new(state),
+            runs: RwLock::default(),
+            sync_transaction: AtomicU64::new(0),
+            data_transaction: AtomicU64::new(0),
+        }
+    }
+
+    /// Note that a transaction changes anything of it.
+    pub(crate) fn note_change(&self, transaction: TransactionId) {
+        self.sync_transaction.fetch_max(transaction.0, Ordering::AcqRel);
+    }
+
+    /// The last transaction that changed anything of it.
+    pub(crate) fn last_any_change(&self) -> TransactionId {
+        TransactionId(self.sync_transaction.load(Ordering::Acquire))
+    }
+
+    /// The last transaction that changed the mapping or size.
+    pub(crate) fn last_data_change(&self) -> TransactionId {
+        TransactionId(self.data_transaction.load(Ordering::Acquire))
     }
 
     /// Note that a transaction changes the mapping or size.
@@ -72,6 +112,13 @@ pub(crate) struct InodeState {
     pub(crate) extra_isize: u16,
     /// Deletion time, or the next inode of the orphan list.
     pub(crate) deletion_time: u32,
+    pub(crate) version: u64,
+    /// The inode was freed: who still holds it has a file of no bytes that takes no change.
+    pub(crate) freed: bool,
+    /// Where the orphan file has it, if it does: block of that file and slot.
+    pub(crate) orphan_slot: Option<(u32, u32)>,
+    /// It is on the orphan list: its deletion time on disk says what comes next.
+    pub(crate) on_orphan_list: bool,
 }
 
 /// Where an inode is stored.
@@ -91,96 +138,6 @@ pub(crate) const ALLOCATE_INODE_CREDITS: u32 = 6;
 pub(crate) const FREE_INODE_CREDITS: u32 = 8;
 /// Blocks of metadata that [`Volume::append_directory_block`] joins at most.
 pub(crate) const APPEND_BLOCK_CREDITS: u32 = 16;
-
-#[expect(unused_variables, clippy::unused_self, reason = "bodies follow")]
-impl Volume {
-    /// The inode-table block with the inode, and where in it.
-    pub(crate) fn raw_inode(&self, number: InodeNumber) -> Result<RawInode> {
-        todo!()
-    }
-
-    /// Write the state through to the inode-table buffer, with its checksum. Bytes behind the fixed fields stay as
-    /// they are in the buffer, so change those first.
-    pub(crate) fn store_inode(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-    ) -> Result<()> {
-        todo!()
-    }
-
-    /// A free inode for `spec`, near `parent`, with no link and an empty mapping, stored. The caller links it in the
-    /// same handle (and sets `links`), or frees it.
-    pub(crate) fn allocate_inode(
-        &self,
-        handle: &mut Handle<'_>,
-        parent: InodeNumber,
-        parent_state: &InodeState,
-        spec: &NodeSpec,
-    ) -> Result<Arc<Inode>> {
-        todo!()
-    }
-
-    /// The last name of an inode is gone (`links` is 0): put it on the orphan list in this handle. Frees nothing.
-    /// [`Volume::release_if_unused`] frees it, after the handle, or a later close, or recovery.
-    pub(crate) fn add_orphan(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-    ) -> Result<()> {
-        todo!()
-    }
-
-    /// Free blocks and inode of an orphan that nobody has open. Call it without handle or inode lock, after `unlink`,
-    /// `rename` and `close_inode`.
-    pub(crate) fn release_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
-        todo!()
-    }
-
-    /// The directory's block `at`; corrupt if it is a hole or beyond the size.
-    pub(crate) fn directory_block(
-        &self,
-        inode: &Inode,
-        state: &InodeState,
-        at: FileBlock,
-    ) -> Result<Arc<Buffer>> {
-        todo!()
-    }
-
-    /// A new zeroed block at the directory's end; the size grows by it. The caller fills it and stores the inode.
-    pub(crate) fn append_directory_block(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-    ) -> Result<(FileBlock, Arc<Buffer>)> {
-        todo!()
-    }
-
-    /// A block for something of this inode that is not file data (an extended attribute block): allocated and zeroed.
-    /// Counts in `sectors`.
-    pub(crate) fn allocate_metadata_block(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-        kind: BlockKind,
-    ) -> Result<Arc<Buffer>> {
-        todo!()
-    }
-
-    /// The counterpart of [`Volume::allocate_metadata_block`].
-    pub(crate) fn free_metadata_block(
-        &self,
-        handle: &mut Handle<'_>,
-        state: &mut InodeState,
-        block: FsBlock,
-    ) -> Result<()> {
-        todo!()
-    }
-}
 
 /// What `stat` tells of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,150 @@
+//! What `stat` tells and `chmod`, `chown`, `utimes` and `chattr` change.
+
+use std::sync::atomic::Ordering;
+
+use crate::inode::{Attributes, Inode, InodeState, SetAttributes, SetTime};
+use crate::layout::InodeFlags;
+use crate::{Error, FileKind, Result, Timestamp, Volume};
+
+/// Blocks that storing an inode joins: its table block, and the superblock if a flag must be set there.
+pub(crate) const STORE_CREDITS: u32 = 2;
+
+impl Volume {
+    /// What `stat` tells.
+    pub fn attributes(&self, inode: &Inode) -> Attributes {
+        let state = inode.state.read();
+        Attributes {
+            inode: inode.number(),
+            kind: inode.kind(),
+            permissions: state.permissions,
+            links: state.links,
+            owner: state.owner,
+            size: state.size,
+            sectors: state.sectors,
+            accessed: state.accessed,
+            modified: state.modified,
+            changed: state.changed,
+            created: state.created,
+            device: device_numbers(inode.kind(), &state),
+            flags: state.flags,
+            generation: state.generation,
+            project: state.project,
+        }
+    }
+
+    /// Change attributes.
+    pub fn set_attributes(&self, inode: &Inode, changes: &SetAttributes) -> Result<()> {
+        let mut state = inode.state.write();
+        if state.freed {
+            return Err(Error::NotFound);
+        }
+        let frozen = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+        if changes.flags.is_none() && InodeFlags::from_bits_retain(state.flags).intersects(frozen) {
+            return Err(Error::NotPermitted("immutable or append-only"));
+        }
+        let now = self.now();
+        let time = |time: SetTime| match time {
+            SetTime::Now => now,
+            SetTime::To(time) => time,
+        };
+        let mut handle = self.begin(STORE_CREDITS)?;
+        if let Some(permissions) = changes.permissions {
+            state.permissions = permissions & 0xfff;
+        }
+        if let Some(uid) = changes.uid {
+            state.owner.uid = uid;
+        }
+        if let Some(gid) = changes.gid {
+            state.owner.gid = gid;
+        }
+        if let Some(accessed) = changes.accessed {
+            state.accessed = time(accessed);
+        }
+        if let Some(modified) = changes.modified {
+            state.modified = time(modified);
+        }
+        if let Some(flags) = changes.flags {
+            let settable = InodeFlags::USER_SETTABLE.bits();
+            state.flags = state.flags & !settable | flags & settable;
+        }
+        state.changed = now;
+        self.store_inode(&mut handle, inode, &mut state)?;
+        handle.commit().map(drop)
+    }
+
+    /// Largest size of a file mapped as this one is.
+    pub fn max_file_size(&self, inode: &Inode) -> u64 {
+        self.max_size_with(&inode.state.read())
+    }
+
+    /// As [`Volume::max_file_size`], for whoever holds the state.
+    pub(crate) fn max_size_with(&self, state: &InodeState) -> u64 {
+        let block = self.block_size().bytes();
+        let addressed = self.max_file_blocks(state).saturating_mul(block);
+        if state.has_extents() {
+            return addressed;
+        }
+        // Without `huge_file` the sectors are counted with 32 bits, and the index blocks count too.
+        let sectors = if self.features().has_ro_compat(crate::layout::RoCompat::HUGE_FILE) {
+            (1u64 << 48) - 1
+        } else {
+            u64::from(u32::MAX)
+        };
+        let all_blocks = sectors / (block / 512);
+        let pointers = self.pointers_per_block();
+        let index_blocks = all_blocks / pointers + all_blocks / pointers / pointers + 4;
+        addressed.min((all_blocks - index_blocks.min(all_blocks)).saturating_mul(block))
+    }
+
+    /// A user has the inode open from now on: it outlives its last name until [`Volume::close_inode`].
+    pub fn open_inode(&self, inode: &std::sync::Arc<Inode>) {
+        inode.opens.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The counterpart of [`Volume::open_inode`]; frees the inode if that was the last user and no name is left.
+    pub fn close_inode(&self, inode: &std::sync::Arc<Inode>) -> Result<()> {
+        let before = inode.opens.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "an inode was closed more often than opened");
+        if before > 1 {
+            return Ok(());
+        }
+        self.allocator().release_window(inode.number());
+        self.release_if_unused(inode)
+    }
+}
+
+/// Major and minor number, which a device node has in place of a mapping: in the old form of 16 bits or the new of 32.
+fn device_numbers(kind: FileKind, state: &InodeState) -> (u32, u32) {
+    if !matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
+        return (0, 0);
+    }
+    let old = crate::layout::le32(&state.block, 0);
+    if old != 0 {
+        return (old >> 8 & 0xff, old & 0xff);
+    }
+    let new = crate::layout::le32(&state.block, 4);
+    ((new >> 8) & 0xfff, new & 0xff | (new >> 12) & 0xf_ff00)
+}
+
+/// The first eight bytes of the block area for a device node.
+pub(super) fn encode_device(device: (u32, u32)) -> [u8; 8] {
+    let (major, minor) = device;
+    let mut bytes = [0; 8];
+    if major < 256 && minor < 256 {
+        bytes[..4].copy_from_slice(&(major << 8 | minor).to_le_bytes());
+    } else {
+        let new = minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12;
+        bytes[4..].copy_from_slice(&new.to_le_bytes());
+    }
+    bytes
+}
+
+impl InodeState {
+    /// Set the change time, and the modification time too if the content changed.
+    pub(crate) fn touch(&mut self, now: Timestamp, modified: bool) {
+        self.changed = now;
+        if modified {
+            self.modified = now;
+        }
+    }
+}

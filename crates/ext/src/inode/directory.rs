@@ -1,0 +1,79 @@
+//! Blocks of directories, and blocks of an inode that are not file data.
+
+use std::sync::Arc;
+
+use crate::buffer::{BlockKind, Buffer};
+use crate::inode::{Inode, InodeState};
+use crate::map::Change;
+use crate::transaction::Handle;
+use crate::{Corrupt, FileBlock, FsBlock, MappingKind, Result, Volume};
+
+impl Volume {
+    /// The directory's block `at`; corrupt if it is a hole or beyond the size.
+    pub(crate) fn directory_block(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        at: FileBlock,
+    ) -> Result<Arc<Buffer>> {
+        let bad = |what| Corrupt::Directory { inode: inode.number(), block: at.0, offset: 0, what };
+        if self.block_size().offset_of(at) >= state.size {
+            return Err(bad("a block beyond the directory's end").into());
+        }
+        let kind = BlockKind::Directory { inode: inode.number(), generation: state.generation };
+        match self.map_with(inode, state, at, 1)?.kind {
+            MappingKind::Mapped(block) => self.cache().get(block, kind),
+            MappingKind::Hole | MappingKind::Unwritten(_) => Err(bad("a hole in a directory").into()),
+            MappingKind::Inline => Err(bad("a block of a directory that is in its inode").into()),
+        }
+    }
+
+    /// A new zeroed block at the directory's end; the size grows by it. The caller fills it and stores the inode.
+    pub(crate) fn append_directory_block(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<(FileBlock, Arc<Buffer>)> {
+        let at = self.block_size().block_of(state.size);
+        let goal = self.goal(inode, state, at)?;
+        let block = self.allocator().allocate_one(handle, goal)?;
+        inode.runs.write().forget(at.0, at.0 + 1);
+        let mapping = crate::Mapping { start: at, blocks: 1, kind: MappingKind::Mapped(block) };
+        self.change_mapping(handle, inode, state, Change::Insert(mapping))?;
+        state.sectors += self.block_size().bytes() / 512;
+        state.size += self.block_size().bytes();
+        inode.note_data_change(handle.transaction());
+        let kind = BlockKind::Directory { inode: inode.number(), generation: state.generation };
+        let buffer = handle.create(block, kind, Some(inode.number()))?;
+        Ok((at, buffer))
+    }
+
+    /// A block for something of this inode that is not file data (an extended attribute block): allocated and zeroed.
+    /// Counts in `sectors`.
+    pub(crate) fn allocate_metadata_block(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        kind: BlockKind,
+    ) -> Result<Arc<Buffer>> {
+        let goal = self.goal(inode, state, FileBlock(0))?;
+        let block = self.allocator().allocate_one(handle, goal)?;
+        state.sectors += self.block_size().bytes() / 512;
+        handle.create(block, kind, Some(inode.number()))
+    }
+
+    /// The counterpart of [`Volume::allocate_metadata_block`].
+    pub(crate) fn free_metadata_block(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        block: FsBlock,
+    ) -> Result<()> {
+        handle.forget(block);
+        state.sectors = state.sectors.saturating_sub(self.block_size().bytes() / 512);
+        self.allocator().free(handle, inode.number(), crate::allocate::BlockRun { start: block, blocks: 1 })
+    }
+}

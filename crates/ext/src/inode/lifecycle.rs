@@ -1,0 +1,149 @@
+//! Inodes are taken and given back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::allocate::BlockRun;
+use crate::buffer::BlockKind;
+use crate::inode::attributes::encode_device;
+use crate::inode::{Inode, InodeState};
+use crate::layout::xattr::BlockHeader;
+use crate::layout::{Incompat, InodeFlags, put};
+use crate::map::node;
+use crate::transaction::Handle;
+use crate::{Corrupt, FileKind, FsBlock, InodeNumber, NodeSpec, Owner, Result, Volume};
+
+impl Volume {
+    /// A free inode for `spec`, near `parent`, with no link and an empty mapping, stored. The caller links it in the
+    /// same handle (and sets `links`), or frees it.
+    pub(crate) fn allocate_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        parent: InodeNumber,
+        parent_state: &InodeState,
+        spec: &NodeSpec,
+    ) -> Result<Arc<Inode>> {
+        let first = self.superblock().first_inode();
+        let number = self.allocator().allocate_inode(handle, parent, spec.kind, first)?;
+        let state = self.new_state(parent_state, spec);
+        let raw = self.raw_inode(number)?;
+        if let Some(place) =
+            handle.modify(&raw.buffer, Some(number))?.get_mut(raw.offset..raw.offset + raw.len)
+        {
+            place.fill(0);
+        }
+        let inode = Arc::new(Inode::new(number, spec.kind, state));
+        self.inodes().replace(&inode);
+        self.store_inode(handle, &inode, &mut inode.state.write())?;
+        inode.note_data_change(handle.transaction());
+        Ok(inode)
+    }
+
+    fn new_state(&self, parent: &InodeState, spec: &NodeSpec) -> InodeState {
+        let now = self.now();
+        let extra_isize = self.superblock().want_extra_isize();
+        let inherited = InodeFlags::from_bits_retain(parent.flags) & InodeFlags::INHERITED;
+        let mut flags = match spec.kind {
+            FileKind::Directory => inherited,
+            FileKind::Regular => {
+                inherited - (InodeFlags::DIR_SYNC | InodeFlags::CASEFOLD | InodeFlags::PROJECT_INHERIT)
+            }
+            _ => inherited & (InodeFlags::NO_DUMP | InodeFlags::NO_ATIME),
+        };
+        let mut block = [0; 60];
+        if matches!(spec.kind, FileKind::Regular | FileKind::Directory)
+            && self.features().has_incompat(Incompat::EXTENTS)
+        {
+            flags |= InodeFlags::EXTENTS;
+            node::write_empty_root(&mut block);
+        }
+        if matches!(spec.kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
+            put(&mut block, 0, &encode_device(spec.device));
+        }
+        // A directory with the set-group-ID bit gives its group to what is made in it, and the bit to directories.
+        let from_group = parent.permissions & 0o2000 != 0;
+        let inherits_project =
+            InodeFlags::from_bits_retain(parent.flags).contains(InodeFlags::PROJECT_INHERIT);
+        InodeState {
+            permissions: spec.permissions & 0xfff
+                | if from_group && spec.kind == FileKind::Directory { 0o2000 } else { 0 },
+            owner: Owner {
+                uid: spec.owner.uid,
+                gid: if from_group { parent.owner.gid } else { spec.owner.gid },
+            },
+            links: 0,
+            size: 0,
+            sectors: 0,
+            accessed: now,
+            modified: now,
+            changed: now,
+            created: (extra_isize >= 24).then_some(now),
+            flags: flags.bits(),
+            generation: self.generations.fetch_add(0x9e37_79b1, Ordering::Relaxed),
+            project: if inherits_project { parent.project } else { 0 },
+            block,
+            xattr_block: FsBlock(0),
+            extra_isize,
+            deletion_time: 0,
+            version: 0,
+            freed: false,
+            orphan_slot: None,
+            on_orphan_list: false,
+        }
+    }
+
+    /// Free blocks and inode of an orphan that nobody has open. Call it without handle or inode lock, after `unlink`,
+    /// `rename` and `close_inode`.
+    pub(crate) fn release_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.opens.load(Ordering::Acquire) > 0 || inode.state.read().links > 0 {
+            return Ok(());
+        }
+        let mut state = inode.state.write();
+        if state.freed || state.links > 0 || inode.opens.load(Ordering::Acquire) > 0 {
+            return Ok(());
+        }
+        self.allocator().release_window(inode.number());
+        let mut handle = self.begin(100)?;
+        if !state.is_inline() && self.has_mapping(inode, &state) {
+            self.remove_blocks(&mut handle, inode, &mut state, 0, u64::MAX)?;
+        }
+        if !handle.has_room(16) {
+            self.store_inode(&mut handle, inode, &mut state)?;
+            handle.restart(24)?;
+        }
+        self.release_attribute_block(&mut handle, inode, &mut state)?;
+        self.remove_orphan(&mut handle, inode, &mut state)?;
+        state.freed = true;
+        state.size = 0;
+        state.sectors = 0;
+        state.deletion_time = (self.now().seconds as u32).max(1);
+        inode.runs.write().forget(0, u64::MAX);
+        self.store_inode(&mut handle, inode, &mut state)?;
+        self.inodes().remove(inode.number());
+        self.allocator().free_inode(&mut handle, inode.number(), inode.kind())?;
+        handle.commit().map(drop)
+    }
+
+    /// Give up the inode's share of its attribute block.
+    fn release_attribute_block(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<()> {
+        let block = std::mem::take(&mut state.xattr_block);
+        if block.0 == 0 {
+            return Ok(());
+        }
+        let buffer = self.cache().get(block, BlockKind::Xattr)?;
+        let bad = |what| Corrupt::Xattr { inode: inode.number(), what };
+        let header = BlockHeader::parse(&buffer.read()).map_err(bad)?;
+        if header.references > 1 {
+            let mut bytes = handle.modify(&buffer, None)?;
+            put(&mut bytes, 4, &(header.references - 1).to_le_bytes());
+            return Ok(());
+        }
+        handle.forget(block);
+        self.allocator().free(handle, inode.number(), BlockRun { start: block, blocks: 1 })
+    }
+}

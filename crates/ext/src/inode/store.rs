@@ -1,0 +1,121 @@
+//! Between an inode's state and its bytes in the inode table.
+
+use crate::buffer::BlockKind;
+use crate::inode::{Inode, InodeState, RawInode};
+use crate::layout::{DiskInode, InodeFlags, RoCompat};
+use crate::transaction::Handle;
+use crate::{Corrupt, InodeNumber, Owner, Result, Volume};
+
+/// Blocks of the inode table that are read together.
+const READ_AHEAD_BYTES: u64 = 32 << 10;
+
+impl InodeState {
+    pub(super) fn from_disk(disk: DiskInode) -> Self {
+        Self {
+            permissions: disk.mode & 0xfff,
+            owner: Owner { uid: disk.uid, gid: disk.gid },
+            links: u32::from(disk.links),
+            size: disk.size,
+            sectors: disk.sectors,
+            accessed: disk.accessed,
+            modified: disk.modified,
+            changed: disk.changed,
+            created: disk.created,
+            flags: disk.flags.bits(),
+            generation: disk.generation,
+            project: disk.project,
+            block: disk.block,
+            xattr_block: disk.file_acl,
+            extra_isize: disk.extra_isize,
+            deletion_time: disk.deleted,
+            version: disk.version,
+            freed: false,
+            orphan_slot: None,
+            on_orphan_list: false,
+        }
+    }
+
+    fn to_disk(&self, mode_bits: u16) -> DiskInode {
+        DiskInode {
+            mode: mode_bits | self.permissions & 0xfff,
+            uid: self.owner.uid,
+            gid: self.owner.gid,
+            size: self.size,
+            accessed: self.accessed,
+            changed: self.changed,
+            modified: self.modified,
+            created: self.created,
+            deleted: self.deletion_time,
+            links: u16::try_from(self.links).unwrap_or(u16::MAX),
+            sectors: self.sectors,
+            flags: InodeFlags::from_bits_retain(self.flags),
+            block: self.block,
+            generation: self.generation,
+            file_acl: self.xattr_block,
+            extra_isize: self.extra_isize,
+            version: self.version,
+            project: self.project,
+        }
+    }
+}
+
+impl Volume {
+    /// The inode-table block with the inode, and where in it.
+    pub(crate) fn raw_inode(&self, number: InodeNumber) -> Result<RawInode> {
+        let place = self.layout().locate_inode(number)?;
+        let missing = Corrupt::Inode { inode: number, what: "its group does not exist" };
+        let descriptor = self.allocator().descriptor(place.group).ok_or(missing)?;
+        let table = descriptor.inode_table.0;
+        let block = crate::FsBlock(table + u64::from(place.table_block));
+        if self.cache().peek(block).is_none() {
+            let step = (READ_AHEAD_BYTES / self.block_size().bytes()).max(1);
+            let first = u64::from(place.table_block) / step * step;
+            let count = step.min(u64::from(self.layout().inode_table_blocks()) - first);
+            self.cache().read_ahead(crate::FsBlock(table + first), count, BlockKind::InodeTable);
+        }
+        let buffer = self.cache().get(block, BlockKind::InodeTable)?;
+        Ok(RawInode { buffer, offset: place.offset as usize, len: usize::from(self.layout().inode_size) })
+    }
+
+    /// Write the state through to the inode-table buffer, with its checksum. Bytes behind the fixed fields stay as
+    /// they are in the buffer, so change those first.
+    pub(crate) fn store_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<()> {
+        let large = 0x7fff_ffff;
+        if state.size > large && !self.has_large_file_flag() && inode.kind() == crate::FileKind::Regular {
+            self.set_large_file_flag(handle)?;
+        }
+        let raw = self.raw_inode(inode.number())?;
+        // The place in the orphan list is changed by others too, so it is asked for, and kept until it is stored.
+        let orphans = state.on_orphan_list.then(|| self.orphans.lock());
+        if let Some(orphans) = &orphans {
+            state.deletion_time = orphans.next_of(inode.number());
+        }
+        let mut bytes = handle.modify(&raw.buffer, Some(inode.number()))?;
+        if let Some(place) = bytes.get_mut(raw.offset..raw.offset + raw.len) {
+            state.to_disk(inode.kind().mode_bits()).write_into(inode.number(), place, self.superblock());
+        }
+        inode.note_change(handle.transaction());
+        Ok(())
+    }
+
+    fn has_large_file_flag(&self) -> bool {
+        self.features().has_ro_compat(RoCompat::LARGE_FILE)
+            || self.current_superblock().lock().features().has_ro_compat(RoCompat::LARGE_FILE)
+    }
+
+    /// A file is 2 GiB or larger from now on: programs that do not know such files must not write this volume.
+    fn set_large_file_flag(&self, handle: &mut Handle<'_>) -> Result<()> {
+        {
+            let mut superblock = self.current_superblock().lock();
+            let mut features = superblock.features();
+            features.ro_compat |= RoCompat::LARGE_FILE;
+            superblock.set_features(features);
+        }
+        self.touch_superblock(handle)
+    }
+}

@@ -1,0 +1,379 @@
+//! Changes of an extent tree.
+//!
+//! A change reads one leaf's entries, edits the list, and stores it: [`Volume::store_level`] splits a node that overflows, frees one that
+//! became empty, and keeps the keys above exact, up to the root.
+//!
+//! Invariants (checked by e2fsck too): entries are sorted and do not overlap; an index entry's key is the first key of its node;
+//! no node but the root is empty.
+
+use std::sync::Arc;
+
+use crate::allocate::BlockRun;
+use crate::buffer::{BlockKind, Buffer};
+use crate::inode::InodeState;
+use crate::map::node::{self, ENTRY, Header, RawEntry};
+use crate::map::write::RUNS_PER_STEP;
+use crate::transaction::Handle;
+use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, Mapping, MappingKind, Result, Volume};
+
+/// A node on the way from the root to a leaf.
+#[derive(Debug)]
+struct Level {
+    /// `None`: the root in the inode.
+    buffer: Option<Arc<Buffer>>,
+    header: Header,
+    entries: Vec<RawEntry>,
+    /// The entry that the way follows; in a leaf, the last one that begins at or before the key (0 if none does).
+    position: usize,
+}
+
+/// The way to a leaf.
+#[derive(Debug)]
+struct Way {
+    levels: Vec<Level>,
+    /// The first key behind the leaf.
+    high: u64,
+}
+
+impl Way {
+    fn leaf(&self) -> &Level {
+        self.levels.last().expect("a way has a root")
+    }
+}
+
+impl Volume {
+    fn way_to(&self, inode: &Inode, state: &InodeState, at: u64) -> Result<Way> {
+        let bad = |what| Corrupt::map(inode.number(), FileBlock(at), what);
+        let key = u32::try_from(at).map_err(|_| bad("a file block beyond the last"))?;
+        let mut way = Way { levels: Vec::with_capacity(4), high: node::MAX_FILE_BLOCKS };
+        let mut header = Header::parse(&state.block, None).map_err(bad)?;
+        let mut buffer: Option<Arc<Buffer>> = None;
+        loop {
+            let guard = buffer.as_ref().map(|buffer| buffer.read());
+            let bytes: &[u8] = guard.as_deref().unwrap_or(&state.block);
+            let position = node::position(bytes, header.entries, key).unwrap_or(0);
+            let entries = node::entries(bytes, header.entries);
+            if let Some(next) = entries.get(position + 1) {
+                way.high = way.high.min(u64::from(node::key_of(next)));
+            }
+            drop(guard);
+            let child = entries.get(position).map(|entry| node::child_of(entry));
+            let depth = header.depth;
+            way.levels.push(Level { buffer, header, entries, position });
+            if depth == 0 {
+                return Ok(way);
+            }
+            let child = child.ok_or_else(|| bad("an inner extent node without entries"))?;
+            let next = self.extent_node(inode.number(), state.generation, FileBlock(at), child)?;
+            header = Header::parse(&next.read(), Some(depth - 1)).map_err(bad)?;
+            buffer = Some(next);
+        }
+    }
+
+    /// Map blocks where there is a hole.
+    pub(super) fn insert_extent(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        mapping: Mapping,
+    ) -> Result<()> {
+        let mut rest = mapping;
+        while rest.blocks > 0 {
+            let piece = rest.part(rest.start, node::max_len(&rest));
+            if !self.extend_last(handle, inode, state, &piece)? {
+                let way = self.way_to(inode, state, piece.start.0)?;
+                let entries = with_extent(&way.leaf().entries, &piece)
+                    .map_err(|what| Corrupt::map(inode.number(), piece.start, what))?;
+                self.store_leaf(handle, inode, state, way, entries)?;
+            }
+            if piece.blocks == rest.blocks {
+                break;
+            }
+            rest = rest.part(FileBlock(piece.end()), u64::MAX);
+        }
+        Ok(())
+    }
+
+    /// The common case of a file that grows: make the extent before `piece` longer in place.
+    fn extend_last(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        piece: &Mapping,
+    ) -> Result<bool> {
+        let Ok(header) = Header::parse(&state.block, None) else { return Ok(false) };
+        if header.depth != 0 || header.entries == 0 {
+            return Ok(false);
+        }
+        let last = usize::from(header.entries) * ENTRY;
+        let extent = node::extent_of(&state.block[last..last + ENTRY]);
+        let fits = extent.blocks + piece.blocks <= node::max_len(&extent);
+        if extent.end() != piece.start.0 || !extent.goes_on_with(piece) || !fits {
+            return Ok(false);
+        }
+        let longer = Mapping { blocks: extent.blocks + piece.blocks, ..extent };
+        state.block[last..last + ENTRY].copy_from_slice(&node::extent_entry(&longer));
+        inode.note_data_change(handle.transaction());
+        Ok(true)
+    }
+
+    /// Unwritten blocks hold data now. `[start, start + blocks)` lies in one unwritten stretch, perhaps of several extents.
+    pub(super) fn convert_extent(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        start: FileBlock,
+        blocks: u64,
+    ) -> Result<()> {
+        let (mut at, end) = (start.0, start.0 + blocks);
+        while at < end {
+            let way = self.way_to(inode, state, at)?;
+            let leaf = way.leaf();
+            let bad = |what| Corrupt::map(inode.number(), FileBlock(at), what);
+            let extent = leaf.entries.get(leaf.position).map(|entry| node::extent_of(entry));
+            let extent = extent.filter(|extent| extent.start.0 <= at && at < extent.end());
+            let Some(extent) = extent else { return Err(bad("no extent where blocks are unwritten").into()) };
+            let MappingKind::Unwritten(block) = extent.part(FileBlock(at), u64::MAX).kind else {
+                return Err(bad("an extent that was to be unwritten is written").into());
+            };
+            let upto = end.min(extent.end());
+            let mut entries = leaf.entries.clone();
+            entries.remove(leaf.position);
+            let kind = MappingKind::Mapped(block);
+            let mut pieces = vec![Mapping { start: FileBlock(at), blocks: upto - at, kind }];
+            if extent.start.0 < at {
+                pieces.push(extent.part(extent.start, at - extent.start.0));
+            }
+            if upto < extent.end() {
+                pieces.push(extent.part(FileBlock(upto), u64::MAX));
+            }
+            for piece in pieces {
+                entries = with_extent(&entries, &piece).map_err(bad)?;
+            }
+            self.store_leaf(handle, inode, state, way, entries)?;
+            at = upto;
+        }
+        Ok(())
+    }
+
+    /// Free what is mapped from `at` on, up to `end` or the end of one leaf or of one step. Where to go on.
+    pub(super) fn remove_extents(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        at: u64,
+        end: u64,
+    ) -> Result<u64> {
+        let way = self.way_to(inode, state, at)?;
+        let leaf = way.leaf();
+        let mut next = way.high.min(end);
+        let mut kept: Vec<RawEntry> = Vec::with_capacity(leaf.entries.len() + 1);
+        let mut freed: Vec<BlockRun> = Vec::new();
+        for (index, entry) in leaf.entries.iter().enumerate() {
+            let extent = node::extent_of(entry);
+            if extent.end() <= at || extent.start.0 >= end {
+                kept.push(*entry);
+                continue;
+            }
+            if freed.len() == RUNS_PER_STEP {
+                next = extent.start.0;
+                kept.extend(&leaf.entries[index..]);
+                break;
+            }
+            let (from, upto) = (extent.start.0.max(at), extent.end().min(end));
+            let (MappingKind::Mapped(block) | MappingKind::Unwritten(block)) =
+                extent.part(FileBlock(from), u64::MAX).kind
+            else {
+                continue;
+            };
+            self.check_run(inode.number(), extent.start, block, upto - from)?;
+            freed.push(BlockRun { start: block, blocks: upto - from });
+            if extent.start.0 < from {
+                kept.push(node::extent_entry(&extent.part(extent.start, from - extent.start.0)));
+            }
+            if upto < extent.end() {
+                kept.push(node::extent_entry(&extent.part(FileBlock(upto), u64::MAX)));
+            }
+        }
+        if !freed.is_empty() {
+            self.store_leaf(handle, inode, state, way, kept)?;
+        }
+        for run in freed {
+            self.free_data(handle, inode, state, run)?;
+        }
+        if next <= at && next < end {
+            return Err(Corrupt::map(inode.number(), FileBlock(at), "extents out of order").into());
+        }
+        Ok(next)
+    }
+
+    fn store_leaf(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        mut way: Way,
+        entries: Vec<RawEntry>,
+    ) -> Result<()> {
+        let level = way.levels.len() - 1;
+        self.store_level(handle, inode, state, &mut way, level, entries)
+    }
+
+    /// Store a node's entries and whatever that means for the nodes above.
+    fn store_level(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        way: &mut Way,
+        level: usize,
+        entries: Vec<RawEntry>,
+    ) -> Result<()> {
+        let Some(buffer) = way.levels[level].buffer.clone() else {
+            return self.store_root(handle, inode, state, &way.levels[level], &entries);
+        };
+        let header = way.levels[level].header;
+        let mut parent = std::mem::take(&mut way.levels[level - 1].entries);
+        let place = way.levels[level - 1].position;
+        let Some(first) = entries.first().map(node::key_of) else {
+            self.free_index_block(handle, inode, state, buffer.block())?;
+            parent.remove(place);
+            return self.store_level(handle, inode, state, way, level - 1, parent);
+        };
+        let max = usize::from(header.max);
+        if entries.len() <= max {
+            write_node(&mut handle.modify(&buffer, Some(inode.number()))?, header, &entries);
+            if node::key_of(&parent[place]) == first {
+                return Ok(());
+            }
+            parent[place] = node::index_entry(first, buffer.block());
+            return self.store_level(handle, inode, state, way, level - 1, parent);
+        }
+        // A file that grows fills its nodes; others are split in the middle.
+        let appended =
+            way.levels[level].entries.last() != entries.last() && way.high == node::MAX_FILE_BLOCKS;
+        let cut = if appended { max } else { entries.len() / 2 };
+        let (left, right) = entries.split_at(cut);
+        let sibling = self.new_node(handle, inode, state, buffer.block(), header.depth, right)?;
+        write_node(&mut handle.modify(&buffer, Some(inode.number()))?, header, left);
+        parent[place] = node::index_entry(first, buffer.block());
+        parent.insert(place + 1, node::index_entry(node::key_of(&right[0]), sibling));
+        self.store_level(handle, inode, state, way, level - 1, parent)
+    }
+
+    fn store_root(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        root: &Level,
+        entries: &[RawEntry],
+    ) -> Result<()> {
+        inode.note_data_change(handle.transaction());
+        if entries.is_empty() {
+            node::write_empty_root(&mut state.block);
+            return Ok(());
+        }
+        if entries.len() <= usize::from(root.header.max) {
+            write_node(&mut state.block, root.header, entries);
+            return Ok(());
+        }
+        if root.header.depth >= node::MAX_DEPTH {
+            return Err(Error::FileTooLarge { max_bytes: state.size });
+        }
+        let group = self.layout().locate_inode(inode.number())?.group;
+        let near = self.layout().first_block(group);
+        let child = self.new_node(handle, inode, state, near, root.header.depth, entries)?;
+        let header = Header { entries: 1, depth: root.header.depth + 1, ..root.header };
+        write_node(&mut state.block, header, &[node::index_entry(node::key_of(&entries[0]), child)]);
+        Ok(())
+    }
+
+    fn new_node(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        near: FsBlock,
+        depth: u16,
+        entries: &[RawEntry],
+    ) -> Result<FsBlock> {
+        let kind = BlockKind::ExtentNode { inode: inode.number(), generation: state.generation };
+        let buffer = self.allocate_index_block(handle, inode, state, near, kind)?;
+        let max = ((self.block_size().bytes() as usize - ENTRY) / ENTRY) as u16;
+        let header = Header { entries: 0, max, depth };
+        write_node(&mut handle.modify(&buffer, Some(inode.number()))?, header, entries);
+        Ok(buffer.block())
+    }
+
+    /// Pull the only node below the root into the root, while it fits.
+    pub(super) fn collapse_root(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<()> {
+        let bad = |what| Corrupt::map(inode.number(), FileBlock(0), what);
+        loop {
+            let root = Header::parse(&state.block, None).map_err(bad)?;
+            if root.depth == 0 || root.entries != 1 {
+                return Ok(());
+            }
+            let child = node::child_of(&state.block[ENTRY..2 * ENTRY]);
+            let buffer = self.extent_node(inode.number(), state.generation, FileBlock(0), child)?;
+            let (header, entries) = {
+                let bytes = buffer.read();
+                let header = Header::parse(&bytes, Some(root.depth - 1)).map_err(bad)?;
+                (header, node::entries(&bytes, header.entries))
+            };
+            if header.entries > root.max {
+                return Ok(());
+            }
+            write_node(&mut state.block, Header { depth: header.depth, ..root }, &entries);
+            self.free_index_block(handle, inode, state, child)?;
+        }
+    }
+}
+
+/// Store a header with the right count, and the entries; what was behind them becomes zeros.
+fn write_node(bytes: &mut [u8], header: Header, entries: &[RawEntry]) {
+    Header { entries: entries.len() as u16, ..header }.write(bytes);
+    let area = &mut bytes[ENTRY..ENTRY + usize::from(header.max) * ENTRY];
+    for (place, entry) in area.chunks_exact_mut(ENTRY).zip(entries) {
+        place.copy_from_slice(entry);
+    }
+    area[entries.len() * ENTRY..].fill(0);
+}
+
+/// A leaf's entries with one more extent, merged with its neighbours where they go on.
+fn with_extent(entries: &[RawEntry], extent: &Mapping) -> Result<Vec<RawEntry>, &'static str> {
+    let place = entries.partition_point(|entry| u64::from(node::key_of(entry)) < extent.start.0);
+    let before = place.checked_sub(1).map(|index| node::extent_of(&entries[index]));
+    let after = entries.get(place).map(|entry| node::extent_of(entry));
+    if before.is_some_and(|before| before.end() > extent.start.0)
+        || after.is_some_and(|after| after.start.0 < extent.end())
+    {
+        return Err("an extent where there should be a hole");
+    }
+    let joins = |a: &Mapping, b: &Mapping| {
+        a.end() == b.start.0 && a.goes_on_with(b) && a.blocks + b.blocks <= node::max_len(a)
+    };
+    let (mut merged, mut first, mut last) = (*extent, place, place);
+    if let Some(before) = before.filter(|before| joins(before, &merged)) {
+        merged = Mapping { blocks: before.blocks + merged.blocks, ..before };
+        first -= 1;
+    }
+    if let Some(after) = after.filter(|after| joins(&merged, after)) {
+        merged.blocks += after.blocks;
+        last += 1;
+    }
+    let mut result = Vec::with_capacity(entries.len() + 1);
+    result.extend_from_slice(&entries[..first]);
+    result.push(node::extent_entry(&merged));
+    result.extend_from_slice(&entries[last..]);
+    Ok(result)
+}

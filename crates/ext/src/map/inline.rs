@@ -1,0 +1,156 @@
+//! Small files whose content is in the inode.
+//!
+//! On disk: the first 60 bytes in the block area, the rest as the value of the attribute `system.data` in the inode's own
+//! attribute area. The attribute is there even when it is empty.
+
+use crate::allocate::BlockRun;
+use crate::buffer::BlockMemory;
+use crate::inode::{Inode, InodeState, RawInode};
+use crate::layout::xattr::{self, Attributes, INODE_HEADER};
+use crate::map::{Change, EXTENTS_FLAG, INLINE_FLAG, node};
+use crate::transaction::Handle;
+use crate::{Corrupt, Error, FileBlock, FileKind, Mapping, MappingKind, Result, Volume};
+
+/// Namespace number and name of `system.data`.
+const SYSTEM_DATA: (u8, &[u8]) = (7, b"data");
+
+impl Volume {
+    /// The content of a file whose mapping is [`MappingKind::Inline`].
+    pub fn read_inline(&self, inode: &Inode) -> Result<Vec<u8>> {
+        let state = inode.state.read();
+        let mut content = self.inline_content(inode, &state)?;
+        content.resize(usize::try_from(state.size).unwrap_or(usize::MAX).min(content.len()), 0);
+        Ok(content)
+    }
+
+    /// Everything that the inode has room for in use: the block area and the attribute's value.
+    pub(crate) fn inline_content(&self, inode: &Inode, state: &InodeState) -> Result<Vec<u8>> {
+        if !state.is_inline() {
+            return Err(Error::InvalidArgument("the content of this file is not in its inode"));
+        }
+        let raw = self.raw_inode(inode.number())?;
+        let bytes = raw.buffer.read();
+        let mut content = state.block.to_vec();
+        for attribute in Attributes::in_inode(attribute_area(&raw, &bytes, state), self.layout().inodes_count)
+        {
+            let attribute = attribute.map_err(|what| Corrupt::Xattr { inode: inode.number(), what })?;
+            if (attribute.name_index, attribute.name) == SYSTEM_DATA {
+                content.extend_from_slice(attribute.value);
+            }
+        }
+        if state.size > content.len() as u64 {
+            let what = "its size is larger than the content in the inode";
+            return Err(Corrupt::Inode { inode: inode.number(), what }.into());
+        }
+        Ok(content)
+    }
+
+    /// Move an inline file's content out of the inode into a block. No-op for others.
+    pub fn make_not_inline(&self, inode: &Inode) -> Result<()> {
+        if inode.kind() != FileKind::Regular {
+            return Err(Error::InvalidArgument("only a regular file's content moves out of the inode"));
+        }
+        let mut state = inode.state.write();
+        if !state.is_inline() {
+            return Ok(());
+        }
+        let content = self.inline_content(inode, &state)?;
+        let content = &content[..state.size as usize];
+        let goal = self.goal(inode, &state, FileBlock(0))?;
+        let mut kept = None;
+        if !content.is_empty() {
+            // Data before metadata: the block is written before anything refers to it.
+            let run = self.reserve_run(goal, 1)?;
+            let mut memory = BlockMemory::zeroed(self.block_size().bytes() as usize);
+            memory[..content.len()].copy_from_slice(content);
+            let offset = self.block_size().sector_of(run.start).to_bytes();
+            let written = self.device().write_bytes(offset, &memory, diorite_block::BioFlags::SYNC);
+            written.inspect_err(|_| self.allocator().release(run.start, run.blocks))?;
+            kept = Some(run);
+        }
+        let result = self.record_moved_out(inode, &mut state, kept);
+        if let (Err(_), Some(run)) = (&result, kept)
+            && !self.latch().is_aborted()
+        {
+            self.allocator().release(run.start, run.blocks);
+        }
+        result
+    }
+
+    fn record_moved_out(&self, inode: &Inode, state: &mut InodeState, kept: Option<BlockRun>) -> Result<()> {
+        let mut handle = self.begin(8)?;
+        self.remove_inline_data(&mut handle, inode, state)?;
+        if let Some(run) = kept {
+            self.allocator().record(&mut handle, run)?;
+            let kind = MappingKind::Mapped(run.start);
+            let mapping = Mapping { start: FileBlock(0), blocks: 1, kind };
+            self.change_mapping(&mut handle, inode, state, Change::Insert(mapping))?;
+            state.sectors += self.block_size().bytes() / 512;
+        }
+        inode.note_data_change(handle.transaction());
+        self.store_inode(&mut handle, inode, state)?;
+        handle.commit().map(drop)
+    }
+
+    /// Take the content out of the inode: the block area becomes an empty mapping, and `system.data` goes. The caller has the
+    /// content and stores the inode.
+    pub(crate) fn remove_inline_data(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<()> {
+        let raw = self.raw_inode(inode.number())?;
+        let mut bytes = handle.modify(&raw.buffer, Some(inode.number()))?;
+        let max_inode = self.layout().inodes_count;
+        let area = attribute_area(&raw, &bytes, state);
+        if let Some(rebuilt) = without_system_data(area, max_inode)
+            .map_err(|what| Corrupt::Xattr { inode: inode.number(), what })?
+        {
+            let start = raw.offset + raw.len - area.len();
+            bytes[start..start + rebuilt.len()].copy_from_slice(&rebuilt);
+        }
+        drop(bytes);
+        inode.runs.write().forget(0, u64::MAX);
+        state.flags &= !INLINE_FLAG;
+        state.block = [0; 60];
+        if self.features().has_incompat(crate::layout::Incompat::EXTENTS) {
+            state.flags |= EXTENTS_FLAG;
+            node::write_empty_root(&mut state.block);
+        }
+        Ok(())
+    }
+}
+
+/// The attribute area of an inode: from behind the fixed fields to its end.
+fn attribute_area<'a>(raw: &RawInode, bytes: &'a [u8], state: &InodeState) -> &'a [u8] {
+    let start = raw.offset + 128 + usize::from(state.extra_isize);
+    bytes.get(start..raw.offset + raw.len).unwrap_or_default()
+}
+
+/// The area with every entry but `system.data`; `None` if that is not there.
+fn without_system_data(area: &[u8], max_inode: u32) -> Result<Option<Vec<u8>>, &'static str> {
+    let entries = Attributes::in_inode(area, max_inode).collect::<Result<Vec<_>, _>>()?;
+    let kept: Vec<_> = entries.iter().filter(|entry| (entry.name_index, entry.name) != SYSTEM_DATA).collect();
+    if kept.len() == entries.len() {
+        return Ok(None);
+    }
+    let mut rebuilt = vec![0; area.len()];
+    if kept.is_empty() {
+        return Ok(Some(rebuilt));
+    }
+    rebuilt[..4].copy_from_slice(&xattr::MAGIC.to_le_bytes());
+    let (mut at, mut values) = (INODE_HEADER, area.len());
+    for entry in kept {
+        let size = xattr::entry_size(entry.name.len());
+        rebuilt[at..at + size].copy_from_slice(&area[entry.offset..entry.offset + size]);
+        if entry.value_inode.is_none() && !entry.value.is_empty() {
+            values -= xattr::padded_value(entry.value.len());
+            rebuilt[values..values + entry.value.len()].copy_from_slice(entry.value);
+            let offset = (values - INODE_HEADER) as u16;
+            rebuilt[at + 2..at + 4].copy_from_slice(&offset.to_le_bytes());
+        }
+        at += size;
+    }
+    Ok(Some(rebuilt))
+}

@@ -1,0 +1,520 @@
+//! How the mapping changes: reserve, commit, truncate, punch.
+//!
+//! The order is DESIGN section 3's: blocks are kept in memory, the library writes data to them, and one transaction marks them
+//! in use and maps them. Long changes are cut into steps, each of which leaves the inode consistent, so that none
+//! outgrows a transaction.
+
+use crate::allocate::{BlockRun, Purpose};
+use crate::buffer::BlockKind;
+use crate::inode::InodeState;
+use crate::layout::InodeFlags;
+use crate::transaction::Handle;
+use crate::{
+    Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, Reservation, ReservedRun, Result,
+    SetTime, Volume, WriteCommit,
+};
+
+/// A change of the mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Map blocks where there is a hole.
+    Insert(Mapping),
+    /// Unwritten blocks hold data now: first file block, number of blocks.
+    Convert(FileBlock, u64),
+}
+
+/// Stretches that one step of a removal takes at most.
+pub(super) const RUNS_PER_STEP: usize = 16;
+/// Blocks that such a step joins: two groups' bitmap and descriptor a stretch, the mapping's own blocks, inode and superblock.
+const REMOVE_CREDITS: u32 = 4 * RUNS_PER_STEP as u32 + 24;
+/// Blocks that the bookkeeping of a change joins: inode, superblock, orphan file.
+const BASE_CREDITS: u32 = 6;
+/// Most blocks of a file's window, in bytes.
+const WINDOW_BYTES_MAX: u64 = 8 << 20;
+
+impl Volume {
+    /// Where blocks for `at` should be: behind the file's previous block, else in the inode's group.
+    pub(crate) fn goal(&self, inode: &Inode, state: &InodeState, at: FileBlock) -> Result<FsBlock> {
+        if let Some(before) = at.0.checked_sub(1)
+            && let MappingKind::Mapped(block) | MappingKind::Unwritten(block) =
+                self.map_with(inode, state, FileBlock(before), 1)?.kind
+        {
+            return Ok(FsBlock(block.0 + 1));
+        }
+        let group = self.layout().locate_inode(inode.number())?.group;
+        Ok(self.layout().first_block(group))
+    }
+
+    /// Keep `blocks` free blocks for the holes of `[at, at + blocks)`, near the file's other blocks, in as few runs as
+    /// possible. Skips what is mapped already. All or `NoSpace`.
+    pub fn reserve(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<Reservation> {
+        self.check_writable()?;
+        let state = inode.state.read();
+        self.check_data_change(inode, &state)?;
+        let end = at.0.checked_add(blocks).filter(|end| *end <= self.max_file_blocks(&state));
+        let Some(end) = end else {
+            return Err(Error::FileTooLarge { max_bytes: self.max_size_with(&state) });
+        };
+        let mut reservation =
+            Reservation { runs: Vec::new(), claimed: 0, allocator: self.allocator().clone() };
+        let mut next = at.0;
+        while next < end {
+            let mapping = self.map_with(inode, &state, FileBlock(next), end - next)?;
+            match mapping.kind {
+                MappingKind::Hole => self.reserve_hole(inode, &state, &mapping, &mut reservation)?,
+                MappingKind::Mapped(_) | MappingKind::Unwritten(_) => {}
+                MappingKind::Inline => {
+                    return Err(Error::InvalidArgument("the content of this file is in its inode"));
+                }
+            }
+            next = mapping.end();
+        }
+        let growth = self.mapping_growth(&state, &reservation);
+        self.claim_for_metadata(growth)?;
+        reservation.claimed = growth;
+        Ok(reservation)
+    }
+
+    fn check_data_change(&self, inode: &Inode, state: &InodeState) -> Result<()> {
+        if inode.kind() != FileKind::Regular {
+            return Err(Error::InvalidArgument("only regular files have data of users"));
+        }
+        if state.freed {
+            return Err(Error::NotFound);
+        }
+        let flags = InodeFlags::from_bits_retain(state.flags);
+        if flags.contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted("immutable"));
+        }
+        if flags.contains(InodeFlags::VERITY) {
+            return Err(Error::NotPermitted("verity"));
+        }
+        if self.is_swap_of_the_volume(inode) { Err(Error::NotPermitted("reserved")) } else { Ok(()) }
+    }
+
+    /// Whether the inode is one of the filesystem's own (journal, resize, quota, orphan file).
+    fn is_swap_of_the_volume(&self, inode: &Inode) -> bool {
+        let format = self.superblock();
+        inode.number() < format.first_inode() || format.orphan_file() == Some(inode.number())
+    }
+
+    /// Keep blocks for a hole.
+    fn reserve_hole(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        hole: &Mapping,
+        reservation: &mut Reservation,
+    ) -> Result<()> {
+        let (mut at, end) = (hole.start, hole.end());
+        let mut goal = None;
+        while at.0 < end {
+            let left = end - at.0;
+            let run = if let Some(run) = self.allocator().take_from_window(inode.number(), at, left) {
+                run
+            } else {
+                let near = match goal {
+                    Some(goal) => goal,
+                    None => self.goal(inode, state, at)?,
+                };
+                self.reserve_with_window(inode, state, at, left, near)?
+            };
+            goal = Some(FsBlock(run.start.0 + run.blocks));
+            let addressable = state.has_extents() || run.start.0 + run.blocks <= u64::from(u32::MAX);
+            match reservation.runs.last_mut() {
+                Some(last)
+                    if last.start.0 + last.blocks == at.0 && last.block.0 + last.blocks == run.start.0 =>
+                {
+                    last.blocks += run.blocks;
+                }
+                _ => reservation.runs.push(ReservedRun { start: at, block: run.start, blocks: run.blocks }),
+            }
+            if !addressable {
+                return Err(Error::NoSpace);
+            }
+            at.0 += run.blocks;
+        }
+        Ok(())
+    }
+
+    /// Keep at most `wanted` blocks, and if the file grows at its end, some more as its window.
+    fn reserve_with_window(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        at: FileBlock,
+        wanted: u64,
+        goal: FsBlock,
+    ) -> Result<BlockRun> {
+        let size_blocks = self.block_size().blocks_for(state.size);
+        let grows = at.0 + wanted >= size_blocks;
+        let most = WINDOW_BYTES_MAX / self.block_size().bytes();
+        let extra = if grows { (wanted + at.0).next_power_of_two().clamp(8, most.max(8)) } else { 0 };
+        let takable = self.make_takable(wanted)?;
+        let run = self.reserve_run(goal, (wanted + extra).min(takable))?;
+        if run.blocks <= wanted {
+            return Ok(run);
+        }
+        let rest = BlockRun { start: FsBlock(run.start.0 + wanted), blocks: run.blocks - wanted };
+        self.allocator().keep_window(inode.number(), FileBlock(at.0 + wanted), rest);
+        Ok(BlockRun { start: run.start, blocks: wanted })
+    }
+
+    /// See to it that file data may take `wanted` blocks; how many it may take.
+    fn make_takable(&self, wanted: u64) -> Result<u64> {
+        for attempt in 0..2 {
+            let takable = self.allocator().takable(Purpose::Data);
+            if takable >= wanted {
+                return Ok(takable);
+            }
+            if self.make_room(attempt).is_err() {
+                break;
+            }
+        }
+        // The data may be what others were promised room for: a buffered write that is written back.
+        let takable = self.allocator().takable(Purpose::Promised);
+        if takable >= wanted { Ok(wanted) } else { Err(Error::NoSpace) }
+    }
+
+    /// Keep a run of at most `wanted` blocks near `goal`.
+    pub(crate) fn reserve_run(&self, goal: FsBlock, wanted: u64) -> Result<BlockRun> {
+        for attempt in 0.. {
+            if let Some(run) = self.allocator().reserve(goal, wanted)? {
+                return Ok(run);
+            }
+            self.make_room(attempt)?;
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Blocks that mapping a reservation may need for the mapping itself.
+    fn mapping_growth(&self, state: &InodeState, reservation: &Reservation) -> u64 {
+        if reservation.runs.is_empty() {
+            return 0;
+        }
+        let runs = reservation.runs.len() as u64;
+        if state.has_extents() {
+            let per_node = self.block_size().bytes() / 24;
+            return runs / per_node + 7;
+        }
+        let pointers = self.pointers_per_block();
+        let index_blocks = |run: &ReservedRun| run.blocks / pointers + 2;
+        let leaves: u64 = reservation.runs.iter().map(index_blocks).sum();
+        leaves + leaves / pointers + 4
+    }
+
+    /// Promise blocks to metadata, which may use what is kept from data.
+    fn claim_for_metadata(&self, blocks: u64) -> Result<()> {
+        for attempt in 0.. {
+            if self.allocator().claim_for_metadata(blocks) {
+                return Ok(());
+            }
+            self.make_room(attempt)?;
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Take `blocks` (data, and what mapping them may need) from the free count without choosing them: the promise
+    /// that lets a buffered write succeed before its blocks are chosen. Given back by [`Volume::release_claim`].
+    pub fn claim(&self, blocks: u64) -> Result<()> {
+        self.check_writable()?;
+        for attempt in 0.. {
+            if self.allocator().claim(blocks) {
+                return Ok(());
+            }
+            self.make_room(attempt)?;
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Give a claim, or a part of one, back: after the blocks were reserved, or when the data was discarded.
+    pub fn release_claim(&self, blocks: u64) {
+        self.allocator().release_claim(blocks);
+    }
+
+    /// Record data that has been written: allocate and map the reserved blocks, convert unwritten ranges, set size
+    /// and times, in one transaction (several if the runs are too many for one; each leaves the file consistent).
+    pub fn commit_write(&self, inode: &Inode, mut commit: WriteCommit) -> Result<()> {
+        let mut state = inode.state.write();
+        if state.freed {
+            return Err(Error::NotFound);
+        }
+        if let Some(size) = commit.size_at_least
+            && size > self.max_size_with(&state)
+        {
+            return Err(Error::FileTooLarge { max_bytes: self.max_size_with(&state) });
+        }
+        let mut handle = self.begin(BASE_CREDITS)?;
+        for reservation in &mut commit.reservations {
+            let runs = std::mem::take(&mut reservation.runs);
+            self.record_runs(
+                &mut handle,
+                inode,
+                &mut state,
+                &runs,
+                MappingKind::Mapped,
+                commit.size_at_least,
+            )?;
+        }
+        for (start, blocks) in &commit.converted {
+            self.convert(&mut handle, inode, &mut state, *start, *blocks)?;
+        }
+        let now = self.now();
+        if let Some(size) = commit.size_at_least
+            && size > state.size
+        {
+            state.size = size;
+            inode.note_data_change(handle.transaction());
+        }
+        if let Some(modified) = commit.modified {
+            let time = if let SetTime::To(time) = modified { time } else { now };
+            state.modified = time;
+            state.changed = now;
+        }
+        self.store_inode(&mut handle, inode, &mut state)?;
+        handle.commit().map(drop)
+    }
+
+    fn record_runs(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        runs: &[ReservedRun],
+        kind: fn(FsBlock) -> MappingKind,
+        size_at_least: Option<u64>,
+    ) -> Result<()> {
+        let sectors = self.block_size().bytes() / 512;
+        for run in runs {
+            self.make_handle_room(handle, inode, state, self.insert_credits(state, run.blocks))?;
+            inode.runs.write().forget(run.start.0, run.start.0 + run.blocks);
+            self.allocator().record(handle, BlockRun { start: run.block, blocks: run.blocks })?;
+            let mapping = Mapping { start: run.start, blocks: run.blocks, kind: kind(run.block) };
+            self.change_mapping(handle, inode, state, Change::Insert(mapping))?;
+            state.sectors += run.blocks * sectors;
+            // The size goes along, so that a step that ends here leaves no blocks behind the end.
+            let end = self.block_size().offset_of(FileBlock(run.start.0 + run.blocks));
+            state.size = state.size.max(size_at_least.unwrap_or(0).min(end));
+            inode.note_data_change(handle.transaction());
+        }
+        Ok(())
+    }
+
+    fn convert(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        start: FileBlock,
+        blocks: u64,
+    ) -> Result<()> {
+        if !state.has_extents() {
+            return Err(Error::Unsupported("this file has no unwritten blocks"));
+        }
+        let (mut at, end) = (start.0, start.0.saturating_add(blocks));
+        while at < end {
+            let mapping = self.map_with(inode, state, FileBlock(at), end - at)?;
+            let step = mapping.blocks.min(super::node::MAX_UNWRITTEN);
+            if matches!(mapping.kind, MappingKind::Unwritten(_)) {
+                self.make_handle_room(handle, inode, state, self.insert_credits(state, 1))?;
+                inode.runs.write().forget(at, at + step);
+                self.change_mapping(handle, inode, state, Change::Convert(FileBlock(at), step))?;
+                inode.note_data_change(handle.transaction());
+            }
+            at += step;
+        }
+        Ok(())
+    }
+
+    /// Blocks that mapping a run of `blocks` joins.
+    fn insert_credits(&self, state: &InodeState, blocks: u64) -> u32 {
+        let groups = blocks / u64::from(self.layout().blocks_per_group) + 2;
+        let own = if state.has_extents() {
+            // Every level may split; each new node has a bitmap and a descriptor.
+            7 * 3
+        } else {
+            (blocks / self.pointers_per_block() + 4) * 3
+        };
+        (groups * 2 + own + u64::from(BASE_CREDITS)) as u32
+    }
+
+    /// Room in the handle for `credits` more blocks; stores the inode and begins anew if there is none.
+    fn make_handle_room(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        credits: u32,
+    ) -> Result<()> {
+        if handle.has_room(credits) {
+            return Ok(());
+        }
+        self.store_inode(handle, inode, state)?;
+        handle.restart(credits + BASE_CREDITS)
+    }
+
+    /// Change the mapping. The caller has forgotten the stretch in [`Inode::runs`] and stores the inode.
+    pub(crate) fn change_mapping(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        change: Change,
+    ) -> Result<()> {
+        match change {
+            Change::Insert(mapping) if state.has_extents() => {
+                self.insert_extent(handle, inode, state, mapping)
+            }
+            Change::Insert(mapping) => self.insert_indirect(handle, inode, state, &mapping),
+            Change::Convert(start, blocks) => self.convert_extent(handle, inode, state, start, blocks),
+        }
+    }
+
+    /// A zeroed block for the mapping itself, accounted to the inode.
+    pub(super) fn allocate_index_block(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        near: FsBlock,
+        kind: BlockKind,
+    ) -> Result<std::sync::Arc<crate::buffer::Buffer>> {
+        // From the start of the group: right behind the data would be in the way of the file's next blocks.
+        let group = self.layout().group_of(near).unwrap_or_default();
+        let block = self.allocator().allocate_one(handle, self.layout().first_block(group))?;
+        state.sectors += self.block_size().bytes() / 512;
+        handle.create(block, kind, Some(inode.number()))
+    }
+
+    /// The counterpart of [`Volume::allocate_index_block`].
+    pub(super) fn free_index_block(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        block: FsBlock,
+    ) -> Result<()> {
+        handle.forget(block);
+        state.sectors = state.sectors.saturating_sub(self.block_size().bytes() / 512);
+        self.allocator().free(handle, inode.number(), BlockRun { start: block, blocks: 1 })
+    }
+
+    /// Free data blocks that are mapped no longer.
+    pub(super) fn free_data(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        run: BlockRun,
+    ) -> Result<()> {
+        if inode.kind() != FileKind::Regular {
+            // Blocks of directories and symbolic links are metadata.
+            (run.start.0..run.start.0 + run.blocks).for_each(|block| handle.forget(FsBlock(block)));
+        }
+        let sectors = run.blocks * (self.block_size().bytes() / 512);
+        state.sectors = state.sectors.saturating_sub(sectors);
+        self.allocator().free(handle, inode.number(), run)
+    }
+
+    /// Allocate unwritten blocks for the holes of a range, on files that can have them (extents);
+    /// `Unsupported` otherwise. `size_at_least` as in [`WriteCommit`].
+    pub fn allocate_unwritten(
+        &self,
+        inode: &Inode,
+        at: FileBlock,
+        blocks: u64,
+        size_at_least: Option<u64>,
+    ) -> Result<()> {
+        if !inode.state.read().has_extents() {
+            return Err(Error::Unsupported("files that are not mapped by extents have no unwritten blocks"));
+        }
+        let mut reservation = self.reserve(inode, at, blocks)?;
+        let mut state = inode.state.write();
+        let mut handle = self.begin(BASE_CREDITS)?;
+        let runs = std::mem::take(&mut reservation.runs);
+        self.record_runs(&mut handle, inode, &mut state, &runs, MappingKind::Unwritten, size_at_least)?;
+        state.size = state.size.max(size_at_least.unwrap_or(0));
+        state.changed = self.now();
+        inode.note_data_change(handle.transaction());
+        self.store_inode(&mut handle, inode, &mut state)?;
+        handle.commit().map(drop)
+    }
+
+    /// Set the size. Blocks beyond a smaller size are freed (not given out again before the transaction is on
+    /// disk). The caller has zeroed the rest of the last block.
+    pub fn truncate(&self, inode: &Inode, size: u64) -> Result<()> {
+        self.check_writable()?;
+        if inode.state.read().is_inline() {
+            self.make_not_inline(inode)?;
+        }
+        self.allocator().release_window(inode.number());
+        let mut state = inode.state.write();
+        self.check_data_change(inode, &state)?;
+        if InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::APPEND) {
+            return Err(Error::NotPermitted("append-only"));
+        }
+        let max_bytes = self.max_size_with(&state);
+        if size > max_bytes {
+            return Err(Error::FileTooLarge { max_bytes });
+        }
+        let mut handle = self.begin(BASE_CREDITS + REMOVE_CREDITS)?;
+        let shrinks = size < state.size;
+        state.size = size;
+        state.touch(self.now(), true);
+        inode.note_data_change(handle.transaction());
+        if shrinks {
+            self.add_orphan(&mut handle, inode, &mut state)?;
+            self.store_inode(&mut handle, inode, &mut state)?;
+            let first = self.block_size().blocks_for(size);
+            self.remove_blocks(&mut handle, inode, &mut state, first, u64::MAX)?;
+            self.remove_orphan(&mut handle, inode, &mut state)?;
+        }
+        self.store_inode(&mut handle, inode, &mut state)?;
+        handle.commit().map(drop)
+    }
+
+    /// Turn whole blocks into holes.
+    pub fn punch(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
+        self.check_writable()?;
+        if inode.state.read().is_inline() {
+            self.make_not_inline(inode)?;
+        }
+        self.allocator().release_window(inode.number());
+        let _promise = self.promise_metadata(8)?;
+        let mut state = inode.state.write();
+        self.check_data_change(inode, &state)?;
+        let mut handle = self.begin(BASE_CREDITS + REMOVE_CREDITS)?;
+        state.touch(self.now(), true);
+        inode.note_data_change(handle.transaction());
+        self.remove_blocks(&mut handle, inode, &mut state, at.0, at.0.saturating_add(blocks))?;
+        self.store_inode(&mut handle, inode, &mut state)?;
+        handle.commit().map(drop)
+    }
+
+    /// Free everything in `[at, end)`, in steps that each fit a transaction.
+    pub(crate) fn remove_blocks(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        at: u64,
+        end: u64,
+    ) -> Result<()> {
+        let end = end.min(self.max_file_blocks(state));
+        inode.runs.write().forget(at, end);
+        let mut at = at;
+        while at < end {
+            self.make_handle_room(handle, inode, state, REMOVE_CREDITS)?;
+            at = if state.has_extents() {
+                self.remove_extents(handle, inode, state, at, end)?
+            } else {
+                self.remove_indirect(handle, inode, state, at, end)?
+            };
+        }
+        if state.has_extents() {
+            self.make_handle_room(handle, inode, state, REMOVE_CREDITS)?;
+            self.collapse_root(handle, inode, state)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! Opening a volume: every number that later code relies on is checked here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use diorite_block::BlockDevice;
+use diorite_block::sync::Mutex;
+
+use crate::allocate::{Allocator, Zone};
+use crate::buffer::{BlockKind, BlockMemory, BufferCache};
+use crate::inode::InodeCache;
+use crate::layout::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::layout::{GroupDescriptor, Incompat, Layout, RoCompat, Superblock};
+use crate::transaction::{AbortLatch, HomeWriter, Log, NoJournal};
+use crate::volume::seal::VolumeSealer;
+use crate::volume::{Access, ReservedBlocks, Volume, VolumeOptions};
+use crate::{Corrupt, Error, Incompatible, Result};
+
+/// More groups than any volume of a sane shape has; bounds the memory that a superblock can ask for.
+const MAX_GROUPS: u32 = 1 << 22;
+
+impl Volume {
+    /// Open the volume on `device`, with all checks; replays the journal where there is one.
+    pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Self>> {
+        let superblock = read_superblock(&*device)?;
+        let layout = Layout::new(&superblock);
+        check_device(&*device, &layout)?;
+        let read_only = read_only_reason(&*device, &superblock, &options);
+        if superblock.features().has_incompat(Incompat::RECOVER) && options.access == Access::ReadWrite {
+            return Err(Error::Unsupported("the journal must be replayed first: mount it or run e2fsck"));
+        }
+        let cache = Arc::new(BufferCache::new(
+            device.clone(),
+            layout.block_size,
+            layout.blocks_count,
+            options.metadata_cache_bytes,
+        ));
+        let format = Arc::new(superblock.clone());
+        let descriptors = read_descriptors(&cache, &layout, &format)?;
+        let zone = zone_of(&layout, &format, &descriptors);
+        let kept = match options.reserved_blocks {
+            ReservedBlocks::Kept => superblock.reserved_blocks_count(),
+            ReservedBlocks::Usable => 0,
+        };
+        let allocator = Arc::new(Allocator::new(cache.clone(), layout, zone, descriptors, kept));
+        let superblock = Arc::new(Mutex::new(superblock));
+        cache.set_sealer(Arc::new(VolumeSealer {
+            layout,
+            format: format.clone(),
+            superblock: superblock.clone(),
+            allocator: allocator.clone(),
+        }));
+        let latch = Arc::new(AbortLatch::default());
+        let writer = HomeWriter::new(device.clone(), layout.block_size);
+        let log: Box<dyn Log> = Box::new(NoJournal::new(
+            cache.clone(),
+            writer,
+            latch.clone(),
+            allocator.clone(),
+            options.commit_interval,
+        ));
+        let now = options.clock.now();
+        let generation = (now.seconds as u32).wrapping_mul(0x85eb_ca6b) ^ now.nanoseconds;
+        Ok(Arc::new(Self {
+            device,
+            options,
+            layout,
+            format,
+            superblock,
+            cache,
+            log,
+            latch,
+            allocator,
+            inodes: InodeCache::default(),
+            read_only,
+            in_use: AtomicBool::new(false),
+            marking: Mutex::new(()),
+            closed: AtomicBool::new(false),
+            rename_lock: Mutex::new(()),
+            orphans: Mutex::default(),
+            generations: AtomicU32::new(generation),
+        }))
+    }
+}
+
+fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
+    let geometry = device.geometry();
+    let logical = u64::from(geometry.logical_block_size);
+    let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64).next_multiple_of(logical);
+    if geometry.capacity_bytes < end {
+        return Err(Corrupt::Magic { found: 0 }.into());
+    }
+    let mut memory = BlockMemory::zeroed(end as usize);
+    device.read_bytes(0, &mut memory)?;
+    Superblock::parse(&memory[SUPERBLOCK_OFFSET as usize..][..SUPERBLOCK_SIZE])
+}
+
+fn check_device(device: &dyn BlockDevice, layout: &Layout) -> Result<()> {
+    let geometry = device.geometry();
+    let block_size = layout.block_size.bytes();
+    if u64::from(geometry.logical_block_size) > block_size {
+        let logical = geometry.logical_block_size;
+        return Err(Incompatible::LogicalBlock { block_size, logical }.into());
+    }
+    if layout.blocks_count > geometry.capacity_bytes / block_size {
+        let (field, value) = ("s_blocks_count", layout.blocks_count);
+        return Err(Corrupt::Superblock { field, value, why: "the device is smaller than that" }.into());
+    }
+    if layout.group_count > MAX_GROUPS {
+        return Err(Incompatible::Other("the volume has more than 4 million block groups").into());
+    }
+    Ok(())
+}
+
+/// Why the volume cannot be written, from what is known before anything was tried.
+fn read_only_reason(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    options: &VolumeOptions,
+) -> Option<String> {
+    let features = superblock.features();
+    let unwritable = features.unwritable();
+    if options.access == Access::ReadOnly {
+        Some("it was opened read-only".to_owned())
+    } else if device.geometry().read_only {
+        Some("the device is read-only".to_owned())
+    } else if !unwritable.is_empty() {
+        Some(format!("it uses features that are not kept up to date here: {}", unwritable.join(", ")))
+    } else if features.has_ro_compat(RoCompat::BIGALLOC) {
+        Some("allocation in clusters (bigalloc) is read but not written".to_owned())
+    } else if features.has_incompat(Incompat::MMP) {
+        Some("protection against a second host (mmp) is not kept up to date here".to_owned())
+    } else if superblock.journal_inode().is_some() || superblock.external_journal().is_some() {
+        Some("it has a journal".to_owned())
+    } else {
+        None
+    }
+}
+
+fn read_descriptors(
+    cache: &BufferCache,
+    layout: &Layout,
+    format: &Superblock,
+) -> Result<Vec<GroupDescriptor>> {
+    let size = usize::from(layout.desc_size);
+    let mut descriptors = Vec::with_capacity(layout.group_count as usize);
+    for index in 0..layout.descriptor_blocks() {
+        let kind = BlockKind::GroupDescriptors(index);
+        let buffer = cache.get(layout.descriptor_block(index), kind)?;
+        let bytes = buffer.read();
+        for place in bytes.chunks_exact(size) {
+            let number = crate::GroupNumber(descriptors.len() as u32);
+            if number.0 >= layout.group_count {
+                break;
+            }
+            if !GroupDescriptor::has_valid_checksum(place, number, format) {
+                return Err(Corrupt::Group {
+                    group: number.0,
+                    what: "the descriptor's checksum does not match",
+                }
+                .into());
+            }
+            let descriptor = GroupDescriptor::parse(place);
+            descriptor.validate(number, format)?;
+            descriptors.push(descriptor);
+        }
+    }
+    Ok(descriptors)
+}
+
+fn zone_of(layout: &Layout, format: &Superblock, descriptors: &[GroupDescriptor]) -> Zone {
+    let mut ranges = Vec::with_capacity(descriptors.len() * 2);
+    let mut add =
+        |start: u64, blocks: u64| ranges.push((start, start.saturating_add(blocks).min(layout.blocks_count)));
+    let first = layout.first_data_block;
+    add(first, 1);
+    if let Some(mmp) = format.mmp_block() {
+        add(mmp.0, 1);
+    }
+    for (number, group) in layout.groups().zip(descriptors) {
+        add(layout.first_block(number).0, u64::from(layout.overhead_in(number)));
+        add(group.block_bitmap.0, 1);
+        add(group.inode_bitmap.0, 1);
+        add(group.inode_table.0, u64::from(layout.inode_table_blocks()));
+    }
+    Zone::new(first, layout.blocks_count, ranges)
+}

@@ -1,0 +1,198 @@
+//! Durability, the volume's state in the superblock, and space.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::buffer::{BlockKind, Buffer};
+use crate::layout::Incompat;
+use crate::layout::superblock::STATE_VALID;
+use crate::transaction::{Handle, TransactionId};
+use crate::volume::{SpaceUse, SyncKind, Volume};
+use crate::{Error, FsBlock, Inode, Result};
+
+impl Volume {
+    /// Make one inode durable, and exactly what that needs. File data must have been written before; this flushes
+    /// the device.
+    pub fn sync_inode(&self, inode: &Inode, kind: SyncKind) -> Result<()> {
+        self.latch().check()?;
+        if self.check_writable().is_err() {
+            return Ok(());
+        }
+        self.log().sync_inode(inode.number(), inode.last_change(kind))
+    }
+
+    /// Make everything durable.
+    pub fn sync(&self) -> Result<()> {
+        self.latch().check()?;
+        if self.check_writable().is_err() {
+            return Ok(());
+        }
+        if self.in_use.load(Ordering::Acquire) {
+            let mut handle = self.begin(1)?;
+            self.touch_superblock(&mut handle)?;
+            handle.commit()?;
+        }
+        self.log().sync()
+    }
+
+    /// Sync, mark the volume clean, and refuse everything from now on.
+    pub fn close(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let result = self.close_now();
+        self.closed.store(true, Ordering::Release);
+        result
+    }
+
+    fn close_now(&self) -> Result<()> {
+        self.latch().check()?;
+        if self.check_writable().is_err() {
+            return Ok(());
+        }
+        self.allocator().release_windows();
+        if !self.in_use.load(Ordering::Acquire) {
+            return self.log().close();
+        }
+        self.log().sync()?;
+        // The state that the volume was found in: one that was not clean then is not clean now.
+        let mut handle = self.begin(1)?;
+        let slots = crate::layout::orphan::entries_per_block(self.block_size().bytes() as usize);
+        if self.has_orphan_file() && self.orphans.lock().is_empty(slots) {
+            self.mark_orphans_present(false);
+        }
+        {
+            let mut superblock = self.current_superblock().lock();
+            superblock.set_state(self.superblock().state());
+            let mut features = superblock.features();
+            features.incompat -= Incompat::RECOVER;
+            superblock.set_features(features);
+            superblock.set_write_time(self.now().seconds);
+        }
+        self.touch_superblock(&mut handle)?;
+        handle.commit()?;
+        self.log().close()
+    }
+
+    /// Say on disk that the volume is in use, before the first change.
+    pub(crate) fn mark_in_use(&self) -> Result<()> {
+        if self.in_use.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _marking = self.marking.lock();
+        if self.in_use.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let now = self.now().seconds;
+        if self.has_journal() && self.has_orphan_file() {
+            self.mark_orphans_present(true);
+        }
+        {
+            let mut superblock = self.current_superblock().lock();
+            let state = superblock.state();
+            superblock.set_mount_time(now);
+            superblock.set_write_time(now);
+            if self.has_journal() {
+                let mut features = superblock.features();
+                features.incompat |= Incompat::RECOVER;
+                superblock.set_features(features);
+            } else {
+                superblock.set_state(state & !STATE_VALID);
+            }
+        }
+        let buffer = self.superblock_buffer()?;
+        let bytes = buffer.freeze(self.cache().sealer());
+        let offset = self.block_size().sector_of(buffer.block()).to_bytes();
+        let written = self.device().write_bytes(offset, &bytes, diorite_block::BioFlags::META);
+        written.and_then(|()| self.device().flush()).inspect_err(|error| self.latch().abort(error))?;
+        self.in_use.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether changes go through a journal.
+    pub(crate) fn has_journal(&self) -> bool {
+        self.features().has_compat(crate::layout::Compat::HAS_JOURNAL)
+    }
+
+    fn superblock_buffer(&self) -> Result<Arc<Buffer>> {
+        self.cache().get(FsBlock(self.layout().first_data_block), BlockKind::Superblock)
+    }
+
+    /// Join the superblock to a handle, after it was changed in memory.
+    pub(crate) fn touch_superblock(&self, handle: &mut Handle<'_>) -> Result<()> {
+        handle.touch(&self.superblock_buffer()?)
+    }
+
+    /// Space and inodes.
+    pub fn space(&self) -> SpaceUse {
+        let layout = self.layout();
+        let overhead: u64 = self.zone().ranges().iter().map(|(start, end)| end - start).sum();
+        let blocks_free = self.allocator().free_for_users() * u64::from(layout.blocks_per_cluster);
+        SpaceUse {
+            block_size: layout.block_size.bytes(),
+            blocks: layout.blocks_count.saturating_sub(overhead + layout.first_data_block),
+            blocks_free,
+            blocks_available: blocks_free.saturating_sub(self.superblock().reserved_blocks_count()),
+            inodes: u64::from(layout.inodes_count),
+            inodes_free: u64::from(self.allocator().free_on_disk().1),
+        }
+    }
+
+    /// Promise blocks for metadata to an operation that is about to begin a handle; makes room by a sync if freed blocks
+    /// wait for one. The promise ends when the guard is dropped.
+    pub(crate) fn promise(&self, blocks: u64) -> Result<Promise<'_>> {
+        for attempt in 0..3 {
+            if self.allocator().claim(blocks) {
+                return Ok(Promise { volume: self, blocks });
+            }
+            self.make_room(attempt)?;
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// As [`Volume::promise`], when it may use what is kept from data.
+    pub(crate) fn promise_metadata(&self, blocks: u64) -> Result<Promise<'_>> {
+        for attempt in 0..3 {
+            if self.allocator().claim_for_metadata(blocks) {
+                return Ok(Promise { volume: self, blocks });
+            }
+            self.make_room(attempt)?;
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// What can be done when space is short, in the order of `attempt`; `NoSpace` when nothing is left to try.
+    pub(crate) fn make_room(&self, attempt: u32) -> Result<()> {
+        match attempt {
+            0 => {
+                self.allocator().release_windows();
+                Ok(())
+            }
+            1 if self.allocator().has_pending() => self.log().sync(),
+            _ => Err(Error::NoSpace),
+        }
+    }
+}
+
+/// Blocks promised to one operation.
+#[derive(Debug)]
+pub(crate) struct Promise<'v> {
+    volume: &'v Volume,
+    blocks: u64,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        self.volume.allocator().release_claim(self.blocks);
+    }
+}
+
+impl Inode {
+    /// The transaction that a sync of this kind waits for.
+    fn last_change(&self, kind: SyncKind) -> TransactionId {
+        match kind {
+            SyncKind::Data => self.last_data_change(),
+            SyncKind::All => self.last_any_change(),
+        }
+    }
+}

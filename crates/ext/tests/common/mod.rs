@@ -1,0 +1,293 @@
+//! Images for tests: made by mke2fs, judged by e2fsck and debugfs, and a device in memory.
+#![allow(dead_code, reason = "each test uses a part")]
+#![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
+
+use diorite_block::{Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op};
+use diorite_ext::{
+    FileBlock, Inode, InodeNumber, MappingKind, Reservation, Result, SetTime, Volume, VolumeOptions,
+    WriteCommit,
+};
+
+/// A device in memory that checks every bio against a strict geometry.
+#[derive(Debug)]
+pub struct MemoryDevice {
+    pub bytes: RwLock<Vec<u8>>,
+    geometry: Geometry,
+    counters: IoCounters,
+    pub fail_writes: AtomicBool,
+}
+
+impl MemoryDevice {
+    pub fn new(bytes: Vec<u8>) -> Arc<Self> {
+        let geometry = Geometry {
+            capacity_bytes: bytes.len() as u64 / 512 * 512,
+            logical_block_size: 512,
+            physical_block_size: 4096,
+            memory_alignment: 512,
+            max_transfer_bytes: 1 << 20,
+            max_segments: 128,
+            volatile_cache: true,
+            fua: false,
+            discard: false,
+            rotational: false,
+            read_only: false,
+        };
+        let fail_writes = AtomicBool::new(false);
+        Arc::new(Self { bytes: RwLock::new(bytes), geometry, counters: IoCounters::default(), fail_writes })
+    }
+
+    pub fn save(&self, path: &Path) {
+        std::fs::write(path, &*self.bytes.read().unwrap()).unwrap();
+    }
+}
+
+impl BlockDevice for MemoryDevice {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+    fn counters(&self) -> &IoCounters {
+        &self.counters
+    }
+    fn name(&self) -> String {
+        "memory".to_owned()
+    }
+    fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+        for bio in bios {
+            let error = |bio: &Bio<'_>, kind| (self as &dyn BlockDevice).error(bio, kind);
+            self.geometry.check(bio).map_err(|kind| error(bio, kind))?;
+            assert!(bio.len() <= u64::from(self.geometry.max_transfer_bytes), "a bio that is too large");
+            assert!(bio.segment_count() <= usize::from(self.geometry.max_segments), "too many segments");
+            self.counters.count(bio.op, bio.len());
+            if bio.op.is_write() && self.fail_writes.load(Ordering::Relaxed) {
+                return Err(error(bio, IoErrorKind::Gone));
+            }
+            let mut at = bio.sector.to_bytes() as usize;
+            match (&mut bio.memory, bio.op) {
+                (BioMemory::Read(segments), _) => {
+                    let bytes = self.bytes.read().unwrap();
+                    for segment in segments {
+                        let len = segment.len();
+                        segment.copy_from_slice(&bytes[at..at + len]);
+                        at += len;
+                    }
+                }
+                (BioMemory::Write(segments), _) => {
+                    let mut bytes = self.bytes.write().unwrap();
+                    for segment in segments {
+                        bytes[at..at + segment.len()].copy_from_slice(segment);
+                        at += segment.len();
+                    }
+                }
+                (BioMemory::None(len), Op::WriteZeroes) => {
+                    self.bytes.write().unwrap()[at..at + *len as usize].fill(0);
+                }
+                (BioMemory::None(_), _) => {}
+            }
+        }
+        Ok(())
+    }
+    fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+        Ok(<dyn BlockDevice>::immediate_queue(self, depth))
+    }
+}
+
+/// Whether the programs that a test needs are there; says so if not.
+pub fn have(programs: &[&str]) -> bool {
+    for program in programs {
+        if Command::new(program).arg("-V").output().is_err() {
+            println!("SKIPPED: {program} is not installed");
+            return false;
+        }
+    }
+    true
+}
+
+pub fn run(program: &str, arguments: &[&str]) -> (i32, String) {
+    let output = Command::new(program).args(arguments).env("TZ", "UTC").output().unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code().unwrap_or(-1), text)
+}
+
+/// A directory for one test's images.
+pub struct Bench {
+    directory: tempfile::TempDir,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// An image of `size` made by mke2fs with these arguments.
+    pub fn image(&self, arguments: &str, size: &str) -> PathBuf {
+        let path = self.path("image");
+        let mut all: Vec<&str> = arguments.split_whitespace().collect();
+        let text = path.to_string_lossy().into_owned();
+        all.extend(["-q", "-F", &text, size]);
+        let (code, output) = run("mke2fs", &all);
+        assert_eq!(code, 0, "mke2fs {all:?}: {output}");
+        path
+    }
+
+    pub fn open(&self, image: &Path) -> (Arc<MemoryDevice>, Arc<Volume>) {
+        let device = MemoryDevice::new(std::fs::read(image).unwrap());
+        let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+        (device, volume)
+    }
+
+    /// e2fsck must find nothing on the device's content.
+    pub fn check(&self, device: &MemoryDevice) {
+        let path = self.path("checked");
+        device.save(&path);
+        let (code, output) = run("e2fsck", &["-fn", &path.to_string_lossy()]);
+        assert_eq!(code, 0, "e2fsck: {output}");
+    }
+
+    pub fn debugfs(&self, device: &MemoryDevice, command: &str) -> String {
+        let path = self.path("checked");
+        device.save(&path);
+        run("debugfs", &["-R", command, &path.to_string_lossy()]).1
+    }
+}
+
+/// The inode of a path, by debugfs.
+pub fn inode_of(image: &Path, path: &str) -> InodeNumber {
+    let (_, output) = run("debugfs", &["-R", &format!("stat {path}"), &image.to_string_lossy()]);
+    let number = output.split("Inode: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    InodeNumber(number.unwrap_or_else(|| panic!("no inode in {output}")).parse().unwrap())
+}
+
+/// A file's content, read straight at its mapped blocks.
+pub fn read_file(volume: &Volume, inode: &Inode) -> Vec<u8> {
+    let size = volume.attributes(inode).size;
+    let block_size = volume.block_size();
+    let mut content = vec![0; (block_size.blocks_for(size) * block_size.bytes()) as usize];
+    let end = block_size.blocks_for(size);
+    let mut at = 0;
+    while at < end {
+        let mapping = volume.map(inode, FileBlock(at), end - at).unwrap();
+        assert_eq!(mapping.start, FileBlock(at));
+        assert!(mapping.blocks > 0 && mapping.blocks <= end - at);
+        match mapping.kind {
+            MappingKind::Mapped(block) => {
+                let bytes = read_blocks(volume, block.0, mapping.blocks);
+                let start = (at * block_size.bytes()) as usize;
+                content[start..start + bytes.len()].copy_from_slice(&bytes);
+            }
+            MappingKind::Hole | MappingKind::Unwritten(_) => {}
+            MappingKind::Inline => {
+                let inline = volume.read_inline(inode).unwrap();
+                content[..inline.len()].copy_from_slice(&inline);
+            }
+        }
+        at += mapping.blocks;
+    }
+    content.truncate(size as usize);
+    content
+}
+
+pub fn read_blocks(volume: &Volume, block: u64, blocks: u64) -> Vec<u8> {
+    let size = volume.block_size().bytes();
+    let mut aligned = Aligned::zeroed((blocks * size) as usize);
+    volume.device().read_bytes(block * size, aligned.bytes()).unwrap();
+    aligned.bytes().to_vec()
+}
+
+/// Memory that the strict geometry takes.
+pub struct Aligned {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    pub fn zeroed(len: usize) -> Self {
+        let memory = vec![0; len + 4096];
+        let start = memory.as_ptr().align_offset(4096);
+        Self { memory, start, len }
+    }
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+/// Write whole blocks the way the library does: reserve, write data, commit.
+pub fn write_blocks(
+    volume: &Volume,
+    inode: &Inode,
+    at: u64,
+    content: &[u8],
+    size: Option<u64>,
+) -> Result<()> {
+    let block_size = volume.block_size().bytes();
+    let blocks = content.len() as u64 / block_size;
+    let reservation = volume.reserve(inode, FileBlock(at), blocks)?;
+    let part = |start: u64, blocks: u64| {
+        let from = ((start - at) * block_size) as usize;
+        &content[from..from + (blocks * block_size) as usize]
+    };
+    for run in reservation.runs() {
+        put(volume, run.block.0, part(run.start.0, run.blocks));
+    }
+    let mut converted = Vec::new();
+    let mut next = at;
+    while next < at + blocks {
+        let mapping = volume.map(inode, FileBlock(next), at + blocks - next)?;
+        match mapping.kind {
+            MappingKind::Mapped(block) => put(volume, block.0, part(next, mapping.blocks)),
+            MappingKind::Unwritten(block) => {
+                put(volume, block.0, part(next, mapping.blocks));
+                converted.push((mapping.start, mapping.blocks));
+            }
+            MappingKind::Hole | MappingKind::Inline => {}
+        }
+        next += mapping.blocks;
+    }
+    commit(volume, inode, reservation, converted, size)
+}
+
+fn commit(
+    volume: &Volume,
+    inode: &Inode,
+    reservation: Reservation,
+    converted: Vec<(FileBlock, u64)>,
+    size: Option<u64>,
+) -> Result<()> {
+    let commit = WriteCommit {
+        reservations: vec![reservation],
+        converted,
+        size_at_least: size,
+        modified: Some(SetTime::Now),
+    };
+    volume.commit_write(inode, commit)
+}
+
+fn put(volume: &Volume, block: u64, content: &[u8]) {
+    let mut aligned = Aligned::zeroed(content.len());
+    aligned.bytes().copy_from_slice(content);
+    let offset = block * volume.block_size().bytes();
+    volume.device().write_bytes(offset, aligned.bytes(), diorite_block::BioFlags::SYNC).unwrap();
+}
+
+/// Bytes that tell where they belong.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}

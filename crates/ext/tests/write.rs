@@ -1,0 +1,279 @@
+//! What is written here is sound for e2fsck and debugfs, and equals a simple map.
+#![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{Bench, have, inode_of, pattern, read_file, write_blocks};
+use diorite_ext::{Error, FileBlock, Inode, InodeNumber, MappingKind, SyncKind, Volume};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+/// An image with `count` empty files `f0`, `f1`, ...
+fn image_with_files(bench: &Bench, arguments: &str, size: &str, count: usize) -> (std::path::PathBuf, Vec<InodeNumber>) {
+    let source = bench.path("source");
+    std::fs::create_dir(&source).unwrap();
+    for index in 0..count {
+        std::fs::write(source.join(format!("f{index}")), b"").unwrap();
+    }
+    let image = bench.image(&format!("{arguments} -d {}", source.display()), size);
+    let inodes = (0..count).map(|index| inode_of(&image, &format!("f{index}"))).collect();
+    (image, inodes)
+}
+
+/// Block by block what a file must hold; what is missing is a hole.
+type Model = BTreeMap<u64, u64>;
+
+fn check_model(volume: &Volume, inode: &Inode, model: &Model) {
+    let block = volume.block_size().bytes();
+    let size = volume.attributes(inode).size;
+    assert_eq!(size % block, 0);
+    let (mut at, end) = (0, size / block);
+    while at < end {
+        let mapping = volume.map(inode, FileBlock(at), end - at).unwrap();
+        let expected = model.range(at..at + mapping.blocks);
+        match mapping.kind {
+            MappingKind::Mapped(address) => {
+                let content = common::read_blocks(volume, address.0, mapping.blocks);
+                let blocks = content.chunks(block as usize).zip(at..);
+                assert!(expected.count() as u64 == mapping.blocks, "a block that was never written is mapped");
+                for (content, at) in blocks {
+                    assert!(content == pattern(model[&at], block as usize), "block {at} differs");
+                }
+            }
+            _ => assert_eq!(expected.count(), 0, "written blocks are {mapping:?}"),
+        }
+        at += mapping.blocks;
+    }
+    assert!(model.keys().all(|at| *at < end));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write { file: usize, at: u64, blocks: u64 },
+    Unwritten { file: usize, at: u64, blocks: u64 },
+    Punch { file: usize, at: u64, blocks: u64 },
+    Truncate { file: usize, blocks: u64 },
+    DropReservation { file: usize, at: u64, blocks: u64 },
+    Sync,
+    SyncInode { file: usize },
+}
+
+fn steps(far: u64) -> impl Strategy<Value = Vec<Step>> {
+    let at = || prop_oneof![0..40u64, 0..600u64, 0..far];
+    let file = || 0..3usize;
+    let step = prop_oneof![
+        6 => (file(), at(), 1..40u64).prop_map(|(file, at, blocks)| Step::Write { file, at, blocks }),
+        2 => (file(), at(), 1..200u64).prop_map(|(file, at, blocks)| Step::Unwritten { file, at, blocks }),
+        2 => (file(), at(), 1..300u64).prop_map(|(file, at, blocks)| Step::Punch { file, at, blocks }),
+        1 => (file(), at()).prop_map(|(file, blocks)| Step::Truncate { file, blocks }),
+        1 => (file(), at(), 1..100u64).prop_map(|(file, at, blocks)| Step::DropReservation { file, at, blocks }),
+        1 => Just(Step::Sync),
+        1 => file().prop_map(|file| Step::SyncInode { file }),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+struct World {
+    volume: Arc<Volume>,
+    inodes: Vec<Arc<Inode>>,
+    models: Vec<Model>,
+    seed: u64,
+}
+
+impl World {
+    fn write(&mut self, file: usize, at: u64, blocks: u64) {
+        let block = self.volume.block_size().bytes() as usize;
+        let mut content = Vec::new();
+        for step in 0..blocks {
+            self.seed += 1;
+            content.extend(pattern(self.seed, block));
+            self.models[file].insert(at + step, self.seed);
+        }
+        let size = Some((at + blocks) * block as u64);
+        write_blocks(&self.volume, &self.inodes[file], at, &content, size).unwrap();
+    }
+
+    fn run(&mut self, step: &Step) {
+        let block = self.volume.block_size().bytes();
+        match *step {
+            Step::Write { file, at, blocks } => self.write(file, at, blocks),
+            Step::Unwritten { file, at, blocks } => {
+                let size = Some((at + blocks) * block);
+                let result = self.volume.allocate_unwritten(&self.inodes[file], FileBlock(at), blocks, size);
+                assert!(matches!(result, Ok(()) | Err(Error::Unsupported(_))), "{result:?}");
+            }
+            Step::Punch { file, at, blocks } => {
+                self.volume.punch(&self.inodes[file], FileBlock(at), blocks).unwrap();
+                self.models[file].retain(|key, _| !(at..at + blocks).contains(key));
+            }
+            Step::Truncate { file, blocks } => {
+                self.volume.truncate(&self.inodes[file], blocks * block).unwrap();
+                self.models[file].retain(|key, _| *key < blocks);
+            }
+            Step::DropReservation { file, at, blocks } => {
+                drop(self.volume.reserve(&self.inodes[file], FileBlock(at), blocks).unwrap());
+            }
+            Step::Sync => self.volume.sync().unwrap(),
+            Step::SyncInode { file } => {
+                self.volume.sync_inode(&self.inodes[file], SyncKind::Data).unwrap();
+            }
+        }
+    }
+}
+
+fn model_test(arguments: &str, far: u64, cases: u32) {
+    if !have(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (image, numbers) = image_with_files(&bench, arguments, "24M", 3);
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let result = runner.run(&steps(far), |steps| {
+        let (device, volume) = bench.open(&image);
+        let free = volume.space().blocks_free;
+        let inodes: Vec<_> = numbers.iter().map(|number| volume.inode(*number).unwrap()).collect();
+        let mut world = World { volume, inodes, models: vec![Model::new(); 3], seed: 0 };
+        for step in &steps {
+            world.run(step);
+        }
+        for (inode, model) in world.inodes.iter().zip(&world.models) {
+            check_model(&world.volume, inode, model);
+        }
+        world.volume.close().unwrap();
+        bench.check(&device);
+        // And once more from the disk alone; then everything goes, and all space comes back.
+        let bytes = device.bytes.read().unwrap().clone();
+        let device = common::MemoryDevice::new(bytes);
+        let volume = Volume::open(device.clone(), diorite_ext::VolumeOptions::default()).unwrap();
+        for (number, model) in numbers.iter().zip(&world.models) {
+            let inode = volume.inode(*number).unwrap();
+            check_model(&volume, &inode, model);
+            volume.truncate(&inode, 0).unwrap();
+            assert_eq!(volume.attributes(&inode).sectors, 0);
+        }
+        volume.sync().unwrap();
+        assert_eq!(volume.space().blocks_free, free);
+        volume.close().unwrap();
+        bench.check(&device);
+        Ok(())
+    });
+    result.unwrap();
+}
+
+#[test]
+fn ext2_files_equal_a_map_of_blocks() {
+    model_test("-t ext2 -b 1024", 70_000, 8);
+    model_test("-t ext2 -b 4096", 4_000_000, 5);
+}
+
+#[test]
+fn ext4_files_without_journal_equal_a_map_of_blocks() {
+    model_test("-t ext4 -O ^has_journal -b 1024", 70_000, 8);
+    model_test("-t ext4 -O ^has_journal -b 4096", 4_000_000, 5);
+}
+
+#[test]
+fn full_volume_says_so_and_stays_sound() {
+    if !have(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    for arguments in ["-t ext2 -b 1024 -m 0", "-t ext2 -b 1024", "-t ext4 -O ^has_journal -b 1024 -m 0"] {
+        let bench = Bench::new();
+        let (image, numbers) = image_with_files(&bench, arguments, "4M", 2);
+        let (device, volume) = bench.open(&image);
+        let inode = volume.inode(numbers[0]).unwrap();
+        let mut at = 0;
+        let full = loop {
+            match write_blocks(&volume, &inode, at * 7, &pattern(at, 5 * 1024), Some(at * 7168 + 5120)) {
+                Ok(()) => at += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, Error::NoSpace), "{full:?}");
+        assert!(volume.space().blocks_available < 40, "{:?}", volume.space());
+        // Freed blocks are found again, though their transaction was not on disk yet.
+        volume.truncate(&inode, 0).unwrap();
+        let other = volume.inode(numbers[1]).unwrap();
+        write_blocks(&volume, &other, 0, &pattern(1, 2 << 20), Some(2 << 20)).unwrap();
+        volume.close().unwrap();
+        bench.check(&device);
+    }
+}
+
+/// Appends to several files in turn: each stays in few runs.
+#[test]
+fn files_that_grow_side_by_side_stay_contiguous() {
+    if !have(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    for arguments in ["-t ext2 -b 4096", "-t ext4 -O ^has_journal -b 4096"] {
+        let bench = Bench::new();
+        let (image, numbers) = image_with_files(&bench, arguments, "64M", 4);
+        let (device, volume) = bench.open(&image);
+        let inodes: Vec<_> = numbers.iter().map(|number| volume.inode(*number).unwrap()).collect();
+        for at in 0..1024 {
+            for inode in &inodes {
+                write_blocks(&volume, inode, at, &pattern(at, 4096), Some((at + 1) * 4096)).unwrap();
+            }
+        }
+        for inode in &inodes {
+            let (mut at, mut runs) = (0, 0);
+            while at < 1024 {
+                at += volume.map(inode, FileBlock(at), u64::MAX).unwrap().blocks;
+                runs += 1;
+            }
+            assert!(runs <= 12, "{runs} runs ({arguments})");
+        }
+        volume.close().unwrap();
+        bench.check(&device);
+    }
+}
+
+/// DESIGN 4.6 on ext2: what `sync_inode` wrote is enough to read the data after a crash.
+#[test]
+fn synced_file_reads_back_though_nothing_else_was_written() {
+    if !have(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (image, numbers) = image_with_files(&bench, "-t ext2 -b 1024", "16M", 2);
+    let (device, volume) = bench.open(&image);
+    let content = pattern(7, 1024 * 700);
+    for number in &numbers {
+        let inode = volume.inode(*number).unwrap();
+        write_blocks(&volume, &inode, 0, &content, Some(content.len() as u64)).unwrap();
+    }
+    volume.sync_inode(&volume.inode(numbers[0]).unwrap(), SyncKind::Data).unwrap();
+    let crashed = bench.path("crashed");
+    device.save(&crashed);
+    let (code, output) = common::run("e2fsck", &["-fy", &crashed.to_string_lossy()]);
+    assert!(code <= 1, "{output}");
+    let (_, after) = bench.open(&crashed);
+    let inode = after.inode(numbers[0]).unwrap();
+    assert!(read_file(&after, &inode) == content);
+}
+
+/// DESIGN 4.9: after a failed write nothing more is written, and everyone hears of it.
+#[test]
+fn failed_write_latches() {
+    if !have(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (image, numbers) = image_with_files(&bench, "-t ext2", "16M", 1);
+    let (device, volume) = bench.open(&image);
+    let inode = volume.inode(numbers[0]).unwrap();
+    write_blocks(&volume, &inode, 0, &pattern(1, 4096), Some(4096)).unwrap();
+    device.fail_writes.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(matches!(volume.sync(), Err(Error::Io(_))));
+    device.fail_writes.store(false, std::sync::atomic::Ordering::Relaxed);
+    let before = device.bytes.read().unwrap().clone();
+    assert!(matches!(volume.sync(), Err(Error::Aborted)));
+    assert!(matches!(volume.truncate(&inode, 0), Err(Error::Aborted)));
+    assert!(matches!(volume.close(), Err(Error::Aborted)));
+    assert!(volume.read_only_reason().unwrap().contains("an earlier write failed"));
+    assert!(*device.bytes.read().unwrap() == before);
+}
