@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use diorite_block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op};
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::FallocateFlags;
 
 use crate::batch;
 use crate::buffer::AlignedBuf;
@@ -171,13 +171,6 @@ fn chooses_ring(path: &Path, wanted: Backend) -> Result<bool, OpenError> {
 
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY))
-}
-
-impl Drop for FileDevice {
-    fn drop(&mut self) {
-        // The kernel may hold the open file a moment longer, while it frees the last request; the lock goes now.
-        let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
-    }
 }
 
 impl fmt::Debug for FileDevice {

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 
 use common::{LoopDevice, image, is_root, make_file};
-use diorite_block::BlockDevice;
+use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, Sector};
 use diorite_device::{
     Access, Backend, Create, DirectPolicy, FileDevice, OpenError, OpenOptions, open_target,
 };
@@ -36,10 +36,19 @@ fn one_writer_or_many_readers() {
 #[test]
 fn lock_is_free_as_soon_as_the_device_is_dropped() {
     let (_directory, path) = image(1 << 20);
-    for _ in 0..20 {
+    for _ in 0..50 {
         let device = FileDevice::open(&path, &OpenOptions::read_write()).unwrap();
-        let queue = std::sync::Arc::clone(&device).open_queue(4).unwrap();
+        let mut queue = std::sync::Arc::clone(&device).open_queue(4).unwrap();
+        let mut memory = diorite_device::AlignedBuf::zeroed(8192, 4096);
+        (&*device as &dyn BlockDevice).read_bytes(0, &mut memory).unwrap();
         device.execute(&mut [diorite_block::Bio::flush()]).unwrap();
+        for op in [Op::Read, Op::Write, Op::Flush] {
+            let (flags, owner) = (BioFlags::SYNC | BioFlags::FUA, IoOwner::current());
+            let piece = Piece { sector: Sector(0), memory: 0..8192 };
+            let memory = diorite_device::AlignedBuf::zeroed(8192, 4096);
+            let (pieces, memory) = (vec![piece], Some(Box::new(memory) as _));
+            queue.submit(QueuedIo { op, pieces, memory, flags, owner, tag: 0 }).unwrap();
+        }
         drop(device);
         assert!(FileDevice::open(&path, &OpenOptions::read_only()).is_err(), "the queue is a user too");
         drop(queue);
@@ -117,6 +126,23 @@ fn refused_direct_io_is_explained_or_fallen_back_from() {
     assert!(text.contains("direct I/O refused") && text.contains("--buffered"), "{text}");
     let text = message(FileDevice::open(path, &OpenOptions::read_only()));
     assert!(text.contains("too small"), "the fallback got as far as the size: {text}");
+}
+
+/// tmpfs takes `O_DIRECT` on newer kernels and refuses it on older ones: believed is what a real read says.
+#[test]
+fn tmpfs_is_probed_like_any_other() {
+    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
+        println!("SKIPPED: no /dev/shm");
+        return;
+    };
+    let path = directory.path().join("image");
+    make_file(&path, 1 << 20);
+    match FileDevice::open(&path, &OpenOptions::read_write().direct(DirectPolicy::Required)) {
+        Ok(device) => assert!(device.is_direct()),
+        Err(error) => assert!(error.to_string().contains("direct I/O refused"), "{error}"),
+    }
+    let device = FileDevice::open(&path, &OpenOptions::read_write()).unwrap();
+    device.execute(&mut [diorite_block::Bio::flush()]).unwrap();
 }
 
 #[test]
