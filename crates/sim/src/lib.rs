@@ -1,4 +1,9 @@
 //! A world in which the whole stack runs on virtual time: simulated processes, disks, faults and crashes.
 
+pub mod cost;
 pub mod crash;
 pub mod image;
+pub mod world;
+
+pub use cost::CpuCosts;
+pub use world::{Context, Deadlock, Event, Order, ProcessReport, Report, Simulation, WorldOptions};

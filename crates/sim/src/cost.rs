@@ -1,0 +1,47 @@
+//! What CPU work costs in virtual time.
+
+use std::time::Duration;
+
+use diorite_block::sync::Work;
+
+/// Prices of the stack's work. A process that works is busy for that time; others go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuCosts {
+    /// Picoseconds for each byte of file data that is copied.
+    pub copy_ps_per_byte: u64,
+    /// Nanoseconds for each bio built, submitted and completed.
+    pub submit_ns: u64,
+    /// Nanoseconds for each cached page that is looked at.
+    pub page_ns: u64,
+}
+
+impl Default for CpuCosts {
+    /// A machine of today: 10 GB/s copies.
+    fn default() -> Self {
+        Self { copy_ps_per_byte: 100, submit_ns: 2_000, page_ns: 100 }
+    }
+}
+
+impl CpuCosts {
+    /// Work costs nothing: only devices take time.
+    pub const FREE: Self = Self { copy_ps_per_byte: 0, submit_ns: 0, page_ns: 0 };
+
+    /// A server of 2009 (specification A11): 2.5 microseconds to copy a page.
+    pub const OF_2009: Self = Self { copy_ps_per_byte: 500, submit_ns: 15_000, page_ns: 400 };
+
+    /// A dual Pentium III at 733 MHz (seed 004): what buffered reads cost with and without the copy there.
+    pub const OF_2002: Self = Self { copy_ps_per_byte: 2_230, submit_ns: 40_000, page_ns: 20_000 };
+
+    /// A dual Pentium II at 450 MHz (seed 000).
+    pub const OF_2001: Self = Self { copy_ps_per_byte: 5_000, submit_ns: 60_000, page_ns: 10_000 };
+
+    /// The time that some work takes.
+    pub fn of(&self, work: Work) -> Duration {
+        let ns = match work {
+            Work::Copy(bytes) => bytes.saturating_mul(self.copy_ps_per_byte) / 1000,
+            Work::Submit(bios) => bios.saturating_mul(self.submit_ns),
+            Work::Page(pages) => pages.saturating_mul(self.page_ns),
+        };
+        Duration::from_nanos(ns)
+    }
+}
