@@ -102,6 +102,17 @@ impl SparseImage {
         }
     }
 
+    /// The same content on a device of another size: cut off, or followed by zeros.
+    #[must_use]
+    pub fn resized(mut self, len_bytes: u64) -> Self {
+        if len_bytes < self.len {
+            self.zero(len_bytes, self.len - len_bytes);
+            self.chunks.retain(|index, _| index * CHUNK < len_bytes);
+        }
+        self.len = len_bytes;
+        self
+    }
+
     /// Carry out one bio on this content.
     pub fn apply(&mut self, bio: &mut Bio<'_>) {
         let mut at = bio.sector.to_bytes();

@@ -2,8 +2,11 @@
 
 pub mod cost;
 pub mod crash;
+pub mod disk;
+pub mod fairness;
 pub mod image;
 pub mod world;
 
 pub use cost::CpuCosts;
+pub use disk::{DISK_NAMES, DiskParameters, SimDisk};
 pub use world::{Context, Deadlock, Event, Order, ProcessReport, Report, Simulation, WorldOptions};

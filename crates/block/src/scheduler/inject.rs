@@ -34,6 +34,9 @@ const INJECTED: u32 = u32::MAX;
 const SERVICE_CLIP: Duration = Duration::from_millis(8);
 /// Requests of a new owner that are let in before its service time is known.
 const TRIALS: u32 = 3;
+/// A reader's pause longer than this is a trip of the arm (to destage, or to another file), not a slower stream. Trips are
+/// rare by the pace; a drive that makes one for each write is found by its service time.
+const TRIP: Duration = Duration::from_millis(20);
 /// Owners whose habits are remembered.
 const HABITS_KEPT: usize = 4096;
 
@@ -48,6 +51,8 @@ pub struct InjectTunables {
     pub max_bytes: u64,
     /// All injected writers together get at most this many bytes a second while a reader is there.
     pub pace_bytes_per_s: u64,
+    /// A reader's slice while writers are let in beside it: longer than alone, because nobody else needs a slice.
+    pub reader_slice: Duration,
     /// Most injected requests in the device at once.
     pub depth: u32,
     /// Loss of the reader's rate that is accepted.
@@ -70,7 +75,8 @@ impl Default for InjectTunables {
             cfq: CfqTunables::default(),
             cheap_service: Duration::from_millis(2),
             max_bytes: 64 * 1024,
-            pace_bytes_per_s: 3600 * 1024,
+            pace_bytes_per_s: 3300 * 1024,
+            reader_slice: Duration::from_millis(130),
             depth: 2,
             max_loss_percent: 15,
             quiet_window: Duration::from_millis(8),
@@ -239,6 +245,7 @@ impl Inject {
 
     /// Everything that waits to be injected goes the common way.
     fn give_up_waiting(&mut self, now: Duration) {
+        self.cfq.set_slice_sync(self.tunables.cfq.slice_sync);
         while let Some(key) = self.waiting.pop_front() {
             let (request, arrived) = self.cfq.table_mut().withdraw(key);
             self.cfq.insert_arrived(request, arrived, now);
@@ -248,8 +255,9 @@ impl Inject {
     /// A read has completed: how long did it take since the last, and was anything injected meanwhile?
     fn measure(&mut self, request: &Request, now: Duration) {
         let task = request.owner.task;
-        if let Some(victim) = self.victim.filter(|victim| victim.task == task) {
-            let time = now.saturating_sub(victim.completed);
+        let gap = |victim: &Victim| now.saturating_sub(victim.completed);
+        if let Some(victim) = self.victim.filter(|victim| victim.task == task && gap(victim) < TRIP) {
+            let time = gap(&victim);
             let (rate, keep) = if victim.injected_since || self.injected > 0 {
                 (&mut self.disturbed, Duration::from_secs(1))
             } else {
@@ -311,6 +319,7 @@ impl Inject {
         // What was missed by a few milliseconds is made up for; not more.
         let from = self.next_injection.max(now.saturating_sub(self.tunables.quiet_window * 2));
         self.next_injection = from + Duration::from_nanos(gap);
+        self.cfq.set_slice_sync(self.tunables.reader_slice);
         self.injected += 1;
         self.injections += 1;
         if let Some(victim) = &mut self.victim {

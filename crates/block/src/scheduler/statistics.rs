@@ -42,6 +42,16 @@ impl Histogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
+    /// Add all that another one has recorded.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.buckets.iter_mut().zip(other.buckets.iter()) {
+            *mine = mine.saturating_add(*theirs);
+        }
+        self.count += other.count;
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
     /// Durations recorded.
     pub fn count(&self) -> u64 {
         self.count

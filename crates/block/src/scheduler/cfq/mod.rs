@@ -211,6 +211,11 @@ impl Cfq {
         Some((queue.task, queue.slice_end.map(time_of)))
     }
 
+    /// Give later slices another length.
+    pub(super) fn set_slice_sync(&mut self, slice: Duration) {
+        self.tunables.slice_sync = slice;
+    }
+
     /// Number of queues with work, the active one included.
     pub fn busy_queues(&self) -> u32 {
         self.busy
