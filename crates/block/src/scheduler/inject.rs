@@ -245,7 +245,8 @@ impl Inject {
 
     /// Everything that waits to be injected goes the common way.
     fn give_up_waiting(&mut self, now: Duration) {
-        self.cfq.set_slice_sync(self.tunables.cfq.slice_sync);
+        let usual = &self.tunables.cfq;
+        self.cfq.set_slices(usual.slice_sync, usual.target_latency);
         while let Some(key) = self.waiting.pop_front() {
             let (request, arrived) = self.cfq.table_mut().withdraw(key);
             self.cfq.insert_arrived(request, arrived, now);
@@ -319,7 +320,7 @@ impl Inject {
         // What was missed by a few milliseconds is made up for; not more.
         let from = self.next_injection.max(now.saturating_sub(self.tunables.quiet_window * 2));
         self.next_injection = from + Duration::from_nanos(gap);
-        self.cfq.set_slice_sync(self.tunables.reader_slice);
+        self.cfq.set_slices(self.tunables.reader_slice, self.tunables.reader_slice * 3);
         self.injected += 1;
         self.injections += 1;
         if let Some(victim) = &mut self.victim {

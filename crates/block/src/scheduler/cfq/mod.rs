@@ -211,9 +211,9 @@ impl Cfq {
         Some((queue.task, queue.slice_end.map(time_of)))
     }
 
-    /// Give later slices another length.
-    pub(super) fn set_slice_sync(&mut self, slice: Duration) {
-        self.tunables.slice_sync = slice;
+    /// Give later slices another length, and another time within which all queues should have had one.
+    pub(super) fn set_slices(&mut self, slice_sync: Duration, target_latency: Duration) {
+        (self.tunables.slice_sync, self.tunables.target_latency) = (slice_sync, target_latency);
     }
 
     /// Number of queues with work, the active one included.
