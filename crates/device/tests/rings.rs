@@ -147,3 +147,76 @@ fn threads_come_and_go() {
         thread.join().unwrap();
     }
 }
+
+/// Refuse `io_uring_setup` to this process from now on, as containers do.
+fn refuse_io_uring() -> bool {
+    const SECCOMP_SET_MODE_FILTER: libc::c_long = 1;
+    let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let setup = u32::try_from(libc::SYS_io_uring_setup).unwrap();
+    let mut program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, setup),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
+    // SAFETY: a filter that outlives the call; it binds this process only.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw const filter) == 0
+    }
+}
+
+/// The other back end is chosen by itself; who demands `io_uring` hears why there is none.
+#[test]
+fn refused_io_uring_is_replaced_by_threads() {
+    if std::env::var_os("DIORITE_TEST_REFUSED").is_none() {
+        let output = again("refused_io_uring_is_replaced_by_threads", "DIORITE_TEST_REFUSED", &[]);
+        print!("{}", output.expect("it passes in a process of its own"));
+        return;
+    }
+    if !refuse_io_uring() {
+        println!("SKIPPED: no seccomp filters here");
+        return;
+    }
+    let (_directory, path) = image(8 << 20);
+    let demanded = FileDevice::open(&path, &OpenOptions::read_only().backend(Backend::IoUring));
+    let text = demanded.unwrap_err().to_string();
+    assert!(
+        text.contains("io_uring is not available") && text.contains("DIORITE_IO_BACKEND=threads"),
+        "{text}"
+    );
+    let device = FileDevice::open(&path, &OpenOptions::read_write()).unwrap();
+    assert_eq!(device.backend(), Backend::Threads);
+    common::suite::run(device);
+}
+
+/// Signals end waits early, everywhere and often.
+#[test]
+fn signals_change_nothing() {
+    extern "C" fn nothing(_signal: libc::c_int) {}
+    if std::env::var_os("DIORITE_TEST_SIGNALS").is_none() {
+        let output = again("signals_change_nothing", "DIORITE_TEST_SIGNALS", &[]);
+        print!("{}", output.expect("it passes in a process of its own"));
+        return;
+    }
+    let every = libc::timeval { tv_sec: 0, tv_usec: 150 };
+    let timer = libc::itimerval { it_interval: every, it_value: every };
+    // SAFETY: a handler that does nothing, without SA_RESTART, and a valid timer.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as *const () as usize;
+        assert_eq!(libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()), 0);
+        assert_eq!(libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()), 0);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    while std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).is_err() {}
+    common::make_file(&path, 8 << 20);
+    for backend in [Backend::IoUring, Backend::Threads] {
+        let device = FileDevice::open(&path, &OpenOptions::read_write().backend(backend)).unwrap();
+        for _ in 0..3 {
+            common::suite::run(device.clone());
+        }
+    }
+}
