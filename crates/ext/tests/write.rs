@@ -12,7 +12,12 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 /// An image with `count` empty files `f0`, `f1`, ...
-fn image_with_files(bench: &Bench, arguments: &str, size: &str, count: usize) -> (std::path::PathBuf, Vec<InodeNumber>) {
+fn image_with_files(
+    bench: &Bench,
+    arguments: &str,
+    size: &str,
+    count: usize,
+) -> (std::path::PathBuf, Vec<InodeNumber>) {
     let source = bench.path("source");
     std::fs::create_dir(&source).unwrap();
     for index in 0..count {
@@ -38,7 +43,10 @@ fn check_model(volume: &Volume, inode: &Inode, model: &Model) {
             MappingKind::Mapped(address) => {
                 let content = common::read_blocks(volume, address.0, mapping.blocks);
                 let blocks = content.chunks(block as usize).zip(at..);
-                assert!(expected.count() as u64 == mapping.blocks, "a block that was never written is mapped");
+                assert!(
+                    expected.count() as u64 == mapping.blocks,
+                    "a block that was never written is mapped"
+                );
                 for (content, at) in blocks {
                     assert!(content == pattern(model[&at], block as usize), "block {at} differs");
                 }

@@ -18,7 +18,7 @@ mod worker;
 
 pub use error::JobError;
 pub use parse::{JobFileError, parse};
-pub use place::{FileUse, HostPlace, Place, VolumePlace};
+pub use place::{FileUse, HostPlace, Place, RawPlace, VolumePlace};
 pub use result::{DirectionResult, JobOutcome, JobResult};
 pub use run::run;
 pub use spec::{Engine, Job, JobFile, Pattern, Verify};

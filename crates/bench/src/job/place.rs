@@ -1,8 +1,9 @@
 //! Where the files of jobs live.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use diorite::{DirectIo, Error, File, Filesystem, HostFile, OpenOptions};
+use diorite::{BlockDevice, DirectIo, Error, File, Filesystem, HostFile, OpenOptions, RawFile};
 
 /// What a file is opened for; always for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,5 +87,33 @@ impl Place for VolumePlace {
 
     fn lays_out_zeros(&self) -> bool {
         self.zeros
+    }
+}
+
+/// A device without a filesystem: every file name is the whole device.
+#[derive(Clone, Debug)]
+pub struct RawPlace {
+    device: Arc<dyn BlockDevice>,
+}
+
+impl RawPlace {
+    /// Page cache of each open file, where it is not direct.
+    const CACHE_BYTES: usize = 64 << 20;
+
+    /// The whole of `device`.
+    pub fn new(device: Arc<dyn BlockDevice>) -> Self {
+        Self { device }
+    }
+}
+
+impl Place for RawPlace {
+    fn prepare(&self, _directory: Option<&str>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn open(&self, _path: &Path, purpose: FileUse) -> Result<File, Error> {
+        let direct = if purpose.direct { DirectIo::Required } else { DirectIo::Off };
+        let options = OpenOptions::new().read(true).write(purpose.write).direct(direct);
+        RawFile::open_device(self.device.clone(), &options, Self::CACHE_BYTES)
     }
 }
