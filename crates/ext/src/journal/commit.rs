@@ -8,6 +8,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use diorite_block::sync::{MutexGuard, now};
@@ -32,28 +33,53 @@ struct Closed {
     end: u64,
 }
 
+thread_local! {
+    /// Tells threads that sync apart; unlike a thread's own identifier it costs nothing to compare.
+    static SYNCER: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
+/// Whether a commit may wait for others who are about to sync too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gather {
+    /// The caller syncs: so may others.
+    Syncers,
+    /// The caller needs log space or is late.
+    Nobody,
+}
+
 impl Journal {
-    /// Wait at most this long for others who are about to sync too.
+    /// Wait at most this long for others.
     const GATHER_MAX: Duration = Duration::from_micros(500);
 
     /// Return when the transaction `id` and all before it are durable.
-    pub(super) fn commit_through(&self, id: TransactionId) -> Result<()> {
+    pub(super) fn commit_through(&self, id: TransactionId, gather: Gather) -> Result<()> {
         let mut state = self.state.lock();
+        let syncer = SYNCER.with(|syncer| *syncer);
+        if gather == Gather::Syncers && state.running.id == id && !state.running.syncers.contains(&syncer) {
+            state.running.syncers.push(syncer);
+            if state.gathering {
+                self.gathered.notify_all();
+            }
+        }
         loop {
             if state.committed >= id {
                 return Ok(());
             }
             self.latch.check()?;
-            if state.committing.is_none() {
+            if state.committing.is_none() && !state.gathering {
                 break;
             }
-            state.waiters += 1;
             state = self.changed.wait(state);
-            state.waiters -= 1;
         }
         if state.running.is_empty() && state.running.handles == 0 {
             // Nothing was changed in it, so there is nothing that could be lost.
             return Ok(());
+        }
+        if gather == Gather::Syncers {
+            state = self.gather(state);
         }
         let began = now();
         let result = self.close_running(state).and_then(|closed| {
@@ -71,6 +97,25 @@ impl Journal {
         })
     }
 
+    /// Threads that shared the last commit are likely to sync again at once: give them a moment to join this one. A thread
+    /// that syncs alone waits for nobody, and one that does not come back is waited for only once.
+    fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let limit = (state.commit_time / 4).min(Self::GATHER_MAX);
+        let until = now() + limit;
+        state.gathering = true;
+        loop {
+            let here = &state.running.syncers;
+            let is_complete = state.last_syncers.iter().all(|syncer| here.contains(syncer));
+            let left = until.saturating_sub(now());
+            if is_complete || left.is_zero() {
+                break;
+            }
+            state = self.gathered.wait_timeout(state, left);
+        }
+        state.gathering = false;
+        state
+    }
+
     /// Stop new handles, wait for the open ones, freeze all buffers, and let the next transaction run.
     fn close_running(&self, mut state: MutexGuard<'_, State>) -> Result<Closed> {
         let id = state.running.id;
@@ -80,6 +125,7 @@ impl Journal {
             state = self.handles_ended.wait(state);
         }
         let closing = std::mem::replace(&mut state.running, Running::new(TransactionId(id.0 + 1)));
+        state.last_syncers = closing.syncers;
         drop(state);
         self.latch.check()?;
         let blocks = self.freeze(closing.buffers.into_values().collect());

@@ -27,6 +27,7 @@ use diorite_block::BlockDevice;
 use diorite_block::sync::{Condvar, Mutex, MutexGuard, now};
 
 use super::checkpoint::CheckpointList;
+use super::commit::Gather;
 use super::format::{JournalSuperblock, RecordLayout};
 use super::log_map::LogMap;
 use crate::allocate::BlockRun;
@@ -72,6 +73,8 @@ pub(crate) struct Journal {
     pub(super) changed: Condvar,
     /// The last handle of a closing transaction has ended.
     pub(super) handles_ended: Condvar,
+    /// Another thread syncs the running transaction while one gathers.
+    pub(super) gathered: Condvar,
     pub(super) checkpoint: Mutex<CheckpointList>,
     /// Held while blocks are written to their places.
     pub(super) checkpointing: Mutex<()>,
@@ -92,8 +95,10 @@ pub(super) struct State {
     /// use.
     pub(super) head: u64,
     pub(super) tail: u64,
-    /// Threads that wait for the running transaction to be committed.
-    pub(super) waiters: u32,
+    /// Somebody is about to close the running transaction and waits for others who sync.
+    pub(super) gathering: bool,
+    /// Threads that synced the last transaction.
+    pub(super) last_syncers: Vec<u64>,
     /// How long a commit takes, averaged.
     pub(super) commit_time: Duration,
 }
@@ -108,6 +113,8 @@ pub(super) struct Running {
     pub(super) buffers: HashMap<u64, Arc<Buffer>>,
     pub(super) revoked: HashSet<FsBlock>,
     pub(super) freed: Vec<BlockRun>,
+    /// Threads that wait for it to be committed.
+    pub(super) syncers: Vec<u64>,
     /// When the first handle began.
     started: Option<Duration>,
 }
@@ -121,6 +128,7 @@ impl Running {
             buffers: HashMap::new(),
             revoked: HashSet::new(),
             freed: Vec::new(),
+            syncers: Vec::new(),
             started: None,
         }
     }
@@ -172,11 +180,13 @@ impl Journal {
                 committed: TransactionId(id.0 - 1),
                 head: 0,
                 tail: 0,
-                waiters: 0,
+                gathering: false,
+                last_syncers: Vec::new(),
                 commit_time: Duration::ZERO,
             }),
             changed: Condvar::new(),
             handles_ended: Condvar::new(),
+            gathered: Condvar::new(),
             checkpoint: Mutex::default(),
             checkpointing: Mutex::new(()),
             superblock: Mutex::new(parts.superblock),
@@ -216,7 +226,7 @@ impl Journal {
         } else {
             let running = state.running.id;
             drop(state);
-            self.commit_through(running)?;
+            self.commit_through(running, Gather::Nobody)?;
         }
         Ok(self.state.lock())
     }
@@ -343,10 +353,11 @@ impl Journal {
         };
         if flushes_later && !is_empty {
             // The commit flushes the device after this moment.
-            return self.commit_through(transaction);
+            return self.commit_through(transaction, Gather::Syncers);
         }
         // If nothing changed in the running transaction, the one before may still be on its way.
-        self.commit_through(if flushes_later { TransactionId(transaction.0 - 1) } else { transaction })?;
+        let last = if flushes_later { TransactionId(transaction.0 - 1) } else { transaction };
+        self.commit_through(last, Gather::Nobody)?;
         self.device.flush().map_err(|error| self.abort(error.into()))
     }
 
