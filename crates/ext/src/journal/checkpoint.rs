@@ -32,7 +32,6 @@ struct Logged {
     id: TransactionId,
     /// Place of its first block, counted as [`super::log::State::head`] is.
     start: u64,
-    end: u64,
     /// Blocks whose newest content is this transaction's.
     pending: usize,
 }
@@ -71,18 +70,18 @@ impl CheckpointList {
         !self.writing.is_empty() && blocks.iter().any(|block| self.writing.contains(block))
     }
 
-    /// Take over a committed transaction that fills the log from `start` to `end`.
+    /// Take over a committed transaction that begins in the log at `start`.
     pub(super) fn add(
         &mut self,
         id: TransactionId,
-        (start, end): (u64, u64),
+        start: u64,
         blocks: Vec<(Arc<Buffer>, Arc<BlockMemory>)>,
         revoked: &HashSet<FsBlock>,
     ) {
         for block in revoked {
             self.drop_pending(*block);
         }
-        self.transactions.push_back(Logged { id, start, end, pending: blocks.len() });
+        self.transactions.push_back(Logged { id, start, pending: blocks.len() });
         for (buffer, content) in blocks {
             let block = buffer.block();
             self.drop_pending(block);
@@ -154,7 +153,6 @@ impl CheckpointList {
         for (index, logged) in self.transactions.iter().enumerate() {
             assert_eq!(logged.id.0, self.transactions[0].id.0 + index as u64);
             assert_eq!(logged.pending, counts.remove(&logged.id.0).unwrap_or(0));
-            assert!(logged.start < logged.end);
         }
         assert!(counts.is_empty());
     }

@@ -85,7 +85,7 @@ impl Journal {
         let result = self.close_running(state).and_then(|closed| {
             self.write(&closed)?;
             self.finish(closed, now().saturating_sub(began));
-            Ok(())
+            self.checkpoint_if_many()
         });
         result.map_err(|error| {
             let error = if self.latch.is_aborted() { error } else { self.abort(error) };
@@ -95,6 +95,12 @@ impl Journal {
             self.changed.notify_all();
             error
         })
+    }
+
+    /// Blocks that wait for their checkpoint cannot leave the cache: write them before they fill it.
+    fn checkpoint_if_many(&self) -> Result<()> {
+        let waiting = self.checkpoint.lock().len();
+        if waiting > self.cache.capacity_blocks() / 2 { self.checkpoint(None) } else { Ok(()) }
     }
 
     /// Threads that shared the last commit are likely to sync again at once: give them a moment to join this one. A thread
@@ -261,7 +267,7 @@ impl Journal {
         let wait = {
             let mut state = self.state.lock();
             let mut list = self.checkpoint.lock();
-            list.add(closed.id, (closed.start, closed.end), closed.blocks, &closed.revoked);
+            list.add(closed.id, closed.start, closed.blocks, &closed.revoked);
             state.committing = None;
             state.committed = closed.id;
             state.commit_time = (state.commit_time * 7 + took) / 8;

@@ -329,11 +329,6 @@ pub(crate) struct RecordLayout {
 }
 
 impl RecordLayout {
-    /// Bytes of a block.
-    pub(crate) fn block_size(&self) -> usize {
-        self.block_size
-    }
-
     /// Whether the log's blocks carry CRC-32C checksums.
     pub(crate) fn has_checksums(&self) -> bool {
         self.incompat.intersects(IncompatFeatures::CHECKSUM_V2 | IncompatFeatures::CHECKSUM_V3)

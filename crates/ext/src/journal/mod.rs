@@ -2,8 +2,6 @@
 //!
 //! Where it sits: [`Journal`] is the [`crate::transaction::Log`] of volumes that have a journal. Replay comes before it and
 //! is independent of the volume: it needs the device, the mapping of the journal's file and the size of the volume.
-#![allow(dead_code, unused_imports)] // until the volume uses it
-
 mod checkpoint;
 mod commit;
 mod fast_commit;
@@ -23,7 +21,7 @@ mod tests;
 use diorite_block::{BioFlags, BlockDevice};
 
 pub(crate) use log::{Journal, JournalParts};
-pub(crate) use open::{OpenedJournal, clear_needs_recovery, open};
+pub(crate) use open::{clear_needs_recovery, open};
 
 /// Write a block so that it is durable on return. `flags` may ask for a flush before it.
 fn write_durably(

@@ -9,6 +9,7 @@ use diorite_block::sync::Mutex;
 use crate::allocate::{Allocator, Zone};
 use crate::buffer::{BlockKind, BlockMemory, BufferCache};
 use crate::inode::InodeCache;
+use crate::journal::{self, Journal, JournalParts};
 use crate::layout::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::layout::{GroupDescriptor, Incompat, Layout, RoCompat, Superblock};
 use crate::transaction::{AbortLatch, HomeWriter, Log, NoJournal};
@@ -22,13 +23,21 @@ const MAX_GROUPS: u32 = 1 << 22;
 impl Volume {
     /// Open the volume on `device`, with all checks; replays the journal where there is one.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Self>> {
-        let superblock = read_superblock(&*device)?;
-        let layout = Layout::new(&superblock);
+        let mut superblock = read_superblock(&*device)?;
+        let mut layout = Layout::new(&superblock);
         check_device(&*device, &layout)?;
-        let read_only = read_only_reason(&*device, &superblock, &options);
-        if superblock.features().has_incompat(Incompat::RECOVER) && options.access == Access::ReadWrite {
-            return Err(Error::Unsupported("the journal must be replayed first: mount it or run e2fsck"));
+        let mut read_only = read_only_reason(&*device, &superblock, &options);
+        let access = if read_only.is_none() { Access::ReadWrite } else { Access::ReadOnly };
+        let was_in_use = superblock.features().has_incompat(Incompat::RECOVER);
+        let journal = journal::open(device, &superblock, access)?;
+        let device = journal.device;
+        if was_in_use {
+            superblock = read_superblock(&*device)?;
+            layout = Layout::new(&superblock);
+            check_device(&*device, &layout)?;
+            read_only = read_only_reason(&*device, &superblock, &options);
         }
+        read_only = read_only.or_else(|| journal.read_only.map(str::to_owned));
         let cache = Arc::new(BufferCache::new(
             device.clone(),
             layout.block_size,
@@ -51,17 +60,29 @@ impl Volume {
             allocator: allocator.clone(),
         }));
         let latch = Arc::new(AbortLatch::default());
-        let writer = HomeWriter::new(device.clone(), layout.block_size);
-        let log: Box<dyn Log> = Box::new(NoJournal::new(
-            cache.clone(),
-            writer,
-            latch.clone(),
-            allocator.clone(),
-            options.commit_interval,
-        ));
+        let log: Box<dyn Log> = match journal.log {
+            Some((map, journal_superblock)) => Box::new(Journal::new(JournalParts {
+                device: device.clone(),
+                block_size: layout.block_size,
+                map,
+                superblock: journal_superblock,
+                cache: cache.clone(),
+                latch: latch.clone(),
+                releaser: allocator.clone(),
+                clock: options.clock.clone(),
+                interval: options.commit_interval,
+            })),
+            None => Box::new(NoJournal::new(
+                cache.clone(),
+                HomeWriter::new(device.clone(), layout.block_size),
+                latch.clone(),
+                allocator.clone(),
+                options.commit_interval,
+            )),
+        };
         let now = options.clock.now();
         let generation = (now.seconds as u32).wrapping_mul(0x85eb_ca6b) ^ now.nanoseconds;
-        Ok(Arc::new(Self {
+        let volume = Arc::new(Self {
             device,
             options,
             layout,
@@ -79,7 +100,21 @@ impl Volume {
             rename_lock: Mutex::new(()),
             orphans: Mutex::default(),
             generations: AtomicU32::new(generation),
-        }))
+        });
+        volume.finish_recovery(was_in_use)?;
+        Ok(volume)
+    }
+
+    /// What a crash interrupted is finished: orphans are freed or cut, and the superblock counts right again.
+    fn finish_recovery(&self, was_in_use: bool) -> Result<()> {
+        if !self.has_journal() || self.read_only.is_some() {
+            return Ok(());
+        }
+        let orphans = self.load_orphans()?;
+        if was_in_use || !orphans.is_empty() {
+            self.mark_in_use()?;
+        }
+        self.recover_orphans(&orphans)
     }
 }
 
@@ -130,8 +165,6 @@ fn read_only_reason(
         Some("allocation in clusters (bigalloc) is read but not written".to_owned())
     } else if features.has_incompat(Incompat::MMP) {
         Some("protection against a second host (mmp) is not kept up to date here".to_owned())
-    } else if superblock.journal_inode().is_some() || superblock.external_journal().is_some() {
-        Some("it has a journal".to_owned())
     } else {
         None
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::buffer::{BlockKind, Buffer};
+use crate::journal;
 use crate::layout::Incompat;
 use crate::layout::superblock::STATE_VALID;
 use crate::transaction::{Handle, TransactionId};
@@ -64,14 +65,16 @@ impl Volume {
         {
             let mut superblock = self.current_superblock().lock();
             superblock.set_state(self.superblock().state());
-            let mut features = superblock.features();
-            features.incompat -= Incompat::RECOVER;
-            superblock.set_features(features);
             superblock.set_write_time(self.now().seconds);
         }
         self.touch_superblock(&mut handle)?;
         handle.commit()?;
-        self.log().close()
+        self.log().close()?;
+        if self.has_journal() {
+            // Only now that nothing is left to replay, and so not through the log.
+            journal::clear_needs_recovery(&**self.device()).inspect_err(|error| self.latch().abort(error))?;
+        }
+        Ok(())
     }
 
     /// Say on disk that the volume is in use, before the first change.
