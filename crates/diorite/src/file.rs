@@ -1,7 +1,25 @@
-//! skeleton
-use crate::{AlignedBuf, Attributes, Result};
-use diorite_block::Sector;
-use std::io::{IoSlice, IoSliceMut};
+//! An open file: a content, what it was opened for, and a position.
+//!
+//! Where it sits: what users hold. It chooses between direct and cached, bounced or refused; everything else is in
+//! the content.
+//!
+//! Interface: all operations take `&self`, may run in many threads at once, and take effect one after the other where their
+//! ranges overlap. Clones share the position, as `dup(2)` does.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use diorite_block::sync::Mutex;
+use diorite_block::{BioFlags, Sector};
+
+use crate::content::{Content, ErrorsSeen, Position, ReadAhead};
+use crate::direct::write::Durable;
+use crate::error::AtPath;
+use crate::map::Durability;
+use crate::{AlignedBuf, Attributes, DirectIo, Error, OpenOptions, Result, SyncMode, Unaligned};
+
 /// What direct I/O on a file needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
@@ -12,6 +30,7 @@ pub struct Alignment {
     /// The largest transfer that the device takes as one.
     pub max_transfer: u32,
 }
+
 /// What a stretch of a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
@@ -24,6 +43,7 @@ pub enum ExtentKind {
     /// In the inode.
     Inline,
 }
+
 /// A stretch of a file and its place on the device. Holes are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -36,138 +56,346 @@ pub struct Extent {
     /// What it is.
     pub kind: ExtentKind,
 }
-/// An open file. All operations take `&self` and may run in many threads at once.
+
+/// What keeps a file's inode alive, and knows its attributes.
+pub(crate) trait FileOwner: Send + Sync + fmt::Debug {
+    /// What `stat` tells.
+    fn attributes(&self) -> Result<Attributes>;
+}
+
+/// What all clones of a [`File`] share.
 #[derive(Debug)]
-pub struct File {}
-#[expect(unused_variables, clippy::unused_self, reason = "skeleton")]
+pub(crate) struct Handle {
+    pub(crate) content: Arc<Content>,
+    owner: Box<dyn FileOwner>,
+    pub(crate) options: OpenOptions,
+    position: Mutex<u64>,
+    ahead: ReadAhead,
+    errors_seen: ErrorsSeen,
+    path: Option<PathBuf>,
+}
+
+/// An open file. See the module's documentation for what its operations promise.
+#[derive(Clone, Debug)]
+pub struct File {
+    pub(crate) handle: Arc<Handle>,
+}
+
 impl File {
+    pub(crate) fn new(
+        content: Arc<Content>,
+        owner: Box<dyn FileOwner>,
+        options: &OpenOptions,
+        path: Option<PathBuf>,
+    ) -> Self {
+        let errors_seen = content.errors.seen();
+        let handle = Handle {
+            content,
+            owner,
+            options: options.without_filesystem(),
+            position: Mutex::new(0),
+            ahead: ReadAhead::default(),
+            errors_seen,
+            path,
+        };
+        Self { handle: Arc::new(handle) }
+    }
+
+    pub(crate) fn content(&self) -> &Arc<Content> {
+        &self.handle.content
+    }
+
+    /// The path that it was opened with, where it was opened by path.
+    pub fn path(&self) -> Option<&Path> {
+        self.handle.path.as_deref()
+    }
+
+    /// Whether data bypasses the page cache.
+    pub fn direct_io(&self) -> DirectIo {
+        self.handle.options.direct
+    }
+
+    /// The result, its error with the file's path.
+    pub(crate) fn named<T>(&self, result: Result<T>) -> Result<T> {
+        match (&self.handle.path, result) {
+            (Some(path), result @ Err(_)) => result.at_path(path),
+            (_, result) => result,
+        }
+    }
+
+    pub(crate) fn check_read(&self) -> Result<()> {
+        if self.handle.options.can_read() { Ok(()) } else { self.named(Err(Error::NotOpenFor("reading"))) }
+    }
+
+    pub(crate) fn check_write(&self) -> Result<()> {
+        if self.handle.options.can_write() { Ok(()) } else { self.named(Err(Error::NotOpenFor("writing"))) }
+    }
+
     /// What direct I/O needs here.
     pub fn alignment(&self) -> Alignment {
-        todo!()
+        let geometry = self.content().geometry();
+        Alignment {
+            offset: geometry.logical_block_size,
+            memory: geometry.memory_alignment,
+            max_transfer: geometry.max_transfer_bytes,
+        }
     }
+
     /// Memory of `len` bytes that direct I/O takes as it is.
     pub fn buffer(&self, len: usize) -> Result<AlignedBuf> {
-        todo!()
+        let alignment = self.alignment();
+        let result = AlignedBuf::try_zeroed(len, alignment.memory.max(alignment.offset) as usize);
+        self.named(result.map_err(|source| Error::Os { what: "cannot get memory for a buffer", source }))
     }
+
     /// The size in bytes.
     pub fn size(&self) -> u64 {
-        todo!()
+        self.content().size()
     }
+
     /// What `stat` tells.
     pub fn metadata(&self) -> Result<Attributes> {
-        todo!()
+        self.named(self.handle.owner.attributes())
     }
+
     /// Read; returns how many bytes, fewer only at the end of the file.
+    #[inline]
     pub fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize> {
-        todo!()
+        if self.handle.options.direct == DirectIo::Off && self.handle.options.read {
+            let result = self.content().read_cached(memory, offset, &self.handle.ahead);
+            return if result.is_ok() { result } else { self.named(result) };
+        }
+        self.read_vectored_at(&mut [IoSliceMut::new(memory)], offset)
     }
-    /// Write all of `data`; returns its length.
-    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
-        todo!()
-    }
+
     /// As [`File::read_at`], into several segments.
     pub fn read_vectored_at(&self, memory: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
-        todo!()
+        self.check_read()?;
+        let (content, options) = (self.content(), &self.handle.options);
+        let cached = |memory: &mut _| content.read_cached_vectored(memory, offset, &self.handle.ahead);
+        let result = if options.direct == DirectIo::Off {
+            cached(memory)
+        } else {
+            match content.read_direct(memory, offset) {
+                Err(Error::InvalidAlignment { .. }) if options.unaligned == Unaligned::Bounce => {
+                    content.read_bounced(memory, offset)
+                }
+                Err(Error::InvalidAlignment { .. }) if options.direct == DirectIo::Preferred => cached(memory),
+                result => result,
+            }
+        };
+        self.named(result)
     }
+
+    /// Write `data`; returns how much was written: less only where the volume filled up on the way.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
+        self.write_vectored_at(&[IoSlice::new(data)], offset)
+    }
+
     /// As [`File::write_at`], from several segments.
     pub fn write_vectored_at(&self, data: &[IoSlice<'_>], offset: u64) -> Result<usize> {
-        todo!()
+        Ok(self.write_to(data, Position::At(offset))?.1)
     }
+
+    fn write_to(&self, data: &[IoSlice<'_>], position: Position) -> Result<(u64, usize)> {
+        self.check_write()?;
+        let (content, options) = (self.content(), &self.handle.options);
+        let result = if options.direct == DirectIo::Off {
+            self.write_cached(data, position)
+        } else {
+            match content.write_direct(data, position, options.sync) {
+                Err(Error::InvalidAlignment { .. }) if options.unaligned == Unaligned::Bounce => {
+                    content.write_bounced(data, position, options.sync)
+                }
+                Err(Error::InvalidAlignment { .. }) if options.direct == DirectIo::Preferred => {
+                    self.write_cached(data, position)
+                }
+                result => result,
+            }
+        };
+        self.named(result)
+    }
+
+    fn write_cached(&self, data: &[IoSlice<'_>], position: Position) -> Result<(u64, usize)> {
+        let content = self.content();
+        let (offset, len) = content.write_cached(data, position)?;
+        let sync = self.handle.options.sync;
+        if sync != SyncMode::None && len > 0 {
+            let range = content.locked_range(offset, offset + len as u64);
+            let _range = content.ranges.shared(range.clone());
+            content.write_back_locked(range, BioFlags::SYNC)?;
+            content.finish_sync(sync, Durable::ByFlush)?;
+        }
+        Ok((offset, len))
+    }
+
     /// Fill `memory`, or fail with `UnexpectedEnd`.
     pub fn read_exact_at(&self, memory: &mut [u8], offset: u64) -> Result<()> {
-        todo!()
+        let got = self.read_at(memory, offset)?;
+        if got == memory.len() {
+            Ok(())
+        } else {
+            self.named(Err(Error::UnexpectedEnd { end: offset.saturating_add(got as u64) }))
+        }
     }
-    /// Write all of `data`.
+
+    /// Write all of `data`, or fail.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        todo!()
+        self.write_all_to(data, Position::At(offset)).map(drop)
     }
+
     /// Write all of `data` at the end; returns the offset where it went.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        todo!()
+        self.write_all_to(data, Position::End)
     }
+
+    fn write_all_to(&self, data: &[u8], position: Position) -> Result<u64> {
+        let (offset, len) = self.write_to(&[IoSlice::new(data)], position)?;
+        if len == data.len() { Ok(offset) } else { self.named(Err(diorite_ext::Error::NoSpace.into())) }
+    }
+
     /// Make data, and what is needed to read it, durable (`fdatasync`).
     pub fn sync_data(&self) -> Result<()> {
-        todo!()
+        self.sync(Durability::Data)
     }
+
     /// Make data and inode durable (`fsync`).
     pub fn sync_all(&self) -> Result<()> {
-        todo!()
+        self.sync(Durability::All)
     }
+
+    fn sync(&self, durability: Durability) -> Result<()> {
+        let result = self.content().sync(durability);
+        // A write-back that failed earlier is told first, and the one of this sync is among them.
+        let result = self.content().errors.check(&self.handle.errors_seen).and(result);
+        self.named(result)
+    }
+
     /// Set the size.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        todo!()
+        self.check_write()?;
+        self.named(self.content().set_len(size))
     }
-    /// First hole at or after `offset` (the end of the file is one).
+
+    /// First hole at or after `offset` (the end of the file is one); [`Error::BeyondEnd`] from the end on.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
-        todo!()
+        self.named(self.content().seek_hole(offset))
     }
-    /// First data at or after `offset`; [`crate::Error::BeyondEnd`] if there is none.
+
+    /// First data at or after `offset`; [`Error::BeyondEnd`] if there is none.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
-        todo!()
+        self.named(self.content().seek_data(offset))
     }
+
     /// Give the range blocks; it keeps its content. The file grows if it ends before the range does.
     pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        todo!()
+        self.check_write()?;
+        self.named(self.content().allocate(offset, len))
     }
-    /// Make the range read as zeros and free its whole blocks.
+
+    /// Make the range read as zeros and free its whole blocks. The size stays.
     pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
-        todo!()
+        self.check_write()?;
+        self.named(self.content().punch_hole(offset, len))
     }
-    /// Make the range read as zeros.
+
+    /// Make the range read as zeros, as far as the file reaches. The size stays.
     pub fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
-        todo!()
+        self.check_write()?;
+        self.named(self.content().zero_range(offset, len))
     }
+
     /// Where the file's data is, in file order.
     pub fn extents(&self) -> Result<Vec<Extent>> {
-        todo!()
+        self.named(self.content().extents())
     }
-    /// Show the cached pages of a range to `each`, in order and without a copy, reading what is missing into the cache; returns how
-    /// many bytes were shown, fewer only at the end of the file. What `nocopy` of diskperf measures.
-    pub fn view(&self, offset: u64, len: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize> {
-        todo!()
-    }
-    /// What was done so far on the filesystem or device that the file belongs to.
-    pub fn stats(&self) -> crate::Stats {
-        todo!()
-    }
-    /// Write back the dirty pages of a range without waiting for metadata; drop the clean ones.
+
+    /// Write back the dirty pages of a range, without metadata, and drop its pages.
     pub fn drop_cached(&self, offset: u64, len: u64) -> Result<()> {
-        todo!()
+        self.named(self.content().write_back_and_drop(offset, len))
     }
 }
-impl std::io::Read for &File {
-    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
-        todo!()
+
+impl io::Read for &File {
+    fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
+        let mut position = self.handle.position.lock();
+        let got = self.read_at(memory, *position)?;
+        *position += got as u64;
+        Ok(got)
+    }
+
+    fn read_vectored(&mut self, memory: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut position = self.handle.position.lock();
+        let got = self.read_vectored_at(memory, *position)?;
+        *position += got as u64;
+        Ok(got)
     }
 }
-impl std::io::Write for &File {
-    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
-        todo!()
+
+impl io::Write for &File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(data)])
     }
-    fn flush(&mut self) -> std::io::Result<()> {
-        todo!()
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut position = self.handle.position.lock();
+        let to = if self.handle.options.append { Position::End } else { Position::At(*position) };
+        let (offset, len) = self.write_to(data, to)?;
+        *position = offset + len as u64;
+        Ok(len)
     }
-}
-impl std::io::Seek for &File {
-    fn seek(&mut self, _: std::io::SeekFrom) -> std::io::Result<u64> {
-        todo!()
-    }
-}
-impl std::io::Read for File {
-    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
-        todo!()
-    }
-}
-impl std::io::Write for File {
-    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
-        todo!()
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        todo!()
+
+    /// Nothing is held back here: see [`File::sync_data`] for durability.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
-impl std::io::Seek for File {
-    fn seek(&mut self, _: std::io::SeekFrom) -> std::io::Result<u64> {
-        todo!()
+
+impl io::Seek for &File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let mut position = self.handle.position.lock();
+        let target = match to {
+            SeekFrom::Start(offset) => Some(offset),
+            SeekFrom::Current(distance) => position.checked_add_signed(distance),
+            SeekFrom::End(distance) => self.size().checked_add_signed(distance),
+        };
+        let invalid = || self.named::<()>(Err(Error::InvalidArgument("a position before the start of the file")));
+        match target {
+            Some(target) => {
+                *position = target;
+                Ok(target)
+            }
+            None => Err(invalid().expect_err("always").into()),
+        }
+    }
+}
+
+impl io::Read for File {
+    fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(memory)
+    }
+
+    fn read_vectored(&mut self, memory: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(memory)
+    }
+}
+
+impl io::Write for File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
+    }
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        (&*self).seek(to)
     }
 }

@@ -20,6 +20,9 @@
 //! other, each whole; direct I/O copies nothing; direct I/O writes back overlapping dirty data and never waits
 //! for metadata; no block that was not written is ever readable.
 
+mod cache;
+mod content;
+mod direct;
 mod error;
 mod file;
 mod filesystem;
@@ -28,6 +31,7 @@ mod map;
 pub mod node;
 mod options;
 mod queue;
+mod range_lock;
 mod raw;
 mod stats;
 mod stream;
@@ -42,7 +46,9 @@ pub use error::{AlignedPart, Error, Result};
 pub use file::{Alignment, Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, FilesystemOptions, Walk, WalkEntry};
 pub use host::HostFile;
-pub use map::{Durability, MapBlocks, MapCommit, Reserved, Stretch, StretchKind};
+pub use map::{
+    Durability, MapBlocks, MapCommit, ReservationToken, Reserved, ReservedRange, Stretch, StretchKind,
+};
 pub use options::{DirectIo, OpenOptions, SyncMode, Unaligned};
 pub use queue::{DirectQueue, Finished, QueueFull, TransferMemory};
 pub use raw::RawFile;

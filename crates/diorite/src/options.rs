@@ -87,6 +87,11 @@ impl OpenOptions {
         Self { filesystem: Some(filesystem), direct, ..Self::new() }
     }
 
+    /// The same as an open file keeps them: without the filesystem, which would otherwise never be closed.
+    pub(crate) fn without_filesystem(&self) -> Self {
+        Self { filesystem: None, ..self.clone() }
+    }
+
     /// For reading.
     #[must_use]
     pub fn read(mut self, read: bool) -> Self {

@@ -1,21 +1,177 @@
-//! skeleton
-use crate::{BlockDevice, File, OpenOptions, Result};
+//! A whole device as one file.
+//!
+//! The mapping is the identity: byte N of the file is byte N of the device. Nothing is allocated and the size is fixed.
+
+use std::path::PathBuf;
 use std::sync::Arc;
-/// A whole device as one file.
+
+use diorite_block::sync::Mutex;
+use diorite_block::{BlockDevice, Op, Sector};
+use diorite_device::{Access, DirectPolicy, OpenOptions as DeviceOptions, open_target};
+
+use crate::content::engine::{Engine, EngineOptions};
+use crate::content::Content;
+use crate::error::AtPath;
+use crate::file::FileOwner;
+use crate::filesystem::{CACHE_BYTES, DIRTY_AGE, READ_AHEAD_BYTES};
+use crate::map::{Durability, MapBlocks, MapCommit, Reserved, Stretch, StretchKind};
+use crate::{
+    Attributes, DirectIo, Error, File, FileKind, InodeNumber, OpenOptions, Owner, Result, SystemClock, Timestamp,
+};
+
+/// Opens a whole device as a [`File`].
 #[derive(Debug)]
-pub struct RawFile {}
-#[expect(unused_variables, reason = "skeleton")]
+pub struct RawFile;
+
 impl RawFile {
-    /// Open an image, a device or a target, with 64 MiB of page cache if it is not direct.
+    /// Open an image, a device or a target, with 64 MiB of page cache.
     pub fn open(target: &str, options: &OpenOptions) -> Result<File> {
-        todo!()
+        options.check().at_path(target)?;
+        let mut device_options =
+            if options.can_write() { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
+        if options.direct == DirectIo::Required {
+            device_options = device_options.direct(DirectPolicy::Required);
+        }
+        debug_assert!(options.can_write() || device_options.access == Access::ReadOnly);
+        let device = open_target(target, &device_options)?;
+        Self::open_device(device, options, CACHE_BYTES).at_path(target)
     }
-    /// The same on a device that is open.
-    pub fn open_device(
-        device: Arc<dyn BlockDevice>,
-        options: &OpenOptions,
-        cache_bytes: usize,
-    ) -> Result<File> {
-        todo!()
+
+    /// The same on a device that is open, with a page cache of `cache_bytes`.
+    pub fn open_device(device: Arc<dyn BlockDevice>, options: &OpenOptions, cache_bytes: usize) -> Result<File> {
+        options.check()?;
+        if options.create_new || options.truncate {
+            return Err(Error::Unsupported("a device cannot be made or emptied"));
+        }
+        let engine = Engine::new(&EngineOptions {
+            cache_bytes,
+            read_ahead_bytes: READ_AHEAD_BYTES,
+            dirty_age: DIRTY_AGE,
+            clock: SystemClock::shared(),
+        })?;
+        let path = PathBuf::from(device.name());
+        let content = Content::new(Box::new(RawMap { device }), engine)?;
+        let owner = RawOwner { content: Arc::clone(&content), changed: Mutex::default() };
+        Ok(File::new(content, Box::new(owner), options, Some(path)))
+    }
+}
+
+#[derive(Debug)]
+struct RawMap {
+    device: Arc<dyn BlockDevice>,
+}
+
+impl MapBlocks for RawMap {
+    fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    fn block_size(&self) -> u64 {
+        u64::from(self.device.geometry().logical_block_size)
+    }
+
+    fn recorded_size(&self) -> u64 {
+        self.device.geometry().capacity_bytes
+    }
+
+    fn max_size(&self) -> u64 {
+        self.device.geometry().capacity_bytes
+    }
+
+    fn map(&self, offset: u64, len: u64) -> Result<Stretch> {
+        let (block, capacity) = (self.block_size(), self.recorded_size());
+        let start = offset / block * block;
+        let end = offset.saturating_add(len.max(1)).div_ceil(block).saturating_mul(block);
+        Ok(if start < capacity {
+            let kind = StretchKind::Mapped(Sector::containing(start));
+            Stretch { offset: start, len: end.min(capacity) - start, kind }
+        } else {
+            Stretch { offset: start, len: end - start, kind: StretchKind::Hole }
+        })
+    }
+
+    fn reserve(&self, _offset: u64, _len: u64) -> Result<Reserved> {
+        Err(diorite_ext::Error::NoSpace.into())
+    }
+
+    fn claim(&self, _blocks: u64) -> Result<()> {
+        Err(diorite_ext::Error::NoSpace.into())
+    }
+
+    fn release_claim(&self, _blocks: u64) {}
+
+    fn commit(&self, _commit: MapCommit) -> Result<()> {
+        Ok(())
+    }
+
+    fn allocate(&self, _offset: u64, _len: u64, _size_at_least: Option<u64>) -> Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        if size == self.recorded_size() {
+            return Ok(());
+        }
+        Err(Error::Unsupported("the size of a device is fixed"))
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        let end = offset.saturating_add(len).min(self.recorded_size());
+        if offset >= end {
+            return Ok(());
+        }
+        let bio =
+            diorite_block::Bio::without_memory(Op::WriteZeroes, Sector::containing(offset), end - offset);
+        Ok(self.device.execute(&mut [bio])?)
+    }
+
+    fn sync(&self, _durability: Durability) -> Result<()> {
+        Ok(self.device.flush()?)
+    }
+}
+
+/// Writes back when the last handle goes.
+#[derive(Debug)]
+struct RawOwner {
+    content: Arc<Content>,
+    changed: Mutex<Timestamp>,
+}
+
+impl FileOwner for RawOwner {
+    fn attributes(&self) -> Result<Attributes> {
+        let size = self.content.size();
+        let mut changed = self.changed.lock();
+        if let Some(modified) = self.content.modified() {
+            *changed = modified;
+        }
+        Ok(device_attributes(size, *changed))
+    }
+}
+
+/// What `stat` tells of something that has no inode.
+pub(crate) fn device_attributes(size: u64, changed: Timestamp) -> Attributes {
+    Attributes {
+        inode: InodeNumber(0),
+        kind: FileKind::Regular,
+        permissions: 0o600,
+        links: 1,
+        owner: Owner::default(),
+        size,
+        sectors: size.div_ceil(512),
+        accessed: changed,
+        modified: changed,
+        changed,
+        created: None,
+        device: (0, 0),
+        flags: 0,
+        generation: 0,
+        project: 0,
+    }
+}
+
+impl Drop for RawOwner {
+    fn drop(&mut self) {
+        // Who wants to know how it went syncs before; the error could reach nobody here.
+        let _ = self.content.write_back_all();
     }
 }

@@ -1,0 +1,192 @@
+//! The memory of the page cache: one aligned block, cut into frames of one page each.
+//!
+//! Safety policy: the arena is the only owner of its memory and hands out slices of frames only through [`FrameRead`]
+//! and [`FrameWrite`], which work like the borrows of a `RefCell`, checked at run time per frame: any
+//! number of readers or one writer. No policy of the code above is needed for soundness; what the code above
+//! promises by its range locks only makes sure that the borrows are there when it wants them.
+//!
+//! Invariants:
+//! 1. A frame's `borrows` is [`WRITING`] while one `FrameWrite` lives, else the number of `FrameRead`s.
+//! 2. Frames do not overlap, and lie at multiples of the page size.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use diorite_device::AlignedBuf;
+
+/// Bytes in a page of the cache.
+pub(crate) const PAGE_SIZE: u64 = 4096;
+const PAGE_BYTES: usize = PAGE_SIZE as usize;
+
+/// A frame: room for one page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FrameId(pub(crate) u32);
+
+const WRITING: u32 = u32::MAX;
+
+/// See the module's head.
+pub(crate) struct Arena {
+    /// Kept for its drop; its slices are never used again.
+    memory: AlignedBuf,
+    base: NonNull<u8>,
+    borrows: Box<[AtomicU32]>,
+}
+
+// SAFETY: the memory belongs to the arena, and references to it are made only through the checked borrows.
+unsafe impl Send for Arena {}
+// SAFETY: as above; `borrows` makes sure that a writer of a frame is alone, across threads.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// `frames` zeroed frames.
+    pub(crate) fn new(frames: u32) -> io::Result<Self> {
+        let memory = AlignedBuf::try_zeroed(frames as usize * PAGE_BYTES, PAGE_BYTES)?;
+        let base = memory.as_non_null();
+        let borrows = (0..frames).map(|_| AtomicU32::new(0)).collect();
+        Ok(Self { memory, base, borrows })
+    }
+
+    /// Number of frames.
+    pub(crate) fn len(&self) -> u32 {
+        self.borrows.len() as u32
+    }
+
+    /// Borrow a frame for reading; `None` while somebody writes it.
+    #[inline]
+    pub(crate) fn read(&self, frame: FrameId) -> Option<FrameRead<'_>> {
+        let borrows = &self.borrows[frame.0 as usize];
+        let mut now = borrows.load(Ordering::Relaxed);
+        loop {
+            if now >= WRITING - 1 {
+                return None;
+            }
+            match borrows.compare_exchange_weak(now, now + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(FrameRead { address: self.address(frame), borrows }),
+                Err(changed) => now = changed,
+            }
+        }
+    }
+
+    /// Borrow a frame for writing; `None` while anybody else has it.
+    pub(crate) fn write(&self, frame: FrameId) -> Option<FrameWrite<'_>> {
+        let borrows = &self.borrows[frame.0 as usize];
+        borrows
+            .compare_exchange(0, WRITING, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+            .then(|| FrameWrite { address: self.address(frame), borrows })
+    }
+
+    fn address(&self, frame: FrameId) -> NonNull<u8> {
+        assert!((frame.0 as usize) < self.borrows.len());
+        // SAFETY: the frame's number is below the number of frames that the memory was made for.
+        unsafe { self.base.add(frame.0 as usize * PAGE_BYTES) }
+    }
+}
+
+impl std::fmt::Debug for Arena {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let pages = self.memory.page_kind();
+        f.debug_struct("Arena").field("frames", &self.len()).field("pages", &pages).finish_non_exhaustive()
+    }
+}
+
+/// A frame that is read.
+#[derive(Debug)]
+pub(crate) struct FrameRead<'a> {
+    address: NonNull<u8>,
+    borrows: &'a AtomicU32,
+}
+
+impl Deref for FrameRead<'_> {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: a page of initialised memory that the arena keeps valid for `'a`; invariant 1 keeps writers out.
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), PAGE_BYTES) }
+    }
+}
+
+impl Drop for FrameRead<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.borrows.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// A frame that is written.
+#[derive(Debug)]
+pub(crate) struct FrameWrite<'a> {
+    address: NonNull<u8>,
+    borrows: &'a AtomicU32,
+}
+
+impl Deref for FrameWrite<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: as for `FrameRead`; this guard is the only one (invariant 1).
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), PAGE_BYTES) }
+    }
+}
+
+impl DerefMut for FrameWrite<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` makes it the only slice.
+        unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), PAGE_BYTES) }
+    }
+}
+
+impl Drop for FrameWrite<'_> {
+    fn drop(&mut self) {
+        self.borrows.store(0, Ordering::Release);
+    }
+}
+
+// SAFETY: a guard is a borrow of memory that the arena shares between threads under the same rules.
+unsafe impl Send for FrameRead<'_> {}
+// SAFETY: as above.
+unsafe impl Send for FrameWrite<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Invariant 1.
+    #[test]
+    fn a_frame_has_readers_or_one_writer() {
+        let arena = Arena::new(2).expect("memory");
+        let first = arena.read(FrameId(0)).expect("free");
+        let second = arena.read(FrameId(0)).expect("shared");
+        assert!(arena.write(FrameId(0)).is_none());
+        drop((first, second));
+        let mut writer = arena.write(FrameId(0)).expect("free again");
+        assert!(arena.read(FrameId(0)).is_none() && arena.write(FrameId(0)).is_none());
+        writer.fill(7);
+        drop(writer);
+        assert!(arena.read(FrameId(0)).expect("free").iter().all(|byte| *byte == 7));
+        assert!(arena.read(FrameId(1)).expect("free").iter().all(|byte| *byte == 0), "invariant 2");
+    }
+
+    #[test]
+    fn frames_are_written_by_one_thread_at_a_time() {
+        let arena = Arena::new(1).expect("memory");
+        std::thread::scope(|scope| {
+            for value in 1..=3_u8 {
+                let arena = &arena;
+                scope.spawn(move || {
+                    for _ in 0..if cfg!(miri) { 5 } else { 500 } {
+                        if let Some(mut frame) = arena.write(FrameId(0)) {
+                            frame.fill(value);
+                            assert!(frame.iter().all(|byte| *byte == value));
+                        }
+                        if let Some(frame) = arena.read(FrameId(0)) {
+                            assert!(frame.iter().all(|byte| *byte == frame[0]));
+                        }
+                    }
+                });
+            }
+        });
+    }
+}

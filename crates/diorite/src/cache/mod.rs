@@ -1,0 +1,88 @@
+//! The page cache: a fixed number of pages for all files of a volume.
+//!
+//! Where it sits: below the content of files (`content/`), which decides what is read and written; the cache only says which
+//! frames there are and which page makes room.
+//!
+//! Locking: the replacement lock before a file's index; a hit takes neither the replacement lock nor any other that
+//! files share.
+
+pub(crate) mod arena;
+pub(crate) mod pages;
+pub(crate) mod replacement;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use diorite_block::sync::Mutex;
+
+use crate::stats::Counters;
+use arena::{Arena, FrameId, PAGE_SIZE};
+use pages::Pages;
+use replacement::{Replacement, Uses};
+
+/// The fewest frames a cache can work with.
+const FRAMES_MIN: usize = 64;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    pub(crate) arena: Arena,
+    pub(crate) uses: Uses,
+    replacement: Mutex<Replacement>,
+    pub(crate) dirty_total: Arc<AtomicUsize>,
+    counters: Arc<Counters>,
+}
+
+impl Cache {
+    /// A cache of `bytes`, rounded to pages; at least 64 pages.
+    pub(crate) fn new(bytes: usize, counters: Arc<Counters>) -> std::io::Result<Self> {
+        let frames = (bytes / PAGE_SIZE as usize).clamp(FRAMES_MIN, u32::MAX as usize / 2) as u32;
+        Ok(Self {
+            arena: Arena::new(frames)?,
+            uses: Uses::new(frames),
+            replacement: Mutex::new(Replacement::new(frames)),
+            dirty_total: Arc::default(),
+            counters,
+        })
+    }
+
+    /// Number of frames.
+    pub(crate) fn frames(&self) -> usize {
+        self.arena.len() as usize
+    }
+
+    /// Dirty pages of all files.
+    pub(crate) fn dirty(&self) -> usize {
+        self.dirty_total.load(Ordering::Relaxed)
+    }
+
+    /// Frames for `wanted` pages, by eviction where none are free. Fewer when too many are dirty or in use.
+    pub(crate) fn allocate(&self, pages: &Arc<Pages>, wanted: &[u64]) -> Vec<(u64, FrameId)> {
+        let mut replacement = self.replacement.lock();
+        let mut patience = (wanted.len() as u32).saturating_mul(8).max(64);
+        let mut evicted = 0;
+        let mut frames = Vec::with_capacity(wanted.len());
+        for page in wanted {
+            if replacement.free_count() == 0 {
+                let freed = replacement.evict_one(&self.uses, &mut patience, |owner, page, frame| {
+                    owner.evict(page, frame, &self.arena)
+                });
+                if !freed {
+                    break;
+                }
+                evicted += 1;
+            }
+            let Some(frame) = replacement.take_free(pages, *page, &self.uses) else { break };
+            frames.push((*page, frame));
+        }
+        drop(replacement);
+        self.counters.evictions.add(evicted);
+        frames
+    }
+
+    /// Give frames back.
+    pub(crate) fn release(&self, frames: impl IntoIterator<Item = FrameId>) {
+        let mut replacement = self.replacement.lock();
+        frames.into_iter().for_each(|frame| replacement.release(frame));
+    }
+}

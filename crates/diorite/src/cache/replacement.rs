@@ -1,0 +1,335 @@
+//! Which page makes room for another: S3-FIFO, which a scan cannot flush.
+//!
+//! Where it sits: under the cache's one replacement lock, which hits never take. A pure state machine: it knows frames,
+//! keys and use counts, and asks whether a frame may go.
+//!
+//! A new page enters the small queue (a tenth of the frames). At its end it goes, unless it was used again while it was there,
+//! in which case it moves to the main queue. A page that went is remembered by key for a while (the ghost
+//! list); if it comes back it enters the main queue at once. The main queue gives a used page another round.
+//! (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.)
+//!
+//! Invariants:
+//! 1. Every frame is in exactly one of free, small and main.
+//! 2. The ghost list holds at most as many keys as there are frames.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::cache::arena::FrameId;
+use crate::cache::pages::Pages;
+
+/// A page: whose, and which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PageKey {
+    /// [`Pages::id`].
+    pub(crate) owner: u64,
+    /// Number of the page in the file.
+    pub(crate) page: u64,
+}
+
+const USES_MAX: u8 = 3;
+const NONE: u32 = u32::MAX;
+
+/// How often each frame was used since it was last looked at. Apart from the queues because hits count here.
+#[derive(Debug)]
+pub(crate) struct Uses(Box<[AtomicU8]>);
+
+impl Uses {
+    pub(crate) fn new(frames: u32) -> Self {
+        Self((0..frames).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    /// Count a use.
+    #[inline]
+    pub(crate) fn count(&self, frame: FrameId) {
+        let uses = &self.0[frame.0 as usize];
+        let now = uses.load(Ordering::Relaxed);
+        if now < USES_MAX {
+            uses.store(now + 1, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self, frame: FrameId) -> u8 {
+        self.0[frame.0 as usize].load(Ordering::Relaxed)
+    }
+
+    fn set(&self, frame: FrameId, uses: u8) {
+        self.0[frame.0 as usize].store(uses, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Free,
+    Small,
+    Main,
+}
+
+#[derive(Debug)]
+struct Link {
+    previous: u32,
+    next: u32,
+    place: Place,
+    owner: Option<(Arc<Pages>, u64)>,
+}
+
+/// A queue of frames, linked through their numbers: the oldest at the head.
+#[derive(Debug)]
+struct Queue {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl Queue {
+    const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    links: Vec<Link>,
+    free: Vec<FrameId>,
+    small: Queue,
+    main: Queue,
+    small_max: u32,
+    ghost: VecDeque<(PageKey, u64)>,
+    /// The entry of `ghost` that counts, for keys that were entered more than once.
+    ghost_keys: HashMap<PageKey, u64>,
+    ghost_next: u64,
+}
+
+impl Replacement {
+    /// All frames free.
+    pub(crate) fn new(frames: u32) -> Self {
+        let link = || Link { previous: NONE, next: NONE, place: Place::Free, owner: None };
+        Self {
+            links: (0..frames).map(|_| link()).collect(),
+            free: (0..frames).rev().map(FrameId).collect(),
+            small: Queue::EMPTY,
+            main: Queue::EMPTY,
+            small_max: (frames / 10).max(1),
+            ghost: VecDeque::new(),
+            ghost_keys: HashMap::new(),
+            ghost_next: 0,
+        }
+    }
+
+    /// Frames that hold nothing.
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// A free frame for a page.
+    pub(crate) fn take_free(&mut self, pages: &Arc<Pages>, page: u64, uses: &Uses) -> Option<FrameId> {
+        let frame = self.free.pop()?;
+        let key = PageKey { owner: pages.id(), page };
+        uses.set(frame, 0);
+        self.links[frame.0 as usize].owner = Some((Arc::clone(pages), page));
+        let place = if self.ghost_keys.remove(&key).is_some() { Place::Main } else { Place::Small };
+        self.append(frame, place);
+        Some(frame)
+    }
+
+    /// A frame holds nothing any more.
+    pub(crate) fn release(&mut self, frame: FrameId) {
+        self.unlink(frame);
+        let link = &mut self.links[frame.0 as usize];
+        link.owner = None;
+        link.place = Place::Free;
+        self.free.push(frame);
+    }
+
+    /// Free one frame. `evict` takes the page out of its file's index and says whether it could. Looks at no more than
+    /// `patience` frames; returns whether one was freed.
+    pub(crate) fn evict_one(
+        &mut self,
+        uses: &Uses,
+        patience: &mut u32,
+        mut evict: impl FnMut(&Arc<Pages>, u64, FrameId) -> bool,
+    ) -> bool {
+        while *patience > 0 {
+            let from_small = self.small.len > 0 && (self.small.len >= self.small_max || self.main.len == 0);
+            let head = if from_small { self.small.head } else { self.main.head };
+            if head == NONE {
+                return false;
+            }
+            *patience -= 1;
+            let frame = FrameId(head);
+            let used = uses.get(frame);
+            self.unlink(frame);
+            if from_small && used > 1 {
+                uses.set(frame, 0);
+                self.append(frame, Place::Main);
+                continue;
+            }
+            if !from_small && used > 0 {
+                uses.set(frame, used - 1);
+                self.append(frame, Place::Main);
+                continue;
+            }
+            let place = if from_small { Place::Small } else { Place::Main };
+            let (pages, page) = self.links[head as usize].owner.clone().expect("a frame in a queue has a page");
+            if !evict(&pages, page, frame) {
+                self.append(frame, place);
+                continue;
+            }
+            if from_small {
+                self.remember(PageKey { owner: pages.id(), page });
+            }
+            let link = &mut self.links[head as usize];
+            link.owner = None;
+            link.place = Place::Free;
+            self.free.push(frame);
+            return true;
+        }
+        false
+    }
+
+    fn remember(&mut self, key: PageKey) {
+        let stamp = self.ghost_next;
+        self.ghost_next += 1;
+        self.ghost.push_back((key, stamp));
+        self.ghost_keys.insert(key, stamp);
+        while self.ghost.len() > self.links.len() {
+            if let Some((key, stamp)) = self.ghost.pop_front()
+                && self.ghost_keys.get(&key) == Some(&stamp)
+            {
+                self.ghost_keys.remove(&key);
+            }
+        }
+    }
+
+    fn queue(&mut self, place: Place) -> &mut Queue {
+        match place {
+            Place::Small => &mut self.small,
+            _ => &mut self.main,
+        }
+    }
+
+    fn append(&mut self, frame: FrameId, place: Place) {
+        let queue = self.queue(place);
+        let tail = std::mem::replace(&mut queue.tail, frame.0);
+        queue.len += 1;
+        if tail == NONE {
+            queue.head = frame.0;
+        } else {
+            self.links[tail as usize].next = frame.0;
+        }
+        let link = &mut self.links[frame.0 as usize];
+        (link.previous, link.next, link.place) = (tail, NONE, place);
+    }
+
+    fn unlink(&mut self, frame: FrameId) {
+        let Link { previous, next, place, .. } = self.links[frame.0 as usize];
+        assert!(place != Place::Free, "a free frame is in no queue");
+        if previous == NONE {
+            self.queue(place).head = next;
+        } else {
+            self.links[previous as usize].next = next;
+        }
+        if next == NONE {
+            self.queue(place).tail = previous;
+        } else {
+            self.links[next as usize].previous = previous;
+        }
+        self.queue(place).len -= 1;
+    }
+
+    /// Assert the invariants in the module's head.
+    #[cfg(test)]
+    pub(crate) fn check_invariants(&self) {
+        let mut seen = vec![0; self.links.len()];
+        for queue in [&self.small, &self.main] {
+            let (mut at, mut len) = (queue.head, 0);
+            while at != NONE {
+                seen[at as usize] += 1;
+                len += 1;
+                at = self.links[at as usize].next;
+            }
+            assert_eq!(len, queue.len);
+        }
+        self.free.iter().for_each(|frame| seen[frame.0 as usize] += 1);
+        assert!(seen.iter().all(|times| *times == 1), "invariant 1");
+        assert!(self.ghost.len() <= self.links.len() && self.ghost_keys.len() <= self.ghost.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Model {
+        replacement: Replacement,
+        uses: Uses,
+        pages: Arc<Pages>,
+        cached: HashMap<u64, FrameId>,
+    }
+
+    impl Model {
+        fn new(frames: u32) -> Self {
+            let replacement = Replacement::new(frames);
+            Self { replacement, uses: Uses::new(frames), pages: Arc::new(Pages::new(Arc::default())), cached: HashMap::new() }
+        }
+
+        /// Use a page; returns whether it was cached.
+        fn touch(&mut self, page: u64) -> bool {
+            if let Some(frame) = self.cached.get(&page) {
+                self.uses.count(*frame);
+                return true;
+            }
+            if self.replacement.free_count() == 0 {
+                let (mut patience, cached) = (1000, &mut self.cached);
+                let freed = self.replacement.evict_one(&self.uses, &mut patience, |_, page, frame| {
+                    assert_eq!(cached.remove(&page), Some(frame));
+                    true
+                });
+                assert!(freed);
+            }
+            let frame = self.replacement.take_free(&self.pages, page, &self.uses).expect("free");
+            self.cached.insert(page, frame);
+            self.replacement.check_invariants();
+            false
+        }
+    }
+
+    /// Pages in use survive a scan that is many times as large as the cache.
+    #[test]
+    fn a_scan_does_not_flush_what_is_used() {
+        let mut model = Model::new(100);
+        for _ in 0..4 {
+            (0..40).for_each(|page| drop(model.touch(page)));
+        }
+        (1000..2000).for_each(|page| drop(model.touch(page)));
+        let kept = (0..40).filter(|page| model.cached.contains_key(page)).count();
+        assert_eq!(kept, 40);
+    }
+
+    /// A page that comes back soon after it went is kept from then on.
+    #[test]
+    fn a_page_that_returns_enters_the_main_queue() {
+        let mut model = Model::new(20);
+        (0..30).for_each(|page| drop(model.touch(page)));
+        assert!(!model.cached.contains_key(&0));
+        model.touch(0);
+        (100..110).for_each(|page| drop(model.touch(page)));
+        assert!(model.cached.contains_key(&0));
+    }
+
+    #[test]
+    fn what_may_not_go_stays_and_patience_ends() {
+        let mut replacement = Replacement::new(4);
+        let (uses, pages) = (Uses::new(4), Arc::new(Pages::new(Arc::default())));
+        for page in 0..4 {
+            replacement.take_free(&pages, page, &uses).expect("free");
+        }
+        let mut patience = 10;
+        assert!(!replacement.evict_one(&uses, &mut patience, |_, _, _| false));
+        assert_eq!(patience, 0);
+        replacement.check_invariants();
+        replacement.release(FrameId(2));
+        replacement.check_invariants();
+        assert_eq!(replacement.free_count(), 1);
+    }
+}

@@ -1,0 +1,242 @@
+//! Reads through the page cache.
+//!
+//! A read whose pages are all there takes the fast lock, copies and is done. Otherwise it takes its range shared, reads
+//! what is missing (in full bios), and copies. It starts over then, so that the whole read sees one state of the file.
+
+use std::io::IoSliceMut;
+use std::ops::Range;
+
+use diorite_block::BioFlags;
+use diorite_block::sync::{Work, work};
+
+use crate::cache::arena::{FrameId, FrameWrite, PAGE_SIZE};
+use crate::content::plan::plan_read;
+use crate::content::{Content, ReadAhead, pages_of};
+use crate::{AlignedBuf, Error, Result};
+
+impl Content {
+    /// Read at `offset`; fewer bytes only at the end of the file.
+    #[inline]
+    pub(crate) fn read_cached(
+        self: &std::sync::Arc<Self>,
+        memory: &mut [u8],
+        offset: u64,
+        ahead: &ReadAhead,
+    ) -> Result<usize> {
+        if let Some(fast) = self.ranges.try_shared_fast() {
+            let len = clamp(memory.len() as u64, offset, self.size());
+            if len == 0 {
+                return Ok(0);
+            }
+            let memory = &mut memory[..len];
+            if self.copy_if_cached(memory, offset, ahead) {
+                drop(fast);
+                self.finish_read(offset, len, ahead);
+                return Ok(len);
+            }
+        }
+        self.read_missing(&mut [IoSliceMut::new(memory)], offset, ahead)
+    }
+
+    /// As [`Content::read_cached`], into several segments.
+    pub(crate) fn read_cached_vectored(
+        self: &std::sync::Arc<Self>,
+        memory: &mut [IoSliceMut<'_>],
+        offset: u64,
+        ahead: &ReadAhead,
+    ) -> Result<usize> {
+        match memory {
+            [] => Ok(0),
+            [one] => self.read_cached(one, offset, ahead),
+            many => self.read_missing(many, offset, ahead),
+        }
+    }
+
+    fn finish_read(self: &std::sync::Arc<Self>, offset: u64, len: usize, ahead: &ReadAhead) {
+        self.engine.counters.bytes_copied.add(len as u64);
+        work(Work::Copy(len as u64));
+        let pages = pages_of(offset, offset + len as u64);
+        if let Some(range) =
+            ahead.note(pages, self.engine.read_ahead_pages(), || self.size().div_ceil(PAGE_SIZE))
+        {
+            self.engine.workers.read_ahead(self, range);
+        }
+    }
+
+    /// Copy a range whose pages are all there. Says whether they were; if not, `memory` holds anything.
+    #[inline]
+    fn copy_if_cached(&self, mut memory: &mut [u8], mut offset: u64, ahead: &ReadAhead) -> bool {
+        let mut hits = 0;
+        while !memory.is_empty() {
+            let (page, within) = (offset / PAGE_SIZE, (offset % PAGE_SIZE) as usize);
+            let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) else { return false };
+            let take = memory.len().min(content.len() - within);
+            let (now, later) = memory.split_at_mut(take);
+            now.copy_from_slice(&content[within..within + take]);
+            drop(content);
+            self.count_use(page, frame, ahead);
+            hits += 1;
+            (memory, offset) = (later, offset + take as u64);
+        }
+        self.engine.counters.cache_hits.add(hits);
+        true
+    }
+
+    /// Several reads of one page in a row are one use: a scan in small steps is a scan.
+    #[inline]
+    fn count_use(&self, page: u64, frame: FrameId, ahead: &ReadAhead) {
+        if ahead.enter_page(page) {
+            self.engine.cache.uses.count(frame);
+        }
+    }
+
+    fn read_missing(
+        self: &std::sync::Arc<Self>,
+        memory: &mut [IoSliceMut<'_>],
+        offset: u64,
+        ahead: &ReadAhead,
+    ) -> Result<usize> {
+        let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
+        let _range = self.ranges.shared(self.locked_range(offset, offset.saturating_add(wanted)));
+        let len = clamp(wanted, offset, self.size());
+        if len == 0 {
+            return Ok(0);
+        }
+        let pages = pages_of(offset, offset + len as u64);
+        let end_of_file = || self.size().div_ceil(PAGE_SIZE);
+        if let Some(range) = ahead.before_miss(pages, self.engine.read_ahead_pages(), end_of_file) {
+            self.engine.workers.read_ahead(self, range);
+        }
+        let mut done = 0;
+        for segment in memory {
+            let take = segment.len().min(len - done);
+            self.copy_locked(&mut segment[..take], offset + done as u64, ahead)?;
+            done += take;
+        }
+        self.finish_read(offset, len, ahead);
+        Ok(len)
+    }
+
+    /// Copy a range, reading what is missing. The caller holds the range, which lies within the file.
+    fn copy_locked(&self, mut memory: &mut [u8], mut offset: u64, ahead: &ReadAhead) -> Result<()> {
+        while !memory.is_empty() {
+            let step = pages_of(offset, offset + memory.len() as u64);
+            let step = step.start..step.end.min(step.start + self.engine.pages_per_step());
+            let missing = self.pages.missing(step.clone());
+            let counters = &self.engine.counters;
+            counters.cache_misses.add(missing.len() as u64);
+            counters.cache_hits.add((step.end - step.start).saturating_sub(missing.len() as u64));
+            if !missing.is_empty() {
+                self.load(&missing, BioFlags::SYNC)?;
+            }
+            for page in step {
+                let within = (offset % PAGE_SIZE) as usize;
+                let take = memory.len().min(PAGE_SIZE as usize - within);
+                let (now, later) = memory.split_at_mut(take);
+                self.copy_page(page, within, now, ahead)?;
+                (memory, offset) = (later, offset + take as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copy a part of one page, whatever it takes to have it.
+    fn copy_page(&self, page: u64, within: usize, memory: &mut [u8], ahead: &ReadAhead) -> Result<()> {
+        loop {
+            if let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) {
+                memory.copy_from_slice(&content[within..within + memory.len()]);
+                drop(content);
+                self.count_use(page, frame, ahead);
+                return Ok(());
+            }
+            if self.pages.get(page).is_some() {
+                self.pages.wait_loaded(page);
+            } else if self.load(&[page], BioFlags::SYNC)? == 0 && self.pages.get(page).is_none() {
+                return self.copy_past_cache(page, within, memory);
+            }
+        }
+    }
+
+    /// No frame is free: every page is dirty or in use. The page is read for this caller alone.
+    fn copy_past_cache(&self, page: u64, within: usize, memory: &mut [u8]) -> Result<()> {
+        let no_memory = |source| Error::Os { what: "cannot get memory for a page", source };
+        let mut content =
+            AlignedBuf::try_zeroed(PAGE_SIZE as usize, PAGE_SIZE as usize).map_err(no_memory)?;
+        let plan = plan_read(&*self.map, [(page * PAGE_SIZE, &mut content[..])], BioFlags::SYNC)?;
+        self.submit_read(plan)?;
+        memory.copy_from_slice(&content[within..within + memory.len()]);
+        Ok(())
+    }
+
+    fn submit_read(&self, plan: crate::content::plan::ReadPlan<'_>) -> Result<()> {
+        self.engine.counters.bytes_copied.add(plan.copied);
+        let summary = plan.submit(&*self.map)?;
+        self.engine.counters.bios.add(summary.bios);
+        Ok(())
+    }
+
+    /// Read absent pages into the cache; `wanted` in order. Returns how many were read here: fewer where others were
+    /// faster or frames are short. The caller holds the range lock on them.
+    pub(crate) fn load(&self, wanted: &[u64], flags: BioFlags) -> Result<usize> {
+        let mut list = self.engine.cache.allocate(&self.pages, wanted);
+        let unused = self.pages.begin_loading(&mut list);
+        if !unused.is_empty() {
+            self.engine.cache.release(unused);
+        }
+        if list.is_empty() {
+            return Ok(0);
+        }
+        match self.fill_frames(&list, flags) {
+            Ok(unmapped) => {
+                self.pages.end_loading(&list, |page| {
+                    let (start, end) = (page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
+                    let next = unmapped.partition_point(|range| range.end <= start);
+                    unmapped.get(next).is_none_or(|range| range.start >= end)
+                });
+                Ok(list.len())
+            }
+            Err(error) => {
+                self.pages.abandon_loading(&list);
+                self.engine.cache.release(list.iter().map(|(_, frame)| *frame));
+                Err(error)
+            }
+        }
+    }
+
+    /// Read pages into their frames. Returns the ranges without data.
+    fn fill_frames(&self, list: &[(u64, FrameId)], flags: BioFlags) -> Result<Vec<Range<u64>>> {
+        let mut frames = self.borrow_new(list);
+        let parts =
+            list.iter().zip(&mut frames).map(|((page, _), frame)| (page * PAGE_SIZE, &mut frame[..]));
+        let mut plan = plan_read(&*self.map, parts, flags)?;
+        let unmapped = std::mem::take(&mut plan.unmapped);
+        self.submit_read(plan)?;
+        // What lies behind the end of the file on the device is nobody's business.
+        let size = self.size();
+        if let Some(last) = list.last()
+            && (last.0 + 1) * PAGE_SIZE > size
+        {
+            for ((page, _), frame) in list.iter().zip(&mut frames).rev() {
+                let within = size.saturating_sub(page * PAGE_SIZE).min(PAGE_SIZE) as usize;
+                frame[within..].fill(0);
+                if within == PAGE_SIZE as usize {
+                    break;
+                }
+            }
+        }
+        Ok(unmapped)
+    }
+
+    /// Borrow the frames of pages that were just entered as loading.
+    pub(crate) fn borrow_new(&self, list: &[(u64, FrameId)]) -> Vec<FrameWrite<'_>> {
+        let arena = &self.engine.cache.arena;
+        list.iter()
+            .map(|(_, frame)| arena.write(*frame).expect("a new frame belongs to who entered it"))
+            .collect()
+    }
+}
+
+/// Bytes of a read of `len` at `offset` that lie before the end of the file.
+fn clamp(len: u64, offset: u64, size: u64) -> usize {
+    len.min(size.saturating_sub(offset)) as usize
+}

@@ -1,0 +1,325 @@
+//! Writes through the page cache.
+//!
+//! A write takes its range exclusively, claims blocks for holes, makes sure that its pages are there (reading those that it
+//! covers only in part), copies, and marks them dirty. Where the blocks go is decided at write-back.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use diorite_block::BioFlags;
+use diorite_block::sync::{Work, sleep, work};
+
+use crate::cache::arena::PAGE_SIZE;
+use crate::cache::pages::PageState;
+use crate::content::{Content, pages_of};
+use crate::map::StretchKind;
+use crate::range_lock::RangeGuard;
+use crate::Result;
+
+/// How long a writer waits for others to write back before it looks for room again.
+const ROOM_RETRY: Duration = Duration::from_millis(1);
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// To this offset.
+    At(u64),
+    /// To the end, wherever that is.
+    End,
+}
+
+impl Content {
+    /// Write `data`; returns where it went and how much was written: less only when the volume filled up on the way.
+    pub(crate) fn write_cached(
+        self: &Arc<Self>,
+        data: &[IoSlice<'_>],
+        position: Position,
+    ) -> Result<(u64, usize)> {
+        let len: u64 = data.iter().map(|segment| segment.len() as u64).sum();
+        if self.engine.cache.dirty() > self.engine.dirty_limit() {
+            self.engine.write_back_to(self.engine.dirty_limit());
+        }
+        let (offset, _range) = self.lock_for_write(position, len)?;
+        if len == 0 {
+            return Ok((offset, 0));
+        }
+        self.leave_inode()?;
+        let mut done = 0;
+        let mut result = Ok(());
+        for segment in data {
+            result = self.write_locked(segment, offset + done as u64, &mut done);
+            if result.is_err() {
+                break;
+            }
+        }
+        if done > 0 {
+            self.note_modified();
+            self.engine.note_dirty(self);
+        }
+        match result {
+            Err(error) if done == 0 => Err(error),
+            _ => Ok((offset, done)),
+        }
+    }
+
+    /// Lock the range of a write, and make sure that what lies between the end of the file and the write reads as zeros.
+    pub(crate) fn lock_for_write(
+        self: &Arc<Self>,
+        position: Position,
+        len: u64,
+    ) -> Result<(u64, RangeGuard<'_>)> {
+        match position {
+            Position::At(offset) => {
+                let end = self.end_of_write(offset, len)?;
+                if len > 0 {
+                    self.zero_gap(offset)?;
+                }
+                Ok((offset, self.ranges.exclusive(self.locked_range(offset, end))))
+            }
+            Position::End => {
+                let _append = self.append.lock();
+                loop {
+                    let offset = self.size();
+                    let end = self.end_of_write(offset, len)?;
+                    let range = self.ranges.exclusive(self.locked_range(offset, end));
+                    // Somebody may have written here before the lock was ours.
+                    if self.size() == offset {
+                        return Ok((offset, range));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Make the rest of the last block zero before the file grows beyond it: what stands there on the device may be anything.
+    pub(crate) fn zero_gap(self: &Arc<Self>, offset: u64) -> Result<()> {
+        let size = self.size();
+        let block_end = size.next_multiple_of(self.map.block_size());
+        if offset <= size || block_end == size {
+            return Ok(());
+        }
+        let _range = self.ranges.exclusive(self.locked_range(size, block_end));
+        let size = self.size();
+        let block_end = size.next_multiple_of(self.map.block_size());
+        self.zero_mapped(size, block_end)
+    }
+
+    /// Zero a part of one block in the cache, if there may be anything else on the device. The caller has the block exclusively.
+    pub(crate) fn zero_mapped(self: &Arc<Self>, start: u64, end: u64) -> Result<()> {
+        if start >= end {
+            return Ok(());
+        }
+        let stretch = self.map.map(start, end - start)?;
+        let is_mapped = matches!(stretch.kind, StretchKind::Mapped(_));
+        if !is_mapped && self.pages.first_dirty(pages_of(start, end)).is_none() {
+            return Ok(());
+        }
+        let mut at = start;
+        while at < end {
+            let page = at / PAGE_SIZE;
+            let to = end.min((page + 1) * PAGE_SIZE);
+            self.pin_one(page)?;
+            let state = self.pages.get(page).expect("pinned");
+            let mut frame = self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
+            frame[(at - page * PAGE_SIZE) as usize..(to - page * PAGE_SIZE) as usize].fill(0);
+            drop(frame);
+            // A part in a hole is dirty, with its claim, or zero anyway.
+            let mask = if is_mapped { self.parts(page, at, to) } else { 0 };
+            self.pages.update(page..page + 1, |_, state| {
+                state.dirty |= mask;
+                state.pinned = false;
+            });
+            at = to;
+        }
+        self.engine.note_dirty(self);
+        Ok(())
+    }
+
+    /// Bytes of a part of a page that is clean or dirty as one.
+    pub(crate) fn part_size(&self) -> u64 {
+        self.map.block_size().min(PAGE_SIZE)
+    }
+
+    /// The parts of `page` that `[start, end)` touches, one bit each.
+    fn parts(&self, page: u64, start: u64, end: u64) -> u8 {
+        let base = page * PAGE_SIZE;
+        let part = self.part_size();
+        let from = start.saturating_sub(base) / part;
+        let to = (end.min(base + PAGE_SIZE) - base).div_ceil(part);
+        let below = |count: u64| ((1_u16 << count) - 1) as u8;
+        below(to) & !below(from)
+    }
+
+    /// Write one segment. The caller has the range exclusively. Counts in `done` what is in the file for good.
+    fn write_locked(self: &Arc<Self>, mut data: &[u8], mut offset: u64, done: &mut usize) -> Result<()> {
+        while !data.is_empty() {
+            let pages = pages_of(offset, offset + data.len() as u64);
+            let last = pages.end.min(pages.start + self.engine.pages_per_step());
+            let end = (offset + data.len() as u64).min(last * PAGE_SIZE);
+            let (now, later) = data.split_at((end - offset) as usize);
+            self.write_step(now, offset)?;
+            *done += now.len();
+            (data, offset) = (later, end);
+            if !data.is_empty() && self.engine.cache.dirty() > self.engine.dirty_limit() {
+                // Our own pages are the ones that nobody else can write back while we hold them.
+                self.write_back_locked(self.locked_range(0, offset), BioFlags::NONE)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Write a few pages' worth.
+    fn write_step(self: &Arc<Self>, data: &[u8], offset: u64) -> Result<()> {
+        let end = offset + data.len() as u64;
+        let pages = pages_of(offset, end);
+        let prepared = self
+            .pin_pages(pages.clone(), offset, end)
+            .and_then(|()| self.claim_for(pages.clone(), offset, end));
+        let claims = prepared.inspect_err(|_| self.pages.unpin(pages.clone()))?;
+        let arena = &self.engine.cache.arena;
+        let mut at = offset;
+        for page in pages.clone() {
+            let to = end.min((page + 1) * PAGE_SIZE);
+            let state = self.pages.get(page).expect("pinned");
+            let mut frame = arena.write(state.frame).expect("the range is ours alone");
+            let within = (at - page * PAGE_SIZE) as usize;
+            let now = &data[(at - offset) as usize..(to - offset) as usize];
+            frame[within..within + now.len()].copy_from_slice(now);
+            at = to;
+        }
+        let mut claims = claims.into_iter();
+        self.pages.update(pages, |page, state| {
+            state.dirty |= self.parts(page, offset, end);
+            state.claimed += claims.next().unwrap_or(0);
+            state.pinned = false;
+        });
+        self.engine.counters.bytes_copied.add(data.len() as u64);
+        work(Work::Copy(data.len() as u64));
+        self.grow(end);
+        Ok(())
+    }
+
+    /// Have all of `pages` in the cache and pinned: read where the write covers them in part, else as they are.
+    fn pin_pages(&self, pages: Range<u64>, offset: u64, end: u64) -> Result<()> {
+        let size = self.size();
+        let must_read = |page: u64| {
+            let (start, stop) = (page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
+            start < size && (start < offset || end < stop.min(size))
+        };
+        loop {
+            let missing = self.pages.pin(pages.clone());
+            let counters = &self.engine.counters;
+            counters.cache_misses.add(missing.len() as u64);
+            if missing.is_empty() {
+                counters.cache_hits.add(pages.end - pages.start);
+                return Ok(());
+            }
+            let (read, fresh): (Vec<u64>, Vec<u64>) = missing.into_iter().partition(|page| must_read(*page));
+            let mut made = 0;
+            if !read.is_empty() {
+                made += self.load(&read, BioFlags::SYNC)?;
+            }
+            if !fresh.is_empty() {
+                made += self.make_fresh(&fresh);
+            }
+            if made == 0 {
+                self.make_room(&pages)?;
+            }
+        }
+    }
+
+    /// Pages whose content comes from the writer; what it does not cover lies behind the end of the file, and is zero.
+    fn make_fresh(&self, fresh: &[u64]) -> usize {
+        let mut list = self.engine.cache.allocate(&self.pages, fresh);
+        let unused = self.pages.begin_loading(&mut list);
+        self.engine.cache.release(unused);
+        for frame in &mut self.borrow_new(&list) {
+            frame.fill(0);
+        }
+        self.pages.end_loading(&list, |_| false);
+        list.len()
+    }
+
+    /// All frames are dirty or in use.
+    fn make_room(&self, ours: &Range<u64>) -> Result<()> {
+        let written = self
+            .write_back_locked(self.locked_range(ours.start * PAGE_SIZE, ours.end * PAGE_SIZE), BioFlags::NONE)?;
+        if written == 0 && self.engine.try_write_back_others(self) == 0 {
+            sleep(ROOM_RETRY);
+        }
+        Ok(())
+    }
+
+    /// Claim blocks for the parts of the pages that become dirty and lie in holes. Returns the claims per page.
+    fn claim_for(&self, pages: Range<u64>, offset: u64, end: u64) -> Result<Vec<u8>> {
+        let block = self.map.block_size();
+        let mut claims = Vec::with_capacity((pages.end - pages.start) as usize);
+        let mut total = 0;
+        // The end of the stretch that was looked at last, and whether it is a hole.
+        let mut known = (0, false);
+        // The block that was claimed last, where blocks are larger than pages.
+        let mut claimed_block = None;
+        for page in pages {
+            let state = self.pages.get(page).unwrap_or_default();
+            let wanted = self.parts(page, offset, end) & !state.dirty;
+            let mut claim = 0;
+            if wanted != 0 && !state.mapped {
+                for part in 0..8 {
+                    if wanted >> part & 1 == 0 {
+                        continue;
+                    }
+                    let at = page * PAGE_SIZE + part * self.part_size();
+                    if at >= known.0 {
+                        let stretch = self.map.map(at, end.max(at + 1) - at)?;
+                        known = (stretch.end(), stretch.kind == StretchKind::Hole);
+                    }
+                    let is_claimed = block > PAGE_SIZE
+                        && (claimed_block == Some(at / block) || self.block_is_claimed(at / block));
+                    if known.1 && !is_claimed {
+                        claimed_block = Some(at / block);
+                        claim += 1;
+                    }
+                }
+            }
+            total += u64::from(claim);
+            claims.push(claim);
+        }
+        if total > 0 {
+            self.map.claim(total)?;
+        }
+        Ok(claims)
+    }
+
+    /// Whether a page of a block that is larger than a page has claimed it.
+    fn block_is_claimed(&self, number: u64) -> bool {
+        let per_block = self.map.block_size() / PAGE_SIZE;
+        let pages = number * per_block..(number + 1) * per_block;
+        let dirty = self.pages.dirty_in(pages, per_block as usize);
+        dirty.iter().any(|(_, state): &(u64, PageState)| state.claimed > 0)
+    }
+
+    /// Have one page in the cache and pinned. The caller has it exclusively.
+    fn pin_one(&self, page: u64) -> Result<()> {
+        while !self.pages.pin(page..page + 1).is_empty() {
+            if self.load(&[page], BioFlags::SYNC)? == 0 {
+                self.make_room(&(page..page + 1))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Move the content out of the inode, before it is written. The caller has the range exclusively.
+    pub(crate) fn leave_inode(&self) -> Result<()> {
+        if self.may_be_inline.load(Ordering::Acquire) {
+            if self.map.map(0, 1)?.kind == StretchKind::Inline {
+                self.map.make_not_inline()?;
+                self.note_unsynced();
+            }
+            self.may_be_inline.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! What all files of one volume share: the cache, the counters, the workers.
+//!
+//! Where it sits: one per filesystem, raw device or host file; held by every file's content.
+//!
+//! Locking: the list of dirty files is a leaf.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use diorite_block::sync::Mutex;
+
+use crate::cache::Cache;
+use crate::cache::arena::PAGE_SIZE;
+use crate::content::Content;
+use crate::content::workers::Workers;
+use crate::stats::Counters;
+use crate::{AlignedBuf, Clock, Error, Result};
+
+/// What zeros are written from; blocks have at most this many bytes.
+const ZEROS_BYTES: usize = 64 << 10;
+
+/// Settings of an [`Engine`].
+#[derive(Clone, Debug)]
+pub(crate) struct EngineOptions {
+    /// Memory of the page cache.
+    pub(crate) cache_bytes: usize,
+    /// Largest read-ahead window; 0 for none.
+    pub(crate) read_ahead_bytes: usize,
+    /// Age at which dirty pages are written back.
+    pub(crate) dirty_age: Duration,
+    /// Where times come from.
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) cache: Cache,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) zeros: AlignedBuf,
+    read_ahead_pages: u64,
+    dirty_files: Mutex<BTreeMap<u64, Weak<Content>>>,
+    pub(crate) workers: Workers,
+}
+
+impl Engine {
+    /// A cache and its workers, which start when they are first needed.
+    pub(crate) fn new(options: &EngineOptions) -> Result<Arc<Self>> {
+        let counters = Arc::new(Counters::default());
+        let no_memory = |source| Error::Os { what: "cannot get memory for the page cache", source };
+        let cache = Cache::new(options.cache_bytes, Arc::clone(&counters)).map_err(no_memory)?;
+        let zeros = AlignedBuf::try_zeroed(ZEROS_BYTES, PAGE_SIZE as usize).map_err(no_memory)?;
+        let read_ahead_pages = (options.read_ahead_bytes as u64 / PAGE_SIZE).min(cache.frames() as u64 / 8);
+        Ok(Arc::new(Self {
+            cache,
+            counters,
+            clock: Arc::clone(&options.clock),
+            zeros,
+            read_ahead_pages,
+            dirty_files: Mutex::default(),
+            workers: Workers::new(options.dirty_age),
+        }))
+    }
+
+    /// Largest read-ahead window.
+    pub(crate) fn read_ahead_pages(&self) -> u64 {
+        self.read_ahead_pages
+    }
+
+    /// Dirty pages above which the background write-back runs.
+    pub(crate) fn dirty_background(&self) -> usize {
+        self.cache.frames() / 5
+    }
+
+    /// Dirty pages above which writers write back themselves.
+    pub(crate) fn dirty_limit(&self) -> usize {
+        self.cache.frames() / 2
+    }
+
+    /// Most pages that one step of an operation works on.
+    pub(crate) fn pages_per_step(&self) -> u64 {
+        (self.cache.frames() as u64 / 16).clamp(4, 256)
+    }
+
+    /// A file has dirty pages.
+    pub(crate) fn note_dirty(self: &Arc<Self>, content: &Arc<Content>) {
+        self.dirty_files.lock().entry(content.id()).or_insert_with(|| Arc::downgrade(content));
+        self.workers.note_dirty(self);
+    }
+
+    /// Files that have dirty pages, those that follow `after` first.
+    pub(crate) fn dirty_files(&self, after: u64) -> Vec<Arc<Content>> {
+        let mut files = self.dirty_files.lock();
+        files.retain(|_, content| content.strong_count() > 0);
+        let (later, earlier) = (files.range(after.saturating_add(1)..), files.range(..=after));
+        later.chain(earlier).filter_map(|(_, content)| content.upgrade()).collect()
+    }
+
+    /// A file may have no dirty pages any more.
+    pub(crate) fn forget_if_clean(&self, content: &Content) {
+        let mut files = self.dirty_files.lock();
+        if content.pages.dirty() == 0 {
+            files.remove(&content.id());
+        }
+    }
+
+    /// Write back until at most `target` pages are dirty, or nothing more can be. The caller holds no range.
+    pub(crate) fn write_back_to(&self, target: usize) {
+        let mut after = 0;
+        while self.cache.dirty() > target {
+            let mut progress = 0;
+            for content in self.dirty_files(after) {
+                after = content.id();
+                progress += content.write_back_step();
+                self.forget_if_clean(&content);
+                if self.cache.dirty() <= target {
+                    break;
+                }
+            }
+            if progress == 0 {
+                break;
+            }
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.workers.stop();
+    }
+}

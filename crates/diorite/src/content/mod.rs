@@ -1,0 +1,255 @@
+//! A file's content: one per inode, shared by everyone who has it open.
+//!
+//! Where it sits: above, the handles (`file.rs`, `queue.rs`); below, the page cache and [`MapBlocks`]. Buffered I/O is in
+//! `cached_read.rs`, `cached_write.rs` and `write_back.rs`, direct I/O in `direct/`, changes of size and holes in
+//! `resize.rs`.
+//!
+//! Interface:
+//! - The size in memory (`size`) is what readers see; [`MapBlocks::recorded_size`] follows when data is written back.
+//! - Ranges are locked in units of [`Content::unit`]: whole pages and whole blocks.
+//!
+//! Invariants:
+//! 1. Page content is read under a shared range lock and changed under an exclusive one.
+//! 2. Bytes of a cached page at or after the size are zero.
+//! 3. A dirty part whose block is a hole has a claim on it.
+//!
+//! Locking, outer first: `append`; one range of `ranges`; `writing_back`; the volume's own locks; the cache's. Nobody who holds a
+//! range waits for a range of another file.
+
+mod cached_read;
+mod cached_write;
+pub(crate) mod engine;
+mod errors;
+pub(crate) mod plan;
+mod read_ahead;
+mod resize;
+mod seek;
+pub(crate) mod workers;
+mod write_back;
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+pub(crate) mod toy_map;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use diorite_block::Geometry;
+use diorite_block::sync::Mutex;
+
+use crate::cache::arena::PAGE_SIZE;
+use crate::cache::pages::Pages;
+use crate::map::{Durability, MapBlocks, MapCommit, StretchKind};
+use crate::range_lock::RangeLock;
+use crate::{Error, Result, SetTime, Timestamp};
+use engine::Engine;
+pub(crate) use cached_write::Position;
+pub(crate) use errors::{ErrorLatch, ErrorsSeen};
+pub(crate) use read_ahead::ReadAhead;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Content {
+    pub(crate) map: Box<dyn MapBlocks>,
+    pub(crate) engine: Arc<Engine>,
+    size: AtomicU64,
+    pub(crate) ranges: RangeLock,
+    pub(crate) pages: Arc<Pages>,
+    append: Mutex<()>,
+    writing_back: Mutex<()>,
+    /// When the content changed last, as long as that is not recorded.
+    modified: Mutex<Option<Timestamp>>,
+    pub(crate) errors: ErrorLatch,
+    /// Something was recorded that a sync must make durable.
+    unsynced: AtomicBool,
+    /// The content may lie in the inode.
+    may_be_inline: AtomicBool,
+}
+
+impl Content {
+    /// The content of a file as it is recorded now.
+    pub(crate) fn new(map: Box<dyn MapBlocks>, engine: Arc<Engine>) -> Result<Arc<Self>> {
+        let logical = u64::from(map.device().geometry().logical_block_size);
+        if logical > PAGE_SIZE || map.block_size() < logical || map.block_size() > engine.zeros.len() as u64 {
+            return Err(Error::Unsupported(
+                "devices with logical blocks larger than 4096 bytes are not supported",
+            ));
+        }
+        let is_inline = map.map(0, 1)?.kind == StretchKind::Inline;
+        let pages = Arc::new(Pages::new(Arc::clone(&engine.cache.dirty_total)));
+        Ok(Arc::new(Self {
+            size: AtomicU64::new(map.recorded_size()),
+            map,
+            engine,
+            ranges: RangeLock::default(),
+            pages,
+            append: Mutex::new(()),
+            writing_back: Mutex::new(()),
+            modified: Mutex::default(),
+            errors: ErrorLatch::default(),
+            unsynced: AtomicBool::new(false),
+            may_be_inline: AtomicBool::new(is_inline),
+        }))
+    }
+
+    /// A number that no other content of the engine has.
+    pub(crate) fn id(&self) -> u64 {
+        self.pages.id()
+    }
+
+    /// The size that readers see.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// The size is at least `end` now.
+    pub(crate) fn grow(&self, end: u64) {
+        self.size.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// The device's geometry.
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.map.device().geometry()
+    }
+
+    /// Unit in which ranges are locked: whole pages and whole blocks.
+    pub(crate) fn unit(&self) -> u64 {
+        self.map.block_size().max(PAGE_SIZE)
+    }
+
+    /// A range rounded outwards to [`Content::unit`].
+    pub(crate) fn locked_range(&self, start: u64, end: u64) -> Range<u64> {
+        let unit = self.unit();
+        start / unit * unit..end.checked_next_multiple_of(unit).unwrap_or(u64::MAX)
+    }
+
+    /// The end of a write of `len` bytes at `offset`, if the file can have it.
+    pub(crate) fn end_of_write(&self, offset: u64, len: u64) -> Result<u64> {
+        let max_bytes = self.map.max_size();
+        match offset.checked_add(len) {
+            Some(end) if end <= max_bytes => Ok(end),
+            _ => Err(diorite_ext::Error::FileTooLarge { max_bytes }.into()),
+        }
+    }
+
+    /// The content changed now.
+    pub(crate) fn note_modified(&self) {
+        *self.modified.lock() = Some(self.engine.clock.now());
+    }
+
+    /// When the content changed last, if that is not recorded yet.
+    pub(crate) fn modified(&self) -> Option<Timestamp> {
+        *self.modified.lock()
+    }
+
+    /// Forget that the content changed: the time was set by hand.
+    pub(crate) fn forget_modified(&self) {
+        *self.modified.lock() = None;
+    }
+
+    /// Whether something was recorded that no sync has made durable.
+    pub(crate) fn is_unsynced(&self) -> bool {
+        self.unsynced.load(Ordering::Acquire)
+    }
+
+    /// Something was recorded.
+    pub(crate) fn note_unsynced(&self) {
+        self.unsynced.store(true, Ordering::Release);
+    }
+
+    /// Record a finished write, with the pending modification time.
+    pub(crate) fn commit(&self, mut commit: MapCommit) -> Result<()> {
+        if commit.is_empty() {
+            return Ok(());
+        }
+        let pending = self.modified.lock().take();
+        commit.modified = commit.modified.or(pending.map(SetTime::To));
+        self.note_unsynced();
+        self.map.commit(commit)
+    }
+
+    /// Record the size and the modification time where they lag behind.
+    pub(crate) fn record(&self, durability: Durability) -> Result<()> {
+        let size = self.size();
+        let size_at_least = (size > self.map.recorded_size()).then_some(size);
+        let modified = if durability == Durability::All { self.modified.lock().take() } else { None };
+        if size_at_least.is_none() && modified.is_none() {
+            return Ok(());
+        }
+        self.commit(MapCommit { size_at_least, modified: modified.map(SetTime::To), ..MapCommit::default() })
+    }
+
+    /// Write back everything and make it durable.
+    pub(crate) fn sync(&self, durability: Durability) -> Result<()> {
+        let written = self.write_back_all();
+        self.sync_recorded(durability)?;
+        written
+    }
+
+    /// Whether an error says that there is no room.
+    pub(crate) fn is_no_space(error: &Error) -> bool {
+        error.errno() == 28
+    }
+
+    /// Record what lags behind and make durable what is on the device.
+    pub(crate) fn sync_recorded(&self, durability: Durability) -> Result<()> {
+        self.record(durability)?;
+        self.unsynced.store(false, Ordering::Release);
+        self.engine.counters.flushes.add(1);
+        self.map.sync(durability).inspect_err(|_| self.note_unsynced())
+    }
+
+    /// Drop all cached pages without writing them back: the file is gone.
+    pub(crate) fn discard(&self) {
+        let _range = self.ranges.exclusive(0..u64::MAX);
+        self.drop_pages(0..u64::MAX);
+        self.engine.forget_if_clean(self);
+    }
+
+    /// Write back the dirty pages of a range of bytes and drop its pages.
+    pub(crate) fn write_back_and_drop(&self, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let range = self.locked_range(offset, offset.saturating_add(len));
+        let _range = self.ranges.exclusive(range.clone());
+        self.write_back_locked(range.clone(), diorite_block::BioFlags::SYNC)?;
+        self.drop_pages(pages_of(range.start, range.end));
+        Ok(())
+    }
+
+    /// Drop the clean pages.
+    pub(crate) fn drop_clean(&self) {
+        let _range = self.ranges.exclusive(0..u64::MAX);
+        let removed = self.pages.remove_clean(0..u64::MAX);
+        self.engine.cache.release(removed.iter().map(|state| state.frame));
+    }
+
+    /// Drop the pages of a range (in pages), dirty or not, and their claims. The caller has the range exclusively.
+    pub(crate) fn drop_pages(&self, pages: Range<u64>) {
+        let removed = self.pages.remove(pages);
+        if removed.is_empty() {
+            return;
+        }
+        let claimed: u64 = removed.iter().map(|state| u64::from(state.claimed)).sum();
+        if claimed > 0 {
+            self.map.release_claim(claimed);
+        }
+        self.engine.counters.invalidated_pages.add(removed.len() as u64);
+        self.engine.counters.pages_scanned.add(removed.len() as u64);
+        diorite_block::sync::work(diorite_block::sync::Work::Page(removed.len() as u64));
+        self.engine.cache.release(removed.iter().map(|state| state.frame));
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        self.drop_pages(0..u64::MAX);
+    }
+}
+
+/// The pages that a range of bytes touches.
+pub(crate) fn pages_of(start: u64, end: u64) -> Range<u64> {
+    start / PAGE_SIZE..end.div_ceil(PAGE_SIZE)
+}

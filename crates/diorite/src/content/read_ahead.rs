@@ -1,0 +1,158 @@
+//! Read-ahead: what a sequential reader will want next is read before it asks.
+//!
+//! Where it sits: one [`ReadAhead`] per open handle watches its reads; the workers read.
+//!
+//! States: random (`window` 0): only what is asked for is read. A read that starts where the last one ended opens a window;
+//! when the reader has used up half of what was read ahead, the window doubles and the next one is read in the
+//! background. A read elsewhere closes the window.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use diorite_block::BioFlags;
+
+use crate::cache::arena::PAGE_SIZE;
+use crate::content::Content;
+
+/// The first window: 128 KiB.
+const WINDOW_MIN: u64 = 32;
+const NOWHERE: u64 = u64::MAX;
+
+/// See the module's head. Kept with relaxed atomics: a lost update costs a guess, nothing else.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    /// The page after the last read.
+    next: AtomicU64,
+    /// The page up to which pages were read ahead.
+    until: AtomicU64,
+    /// Pages of the window; 0 for random access.
+    window: AtomicU64,
+    /// The page that was used last.
+    current: AtomicU64,
+}
+
+impl Default for ReadAhead {
+    fn default() -> Self {
+        Self {
+            // A reader that starts at the beginning is taken for a sequential one.
+            next: AtomicU64::new(0),
+            until: AtomicU64::new(0),
+            window: AtomicU64::new(0),
+            current: AtomicU64::new(NOWHERE),
+        }
+    }
+}
+
+impl ReadAhead {
+    /// A page is used. Says whether it is another than the last one.
+    #[inline]
+    pub(crate) fn enter_page(&self, page: u64) -> bool {
+        let is_other = self.current.load(Ordering::Relaxed) != page;
+        if is_other {
+            self.current.store(page, Ordering::Relaxed);
+        }
+        is_other
+    }
+
+    /// `pages` were read. Returns pages to read in the background.
+    #[inline]
+    pub(crate) fn note(
+        &self,
+        pages: Range<u64>,
+        window_max: u64,
+        end: impl FnOnce() -> u64,
+    ) -> Option<Range<u64>> {
+        let next = self.next.load(Ordering::Relaxed);
+        if next != pages.end {
+            self.next.store(pages.end, Ordering::Relaxed);
+        }
+        let window = self.window.load(Ordering::Relaxed);
+        if window == 0 {
+            return None;
+        }
+        let (until, is_sequential) = (self.until.load(Ordering::Relaxed), follows(&pages, next));
+        if !is_sequential {
+            self.window.store(0, Ordering::Relaxed);
+            return None;
+        }
+        if pages.end + window / 2 < until {
+            return None;
+        }
+        self.open(pages.end.max(until), (window * 2).min(window_max), end())
+    }
+
+    /// `pages` are about to be read, and not all are cached. Returns pages to read in the background meanwhile.
+    pub(crate) fn before_miss(
+        &self,
+        pages: Range<u64>,
+        window_max: u64,
+        end: impl FnOnce() -> u64,
+    ) -> Option<Range<u64>> {
+        if window_max == 0 || !follows(&pages, self.next.load(Ordering::Relaxed)) {
+            self.window.store(0, Ordering::Relaxed);
+            return None;
+        }
+        if self.window.load(Ordering::Relaxed) > 0 && pages.end < self.until.load(Ordering::Relaxed) {
+            return None;
+        }
+        let window = ((pages.end - pages.start) * 2).max(WINDOW_MIN).min(window_max);
+        self.open(pages.end, window.max(self.window.load(Ordering::Relaxed)), end())
+    }
+
+    fn open(&self, from: u64, window: u64, end: u64) -> Option<Range<u64>> {
+        let to = from.saturating_add(window).min(end);
+        self.window.store(window, Ordering::Relaxed);
+        self.until.store(to.max(from), Ordering::Relaxed);
+        (from < to).then_some(from..to)
+    }
+}
+
+/// Whether a read of `pages` goes on where one that ended before `next` stopped.
+fn follows(pages: &Range<u64>, next: u64) -> bool {
+    pages.start == next || pages.start + 1 == next
+}
+
+impl Content {
+    /// Read pages that a reader will want. A range that somebody changes is left alone.
+    pub(crate) fn read_ahead(&self, pages: Range<u64>) {
+        let bytes = self.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
+        let Some(_range) = self.ranges.try_shared(bytes) else { return };
+        let end = self.size().div_ceil(PAGE_SIZE);
+        let missing = self.pages.missing(pages.start..pages.end.min(end));
+        if missing.is_empty() {
+            return;
+        }
+        // An error is found again by the reader, who can be told.
+        if let Ok(count) = self.load(&missing, BioFlags::READ_AHEAD) {
+            self.engine.counters.readahead_pages.add(count as u64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_double_for_a_sequential_reader_and_close_for_a_random_one() {
+        let ahead = ReadAhead::default();
+        let end = || 1 << 20;
+        assert_eq!(ahead.before_miss(0..4, 512, end), Some(4..36));
+        assert_eq!(ahead.note(0..4, 512, end), None);
+        assert_eq!(ahead.note(4..20, 512, end), Some(36..100), "half of the window is used");
+        assert_eq!(ahead.note(20..24, 512, end), None);
+        assert_eq!(ahead.note(24..90, 512, end), Some(100..228));
+        assert_eq!(ahead.note(5000..5001, 512, end), None, "elsewhere");
+        assert_eq!(ahead.before_miss(9000..9001, 512, end), None);
+        assert_eq!(ahead.note(9000..9001, 512, end), None);
+        assert_eq!(ahead.before_miss(9001..9002, 512, end), Some(9002..9034), "twice in a row");
+    }
+
+    #[test]
+    fn nothing_is_read_beyond_the_end() {
+        let ahead = ReadAhead::default();
+        assert_eq!(ahead.before_miss(0..4, 512, || 10), Some(4..10));
+        assert_eq!(ahead.note(0..10, 512, || 10), None);
+        assert_eq!(ReadAhead::default().before_miss(0..4, 0, || 10), None, "switched off");
+    }
+}

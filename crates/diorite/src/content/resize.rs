@@ -1,0 +1,163 @@
+//! Changes of a file's size and of its holes.
+//!
+//! Each takes the range that it changes exclusively: up to the end of all offsets where the size changes. So a read or a write
+//! sees the file before or after it.
+
+use std::sync::Arc;
+
+use diorite_block::BioFlags;
+
+use crate::cache::arena::PAGE_SIZE;
+use crate::content::plan::plan_write;
+use crate::content::{Content, pages_of};
+use crate::map::{MapCommit, StretchKind};
+use crate::{Error, Result};
+
+/// Bytes of zeros that one step of an allocation writes.
+const ALLOCATE_STEP: u64 = 4 << 20;
+
+impl Content {
+    /// Set the size.
+    pub(crate) fn set_len(self: &Arc<Self>, size: u64) -> Result<()> {
+        self.end_of_write(0, size)?;
+        loop {
+            let old = self.size();
+            let _range = self.ranges.exclusive(self.locked_range(old.min(size), 0).start..u64::MAX);
+            if self.size() < old.min(size) {
+                continue;
+            }
+            return self.set_len_locked(size);
+        }
+    }
+
+    fn set_len_locked(self: &Arc<Self>, size: u64) -> Result<()> {
+        let old = self.size();
+        self.leave_inode()?;
+        let block = self.map.block_size();
+        if size > old {
+            self.zero_mapped(old, old.next_multiple_of(block).min(size))?;
+        }
+        self.map.truncate(size)?;
+        self.note_unsynced();
+        self.size.store(size, std::sync::atomic::Ordering::Release);
+        if size < old {
+            self.drop_pages(size.div_ceil(PAGE_SIZE)..u64::MAX);
+            self.zero_mapped(size, size.next_multiple_of(block).min(size.next_multiple_of(PAGE_SIZE)))?;
+            self.zero_cached_tail(size);
+        }
+        self.note_modified();
+        Ok(())
+    }
+
+    /// A cached page that the end of the file lies in is zero behind it, and nothing behind it is dirty.
+    fn zero_cached_tail(&self, size: u64) {
+        let (page, within) = (size / PAGE_SIZE, (size % PAGE_SIZE) as usize);
+        if within == 0 {
+            return;
+        }
+        let keep = size.div_ceil(self.part_size()) - page * (PAGE_SIZE / self.part_size());
+        self.pages.update(page..page + 1, |_, state| {
+            let mut frame =
+                self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
+            frame[within..].fill(0);
+            state.dirty &= ((1_u16 << keep) - 1) as u8;
+        });
+    }
+
+    /// Make a range read as zeros, and give up its whole blocks.
+    pub(crate) fn punch_hole(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
+        let end = offset.saturating_add(len).min(self.map.max_size());
+        if offset >= end {
+            return Ok(());
+        }
+        let range = self.locked_range(offset, end);
+        let _range = self.ranges.exclusive(range.clone());
+        self.leave_inode()?;
+        let block = self.map.block_size();
+        // What shares a page or a block with the range keeps its content through the device.
+        self.write_back_locked(range.start..(range.start + self.unit()), BioFlags::SYNC)?;
+        self.write_back_locked(range.end.saturating_sub(self.unit())..range.end, BioFlags::SYNC)?;
+        let whole = offset.next_multiple_of(block)..end / block * block;
+        if whole.start < whole.end {
+            self.map.punch(whole.start, whole.end - whole.start)?;
+            self.note_unsynced();
+        }
+        self.drop_pages(pages_of(range.start, range.end));
+        if whole.start > whole.end {
+            // Within one block.
+            self.zero_mapped(offset, end.min(self.size()))?;
+        } else {
+            self.zero_mapped(offset, whole.start.min(self.size()))?;
+            self.zero_mapped(whole.end, end.min(self.size()))?;
+        }
+        self.note_modified();
+        Ok(())
+    }
+
+    /// Give a range blocks. It keeps its content; the file grows if it ends before the range does.
+    pub(crate) fn allocate(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Err(Error::InvalidArgument("a range to allocate is not empty"));
+        }
+        let end = self.end_of_write(offset, len)?;
+        self.zero_gap(offset)?;
+        let range = self.locked_range(offset, end);
+        let _range = self.ranges.exclusive(range.clone());
+        self.leave_inode()?;
+        self.write_back_locked(range, BioFlags::SYNC)?;
+        let block = self.map.block_size();
+        let (start, stop) = (offset / block * block, end.next_multiple_of(block));
+        let size_at_least = (end > self.size()).then_some(end);
+        match self.map.allocate(start, stop - start, size_at_least) {
+            Ok(()) => self.note_unsynced(),
+            Err(error) if error.errno() == 95 => self.allocate_zeros(start, stop, size_at_least)?,
+            Err(error) => return Err(error),
+        }
+        if size_at_least.is_some() {
+            // The last block may have held something else behind the old end.
+            let old = self.size();
+            if old >= offset {
+                self.zero_mapped(old, old.next_multiple_of(block).min(end))?;
+            }
+            self.grow(end);
+        }
+        Ok(())
+    }
+
+    /// Where there are no unwritten blocks, holes are filled with zeros.
+    fn allocate_zeros(&self, start: u64, stop: u64, size_at_least: Option<u64>) -> Result<()> {
+        let mut at = start;
+        while at < stop {
+            let stretch = self.map.map(at, stop - at)?;
+            let end = stretch.end().min(stop);
+            if stretch.kind != StretchKind::Hole {
+                at = end;
+                continue;
+            }
+            let end = end.min(at + ALLOCATE_STEP);
+            let zeros = &self.engine.zeros;
+            let mut parts: Vec<(u64, &[u8])> = Vec::new();
+            let mut part = at;
+            while part < end {
+                let take = (end - part).min(zeros.len() as u64);
+                parts.push((part, &zeros[..take as usize]));
+                part += take;
+            }
+            let (summary, commit) =
+                plan_write(&*self.map, &parts, zeros, BioFlags::SYNC)?.submit(&*self.map)?;
+            self.engine.counters.bios.add(summary.bios);
+            self.commit(commit)?;
+            at = end;
+        }
+        self.commit(MapCommit { size_at_least, ..MapCommit::default() })
+    }
+
+    /// Make a range of the file read as zeros; its size stays.
+    pub(crate) fn zero_range(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
+        let end = offset.saturating_add(len).min(self.size());
+        if offset >= end {
+            return Ok(());
+        }
+        self.punch_hole(offset, end - offset)
+    }
+}

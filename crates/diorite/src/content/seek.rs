@@ -1,0 +1,95 @@
+//! Where a file has data, and where that data is.
+
+use crate::cache::arena::PAGE_SIZE;
+use crate::content::{Content, pages_of};
+use crate::file::{Extent, ExtentKind};
+use crate::map::StretchKind;
+use crate::{Error, Result};
+
+impl Content {
+    /// First data at or after `offset`.
+    pub(crate) fn seek_data(&self, offset: u64) -> Result<u64> {
+        let size = self.size();
+        let _range = self.ranges.shared(self.locked_range(offset, size.max(offset)));
+        let mut at = offset;
+        while at < size {
+            let stretch = self.map.map(at, size - at)?;
+            let end = stretch.end().min(size);
+            match stretch.kind {
+                StretchKind::Mapped(_) | StretchKind::Inline => return Ok(at),
+                StretchKind::Hole | StretchKind::Unwritten(_) => {
+                    if let Some(page) = self.pages.first_dirty(pages_of(at, end)) {
+                        return Ok(at.max(page * PAGE_SIZE));
+                    }
+                }
+            }
+            at = end;
+        }
+        Err(Error::BeyondEnd)
+    }
+
+    /// First hole at or after `offset`; the end of the file is one.
+    pub(crate) fn seek_hole(&self, offset: u64) -> Result<u64> {
+        let size = self.size();
+        let _range = self.ranges.shared(self.locked_range(offset, size.max(offset)));
+        if offset >= size {
+            return Err(Error::BeyondEnd);
+        }
+        let mut at = offset;
+        while at < size {
+            let stretch = self.map.map(at, size - at)?;
+            let end = stretch.end().min(size);
+            if matches!(stretch.kind, StretchKind::Hole | StretchKind::Unwritten(_)) {
+                // Pages that wait for their blocks are data.
+                while at < end && self.pages.get(at / PAGE_SIZE).is_some_and(|state| state.dirty != 0) {
+                    at = (at / PAGE_SIZE + 1) * PAGE_SIZE;
+                }
+                if at < end {
+                    return Ok(at);
+                }
+            }
+            at = at.max(end);
+        }
+        Ok(size)
+    }
+
+    /// Everything that is not a hole.
+    pub(crate) fn extents(&self) -> Result<Vec<Extent>> {
+        let size = self.size();
+        let _range = self.ranges.shared(0..u64::MAX);
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut at = 0;
+        while at < size {
+            let stretch = self.map.map(at, size - at)?;
+            let end = stretch.end().min(size);
+            let (kind, sector) = match stretch.kind {
+                StretchKind::Hole => {
+                    self.delayed(at, end, &mut extents);
+                    at = end;
+                    continue;
+                }
+                StretchKind::Mapped(first) => (ExtentKind::Data, Some(first.after_bytes(at - stretch.offset))),
+                StretchKind::Unwritten(first) => {
+                    (ExtentKind::Unwritten, Some(first.after_bytes(at - stretch.offset)))
+                }
+                StretchKind::Inline => (ExtentKind::Inline, None),
+            };
+            extents.push(Extent { offset: at, len: end - at, sector, kind });
+            at = end;
+        }
+        Ok(extents)
+    }
+
+    fn delayed(&self, start: u64, end: u64, extents: &mut Vec<Extent>) {
+        for (page, _) in self.pages.dirty_in(pages_of(start, end), usize::MAX) {
+            let offset = (page * PAGE_SIZE).max(start);
+            let len = ((page + 1) * PAGE_SIZE).min(end) - offset;
+            match extents.last_mut() {
+                Some(last) if last.kind == ExtentKind::Delayed && last.offset + last.len == offset => {
+                    last.len += len;
+                }
+                _ => extents.push(Extent { offset, len, sector: None, kind: ExtentKind::Delayed }),
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Background threads: read-ahead and write-back.
+//!
+//! Where it sits: beside the engine. Threads start when there is first something to do, through
+//! `diorite_block::sync`, so that a simulation runs them too; they end with the engine.
+//!
+//! Locking: one mutex, a leaf; nobody does I/O under it.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use diorite_block::sync::{Condvar, JoinHandle, Mutex, now, spawn};
+
+use crate::content::Content;
+use crate::content::engine::Engine;
+
+/// Threads that read ahead.
+const READERS: usize = 2;
+/// Read-ahead that waits at most; more is not read ahead.
+const JOBS_MAX: usize = 64;
+/// How often the age of dirty pages is looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle>>,
+    readers_started: AtomicBool,
+    writer_started: AtomicBool,
+    dirty_age: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    read_ahead: Condvar,
+    write_back: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stop: bool,
+    jobs: VecDeque<(Arc<Content>, Range<u64>)>,
+    /// Since when there have been dirty pages.
+    dirty_since: Option<Duration>,
+    too_many_dirty: bool,
+}
+
+impl Workers {
+    /// No thread yet.
+    pub(crate) fn new(dirty_age: Duration) -> Self {
+        Self {
+            shared: Arc::default(),
+            threads: Mutex::default(),
+            readers_started: AtomicBool::new(false),
+            writer_started: AtomicBool::new(false),
+            dirty_age,
+        }
+    }
+
+    /// Read pages ahead in the background.
+    pub(crate) fn read_ahead(&self, content: &Arc<Content>, pages: Range<u64>) {
+        if !self.readers_started.swap(true, Ordering::AcqRel) {
+            for _ in 0..READERS {
+                let shared = Arc::clone(&self.shared);
+                self.start("diorite-read-ahead", move || shared.run_reader());
+            }
+        }
+        let mut state = self.shared.state.lock();
+        if !state.stop && state.jobs.len() < JOBS_MAX {
+            state.jobs.push_back((Arc::clone(content), pages));
+            drop(state);
+            self.shared.read_ahead.notify_one();
+        }
+    }
+
+    /// There are dirty pages.
+    pub(crate) fn note_dirty(&self, engine: &Arc<Engine>) {
+        let too_many = engine.cache.dirty() > engine.dirty_background();
+        if !self.writer_started.swap(true, Ordering::AcqRel) {
+            let (shared, engine, age) = (Arc::clone(&self.shared), Arc::downgrade(engine), self.dirty_age);
+            self.start("diorite-write-back", move || shared.run_writer(&engine, age));
+        }
+        let mut state = self.shared.state.lock();
+        let wake = (too_many && !state.too_many_dirty) || state.dirty_since.is_none();
+        state.too_many_dirty |= too_many;
+        state.dirty_since.get_or_insert_with(now);
+        drop(state);
+        if wake {
+            self.shared.write_back.notify_one();
+        }
+    }
+
+    fn start(&self, name: &str, body: impl FnOnce() + Send + 'static) {
+        let body = move || {
+            IS_WORKER.set(true);
+            body();
+        };
+        // Without the thread there is no read-ahead, and writers write back themselves.
+        if let Ok(handle) = spawn(name, body) {
+            self.threads.lock().push(handle);
+        }
+    }
+
+    /// End all threads, and wait for them.
+    pub(crate) fn stop(&self) {
+        let mut state = self.shared.state.lock();
+        state.stop = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        drop(jobs);
+        self.shared.read_ahead.notify_all();
+        self.shared.write_back.notify_all();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        // A worker that held the last reference ends by itself.
+        if !IS_WORKER.get() {
+            threads.into_iter().for_each(JoinHandle::join);
+        }
+    }
+}
+
+impl Shared {
+    fn run_reader(&self) {
+        let mut state = self.state.lock();
+        while !state.stop {
+            match state.jobs.pop_front() {
+                Some((content, pages)) => {
+                    drop(state);
+                    content.read_ahead(pages);
+                    drop(content);
+                    state = self.state.lock();
+                }
+                None => state = self.read_ahead.wait(state),
+            }
+        }
+    }
+
+    fn run_writer(&self, engine: &Weak<Engine>, age: Duration) {
+        let mut state = self.state.lock();
+        while !state.stop {
+            let due = state.dirty_since.is_some_and(|since| now().saturating_sub(since) >= age);
+            if state.too_many_dirty || due {
+                (state.too_many_dirty, state.dirty_since) = (false, None);
+                drop(state);
+                if let Some(engine) = engine.upgrade() {
+                    let target = if due { 0 } else { engine.dirty_background() / 2 };
+                    engine.write_back_to(target);
+                    state = self.state.lock();
+                    if engine.cache.dirty() > 0 {
+                        state.dirty_since.get_or_insert_with(now);
+                    }
+                    drop(state);
+                    drop(engine);
+                }
+                state = self.state.lock();
+            } else if state.dirty_since.is_some() {
+                state = self.write_back.wait_timeout(state, TICK.min(age));
+            } else {
+                state = self.write_back.wait(state);
+            }
+        }
+    }
+}

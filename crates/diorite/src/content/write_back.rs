@@ -1,0 +1,186 @@
+//! Write-back: dirty pages become data on the device, in file order and in full bios.
+//!
+//! The rule of all writes holds here, too: blocks are reserved, the data is written, and only then recorded (DESIGN 4.5). Nobody
+//! changes a page while it is written: whoever writes back holds the range shared.
+//!
+//! Locking: the range lock, then `writing_back`, which makes one write-back at a time of a file: two of them would otherwise
+//! reserve a block twice that is larger than a page.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use diorite_block::BioFlags;
+use diorite_block::sync::{Work, work};
+
+use crate::cache::arena::{FrameRead, PAGE_SIZE};
+use crate::cache::pages::PageState;
+use crate::content::engine::Engine;
+use crate::content::plan::plan_write;
+use crate::content::{Content, pages_of};
+use crate::{Error, Result};
+
+/// Most pages of one batch: 4 MiB. A multiple of the pages of any block.
+const BATCH_PAGES: usize = 1024;
+
+impl Content {
+    /// Write back the dirty pages of a range of bytes, which the caller holds. Returns how many.
+    pub(crate) fn write_back_locked(&self, range: Range<u64>, flags: BioFlags) -> Result<usize> {
+        if self.pages.dirty() == 0 {
+            return Ok(0);
+        }
+        let mut written = 0;
+        let mut pages = pages_of(range.start, range.end);
+        loop {
+            let _one_at_a_time = self.writing_back.lock();
+            let mut batch = self.pages.dirty_in(pages.clone(), BATCH_PAGES);
+            self.cut_at_block(&mut batch);
+            let Some((last, _)) = batch.last() else { return Ok(written) };
+            pages.start = last + 1;
+            self.engine.counters.pages_scanned.add(batch.len() as u64);
+            work(Work::Page(batch.len() as u64));
+            let result = self.write_batch(&batch, flags);
+            self.mark_clean(&batch);
+            if let Err(error) = result {
+                let error = Arc::new(error);
+                self.errors.set(Arc::clone(&error));
+                return Err(Error::WriteBack(error));
+            }
+            written += batch.len();
+        }
+    }
+
+    /// A block that is larger than a page is written as a whole: a full batch ends before the block that it cuts.
+    fn cut_at_block(&self, batch: &mut Vec<(u64, PageState)>) {
+        let per_block = self.map.block_size() / PAGE_SIZE;
+        if batch.len() < BATCH_PAGES || per_block <= 1 {
+            return;
+        }
+        if let Some((last, _)) = batch.last() {
+            let block = last / per_block;
+            if (last + 1) % per_block != 0 {
+                batch.retain(|(page, _)| page / per_block < block);
+            }
+        }
+    }
+
+    fn write_batch(&self, batch: &[(u64, PageState)], flags: BioFlags) -> Result<()> {
+        let arena = &self.engine.cache.arena;
+        let frames: Vec<FrameRead<'_>> = batch
+            .iter()
+            .map(|(_, state)| arena.read(state.frame).expect("nobody writes a page of a range that is held"))
+            .collect();
+        let (part, size) = (self.part_size(), self.size());
+        let mut parts: Vec<(u64, &[u8])> = Vec::with_capacity(batch.len());
+        for ((page, state), frame) in batch.iter().zip(&frames) {
+            let mut at = 0;
+            while at < PAGE_SIZE / part {
+                if state.dirty >> at & 1 == 0 {
+                    at += 1;
+                    continue;
+                }
+                let run = u64::from((state.dirty >> at).trailing_ones());
+                let bytes = (at * part) as usize..((at + run) * part) as usize;
+                let offset = page * PAGE_SIZE + at * part;
+                // Blocks behind the end of the file hold nothing that anybody wrote.
+                let keep = size.next_multiple_of(part).saturating_sub(offset).min(bytes.len() as u64);
+                if keep > 0 {
+                    parts.push((offset, &frame[bytes.start..bytes.start + keep as usize]));
+                }
+                at += run;
+            }
+        }
+        let Some(end) = parts.last().map(|(offset, memory)| offset + memory.len() as u64) else { return Ok(()) };
+        let plan = plan_write(&*self.map, &parts, &self.engine.zeros, flags)?;
+        let (summary, mut commit) = plan.submit(&*self.map)?;
+        self.engine.counters.bios.add(summary.bios);
+        self.engine.counters.writeback_bios.add(summary.bios);
+        self.engine.counters.writeback_pages.add(batch.len() as u64);
+        let end = end.min(size);
+        commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
+        self.commit(commit)
+    }
+
+    /// The batch was written, or it is lost and the error kept: either way it is not tried again.
+    fn mark_clean(&self, batch: &[(u64, PageState)]) {
+        let mut claimed = 0;
+        let mut at = 0;
+        while at < batch.len() {
+            let mut next = at + 1;
+            while next < batch.len() && batch[next].0 == batch[next - 1].0 + 1 {
+                next += 1;
+            }
+            self.pages.update(batch[at].0..batch[next - 1].0 + 1, |_, state| {
+                claimed += u64::from(state.claimed);
+                (state.dirty, state.claimed) = (0, 0);
+            });
+            at = next;
+        }
+        if claimed > 0 {
+            self.map.release_claim(claimed);
+        }
+    }
+
+    /// Write back everything.
+    pub(crate) fn write_back_all(&self) -> Result<()> {
+        let mut from = 0;
+        let mut result = Ok(());
+        while let Some(page) = self.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
+            let range = self.batch_range(page);
+            from = range.end / PAGE_SIZE;
+            let _range = self.ranges.shared(range.clone());
+            let written = self.write_back_locked(range, BioFlags::SYNC);
+            result = result.and(written.map(drop));
+        }
+        self.engine.forget_if_clean(self);
+        result
+    }
+
+    /// One batch from `page` on, as a range to lock.
+    fn batch_range(&self, page: u64) -> Range<u64> {
+        let start = page * PAGE_SIZE;
+        self.locked_range(start, start.saturating_add(BATCH_PAGES as u64 * PAGE_SIZE))
+    }
+
+    /// Write back some dirty pages of a file in the background. Returns how many; failures are kept for the next sync.
+    pub(crate) fn write_back_step(&self) -> usize {
+        let Some(page) = self.pages.first_dirty(0..u64::MAX / PAGE_SIZE) else { return 0 };
+        let range = self.batch_range(page);
+        let _range = self.ranges.shared(range.clone());
+        self.step_done(range)
+    }
+
+    /// As [`Content::write_back_step`], if the range is free: for those who hold another.
+    fn try_write_back_step(&self) -> usize {
+        let mut from = 0;
+        while let Some(page) = self.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
+            let range = self.batch_range(page);
+            from = range.end / PAGE_SIZE;
+            if let Some(_range) = self.ranges.try_shared(range.clone()) {
+                return self.step_done(range);
+            }
+        }
+        0
+    }
+
+    fn step_done(&self, range: Range<u64>) -> usize {
+        // A batch that failed is clean, too, and its error kept.
+        let before = self.pages.dirty();
+        match self.write_back_locked(range, BioFlags::NONE) {
+            Ok(written) => written,
+            Err(_) => before.saturating_sub(self.pages.dirty()).max(1),
+        }
+    }
+}
+
+impl Engine {
+    /// Write back a batch of any file without waiting for a lock. Returns the number of pages.
+    pub(crate) fn try_write_back_others(&self, asking: &Content) -> usize {
+        for content in self.dirty_files(asking.id()) {
+            let written = content.try_write_back_step();
+            if written > 0 {
+                return written;
+            }
+        }
+        0
+    }
+}

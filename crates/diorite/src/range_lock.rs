@@ -1,0 +1,301 @@
+//! Locks on byte ranges of one file, shared or exclusive.
+//!
+//! Where it sits: every read, write, write-back and change of a file's mapping holds the range that it works on, so that
+//! two calls on one range take effect one after the other, each whole (DESIGN 4.2), and calls on disjoint
+//! ranges run at once.
+//!
+//! Interface:
+//! - [`RangeLock::try_shared_fast`] is for short work on cached pages that waits for nothing: one atomic operation. It
+//!   conflicts with every exclusive lock of the file, which waits for it, so its holder must not wait.
+//! - [`RangeLock::shared`] and [`RangeLock::exclusive`] may be held across I/O.
+//! - A range is locked in one go: nobody who holds a range asks for another of the same file.
+//!
+//! Invariants:
+//! 1. No two held ranges overlap unless both are shared.
+//! 2. While an exclusive range is held there is no fast holder: `fast` counts exclusive holders and those that
+//!    wait in its upper half, and a fast holder that sees any steps back.
+//! 3. First come, first served among those that overlap: nobody starves.
+//!
+//! Locking: one mutex for the lists; a leaf. Conditions are waited for under it.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use diorite_block::sync::{Condvar, Mutex};
+
+const EXCLUSIVE: u64 = 1 << 32;
+const FAST_HOLDERS: u64 = EXCLUSIVE - 1;
+
+/// How a range is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockMode {
+    /// With other shared holders.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(crate) struct RangeLock {
+    /// Lower half: fast holders. Upper half: exclusive ranges that are held or waited for.
+    fast: AtomicU64,
+    lists: Mutex<Lists>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    next: u64,
+    held: Vec<Entry>,
+    /// In the order in which they came.
+    waiting: Vec<Entry>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    id: LockId,
+    range: Range<u64>,
+    mode: LockMode,
+}
+
+/// Names a held range, for holders whose lock outlives a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LockId(u64);
+
+impl Entry {
+    fn conflicts(&self, other: &Self) -> bool {
+        (self.mode == LockMode::Exclusive || other.mode == LockMode::Exclusive)
+            && self.range.start < other.range.end
+            && other.range.start < self.range.end
+    }
+}
+
+impl Lists {
+    fn is_free(&self, entry: &Entry) -> bool {
+        !self.held.iter().any(|held| held.conflicts(entry))
+            && !self.waiting.iter().take_while(|other| other.id < entry.id).any(|other| other.conflicts(entry))
+    }
+}
+
+impl RangeLock {
+    /// Shared access to the whole file for a moment, if nobody has or wants exclusive access to any of it.
+    #[inline]
+    pub(crate) fn try_shared_fast(&self) -> Option<FastGuard<'_>> {
+        let before = self.fast.fetch_add(1, Ordering::AcqRel);
+        let guard = FastGuard(self);
+        // The guard steps back when dropped.
+        (before < EXCLUSIVE).then_some(guard)
+    }
+
+    /// Wait for shared access to a range.
+    pub(crate) fn shared(&self, range: Range<u64>) -> RangeGuard<'_> {
+        RangeGuard { lock: self, id: self.acquire(range, LockMode::Shared) }
+    }
+
+    /// Wait for exclusive access to a range.
+    pub(crate) fn exclusive(&self, range: Range<u64>) -> RangeGuard<'_> {
+        RangeGuard { lock: self, id: self.acquire(range, LockMode::Exclusive) }
+    }
+
+    /// Shared access to a range if nobody has it exclusively or waits for that.
+    pub(crate) fn try_shared(&self, range: Range<u64>) -> Option<RangeGuard<'_>> {
+        Some(RangeGuard { lock: self, id: self.try_acquire(range, LockMode::Shared)? })
+    }
+
+    /// Wait for a range; whoever calls this also calls [`RangeLock::release`].
+    pub(crate) fn acquire(&self, range: Range<u64>, mode: LockMode) -> LockId {
+        if mode == LockMode::Exclusive {
+            self.fast.fetch_add(EXCLUSIVE, Ordering::AcqRel);
+        }
+        let mut lists = self.lists.lock();
+        let entry = lists.entry(range, mode);
+        let id = entry.id;
+        if self.may_hold(&lists, &entry) {
+            lists.held.push(entry);
+            return id;
+        }
+        lists.waiting.push(entry.clone());
+        while !self.may_hold(&lists, &entry) {
+            lists = self.changed.wait(lists);
+        }
+        lists.waiting.retain(|other| other.id != id);
+        lists.held.push(entry);
+        if !lists.waiting.is_empty() {
+            // Whoever waited only behind us in the order, and not for our range, may go on.
+            self.changed.notify_all();
+        }
+        id
+    }
+
+    /// As [`RangeLock::acquire`] without waiting.
+    pub(crate) fn try_acquire(&self, range: Range<u64>, mode: LockMode) -> Option<LockId> {
+        if mode == LockMode::Exclusive {
+            self.fast.fetch_add(EXCLUSIVE, Ordering::AcqRel);
+        }
+        let mut lists = self.lists.lock();
+        let entry = lists.entry(range, mode);
+        if self.may_hold(&lists, &entry) {
+            let id = entry.id;
+            lists.held.push(entry);
+            return Some(id);
+        }
+        if mode == LockMode::Exclusive {
+            self.fast.fetch_sub(EXCLUSIVE, Ordering::AcqRel);
+        }
+        None
+    }
+
+    /// Give a range back.
+    pub(crate) fn release(&self, id: LockId) {
+        let mut lists = self.lists.lock();
+        let at = lists.held.iter().position(|held| held.id == id).expect("a range is released once");
+        let entry = lists.held.swap_remove(at);
+        if entry.mode == LockMode::Exclusive {
+            self.fast.fetch_sub(EXCLUSIVE, Ordering::AcqRel);
+        }
+        if !lists.waiting.is_empty() {
+            self.changed.notify_all();
+        }
+    }
+
+    fn may_hold(&self, lists: &Lists, entry: &Entry) -> bool {
+        let no_fast_holder =
+            entry.mode == LockMode::Shared || self.fast.load(Ordering::Acquire) & FAST_HOLDERS == 0;
+        no_fast_holder && lists.is_free(entry)
+    }
+}
+
+impl Lists {
+    fn entry(&mut self, range: Range<u64>, mode: LockMode) -> Entry {
+        let id = LockId(self.next);
+        self.next += 1;
+        Entry { id, range, mode }
+    }
+}
+
+/// Shared access to the whole file for a moment.
+#[derive(Debug)]
+pub(crate) struct FastGuard<'a>(&'a RangeLock);
+
+impl Drop for FastGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let before = self.0.fast.fetch_sub(1, Ordering::AcqRel);
+        if before >= EXCLUSIVE && before & FAST_HOLDERS == 1 {
+            drop(self.0.lists.lock());
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+/// Access to a range.
+#[derive(Debug)]
+pub(crate) struct RangeGuard<'a> {
+    lock: &'a RangeLock,
+    id: LockId,
+}
+
+impl RangeGuard<'_> {
+    /// Keep the range beyond the guard; [`RangeLock::release`] gives it back.
+    pub(crate) fn into_id(self) -> LockId {
+        let id = self.id;
+        std::mem::forget(self);
+        id
+    }
+}
+
+impl Drop for RangeGuard<'_> {
+    fn drop(&mut self) {
+        self.lock.release(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn disjoint_exclusive_ranges_are_held_at_once() {
+        let lock = RangeLock::default();
+        let first = lock.exclusive(0..4096);
+        let second = lock.exclusive(4096..8192);
+        assert!(lock.try_shared(0..1).is_none());
+        assert!(lock.try_shared(8192..9000).is_some());
+        assert!(lock.try_shared_fast().is_none());
+        drop((first, second));
+        assert!(lock.try_shared_fast().is_some());
+        assert!(lock.try_acquire(0..u64::MAX, LockMode::Exclusive).is_some());
+    }
+
+    #[test]
+    fn a_reader_does_not_pass_a_writer_that_waits() {
+        let lock = Arc::new(RangeLock::default());
+        let reader = lock.shared(0..10);
+        let writer = {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || drop(lock.exclusive(5..15)))
+        };
+        while lock.lists.lock().waiting.is_empty() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(lock.try_shared(12..13).is_none(), "behind the writer");
+        assert!(lock.try_shared(20..30).is_some());
+        drop(reader);
+        writer.join().expect("writer");
+        assert!(lock.try_shared(12..13).is_some());
+    }
+
+    /// Invariants 1 and 2, with counters in place of pages.
+    #[test]
+    fn exclusive_holders_are_alone_on_their_range() {
+        const SLOTS: usize = 8;
+        let lock = RangeLock::default();
+        let inside: [AtomicUsize; SLOTS] = Default::default();
+        thread::scope(|scope| {
+            for thread in 0..4_usize {
+                let (lock, inside) = (&lock, &inside);
+                scope.spawn(move || {
+                    for round in 0..if cfg!(miri) { 20 } else { 3000 } {
+                        let at = (thread * 7 + round * 13) % SLOTS;
+                        let end = (at + 1 + round % 3).min(SLOTS);
+                        match round % 3 {
+                            0 => {
+                                let _guard = lock.exclusive(at as u64..end as u64);
+                                for slot in &inside[at..end] {
+                                    assert_eq!(slot.fetch_add(1000, Ordering::SeqCst), 0);
+                                }
+                                for slot in &inside[at..end] {
+                                    slot.fetch_sub(1000, Ordering::SeqCst);
+                                }
+                            }
+                            1 => {
+                                let _guard = lock.shared(at as u64..end as u64);
+                                for slot in &inside[at..end] {
+                                    assert!(slot.fetch_add(1, Ordering::SeqCst) < 1000);
+                                }
+                                for slot in &inside[at..end] {
+                                    slot.fetch_sub(1, Ordering::SeqCst);
+                                }
+                            }
+                            _ => {
+                                if let Some(_guard) = lock.try_shared_fast() {
+                                    for slot in inside {
+                                        assert!(slot.fetch_add(1, Ordering::SeqCst) < 1000);
+                                        slot.fetch_sub(1, Ordering::SeqCst);
+                                    }
+                                }
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert!(lock.try_acquire(0..u64::MAX, LockMode::Exclusive).is_some(), "all was given back");
+    }
+}
