@@ -18,7 +18,7 @@ use crate::content::{Content, ErrorsSeen, Position, ReadAhead};
 use crate::direct::write::Durable;
 use crate::error::AtPath;
 use crate::map::Durability;
-use crate::{AlignedBuf, Attributes, DirectIo, Error, OpenOptions, Result, SyncMode, Unaligned};
+use crate::{AlignedBuf, Attributes, DirectIo, Error, OpenOptions, Result, Stats, SyncMode, Unaligned};
 
 /// What direct I/O on a file needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +180,9 @@ impl File {
                 Err(Error::InvalidAlignment { .. }) if options.unaligned == Unaligned::Bounce => {
                     content.read_bounced(memory, offset)
                 }
-                Err(Error::InvalidAlignment { .. }) if options.direct == DirectIo::Preferred => cached(memory),
+                Err(Error::InvalidAlignment { .. }) if options.direct == DirectIo::Preferred => {
+                    cached(memory)
+                }
                 result => result,
             }
         };
@@ -310,6 +312,19 @@ impl File {
         self.named(self.content().extents())
     }
 
+    /// Show the cached pages of a range to `each`, in order and without a copy, reading what is missing into the cache; returns
+    /// how many bytes were shown, fewer only at the end of the file.
+    pub fn view(&self, offset: u64, len: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize> {
+        self.check_read()?;
+        self.named(self.content().view_cached(offset, len, &self.handle.ahead, each))
+    }
+
+    /// What was done so far on the filesystem or device that the file belongs to.
+    pub fn stats(&self) -> Stats {
+        let content = self.content();
+        content.engine.counters.snapshot(content.map.device().counters().snapshot())
+    }
+
     /// Write back the dirty pages of a range, without metadata, and drop its pages.
     pub fn drop_cached(&self, offset: u64, len: u64) -> Result<()> {
         self.named(self.content().write_back_and_drop(offset, len))
@@ -359,7 +374,8 @@ impl io::Seek for &File {
             SeekFrom::Current(distance) => position.checked_add_signed(distance),
             SeekFrom::End(distance) => self.size().checked_add_signed(distance),
         };
-        let invalid = || self.named::<()>(Err(Error::InvalidArgument("a position before the start of the file")));
+        let invalid =
+            || self.named::<()>(Err(Error::InvalidArgument("a position before the start of the file")));
         match target {
             Some(target) => {
                 *position = target;

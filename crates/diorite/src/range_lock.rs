@@ -74,7 +74,11 @@ impl Entry {
 impl Lists {
     fn is_free(&self, entry: &Entry) -> bool {
         !self.held.iter().any(|held| held.conflicts(entry))
-            && !self.waiting.iter().take_while(|other| other.id < entry.id).any(|other| other.conflicts(entry))
+            && !self
+                .waiting
+                .iter()
+                .take_while(|other| other.id < entry.id)
+                .any(|other| other.conflicts(entry))
     }
 }
 

@@ -9,14 +9,15 @@ use diorite_block::sync::Mutex;
 use diorite_block::{BlockDevice, Op, Sector};
 use diorite_device::{Access, DirectPolicy, OpenOptions as DeviceOptions, open_target};
 
-use crate::content::engine::{Engine, EngineOptions};
 use crate::content::Content;
+use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
 use crate::file::FileOwner;
 use crate::filesystem::{CACHE_BYTES, DIRTY_AGE, READ_AHEAD_BYTES};
 use crate::map::{Durability, MapBlocks, MapCommit, Reserved, Stretch, StretchKind};
 use crate::{
-    Attributes, DirectIo, Error, File, FileKind, InodeNumber, OpenOptions, Owner, Result, SystemClock, Timestamp,
+    Attributes, DirectIo, Error, File, FileKind, InodeNumber, OpenOptions, Owner, Result, SystemClock,
+    Timestamp,
 };
 
 /// Opens a whole device as a [`File`].
@@ -38,7 +39,11 @@ impl RawFile {
     }
 
     /// The same on a device that is open, with a page cache of `cache_bytes`.
-    pub fn open_device(device: Arc<dyn BlockDevice>, options: &OpenOptions, cache_bytes: usize) -> Result<File> {
+    pub fn open_device(
+        device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+        cache_bytes: usize,
+    ) -> Result<File> {
         options.check()?;
         if options.create_new || options.truncate {
             return Err(Error::Unsupported("a device cannot be made or emptied"));

@@ -170,7 +170,8 @@ impl Replacement {
                 continue;
             }
             let place = if from_small { Place::Small } else { Place::Main };
-            let (pages, page) = self.links[head as usize].owner.clone().expect("a frame in a queue has a page");
+            let (pages, page) =
+                self.links[head as usize].owner.clone().expect("a frame in a queue has a page");
             if !evict(&pages, page, frame) {
                 self.append(frame, place);
                 continue;
@@ -270,7 +271,12 @@ mod tests {
     impl Model {
         fn new(frames: u32) -> Self {
             let replacement = Replacement::new(frames);
-            Self { replacement, uses: Uses::new(frames), pages: Arc::new(Pages::new(Arc::default())), cached: HashMap::new() }
+            Self {
+                replacement,
+                uses: Uses::new(frames),
+                pages: Arc::new(Pages::new(Arc::default())),
+                cached: HashMap::new(),
+            }
         }
 
         /// Use a page; returns whether it was cached.
@@ -299,9 +305,13 @@ mod tests {
     fn a_scan_does_not_flush_what_is_used() {
         let mut model = Model::new(100);
         for _ in 0..4 {
-            (0..40).for_each(|page| drop(model.touch(page)));
+            (0..40).for_each(|page| {
+                model.touch(page);
+            });
         }
-        (1000..2000).for_each(|page| drop(model.touch(page)));
+        (1000..2000).for_each(|page| {
+            model.touch(page);
+        });
         let kept = (0..40).filter(|page| model.cached.contains_key(page)).count();
         assert_eq!(kept, 40);
     }
@@ -310,10 +320,14 @@ mod tests {
     #[test]
     fn a_page_that_returns_enters_the_main_queue() {
         let mut model = Model::new(20);
-        (0..30).for_each(|page| drop(model.touch(page)));
+        (0..30).for_each(|page| {
+            model.touch(page);
+        });
         assert!(!model.cached.contains_key(&0));
         model.touch(0);
-        (100..110).for_each(|page| drop(model.touch(page)));
+        (100..110).for_each(|page| {
+            model.touch(page);
+        });
         assert!(model.cached.contains_key(&0));
     }
 

@@ -52,15 +52,45 @@ impl Content {
         }
     }
 
+    /// Show a range to `each`, page by page, without a copy.
+    pub(crate) fn view_cached(
+        self: &std::sync::Arc<Self>,
+        offset: u64,
+        len: usize,
+        ahead: &ReadAhead,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize> {
+        let _range = self.ranges.shared(self.locked_range(offset, offset.saturating_add(len as u64)));
+        let len = clamp(len as u64, offset, self.size());
+        if len == 0 {
+            return Ok(0);
+        }
+        let pages = pages_of(offset, offset + len as u64);
+        self.start_read_ahead(&pages, ahead);
+        self.visit_locked(offset, len, ahead, each)?;
+        self.note_read(pages, ahead);
+        Ok(len)
+    }
+
+    fn start_read_ahead(self: &std::sync::Arc<Self>, pages: &Range<u64>, ahead: &ReadAhead) {
+        let end_of_file = || self.size().div_ceil(PAGE_SIZE);
+        if let Some(range) = ahead.before_miss(pages.clone(), self.engine.read_ahead_pages(), end_of_file) {
+            self.engine.workers.read_ahead(self, range);
+        }
+    }
+
+    #[inline]
+    fn note_read(self: &std::sync::Arc<Self>, pages: Range<u64>, ahead: &ReadAhead) {
+        let end_of_file = || self.size().div_ceil(PAGE_SIZE);
+        if let Some(range) = ahead.note(pages, self.engine.read_ahead_pages(), end_of_file) {
+            self.engine.workers.read_ahead(self, range);
+        }
+    }
+
     fn finish_read(self: &std::sync::Arc<Self>, offset: u64, len: usize, ahead: &ReadAhead) {
         self.engine.counters.bytes_copied.add(len as u64);
         work(Work::Copy(len as u64));
-        let pages = pages_of(offset, offset + len as u64);
-        if let Some(range) =
-            ahead.note(pages, self.engine.read_ahead_pages(), || self.size().div_ceil(PAGE_SIZE))
-        {
-            self.engine.workers.read_ahead(self, range);
-        }
+        self.note_read(pages_of(offset, offset + len as u64), ahead);
     }
 
     /// Copy a range whose pages are all there. Says whether they were; if not, `memory` holds anything.
@@ -69,7 +99,9 @@ impl Content {
         let mut hits = 0;
         while !memory.is_empty() {
             let (page, within) = (offset / PAGE_SIZE, (offset % PAGE_SIZE) as usize);
-            let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) else { return false };
+            let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) else {
+                return false;
+            };
             let take = memory.len().min(content.len() - within);
             let (now, later) = memory.split_at_mut(take);
             now.copy_from_slice(&content[within..within + take]);
@@ -103,24 +135,35 @@ impl Content {
             return Ok(0);
         }
         let pages = pages_of(offset, offset + len as u64);
-        let end_of_file = || self.size().div_ceil(PAGE_SIZE);
-        if let Some(range) = ahead.before_miss(pages, self.engine.read_ahead_pages(), end_of_file) {
-            self.engine.workers.read_ahead(self, range);
+        if !self.pages.missing(pages.clone()).is_empty() {
+            self.start_read_ahead(&pages, ahead);
         }
         let mut done = 0;
         for segment in memory {
             let take = segment.len().min(len - done);
-            self.copy_locked(&mut segment[..take], offset + done as u64, ahead)?;
+            let mut rest = &mut segment[..take];
+            self.visit_locked(offset + done as u64, take, ahead, &mut |content| {
+                let (now, later) = std::mem::take(&mut rest).split_at_mut(content.len());
+                now.copy_from_slice(content);
+                rest = later;
+            })?;
             done += take;
         }
         self.finish_read(offset, len, ahead);
         Ok(len)
     }
 
-    /// Copy a range, reading what is missing. The caller holds the range, which lies within the file.
-    fn copy_locked(&self, mut memory: &mut [u8], mut offset: u64, ahead: &ReadAhead) -> Result<()> {
-        while !memory.is_empty() {
-            let step = pages_of(offset, offset + memory.len() as u64);
+    /// Show a range to `each`, page by page, reading what is missing. The caller holds the range, which lies within the file.
+    fn visit_locked(
+        &self,
+        mut offset: u64,
+        len: usize,
+        ahead: &ReadAhead,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
+        let end = offset + len as u64;
+        while offset < end {
+            let step = pages_of(offset, end);
             let step = step.start..step.end.min(step.start + self.engine.pages_per_step());
             let missing = self.pages.missing(step.clone());
             let counters = &self.engine.counters;
@@ -130,21 +173,26 @@ impl Content {
                 self.load(&missing, BioFlags::SYNC)?;
             }
             for page in step {
-                let within = (offset % PAGE_SIZE) as usize;
-                let take = memory.len().min(PAGE_SIZE as usize - within);
-                let (now, later) = memory.split_at_mut(take);
-                self.copy_page(page, within, now, ahead)?;
-                (memory, offset) = (later, offset + take as u64);
+                let base = page * PAGE_SIZE;
+                let within = (offset - base) as usize..((base + PAGE_SIZE).min(end) - base) as usize;
+                offset = base + within.end as u64;
+                self.visit_page(page, within, ahead, each)?;
             }
         }
         Ok(())
     }
 
-    /// Copy a part of one page, whatever it takes to have it.
-    fn copy_page(&self, page: u64, within: usize, memory: &mut [u8], ahead: &ReadAhead) -> Result<()> {
+    /// Show a part of one page, whatever it takes to have it.
+    fn visit_page(
+        &self,
+        page: u64,
+        within: Range<usize>,
+        ahead: &ReadAhead,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
         loop {
             if let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) {
-                memory.copy_from_slice(&content[within..within + memory.len()]);
+                each(&content[within]);
                 drop(content);
                 self.count_use(page, frame, ahead);
                 return Ok(());
@@ -152,19 +200,19 @@ impl Content {
             if self.pages.get(page).is_some() {
                 self.pages.wait_loaded(page);
             } else if self.load(&[page], BioFlags::SYNC)? == 0 && self.pages.get(page).is_none() {
-                return self.copy_past_cache(page, within, memory);
+                return self.visit_past_cache(page, within, each);
             }
         }
     }
 
     /// No frame is free: every page is dirty or in use. The page is read for this caller alone.
-    fn copy_past_cache(&self, page: u64, within: usize, memory: &mut [u8]) -> Result<()> {
+    fn visit_past_cache(&self, page: u64, within: Range<usize>, each: &mut dyn FnMut(&[u8])) -> Result<()> {
         let no_memory = |source| Error::Os { what: "cannot get memory for a page", source };
         let mut content =
             AlignedBuf::try_zeroed(PAGE_SIZE as usize, PAGE_SIZE as usize).map_err(no_memory)?;
         let plan = plan_read(&*self.map, [(page * PAGE_SIZE, &mut content[..])], BioFlags::SYNC)?;
         self.submit_read(plan)?;
-        memory.copy_from_slice(&content[within..within + memory.len()]);
+        each(&content[within]);
         Ok(())
     }
 
@@ -206,8 +254,7 @@ impl Content {
     /// Read pages into their frames. Returns the ranges without data.
     fn fill_frames(&self, list: &[(u64, FrameId)], flags: BioFlags) -> Result<Vec<Range<u64>>> {
         let mut frames = self.borrow_new(list);
-        let parts =
-            list.iter().zip(&mut frames).map(|((page, _), frame)| (page * PAGE_SIZE, &mut frame[..]));
+        let parts = list.iter().zip(&mut frames).map(|((page, _), frame)| (page * PAGE_SIZE, &mut frame[..]));
         let mut plan = plan_read(&*self.map, parts, flags)?;
         let unmapped = std::mem::take(&mut plan.unmapped);
         self.submit_read(plan)?;

@@ -12,12 +12,12 @@ use std::time::Duration;
 use diorite_block::BioFlags;
 use diorite_block::sync::{Work, sleep, work};
 
+use crate::Result;
 use crate::cache::arena::PAGE_SIZE;
 use crate::cache::pages::PageState;
 use crate::content::{Content, pages_of};
 use crate::map::StretchKind;
 use crate::range_lock::RangeGuard;
-use crate::Result;
 
 /// How long a writer waits for others to write back before it looks for room again.
 const ROOM_RETRY: Duration = Duration::from_millis(1);
@@ -245,8 +245,10 @@ impl Content {
 
     /// All frames are dirty or in use.
     fn make_room(&self, ours: &Range<u64>) -> Result<()> {
-        let written = self
-            .write_back_locked(self.locked_range(ours.start * PAGE_SIZE, ours.end * PAGE_SIZE), BioFlags::NONE)?;
+        let written = self.write_back_locked(
+            self.locked_range(ours.start * PAGE_SIZE, ours.end * PAGE_SIZE),
+            BioFlags::NONE,
+        )?;
         if written == 0 && self.engine.try_write_back_others(self) == 0 {
             sleep(ROOM_RETRY);
         }

@@ -20,16 +20,16 @@ mod cached_read;
 mod cached_write;
 pub(crate) mod engine;
 mod errors;
+#[cfg(test)]
+mod model_tests;
 pub(crate) mod plan;
 mod read_ahead;
 mod resize;
 mod seek;
-pub(crate) mod workers;
-mod write_back;
-#[cfg(test)]
-mod model_tests;
 #[cfg(test)]
 pub(crate) mod toy_map;
+pub(crate) mod workers;
+mod write_back;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,8 +43,8 @@ use crate::cache::pages::Pages;
 use crate::map::{Durability, MapBlocks, MapCommit, StretchKind};
 use crate::range_lock::RangeLock;
 use crate::{Error, Result, SetTime, Timestamp};
-use engine::Engine;
 pub(crate) use cached_write::Position;
+use engine::Engine;
 pub(crate) use errors::{ErrorLatch, ErrorsSeen};
 pub(crate) use read_ahead::ReadAhead;
 

@@ -87,7 +87,8 @@ impl Model {
 
     fn write(&mut self, kind: u64) -> String {
         let (offset, len) = self.range();
-        let (offset, len) = if kind == 1 { (offset / 512 * 512, len.next_multiple_of(512)) } else { (offset, len) };
+        let (offset, len) =
+            if kind == 1 { (offset / 512 * 512, len.next_multiple_of(512)) } else { (offset, len) };
         let data = self.data(len);
         let slices = [IoSlice::new(&data)];
         let at = Position::At(offset);
@@ -103,7 +104,8 @@ impl Model {
 
     fn read(&mut self, kind: u64) -> String {
         let (offset, len) = self.range();
-        let (offset, len) = if kind == 1 { (offset / 512 * 512, len.next_multiple_of(512)) } else { (offset, len) };
+        let (offset, len) =
+            if kind == 1 { (offset / 512 * 512, len.next_multiple_of(512)) } else { (offset, len) };
         let mut memory = AlignedBuf::zeroed(len, 512);
         memory.fill(0xee);
         let mut slices = [IoSliceMut::new(&mut memory)];
@@ -201,7 +203,9 @@ fn run(seed: u64, block: u64, unwritten: bool) {
 #[test]
 fn any_order_of_operations_gives_the_bytes_of_the_model() {
     for seed in 1..=12 {
-        for (block, unwritten) in [(512, false), (1024, true), (4096, false), (4096, true), (16384, true), (65536, false)] {
+        for (block, unwritten) in
+            [(512, false), (1024, true), (4096, false), (4096, true), (16384, true), (65536, false)]
+        {
             run(seed, block, unwritten);
         }
     }
@@ -251,7 +255,10 @@ fn threads_on_one_file_keep_to_their_stripes() {
                             .expect("read");
                             let version = versions[stripe as usize];
                             assert!(got == STRIPE as usize || version == 0);
-                            assert!(memory[..got].iter().all(|byte| *byte == version), "seed {seed} block {block}");
+                            assert!(
+                                memory[..got].iter().all(|byte| *byte == version),
+                                "seed {seed} block {block}"
+                            );
                         }
                         if random.below(50) == 0 {
                             content.write_back_and_drop(offset, 40_000).expect("drop");

@@ -148,9 +148,9 @@ pub(crate) fn plan_write<'a>(
     let mut plan =
         WritePlan { plug: Plug::new(map.device().geometry(), flags), commit: MapCommit::default() };
     let mut cursor = Cursor { parts, used: 0 };
-    while let Some((start, _)) = cursor.parts.first() {
-        let start = start / block * block;
-        let mut end = start;
+    while let Some((first, _)) = cursor.parts.first() {
+        let start = first / block * block;
+        let mut end = *first;
         // Parts that share a block or follow each other are one region of whole blocks.
         for (offset, memory) in cursor.parts {
             if *offset > end {

@@ -57,8 +57,7 @@ impl Content {
         }
         let keep = size.div_ceil(self.part_size()) - page * (PAGE_SIZE / self.part_size());
         self.pages.update(page..page + 1, |_, state| {
-            let mut frame =
-                self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
+            let mut frame = self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
             frame[within..].fill(0);
             state.dirty &= ((1_u16 << keep) - 1) as u8;
         });

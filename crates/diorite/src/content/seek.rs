@@ -68,7 +68,9 @@ impl Content {
                     at = end;
                     continue;
                 }
-                StretchKind::Mapped(first) => (ExtentKind::Data, Some(first.after_bytes(at - stretch.offset))),
+                StretchKind::Mapped(first) => {
+                    (ExtentKind::Data, Some(first.after_bytes(at - stretch.offset)))
+                }
                 StretchKind::Unwritten(first) => {
                     (ExtentKind::Unwritten, Some(first.after_bytes(at - stretch.offset)))
                 }

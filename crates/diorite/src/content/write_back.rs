@@ -81,15 +81,13 @@ impl Content {
                 let run = u64::from((state.dirty >> at).trailing_ones());
                 let bytes = (at * part) as usize..((at + run) * part) as usize;
                 let offset = page * PAGE_SIZE + at * part;
-                // Blocks behind the end of the file hold nothing that anybody wrote.
-                let keep = size.next_multiple_of(part).saturating_sub(offset).min(bytes.len() as u64);
-                if keep > 0 {
-                    parts.push((offset, &frame[bytes.start..bytes.start + keep as usize]));
-                }
+                parts.push((offset, &frame[bytes]));
                 at += run;
             }
         }
-        let Some(end) = parts.last().map(|(offset, memory)| offset + memory.len() as u64) else { return Ok(()) };
+        let Some(end) = parts.last().map(|(offset, memory)| offset + memory.len() as u64) else {
+            return Ok(());
+        };
         let plan = plan_write(&*self.map, &parts, &self.engine.zeros, flags)?;
         let (summary, mut commit) = plan.submit(&*self.map)?;
         self.engine.counters.bios.add(summary.bios);
