@@ -1,0 +1,327 @@
+//! A tar stream as the source of a copy.
+//!
+//! The stream is read once, from front to back. Names are taken relative to the destination; an entry that points outside of it
+//! (`..`, or through a symbolic link that the archive brought) is refused.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use diorite::{FileKind, Timestamp};
+use tar::{Archive, Entry, EntryType};
+
+use crate::tree::{Attributes, Follow, Meta, Sink};
+use crate::{Error, Summary, Watch};
+
+/// Size of a write; archives come through pipes in smaller pieces.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Prefix of extended attributes in pax headers.
+const XATTR_PREFIX: &str = "SCHILY.xattr.";
+
+/// Put the content of a tar stream into the directory `to` of `sink`, which is not synced. `name` is what messages call
+/// the stream.
+pub fn unpack(
+    stream: impl Read,
+    name: &str,
+    sink: &dyn Sink,
+    to: &Path,
+    watch: &dyn Watch,
+) -> Result<Summary, Error> {
+    let mut unpacker =
+        Unpacker { name, sink, to, watch, summary: Summary::default(), directories: BTreeMap::new() };
+    let mut archive = Archive::new(stream);
+    let entries = archive.entries().map_err(|source| unpacker.error(source))?;
+    for entry in entries {
+        if watch.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
+        unpacker.entry(entry.map_err(|source| unpacker.error(source))?)?;
+    }
+    // Deepest first, because making entries changed the times of their directories.
+    for (path, (meta, attributes)) in unpacker.directories.iter().rev() {
+        for (name, value) in attributes {
+            sink.set_attribute(path, name, value)?;
+        }
+        sink.set_meta(path, meta)?;
+    }
+    Ok(unpacker.summary)
+}
+
+struct Unpacker<'a> {
+    name: &'a str,
+    sink: &'a dyn Sink,
+    to: &'a Path,
+    watch: &'a dyn Watch,
+    summary: Summary,
+    /// Attributes of directories, set at the end.
+    directories: BTreeMap<PathBuf, (Meta, Attributes)>,
+}
+
+impl Unpacker<'_> {
+    fn error(&self, source: io::Error) -> Error {
+        Error::Archive { archive: self.name.to_owned(), source }
+    }
+
+    fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> Result<(), Error> {
+        let name = entry.path_bytes().into_owned();
+        let Some(path) = self.destination(&name)? else {
+            return Ok(());
+        };
+        let attributes = self.attributes(&mut entry)?;
+        let meta = self.meta(&entry)?;
+        self.make_parents(&path)?;
+        match entry.header().entry_type() {
+            EntryType::Directory => {
+                self.make_directory(&path)?;
+                self.directories.insert(path, (meta, attributes));
+                return Ok(());
+            }
+            EntryType::Link => {
+                let target = entry.link_name_bytes().unwrap_or_default().into_owned();
+                let Some(original) = self.destination(&target)? else { return Ok(()) };
+                self.make_room(&path)?;
+                self.sink.make_hard_link(&original, &path)?;
+                self.summary.others += 1;
+                return Ok(());
+            }
+            EntryType::Symlink => {
+                let target = entry.link_name_bytes().unwrap_or_default().into_owned();
+                self.make_room(&path)?;
+                self.sink.make_link(&path, &target)?;
+                self.summary.others += 1;
+            }
+            EntryType::Char | EntryType::Block | EntryType::Fifo => {
+                self.make_room(&path)?;
+                self.sink.make_node(&path, &meta)?;
+                self.summary.others += 1;
+            }
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                self.make_room(&path)?;
+                self.file(&mut entry, &path, meta.size)?;
+            }
+            // Headers that carry no file of their own.
+            _ => return Ok(()),
+        }
+        for (name, value) in attributes {
+            self.sink.set_attribute(&path, &name, &value)?;
+        }
+        self.sink.set_meta(&path, &meta)
+    }
+
+    /// Where an entry goes; `None` for the destination itself.
+    fn destination(&self, name: &[u8]) -> Result<Option<PathBuf>, Error> {
+        let name = PathBuf::from(OsString::from_vec(name.to_vec()));
+        let escapes = || Error::Escapes { archive: self.name.to_owned(), entry: name.display().to_string() };
+        let mut path = self.to.to_owned();
+        for component in name.components() {
+            match component {
+                Component::Normal(part) if part.as_bytes().contains(&0) => return Err(escapes()),
+                Component::Normal(part) => {
+                    // A symbolic link that the archive brought must not lead the next entries elsewhere.
+                    if path != self.to
+                        && self
+                            .sink
+                            .existing(&path, Follow::No)?
+                            .is_some_and(|at| at.kind == FileKind::Symlink)
+                    {
+                        return Err(escapes());
+                    }
+                    path.push(part);
+                }
+                Component::CurDir | Component::RootDir => {}
+                Component::ParentDir | Component::Prefix(_) => return Err(escapes()),
+            }
+        }
+        Ok(Some(path).filter(|path| path != self.to))
+    }
+
+    fn make_parents(&mut self, path: &Path) -> Result<(), Error> {
+        let missing: Vec<PathBuf> = path
+            .ancestors()
+            .skip(1)
+            .take_while(|parent| *parent != self.to && parent.parent().is_some())
+            .map(Path::to_owned)
+            .collect();
+        missing.iter().rev().try_for_each(|parent| self.make_directory(parent))
+    }
+
+    fn make_directory(&mut self, path: &Path) -> Result<(), Error> {
+        match self.sink.existing(path, Follow::No)? {
+            Some(existing) if existing.kind == FileKind::Directory => Ok(()),
+            Some(_) => Err(Error::WrongKind {
+                name: self.sink.name_of(path),
+                why: "it is not a directory, and the archive has one of that name",
+            }),
+            None => {
+                self.sink.make_directory(path)?;
+                self.summary.directories += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Later entries of an archive replace earlier ones.
+    fn make_room(&self, path: &Path) -> Result<(), Error> {
+        match self.sink.existing(path, Follow::No)? {
+            Some(existing) if existing.kind == FileKind::Directory => Err(Error::WrongKind {
+                name: self.sink.name_of(path),
+                why: "it is a directory, and the archive has a file of that name",
+            }),
+            Some(_) => self.sink.remove(path),
+            None => Ok(()),
+        }
+    }
+
+    fn file(&mut self, entry: &mut Entry<'_, impl Read>, path: &Path, size: u64) -> Result<(), Error> {
+        self.watch.begin(path, size);
+        let file = self.sink.create(path, size)?;
+        let mut buffer = vec![0; CHUNK_BYTES];
+        let mut offset = 0;
+        loop {
+            if self.watch.is_cancelled() {
+                return Err(Error::Interrupted);
+            }
+            let count = fill(entry, &mut buffer).map_err(|source| self.error(source))?;
+            if count == 0 {
+                break;
+            }
+            // Chunks of nothing but zeros stay holes.
+            if buffer[..count].iter().any(|byte| *byte != 0) {
+                file.write_at(&buffer[..count], offset)?;
+                self.summary.bytes += count as u64;
+            }
+            offset += count as u64;
+            self.watch.advance(count as u64);
+        }
+        file.set_size(offset)?;
+        self.summary.files += 1;
+        Ok(())
+    }
+
+    fn meta(&self, entry: &Entry<'_, impl Read>) -> Result<Meta, Error> {
+        let header = entry.header();
+        let read = || -> io::Result<Meta> {
+            let modified = Timestamp { seconds: header.mtime()? as i64, nanoseconds: 0 };
+            // Only entries of devices are sure to have numbers here.
+            let device = match header.entry_type() {
+                EntryType::Char | EntryType::Block => {
+                    (header.device_major()?.unwrap_or(0), header.device_minor()?.unwrap_or(0))
+                }
+                _ => (0, 0),
+            };
+            let kind = match header.entry_type() {
+                EntryType::Directory => FileKind::Directory,
+                EntryType::Symlink => FileKind::Symlink,
+                EntryType::Char => FileKind::CharacterDevice,
+                EntryType::Block => FileKind::BlockDevice,
+                EntryType::Fifo => FileKind::Fifo,
+                _ => FileKind::Regular,
+            };
+            Ok(Meta {
+                kind,
+                permissions: (header.mode()? & 0o7777) as u16,
+                uid: header.uid()? as u32,
+                gid: header.gid()? as u32,
+                size: entry.size(),
+                accessed: modified,
+                modified,
+                links: 1,
+                identity: (0, 0),
+                device,
+            })
+        };
+        read().map_err(|source| self.error(source))
+    }
+
+    fn attributes(&self, entry: &mut Entry<'_, impl Read>) -> Result<Attributes, Error> {
+        let mut attributes = Vec::new();
+        let extensions = entry.pax_extensions().map_err(|source| self.error(source))?;
+        for extension in extensions.into_iter().flatten() {
+            let extension = extension.map_err(|source| self.error(source))?;
+            if let Some(name) = extension.key().ok().and_then(|key| key.strip_prefix(XATTR_PREFIX)) {
+                attributes.push((name.as_bytes().to_vec(), extension.value_bytes().to_vec()));
+            }
+        }
+        attributes.sort();
+        Ok(attributes)
+    }
+}
+
+/// Read until the buffer is full or the entry ends.
+fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match reader.read(&mut buffer[done..]) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HostTree, Unwatched};
+
+    fn archive(entries: &[(EntryType, &str, &str, &[u8])]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (kind, name, link, data) in entries {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(*kind);
+            header.set_mode(0o755);
+            header.set_mtime(1_000_000_000);
+            header.set_size(data.len() as u64);
+            // Set by hand, since the builder would refuse what hostile archives contain.
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+            header.set_uid(u64::from(rustix::process::geteuid().as_raw()));
+            header.set_gid(u64::from(rustix::process::getegid().as_raw()));
+            header.set_cksum();
+            builder.append(&header, *data).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    fn unpack_here(bytes: &[u8], to: &Path) -> Result<Summary, Error> {
+        unpack(bytes, "test.tar", &HostTree::new(), to, &Unwatched)
+    }
+
+    #[test]
+    fn archive_is_unpacked_with_links_and_times() {
+        let directory = tempfile::tempdir().unwrap();
+        let bytes = archive(&[
+            (EntryType::Directory, "./", "", b""),
+            (EntryType::Directory, "sub/", "", b""),
+            (EntryType::Regular, "sub/file", "", b"content"),
+            (EntryType::Link, "again", "sub/file", b""),
+            (EntryType::Symlink, "link", "sub/file", b""),
+            (EntryType::Regular, "deep/without/parents", "", b"x"),
+        ]);
+        let summary = unpack_here(&bytes, directory.path()).unwrap();
+        assert_eq!((summary.files, summary.directories, summary.others, summary.bytes), (2, 3, 2, 8));
+        assert_eq!(std::fs::read_to_string(directory.path().join("again")).unwrap(), "content");
+        let modified = directory.path().join("sub").metadata().unwrap().modified().unwrap();
+        assert_eq!(modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs(), 1_000_000_000);
+    }
+
+    #[test]
+    fn archive_cannot_write_outside_of_the_destination() {
+        for entries in [
+            &[(EntryType::Regular, "../evil", "", &b"x"[..])][..],
+            &[(EntryType::Symlink, "out", "/tmp", b""), (EntryType::Regular, "out/evil", "", b"x")],
+            &[(EntryType::Link, "again", "../../etc/passwd", b"")],
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let to = directory.path().join("to");
+            std::fs::create_dir(&to).unwrap();
+            let error = unpack_here(&archive(entries), &to).unwrap_err();
+            assert!(matches!(error, Error::Escapes { .. }), "{error}");
+            assert!(!directory.path().join("evil").exists());
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! The copy itself: one file, or a directory with everything in it.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use diorite::{AlignedBuf, FileKind};
+
+use crate::tree::{Follow, Meta, ReadFile, Sink, Source, WriteFile};
+use crate::{Error, Summary, Watch};
+
+/// Size of a transfer: large enough for full bios, and on huge pages.
+const CHUNK_BYTES: usize = 4 << 20;
+/// Alignment that every direct device takes.
+const ALIGNMENT: usize = 4096;
+/// The longest name of a file.
+const NAME_BYTES_MAX: usize = 255;
+
+/// What happens to a file that exists at the destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clobber {
+    /// It is replaced.
+    #[default]
+    Replace,
+    /// It is left alone.
+    Keep,
+}
+
+/// Whether directories are copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Depth {
+    /// Files only; a symbolic link is followed.
+    #[default]
+    File,
+    /// Directories with everything in them; symbolic links stay links.
+    Tree,
+}
+
+/// Whether a copy is durable when it returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sync {
+    /// It is.
+    #[default]
+    AtEnd,
+    /// It is written some time later.
+    Never,
+}
+
+/// How to copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyOptions {
+    /// What happens to existing files.
+    pub clobber: Clobber,
+    /// Whether directories are copied.
+    pub depth: Depth,
+    /// Whether the copy is durable when it returns.
+    pub sync: Sync,
+}
+
+/// A copy in progress: several sources into one destination.
+pub struct Copier<'a> {
+    sink: &'a dyn Sink,
+    options: CopyOptions,
+    watch: &'a dyn Watch,
+    /// Where the first name of a file with several went.
+    linked: HashMap<(u64, u64), PathBuf>,
+    buffer: AlignedBuf,
+    summary: Summary,
+}
+
+impl std::fmt::Debug for Copier<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Copier")
+            .field("options", &self.options)
+            .field("summary", &self.summary)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Copier<'a> {
+    /// Copies into `sink` as `options` say.
+    pub fn new(sink: &'a dyn Sink, options: CopyOptions, watch: &'a dyn Watch) -> Self {
+        let buffer = AlignedBuf::zeroed(CHUNK_BYTES, ALIGNMENT);
+        Self { sink, options, watch, linked: HashMap::new(), buffer, summary: Summary::default() }
+    }
+
+    /// What was done so far.
+    pub fn summary(&self) -> Summary {
+        self.summary
+    }
+
+    /// Copy `from` to exactly `to`. The caller has decided that `to` is not a directory to copy into.
+    pub fn copy(&mut self, source: &dyn Source, from: &Path, to: &Path) -> Result<(), Error> {
+        let follow = match self.options.depth {
+            Depth::File => Follow::Yes,
+            Depth::Tree => Follow::No,
+        };
+        let meta = source.meta(from, follow)?;
+        if meta.kind == FileKind::Directory && self.options.depth == Depth::File {
+            return Err(Error::IsDirectory { name: source.name_of(from) });
+        }
+        self.copy_known(source, from, to, &meta)
+    }
+
+    /// Copy the content of the directory `from` into the directory `to`, which exists, and give `to` the attributes
+    /// of `from`.
+    pub fn copy_content(&mut self, source: &dyn Source, from: &Path, to: &Path) -> Result<(), Error> {
+        let meta = source.meta(from, Follow::Yes)?;
+        for name in source.names(from)? {
+            let name = OsStr::from_bytes(&name);
+            let entry = source.meta(&from.join(name), Follow::No)?;
+            self.copy_known(source, &from.join(name), &to.join(name), &entry)?;
+        }
+        self.finish_attributes(source, from, to, &meta)
+    }
+
+    /// End the copy: durable, unless that was not wanted.
+    pub fn finish(self) -> Result<Summary, Error> {
+        if self.options.sync == Sync::AtEnd {
+            self.sink.sync()?;
+        }
+        Ok(self.summary)
+    }
+
+    fn copy_known(&mut self, source: &dyn Source, from: &Path, to: &Path, meta: &Meta) -> Result<(), Error> {
+        if self.watch.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
+        if meta.kind == FileKind::Directory {
+            return self.copy_directory(source, from, to, meta);
+        }
+        let existing = self.sink.existing(to, Follow::No)?;
+        if existing.as_ref().is_some_and(|existing| existing.kind == FileKind::Directory) {
+            let why = "it is a directory, and the source is not";
+            return Err(Error::WrongKind { name: self.sink.name_of(to), why });
+        }
+        if existing.is_some() && self.options.clobber == Clobber::Keep {
+            self.summary.skipped += 1;
+            return Ok(());
+        }
+        let temporary = temporary_name(to);
+        // A killed run may have left one.
+        if self.sink.existing(&temporary, Follow::No)?.is_some() {
+            self.sink.remove(&temporary)?;
+        }
+        let made = self.make(source, from, &temporary, meta);
+        let made = match made {
+            Ok(false) => {
+                self.summary.skipped += 1;
+                return Ok(());
+            }
+            Ok(true) => self.sink.rename(&temporary, to),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = made {
+            // The first error is the one that counts; the temporary file may not even exist.
+            let _ = self.sink.remove(&temporary);
+            return Err(error);
+        }
+        if meta.links > 1 {
+            self.linked.entry(meta.identity).or_insert_with(|| to.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Make a copy of anything but a directory under a temporary name; `false` if this sink cannot have it.
+    fn make(&mut self, source: &dyn Source, from: &Path, to: &Path, meta: &Meta) -> Result<bool, Error> {
+        if meta.links > 1
+            && let Some(original) = self.linked.get(&meta.identity)
+        {
+            self.sink.make_hard_link(original, to)?;
+            self.summary.others += 1;
+            return Ok(true);
+        }
+        match meta.kind {
+            FileKind::Regular => {
+                self.copy_data(source, from, to, meta)?;
+                self.summary.files += 1;
+            }
+            FileKind::Symlink => {
+                self.sink.make_link(to, &source.link_target(from)?)?;
+                self.summary.others += 1;
+            }
+            _ => {
+                if !self.sink.make_node(to, meta)? {
+                    return Ok(false);
+                }
+                self.summary.others += 1;
+            }
+        }
+        self.finish_attributes(source, from, to, meta)?;
+        Ok(true)
+    }
+
+    fn finish_attributes(
+        &self,
+        source: &dyn Source,
+        from: &Path,
+        to: &Path,
+        meta: &Meta,
+    ) -> Result<(), Error> {
+        for (name, value) in source.attributes(from)? {
+            self.sink.set_attribute(to, &name, &value)?;
+        }
+        self.sink.set_meta(to, meta)
+    }
+
+    fn copy_data(&mut self, source: &dyn Source, from: &Path, to: &Path, meta: &Meta) -> Result<(), Error> {
+        let reader = source.open(from)?;
+        let writer = self.sink.create(to, meta.size)?;
+        self.watch.begin(from, meta.size);
+        let (end, bytes) = self.copy_stretches(reader.as_ref(), writer.as_ref(), meta.size)?;
+        if end != meta.size {
+            writer.set_size(meta.size.max(end))?;
+        }
+        if self.options.sync == Sync::AtEnd {
+            writer.sync()?;
+        }
+        self.summary.bytes += bytes;
+        Ok(())
+    }
+
+    /// Copy each stretch of data; returns where the last one ended, and how many bytes there were.
+    fn copy_stretches(
+        &mut self,
+        reader: &dyn ReadFile,
+        writer: &dyn WriteFile,
+        size: u64,
+    ) -> Result<(u64, u64), Error> {
+        let (mut offset, mut end_of_data, mut bytes, mut told) = (0, 0, 0, 0);
+        while let Some((start, end)) = reader.next_data(offset)? {
+            // Whole pages keep direct transfers aligned where data begins in the middle of one.
+            offset = (start - start % ALIGNMENT as u64).max(offset);
+            while offset < end {
+                if self.watch.is_cancelled() {
+                    return Err(Error::Interrupted);
+                }
+                let len = (end - offset).next_multiple_of_saturating(ALIGNMENT as u64).min(CHUNK_BYTES as u64)
+                    as usize;
+                let count = reader.read_at(&mut self.buffer[..len], offset)?;
+                writer.write_at(&self.buffer[..count], offset)?;
+                offset += count as u64;
+                end_of_data = offset;
+                bytes += count as u64;
+                self.watch.advance(offset - told);
+                told = offset;
+                if count < len {
+                    return Ok((end_of_data, bytes));
+                }
+            }
+        }
+        self.watch.advance(size.saturating_sub(told));
+        Ok((end_of_data, bytes))
+    }
+
+    fn copy_directory(
+        &mut self,
+        source: &dyn Source,
+        from: &Path,
+        to: &Path,
+        meta: &Meta,
+    ) -> Result<(), Error> {
+        match self.sink.existing(to, Follow::Yes)? {
+            Some(existing) if existing.kind == FileKind::Directory => {}
+            Some(_) => {
+                let why = "it is not a directory, and the source is";
+                return Err(Error::WrongKind { name: self.sink.name_of(to), why });
+            }
+            None => {
+                self.sink.make_directory(to)?;
+                self.summary.directories += 1;
+            }
+        }
+        for name in source.names(from)? {
+            let name = OsStr::from_bytes(&name);
+            let entry = source.meta(&from.join(name), Follow::No)?;
+            self.copy_known(source, &from.join(name), &to.join(name), &entry)?;
+        }
+        self.finish_attributes(source, from, to, meta)
+    }
+}
+
+/// `next_multiple_of` that cannot overflow.
+trait NextMultiple {
+    fn next_multiple_of_saturating(self, of: Self) -> Self;
+}
+
+impl NextMultiple for u64 {
+    fn next_multiple_of_saturating(self, of: Self) -> Self {
+        self.checked_next_multiple_of(of).unwrap_or(Self::MAX)
+    }
+}
+
+/// The name under which a file is made before it gets its own: hidden, in the same directory.
+pub(crate) fn temporary_name(path: &Path) -> PathBuf {
+    let suffix = format!(".diorite-{}", std::process::id());
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let kept = name.len().min(NAME_BYTES_MAX - 1 - suffix.len());
+    let mut temporary = vec![b'.'];
+    temporary.extend_from_slice(&name[..kept]);
+    temporary.extend_from_slice(suffix.as_bytes());
+    path.with_file_name(OsString::from_vec(temporary))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HostTree, Unwatched};
+
+    #[test]
+    fn temporary_names_are_never_too_long() {
+        let long = "x".repeat(255);
+        let name = temporary_name(&Path::new("/a").join(&long));
+        assert_eq!(name.parent(), Some(Path::new("/a")));
+        assert!(name.file_name().unwrap().len() <= NAME_BYTES_MAX);
+        assert_ne!(name.file_name().unwrap(), OsStr::new(&long));
+    }
+
+    /// Holes, hard links, symbolic links, permissions and times, from host to host.
+    #[test]
+    fn tree_is_copied_with_everything() {
+        use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+        let directory = tempfile::tempdir().unwrap();
+        let from = directory.path().join("from");
+        std::fs::create_dir_all(from.join("sub")).unwrap();
+        let file = std::fs::File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .open(from.join("sparse"))
+            .unwrap();
+        file.write_all_at(b"head", 0).unwrap();
+        file.write_all_at(b"tail", 8 << 20).unwrap();
+        file.set_len(9_000_001).unwrap();
+        std::fs::hard_link(from.join("sparse"), from.join("sub/again")).unwrap();
+        symlink("nowhere", from.join("link")).unwrap();
+        std::fs::set_permissions(from.join("sparse"), std::fs::Permissions::from_mode(0o640)).unwrap();
+
+        let (tree, to) = (HostTree::new(), directory.path().join("to"));
+        let options = CopyOptions { depth: Depth::Tree, ..CopyOptions::default() };
+        let mut copier = Copier::new(&tree, options, &Unwatched);
+        copier.copy(&tree, &from, &to).unwrap();
+        let summary = copier.finish().unwrap();
+        assert_eq!((summary.files, summary.directories, summary.others), (1, 2, 2));
+        let (a, b) = (from.join("sparse").metadata().unwrap(), to.join("sparse").metadata().unwrap());
+        assert_eq!((a.len(), a.mode(), a.mtime_nsec()), (b.len(), b.mode(), b.mtime_nsec()));
+        assert!(b.blocks() < 100, "{} blocks of a sparse file", b.blocks());
+        assert_eq!(b.ino(), to.join("sub/again").metadata().unwrap().ino());
+        assert_eq!(std::fs::read_link(to.join("link")).unwrap(), Path::new("nowhere"));
+        let copied = std::fs::File::options().read(true).open(to.join("sparse")).unwrap();
+        let mut tail = [0; 4];
+        copied.read_exact_at(&mut tail, 8 << 20).unwrap();
+        assert_eq!(&tail, b"tail");
+    }
+
+    /// Invariant 2.
+    #[test]
+    fn interrupted_copy_leaves_no_temporary_file() {
+        struct Stop(std::sync::atomic::AtomicU32);
+        impl Watch for Stop {
+            fn begin(&self, _: &Path, _: u64) {}
+            fn advance(&self, _: u64) {}
+            fn is_cancelled(&self) -> bool {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= 2
+            }
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        let file = std::fs::File::options().create(true).truncate(true).write(true).open(&from).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &vec![1; 9 << 20], 0).unwrap();
+        let tree = HostTree::new();
+        let watch = Stop(std::sync::atomic::AtomicU32::new(0));
+        let mut copier = Copier::new(&tree, CopyOptions::default(), &watch);
+        assert!(matches!(copier.copy(&tree, &from, &to), Err(Error::Interrupted)));
+        let names: Vec<_> =
+            std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names, ["from"]);
+    }
+}

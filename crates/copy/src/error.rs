@@ -1,0 +1,92 @@
+//! What can go wrong in a copy: always with the file it happened to.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why something was not copied.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The host refused.
+    #[error("{}: cannot {what}: {source}", path.display())]
+    Host {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The image refused.
+    #[error("{image}:{}: cannot {what}: {}", path.display(), source.without_path())]
+    Image {
+        /// The image.
+        image: String,
+        /// The file in it.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: Box<diorite::Error>,
+    },
+    /// The archive cannot be read.
+    #[error("{archive}: cannot read the archive: {source}")]
+    Archive {
+        /// Its name.
+        archive: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The archive wants a file outside of the destination.
+    #[error("{archive}: refused: the entry `{entry}` points outside of the destination")]
+    Escapes {
+        /// Its name.
+        archive: String,
+        /// The name of the entry.
+        entry: String,
+    },
+    /// A directory without the wish to copy directories.
+    #[error("{name}: not copied: it is a directory; use -r")]
+    IsDirectory {
+        /// The directory.
+        name: String,
+    },
+    /// A directory would be copied into itself without end.
+    #[error("{name}: not copied: the destination is inside of it; choose another destination")]
+    IntoItself {
+        /// The directory.
+        name: String,
+    },
+    /// Source and destination are one file.
+    #[error("{name}: not copied: source and destination are the same file")]
+    SameFile {
+        /// The file.
+        name: String,
+    },
+    /// A file where a directory must be, or the other way round.
+    #[error("{name}: cannot be replaced: {why}; remove it first or choose another destination")]
+    WrongKind {
+        /// What is there.
+        name: String,
+        /// What it is, and what it would have to be.
+        why: &'static str,
+    },
+    /// The user wants no more.
+    #[error("interrupted; what was complete is there, nothing is half written")]
+    Interrupted,
+}
+
+impl Error {
+    pub(crate) fn host(path: &Path, what: &'static str, source: impl Into<io::Error>) -> Self {
+        Self::Host { path: path.to_owned(), what, source: source.into() }
+    }
+
+    /// The number that the system would give, if there is one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Host { source, .. } | Self::Archive { source, .. } => source.raw_os_error(),
+            Self::Image { source, .. } => Some(source.errno()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! A tree of the host.
+//!
+//! Data goes through the host's own page cache: a copy is no place to decide how the host caches its files.
+#![allow(clippy::disallowed_methods, reason = "the files of the host are the other side of a copy")]
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use diorite::{FileKind, Timestamp};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+
+use crate::Error;
+use crate::tree::{Attributes, Follow, Meta, ReadFile, Sink, Source, WriteFile};
+
+/// The host's filesystem as one side of a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct HostTree {
+    is_root: bool,
+}
+
+impl Default for HostTree {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HostTree {
+    /// As the user who runs this.
+    pub fn new() -> Self {
+        Self { is_root: rustix::process::geteuid().is_root() }
+    }
+}
+
+fn meta_of(metadata: &fs::Metadata) -> Meta {
+    let kind = metadata.file_type();
+    let kind = match () {
+        () if kind.is_dir() => FileKind::Directory,
+        () if kind.is_symlink() => FileKind::Symlink,
+        () if kind.is_block_device() => FileKind::BlockDevice,
+        () if kind.is_char_device() => FileKind::CharacterDevice,
+        () if kind.is_fifo() => FileKind::Fifo,
+        () if kind.is_socket() => FileKind::Socket,
+        () => FileKind::Regular,
+    };
+    let time = |seconds, nanoseconds: i64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
+    Meta {
+        kind,
+        permissions: (metadata.mode() & 0o7777) as u16,
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        size: metadata.len(),
+        accessed: time(metadata.atime(), metadata.atime_nsec()),
+        modified: time(metadata.mtime(), metadata.mtime_nsec()),
+        links: metadata.nlink(),
+        identity: (metadata.dev(), metadata.ino()),
+        device: (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev())),
+    }
+}
+
+fn look(path: &Path, follow: Follow) -> io::Result<Meta> {
+    let metadata = match follow {
+        Follow::Yes => fs::metadata(path),
+        Follow::No => fs::symlink_metadata(path),
+    };
+    metadata.map(|metadata| meta_of(&metadata))
+}
+
+/// The bytes of something whose size must be asked first.
+fn sized(mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
+    loop {
+        let mut bytes = vec![0; read(&mut [])?];
+        match read(&mut bytes) {
+            Ok(len) => {
+                bytes.truncate(len);
+                return Ok(bytes);
+            }
+            // It has grown since its size was asked.
+            Err(Errno::RANGE) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Errors that mean that this user or this filesystem cannot have such an attribute.
+fn cannot_have(errno: Errno) -> bool {
+    matches!(errno, Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::INVAL | Errno::NOSPC)
+}
+
+impl Source for HostTree {
+    fn name_of(&self, path: &Path) -> String {
+        path.display().to_string()
+    }
+
+    fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error> {
+        look(path, follow).map_err(|error| Error::host(path, "read", error))
+    }
+
+    fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error> {
+        let list = || -> io::Result<Vec<Vec<u8>>> {
+            fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name().into_vec())).collect()
+        };
+        let mut names = list().map_err(|error| Error::host(path, "list", error))?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
+        let target = fs::read_link(path).map_err(|error| Error::host(path, "read the link", error))?;
+        Ok(OsString::from(target).into_vec())
+    }
+
+    fn attributes(&self, path: &Path) -> Result<Attributes, Error> {
+        let names = match sized(|buffer| rustix::fs::llistxattr(path, buffer)) {
+            Ok(names) => names,
+            Err(errno) if cannot_have(errno) => return Ok(Vec::new()),
+            Err(errno) => return Err(Error::host(path, "list the attributes", errno)),
+        };
+        let mut attributes = Vec::new();
+        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            match sized(|buffer| rustix::fs::lgetxattr(path, OsStr::from_bytes(name), buffer)) {
+                Ok(value) => attributes.push((name.to_vec(), value)),
+                Err(errno) if errno == Errno::NODATA || cannot_have(errno) => {}
+                Err(errno) => return Err(Error::host(path, "read an extended attribute", errno)),
+            }
+        }
+        attributes.sort();
+        Ok(attributes)
+    }
+
+    fn open(&self, path: &Path) -> Result<Box<dyn ReadFile>, Error> {
+        let file = fs::File::open(path).map_err(|error| Error::host(path, "open", error))?;
+        Ok(Box::new(HostFile { file, path: path.to_owned() }))
+    }
+}
+
+impl Sink for HostTree {
+    fn name_of(&self, path: &Path) -> String {
+        path.display().to_string()
+    }
+
+    fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error> {
+        match look(path, follow) {
+            Ok(meta) => Ok(Some(meta)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::host(path, "look up", error)),
+        }
+    }
+
+    fn make_directory(&self, path: &Path) -> Result<(), Error> {
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(path)
+            .map_err(|error| Error::host(path, "make the directory", error))
+    }
+
+    fn make_link(&self, path: &Path, target: &[u8]) -> Result<(), Error> {
+        std::os::unix::fs::symlink(OsStr::from_bytes(target), path)
+            .map_err(|error| Error::host(path, "make the link", error))
+    }
+
+    fn make_hard_link(&self, original: &Path, path: &Path) -> Result<(), Error> {
+        fs::hard_link(original, path).map_err(|error| Error::host(path, "make the link", error))
+    }
+
+    fn make_node(&self, path: &Path, meta: &Meta) -> Result<bool, Error> {
+        let kind = match meta.kind {
+            FileKind::BlockDevice => FileType::BlockDevice,
+            FileKind::CharacterDevice => FileType::CharacterDevice,
+            FileKind::Fifo => FileType::Fifo,
+            FileKind::Socket => FileType::Socket,
+            FileKind::Regular | FileKind::Directory | FileKind::Symlink => return Ok(false),
+        };
+        let device = rustix::fs::makedev(meta.device.0, meta.device.1);
+        match rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device) {
+            Ok(()) => Ok(true),
+            Err(Errno::PERM | Errno::ACCESS) if !self.is_root => Ok(false),
+            Err(errno) => Err(Error::host(path, "make the node", errno)),
+        }
+    }
+
+    fn create(&self, path: &Path, _: u64) -> Result<Box<dyn WriteFile>, Error> {
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|error| Error::host(path, "create", error))?;
+        Ok(Box::new(HostFile { file, path: path.to_owned() }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        fs::rename(from, to).map_err(|error| Error::host(to, "rename to", error))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        fs::remove_file(path).map_err(|error| Error::host(path, "remove", error))
+    }
+
+    fn set_meta(&self, path: &Path, meta: &Meta) -> Result<(), Error> {
+        let mut permissions = meta.permissions;
+        match std::os::unix::fs::lchown(path, Some(meta.uid), Some(meta.gid)) {
+            Ok(()) => {}
+            Err(error) if self.is_root && error.kind() != io::ErrorKind::PermissionDenied => {
+                return Err(Error::host(path, "set the owner", error));
+            }
+            // Without the owner, its set-user-ID and set-group-ID would give away this user's rights.
+            Err(_) => permissions &= 0o1777,
+        }
+        if meta.kind != FileKind::Symlink {
+            let mode = Mode::from_raw_mode(u32::from(permissions));
+            rustix::fs::chmod(path, mode).map_err(|errno| Error::host(path, "set the permissions", errno))?;
+        }
+        let time = |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) };
+        let times = Timestamps { last_access: time(meta.accessed), last_modification: time(meta.modified) };
+        rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|errno| Error::host(path, "set the times", errno))
+    }
+
+    fn set_attribute(&self, path: &Path, name: &[u8], value: &[u8]) -> Result<(), Error> {
+        match rustix::fs::lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty()) {
+            Ok(()) => Ok(()),
+            Err(errno) if cannot_have(errno) => Ok(()),
+            Err(errno) => Err(Error::host(path, "set an extended attribute", errno)),
+        }
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// An open file of the host.
+struct HostFile {
+    file: fs::File,
+    path: PathBuf,
+}
+
+impl ReadFile for HostFile {
+    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let mut done = 0;
+        while done < memory.len() {
+            match self.file.read_at(&mut memory[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::host(&self.path, "read", error)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error> {
+        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            // A filesystem that does not know about holes, or something that has no size.
+            Err(Errno::INVAL | Errno::SPIPE | Errno::OPNOTSUPP) => return Ok(Some((offset, u64::MAX))),
+            Err(errno) => return Err(Error::host(&self.path, "look for data in", errno)),
+        };
+        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(u64::MAX);
+        Ok(Some((start, end)))
+    }
+}
+
+impl WriteFile for HostFile {
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
+        self.file.write_all_at(data, offset).map_err(|error| Error::host(&self.path, "write", error))
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Error> {
+        self.file.set_len(size).map_err(|error| Error::host(&self.path, "set the size of", error))
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.file.sync_all().map_err(|error| Error::host(&self.path, "sync", error))
+    }
+}

@@ -1,0 +1,227 @@
+//! A tree in an image.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use diorite::{
+    DirectIo, Error as DioriteError, File, FileKind, Filesystem, NodeSpec, Owner, SetAttributes, SetTime,
+    Unaligned, XattrMode,
+};
+
+use crate::Error;
+use crate::tree::{Attributes, Follow, Meta, ReadFile, Sink, Source, WriteFile};
+
+/// Files smaller than this go through the cache, which writes many of them together.
+const DIRECT_FROM_BYTES: u64 = 1 << 20;
+
+/// An open filesystem as one side of a copy.
+#[derive(Clone, Debug)]
+pub struct ImageTree {
+    filesystem: Filesystem,
+    name: String,
+    direct: Option<DirectIo>,
+}
+
+impl ImageTree {
+    /// The files of `filesystem`, which messages call `name`. `direct` is the way of the data; `None` chooses: large files
+    /// directly, small ones through the cache.
+    pub fn new(filesystem: Filesystem, name: impl Into<String>, direct: Option<DirectIo>) -> Self {
+        Self { filesystem, name: name.into(), direct }
+    }
+
+    fn error(&self, path: &Path, what: &'static str) -> impl FnOnce(DioriteError) -> Error + use<> {
+        let (image, path) = (self.name.clone(), path.to_owned());
+        move |source| Error::Image { image, path, what, source: Box::new(source) }
+    }
+
+    fn options(&self, size: u64) -> diorite::OpenOptions {
+        let chosen = if size >= DIRECT_FROM_BYTES { DirectIo::Preferred } else { DirectIo::Off };
+        let direct = self.direct.unwrap_or(chosen);
+        self.filesystem.open_options().direct(direct).unaligned(Unaligned::Bounce)
+    }
+
+    fn file(&self, file: File, path: &Path) -> ImageFile {
+        ImageFile { file, tree: self.clone(), path: path.to_owned() }
+    }
+}
+
+fn meta_of(attributes: &diorite::Attributes) -> Meta {
+    Meta {
+        kind: attributes.kind,
+        permissions: attributes.permissions,
+        uid: attributes.owner.uid,
+        gid: attributes.owner.gid,
+        size: attributes.size,
+        accessed: attributes.accessed,
+        modified: attributes.modified,
+        links: u64::from(attributes.links),
+        identity: (0, u64::from(attributes.inode.0)),
+        device: attributes.device,
+    }
+}
+
+impl Source for ImageTree {
+    fn name_of(&self, path: &Path) -> String {
+        format!("{}:{}", self.name, path.display())
+    }
+
+    fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error> {
+        let attributes = match follow {
+            Follow::Yes => self.filesystem.metadata(path),
+            Follow::No => self.filesystem.symlink_metadata(path),
+        };
+        attributes.map(|attributes| meta_of(&attributes)).map_err(self.error(path, "read"))
+    }
+
+    fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error> {
+        let entries = self.filesystem.read_dir(path).map_err(self.error(path, "list"))?;
+        let mut names: Vec<_> = entries.into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
+        let target = self.filesystem.read_link(path).map_err(self.error(path, "read the link"))?;
+        Ok(OsString::from(target).into_vec())
+    }
+
+    fn attributes(&self, path: &Path) -> Result<Attributes, Error> {
+        let read = || -> diorite::Result<Attributes> {
+            let node = self.filesystem.resolve_link(path)?;
+            let names = node.xattr_names()?;
+            names.into_iter().map(|name| node.xattr(&name).map(|value| (name, value))).collect()
+        };
+        read().map_err(self.error(path, "read the attributes"))
+    }
+
+    fn open(&self, path: &Path) -> Result<Box<dyn ReadFile>, Error> {
+        let opened = self
+            .filesystem
+            .metadata(path)
+            .and_then(|attributes| self.options(attributes.size).read(true).open(path));
+        Ok(Box::new(self.file(opened.map_err(self.error(path, "open"))?, path)))
+    }
+}
+
+impl Sink for ImageTree {
+    fn name_of(&self, path: &Path) -> String {
+        Source::name_of(self, path)
+    }
+
+    fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error> {
+        let attributes = match follow {
+            Follow::Yes => self.filesystem.metadata(path),
+            Follow::No => self.filesystem.symlink_metadata(path),
+        };
+        match attributes {
+            Ok(attributes) => Ok(Some(meta_of(&attributes))),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(self.error(path, "look up")(error)),
+        }
+    }
+
+    fn make_directory(&self, path: &Path) -> Result<(), Error> {
+        let spec = NodeSpec {
+            kind: FileKind::Directory,
+            permissions: 0o700,
+            owner: Owner::default(),
+            device: (0, 0),
+        };
+        self.filesystem.create_node(path, &spec).map_err(self.error(path, "make the directory"))?;
+        Ok(())
+    }
+
+    fn make_link(&self, path: &Path, target: &[u8]) -> Result<(), Error> {
+        let target = PathBuf::from(OsString::from_vec(target.to_vec()));
+        self.filesystem.symlink(target, path).map_err(self.error(path, "make the link"))
+    }
+
+    fn make_hard_link(&self, original: &Path, path: &Path) -> Result<(), Error> {
+        self.filesystem.hard_link(original, path).map_err(self.error(path, "make the link"))
+    }
+
+    fn make_node(&self, path: &Path, meta: &Meta) -> Result<bool, Error> {
+        let owner = Owner { uid: meta.uid, gid: meta.gid };
+        let spec = NodeSpec { kind: meta.kind, permissions: meta.permissions, owner, device: meta.device };
+        self.filesystem.create_node(path, &spec).map_err(self.error(path, "make the node"))?;
+        Ok(true)
+    }
+
+    fn create(&self, path: &Path, size: u64) -> Result<Box<dyn WriteFile>, Error> {
+        let opened = self.options(size).write(true).create_new(true).mode(0o600).open(path);
+        Ok(Box::new(self.file(opened.map_err(self.error(path, "create"))?, path)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        self.filesystem.rename(from, to).map_err(self.error(to, "rename to"))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        self.filesystem.remove_file(path).map_err(self.error(path, "remove"))
+    }
+
+    fn set_meta(&self, path: &Path, meta: &Meta) -> Result<(), Error> {
+        let is_link = meta.kind == FileKind::Symlink;
+        let changes = SetAttributes {
+            permissions: (!is_link).then_some(meta.permissions),
+            uid: Some(meta.uid),
+            gid: Some(meta.gid),
+            accessed: Some(SetTime::To(meta.accessed)),
+            modified: Some(SetTime::To(meta.modified)),
+            flags: None,
+        };
+        self.filesystem
+            .resolve_link(path)
+            .and_then(|node| node.set_attributes(&changes))
+            .map_err(self.error(path, "set the attributes"))
+    }
+
+    fn set_attribute(&self, path: &Path, name: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.filesystem
+            .resolve_link(path)
+            .and_then(|node| node.set_xattr(name, value, XattrMode::Set))
+            .map_err(self.error(path, "set an extended attribute"))
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.filesystem.sync().map_err(self.error(Path::new("/"), "sync"))
+    }
+}
+
+/// An open file of an image.
+struct ImageFile {
+    file: File,
+    tree: ImageTree,
+    path: PathBuf,
+}
+
+impl ReadFile for ImageFile {
+    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
+        self.file.read_at(memory, offset).map_err(self.tree.error(&self.path, "read"))
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error> {
+        let start = match self.file.seek_data(offset) {
+            Ok(start) => start,
+            Err(error) if matches!(error.without_path(), DioriteError::BeyondEnd) => return Ok(None),
+            Err(error) => return Err(self.tree.error(&self.path, "read")(error)),
+        };
+        let end = self.file.seek_hole(start).map_err(self.tree.error(&self.path, "read"))?;
+        Ok(Some((start, end)))
+    }
+}
+
+impl WriteFile for ImageFile {
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
+        self.file.write_all_at(data, offset).map_err(self.tree.error(&self.path, "write"))
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Error> {
+        self.file.set_len(size).map_err(self.tree.error(&self.path, "set the size"))
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.file.sync_all().map_err(self.tree.error(&self.path, "sync"))
+    }
+}

@@ -1,0 +1,63 @@
+//! Copies trees of files: host to image, image to host, image to image, tar stream to image.
+//!
+//! Where it sits: beside the command line, above the library; the program and mkfs call it. A [`Source`] is read, a
+//! [`Sink`] is written; [`HostTree`] and [`ImageTree`] are both.
+//!
+//! What is kept: content with its holes, permissions, owners, times, extended attributes, device nodes, symbolic links, and
+//! hard links among the files of one copy. The host takes owners and some attributes from root only; that is no error.
+//!
+//! Invariants:
+//! 1. A regular file appears under its name when its content and attributes are complete, not before.
+//! 2. What fails or is interrupted leaves no temporary file behind.
+//! 3. Directories are copied in the order of their names, so that equal trees make equal images.
+
+mod archive;
+mod engine;
+mod error;
+mod host;
+mod image;
+mod tree;
+
+pub use archive::unpack;
+pub use engine::{Clobber, Copier, CopyOptions, Depth, Sync};
+pub use error::Error;
+pub use host::HostTree;
+pub use image::ImageTree;
+pub use tree::{Attributes, Follow, Meta, ReadFile, Sink, Source, WriteFile};
+
+/// What a copy did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Regular files, hard links not counted.
+    pub files: u64,
+    /// Directories made.
+    pub directories: u64,
+    /// Symbolic links, hard links, device nodes and the like.
+    pub others: u64,
+    /// Files left alone because they existed.
+    pub skipped: u64,
+    /// Bytes of content, without holes.
+    pub bytes: u64,
+}
+
+/// Hears what is copied, and may stop it.
+pub trait Watch: Send + std::marker::Sync {
+    /// A file of so many bytes begins.
+    fn begin(&self, name: &std::path::Path, size: u64);
+    /// So many bytes more of it are done.
+    fn advance(&self, bytes: u64);
+    /// Whether to stop.
+    fn is_cancelled(&self) -> bool;
+}
+
+/// Hears nothing and never stops.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unwatched;
+
+impl Watch for Unwatched {
+    fn begin(&self, _: &std::path::Path, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}

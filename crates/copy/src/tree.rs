@@ -1,0 +1,106 @@
+//! The two sides of a copy, as small traits.
+
+use std::path::Path;
+
+use diorite::{FileKind, Timestamp};
+
+use crate::Error;
+
+/// What is kept of a file besides its content and extended attributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits: 12 bits.
+    pub permissions: u16,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Last access.
+    pub accessed: Timestamp,
+    /// Last change of content.
+    pub modified: Timestamp,
+    /// Hard links.
+    pub links: u64,
+    /// Filesystem and inode: equal for names of one file.
+    pub identity: (u64, u64),
+    /// Major and minor number of a device node.
+    pub device: (u32, u32),
+}
+
+/// Extended attributes: names with their prefix, and values.
+pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A tree that is read. Symbolic links are not followed, except where a method says so.
+pub trait Source {
+    /// What it is called in messages.
+    fn name_of(&self, path: &Path) -> String;
+    /// What `lstat` tells, or `stat` where `follow` says so.
+    fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error>;
+    /// Names in a directory, without `.` and `..`, sorted.
+    fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error>;
+    /// Where a symbolic link points.
+    fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error>;
+    /// Extended attributes, sorted by name.
+    fn attributes(&self, path: &Path) -> Result<Attributes, Error>;
+    /// Open a regular file (links followed) for reading.
+    fn open(&self, path: &Path) -> Result<Box<dyn ReadFile>, Error>;
+}
+
+/// Whether a symbolic link at the end of a path is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// The link itself.
+    No,
+    /// What it points to.
+    Yes,
+}
+
+/// A file that is read.
+pub trait ReadFile {
+    /// Read; fewer bytes only at the end.
+    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
+    /// The next stretch of data at or after `offset`, as start and end; `None` if only a hole follows.
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error>;
+}
+
+/// A tree that is written.
+pub trait Sink {
+    /// What it is called in messages.
+    fn name_of(&self, path: &Path) -> String;
+    /// What is at a path, if anything.
+    fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error>;
+    /// Make a directory that only its owner may use until its attributes are set.
+    fn make_directory(&self, path: &Path) -> Result<(), Error>;
+    /// Make a symbolic link.
+    fn make_link(&self, path: &Path, target: &[u8]) -> Result<(), Error>;
+    /// Give a file of this tree another name.
+    fn make_hard_link(&self, original: &Path, path: &Path) -> Result<(), Error>;
+    /// Make a device node, pipe or socket; `false` where this user or system cannot.
+    fn make_node(&self, path: &Path, meta: &Meta) -> Result<bool, Error>;
+    /// Make a regular file that must not exist.
+    fn create(&self, path: &Path, size: u64) -> Result<Box<dyn WriteFile>, Error>;
+    /// Rename, replacing what is there.
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), Error>;
+    /// Remove anything but a directory.
+    fn remove(&self, path: &Path) -> Result<(), Error>;
+    /// Set owner, permissions and times of what was just made.
+    fn set_meta(&self, path: &Path, meta: &Meta) -> Result<(), Error>;
+    /// Set an extended attribute of what was just made, where this user may.
+    fn set_attribute(&self, path: &Path, name: &[u8], value: &[u8]) -> Result<(), Error>;
+    /// Make everything durable.
+    fn sync(&self) -> Result<(), Error>;
+}
+
+/// A file that is written.
+pub trait WriteFile {
+    /// Write all of `data`.
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error>;
+    /// Set the size, which makes a hole at the end if that is needed.
+    fn set_size(&self, size: u64) -> Result<(), Error>;
+    /// Make it durable.
+    fn sync(&self) -> Result<(), Error>;
+}
