@@ -16,6 +16,14 @@ pub enum Error {
         /// What the system said.
         source: rustix::io::Errno,
     },
+    /// Diorite refused.
+    #[error("{object}: {source}")]
+    Diorite {
+        /// The image, or the file in it.
+        object: String,
+        /// Why.
+        source: Box<diorite::Error>,
+    },
     /// Memory for the transfers could not be had.
     #[error("memory for {bytes} bytes of buffers: {source}")]
     Memory {

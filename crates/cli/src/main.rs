@@ -1,2 +1,87 @@
-//! The program `diorite`.
-fn main() {}
+//! The program `diorite`: arguments, output, progress. What it does is done by the libraries.
+//!
+//! Where it sits: on top of everything. Each command opens its images through [`images::Images`], which closes them in
+//! order whatever happens, writes through [`output::Output`], and fails with a [`failure::Failure`].
+
+mod args;
+mod bonnie;
+mod change;
+mod data;
+mod failure;
+mod generate;
+mod images;
+mod interrupt;
+mod list;
+mod location;
+mod output;
+mod progress;
+mod size;
+mod volume;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command, Opening};
+use failure::Result;
+use images::Images;
+use output::Output;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(args::normalized(std::env::args_os()));
+    interrupt::install();
+    match run(&cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// How the images of a command are opened; the same for those that have nothing to choose.
+fn opening_of(command: &Command) -> Opening {
+    match command {
+        Command::Extents(arguments) => arguments.opening,
+        Command::Ls(arguments) => arguments.opening,
+        Command::Tree(arguments) => arguments.opening,
+        Command::Stat(arguments) | Command::Cat(arguments) => arguments.opening,
+        Command::Cp(arguments) => arguments.opening,
+        Command::Mv(arguments) => arguments.opening,
+        Command::Rm(arguments) => arguments.opening,
+        Command::Mkdir(arguments) => arguments.opening,
+        Command::Ln(arguments) => arguments.opening,
+        Command::Du(arguments) => arguments.opening,
+        _ => Opening { direct: false, buffered: false, stats: false },
+    }
+}
+
+fn run(command: &Command) -> Result<()> {
+    let mut images = Images::new(opening_of(command));
+    let mut output = Output::new();
+    let done = dispatch(command, &mut images, &mut output);
+    // Images are closed and what was written is shown even after a failure; the first failure counts.
+    let closed = images.close();
+    let shown = output.finish();
+    done.and(closed).and(shown)
+}
+
+fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Result<()> {
+    match command {
+        Command::Mkfs(arguments) => volume::mkfs(arguments, output),
+        Command::Info(arguments) => volume::info(arguments, images, output),
+        Command::Check(arguments) => volume::check(arguments, output),
+        Command::Extents(arguments) => list::extents(arguments, images, output),
+        Command::Ls(arguments) => list::ls(arguments, images, output),
+        Command::Tree(arguments) => list::tree(arguments, images, output),
+        Command::Stat(arguments) => list::stat(arguments, images, output),
+        Command::Cat(arguments) => data::cat(arguments, images, output),
+        Command::Cp(arguments) => data::cp(arguments, images, output),
+        Command::Mv(arguments) => change::mv(arguments, images),
+        Command::Rm(arguments) => change::rm(arguments, images),
+        Command::Mkdir(arguments) => change::mkdir(arguments, images),
+        Command::Ln(arguments) => change::ln(arguments, images),
+        Command::Df(arguments) => volume::df(arguments, images, output),
+        Command::Du(arguments) => list::du(arguments, images, output),
+        Command::Bonnie(arguments) => bonnie::bonnie(arguments, output),
+        Command::Completions(arguments) => generate::completions(arguments, output),
+        Command::Man(arguments) => generate::man(arguments, output),
+    }
+}

@@ -281,6 +281,25 @@ impl<'a> Copier<'a> {
     }
 }
 
+/// Bytes that a copy of `path` will move, for a progress bar: what cannot be read counts as nothing.
+pub fn data_bytes(source: &dyn Source, path: &Path, depth: Depth) -> u64 {
+    let follow = if depth == Depth::File { Follow::Yes } else { Follow::No };
+    let mut waiting = vec![path.to_owned()];
+    let mut bytes = 0u64;
+    while let Some(path) = waiting.pop() {
+        let Ok(meta) = source.meta(&path, follow) else { continue };
+        match meta.kind {
+            FileKind::Regular => bytes = bytes.saturating_add(meta.size),
+            FileKind::Directory if depth == Depth::Tree => {
+                let names = source.names(&path).unwrap_or_default();
+                waiting.extend(names.iter().map(|name| path.join(OsStr::from_bytes(name))));
+            }
+            _ => {}
+        }
+    }
+    bytes
+}
+
 /// `next_multiple_of` that cannot overflow.
 trait NextMultiple {
     fn next_multiple_of_saturating(self, of: Self) -> Self;

@@ -19,7 +19,7 @@ mod image;
 mod tree;
 
 pub use archive::unpack;
-pub use engine::{Clobber, Copier, CopyOptions, Depth, Sync};
+pub use engine::{Clobber, Copier, CopyOptions, Depth, Sync, data_bytes};
 pub use error::Error;
 pub use host::HostTree;
 pub use image::ImageTree;

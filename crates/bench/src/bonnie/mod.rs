@@ -6,6 +6,8 @@
 
 mod compare;
 mod csv;
+mod everything;
+mod image;
 mod place;
 mod render;
 mod series;
@@ -15,6 +17,8 @@ mod workload;
 
 pub use compare::{Contender, Plan, measure, what_bounds_it};
 pub use csv::csv_line;
+pub use everything::{Comparison, compare_all, need_space};
+pub use image::ImagePlace;
 pub use place::{FileIo, HostPlace, Place, PlaceCounts, Renewal, Start, WorkFile};
 pub use render::comparison_text;
 pub use series::{Sample, Series};

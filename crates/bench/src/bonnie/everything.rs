@@ -1,0 +1,216 @@
+//! The run that a newcomer does first: every way of moving data, in files that are made here and removed.
+//!
+//! Whatever happens, short of a kill, the files are gone afterwards.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use diorite::mkfs::{Flavor, MkfsOptions};
+use diorite::{BlockDevice, Filesystem};
+use diorite_device::{AlignedBuf, DirectPolicy, FileDevice, OpenOptions};
+
+use super::compare::{Contender, Plan, measure};
+use super::place::{FileIo, HostPlace, Place, Renewal, huge_buffer};
+use super::workload::Seeking;
+use super::{CHUNK_BYTES, ImagePlace};
+use crate::host::{HostCreate, HostFile, HostIo, TemporaryFile, free_bytes};
+use crate::measure::background_cpu_percent;
+use crate::{Cancel, Error, Machine, Observer, Report};
+
+/// Bytes that are written to find out how fast the disk is.
+const PROBE_BYTES: u64 = 64 << 20;
+/// The working set of 2001; more would not tell more.
+const SIZE_MIB_MAX: u64 = 400;
+const SIZE_MIB_MIN: u64 = 16;
+/// Passes over a file that one round of all contenders makes, roughly, with five rounds.
+const PASSES: f64 = 5.0 * 17.0;
+/// Time for all rounds.
+const BUDGET: Duration = Duration::from_secs(36);
+/// Busier than this, the machine distorts the figures.
+const QUIET_PERCENT: f64 = 5.0;
+
+/// A comparison and the size of its files.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// Rows and verdicts.
+    pub report: Report,
+    /// Size of each file in units of 2^20 bytes.
+    pub size_mib: u32,
+}
+
+/// Refuse files of `bytes` where they would fill the filesystem of `directory`.
+pub fn need_space(directory: &Path, bytes: u64) -> Result<(), Error> {
+    let free = free_bytes(directory)?;
+    // Some must be left for others.
+    let needed = bytes.saturating_add(bytes / 20).saturating_add(16 << 20);
+    if needed > free {
+        return Err(Error::Space { path: directory.to_owned(), needed: needed / 1_000_000, free: free / 1_000_000 });
+    }
+    Ok(())
+}
+
+/// Compare host buffered, host direct, Diorite buffered (cold and warm) and Diorite direct on files in `directory`.
+pub fn compare_all(
+    directory: &Path,
+    size_mib: Option<u32>,
+    command: String,
+    cancel: &Cancel,
+    observer: &dyn Observer,
+) -> Result<Comparison, Error> {
+    let mut report = Report::new(command, Machine::this(Some(directory)));
+    need_space(directory, 2 * PROBE_BYTES)?;
+    let host = Arc::new(HostPlace::new(directory, "", Renewal::Overwrite)?);
+    let io = if supports_direct(host.path())? { HostIo::Direct } else { HostIo::Buffered };
+    let size = match size_mib {
+        Some(mib) => u64::from(mib) * CHUNK_BYTES as u64,
+        None => affordable_size(host.path(), io, directory, cancel)?,
+    };
+    let image_bytes = image_bytes_for(size);
+    need_space(directory, size + image_bytes)?;
+    fill(host.path(), io, size, "host file", cancel, observer)?;
+    let image = TemporaryFile::new(directory, format!("Bonnie.{}.img", std::process::id()).as_ref())?;
+    fill(image.path(), io, image_bytes, "image", cancel, observer)?;
+    let filesystem = make_filesystem(image.path(), size, io)?;
+    report.host.background_cpu_percent = Some(background_cpu_percent(Duration::from_millis(400)));
+
+    let result = measure(
+        &contenders(&host, &filesystem, image.path(), io),
+        &plan(size, size_mib.is_some()),
+        cancel,
+        observer,
+        &mut report,
+    );
+    let closed = filesystem.close().map_err(|source| diorite_error(image.path(), source));
+    result?;
+    closed?;
+    notes(&mut report, io);
+    Ok(Comparison { report, size_mib: (size / CHUNK_BYTES as u64) as u32 })
+}
+
+fn plan(size: u64, size_was_chosen: bool) -> Plan {
+    Plan {
+        size,
+        rounds_min: if size_was_chosen { 3 } else { 5 },
+        rounds_max: 15,
+        budget: BUDGET,
+        seeking: Seeking { seeks: 96, ..Seeking::default() },
+    }
+}
+
+fn contenders(host: &Arc<HostPlace>, filesystem: &Filesystem, image: &Path, io: HostIo) -> Vec<Contender> {
+    let contender = |place: &Arc<dyn Place>, io, full| Contender { place: Arc::clone(place), io, warm: false, per_byte: full };
+    let host: Arc<dyn Place> = Arc::<HostPlace>::clone(host);
+    let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let ours: Arc<dyn Place> = Arc::new(ImagePlace::new(filesystem.clone(), name, "/"));
+    let mut contenders = vec![contender(&host, FileIo::Buffered, true)];
+    if io == HostIo::Direct {
+        contenders.push(contender(&host, FileIo::Direct, false));
+    }
+    contenders.push(Contender { warm: true, ..contender(&ours, FileIo::Buffered, true) });
+    contenders.push(contender(&ours, FileIo::Direct, false));
+    contenders
+}
+
+fn notes(report: &mut Report, io: HostIo) {
+    report.notes.push(
+        "How it was measured: all ways in turn on one disk, medians over the rounds; writes are synced before the \
+         clock stops, reads begin cold; the host writes over blocks that it has, Diorite makes its file anew."
+            .to_owned(),
+    );
+    if io == HostIo::Buffered {
+        report.notes.push(
+            "This filesystem refuses O_DIRECT: the image itself went through the host's page cache. Try another \
+             directory to see what direct I/O is."
+                .to_owned(),
+        );
+    }
+    let busy = report.host.background_cpu_percent.unwrap_or(0.0);
+    if busy > QUIET_PERCENT {
+        report.notes.push(format!(
+            "Before the run other programs used {busy:.0} % of a CPU: the machine's CPU times above contain such \
+             work, and direct I/O looks worse than it is. Run it again on an idle machine."
+        ));
+    }
+}
+
+fn diorite_error(image: &Path, source: diorite::Error) -> Error {
+    Error::Diorite { object: image.display().to_string(), source: Box::new(source) }
+}
+
+/// Room for one file of `size` and the metadata of the filesystem.
+fn image_bytes_for(size: u64) -> u64 {
+    (size + size / 12 + (32 << 20)).next_multiple_of(CHUNK_BYTES as u64)
+}
+
+fn make_filesystem(image: &Path, size: u64, io: HostIo) -> Result<Filesystem, Error> {
+    let direct = match io {
+        HostIo::Direct => DirectPolicy::Required,
+        HostIo::Buffered => DirectPolicy::Off,
+    };
+    let device = FileDevice::open(image, &OpenOptions::read_write().direct(direct))
+        .map_err(|error| diorite_error(image, error.into()))?;
+    let device: Arc<dyn BlockDevice> = device;
+    let options = MkfsOptions { flavor: Flavor::Ext2, block_size: Some(4096), ..MkfsOptions::default() };
+    diorite::mkfs::mkfs(&device, &options).map_err(|error| diorite_error(image, error.into()))?;
+    // So large that the warm reading finds the whole file in the cache.
+    let cache_bytes = usize::try_from(size + size / 4 + (16 << 20)).unwrap_or(usize::MAX);
+    Filesystem::options().cache_bytes(cache_bytes).open_device(device).map_err(|source| diorite_error(image, source))
+}
+
+/// Whether direct writes work here, by trying one.
+fn supports_direct(path: &Path) -> Result<bool, Error> {
+    let file = match HostFile::open(path, HostIo::Direct, HostCreate::New) {
+        Ok(file) => file,
+        Err(Error::Host { source: rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP, .. }) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let buffer = huge_buffer(CHUNK_BYTES, AlignedBuf::try_zeroed)?;
+    Ok(file.write_all_at(&buffer[..CHUNK_BYTES], 0).is_ok())
+}
+
+/// The size with which five rounds take about as long as they may.
+fn affordable_size(path: &Path, io: HostIo, directory: &Path, cancel: &Cancel) -> Result<u64, Error> {
+    let started = diorite_block::sync::now();
+    write_all(path, io, PROBE_BYTES, cancel, &crate::Silent)?;
+    let seconds = (diorite_block::sync::now() - started).as_secs_f64().max(1e-3);
+    let per_second = PROBE_BYTES as f64 / seconds;
+    let affordable = per_second * BUDGET.as_secs_f64() / PASSES / CHUNK_BYTES as f64;
+    let room = free_bytes(directory)? / 3 / CHUNK_BYTES as u64;
+    let mib = (affordable as u64).clamp(SIZE_MIB_MIN, SIZE_MIB_MAX.min(room.max(SIZE_MIB_MIN)));
+    Ok(mib * CHUNK_BYTES as u64)
+}
+
+/// Give a file its blocks, and write them all, so that no test pays for that.
+fn fill(
+    path: &Path,
+    io: HostIo,
+    bytes: u64,
+    what: &str,
+    cancel: &Cancel,
+    observer: &dyn Observer,
+) -> Result<(), Error> {
+    observer.begin(&format!("Preparing the {what}"), bytes);
+    let done = write_all(path, io, bytes, cancel, observer);
+    observer.end();
+    done
+}
+
+fn write_all(path: &Path, io: HostIo, bytes: u64, cancel: &Cancel, observer: &dyn Observer) -> Result<(), Error> {
+    let create = if PathBuf::from(path).exists() { HostCreate::Existing } else { HostCreate::New };
+    let file = HostFile::open(path, io, create)?;
+    file.preallocate(bytes)?;
+    let mut buffer = huge_buffer(CHUNK_BYTES, AlignedBuf::try_zeroed)?;
+    // No zeros: something below might treat them as nothing.
+    buffer.fill(0xa5);
+    let mut offset = 0;
+    while offset < bytes {
+        cancel.check()?;
+        let len = (bytes - offset).min(CHUNK_BYTES as u64);
+        file.write_all_at(&buffer[..len as usize], offset)?;
+        offset += len;
+        observer.advance(len);
+    }
+    file.sync()?;
+    file.forget_cached()
+}

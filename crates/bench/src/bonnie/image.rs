@@ -1,0 +1,110 @@
+//! A file in an image, as a [`Place`].
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use diorite::{DirectIo, File, Filesystem};
+use diorite_device::AlignedBuf;
+
+use super::place::{FileIo, Place, PlaceCounts, Start, WorkFile, huge_buffer};
+use crate::{Engine, Error};
+
+/// A file in an open filesystem; the caller closes that afterwards.
+#[derive(Clone)]
+pub struct ImagePlace {
+    filesystem: Filesystem,
+    image: String,
+    path: PathBuf,
+}
+
+impl fmt::Debug for ImagePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ImagePlace").field("image", &self.image).field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl ImagePlace {
+    /// A file of a name that no other process uses in `directory` of `filesystem`, which messages call `image`.
+    pub fn new(filesystem: Filesystem, image: impl Into<String>, directory: impl Into<PathBuf>) -> Self {
+        let path = directory.into().join(format!("Bonnie.{}", std::process::id()));
+        Self { filesystem, image: image.into(), path }
+    }
+
+    fn error(&self) -> impl FnOnce(diorite::Error) -> Error + use<> {
+        let object = self.name();
+        move |source| match source {
+            diorite::Error::At { source, .. } => Error::Diorite { object, source },
+            source => Error::Diorite { object, source: Box::new(source) },
+        }
+    }
+}
+
+impl Place for ImagePlace {
+    fn engine(&self) -> Engine {
+        Engine::Diorite
+    }
+
+    fn open(&self, io: FileIo, start: Start) -> Result<Arc<dyn WorkFile>, Error> {
+        let direct = match io {
+            FileIo::Buffered => DirectIo::Off,
+            FileIo::Direct => DirectIo::Required,
+        };
+        if start == Start::New {
+            self.remove()?;
+        }
+        let is_new = start == Start::New;
+        let options = self.filesystem.open_options().read(true).write(true).create_new(is_new).direct(direct);
+        let file = options.open(&self.path).map_err(self.error())?;
+        Ok(Arc::new(ImageFile { file, place: self.clone() }))
+    }
+
+    fn forget_cached(&self) -> Result<(), Error> {
+        self.filesystem.drop_caches().map_err(self.error())
+    }
+
+    fn remove(&self) -> Result<(), Error> {
+        match self.filesystem.remove_file(&self.path) {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(self.error()(error)),
+        }
+    }
+
+    fn counts(&self) -> Option<PlaceCounts> {
+        let stats = self.filesystem.stats();
+        Some(PlaceCounts { bios: stats.bios, bytes_copied: stats.bytes_copied })
+    }
+
+    fn buffer(&self, io: FileIo, len: usize) -> Result<AlignedBuf, Error> {
+        match io {
+            FileIo::Buffered => huge_buffer(len, AlignedBuf::try_zeroed),
+            // Known to the ring, which then has nothing to look up or to pin for each transfer.
+            FileIo::Direct => huge_buffer(len, AlignedBuf::registered),
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{}:{}", self.image, self.path.display())
+    }
+}
+
+/// An open file of an image.
+struct ImageFile {
+    file: File,
+    place: ImagePlace,
+}
+
+impl WorkFile for ImageFile {
+    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
+        self.file.read_at(memory, offset).map_err(self.place.error())
+    }
+
+    fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error> {
+        self.file.write_all_at(memory, offset).map_err(self.place.error())
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.file.sync_all().map_err(self.place.error())
+    }
+}

@@ -1,0 +1,73 @@
+//! The command bonnie: one target, or the comparison of all ways.
+
+use std::path::Path;
+
+use diorite_bench::bonnie::{
+    FileIo, HostPlace, Renewal, Seeking, Settings, csv_line, run, table_text,
+};
+use diorite_bench::{Machine, Report, Row};
+
+use crate::args::Bonnie;
+use crate::failure::{Failure, Result};
+use crate::interrupt;
+use crate::location::Location;
+use crate::output::Output;
+use crate::progress::StageProgress;
+
+/// Size of the file where the user says nothing, as in the seeds' program.
+const DEFAULT_MIB: u32 = 100;
+
+pub(crate) fn bonnie(arguments: &Bonnie, output: &mut Output) -> Result<()> {
+    // Files are removed before the program ends.
+    interrupt::is_changing();
+    match &arguments.directory {
+        Some(directory) => one_target(arguments, directory, output),
+        None => compare_all(arguments, output),
+    }
+}
+
+/// The command as it was typed, for a report.
+fn command_line() -> String {
+    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    format!("diorite {}", words.join(" "))
+}
+
+fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> Result<()> {
+    let size_mib = arguments.size_mib.unwrap_or(DEFAULT_MIB);
+    let seeking = Seeking::default();
+    let settings = Settings {
+        size_mib,
+        io: if arguments.o_direct { FileIo::Direct } else { FileIo::Buffered },
+        seeking: (!arguments.fast).then_some(seeking),
+    };
+    let (cancel, progress) = (interrupt::cancel(), StageProgress::default());
+    let (machine, rows) = match directory {
+        Location::Host(path) => {
+            let place = HostPlace::new(path, "", Renewal::Remove)?;
+            diorite_bench::bonnie::need_space(path, settings.size_bytes())?;
+            (Machine::this(Some(path)), run(&place, &settings, &cancel, &progress)?)
+        }
+        Location::Image { image, path } => {
+            (Machine::this(image.parent()), run_in_image(image, path, &settings, &cancel, &progress)?)
+        }
+    };
+    let label = arguments.label.clone().unwrap_or_default();
+    let refs: Vec<&Row> = rows.iter().collect();
+    if arguments.csv {
+        let name = if label.is_empty() { &machine.name } else { &label };
+        return output.line(csv_line(name, size_mib, seeking, &refs));
+    }
+    if arguments.reporting.json {
+        let mut report = Report::new(command_line(), machine);
+        report.rows = rows;
+        let json = serde_json::to_value(&report).map_err(std::io::Error::from)?;
+        return output.json(&json);
+    }
+    if arguments.o_direct {
+        output.line("Using O_DIRECT for block based I/O")?;
+    }
+    if arguments.fast {
+        output.line("Will skip the seek test")?;
+    }
+    output.text(&table_text(&label, size_mib, &refs))
+}

@@ -1,0 +1,178 @@
+//! Commands that change names: mv, rm, mkdir, ln.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use diorite::{Access, FileKind, Filesystem, RenameMode};
+
+use crate::args::{Ln, Mkdir, Mv, Rm};
+use crate::failure::{Failure, Result, complain};
+use crate::images::Images;
+use crate::interrupt;
+use crate::location::Location;
+
+const NEED_IMAGE: &str = "is not in an image; write IMAGE:/path";
+
+/// The parts of a location that must be in an image.
+fn in_image(location: &Location) -> Result<(&Path, &Path)> {
+    match location {
+        Location::Image { image, path } => Ok((image, path)),
+        Location::Host(path) => Err(Failure::Usage(format!("{}: {NEED_IMAGE}", path.display()))),
+    }
+}
+
+/// Do something for each location; what fails is reported, and the rest is done.
+pub(crate) fn for_each(locations: &[Location], mut act: impl FnMut(&Location) -> Result<()>) -> Result<()> {
+    let mut failed = false;
+    for location in locations {
+        match act(location) {
+            Ok(()) => {}
+            Err(Failure::Failed(text)) if locations.len() > 1 => {
+                complain(&text);
+                failed = true;
+                interrupt::check().map_err(|_| Failure::Reported)?;
+            }
+            Err(Failure::Reported) => failed = true,
+            Err(failure) => return Err(failure),
+        }
+    }
+    if failed { Err(Failure::Reported) } else { Ok(()) }
+}
+
+pub(crate) fn mkdir(arguments: &Mkdir, images: &mut Images) -> Result<()> {
+    for_each(&arguments.paths, |location| {
+        let (image, path) = in_image(location)?;
+        let filesystem = images.open(image, Access::ReadWrite)?;
+        let failure = Failure::map(location, "make the directory");
+        if arguments.parents {
+            if let Some(parent) = path.parent() {
+                filesystem.create_dir_all(parent).map_err(Failure::map(location, "make the parents"))?;
+            }
+            if filesystem.metadata(path).is_ok_and(|attributes| attributes.kind == FileKind::Directory) {
+                return Ok(());
+            }
+        }
+        filesystem
+            .create_dir(path)
+            .and_then(|()| filesystem.set_permissions(path, arguments.mode))
+            .map_err(failure)
+    })
+}
+
+pub(crate) fn rm(arguments: &Rm, images: &mut Images) -> Result<()> {
+    for_each(&arguments.paths, |location| {
+        let (image, path) = in_image(location)?;
+        let filesystem = images.open(image, Access::ReadWrite)?;
+        let attributes = match filesystem.symlink_metadata(path) {
+            Err(error) if error.is_not_found() && arguments.force => return Ok(()),
+            other => other.map_err(Failure::map(location, "remove"))?,
+        };
+        if attributes.kind != FileKind::Directory {
+            return filesystem.remove_file(path).map_err(Failure::map(location, "remove"));
+        }
+        if path.file_name().is_none() {
+            return Err(Failure::Failed(format!(
+                "{location}: cannot remove: it is the root of the image; name what is in it, or use mkfs"
+            )));
+        }
+        if arguments.recursive {
+            remove_tree(&filesystem, path, location)
+        } else if arguments.dir {
+            filesystem.remove_dir(path).map_err(Failure::map(location, "remove"))
+        } else {
+            Err(Failure::Failed(format!("{location}: cannot remove: it is a directory; use -r")))
+        }
+    })
+}
+
+/// Remove a directory and everything in it, entry by entry, so that it can be interrupted. Depth is held on the heap.
+fn remove_tree(filesystem: &Filesystem, top: &Path, location: &Location) -> Result<()> {
+    let failure = |error| Failure::of(location, "remove", &error);
+    let mut directories = vec![top.to_owned()];
+    let mut next = 0;
+    while let Some(directory) = directories.get(next).cloned() {
+        for entry in filesystem.read_dir(&directory).map_err(failure)? {
+            interrupt::check()?;
+            let path = directory.join(OsStr::from_bytes(&entry.name));
+            let kind = match entry.kind {
+                Some(kind) => kind,
+                None => filesystem.symlink_metadata(&path).map_err(failure)?.kind,
+            };
+            if kind == FileKind::Directory {
+                directories.push(path);
+            } else {
+                filesystem.remove_file(&path).map_err(failure)?;
+            }
+        }
+        next += 1;
+    }
+    for directory in directories.iter().rev() {
+        interrupt::check()?;
+        filesystem.remove_dir(directory).map_err(failure)?;
+    }
+    Ok(())
+}
+
+/// Where `from` goes: into `to` if that is a directory, otherwise to exactly `to`.
+fn destination(filesystem: &Filesystem, from: &Path, to: &Path) -> PathBuf {
+    let is_directory = filesystem.metadata(to).is_ok_and(|attributes| attributes.kind == FileKind::Directory);
+    match from.file_name() {
+        Some(name) if is_directory => to.join(name),
+        _ => to.to_owned(),
+    }
+}
+
+pub(crate) fn mv(arguments: &Mv, images: &mut Images) -> Result<()> {
+    let Some((to, sources)) = arguments.paths.split_last() else { return Ok(()) };
+    let (to_image, to_path) = in_image(to)?;
+    let filesystem = images.open(to_image, Access::ReadWrite)?;
+    let is_directory = filesystem.metadata(to_path).is_ok_and(|at| at.kind == FileKind::Directory);
+    if sources.len() > 1 && !is_directory {
+        return Err(Failure::Usage(format!("{to}: several files need a directory to move into")));
+    }
+    for_each(sources, |from| {
+        let (image, path) = in_image(from)?;
+        if image != to_image {
+            return Err(Failure::Failed(format!(
+                "{from}: cannot move: {} is another image; use `diorite cp -a`, then `diorite rm -r`",
+                to_image.display()
+            )));
+        }
+        let target = destination(&filesystem, path, to_path);
+        let mode = if arguments.no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
+        match filesystem.rename_with(path, &target, mode) {
+            // EEXIST: there is something, and it was to be left alone.
+            Err(error) if arguments.no_clobber && error.errno() == 17 => Ok(()),
+            other => other.map_err(Failure::map(from, "move")),
+        }
+    })
+}
+
+pub(crate) fn ln(arguments: &Ln, images: &mut Images) -> Result<()> {
+    let (image, link) = in_image(&arguments.link)?;
+    let filesystem = images.open(image, Access::ReadWrite)?;
+    let target_location = Location::parse(Path::new(&arguments.target));
+    let target = match &target_location {
+        _ if arguments.symbolic => Path::new(&arguments.target),
+        Location::Image { image: of, path } if of == image => path,
+        _ => {
+            let target = arguments.target.display();
+            return Err(Failure::Usage(format!(
+                "{target}: a hard link and its file are in one image; write {}:/path, or use -s",
+                image.display()
+            )));
+        }
+    };
+    let link = destination(&filesystem, target, link);
+    let existing = filesystem.symlink_metadata(&link);
+    if arguments.force && existing.is_ok_and(|at| at.kind != FileKind::Directory) {
+        filesystem.remove_file(&link).map_err(Failure::map(&arguments.link, "replace"))?;
+    }
+    let made = if arguments.symbolic {
+        filesystem.symlink(target, &link)
+    } else {
+        filesystem.hard_link(target, &link)
+    };
+    made.map_err(Failure::map(&arguments.link, "make the link"))
+}

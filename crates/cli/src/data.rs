@@ -1,0 +1,195 @@
+//! Commands that move data: cat and cp.
+
+use std::path::{Path, PathBuf};
+
+use diorite::{Access, DirectIo, FileKind, Unaligned};
+use diorite_copy::{Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, Sink, Source, Summary, Sync};
+use serde_json::json;
+
+use crate::args::{Cp, ManyPaths};
+use crate::change::for_each;
+use crate::failure::{Failure, Result};
+use crate::images::Images;
+use crate::interrupt;
+use crate::location::Location;
+use crate::output::{Output, json_name};
+use crate::progress::CopyProgress;
+
+/// Size of a read of `cat`.
+const CHUNK_BYTES: usize = 1 << 20;
+
+pub(crate) fn cat(arguments: &ManyPaths, images: &mut Images, output: &mut Output) -> Result<()> {
+    if arguments.reporting.json {
+        return Err(Failure::Usage("cat writes files as they are; use stat --json for what is known of them".into()));
+    }
+    let direct = images.direct().unwrap_or(DirectIo::Preferred);
+    for_each(&arguments.paths, |location| {
+        let Location::Image { image, path } = location else {
+            return Err(Failure::Usage(format!("{location}: is not in an image; write IMAGE:/path")));
+        };
+        let filesystem = images.open(image, Access::ReadOnly)?;
+        let failure = |error| Failure::of(location, "read", &error);
+        let options = filesystem.open_options().read(true).direct(direct).unaligned(Unaligned::Bounce);
+        let file = options.open(path).map_err(failure)?;
+        let mut buffer = file.buffer(CHUNK_BYTES).map_err(failure)?;
+        let mut offset = 0;
+        loop {
+            let count = file.read_at(&mut buffer, offset).map_err(failure)?;
+            output.bytes(&buffer[..count])?;
+            offset += count as u64;
+            if count < buffer.len() {
+                return Ok(());
+            }
+        }
+    })
+}
+
+/// One side of a copy.
+enum Side {
+    Host(HostTree),
+    Image(ImageTree),
+}
+
+impl Side {
+    fn of(location: &Location, access: Access, images: &mut Images) -> Result<Self> {
+        Ok(match location {
+            Location::Host(_) => Self::Host(HostTree::new()),
+            Location::Image { image, .. } => {
+                let filesystem = images.open(image, access)?;
+                Self::Image(ImageTree::new(filesystem, image.display().to_string(), images.direct()))
+            }
+        })
+    }
+
+    fn source(&self) -> &dyn Source {
+        match self {
+            Self::Host(tree) => tree,
+            Self::Image(tree) => tree,
+        }
+    }
+
+    fn sink(&self) -> &dyn Sink {
+        match self {
+            Self::Host(tree) => tree,
+            Self::Image(tree) => tree,
+        }
+    }
+}
+
+fn path_of(location: &Location) -> &Path {
+    match location {
+        Location::Host(path) | Location::Image { path, .. } => path,
+    }
+}
+
+fn image_of(location: &Location) -> Option<&Path> {
+    match location {
+        Location::Host(_) => None,
+        Location::Image { image, .. } => Some(image),
+    }
+}
+
+pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Result<()> {
+    let Some((to, sources)) = arguments.paths.split_last() else { return Ok(()) };
+    if image_of(to).is_none() && sources.iter().any(|from| image_of(from).is_none()) {
+        return Err(Failure::Usage(format!(
+            "{to}: neither this nor all sources are in an image; write IMAGE:/path for what is in one"
+        )));
+    }
+    // Even where only the host is written, a second signal must find no half-written file.
+    interrupt::is_changing();
+    let target = Side::of(to, Access::ReadWrite, images)?;
+    let existing = target.sink().existing(path_of(to), Follow::Yes)?;
+    let is_directory = existing.is_some_and(|meta| meta.kind == FileKind::Directory);
+    if sources.len() > 1 && !is_directory {
+        return Err(Failure::Usage(format!("{to}: several files need a directory to copy into")));
+    }
+    let mut jobs = Vec::new();
+    for from in sources {
+        let access = if image_of(from) == image_of(to) { Access::ReadWrite } else { Access::ReadOnly };
+        jobs.push((from, Side::of(from, access, images)?));
+    }
+    let recursive = arguments.recursive || arguments.archive;
+    let options = CopyOptions {
+        clobber: if arguments.no_clobber { Clobber::Keep } else { Clobber::Replace },
+        depth: if recursive { Depth::Tree } else { Depth::File },
+        sync: if arguments.no_sync { Sync::Never } else { Sync::AtEnd },
+    };
+    let total = if CopyProgress::is_visible() {
+        jobs.iter().map(|(from, side)| diorite_copy::data_bytes(side.source(), path_of(from), options.depth)).sum()
+    } else {
+        0
+    };
+    let progress = CopyProgress::new(total, interrupt::cancel());
+    let mut copier = Copier::new(target.sink(), options, &progress);
+    let copied = for_each(sources, |from| {
+        let Some((_, side)) = jobs.iter().find(|(known, _)| *known == from) else { return Ok(()) };
+        copy_one(&mut copier, side.source(), from, to, is_directory)
+    });
+    let finished = copier.finish();
+    progress.finish();
+    copied?;
+    let summary = finished?;
+    if arguments.reporting.json {
+        output.json(&summary_json("cp", &summary))?;
+    }
+    Ok(())
+}
+
+fn copy_one(
+    copier: &mut Copier<'_>,
+    source: &dyn Source,
+    from: &Location,
+    to: &Location,
+    to_is_directory: bool,
+) -> Result<()> {
+    let (from_path, to_path) = (path_of(from), path_of(to));
+    let target: PathBuf = match name_of(from_path) {
+        Some(name) if to_is_directory => to_path.join(name),
+        Some(_) => to_path.to_owned(),
+        // The root of an image has no name: its content goes to the destination itself.
+        None => {
+            refuse_nesting(from, from_path, to, to_path)?;
+            if to_is_directory {
+                return Ok(copier.copy_content(source, from_path, to_path)?);
+            }
+            to_path.to_owned()
+        }
+    };
+    refuse_nesting(from, from_path, to, &target)?;
+    Ok(copier.copy(source, from_path, &target)?)
+}
+
+/// The last name of a path; of a host path such as `..` that of the directory it means.
+fn name_of(path: &Path) -> Option<std::ffi::OsString> {
+    path.file_name().map(ToOwned::to_owned).or_else(|| {
+        let is_relative = !path.has_root();
+        is_relative.then(|| path.canonicalize().ok()?.file_name().map(ToOwned::to_owned)).flatten()
+    })
+}
+
+/// A copy onto itself would lose the file, and one into itself would not end.
+fn refuse_nesting(from: &Location, from_path: &Path, to: &Location, target: &Path) -> Result<()> {
+    if image_of(from) != image_of(to) {
+        return Ok(());
+    }
+    if from_path == target {
+        return Err(diorite_copy::Error::SameFile { name: from.to_string() }.into());
+    }
+    if target.starts_with(from_path) {
+        return Err(diorite_copy::Error::IntoItself { name: from.to_string() }.into());
+    }
+    Ok(())
+}
+
+/// What a copy did, as JSON.
+pub(crate) fn summary_json(command: &str, summary: &Summary) -> serde_json::Value {
+    json!({
+        "command": json_name(command.as_bytes()),
+        "files": summary.files,
+        "directories": summary.directories,
+        "others": summary.others,
+        "skipped": summary.skipped,
+        "bytes": summary.bytes,
+    })
+}

@@ -1,0 +1,164 @@
+//! How a command fails: one line on standard error, and an exit status.
+//!
+//! A line is `diorite: OBJECT: what happened: why; cure`.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// Result of a command.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// Why a command did not succeed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The operation failed; the text names the object, what happened, and why.
+    Failed(String),
+    /// The arguments make no sense together.
+    Usage(String),
+    /// Everything was reported already, one line for each object.
+    Reported,
+    /// Nobody reads the output any more.
+    OutputClosed,
+}
+
+impl Failure {
+    /// `object: cannot {what}: why`, for an error of the library about `object`.
+    pub(crate) fn of(object: impl fmt::Display, what: &str, error: &diorite::Error) -> Self {
+        let bare = error.without_path();
+        if let diorite::Error::Open(error) = bare {
+            // Names the image itself, with the cure.
+            return Self::Failed(error.to_string());
+        }
+        let cure = cure_of(error.errno());
+        Self::Failed(format!("{object}: cannot {what}: {bare}{cure}"))
+    }
+
+    /// A map for `Result::map_err`, as [`Failure::of`].
+    pub(crate) fn map<'a>(
+        object: impl fmt::Display + 'a,
+        what: &'a str,
+    ) -> impl FnOnce(diorite::Error) -> Self + 'a {
+        move |error| Self::of(object, what, &error)
+    }
+
+    /// For an error of the host about `object`.
+    pub(crate) fn host(object: impl fmt::Display, what: &str, error: &io::Error) -> Self {
+        Self::Failed(format!("{object}: cannot {what}: {}", reason(error)))
+    }
+
+    /// Write the line, if there is one, and give the exit status.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Failed(text) => {
+                complain(text);
+                ExitCode::FAILURE
+            }
+            Self::Usage(text) => {
+                complain(&format!("{text}\nTry 'diorite help'."));
+                ExitCode::from(2)
+            }
+            Self::Reported => ExitCode::FAILURE,
+            Self::OutputClosed => ExitCode::SUCCESS,
+        }
+    }
+}
+
+/// Tell of something on standard error, as one line with the program's name; control characters are made visible.
+pub(crate) fn complain(text: &str) {
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    eprintln!("diorite: {}", visible(first));
+    for line in lines {
+        eprintln!("{}", visible(line));
+    }
+}
+
+/// A name with its control characters written as escapes, so that a hostile image cannot talk to the terminal.
+pub(crate) fn visible(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut visible, c| {
+        if c.is_control() {
+            visible.extend(c.escape_default());
+        } else {
+            visible.push(c);
+        }
+        visible
+    })
+}
+
+/// What an error of the host says, without the number.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// What the user can do about an error number, if that is clear.
+fn cure_of(errno: i32) -> &'static str {
+    match errno {
+        2 => "; `diorite ls` shows what is there",
+        17 => "; remove it first or choose another name",
+        21 => "; name a file, or use -r where the command has it",
+        28 => "; remove something, or make a larger image",
+        39 => "; use rm -r to remove it with everything in it",
+        117 => "; `diorite check` tells more, e2fsck may mend it",
+        _ => "",
+    }
+}
+
+impl From<diorite_copy::Error> for Failure {
+    fn from(error: diorite_copy::Error) -> Self {
+        let cure = error.errno().map_or("", cure_of);
+        let text = match &error {
+            diorite_copy::Error::Host { path, what, source } => {
+                format!("{}: cannot {what}: {}", path.display(), reason(source))
+            }
+            other => format!("{other}{cure}"),
+        };
+        Self::Failed(text)
+    }
+}
+
+impl From<diorite_bench::Error> for Failure {
+    fn from(error: diorite_bench::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// For errors of standard output.
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::OutputClosed
+        } else {
+            Self::host("standard output", "write", &error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_object_reason_and_cure() {
+        let error = diorite::Error::BeyondEnd.at("/x");
+        let Failure::Failed(text) = Failure::of("disk.img:/x", "read", &error) else { panic!() };
+        assert_eq!(text, "disk.img:/x: cannot read: the offset is at or after the end of the file");
+        let error = io::Error::from_raw_os_error(13);
+        let Failure::Failed(text) = Failure::host("x", "open", &error) else { panic!() };
+        assert_eq!(text, "x: cannot open: permission denied");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(visible("a\u{1b}[31mb\n"), "a\\u{1b}[31mb\\n");
+    }
+
+    #[test]
+    fn closed_output_is_no_failure() {
+        let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(failure, Failure::OutputClosed);
+    }
+}

@@ -1,0 +1,103 @@
+//! The images that a command has open: each once, closed in order, with statistics where they are wanted.
+
+use std::path::{Path, PathBuf};
+
+use diorite::{Access, DirectIo, DirectPolicy, Filesystem};
+
+use crate::args::Opening;
+use crate::failure::{Failure, Result};
+use crate::size::human;
+
+/// Images by the names that the user gave them.
+pub(crate) struct Images {
+    opening: Opening,
+    open: Vec<Image>,
+}
+
+struct Image {
+    name: PathBuf,
+    access: Access,
+    filesystem: Filesystem,
+}
+
+impl Images {
+    pub(crate) fn new(opening: Opening) -> Self {
+        Self { opening, open: Vec::new() }
+    }
+
+    /// The way of file data that the user chose, if any.
+    pub(crate) fn direct(&self) -> Option<DirectIo> {
+        match (self.opening.direct, self.opening.buffered) {
+            (true, _) => Some(DirectIo::Required),
+            (_, true) => Some(DirectIo::Off),
+            _ => None,
+        }
+    }
+
+    /// The filesystem in an image, opened for at least `access`. A command asks for writing first.
+    pub(crate) fn open(&mut self, name: &Path, access: Access) -> Result<Filesystem> {
+        if let Some(image) = self.open.iter().find(|image| image.name == name) {
+            assert!(
+                access == Access::ReadOnly || image.access == Access::ReadWrite,
+                "commands open for writing first"
+            );
+            return Ok(image.filesystem.clone());
+        }
+        if access == Access::ReadWrite {
+            crate::interrupt::is_changing();
+        }
+        let mut options = Filesystem::options().access(access);
+        if self.opening.direct {
+            options = options.direct(DirectIo::Preferred).device_direct(DirectPolicy::Required);
+        }
+        let filesystem = options.open(name).map_err(Failure::map(name.display(), "open"))?;
+        if access == Access::ReadWrite
+            && let Some(reason) = filesystem.read_only_reason()
+        {
+            return Err(Failure::Failed(format!("{}: cannot be changed: {reason}", name.display())));
+        }
+        self.open.push(Image { name: name.to_owned(), access, filesystem: filesystem.clone() });
+        Ok(filesystem)
+    }
+
+    /// Sync and close everything; the first failure counts.
+    pub(crate) fn close(self) -> Result<()> {
+        let mut result = Ok(());
+        for image in self.open {
+            let stats = image.filesystem.stats();
+            let closed = match image.access {
+                Access::ReadOnly => Ok(()),
+                Access::ReadWrite => {
+                    image.filesystem.close().map_err(Failure::map(image.name.display(), "close"))
+                }
+            };
+            result = result.and(closed);
+            if self.opening.stats {
+                eprintln!("{}", stats_text(&image.name, &stats));
+            }
+        }
+        result
+    }
+}
+
+/// What was done with an image.
+fn stats_text(name: &Path, stats: &diorite::Stats) -> String {
+    let device = &stats.device;
+    format!(
+        "{}: {} reads of {}, {} writes of {}, {} flushes; {} bios of file data, {} of them direct; \
+         {} copied by the CPU; cache: {} hits, {} misses, {} read ahead, {} written back",
+        name.display(),
+        device.reads,
+        human(device.read_bytes),
+        device.writes,
+        human(device.write_bytes),
+        device.flushes,
+        stats.bios,
+        stats.direct_bios,
+        human(stats.bytes_copied),
+        stats.cache_hits,
+        stats.cache_misses,
+        stats.readahead_pages,
+        stats.writeback_pages,
+    )
+}

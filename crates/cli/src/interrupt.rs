@@ -1,0 +1,44 @@
+//! Ctrl-C: a command that changes something is asked to stop and puts everything in order; any other ends at once.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use diorite_bench::Cancel;
+
+use crate::failure::{Failure, Result};
+
+static CANCEL: LazyLock<Cancel> = LazyLock::new(Cancel::default);
+static IS_CHANGING: AtomicBool = AtomicBool::new(false);
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+/// Take care of SIGINT, SIGTERM and SIGHUP from now on.
+pub(crate) fn install() {
+    let handler = || {
+        let is_first = SIGNALS.fetch_add(1, Ordering::Relaxed) == 0;
+        CANCEL.cancel();
+        if IS_CHANGING.load(Ordering::Relaxed) && is_first {
+            eprintln!("\ndiorite: interrupted: putting things in order; once more to end at once");
+        } else {
+            eprintln!("\ndiorite: interrupted");
+            std::process::exit(1);
+        }
+    };
+    if let Err(error) = ctrlc::set_handler(handler) {
+        crate::failure::complain(&format!("signals: cannot be handled: {error}; Ctrl-C will end the program at once"));
+    }
+}
+
+/// From now on an interruption waits for the command to put things in order.
+pub(crate) fn is_changing() {
+    IS_CHANGING.store(true, Ordering::Relaxed);
+}
+
+/// The wish to stop, for those who work long.
+pub(crate) fn cancel() -> Cancel {
+    CANCEL.clone()
+}
+
+/// An error if the user wants no more.
+pub(crate) fn check() -> Result<()> {
+    if CANCEL.is_cancelled() { Err(Failure::Failed("interrupted; what was done so far stays".to_owned())) } else { Ok(()) }
+}

@@ -1,0 +1,109 @@
+//! What a path argument means: a file of the host, or a file in an image.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use clap::builder::{OsStringValueParser, TypedValueParser, ValueParserFactory};
+
+/// A path argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Location {
+    /// `PATH`, or `IMAGE` for commands that need no path.
+    Host(PathBuf),
+    /// `IMAGE:/path`.
+    Image {
+        /// The image, as it was typed.
+        image: PathBuf,
+        /// The path inside, which begins with `/`.
+        path: PathBuf,
+    },
+}
+
+impl Location {
+    /// Take an argument apart at its first `:/` that does not belong to a scheme. A host file that has exactly
+    /// this name is meant itself.
+    pub(crate) fn parse(argument: &Path) -> Self {
+        let bytes = argument.as_os_str().as_bytes();
+        let skip = [&b"raw:"[..], b"nbd://", b"nbd+unix://"]
+            .iter()
+            .find(|scheme| bytes.starts_with(scheme))
+            .map_or(0, |scheme| scheme.len());
+        let split = bytes[skip..].windows(2).position(|pair| pair == b":/").map(|at| at + skip);
+        match split {
+            Some(at) if at > skip && (skip > 0 || argument.symlink_metadata().is_err()) => Self::Image {
+                image: PathBuf::from(OsString::from_vec(bytes[..at].to_vec())),
+                path: PathBuf::from(OsString::from_vec(bytes[at + 1..].to_vec())),
+            },
+            _ => Self::Host(argument.to_owned()),
+        }
+    }
+
+    /// The image and the path in it; an argument without `:/` is an image and means its root.
+    pub(crate) fn in_image(&self) -> (&Path, &Path) {
+        match self {
+            Self::Host(image) => (image, Path::new("/")),
+            Self::Image { image, path } => (image, path),
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(path) => path.display().fmt(f),
+            Self::Image { image, path } => write!(f, "{}:{}", image.display(), path.display()),
+        }
+    }
+}
+
+impl ValueParserFactory for Location {
+    type Parser = clap::builder::MapValueParser<OsStringValueParser, fn(OsString) -> Location>;
+
+    fn value_parser() -> Self::Parser {
+        OsStringValueParser::new().map(|argument| Self::parse(Path::new(&argument)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(image: &str, path: &str) -> Location {
+        Location::Image { image: image.into(), path: path.into() }
+    }
+
+    #[test]
+    fn arguments_are_taken_apart_at_the_first_colon_slash() {
+        for (argument, location) in [
+            ("disk.img:/", image("disk.img", "/")),
+            ("disk.img:/a/b", image("disk.img", "/a/b")),
+            ("disk.img?partition=2:/a:/b", image("disk.img?partition=2", "/a:/b")),
+            ("./a:b:/c", image("./a:b", "/c")),
+            ("raw:/dev/sdb", Location::Host("raw:/dev/sdb".into())),
+            ("nbd://host:10809/x:/a", image("nbd://host:10809/x", "/a")),
+            ("plain", Location::Host("plain".into())),
+            ("time-12:30", Location::Host("time-12:30".into())),
+            (":/a", Location::Host(":/a".into())),
+        ] {
+            assert_eq!(Location::parse(Path::new(argument)), location, "{argument}");
+        }
+    }
+
+    #[test]
+    fn image_alone_means_its_root() {
+        let location = Location::parse(Path::new("disk.img"));
+        assert_eq!(location.in_image(), (Path::new("disk.img"), Path::new("/")));
+    }
+
+    /// A host file may have `:/` in its path, and is then not an image.
+    #[test]
+    fn host_file_of_that_very_name_is_meant() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("odd:")).unwrap();
+        let path = directory.path().join("odd:/file");
+        std::fs::File::options().create(true).append(true).open(&path).unwrap();
+        assert_eq!(Location::parse(&path), Location::Host(path));
+    }
+}

@@ -1,0 +1,316 @@
+//! The command mkfs: arguments to options, a refusal to overwrite, and the first content.
+
+use std::io::{BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use diorite::mkfs::{Flavor, MkfsOptions, MkfsReport, mkfs};
+use diorite::{
+    Access, BlockDevice, Clock, Create, DeviceOptions, Filesystem, Owner, Timestamp, VolumeInfo, open_target,
+};
+use diorite_copy::{Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, unpack};
+use serde_json::json;
+
+use crate::args::{FilesystemType, Mkfs};
+use crate::data::summary_json;
+use crate::failure::{Failure, Result, reason};
+use crate::interrupt;
+use crate::output::{Output, json_name};
+use crate::progress::CopyProgress;
+use crate::size::human;
+use crate::volume::uuid_text;
+
+/// Size of reads from a tar file.
+const READ_BYTES: usize = 1 << 20;
+
+pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
+    let image = Path::new(&arguments.image);
+    let (options, time) = options_of(arguments)?;
+    interrupt::is_changing();
+    let is_new = !image.exists() && !is_window(image);
+    let device = open_device(arguments, image, is_new)?;
+    let filled = make_on(arguments, image, device, &options, time);
+    if filled.is_err() && is_new {
+        // Made by us a moment ago, and of no use to anyone. The first error is the one that counts.
+        let _ = std::fs::remove_file(image);
+    }
+    let (report, summary) = filled?;
+    show(arguments, image, &report, summary.as_ref(), output)
+}
+
+fn make_on(
+    arguments: &Mkfs,
+    image: &Path,
+    device: Arc<dyn BlockDevice>,
+    options: &MkfsOptions,
+    time: Option<Timestamp>,
+) -> Result<(MkfsReport, Option<Summary>)> {
+    if !arguments.force
+        && let Ok(info) = VolumeInfo::read(device.as_ref())
+    {
+        let label = String::from_utf8_lossy(&info.label).into_owned();
+        let what = if label.is_empty() { format!("UUID {}", uuid_text(&info.uuid)) } else { format!("`{label}`") };
+        return Err(Failure::Failed(format!(
+            "{}: not made: there is a filesystem already, {what}; use --force to overwrite it",
+            image.display()
+        )));
+    }
+    let report = mkfs(device.as_ref(), options)
+        .map_err(|error| Failure::Failed(format!("{}: cannot make the filesystem: {error}", image.display())))?;
+    let summary = match &arguments.from {
+        Some(from) => Some(fill(image, device, from, time)?),
+        None => None,
+    };
+    Ok((report, summary))
+}
+
+/// Whether the name chooses a part of something.
+fn is_window(image: &Path) -> bool {
+    image.as_os_str().as_bytes().contains(&b'?')
+}
+
+fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn BlockDevice>> {
+    let name = image.to_str().ok_or_else(|| {
+        Failure::Usage(format!("{}: the name of an image must be text in UTF-8", image.display()))
+    })?;
+    let create = match arguments.size {
+        Some(size) if is_new => Create::NewSized(size.0),
+        Some(size) if std::fs::metadata(image).is_ok_and(|found| found.is_file() && found.len() == 0) => {
+            Create::Sized(size.0)
+        }
+        None if is_new => {
+            return Err(Failure::Usage(format!(
+                "{}: does not exist; give the size of a new image, for instance 1G",
+                image.display()
+            )));
+        }
+        _ => Create::Never,
+    };
+    let options = DeviceOptions::read_write().create(create);
+    open_target(name, &options).map_err(|error| Failure::Failed(error.to_string()))
+}
+
+fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
+    let mut options = MkfsOptions {
+        flavor: match arguments.kind {
+            FilesystemType::Ext2 => Flavor::Ext2,
+            FilesystemType::Ext3 => Flavor::Ext3,
+            FilesystemType::Ext4 => Flavor::Ext4,
+        },
+        size_bytes: arguments.size.map(|size| size.0),
+        block_size: arguments.block_size.map(|size| narrow(size.0, "the block size")).transpose()?,
+        inode_size: arguments.inode_size.map(|size| narrow(size.0, "the inode size")).transpose()?,
+        bytes_per_inode: arguments
+            .bytes_per_inode
+            .map(|size| narrow(size.0, "the number of bytes for an inode"))
+            .transpose()?,
+        inodes: arguments.inodes,
+        label: arguments.label.clone().unwrap_or_default().into_bytes(),
+        uuid: arguments.uuid.as_deref().map(parse_uuid).transpose()?,
+        reserved_percent: arguments.reserved_percent,
+        features: arguments.features.join(","),
+        flex_groups: arguments.flex_groups,
+        ..MkfsOptions::default()
+    };
+    if let Some(size) = arguments.journal_size {
+        let block = u64::from(options.block_size.unwrap_or(4096)).max(1);
+        options.journal_blocks = Some(narrow(size.0 / block, "the size of the journal")?);
+    }
+    let (mut seed, mut time) = (None, None);
+    for word in arguments.extended.iter().flat_map(|words| words.split(',')).filter(|word| !word.is_empty()) {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        let wrong = |form: &str| Failure::Usage(format!("-E {word}: write {form}"));
+        match key {
+            "root_owner" => {
+                let (uid, gid) = value.split_once(':').ok_or_else(|| wrong("root_owner=UID:GID"))?;
+                let number = |text: &str| text.parse::<u32>().map_err(|_| wrong("root_owner=UID:GID, both numbers"));
+                options.root_owner = Owner { uid: number(uid)?, gid: number(gid)? };
+            }
+            "resize" => options.resize_blocks = Some(value.parse().map_err(|_| wrong("resize=BLOCKS"))?),
+            "hash_seed" => options.hash_seed = Some(parse_uuid(value)?),
+            "seed" => seed = Some(value.parse::<u64>().map_err(|_| wrong("seed=NUMBER"))?),
+            "time" => {
+                let seconds = value.parse::<i64>().map_err(|_| wrong("time=SECONDS since 1970"))?;
+                time = Some(Timestamp { seconds, nanoseconds: 0 });
+            }
+            "lazy_itable_init" | "lazy_journal_init" | "nodiscard" | "discard" => {}
+            _ => {
+                return Err(Failure::Usage(format!(
+                    "-E {word}: not known; there are root_owner, resize, hash_seed, seed and time"
+                )));
+            }
+        }
+    }
+    if let Some(time) = time {
+        options.time = time;
+    }
+    if let Some(seed) = seed {
+        let (uuid, hash_seed, time) = (options.uuid, options.hash_seed, options.time);
+        options = options.reproducible(seed, time);
+        options.uuid = uuid.or(options.uuid);
+        options.hash_seed = hash_seed.or(options.hash_seed);
+    }
+    Ok((options, time))
+}
+
+/// A number that must fit into fewer bits.
+fn narrow<T: TryFrom<u64>>(number: u64, what: &str) -> Result<T> {
+    T::try_from(number).map_err(|_| Failure::Usage(format!("{what} cannot be {number}: it is too large")))
+}
+
+fn parse_uuid(text: &str) -> Result<[u8; 16]> {
+    let wrong = || Failure::Usage(format!("`{text}` is not a UUID; write 8-4-4-4-12 hexadecimal digits"));
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    if digits.len() != 32 || !digits.is_ascii() || (text.contains('-') && text.len() != 36) {
+        return Err(wrong());
+    }
+    let mut uuid = [0; 16];
+    for (index, byte) in uuid.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16).map_err(|_| wrong())?;
+    }
+    Ok(uuid)
+}
+
+/// One moment, for images that are the same each time.
+#[derive(Debug)]
+struct FixedClock(Timestamp);
+
+impl Clock for FixedClock {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+}
+
+/// Copy a directory or the content of a tar file into the root of the new filesystem.
+fn fill(image: &Path, device: Arc<dyn BlockDevice>, from: &Path, time: Option<Timestamp>) -> Result<Summary> {
+    let failure = |error| Failure::of(image.display(), "fill", &error);
+    let mut options = Filesystem::options().access(Access::ReadWrite);
+    if let Some(time) = time {
+        options = options.clock(Arc::new(FixedClock(time)));
+    }
+    let filesystem = options.open_device(device).map_err(failure)?;
+    let tree = ImageTree::new(filesystem.clone(), image.display().to_string(), None);
+    let progress = CopyProgress::new(0, interrupt::cancel());
+    let root = Path::new("/");
+    let summary = if from.is_dir() {
+        // One sync at the end, by closing.
+        let options = CopyOptions { depth: Depth::Tree, sync: Sync::Never, ..CopyOptions::default() };
+        let mut copier = Copier::new(&tree, options, &progress);
+        copier.copy_content(&HostTree::new(), from, root).and_then(|()| copier.finish())
+    } else {
+        unpack(open_archive(from)?, &from.display().to_string(), &tree, root, &progress)
+    };
+    progress.finish();
+    drop(tree);
+    let closed = filesystem.close().map_err(failure);
+    let summary = summary?;
+    closed?;
+    Ok(summary)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the archive is an argument of the command")]
+fn open_archive(from: &Path) -> Result<Box<dyn Read>> {
+    if from == Path::new("-") {
+        return Ok(Box::new(std::io::stdin().lock()));
+    }
+    let file = std::fs::File::open(from).map_err(|error| Failure::host(from.display(), "open", &error))?;
+    let mut reader = BufReader::with_capacity(READ_BYTES, file);
+    let mut start = [0; 6];
+    let head = std::io::BufRead::fill_buf(&mut reader).map_err(|error| {
+        Failure::Failed(format!("{}: cannot read: {}", from.display(), reason(&error)))
+    })?;
+    let len = head.len().min(start.len());
+    start[..len].copy_from_slice(&head[..len]);
+    let packer = match start {
+        [0x1f, 0x8b, ..] => Some("gzip -dc"),
+        [0xfd, b'7', b'z', b'X', b'Z', _] => Some("xz -dc"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd -dc"),
+        [b'B', b'Z', b'h', ..] => Some("bzip2 -dc"),
+        _ => None,
+    };
+    match packer {
+        Some(packer) => Err(Failure::Failed(format!(
+            "{0}: cannot read the archive: it is compressed; use `{packer} {0} | diorite mkfs -d - ...`",
+            from.display()
+        ))),
+        None => Ok(Box::new(reader)),
+    }
+}
+
+fn show(
+    arguments: &Mkfs,
+    image: &Path,
+    report: &MkfsReport,
+    summary: Option<&Summary>,
+    output: &mut Output,
+) -> Result<()> {
+    if arguments.reporting.json {
+        let mut value = json!({
+            "command": "mkfs",
+            "image": json_name(image.as_os_str().as_bytes()),
+            "uuid": uuid_text(&report.uuid),
+            "features": report.features.names(),
+            "block_size": report.block_size,
+            "blocks": report.blocks,
+            "blocks_free": report.free_blocks,
+            "blocks_reserved": report.reserved_blocks,
+            "inodes": report.inodes,
+            "inode_size": report.inode_size,
+            "groups": report.groups,
+            "journal_blocks": report.journal_blocks,
+        });
+        if let Some(summary) = summary {
+            value["content"] = summary_json("cp", summary);
+        }
+        return output.json(&value);
+    }
+    let kind = match arguments.kind {
+        FilesystemType::Ext2 => "ext2",
+        FilesystemType::Ext3 => "ext3",
+        FilesystemType::Ext4 => "ext4",
+    };
+    output.line(format!(
+        "{}: {kind}, {} in {} blocks of {}, {} inodes, UUID {}",
+        image.display(),
+        human(report.blocks.saturating_mul(report.block_size)),
+        report.blocks,
+        human(report.block_size),
+        report.inodes,
+        uuid_text(&report.uuid)
+    ))?;
+    if report.journal_left_out {
+        output.line("It is too small for a journal, so it has none.")?;
+    }
+    if let Some(summary) = summary {
+        output.line(format!(
+            "Filled with {} files of {}, {} directories, {} other entries.",
+            summary.files,
+            human(summary.bytes),
+            summary.directories,
+            summary.others
+        ))?;
+    }
+    Ok(())
+}
+
+/// The image of a `PathBuf`, for tests.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_are_read_with_and_without_dashes() {
+        let uuid = parse_uuid("01234567-89ab-cdef-0123-456789abcdef").unwrap();
+        assert_eq!(uuid_text(&uuid), "01234567-89ab-cdef-0123-456789abcdef");
+        assert_eq!(parse_uuid("0123456789abcdef0123456789abcdef").unwrap(), uuid);
+        for wrong in ["", "0123", "0123456789abcdef0123456789abcdeg", "é123456789abcdef0123456789abcde"] {
+            assert!(parse_uuid(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_with_a_question_mark_are_parts() {
+        assert!(is_window(&PathBuf::from("disk?partition=1")) && !is_window(&PathBuf::from("disk")));
+    }
+}

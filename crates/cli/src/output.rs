@@ -1,0 +1,102 @@
+//! What a command writes on standard output: text for people, or one JSON object.
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+
+use crate::failure::{Result, visible};
+
+/// Standard output, buffered; a reader that has gone is no error.
+pub(crate) struct Output {
+    writer: BufWriter<StdoutLock<'static>>,
+    is_terminal: bool,
+}
+
+impl Output {
+    pub(crate) fn new() -> Self {
+        let stdout = io::stdout();
+        let is_terminal = stdout.is_terminal();
+        Self { writer: BufWriter::with_capacity(64 << 10, stdout.lock()), is_terminal }
+    }
+
+    /// Write a line.
+    pub(crate) fn line(&mut self, text: impl AsRef<str>) -> Result<()> {
+        self.writer.write_all(text.as_ref().as_bytes())?;
+        self.writer.write_all(b"\n")?;
+        Ok(())
+    }
+
+    /// Write text as it is.
+    pub(crate) fn text(&mut self, text: &str) -> Result<()> {
+        Ok(self.writer.write_all(text.as_bytes())?)
+    }
+
+    /// Write a file's name: as it is into a pipe, with its control characters made visible on a terminal.
+    pub(crate) fn name(&mut self, name: &[u8]) -> Result<()> {
+        if self.is_terminal {
+            self.text(&visible(&String::from_utf8_lossy(name)))
+        } else {
+            Ok(self.writer.write_all(name)?)
+        }
+    }
+
+    /// Write bytes as they are, past the buffer if they are many.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.writer.write_all(bytes)?)
+    }
+
+    /// Write one JSON object.
+    pub(crate) fn json(&mut self, value: &Value) -> Result<()> {
+        serde_json::to_writer_pretty(&mut self.writer, value).map_err(io::Error::from)?;
+        self.line("")
+    }
+
+    /// Hand everything to the reader.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        Ok(self.writer.flush()?)
+    }
+}
+
+/// A name as JSON: text, and the bytes where they are no text.
+pub(crate) fn json_name(name: &[u8]) -> Value {
+    match std::str::from_utf8(name) {
+        Ok(text) => Value::from(text),
+        Err(_) => json!({ "lossy": String::from_utf8_lossy(name), "bytes": name }),
+    }
+}
+
+/// A time as JSON: RFC 3339 in UTC with nanoseconds, or seconds where the year is beyond that.
+pub(crate) fn json_time(time: diorite::Timestamp) -> Value {
+    jiff::Timestamp::new(time.seconds, time.nanoseconds as i32)
+        .map_or_else(|_| Value::from(time.seconds), |time| Value::from(time.to_string()))
+}
+
+/// A time for people, in the local time zone.
+pub(crate) fn local_time(time: diorite::Timestamp, format: &str) -> String {
+    jiff::Timestamp::new(time.seconds, time.nanoseconds as i32).map_or_else(
+        |_| format!("@{}", time.seconds),
+        |stamp| stamp.to_zoned(TimeZone::system()).strftime(format).to_string(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use diorite::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn times_are_rfc_3339_as_far_as_that_goes() {
+        let time = |seconds, nanoseconds| json_time(Timestamp { seconds, nanoseconds });
+        assert_eq!(time(0, 0), "1970-01-01T00:00:00Z");
+        assert_eq!(time(1_000_000_000, 5), "2001-09-09T01:46:40.000000005Z");
+        assert_eq!(time(i64::MAX, 0), i64::MAX);
+    }
+
+    #[test]
+    fn names_that_are_no_text_keep_their_bytes() {
+        assert_eq!(json_name(b"abc"), "abc");
+        assert_eq!(json_name(b"\xff")["bytes"], json!([255]));
+    }
+}

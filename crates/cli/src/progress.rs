@@ -1,0 +1,106 @@
+//! Progress on a terminal; nothing in a pipe.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use diorite_bench::{Cancel, Observer};
+use diorite_copy::Watch;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::failure::visible;
+
+/// Work shorter than this shows nothing.
+const SHOW_AFTER: Duration = Duration::from_millis(300);
+
+fn bar(total: u64) -> ProgressBar {
+    let template = if total > 0 {
+        "{msg:32!} [{bar:24}] {bytes:>10} of {total_bytes} {bytes_per_sec:>12} {eta:>4}"
+    } else {
+        "{msg:32!} {spinner} {bytes:>10} {bytes_per_sec:>12}"
+    };
+    let style = ProgressStyle::with_template(template).expect("constant template").progress_chars("=> ");
+    ProgressBar::with_draw_target((total > 0).then_some(total), ProgressDrawTarget::stderr_with_hz(10)).with_style(style)
+}
+
+/// One bar for a whole copy.
+pub(crate) struct CopyProgress {
+    bar: ProgressBar,
+    cancel: Cancel,
+    started: std::time::Instant,
+}
+
+impl CopyProgress {
+    /// Of `total` bytes; 0 if nobody knows.
+    pub(crate) fn new(total: u64, cancel: Cancel) -> Self {
+        let bar = bar(total);
+        Self { bar, cancel, started: std::time::Instant::now() }
+    }
+
+    /// Whether anybody sees it.
+    pub(crate) fn is_visible() -> bool {
+        std::io::IsTerminal::is_terminal(&std::io::stderr())
+    }
+
+    /// Take it off the terminal.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Watch for CopyProgress {
+    fn begin(&self, name: &Path, _: u64) {
+        if self.started.elapsed() > SHOW_AFTER {
+            let name = name.file_name().unwrap_or_default().to_string_lossy();
+            self.bar.set_message(visible(&name));
+        }
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.bar.inc(bytes);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+}
+
+/// A bar for each stage of a measurement.
+#[derive(Default)]
+pub(crate) struct StageProgress {
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+impl StageProgress {
+    fn with(&self, act: impl FnOnce(&mut Option<ProgressBar>)) {
+        if let Ok(mut bar) = self.bar.lock() {
+            act(&mut bar);
+        }
+    }
+}
+
+impl Observer for StageProgress {
+    fn begin(&self, what: &str, total: u64) {
+        self.with(|slot| {
+            let bar = bar(total);
+            bar.set_message(what.to_owned());
+            *slot = Some(bar);
+        });
+    }
+
+    fn advance(&self, amount: u64) {
+        self.with(|slot| {
+            if let Some(bar) = slot {
+                bar.inc(amount);
+            }
+        });
+    }
+
+    fn end(&self) {
+        self.with(|slot| {
+            if let Some(bar) = slot.take() {
+                bar.finish_and_clear();
+            }
+        });
+    }
+}

@@ -1,0 +1,85 @@
+//! Sizes as people write them: `4096`, `4K`, `512M`, `1.5G`; units are powers of 1024.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Size(pub(crate) u64);
+
+const UNITS: &str = "KMGTPE";
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is not a size; write a number of bytes, or 4K, 512M, 1.5G");
+        let upper = text.trim().to_ascii_uppercase();
+        let bare = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
+        let unit = bare.chars().last().and_then(|last| UNITS.find(last));
+        let (number, shift) = match unit {
+            Some(index) => (&bare[..bare.len() - 1], 10 * (index as u32 + 1)),
+            None => (bare, 0),
+        };
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole.checked_mul(1 << shift).map(Size).ok_or_else(wrong);
+        }
+        let value: f64 = number.parse().map_err(|_| wrong())?;
+        let bytes = value * (1u64 << shift) as f64;
+        if bytes.is_finite() && (0.0..u64::MAX as f64).contains(&bytes) && shift > 0 {
+            Ok(Self(bytes.round() as u64))
+        } else {
+            Err(wrong())
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&human(self.0))
+    }
+}
+
+/// At most four characters and a unit: `1023`, `1.5K`, `512M`.
+pub(crate) fn human(bytes: u64) -> String {
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    let mut value = bytes as f64;
+    let mut unit = ' ';
+    for next in UNITS.chars() {
+        value /= 1024.0;
+        unit = next;
+        // What would be shown as 1024 belongs to the next unit.
+        if value < 1023.5 {
+            break;
+        }
+    }
+    if value < 9.95 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        let read = |text: &str| text.parse::<Size>().map(|size| size.0);
+        assert_eq!(read("4096"), Ok(4096));
+        assert_eq!(read("4k"), Ok(4096));
+        assert_eq!(read("1.5G"), Ok(3 << 29));
+        assert_eq!(read("2MiB"), Ok(2 << 20));
+        for wrong in ["", "x", "-1", "1.5", "99999999999G", "1e30G", "nanG", "4KK", "16E"] {
+            assert!(read(wrong).is_err(), "{wrong}: {:?}", read(wrong));
+        }
+    }
+
+    #[test]
+    fn human_sizes_are_short() {
+        for (bytes, text) in
+            [(0, "0"), (1023, "1023"), (1024, "1.0K"), (10 << 20, "10M"), ((1 << 20) - 1, "1.0M"), (u64::MAX, "16E")]
+        {
+            assert_eq!(human(bytes), text, "{bytes}");
+        }
+    }
+}
