@@ -24,6 +24,14 @@ pub enum Error {
         /// Why.
         source: Box<diorite::Error>,
     },
+    /// No filesystem could be made in the image.
+    #[error("{}: cannot make the filesystem: {source}", path.display())]
+    Mkfs {
+        /// The image.
+        path: PathBuf,
+        /// Why.
+        source: diorite::mkfs::MkfsError,
+    },
     /// Memory for the transfers could not be had.
     #[error("memory for {bytes} bytes of buffers: {source}")]
     Memory {

@@ -1,5 +1,6 @@
 //! The command line: every command and every flag, each declared once. Help, man pages and completions are
 //! generated from this.
+#![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -39,8 +40,6 @@ pub(crate) enum Command {
     Mkfs(Mkfs),
     /// Show what an image holds: type, size, features, use
     Info(Info),
-    /// Check a filesystem for consistency, without changing it
-    Check(Check),
     /// Show where a file's data is on the device
     Extents(OnePath),
     /// List directories
@@ -100,14 +99,6 @@ pub(crate) struct Opening {
     /// Tell on standard error what was read, written, copied and cached
     #[arg(long, help_heading = "Output")]
     pub(crate) stats: bool,
-}
-
-/// For commands that change an image, and those that only might.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct ReadOnly {
-    /// Open images for reading only, even where a command could write
-    #[arg(long, help_heading = "Input and output")]
-    pub(crate) read_only: bool,
 }
 
 #[derive(Debug, Args)]
@@ -185,15 +176,6 @@ pub(crate) struct Info {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Check {
-    /// Image or device
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub(crate) image: OsString,
-    #[command(flatten)]
-    pub(crate) reporting: Reporting,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct OnePath {
     /// File, as IMAGE:/path
     #[arg(value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
@@ -257,6 +239,7 @@ pub(crate) struct Tree {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Cp {
     /// Directories with everything in them
     #[arg(short = 'r', short_alias = 'R', long)]
@@ -460,7 +443,8 @@ mod tests {
         let parse = |words: &[&str]| {
             Cli::try_parse_from(normalized(words.iter().map(OsString::from))).map(|cli| cli.command)
         };
-        let command = parse(&["diorite", "bonnie", "-d", "/tmp", "-s", "400", "-m", "x", "-o_direct", "-fast"]);
+        let command =
+            parse(&["diorite", "bonnie", "-d", "/tmp", "-s", "400", "-m", "x", "-o_direct", "-fast"]);
         let Ok(Command::Bonnie(bonnie)) = command else { panic!("{command:?}") };
         assert!(bonnie.o_direct && bonnie.fast);
         assert_eq!((bonnie.size_mib, bonnie.label.as_deref()), (Some(400), Some("x")));

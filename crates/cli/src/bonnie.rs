@@ -3,12 +3,16 @@
 use std::path::Path;
 
 use diorite_bench::bonnie::{
-    FileIo, HostPlace, Renewal, Seeking, Settings, csv_line, run, table_text,
+    FileIo, HostPlace, ImagePlace, Renewal, Seeking, Settings, comparison_text, csv_line, need_space, run,
+    table_text,
 };
 use diorite_bench::{Machine, Report, Row};
 
-use crate::args::Bonnie;
-use crate::failure::{Failure, Result};
+use diorite::Access;
+
+use crate::args::{Bonnie, Opening};
+use crate::failure::Result;
+use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
 use crate::output::Output;
@@ -28,7 +32,8 @@ pub(crate) fn bonnie(arguments: &Bonnie, output: &mut Output) -> Result<()> {
 
 /// The command as it was typed, for a report.
 fn command_line() -> String {
-    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     format!("diorite {}", words.join(" "))
 }
 
@@ -43,12 +48,20 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
     let (cancel, progress) = (interrupt::cancel(), StageProgress::default());
     let (machine, rows) = match directory {
         Location::Host(path) => {
+            need_space(path, settings.size_bytes())?;
             let place = HostPlace::new(path, "", Renewal::Remove)?;
-            diorite_bench::bonnie::need_space(path, settings.size_bytes())?;
             (Machine::this(Some(path)), run(&place, &settings, &cancel, &progress)?)
         }
         Location::Image { image, path } => {
-            (Machine::this(image.parent()), run_in_image(image, path, &settings, &cancel, &progress)?)
+            let mut images = Images::new(Opening { direct: false, buffered: false, stats: false });
+            let filesystem = images.open(image, Access::ReadWrite)?;
+            let place = ImagePlace::new(filesystem, image.display().to_string(), path);
+            let rows = run(&place, &settings, &cancel, &progress);
+            drop(place);
+            let closed = images.close();
+            let rows = rows?;
+            closed?;
+            (Machine::this(Some(image.parent().unwrap_or(Path::new(".")))), rows)
         }
     };
     let label = arguments.label.clone().unwrap_or_default();
@@ -70,4 +83,21 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
         output.line("Will skip the seek test")?;
     }
     output.text(&table_text(&label, size_mib, &refs))
+}
+
+fn compare_all(arguments: &Bonnie, output: &mut Output) -> Result<()> {
+    let progress = StageProgress::default();
+    let directory = Path::new(".");
+    let comparison = diorite_bench::bonnie::compare_all(
+        directory,
+        arguments.size_mib,
+        command_line(),
+        &interrupt::cancel(),
+        &progress,
+    )?;
+    if arguments.reporting.json {
+        let json = serde_json::to_value(&comparison.report).map_err(std::io::Error::from)?;
+        return output.json(&json);
+    }
+    output.text(&comparison_text(&comparison.report, comparison.size_mib))
 }

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use diorite::{Access, DirectIo, FileKind, Unaligned};
-use diorite_copy::{Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, Sink, Source, Summary, Sync};
+use diorite_copy::{
+    Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, Sink, Source, Summary, Sync,
+};
 use serde_json::json;
 
 use crate::args::{Cp, ManyPaths};
@@ -20,7 +22,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 pub(crate) fn cat(arguments: &ManyPaths, images: &mut Images, output: &mut Output) -> Result<()> {
     if arguments.reporting.json {
-        return Err(Failure::Usage("cat writes files as they are; use stat --json for what is known of them".into()));
+        return Err(Failure::Usage(
+            "cat writes files as they are; use stat --json for what is known of them".into(),
+        ));
     }
     let direct = images.direct().unwrap_or(DirectIo::Preferred);
     for_each(&arguments.paths, |location| {
@@ -116,7 +120,9 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         sync: if arguments.no_sync { Sync::Never } else { Sync::AtEnd },
     };
     let total = if CopyProgress::is_visible() {
-        jobs.iter().map(|(from, side)| diorite_copy::data_bytes(side.source(), path_of(from), options.depth)).sum()
+        jobs.iter()
+            .map(|(from, side)| diorite_copy::data_bytes(side.source(), path_of(from), options.depth))
+            .sum()
     } else {
         0
     };

@@ -23,9 +23,10 @@ pub(crate) fn man(arguments: &Man, output: &mut Output) -> Result<()> {
     }
     let page = match &arguments.command {
         None => command,
-        Some(name) => command.find_subcommand(name).cloned().ok_or_else(|| {
-            Failure::Usage(format!("{name}: no such command; `diorite help` lists them"))
-        })?,
+        Some(name) => command
+            .find_subcommand(name)
+            .cloned()
+            .ok_or_else(|| Failure::Usage(format!("{name}: no such command; `diorite help` lists them")))?,
     };
     let mut text = Vec::new();
     Page::new(page).render(&mut text)?;

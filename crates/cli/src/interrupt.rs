@@ -24,7 +24,9 @@ pub(crate) fn install() {
         }
     };
     if let Err(error) = ctrlc::set_handler(handler) {
-        crate::failure::complain(&format!("signals: cannot be handled: {error}; Ctrl-C will end the program at once"));
+        crate::failure::complain(&format!(
+            "signals: cannot be handled: {error}; Ctrl-C will end the program at once"
+        ));
     }
 }
 
@@ -40,5 +42,9 @@ pub(crate) fn cancel() -> Cancel {
 
 /// An error if the user wants no more.
 pub(crate) fn check() -> Result<()> {
-    if CANCEL.is_cancelled() { Err(Failure::Failed("interrupted; what was done so far stays".to_owned())) } else { Ok(()) }
+    if CANCEL.is_cancelled() {
+        Err(Failure::Failed("interrupted; what was done so far stays".to_owned()))
+    } else {
+        Ok(())
+    }
 }

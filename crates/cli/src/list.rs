@@ -63,7 +63,9 @@ fn mode_text(attributes: &Attributes) -> String {
     };
     let mode = attributes.permissions;
     let mut text = String::from(kind);
-    for (shift, special, with, without) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')] {
+    for (shift, special, with, without) in
+        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
         text.push(if bits & 2 != 0 { 'w' } else { '-' });
@@ -129,7 +131,9 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
             let name = path.as_os_str().as_bytes().to_vec();
             let entry = Entry { name, path: path.to_owned(), attributes };
             if arguments.reporting.json {
-                lists.push(json!({ "entries": [json_entry(&filesystem, path, &entry.name, &entry.attributes)] }));
+                lists.push(
+                    json!({ "entries": [json_entry(&filesystem, path, &entry.name, &entry.attributes)] }),
+                );
             } else {
                 show_list(&filesystem, &[entry], arguments, output)?;
             }
@@ -140,13 +144,21 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
             let mut entries = entries_of(&filesystem, &directory, location)?;
             entries.retain(|entry| arguments.all || !entry.name.starts_with(b"."));
             if arguments.reporting.json {
-                let list: Vec<Value> =
-                    entries.iter().map(|e| json_entry(&filesystem, &e.path, &e.name, &e.attributes)).collect();
-                lists.push(json!({ "directory": json_name(directory.as_os_str().as_bytes()), "entries": list }));
+                let list: Vec<Value> = entries
+                    .iter()
+                    .map(|e| json_entry(&filesystem, &e.path, &e.name, &e.attributes))
+                    .collect();
+                lists.push(
+                    json!({ "directory": json_name(directory.as_os_str().as_bytes()), "entries": list }),
+                );
             } else {
                 if several {
                     let lead = if is_first { "" } else { "\n" };
-                    output.line(format!("{lead}{}:{}:", image.display(), visible(&directory.to_string_lossy())))?;
+                    output.line(format!(
+                        "{lead}{}:{}:",
+                        image.display(),
+                        visible(&directory.to_string_lossy())
+                    ))?;
                 }
                 show_list(&filesystem, &entries, arguments, output)?;
             }
@@ -165,7 +177,8 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
 }
 
 fn show_list(filesystem: &Filesystem, entries: &[Entry], arguments: &Ls, output: &mut Output) -> Result<()> {
-    let width = |figure: &dyn Fn(&Entry) -> String| entries.iter().map(|e| figure(e).len()).max().unwrap_or(0);
+    let width =
+        |figure: &dyn Fn(&Entry) -> String| entries.iter().map(|e| figure(e).len()).max().unwrap_or(0);
     let size = |entry: &Entry| {
         if is_device(&entry.attributes) {
             format!("{}, {}", entry.attributes.device.0, entry.attributes.device.1)
@@ -227,19 +240,25 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
     }
     let top = filesystem.metadata(path).map_err(Failure::map(location, "list"))?;
     if top.kind != FileKind::Directory {
-        return Err(Failure::Failed(format!("{location}: cannot list: it is not a directory; use ls or stat")));
+        return Err(Failure::Failed(format!(
+            "{location}: cannot list: it is not a directory; use ls or stat"
+        )));
     }
     output.line(location.to_string())?;
     let (mut directories, mut files) = (0u64, 0u64);
     // Entries still to show: what stands before the name, whether it is the last of its directory, and its depth.
     let mut waiting: Vec<(String, Entry, bool, usize)> = Vec::new();
-    let below = |directory: &Path, lead: &str, depth: usize, waiting: &mut Vec<(String, Entry, bool, usize)>| {
-        let entries = entries_of(&filesystem, directory, location)?;
-        let last = entries.len().saturating_sub(1);
-        let new = entries.into_iter().enumerate().map(|(index, entry)| (lead.to_owned(), entry, index == last, depth));
-        waiting.extend(new.collect::<Vec<_>>().into_iter().rev());
-        Ok::<(), Failure>(())
-    };
+    let below =
+        |directory: &Path, lead: &str, depth: usize, waiting: &mut Vec<(String, Entry, bool, usize)>| {
+            let entries = entries_of(&filesystem, directory, location)?;
+            let last = entries.len().saturating_sub(1);
+            let new = entries
+                .into_iter()
+                .enumerate()
+                .map(|(index, entry)| (lead.to_owned(), entry, index == last, depth));
+            waiting.extend(new.collect::<Vec<_>>().into_iter().rev());
+            Ok::<(), Failure>(())
+        };
     if depth_max > 0 {
         below(path, "", 1, &mut waiting)?;
     }
@@ -259,7 +278,8 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
             }
             FileKind::Symlink => {
                 files += 1;
-                let target = filesystem.read_link(&entry.path).map_err(Failure::map(location, "read a link"))?;
+                let target =
+                    filesystem.read_link(&entry.path).map_err(Failure::map(location, "read a link"))?;
                 output.text(" -> ")?;
                 output.name(target.as_os_str().as_bytes())?;
                 output.line("")?;
@@ -457,7 +477,12 @@ pub(crate) fn extents(arguments: &OnePath, images: &mut Images, output: &mut Out
     output.line(format!("{:>16} {:>16} {:>16}  KIND", "OFFSET", "LENGTH", "ON DEVICE"))?;
     for extent in extents {
         let place = extent.sector.map_or_else(|| "-".to_owned(), |sector| sector.to_bytes().to_string());
-        output.line(format!("{:>16} {:>16} {place:>16}  {}", extent.offset, extent.len, kind(extent.kind)))?;
+        output.line(format!(
+            "{:>16} {:>16} {place:>16}  {}",
+            extent.offset,
+            extent.len,
+            kind(extent.kind)
+        ))?;
     }
     Ok(())
 }

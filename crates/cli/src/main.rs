@@ -13,6 +13,7 @@ mod images;
 mod interrupt;
 mod list;
 mod location;
+mod make;
 mod output;
 mod progress;
 mod size;
@@ -65,9 +66,8 @@ fn run(command: &Command) -> Result<()> {
 
 fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Result<()> {
     match command {
-        Command::Mkfs(arguments) => volume::mkfs(arguments, output),
-        Command::Info(arguments) => volume::info(arguments, images, output),
-        Command::Check(arguments) => volume::check(arguments, output),
+        Command::Mkfs(arguments) => make::make(arguments, output),
+        Command::Info(arguments) => volume::info(arguments, output),
         Command::Extents(arguments) => list::extents(arguments, images, output),
         Command::Ls(arguments) => list::ls(arguments, images, output),
         Command::Tree(arguments) => list::tree(arguments, images, output),

@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use diorite::mkfs::{Flavor, MkfsOptions, MkfsReport, mkfs};
@@ -50,14 +50,16 @@ fn make_on(
         && let Ok(info) = VolumeInfo::read(device.as_ref())
     {
         let label = String::from_utf8_lossy(&info.label).into_owned();
-        let what = if label.is_empty() { format!("UUID {}", uuid_text(&info.uuid)) } else { format!("`{label}`") };
+        let what =
+            if label.is_empty() { format!("UUID {}", uuid_text(&info.uuid)) } else { format!("`{label}`") };
         return Err(Failure::Failed(format!(
             "{}: not made: there is a filesystem already, {what}; use --force to overwrite it",
             image.display()
         )));
     }
-    let report = mkfs(device.as_ref(), options)
-        .map_err(|error| Failure::Failed(format!("{}: cannot make the filesystem: {error}", image.display())))?;
+    let report = mkfs(device.as_ref(), options).map_err(|error| {
+        Failure::Failed(format!("{}: cannot make the filesystem: {error}", image.display()))
+    })?;
     let summary = match &arguments.from {
         Some(from) => Some(fill(image, device, from, time)?),
         None => None,
@@ -124,7 +126,8 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
         match key {
             "root_owner" => {
                 let (uid, gid) = value.split_once(':').ok_or_else(|| wrong("root_owner=UID:GID"))?;
-                let number = |text: &str| text.parse::<u32>().map_err(|_| wrong("root_owner=UID:GID, both numbers"));
+                let number =
+                    |text: &str| text.parse::<u32>().map_err(|_| wrong("root_owner=UID:GID, both numbers"));
                 options.root_owner = Owner { uid: number(uid)?, gid: number(gid)? };
             }
             "resize" => options.resize_blocks = Some(value.parse().map_err(|_| wrong("resize=BLOCKS"))?),
@@ -217,9 +220,8 @@ fn open_archive(from: &Path) -> Result<Box<dyn Read>> {
     let file = std::fs::File::open(from).map_err(|error| Failure::host(from.display(), "open", &error))?;
     let mut reader = BufReader::with_capacity(READ_BYTES, file);
     let mut start = [0; 6];
-    let head = std::io::BufRead::fill_buf(&mut reader).map_err(|error| {
-        Failure::Failed(format!("{}: cannot read: {}", from.display(), reason(&error)))
-    })?;
+    let head = std::io::BufRead::fill_buf(&mut reader)
+        .map_err(|error| Failure::Failed(format!("{}: cannot read: {}", from.display(), reason(&error))))?;
     let len = head.len().min(start.len());
     start[..len].copy_from_slice(&head[..len]);
     let packer = match start {
@@ -294,7 +296,6 @@ fn show(
     Ok(())
 }
 
-/// The image of a `PathBuf`, for tests.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -311,6 +312,6 @@ mod tests {
 
     #[test]
     fn names_with_a_question_mark_are_parts() {
-        assert!(is_window(&PathBuf::from("disk?partition=1")) && !is_window(&PathBuf::from("disk")));
+        assert!(is_window(Path::new("disk?partition=1")) && !is_window(Path::new("disk")));
     }
 }

@@ -20,7 +20,8 @@ fn bar(total: u64) -> ProgressBar {
         "{msg:32!} {spinner} {bytes:>10} {bytes_per_sec:>12}"
     };
     let style = ProgressStyle::with_template(template).expect("constant template").progress_chars("=> ");
-    ProgressBar::with_draw_target((total > 0).then_some(total), ProgressDrawTarget::stderr_with_hz(10)).with_style(style)
+    ProgressBar::with_draw_target((total > 0).then_some(total), ProgressDrawTarget::stderr_with_hz(10))
+        .with_style(style)
 }
 
 /// One bar for a whole copy.

@@ -76,9 +76,14 @@ mod tests {
 
     #[test]
     fn human_sizes_are_short() {
-        for (bytes, text) in
-            [(0, "0"), (1023, "1023"), (1024, "1.0K"), (10 << 20, "10M"), ((1 << 20) - 1, "1.0M"), (u64::MAX, "16E")]
-        {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (10 << 20, "10M"),
+            ((1 << 20) - 1, "1.0M"),
+            (u64::MAX, "16E"),
+        ] {
             assert_eq!(human(bytes), text, "{bytes}");
         }
     }

@@ -1,16 +1,169 @@
-//! Commands about whole volumes: mkfs, info, check, df.
+//! Commands about whole volumes: info, df.
 
+use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use diorite::Access;
+use diorite::{Access, DeviceOptions, Timestamp, VolumeInfo, open_target};
 use serde_json::json;
 
-use crate::args::Df;
+use crate::args::{Df, Info};
 use crate::change::for_each;
-use crate::failure::Result;
+use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
-use crate::output::{Output, json_name};
+use crate::output::{Output, json_name, json_time, local_time};
 use crate::size::human;
+
+/// A UUID in the usual form.
+pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (index, byte) in uuid.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// What kind of ext filesystem the features make.
+fn flavor(info: &VolumeInfo) -> &'static str {
+    let names = info.features.names();
+    let has = |name: &str| names.iter().any(|known| known == name);
+    if ["extent", "64bit", "flex_bg", "metadata_csum", "huge_file", "inline_data", "bigalloc"]
+        .iter()
+        .any(|f| has(f))
+    {
+        "ext4"
+    } else if has("has_journal") {
+        "ext3"
+    } else {
+        "ext2"
+    }
+}
+
+fn state(info: &VolumeInfo) -> String {
+    let mut words = Vec::new();
+    words.push(if info.clean { "clean" } else { "not cleanly closed" });
+    if info.needs_recovery {
+        words.push("the journal will be replayed when it is opened for writing");
+    }
+    if info.has_errors {
+        words.push("has errors");
+    }
+    if info.has_orphans {
+        words.push("files were being removed");
+    }
+    words.join(", ")
+}
+
+/// Works on volumes that cannot be opened, so that a person can see why.
+pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
+    let image = Path::new(&arguments.image);
+    let name = image.to_str().ok_or_else(|| {
+        Failure::Usage(format!("{}: the name of an image must be text in UTF-8", image.display()))
+    })?;
+    let device =
+        open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::Failed(error.to_string()))?;
+    let info = VolumeInfo::read(device.as_ref())
+        .map_err(|error| Failure::of(image.display(), "read the superblock", &error.into()))?;
+    if arguments.reporting.json {
+        return output.json(&json_info(image, &info));
+    }
+    show_info(image, &info, output)
+}
+
+fn show_info(image: &Path, info: &VolumeInfo, output: &mut Output) -> Result<()> {
+    let text = |bytes: &[u8]| visible(&String::from_utf8_lossy(bytes));
+    let mut line = |name: &str, value: String| output.line(format!("{name:<16} {value}"));
+    let bytes = |blocks: u64| human(blocks.saturating_mul(info.block_size));
+    line("Image", visible(&image.display().to_string()))?;
+    line("Type", format!("{}, revision {}", flavor(info), info.revision))?;
+    if !info.label.is_empty() {
+        line("Label", text(&info.label))?;
+    }
+    line("UUID", uuid_text(&info.uuid))?;
+    line("State", state(info))?;
+    line("Size", format!("{} in {} blocks of {}", bytes(info.blocks), info.blocks, human(info.block_size)))?;
+    line(
+        "Free",
+        format!(
+            "{} in {} blocks, {} of them only for root",
+            bytes(info.free_blocks),
+            info.free_blocks,
+            info.reserved_blocks
+        ),
+    )?;
+    line("Inodes", format!("{} of {} bytes, {} free", info.inodes, info.inode_size, info.free_inodes))?;
+    line(
+        "Groups",
+        format!("{} of {} blocks and {} inodes", info.groups, info.blocks_per_group, info.inodes_per_group),
+    )?;
+    line("Features", info.features.names().join(" "))?;
+    if !info.unreadable_features.is_empty() {
+        line("Cannot be read", format!("because of {}", info.unreadable_features.join(" ")))?;
+    } else if !info.unwritable_features.is_empty() {
+        line("Read only", format!("because of {}", info.unwritable_features.join(" ")))?;
+    }
+    if let Some(journal) = info.journal_inode {
+        line("Journal", format!("in inode {journal}"))?;
+    } else if let Some(uuid) = info.journal_uuid {
+        line("Journal", format!("on another device, {}", uuid_text(&uuid)))?;
+    }
+    let time = |time: Timestamp| {
+        if time.seconds == 0 { "never".to_owned() } else { local_time(time, "%Y-%m-%d %H:%M:%S") }
+    };
+    line("Created", time(info.created))?;
+    line("Last mounted", {
+        let place = text(&info.last_mounted);
+        let on = if place.is_empty() { String::new() } else { format!(" on {place}") };
+        format!("{}{on}", time(info.mounted))
+    })?;
+    line("Last written", time(info.written))?;
+    line("Last checked", time(info.checked))?;
+    if info.lifetime_kib > 0 {
+        line("Written so far", human(info.lifetime_kib.saturating_mul(1024)))?;
+    }
+    if info.error_count > 0 {
+        line("Errors found", info.error_count.to_string())?;
+    }
+    Ok(())
+}
+
+fn json_info(image: &Path, info: &VolumeInfo) -> serde_json::Value {
+    json!({
+        "command": "info",
+        "image": json_name(image.as_os_str().as_bytes()),
+        "type": flavor(info),
+        "revision": info.revision,
+        "label": json_name(&info.label),
+        "uuid": uuid_text(&info.uuid),
+        "clean": info.clean,
+        "has_errors": info.has_errors,
+        "needs_recovery": info.needs_recovery,
+        "features": info.features.names(),
+        "unreadable_features": info.unreadable_features,
+        "unwritable_features": info.unwritable_features,
+        "block_size": info.block_size,
+        "cluster_size": info.cluster_size,
+        "blocks": info.blocks,
+        "blocks_free": info.free_blocks,
+        "blocks_reserved": info.reserved_blocks,
+        "inodes": info.inodes,
+        "inodes_free": info.free_inodes,
+        "inode_size": info.inode_size,
+        "groups": info.groups,
+        "blocks_per_group": info.blocks_per_group,
+        "inodes_per_group": info.inodes_per_group,
+        "backups": info.backups,
+        "journal_inode": info.journal_inode.map(|inode| inode.0),
+        "created": json_time(info.created),
+        "mounted": json_time(info.mounted),
+        "written": json_time(info.written),
+        "checked": json_time(info.checked),
+        "mount_count": info.mount_count,
+    })
+}
 
 pub(crate) fn df(arguments: &Df, images: &mut Images, output: &mut Output) -> Result<()> {
     let mut rows = Vec::new();

@@ -37,10 +37,12 @@ mod stats;
 mod stream;
 
 pub use diorite_block::{BlockDevice, Geometry, IoCounts, IoOwner, IoPriority, TaskId};
-pub use diorite_device::{AlignedBuf, Backend, BufferPool, DirectPolicy, PoolBuf};
+pub use diorite_device::{
+    AlignedBuf, Backend, BufferPool, Create, DirectPolicy, OpenOptions as DeviceOptions, PoolBuf, open_target,
+};
 pub use diorite_ext::{
     Access, Attributes, Clock, DirectoryEntry, FileKind, InodeNumber, NodeSpec, Owner, RenameMode,
-    SetAttributes, SetTime, SpaceUse, SystemClock, Timestamp, XattrMode,
+    SetAttributes, SetTime, SpaceUse, SystemClock, Timestamp, VolumeInfo, XattrMode, mkfs,
 };
 pub use error::{AlignedPart, Error, Result};
 pub use file::{Alignment, Extent, ExtentKind, File};

@@ -61,13 +61,12 @@ struct Column {
 impl Column {
     fn push(&mut self, sample: super::Sample) {
         let test = sample.test;
-        match self.series.iter_mut().find(|(known, _)| *known == test) {
-            Some((_, series)) => series.push(sample),
-            None => {
-                let mut series = Series::default();
-                series.push(sample);
-                self.series.push((test, series));
-            }
+        if let Some((_, series)) = self.series.iter_mut().find(|(known, _)| *known == test) {
+            series.push(sample);
+        } else {
+            let mut series = Series::default();
+            series.push(sample);
+            self.series.push((test, series));
         }
     }
 }

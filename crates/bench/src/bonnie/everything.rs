@@ -45,7 +45,11 @@ pub fn need_space(directory: &Path, bytes: u64) -> Result<(), Error> {
     // Some must be left for others.
     let needed = bytes.saturating_add(bytes / 20).saturating_add(16 << 20);
     if needed > free {
-        return Err(Error::Space { path: directory.to_owned(), needed: needed / 1_000_000, free: free / 1_000_000 });
+        return Err(Error::Space {
+            path: directory.to_owned(),
+            needed: needed / 1_000_000,
+            free: free / 1_000_000,
+        });
     }
     Ok(())
 }
@@ -99,7 +103,12 @@ fn plan(size: u64, size_was_chosen: bool) -> Plan {
 }
 
 fn contenders(host: &Arc<HostPlace>, filesystem: &Filesystem, image: &Path, io: HostIo) -> Vec<Contender> {
-    let contender = |place: &Arc<dyn Place>, io, full| Contender { place: Arc::clone(place), io, warm: false, per_byte: full };
+    let contender = |place: &Arc<dyn Place>, io, full| Contender {
+        place: Arc::clone(place),
+        io,
+        warm: false,
+        per_byte: full,
+    };
     let host: Arc<dyn Place> = Arc::<HostPlace>::clone(host);
     let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let ours: Arc<dyn Place> = Arc::new(ImagePlace::new(filesystem.clone(), name, "/"));
@@ -152,17 +161,23 @@ fn make_filesystem(image: &Path, size: u64, io: HostIo) -> Result<Filesystem, Er
         .map_err(|error| diorite_error(image, error.into()))?;
     let device: Arc<dyn BlockDevice> = device;
     let options = MkfsOptions { flavor: Flavor::Ext2, block_size: Some(4096), ..MkfsOptions::default() };
-    diorite::mkfs::mkfs(&device, &options).map_err(|error| diorite_error(image, error.into()))?;
+    diorite::mkfs::mkfs(device.as_ref(), &options)
+        .map_err(|source| Error::Mkfs { path: image.to_owned(), source })?;
     // So large that the warm reading finds the whole file in the cache.
     let cache_bytes = usize::try_from(size + size / 4 + (16 << 20)).unwrap_or(usize::MAX);
-    Filesystem::options().cache_bytes(cache_bytes).open_device(device).map_err(|source| diorite_error(image, source))
+    Filesystem::options()
+        .cache_bytes(cache_bytes)
+        .open_device(device)
+        .map_err(|source| diorite_error(image, source))
 }
 
 /// Whether direct writes work here, by trying one.
 fn supports_direct(path: &Path) -> Result<bool, Error> {
     let file = match HostFile::open(path, HostIo::Direct, HostCreate::New) {
         Ok(file) => file,
-        Err(Error::Host { source: rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP, .. }) => return Ok(false),
+        Err(Error::Host { source: rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP, .. }) => {
+            return Ok(false);
+        }
         Err(error) => return Err(error),
     };
     let buffer = huge_buffer(CHUNK_BYTES, AlignedBuf::try_zeroed)?;
@@ -173,7 +188,7 @@ fn supports_direct(path: &Path) -> Result<bool, Error> {
 fn affordable_size(path: &Path, io: HostIo, directory: &Path, cancel: &Cancel) -> Result<u64, Error> {
     let started = diorite_block::sync::now();
     write_all(path, io, PROBE_BYTES, cancel, &crate::Silent)?;
-    let seconds = (diorite_block::sync::now() - started).as_secs_f64().max(1e-3);
+    let seconds = diorite_block::sync::now().saturating_sub(started).as_secs_f64().max(1e-3);
     let per_second = PROBE_BYTES as f64 / seconds;
     let affordable = per_second * BUDGET.as_secs_f64() / PASSES / CHUNK_BYTES as f64;
     let room = free_bytes(directory)? / 3 / CHUNK_BYTES as u64;
@@ -196,7 +211,13 @@ fn fill(
     done
 }
 
-fn write_all(path: &Path, io: HostIo, bytes: u64, cancel: &Cancel, observer: &dyn Observer) -> Result<(), Error> {
+fn write_all(
+    path: &Path,
+    io: HostIo,
+    bytes: u64,
+    cancel: &Cancel,
+    observer: &dyn Observer,
+) -> Result<(), Error> {
     let create = if PathBuf::from(path).exists() { HostCreate::Existing } else { HostCreate::New };
     let file = HostFile::open(path, io, create)?;
     file.preallocate(bytes)?;

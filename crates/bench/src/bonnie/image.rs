@@ -20,7 +20,10 @@ pub struct ImagePlace {
 
 impl fmt::Debug for ImagePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImagePlace").field("image", &self.image).field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("ImagePlace")
+            .field("image", &self.image)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
