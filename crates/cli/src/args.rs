@@ -341,6 +341,7 @@ pub(crate) struct Df {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Du {
     /// Only the sum of each argument
     #[arg(short = 's', long)]
