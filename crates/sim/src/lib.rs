@@ -4,6 +4,7 @@ pub mod cost;
 pub mod crash;
 pub mod disk;
 pub mod fairness;
+pub mod faults;
 pub mod image;
 pub mod world;
 

@@ -1,0 +1,280 @@
+//! A device that misbehaves on purpose: errors, torn, lost and misdirected writes, a power cut.
+//!
+//! Where it sits: around any device. The fault model, per rule: *which* bios (operation, sectors), *when* (after so many
+//! matching ones, so many times), *what* ([`Effect`]). A lost, torn or misdirected write reports success, as a bad drive
+//! would. After a power cut everything fails with [`IoErrorKind::Gone`] until [`FaultyDevice::power_on`].
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use diorite_block::{
+    Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op, Sector,
+};
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The bio fails with this `errno` and moves nothing.
+    Error(i32),
+    /// Only the first sectors of a write reach the medium; it reports success.
+    Torn {
+        /// How many.
+        sectors: u32,
+    },
+    /// A write reports success and never happens; a read fills nothing in and reports success.
+    Lost,
+    /// A write lands at another place and reports success.
+    Misdirected {
+        /// Where its first sector lands.
+        to: Sector,
+    },
+    /// The power fails before this bio.
+    PowerCut,
+}
+
+/// Which bios, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Only this operation, or any.
+    pub op: Option<Op>,
+    /// Only bios that touch these sectors, or any.
+    pub sectors: Option<Range<u64>>,
+    /// Matching bios that are spared first.
+    pub after: u64,
+    /// Matching bios that are hit then.
+    pub times: u64,
+    /// What happens to them.
+    pub effect: Effect,
+}
+
+impl Fault {
+    /// The effect on the first bio of this operation.
+    pub fn on(op: Op, effect: Effect) -> Self {
+        Self { op: Some(op), sectors: None, after: 0, times: 1, effect }
+    }
+
+    /// Only where these sectors are touched.
+    #[must_use]
+    pub fn at(mut self, sectors: Range<u64>) -> Self {
+        self.sectors = Some(sectors);
+        self
+    }
+
+    /// Spare the first `count`.
+    #[must_use]
+    pub fn after(mut self, count: u64) -> Self {
+        self.after = count;
+        self
+    }
+
+    /// Hit `count` of them.
+    #[must_use]
+    pub fn times(mut self, count: u64) -> Self {
+        self.times = count;
+        self
+    }
+
+    fn matches(&self, bio: &Bio<'_>) -> bool {
+        let touches = |range: &Range<u64>| bio.sector.0 < range.end && range.start < bio.end().0;
+        self.op.is_none_or(|op| op == bio.op) && self.sectors.as_ref().is_none_or(touches)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    faults: Vec<Fault>,
+    hits: u64,
+    without_power: bool,
+}
+
+/// Wraps a device and lets things go wrong.
+pub struct FaultyDevice {
+    lower: Arc<dyn BlockDevice>,
+    state: Mutex<State>,
+}
+
+impl FaultyDevice {
+    /// A device on which nothing goes wrong yet.
+    pub fn new(lower: Arc<dyn BlockDevice>) -> Arc<Self> {
+        Arc::new(Self { lower, state: Mutex::default() })
+    }
+
+    /// Add a fault.
+    pub fn add(&self, fault: Fault) {
+        self.state().faults.push(fault);
+    }
+
+    /// Nothing goes wrong from now on.
+    pub fn clear(&self) {
+        self.state().faults.clear();
+    }
+
+    /// How many bios were hit so far.
+    pub fn hit_count(&self) -> u64 {
+        self.state().hits
+    }
+
+    /// The power fails.
+    pub fn power_cut(&self) {
+        self.state().without_power = true;
+    }
+
+    /// The power comes back.
+    pub fn power_on(&self) {
+        self.state().without_power = false;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The effect on this bio, if it is its turn.
+    fn effect(&self, bio: &Bio<'_>) -> Option<Effect> {
+        let mut state = self.state();
+        if state.without_power {
+            return Some(Effect::PowerCut);
+        }
+        let hit = state.faults.iter_mut().find_map(|fault| {
+            if fault.times == 0 || !fault.matches(bio) {
+                return None;
+            }
+            if fault.after > 0 {
+                fault.after -= 1;
+                return None;
+            }
+            fault.times -= 1;
+            Some(fault.effect.clone())
+        })?;
+        state.hits += 1;
+        state.without_power |= hit == Effect::PowerCut;
+        Some(hit)
+    }
+
+    fn suffer(&self, bio: &mut Bio<'_>, effect: &Effect) -> Result<(), IoError> {
+        let fail = |kind| Err((self as &dyn BlockDevice).error(bio, kind));
+        match effect {
+            Effect::Error(errno) => fail(IoErrorKind::Device(io::Error::from_raw_os_error(*errno))),
+            Effect::PowerCut => fail(IoErrorKind::Gone),
+            Effect::Lost => Ok(()),
+            Effect::Torn { sectors } => self.rewrite(bio, bio.sector, u64::from(*sectors) * 512),
+            Effect::Misdirected { to } => self.rewrite(bio, *to, u64::MAX),
+        }
+    }
+
+    /// Write the first bytes of a bio's data somewhere; anything but a write is executed as it is.
+    fn rewrite(&self, bio: &mut Bio<'_>, to: Sector, limit: u64) -> Result<(), IoError> {
+        let BioMemory::Write(segments) = &bio.memory else {
+            return self.lower.execute(std::slice::from_mut(bio));
+        };
+        let mut data: Vec<u8> = segments.iter().flat_map(|segment| segment.iter().copied()).collect();
+        data.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        let room = self.geometry().capacity_bytes.saturating_sub(to.to_bytes());
+        data.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.lower.execute(&mut [Bio::write(to, &data, bio.flags)])
+    }
+}
+
+impl BlockDevice for FaultyDevice {
+    fn geometry(&self) -> &Geometry {
+        self.lower.geometry()
+    }
+
+    fn counters(&self) -> &IoCounters {
+        self.lower.counters()
+    }
+
+    fn name(&self) -> String {
+        format!("{} (faulty)", self.lower.name())
+    }
+
+    fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+        let effects: Vec<_> = bios.iter().map(|bio| self.effect(bio)).collect();
+        if effects.iter().all(Option::is_none) {
+            return self.lower.execute(bios);
+        }
+        let mut result = Ok(());
+        for (bio, effect) in bios.iter_mut().zip(&effects) {
+            let one = match effect {
+                Some(effect) => self.suffer(bio, effect),
+                None => self.lower.execute(std::slice::from_mut(bio)),
+            };
+            result = result.and(one);
+        }
+        result
+    }
+
+    fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+        Ok(<dyn BlockDevice>::immediate_queue(self, depth))
+    }
+}
+
+impl fmt::Debug for FaultyDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FaultyDevice({:?})", self.lower)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{ImageDevice, SparseImage};
+    use diorite_block::BioFlags;
+
+    fn device() -> (Arc<FaultyDevice>, Arc<ImageDevice>) {
+        let lower = ImageDevice::new(SparseImage::new(1 << 20));
+        (FaultyDevice::new(Arc::clone(&lower) as _), lower)
+    }
+
+    fn write(device: &FaultyDevice, sector: u64, value: u8) -> Result<(), IoError> {
+        device.execute(&mut [Bio::write(Sector(sector), &[value; 2048], BioFlags::SYNC)])
+    }
+
+    fn byte(lower: &ImageDevice, sector: u64) -> u8 {
+        let mut byte = [0];
+        lower.image().read(sector * 512, &mut byte);
+        byte[0]
+    }
+
+    #[test]
+    fn the_nth_write_fails_and_only_that() {
+        let (device, _) = device();
+        device.add(Fault::on(Op::Write, Effect::Error(5)).after(2));
+        let results: Vec<_> = (0..5).map(|sector| write(&device, sector * 4, 1).is_ok()).collect();
+        assert_eq!(results, [true, true, false, true, true]);
+        let error = {
+            device.add(Fault::on(Op::Write, Effect::Error(5)).at(40..41));
+            write(&device, 38, 1).unwrap_err()
+        };
+        assert_eq!((error.kind.errno(), error.sector), (5, Sector(38)));
+    }
+
+    #[test]
+    fn bad_writes_report_success() {
+        let (device, lower) = device();
+        device.add(Fault::on(Op::Write, Effect::Lost));
+        device.add(Fault::on(Op::Write, Effect::Torn { sectors: 1 }));
+        device.add(Fault::on(Op::Write, Effect::Misdirected { to: Sector(100) }));
+        for (sector, value) in [(0, 1), (8, 2), (16, 3)] {
+            write(&device, sector, value).unwrap();
+        }
+        assert_eq!([byte(&lower, 0), byte(&lower, 8), byte(&lower, 9), byte(&lower, 16)], [0, 2, 0, 0]);
+        assert_eq!((byte(&lower, 100), device.hit_count()), (3, 3));
+    }
+
+    #[test]
+    fn without_power_nothing_works_until_it_is_back() {
+        let (device, _) = device();
+        device.add(Fault::on(Op::Flush, Effect::PowerCut));
+        write(&device, 0, 1).unwrap();
+        let gone = device.execute(&mut [Bio::flush()]).unwrap_err();
+        assert!(matches!(gone.kind, IoErrorKind::Gone));
+        assert!(matches!(write(&device, 0, 2).unwrap_err().kind, IoErrorKind::Gone));
+        device.power_on();
+        write(&device, 0, 3).unwrap();
+    }
+}
