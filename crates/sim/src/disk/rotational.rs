@@ -459,6 +459,9 @@ impl Rotational {
     }
 
     fn next_for_arm(&mut self, now: u64) {
+        if let Arm::Write { .. } = self.arm {
+            return;
+        }
         if self.must_destage(now) {
             return self.destage(now, TRIP_RANGES);
         }
