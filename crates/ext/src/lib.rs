@@ -11,7 +11,6 @@
 
 mod allocate;
 mod buffer;
-#[allow(dead_code)] // until the operations on it land
 mod directory;
 mod error;
 mod info;

@@ -14,17 +14,15 @@
 //! 3. Bytes of a removed entry are zero.
 
 use crate::FileKind;
+use crate::layout::directory::{
+    ENTRY_HEADER as HEAD, TAIL_SIZE as TAIL, decode_entry_length as decode_len,
+    encode_entry_length as encode_len, is_tail,
+};
 
-/// Bytes before the name.
-const HEAD: usize = 8;
+pub(crate) use crate::layout::directory::{NAME_MAX, entry_size as record_len, kind_code, kind_of_code};
+
 /// The shortest record: a head and four bytes of name.
 const SHORTEST: usize = 12;
-/// Bytes of the checksum tail.
-pub(crate) const TAIL: usize = 12;
-/// Kind field of the checksum tail.
-const TAIL_KIND: u8 = 0xde;
-/// The longest name in bytes.
-pub(crate) const NAME_MAX: usize = 255;
 
 /// How directory blocks of a volume look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,63 +87,12 @@ pub(crate) struct Gap {
     pub(crate) largest_after: usize,
 }
 
-/// Bytes of the shortest record for a name of that length.
-pub(crate) const fn record_len(name_len: usize) -> usize {
-    (HEAD + name_len + 3) & !3
-}
-
-/// The stored form of a kind.
-pub(crate) const fn kind_code(kind: FileKind) -> u8 {
-    match kind {
-        FileKind::Regular => 1,
-        FileKind::Directory => 2,
-        FileKind::CharacterDevice => 3,
-        FileKind::BlockDevice => 4,
-        FileKind::Fifo => 5,
-        FileKind::Socket => 6,
-        FileKind::Symlink => 7,
-    }
-}
-
-/// The kind of a stored form; `None` where it is not stored or unknown.
-pub(crate) const fn kind_of_code(code: u8) -> Option<FileKind> {
-    Some(match code {
-        1 => FileKind::Regular,
-        2 => FileKind::Directory,
-        3 => FileKind::CharacterDevice,
-        4 => FileKind::BlockDevice,
-        5 => FileKind::Fifo,
-        6 => FileKind::Socket,
-        7 => FileKind::Symlink,
-        _ => return None,
-    })
-}
-
 fn get_u16(block: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([block[at], block[at + 1]])
 }
 
 fn get_u32(block: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
-}
-
-/// Record length from its field. Blocks of 64 KiB do not fit into 16 bits: the two low bits, zero in any length,
-/// hold bits 16 and 17 there, and 0 and 65535 mean the whole block.
-pub(crate) fn decode_len(field: u16, block_size: usize) -> usize {
-    let field = usize::from(field);
-    if block_size < 65536 {
-        field
-    } else if field == 0 || field == 65535 {
-        block_size
-    } else {
-        (field & 0xfffc) | ((field & 3) << 16)
-    }
-}
-
-/// The field of a record length.
-pub(crate) fn encode_len(len: usize, block_size: usize) -> u16 {
-    debug_assert!(len <= block_size && len.is_multiple_of(4));
-    if len < 65536 { len as u16 } else { 65535 }
 }
 
 impl DirectoryFormat {
@@ -199,7 +146,7 @@ impl DirectoryFormat {
     /// Check a whole block: every record, and the checksum tail's form.
     pub(crate) fn check(&self, block: &[u8]) -> Result<(), BadEntry> {
         self.records(block).try_for_each(|record| record.map(drop))?;
-        if self.tail && !has_tail(block) {
+        if self.tail && !is_tail(block) {
             return Err(BadEntry { offset: self.area() as u32, what: "no room for a checksum" });
         }
         Ok(())
@@ -327,22 +274,41 @@ impl DirectoryFormat {
         assert!(filled.is_some(), "two short names fit any block");
     }
 
-    /// Whether a block has no entries but `.` and `..`.
-    pub(crate) fn is_empty(&self, block: &[u8]) -> Result<bool, BadEntry> {
-        for record in self.records(block) {
-            let record = record?;
-            if record.inode != 0 && record.name != b"." && record.name != b".." {
-                return Ok(false);
+    /// The block for a directory whose content is in its inode: the parent's number (4 bytes), then records that fill
+    /// the first 60 bytes, then records that fill the rest. They keep their order and lengths, so that positions in
+    /// the directory stay what they are when it gets this block.
+    pub(crate) fn fill_from_inline(
+        &self,
+        block: &mut [u8],
+        own: u32,
+        content: &[u8],
+    ) -> Result<(), BadEntry> {
+        const PARENT: usize = 4;
+        const FIRST: usize = 60;
+        const DOTS: usize = 24;
+        let bad = |what| BadEntry { offset: 0, what };
+        if content.len() < FIRST || DOTS + content.len() - PARENT > self.area() {
+            return Err(bad("a directory in its inode has an impossible size"));
+        }
+        self.fill_first(block, own, get_u32(content, 0));
+        self.set_len(block, SHORTEST, SHORTEST);
+        block[DOTS..DOTS + content.len() - PARENT].copy_from_slice(&content[PARENT..]);
+        let mut last = SHORTEST;
+        for (start, end) in [(PARENT, FIRST), (FIRST, content.len())] {
+            let part = Self { block_size: end - start, tail: false, ..*self };
+            for record in part.records(&content[start..end]) {
+                let record = record.map_err(|bad| BadEntry { offset: bad.offset + start as u32, ..bad })?;
+                last = DOTS - PARENT + start + record.offset;
             }
         }
-        Ok(true)
+        self.set_len(block, last, self.area() - last);
+        Ok(())
     }
 
     /// Write the frame of the checksum tail, with the checksum left zero.
     pub(crate) fn write_tail(&self, block: &mut [u8]) {
         if self.tail {
-            let tail = &mut block[self.block_size - TAIL..];
-            tail.copy_from_slice(&[0, 0, 0, 0, TAIL as u8, 0, 0, TAIL_KIND, 0, 0, 0, 0]);
+            crate::layout::directory::write_tail(block);
         }
     }
 
@@ -362,12 +328,6 @@ impl DirectoryFormat {
         name[..new.name.len()].copy_from_slice(new.name);
         name[new.name.len()..].fill(0);
     }
-}
-
-/// Whether the block ends in a checksum tail.
-pub(crate) fn has_tail(block: &[u8]) -> bool {
-    let Some(tail) = block.len().checked_sub(TAIL).map(|at| &block[at..]) else { return false };
-    get_u32(tail, 0) == 0 && get_u16(tail, 4) == TAIL as u16 && tail[6] == 0 && tail[7] == TAIL_KIND
 }
 
 /// Iterator over the records of a block.
@@ -520,7 +480,7 @@ mod tests {
         let name = [b'n'; 244];
         let entry = NewEntry { inode: 12, kind: 1, name: &name };
         assert_eq!(format.fill(&mut block, std::iter::repeat_n(entry, 4)).unwrap(), [0, 252, 504, 756]);
-        assert!(has_tail(&block));
+        assert!(is_tail(&block));
         format.check(&block).unwrap();
         assert!(format.fill(&mut block, std::iter::repeat_n(entry, 5)).is_none());
         assert!(format.fill(&mut block, std::iter::empty()).unwrap().is_empty());

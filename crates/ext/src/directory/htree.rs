@@ -14,6 +14,8 @@
 //! 2. Bit 0 of an entry's hash says that names of the same hash are under the entry before it as well; hashes of names
 //!    have bit 0 clear. Hashes rise from entry to entry, or are equal with bit 0 set.
 
+use crate::layout::directory::{decode_entry_length, encode_entry_length};
+
 use super::entries::{BadEntry, DirectoryFormat, NewEntry, Record};
 
 /// Byte of the root's own header.
@@ -53,13 +55,6 @@ pub(crate) struct Index {
 pub(crate) struct LeafSplit {
     /// The new leaf's hash as its index entry stores it: bit 0 set if that hash is in both leaves.
     pub(crate) index_hash: u32,
-}
-
-impl LeafSplit {
-    /// Whether a name of that hash goes into the new leaf.
-    pub(crate) fn goes_to_new(self, hash: u32) -> bool {
-        hash >= self.index_hash & !1
-    }
 }
 
 fn get_u16(block: &[u8], at: usize) -> usize {
@@ -176,7 +171,7 @@ fn room(format: &DirectoryFormat, start: usize) -> usize {
 /// Make `new` a lower index block with these raw entries, whose first hash is dropped.
 fn write_node(format: &DirectoryFormat, new: &mut [u8], entries: &[u8]) {
     new.fill(0);
-    let len = super::entries::encode_len(format.block_size, format.block_size);
+    let len = encode_entry_length(format.block_size, format.block_size);
     new[4..6].copy_from_slice(&len.to_le_bytes());
     new[NODE_ENTRIES..NODE_ENTRIES + entries.len()].copy_from_slice(entries);
     let limit = room(format, NODE_ENTRIES) as u16;
@@ -190,7 +185,7 @@ fn write_node(format: &DirectoryFormat, new: &mut [u8], entries: &[u8]) {
 pub(crate) fn looks_like_node(format: &DirectoryFormat, block: &[u8]) -> bool {
     block.len() == format.block_size
         && get_u32(block, 0) == 0
-        && super::entries::decode_len(get_u16(block, 4) as u16, format.block_size) == format.block_size
+        && decode_entry_length(get_u16(block, 4) as u16, format.block_size) == format.block_size
 }
 
 /// The entries `.` and `..` of a root block, which are not laid out as those of other blocks with a tail.
@@ -208,6 +203,11 @@ pub(crate) fn root_dots<'a>(
 }
 
 impl Root {
+    /// The root that a directory without index would get: only its hash version means anything.
+    pub(crate) fn unborn(hash_version: u8) -> Self {
+        Self { hash_version, levels: 0, index: Index { start: 0, limit: 0, count: 0 } }
+    }
+
     /// Parse block 0 of an indexed directory. `levels_max` is the number of levels below the root that the volume's
     /// features allow.
     pub(crate) fn parse(format: &DirectoryFormat, block: &[u8], levels_max: u8) -> Result<Self, BadEntry> {

@@ -1,3 +1,117 @@
-//! Directories: blocks of entries, in a line or under a hash index.
-mod entries;
+//! Directories: blocks of entries in a line, or under a hash index.
+//!
+//! Where it sits: `names` holds the locks and the transaction and calls [`Directory`]; that finds, makes room, puts,
+//! removes and lists, over blocks that [`Blocks`] and [`ChangeBlocks`] give it.
+//!
+//! - `entries`, `htree`: the bytes of one block
+//! - `linear`: search and room in a directory as a whole, and all that changes entries
+//! - `indexed`: walk and growth of the hash index
+//! - `listing`: every entry once, with a cursor
+//! - `cache`: where names are, in memory
+//!
+//! Interface:
+//! - Adding a name is two steps. [`Directory::make_room`] may append and split blocks and can fail; it leaves the
+//!   directory consistent when it does. [`Directory::put`] then cannot fail for want of room.
+//! - Nothing is changed before all that is needed of it has been checked, so that after an error, other than a
+//!   failed write, what was changed may be committed.
+
+mod cache;
+pub(crate) mod entries;
 mod htree;
+mod indexed;
+mod linear;
+mod listing;
+#[cfg(test)]
+mod model;
+
+pub(crate) use cache::{DirectoryCache, NameCaches};
+pub(crate) use entries::{BadEntry, DirectoryFormat, NAME_MAX, NewEntry, kind_code};
+pub(crate) use listing::NameForm;
+
+use crate::layout::hash::{Characters, DirectoryHash, HashVersion};
+use crate::{Corrupt, Error, InodeNumber, Result};
+
+/// The blocks of a directory.
+pub(crate) trait Blocks {
+    /// The directory.
+    fn inode(&self) -> InodeNumber;
+    /// Number of blocks.
+    fn count(&self) -> u32;
+    /// Look at a block.
+    fn read<R>(&self, block: u32, look: impl FnOnce(&[u8]) -> Result<R, BadEntry>) -> Result<R>;
+    /// Whether the blocks from 1 on are under an index rooted in block 0.
+    fn is_indexed(&self) -> bool;
+}
+
+/// The blocks of a directory that is being changed.
+pub(crate) trait ChangeBlocks: Blocks {
+    /// Change a block. A closure that fails has changed nothing.
+    fn change<R>(&mut self, block: u32, change: impl FnOnce(&mut [u8]) -> Result<R, BadEntry>) -> Result<R>;
+    /// Append a block; it is zero until `fill` has filled it. `NoSpace` leaves everything as it was.
+    fn append(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u32>;
+    /// From now on the directory is indexed.
+    fn set_indexed(&mut self) -> Result<()>;
+}
+
+/// What of the volume's features decides about its directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirectoryRules {
+    pub(crate) format: DirectoryFormat,
+    /// Whether directories that outgrow a block get an index (`dir_index`).
+    pub(crate) make_index: bool,
+    /// Levels of index blocks below the root: 1, or 2 with `large_dir`.
+    pub(crate) levels_max: u8,
+    pub(crate) hash: HashRules,
+    /// Blocks that a directory can have.
+    pub(crate) blocks_max: u32,
+}
+
+/// How names are hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HashRules {
+    /// Version for new indexes: 0 legacy, 1 half MD4, 2 TEA.
+    pub(crate) version: u8,
+    pub(crate) characters: Characters,
+    pub(crate) seed: [u32; 4],
+}
+
+impl HashRules {
+    /// The hash of a name in an index of that version: bit 0 is clear.
+    fn hash(&self, version: u8, name: &[u8]) -> u32 {
+        let version = match version {
+            0 => HashVersion::Legacy,
+            1 => HashVersion::HalfMd4,
+            _ => HashVersion::Tea,
+        };
+        DirectoryHash { version, characters: self.characters, seed: self.seed }.hash(name).0 & !1
+    }
+}
+
+/// A directory that one thread works on.
+#[derive(Debug)]
+pub(crate) struct Directory<'a, B> {
+    pub(crate) blocks: B,
+    pub(crate) rules: &'a DirectoryRules,
+    pub(crate) cache: &'a mut DirectoryCache,
+}
+
+/// An entry that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) block: u32,
+    pub(crate) offset: usize,
+    pub(crate) inode: InodeNumber,
+    pub(crate) kind: u8,
+}
+
+/// Room for one entry, until the directory is changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    block: u32,
+    gap: entries::Gap,
+}
+
+/// The error for a bad entry in a directory's block.
+pub(crate) fn corrupt(inode: InodeNumber, block: u32, bad: BadEntry) -> Error {
+    Corrupt::Directory { inode, block: u64::from(block), offset: bad.offset, what: bad.what }.into()
+}

@@ -1,66 +1,257 @@
 //! Operations on names: look up, make, remove, rename, list.
+//!
+//! Where it sits: between the library and [`crate::directory`]; it holds the locks and the transaction, and keeps
+//! links, times and flags.
+//!
+//! Interface:
+//! - Everything that can be refused is refused before anything is changed. What is left to fail in the middle (no
+//!   space) leaves sound metadata, which is committed with the error ([`finish`]).
+//!
+//! Locking: directories by number, then other inodes by number ([`Locked`]). An operation that needs more than one
+//! directory looks without locks, locks, and looks again. So no directory loop on a damaged volume can make two
+//! threads wait for each other.
 
-use std::sync::Arc;
+mod access;
+mod create;
+mod inline;
+mod link;
+mod list;
+mod locked;
+mod remove;
+mod rename;
+mod symlink;
 
-use crate::{DirectoryEntry, Inode, NodeSpec, Owner, RenameMode, Result, Volume};
+use std::sync::{Arc, OnceLock};
 
-#[expect(unused_variables, reason = "bodies follow")]
+use crate::directory::{DirectoryFormat, DirectoryRules, Found, HashRules, NAME_MAX, NameCaches, NameForm};
+use crate::inode::InodeState;
+use crate::layout::hash::Characters;
+use crate::layout::{Compat, Incompat, InodeFlags, RoCompat};
+use crate::transaction::Handle;
+use crate::{Corrupt, Error, FileKind, Inode, InodeNumber, Result, Volume};
+
+use locked::Locked;
+
+/// Links that anything on ext4 can have.
+const LINKS_MAX_EXT4: u32 = 65_000;
+/// The same on ext2 and ext3.
+const LINKS_MAX: u32 = 32_000;
+
+/// What the volume remembers about names.
+#[derive(Debug, Default)]
+pub(crate) struct NameState {
+    caches: NameCaches,
+    rules: OnceLock<NameRules>,
+}
+
+/// What the volume's features say about names.
+#[derive(Clone, Copy, Debug)]
+struct NameRules {
+    directory: DirectoryRules,
+    links_max: u32,
+    /// Directories with more links than that have the count 1 (`dir_nlink`).
+    directory_links_unbounded: bool,
+    first_inode: InodeNumber,
+}
+
+/// Whether an inode has a flag.
+fn has(state: &InodeState, flag: InodeFlags) -> bool {
+    state.flags & flag.bits() != 0
+}
+
+fn is_directory(inode: &Inode) -> bool {
+    inode.kind() == FileKind::Directory
+}
+
+/// Check a name that is to be looked up.
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX { Err(Error::NameTooLong) } else { Ok(()) }
+}
+
+/// Check a name that is to be made.
+fn check_new_name(name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    match name {
+        b"" => Err(Error::NotFound),
+        b"." | b".." => Err(Error::Exists),
+        _ if name.iter().any(|byte| matches!(byte, b'/' | 0)) => {
+            Err(Error::InvalidArgument("a name cannot have a slash or a zero byte in it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// End an operation's handle: what it changed is sound also when it ends with an error of the request.
+pub(crate) fn finish<R>(handle: Handle<'_>, result: Result<R>) -> Result<R> {
+    match result {
+        // The handle shuts the volume down if it changed something.
+        Err(error @ (Error::Io(_) | Error::Aborted)) => Err(error),
+        result => {
+            handle.commit()?;
+            result
+        }
+    }
+}
+
 impl Volume {
+    fn name_rules(&self) -> &NameRules {
+        self.names.rules.get_or_init(|| {
+            let superblock = self.superblock();
+            let features = superblock.features();
+            let block_size = superblock.block_size().bytes();
+            let large = features.has_incompat(Incompat::LARGE_DIR);
+            let version = superblock.default_hash_version();
+            let format = DirectoryFormat {
+                block_size: block_size as usize,
+                kinds: features.has_incompat(Incompat::FILETYPE),
+                tail: features.metadata_csum(),
+                inodes: superblock.inodes_count(),
+            };
+            let ext4_only = RoCompat::DIR_NLINK.union(RoCompat::HUGE_FILE).union(RoCompat::EXTRA_ISIZE);
+            let is_ext4 =
+                features.ro_compat.intersects(ext4_only) || features.has_incompat(Incompat::EXTENTS);
+            NameRules {
+                directory: DirectoryRules {
+                    format,
+                    make_index: features.has_compat(Compat::DIR_INDEX),
+                    levels_max: if large { 2 } else { 1 },
+                    hash: HashRules {
+                        version: if version <= 2 { version } else { 1 },
+                        characters: if superblock.unsigned_hash() {
+                            Characters::Unsigned
+                        } else {
+                            Characters::Signed
+                        },
+                        seed: superblock.hash_seed(),
+                    },
+                    // The size of a directory has 31 bits without `large_dir`.
+                    blocks_max: if large { 1 << 28 } else { ((1_u64 << 31) / block_size) as u32 - 1 },
+                },
+                links_max: if is_ext4 { LINKS_MAX_EXT4 } else { LINKS_MAX },
+                directory_links_unbounded: features.has_ro_compat(RoCompat::DIR_NLINK),
+                first_inode: superblock.first_inode(),
+            }
+        })
+    }
+
+    /// How names of this directory are to be read.
+    fn name_form(state: &InodeState) -> NameForm {
+        if has(state, InodeFlags::ENCRYPTED) { NameForm::Encrypted } else { NameForm::Plain }
+    }
+
+    /// Look up a name. The directory is locked.
+    fn find(&self, directory: &Inode, state: &InodeState, name: &[u8]) -> Result<Option<Found>> {
+        check_name(name)?;
+        if !is_directory(directory) {
+            return Err(Error::NotADirectory);
+        }
+        if has(state, InodeFlags::CASEFOLD) && name != b"." && name != b".." {
+            return Err(Error::Unsupported("no look-up in a directory that ignores case (casefold)"));
+        }
+        let form = Self::name_form(state);
+        self.with_directory(directory, state, |entries| match form {
+            NameForm::Plain => entries.find(name),
+            NameForm::Encrypted => entries.search(name, form),
+        })
+    }
+
+    /// As [`Self::find`], for a name that must be there.
+    fn find_existing(&self, directory: &Inode, state: &InodeState, name: &[u8]) -> Result<Found> {
+        self.find(directory, state, name)?.ok_or(Error::NotFound)
+    }
+
+    /// The inode behind an entry. The directory is locked, so that the inode cannot go away meanwhile.
+    fn inode_of(&self, directory: &Inode, found: &Found) -> Result<Arc<Inode>> {
+        if found.inode < self.name_rules().first_inode && found.inode != InodeNumber::ROOT {
+            return bad_entry(directory, found, "an entry points to an inode that is the volume's own");
+        }
+        match self.inode(found.inode) {
+            Err(Error::NotFound) => bad_entry(directory, found, "an entry points to a free inode"),
+            result => result,
+        }
+    }
+
+    /// The inode behind an entry that is not one of the dots.
+    fn child(&self, directory: &Inode, found: &Found) -> Result<Arc<Inode>> {
+        if found.inode == directory.number() || found.inode == InodeNumber::ROOT {
+            return bad_entry(directory, found, "an entry points to its own directory or to the root");
+        }
+        self.inode_of(directory, found)
+    }
+
     /// The inode behind `name` in `directory`; `.` and `..` are entries like others.
     pub fn lookup(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        todo!()
+        let state = directory.state.read();
+        let found = self.find_existing(directory, &state, name)?;
+        self.inode_of(directory, &found)
     }
 
-    /// Make a file, directory or node.
-    pub fn create(&self, directory: &Inode, name: &[u8], spec: &NodeSpec) -> Result<Arc<Inode>> {
-        todo!()
+    /// Refuse a new name where the directory's flags forbid it.
+    fn check_may_add(&self, directory: &Inode, state: &InodeState) -> Result<()> {
+        if !is_directory(directory) {
+            return Err(Error::NotADirectory);
+        }
+        if state.links == 0 {
+            return Err(Error::NotFound);
+        }
+        if has(state, InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted("immutable"));
+        }
+        if has(state, InodeFlags::ENCRYPTED) {
+            return Err(Error::Unsupported("names of an encrypted directory cannot be changed"));
+        }
+        if has(state, InodeFlags::CASEFOLD) {
+            return Err(Error::Unsupported("no change of a directory that ignores case (casefold)"));
+        }
+        Ok(())
     }
 
-    /// Make a symbolic link.
-    pub fn symlink(&self, directory: &Inode, name: &[u8], target: &[u8], owner: Owner) -> Result<Arc<Inode>> {
-        todo!()
+    /// Refuse to take a name from a directory where its flags forbid it.
+    fn check_may_remove(&self, directory: &Inode, state: &InodeState) -> Result<()> {
+        self.check_may_add(directory, state)?;
+        if has(state, InodeFlags::APPEND) { Err(Error::NotPermitted("append-only")) } else { Ok(()) }
     }
 
-    /// Where a symbolic link points.
-    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
-        todo!()
+    /// Refuse to take a name from an inode that its flags protect.
+    fn check_may_lose_name(state: &InodeState) -> Result<()> {
+        if has(state, InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted("immutable"));
+        }
+        if has(state, InodeFlags::APPEND) { Err(Error::NotPermitted("append-only")) } else { Ok(()) }
     }
 
-    /// Give `inode` another name.
-    pub fn link(&self, inode: &Arc<Inode>, directory: &Inode, name: &[u8]) -> Result<()> {
-        todo!()
+    /// Count a link more: a name, or for a directory a subdirectory.
+    fn add_link(&self, inode: &Inode, state: &mut InodeState) {
+        let rules = self.name_rules();
+        // Once a directory had more links than can be counted, its count is 1 and stays so.
+        let uncounted = is_directory(inode) && (state.links == 1 || state.links + 1 >= rules.links_max);
+        state.links = if uncounted && rules.directory_links_unbounded { 1 } else { state.links + 1 };
     }
 
-    /// Remove a name of anything but a directory; returns what it named.
-    pub fn unlink(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        todo!()
+    /// Count a link less.
+    fn drop_link(inode: &Inode, state: &mut InodeState) {
+        if !is_directory(inode) || state.links > 2 {
+            state.links = state.links.saturating_sub(1);
+        }
     }
 
-    /// Remove an empty directory.
-    pub fn remove_directory(&self, directory: &Inode, name: &[u8]) -> Result<()> {
-        todo!()
+    /// Refuse a link more than the format can count.
+    fn check_link_room(&self, inode: &Inode, state: &InodeState) -> Result<()> {
+        let rules = self.name_rules();
+        let unbounded =
+            is_directory(inode) && rules.directory_links_unbounded && has(state, InodeFlags::INDEX);
+        if state.links >= rules.links_max && !unbounded { Err(Error::TooManyLinks) } else { Ok(()) }
     }
 
-    /// Rename with all POSIX rules. Returns the inode that lost its name by replacement, if any.
-    pub fn rename(
-        &self,
-        from: &Arc<Inode>,
-        from_name: &[u8],
-        to: &Arc<Inode>,
-        to_name: &[u8],
-        mode: RenameMode,
-    ) -> Result<Option<Arc<Inode>>> {
-        todo!()
+    /// The entries of a directory changed: note when, and store it.
+    fn store_touched(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
+        let now = self.now();
+        (state.modified, state.changed) = (now, now);
+        self.store_inode(handle, inode, state)
     }
+}
 
-    /// Call `each` for the entries from `cursor` on (0: the first), `.` and `..` included, until it returns `false`.
-    /// Entries present during the whole listing come exactly once.
-    pub fn read_directory(
-        &self,
-        directory: &Inode,
-        cursor: u64,
-        each: &mut dyn FnMut(DirectoryEntry) -> bool,
-    ) -> Result<()> {
-        todo!()
-    }
+fn bad_entry<T>(directory: &Inode, found: &Found, what: &'static str) -> Result<T> {
+    let (inode, offset) = (directory.number(), found.offset as u32);
+    Err(Corrupt::Directory { inode, block: u64::from(found.block), offset, what }.into())
 }

@@ -50,6 +50,8 @@ pub struct Volume {
     closed: AtomicBool,
     /// Serialises renames of directories.
     pub(crate) rename_lock: Mutex<()>,
+    /// What is remembered of directories.
+    pub(crate) names: crate::names::NameState,
     /// Inodes without a name, or being cut, as recorded on disk.
     pub(crate) orphans: Mutex<Orphans>,
     /// The generation of the next new inode.

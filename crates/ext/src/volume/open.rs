@@ -57,7 +57,7 @@ impl Volume {
             layout,
             format: format.clone(),
             superblock: superblock.clone(),
-            allocator: allocator.clone(),
+            allocator: Arc::downgrade(&allocator),
         }));
         let latch = Arc::new(AbortLatch::default());
         let log: Box<dyn Log> = match journal.log {
@@ -98,6 +98,7 @@ impl Volume {
             marking: Mutex::new(()),
             closed: AtomicBool::new(false),
             rename_lock: Mutex::new(()),
+            names: crate::names::NameState::default(),
             orphans: Mutex::default(),
             generations: AtomicU32::new(generation),
         });

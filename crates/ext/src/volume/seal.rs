@@ -1,6 +1,6 @@
 //! Checksums of metadata blocks: verified after a read, made before a write.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use diorite_block::sync::Mutex;
 
@@ -16,7 +16,8 @@ pub(crate) struct VolumeSealer {
     pub(crate) layout: Layout,
     pub(crate) format: Arc<Superblock>,
     pub(crate) superblock: Arc<Mutex<Superblock>>,
-    pub(crate) allocator: Arc<Allocator>,
+    /// Not counted: the allocator has the cache, and that has its sealer.
+    pub(crate) allocator: Weak<Allocator>,
 }
 
 impl Sealer for VolumeSealer {
@@ -39,11 +40,11 @@ impl Sealer for VolumeSealer {
         let right = match kind {
             BlockKind::BlockBitmap(group) => {
                 let right = self.seed().bitmap(bytes, self.layout.clusters_per_group);
-                self.allocator.block_bitmap_checksum(group) == right & self.format.bitmap_checksum_mask()
+                self.allocator().block_bitmap_checksum(group) == right & self.format.bitmap_checksum_mask()
             }
             BlockKind::InodeBitmap(group) => {
                 let right = self.seed().bitmap(bytes, self.layout.inodes_per_group);
-                self.allocator.inode_bitmap_checksum(group) == right & self.format.bitmap_checksum_mask()
+                self.allocator().inode_bitmap_checksum(group) == right & self.format.bitmap_checksum_mask()
             }
             BlockKind::Directory { inode, generation } => {
                 let seed = self.seed().of_inode(inode, generation);
@@ -69,17 +70,17 @@ impl Sealer for VolumeSealer {
     fn seal(&self, block: FsBlock, kind: BlockKind, bytes: &mut [u8]) {
         match kind {
             BlockKind::GroupDescriptors(index) => {
-                self.allocator.write_descriptors(index, &self.format, bytes)
+                self.allocator().write_descriptors(index, &self.format, bytes)
             }
             BlockKind::Superblock => self.write_superblock(bytes),
             _ if !self.format.features().metadata_csum() => {}
             BlockKind::BlockBitmap(group) => {
                 let checksum = self.seed().bitmap(bytes, self.layout.clusters_per_group);
-                self.allocator.set_block_bitmap_checksum(group, checksum);
+                self.allocator().set_block_bitmap_checksum(group, checksum);
             }
             BlockKind::InodeBitmap(group) => {
                 let checksum = self.seed().bitmap(bytes, self.layout.inodes_per_group);
-                self.allocator.set_inode_bitmap_checksum(group, checksum);
+                self.allocator().set_inode_bitmap_checksum(group, checksum);
             }
             BlockKind::Directory { inode, generation } => {
                 let seed = self.seed().of_inode(inode, generation);
@@ -104,13 +105,19 @@ impl Sealer for VolumeSealer {
 }
 
 impl VolumeSealer {
+    fn allocator(&self) -> Arc<Allocator> {
+        self.allocator
+            .upgrade()
+            .expect("the volume, which has the allocator, is there while blocks are sealed")
+    }
+
     fn seed(&self) -> ChecksumSeed {
         self.format.checksum_seed()
     }
 
     fn write_superblock(&self, bytes: &mut [u8]) {
         let mut superblock = self.superblock.lock();
-        let (blocks, inodes) = self.allocator.free_on_disk();
+        let (blocks, inodes) = self.allocator().free_on_disk();
         superblock.set_free_blocks_count(blocks * u64::from(self.layout.blocks_per_cluster));
         superblock.set_free_inodes_count(inodes);
         let start = if self.layout.first_data_block == 0 { 1024 } else { 0 };

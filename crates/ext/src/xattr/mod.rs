@@ -1,26 +1,139 @@
 //! Extended attributes; names with their prefix, as in `user.comment`.
+//!
+//! Attributes are in the inode where they fit, then in one block, which several inodes may share; a large value can
+//! be in an inode of its own (`ea_inode`). Every change writes the areas that it touches anew from the list of what
+//! they hold.
+//!
+//! - `areas`: the lists, their room, and their bytes
+//! - `acl`: access control lists in their two forms
+//! - `values`: values in inodes of their own
+//! - `store`: what a change does to inode, block and shared block
 
-use crate::{Inode, Result, Volume, XattrMode};
+mod acl;
+mod areas;
+mod store;
+mod values;
 
-#[expect(unused_variables, reason = "bodies follow")]
+use crate::inode::InodeState;
+use crate::layout::xattr::{full_name, split_name};
+use crate::layout::{Incompat, InodeFlags};
+use crate::{Corrupt, Error, FileKind, Inode, Result, Volume, XattrMode};
+
+use areas::Attribute;
+
+/// Bytes of the longest value.
+const VALUE_MAX: usize = 65536;
+/// Namespace `user.`.
+const USER: u8 = 1;
+/// Access control lists of the inode, and of what is made in a directory.
+const ACL_ACCESS: u8 = 2;
+const ACL_DEFAULT: u8 = 3;
+/// Namespaces `trusted.` and `security.`.
+const TRUSTED: u8 = 4;
+const SECURITY: u8 = 6;
+
+/// The error for an attribute area of an inode that does not fit together.
+fn corrupt(inode: &Inode, what: &'static str) -> Error {
+    Corrupt::Xattr { inode: inode.number(), what }.into()
+}
+
+/// Split a name that users may use.
+fn check_name(name: &[u8]) -> Result<(u8, &[u8])> {
+    if name.len() > 255 {
+        return Err(Error::NameTooLong);
+    }
+    if name.contains(&0) {
+        return Err(Error::InvalidArgument("the name of an attribute cannot have a zero byte in it"));
+    }
+    let (index, rest) = split_name(name);
+    match index {
+        USER | ACL_ACCESS | ACL_DEFAULT | TRUSTED | SECURITY => Ok((index, rest)),
+        _ => {
+            Err(Error::Unsupported("attributes are called user., trusted., security. or system.posix_acl_*"))
+        }
+    }
+}
+
 impl Volume {
     /// An attribute's value.
     pub fn xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
-        todo!()
+        let (index, rest) = check_name(name)?;
+        let state = inode.state.read();
+        let areas = self.load_attributes(inode, &state)?;
+        let attribute = areas.find(index, rest).ok_or(Error::NoAttribute)?;
+        let value = self.value_of(inode, attribute)?;
+        if matches!(index, ACL_ACCESS | ACL_DEFAULT) {
+            return acl::to_linux(&value).map_err(|what| corrupt(inode, what));
+        }
+        Ok(value)
     }
 
     /// All names.
     pub fn xattr_names(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
-        todo!()
+        let state = inode.state.read();
+        let areas = self.load_attributes(inode, &state)?;
+        let shown = |attribute: &&Attribute| {
+            matches!(attribute.index, USER | ACL_ACCESS | ACL_DEFAULT | TRUSTED | SECURITY)
+        };
+        Ok(areas.all().filter(shown).filter_map(|a| full_name(a.index, &a.name)).collect())
     }
 
     /// Set an attribute.
     pub fn set_xattr(&self, inode: &Inode, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        todo!()
+        let (index, rest) = check_name(name)?;
+        if value.len() > VALUE_MAX {
+            return Err(Error::AttributeTooLarge);
+        }
+        self.check_writable()?;
+        let mut state = inode.state.write();
+        check_may_change(inode, &state, index)?;
+        let mut permissions = None;
+        let acl;
+        let value = match index {
+            ACL_DEFAULT if inode.kind() != FileKind::Directory => {
+                return Err(Error::InvalidArgument("only a directory has a default access control list"));
+            }
+            ACL_ACCESS | ACL_DEFAULT => {
+                let list = acl::Acl::from_linux(value).map_err(Error::InvalidArgument)?;
+                if index == ACL_ACCESS {
+                    permissions = Some(list.permissions());
+                }
+                acl = (index == ACL_DEFAULT || !list.is_minimal()).then(|| list.to_disk());
+                acl.as_deref()
+            }
+            _ => Some(value),
+        };
+        self.change_attribute(inode, &mut state, (index, rest), value, mode, permissions)
     }
 
     /// Remove an attribute.
     pub fn remove_xattr(&self, inode: &Inode, name: &[u8]) -> Result<()> {
-        todo!()
+        let (index, rest) = check_name(name)?;
+        self.check_writable()?;
+        let mut state = inode.state.write();
+        check_may_change(inode, &state, index)?;
+        self.change_attribute(inode, &mut state, (index, rest), None, XattrMode::Replace, None)
     }
+
+    /// Whether values may be in inodes of their own.
+    fn has_value_inodes(&self) -> bool {
+        self.superblock().features().has_incompat(Incompat::EA_INODE)
+    }
+}
+
+fn check_may_change(inode: &Inode, state: &InodeState, index: u8) -> Result<()> {
+    let flags = InodeFlags::from_bits_retain(state.flags);
+    if flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(Error::NotPermitted("immutable"));
+    }
+    if flags.contains(InodeFlags::APPEND) {
+        return Err(Error::NotPermitted("append-only"));
+    }
+    if index == USER && !matches!(inode.kind(), FileKind::Regular | FileKind::Directory) {
+        return Err(Error::NotPermitted("as neither file nor directory, which alone have user attributes"));
+    }
+    if matches!(index, ACL_ACCESS | ACL_DEFAULT) && inode.kind() == FileKind::Symlink {
+        return Err(Error::Unsupported("a symbolic link has no access control list"));
+    }
+    Ok(())
 }

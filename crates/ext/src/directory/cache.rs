@@ -1,0 +1,332 @@
+//! Where names are, in memory.
+//!
+//! Where it sits: [`NameCaches`] belongs to the volume and keeps a [`DirectoryCache`] for each directory that was used
+//! lately; `linear` and `indexed` read and maintain it.
+//!
+//! Invariants:
+//! 1. A slot says where an entry begins: whoever moves or removes an entry moves or removes its slot.
+//! 2. A complete cache has a slot for every entry.
+//! 3. The room of a block is its largest gap.
+//! 4. All caches together have at most [`SLOTS_MAX`] slots, and one directory more while it is in use.
+//!
+//! Locking: a directory's cache is locked after the directory's inode and before buffers. The map's lock is a leaf.
+
+use std::collections::HashMap;
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use diorite_block::sync::Mutex;
+use hashbrown::HashTable;
+
+use super::DirectoryFormat;
+use super::entries::BadEntry;
+use crate::InodeNumber;
+
+/// Names that are remembered in all directories together: about 16 bytes each.
+const SLOTS_MAX: usize = 3 << 20;
+/// Directories that are remembered.
+const DIRECTORIES_MAX: usize = 4096;
+
+/// Where a name's entry begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    /// Hash of the name.
+    tag: u32,
+    block: u32,
+    /// Offset in the block, divided by four.
+    offset: u16,
+}
+
+/// What is remembered of one directory.
+#[derive(Debug, Default)]
+pub(crate) struct DirectoryCache {
+    names: HashTable<Slot>,
+    complete: bool,
+    /// The directory has more names than may be remembered.
+    too_large: bool,
+    rooms: Option<Rooms>,
+}
+
+/// The hash of a name for [`Slot`]: any good one; it is on no disk.
+pub(crate) fn tag(name: &[u8]) -> u32 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    hasher.write(name);
+    hasher.finish() as u32
+}
+
+/// A table hash of a tag: the table uses the low and the highest bits.
+fn spread(tag: u32) -> u64 {
+    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl DirectoryCache {
+    /// Places where an entry with that tag begins: usually none or one.
+    pub(crate) fn candidates(&self, tag: u32) -> impl Iterator<Item = (u32, usize)> + '_ {
+        let same = self.names.iter_hash(spread(tag)).filter(move |slot| slot.tag == tag);
+        same.map(|slot| (slot.block, usize::from(slot.offset) * 4))
+    }
+
+    /// Whether a name without candidate does not exist.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// From now on every entry has its slot.
+    pub(crate) fn set_complete(&mut self) {
+        self.complete = !self.too_large;
+    }
+
+    /// Whether all names may be remembered.
+    pub(crate) fn may_be_complete(&self) -> bool {
+        !self.too_large
+    }
+
+    /// An entry begins there.
+    pub(crate) fn insert(&mut self, tag: u32, block: u32, offset: usize) {
+        if self.too_large {
+            return;
+        }
+        if self.names.len() >= SLOTS_MAX {
+            // A linear directory of this size is searched from now on; an indexed one has its index.
+            self.names = HashTable::new();
+            (self.complete, self.too_large) = (false, true);
+            return;
+        }
+        let slot = Slot { tag, block, offset: (offset / 4) as u16 };
+        self.names.insert_unique(spread(tag), slot, |slot| spread(slot.tag));
+    }
+
+    /// As [`Self::insert`], unless the slot is there.
+    pub(crate) fn learn(&mut self, tag: u32, block: u32, offset: usize) {
+        if !self.candidates(tag).any(|place| place == (block, offset)) {
+            self.insert(tag, block, offset);
+        }
+    }
+
+    /// No entry begins there any more.
+    pub(crate) fn remove(&mut self, tag: u32, block: u32, offset: usize) {
+        let slot = Slot { tag, block, offset: (offset / 4) as u16 };
+        if let Ok(entry) = self.names.find_entry(spread(tag), |other| *other == slot) {
+            entry.remove();
+        }
+    }
+
+    /// All entries of a block, before they move.
+    pub(crate) fn remove_block(&mut self, format: &DirectoryFormat, number: u32, block: &[u8]) {
+        for record in format.records(block).map_while(Result::ok).filter(|record| record.inode != 0) {
+            self.remove(tag(record.name), number, record.offset);
+        }
+    }
+
+    /// All entries of a block that has none remembered.
+    pub(crate) fn insert_block(
+        &mut self,
+        format: &DirectoryFormat,
+        number: u32,
+        block: &[u8],
+    ) -> Result<(), BadEntry> {
+        for record in format.records(block) {
+            let record = record?;
+            if record.inode != 0 {
+                self.insert(tag(record.name), number, record.offset);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forget everything.
+    pub(crate) fn clear(&mut self) {
+        *self = Self { too_large: self.too_large, ..Self::default() };
+    }
+
+    /// The room of each block, if known.
+    pub(crate) fn rooms(&mut self) -> Option<&mut Rooms> {
+        self.rooms.as_mut()
+    }
+
+    /// Set the room of all blocks, or forget it.
+    pub(crate) fn set_rooms(&mut self, rooms: Option<Rooms>) {
+        self.rooms = rooms;
+    }
+
+    /// A block's largest gap changed.
+    pub(crate) fn set_room(&mut self, block: u32, gap: usize) {
+        if let Some(rooms) = &mut self.rooms {
+            rooms.set(block, gap);
+        }
+    }
+
+    fn slots(&self) -> usize {
+        self.names.len()
+    }
+}
+
+/// The largest gap of each block, as a tree of maxima: finds the first block with enough room in logarithmic time.
+#[derive(Debug, Default)]
+pub(crate) struct Rooms {
+    /// A complete binary tree, root at 1, leaves from `leaves` on; gaps divided by four.
+    tree: Vec<u16>,
+    leaves: usize,
+}
+
+impl Rooms {
+    /// Set the gap of a block; blocks that were never set have none.
+    pub(crate) fn set(&mut self, block: u32, gap: usize) {
+        let block = block as usize;
+        if block >= self.leaves {
+            self.grow(block + 1);
+        }
+        let mut at = self.leaves + block;
+        self.tree[at] = (gap / 4) as u16;
+        while at > 1 {
+            at /= 2;
+            let largest = self.tree[at * 2].max(self.tree[at * 2 + 1]);
+            if self.tree[at] == largest {
+                break;
+            }
+            self.tree[at] = largest;
+        }
+    }
+
+    /// The first block with a gap of at least `need`.
+    pub(crate) fn first_with(&self, need: usize) -> Option<u32> {
+        let need = (need / 4) as u16;
+        if self.leaves == 0 || self.tree[1] < need {
+            return None;
+        }
+        let mut at = 1;
+        while at < self.leaves {
+            at *= 2;
+            if self.tree[at] < need {
+                at += 1;
+            }
+        }
+        Some((at - self.leaves) as u32)
+    }
+
+    fn grow(&mut self, blocks: usize) {
+        let leaves = blocks.next_power_of_two().max(8);
+        let mut tree = vec![0; leaves * 2];
+        tree[leaves..leaves + self.leaves].copy_from_slice(&self.tree[self.leaves..]);
+        for at in (1..leaves).rev() {
+            tree[at] = tree[at * 2].max(tree[at * 2 + 1]);
+        }
+        (self.tree, self.leaves) = (tree, leaves);
+    }
+}
+
+/// The caches of a volume's directories.
+#[derive(Debug, Default)]
+pub(crate) struct NameCaches {
+    map: Mutex<HashMap<InodeNumber, Arc<CacheEntry>>>,
+    slots: AtomicUsize,
+    uses: AtomicU64,
+}
+
+/// A directory's cache, and how it counts.
+#[derive(Debug, Default)]
+pub(crate) struct CacheEntry {
+    cache: Mutex<DirectoryCache>,
+    slots: AtomicUsize,
+    last_use: AtomicU64,
+}
+
+impl NameCaches {
+    /// Work with a directory's cache. The directory's inode is locked.
+    pub(crate) fn with<R>(&self, directory: InodeNumber, work: impl FnOnce(&mut DirectoryCache) -> R) -> R {
+        let entry = {
+            let mut map = self.map.lock();
+            if map.len() >= DIRECTORIES_MAX && !map.contains_key(&directory) {
+                self.evict(&mut map, directory, DIRECTORIES_MAX / 2, SLOTS_MAX);
+            }
+            map.entry(directory).or_default().clone()
+        };
+        let mut cache = entry.cache.lock();
+        let result = work(&mut cache);
+        let (before, slots) = (entry.slots.load(Ordering::Relaxed), cache.slots());
+        if before != slots {
+            entry.slots.store(slots, Ordering::Relaxed);
+            entry.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+            let grown = slots.wrapping_sub(before);
+            let total = self.slots.fetch_add(grown, Ordering::Relaxed).wrapping_add(grown);
+            drop(cache);
+            if total > SLOTS_MAX {
+                self.evict(&mut self.map.lock(), directory, DIRECTORIES_MAX, SLOTS_MAX / 4 * 3);
+            }
+        }
+        result
+    }
+
+    /// The directory is gone, or its number belongs to another now.
+    pub(crate) fn forget(&self, directory: InodeNumber) {
+        if let Some(entry) = self.map.lock().remove(&directory) {
+            self.slots.fetch_sub(entry.slots.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Drop caches, the least recently grown first, until so many directories and slots are left.
+    fn evict(
+        &self,
+        map: &mut HashMap<InodeNumber, Arc<CacheEntry>>,
+        keep: InodeNumber,
+        directories: usize,
+        slots: usize,
+    ) {
+        let mut by_use: Vec<_> =
+            map.iter().map(|(number, entry)| (entry.last_use.load(Ordering::Relaxed), *number)).collect();
+        by_use.sort_unstable();
+        for (_, number) in by_use {
+            if map.len() <= directories && self.slots.load(Ordering::Relaxed) <= slots {
+                break;
+            }
+            // A cache in use stays: its user would go on with one that nobody else sees.
+            if number != keep && map.get(&number).is_some_and(|entry| Arc::strong_count(entry) == 1) {
+                let entry = map.remove(&number);
+                let slots = entry.map_or(0, |entry| entry.slots.load(Ordering::Relaxed));
+                self.slots.fetch_sub(slots, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_find_the_first_block_that_fits() {
+        let mut rooms = Rooms::default();
+        assert_eq!(rooms.first_with(12), None);
+        let gaps: Vec<usize> = (0..1000).map(|n| (n * 7919 % 1021) / 4 * 4).collect();
+        for (block, gap) in gaps.iter().enumerate() {
+            rooms.set(block as u32, *gap);
+        }
+        for need in (12..1100).step_by(4) {
+            let want = gaps.iter().position(|gap| *gap >= need).map(|block| block as u32);
+            assert_eq!(rooms.first_with(need), want, "{need}");
+        }
+        for block in 0..900 {
+            rooms.set(block, 0);
+        }
+        let want = gaps[900..].iter().position(|gap| *gap >= 500).map(|block| block as u32 + 900);
+        assert_eq!(rooms.first_with(500), want);
+        rooms.set(3, 65532);
+        assert_eq!(rooms.first_with(65532), Some(3));
+    }
+
+    #[test]
+    fn caches_stay_within_their_bound() {
+        let caches = NameCaches::default();
+        for directory in 0..64_u32 {
+            caches.with(InodeNumber(directory), |cache| {
+                for n in 0..SLOTS_MAX / 16 {
+                    cache.insert(n as u32, n as u32, 0);
+                }
+            });
+            assert!(caches.slots.load(Ordering::Relaxed) <= SLOTS_MAX);
+        }
+        let total: usize = caches.map.lock().values().map(|e| e.slots.load(Ordering::Relaxed)).sum();
+        assert_eq!(total, caches.slots.load(Ordering::Relaxed));
+    }
+}

@@ -1,0 +1,298 @@
+//! The hash index as a tree: the way to a name, and growth.
+//!
+//! Every step of growth leaves a sound tree: first the index blocks on the way get room, from the top down, then
+//! the leaf is split. So a step that finds no space undoes nothing.
+
+use std::cell::Cell;
+
+use super::entries::BadEntry;
+use super::htree::{self, Index, Root};
+use super::{Blocks, ChangeBlocks, Directory, Found, Place};
+use crate::{Error, InodeNumber, Result};
+
+/// Levels of index blocks, root included, that any volume can have.
+const LEVELS: usize = 3;
+/// Steps of growth for one name: each level once and the leaf twice, with some to spare.
+const GROWTH_STEPS: usize = 12;
+
+/// One index block on the way to a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    block: u32,
+    index: Index,
+    /// The entry that was taken.
+    at: usize,
+}
+
+/// The way from the root to a leaf.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) root: Root,
+    frames: [Option<Frame>; LEVELS],
+    /// The leaf's block.
+    pub(super) leaf: u32,
+    /// Hash of the leaf's index entry, with bit 0; 0 for the first leaf.
+    pub(super) leaf_hash: u32,
+}
+
+impl Way {
+    fn depth(&self) -> usize {
+        usize::from(self.root.levels) + 1
+    }
+
+    fn frame(&self, level: usize) -> Frame {
+        self.frames[level].expect("set down to the depth")
+    }
+}
+
+impl<B: Blocks> Directory<'_, B> {
+    /// The hash of a name in this index: bit 0 is clear.
+    pub(super) fn hash(&self, root: &Root, name: &[u8]) -> u32 {
+        self.rules.hash.hash(root.hash_version, name)
+    }
+
+    pub(super) fn bad_index<T>(&self, block: u32, what: &'static str) -> Result<T> {
+        Err(super::corrupt(self.blocks.inode(), block, BadEntry { offset: 0, what }))
+    }
+
+    fn check_child(&self, parent: u32, child: u32) -> Result<()> {
+        if child == 0 || child >= self.blocks.count() {
+            return self.bad_index(parent, "an index entry points outside of the directory");
+        }
+        Ok(())
+    }
+
+    /// The root of the index.
+    pub(super) fn root(&self) -> Result<Root> {
+        self.blocks.read(0, |block| Root::parse(&self.rules.format, block, self.rules.levels_max))
+    }
+
+    /// The way to the first leaf for a hash, which the root tells how to make.
+    pub(super) fn walk(&self, hash: impl FnOnce(&Root) -> u32) -> Result<Way> {
+        let format = &self.rules.format;
+        let mut way = Way { root: self.root()?, frames: [None; LEVELS], leaf: 0, leaf_hash: 0 };
+        let hash = hash(&way.root);
+        let mut block = 0;
+        for level in 0..way.depth() {
+            let (frame, child, child_hash) = self.blocks.read(block, |bytes| {
+                let index = if level == 0 { way.root.index } else { htree::parse_node(format, bytes)? };
+                let at = index.search(bytes, hash);
+                Ok((Frame { block, index, at }, index.child(bytes, at), index.hash(bytes, at)))
+            })?;
+            self.check_child(block, child)?;
+            if frame.at > 0 {
+                way.leaf_hash = child_hash;
+            }
+            way.frames[level] = Some(frame);
+            block = child;
+        }
+        way.leaf = block;
+        Ok(way)
+    }
+
+    /// Go on to the next leaf; `false` at the end.
+    pub(super) fn advance(&self, way: &mut Way) -> Result<bool> {
+        let format = &self.rules.format;
+        let depth = way.depth();
+        let Some(level) = (0..depth).rev().find(|level| {
+            let frame = way.frame(*level);
+            frame.at + 1 < frame.index.count
+        }) else {
+            return Ok(false);
+        };
+        let mut frame = way.frame(level);
+        frame.at += 1;
+        way.frames[level] = Some(frame);
+        let (mut block, hash) = self.blocks.read(frame.block, |bytes| {
+            Ok((frame.index.child(bytes, frame.at), frame.index.hash(bytes, frame.at)))
+        })?;
+        way.leaf_hash = hash;
+        for level in level + 1..depth {
+            self.check_child(frame.block, block)?;
+            let (frame, child) = self.blocks.read(block, |bytes| {
+                let index = htree::parse_node(format, bytes)?;
+                Ok((Frame { block, index, at: 0 }, index.child(bytes, 0)))
+            })?;
+            way.frames[level] = Some(frame);
+            block = child;
+        }
+        self.check_child(frame.block, block)?;
+        way.leaf = block;
+        Ok(true)
+    }
+
+    /// The hash at which the next leaf begins, if there is one.
+    pub(super) fn next_hash(&self, way: &Way) -> Result<Option<u32>> {
+        for level in (0..way.depth()).rev() {
+            let frame = way.frame(level);
+            if frame.at + 1 < frame.index.count {
+                let read = |bytes: &[u8]| Ok(frame.index.hash(bytes, frame.at + 1));
+                return self.blocks.read(frame.block, read).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The entry of that name, by the index.
+    pub(super) fn find_indexed(&self, name: &[u8]) -> Result<Option<Found>> {
+        let format = &self.rules.format;
+        if name == b"." || name == b".." {
+            return self.blocks.read(0, |block| {
+                let (dot, dot_dot) = htree::root_dots(format, block)?;
+                let record = if name == b"." { dot } else { dot_dot };
+                let (offset, inode) = (record.offset, InodeNumber(record.inode));
+                Ok(Some(Found { block: 0, offset, inode, kind: record.kind }))
+            });
+        }
+        let hash = Cell::new(0);
+        let mut way = self.walk(|root| {
+            hash.set(self.hash(root, name));
+            hash.get()
+        })?;
+        // A name's hash can go on in the leaves behind; a sound index has each leaf once.
+        for _ in 0..self.blocks.count() {
+            let leaf = way.leaf;
+            let found = self.blocks.read(leaf, |block| {
+                Ok(format.find(block, name)?.map(|record| Found {
+                    block: leaf,
+                    offset: record.offset,
+                    inode: InodeNumber(record.inode),
+                    kind: record.kind,
+                }))
+            })?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            if self.next_hash(&way)? != Some(hash.get() | 1) || !self.advance(&mut way)? {
+                return Ok(None);
+            }
+        }
+        self.bad_index(0, "more leaves in the index than blocks in the directory")
+    }
+}
+
+impl<B: ChangeBlocks> Directory<'_, B> {
+    /// Make an index for a directory of one block.
+    pub(super) fn make_index(&mut self) -> Result<()> {
+        let format = self.rules.format;
+        let version = self.rules.hash.version;
+        let (root, leaf) = self.blocks.read(0, |block| {
+            let (mut root, mut leaf) = (block.to_vec(), vec![0; block.len()]);
+            htree::make_root(&format, &mut root, &mut leaf, version)?;
+            Ok((root, leaf))
+        })?;
+        let number = self.blocks.append(|block| block.copy_from_slice(&leaf))?;
+        if number != 1 {
+            return self.bad_index(number, "the second block of a directory is not block 1");
+        }
+        self.blocks.read(0, |block| {
+            self.cache.remove_block(&format, 0, block);
+            Ok(())
+        })?;
+        self.blocks.change(0, |block| {
+            block.copy_from_slice(&root);
+            Ok(())
+        })?;
+        self.blocks.set_indexed()?;
+        self.cache.set_rooms(None);
+        for (offset, name) in [(0, b".".as_slice()), (12, b"..")] {
+            self.cache.insert(super::cache::tag(name), 0, offset);
+        }
+        self.blocks.read(1, |block| self.cache.insert_block(&format, 1, block))
+    }
+
+    /// Room for a name in the leaf of its hash.
+    pub(super) fn make_room_indexed(&mut self, name: &[u8], need: usize) -> Result<Place> {
+        let format = self.rules.format;
+        for _ in 0..GROWTH_STEPS {
+            let hash = Cell::new(0);
+            let way = self.walk(|root| {
+                hash.set(self.hash(root, name));
+                hash.get()
+            })?;
+            let block = way.leaf;
+            if let Some(gap) = self.blocks.read(block, |bytes| format.find_gap(bytes, need))? {
+                return Ok(Place { block, gap });
+            }
+            if self.blocks.count() >= self.rules.blocks_max {
+                return Err(Error::NoSpace);
+            }
+            let lowest = way.frame(way.depth() - 1);
+            if lowest.index.is_full() {
+                self.grow_index(&way)?;
+            } else {
+                self.split_leaf(&way, &lowest)?;
+            }
+        }
+        self.bad_index(0, "the index does not grow")
+    }
+
+    /// One step of making room in the index blocks on a way: the upper full block below one with room is split, or the
+    /// root goes one level down.
+    fn grow_index(&mut self, way: &Way) -> Result<()> {
+        let format = self.rules.format;
+        let with_room = (0..way.depth()).rev().find(|level| !way.frame(*level).index.is_full());
+        let Some(level) = with_room else {
+            if way.root.levels >= self.rules.levels_max {
+                return Err(Error::NoSpace);
+            }
+            let mut root = self.blocks.read(0, |block| Ok(block.to_vec()))?;
+            let mut node = vec![0; root.len()];
+            let number = self.blocks.count();
+            way.root.grow(&format, &mut root, &mut node, number);
+            self.append_as(number, &node)?;
+            return self.overwrite(0, &root);
+        };
+        let (above, full) = (way.frame(level), way.frame(level + 1));
+        let mut old = self.blocks.read(full.block, |block| Ok(block.to_vec()))?;
+        let mut new = vec![0; old.len()];
+        let (hash, _) = full.index.split(&format, &mut old, &mut new);
+        let number = self.blocks.count();
+        self.append_as(number, &new)?;
+        self.overwrite(full.block, &old)?;
+        self.blocks.change(above.block, |block| {
+            above.index.insert_after(block, above.at, hash, number);
+            Ok(())
+        })
+    }
+
+    /// Split the leaf at the end of a way; the lowest index block has room.
+    fn split_leaf(&mut self, way: &Way, lowest: &Frame) -> Result<()> {
+        let format = self.rules.format;
+        let before = self.blocks.read(way.leaf, |block| {
+            format.check(block)?;
+            Ok(block.to_vec())
+        })?;
+        let (mut old, mut new) = (before.clone(), vec![0; before.len()]);
+        let hash_of = |name: &[u8]| self.hash(&way.root, name);
+        let split = htree::split_leaf(&format, &mut old, &mut new, &hash_of)
+            .map_err(|bad| super::corrupt(self.blocks.inode(), way.leaf, bad))?;
+        let number = self.blocks.count();
+        self.append_as(number, &new)?;
+        self.overwrite(way.leaf, &old)?;
+        self.blocks.change(lowest.block, |block| {
+            lowest.index.insert_after(block, lowest.at, split.index_hash, number);
+            Ok(())
+        })?;
+        self.cache.remove_block(&format, way.leaf, &before);
+        let inserted = self
+            .cache
+            .insert_block(&format, way.leaf, &old)
+            .and_then(|()| self.cache.insert_block(&format, number, &new));
+        assert!(inserted.is_ok(), "just written");
+        Ok(())
+    }
+
+    fn append_as(&mut self, number: u32, content: &[u8]) -> Result<()> {
+        let appended = self.blocks.append(|block| block.copy_from_slice(content))?;
+        assert_eq!(appended, number, "blocks are appended at the end");
+        Ok(())
+    }
+
+    fn overwrite(&mut self, block: u32, content: &[u8]) -> Result<()> {
+        self.blocks.change(block, |bytes| {
+            bytes.copy_from_slice(content);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! Search and change of a directory as a whole.
+//!
+//! A directory without index is searched once from end to end; from then on the cache knows every name and the room
+//! of every block, and no operation depends on the size of the directory. With an index the cache only
+//! shortens the way. In both kinds an entry, once found, is changed the same way.
+
+use super::cache::{Rooms, tag};
+use super::entries::{BadEntry, DirectoryFormat, NewEntry, Record, record_len};
+use super::{Blocks, ChangeBlocks, Directory, Found, NameForm, Place, htree};
+use crate::{Error, InodeNumber, Result};
+
+impl Found {
+    fn new(block: u32, record: &Record<'_>) -> Self {
+        Self { block, offset: record.offset, inode: InodeNumber(record.inode), kind: record.kind }
+    }
+}
+
+/// Call `each` for the records of one block of a directory, whatever the block is: entries, or a part of the index.
+/// Free records are left out.
+pub(super) fn for_each_record<'a>(
+    format: &DirectoryFormat,
+    indexed: bool,
+    number: u32,
+    block: &'a [u8],
+    mut each: impl FnMut(Record<'a>),
+) -> Result<(), BadEntry> {
+    if indexed && number == 0 {
+        let (dot, dot_dot) = htree::root_dots(format, block)?;
+        each(dot);
+        each(dot_dot);
+        return Ok(());
+    }
+    if indexed && htree::looks_like_node(format, block) {
+        return Ok(());
+    }
+    for record in format.records(block) {
+        let record = record?;
+        if record.inode != 0 {
+            each(record);
+        }
+    }
+    Ok(())
+}
+
+impl<B: Blocks> Directory<'_, B> {
+    /// The entry of that name.
+    pub(crate) fn find(&mut self, name: &[u8]) -> Result<Option<Found>> {
+        let tag = tag(name);
+        if let Some(found) = self.find_cached(tag, name)? {
+            return Ok(Some(found));
+        }
+        if self.cache.is_complete() {
+            return Ok(None);
+        }
+        if self.blocks.is_indexed() && self.blocks.count() > 1 {
+            match self.find_indexed(name) {
+                Ok(Some(found)) => {
+                    self.cache.learn(tag, found.block, found.offset);
+                    return Ok(Some(found));
+                }
+                // An index that cannot be used hides nothing from a reader.
+                Err(Error::Corrupt(_)) => return self.search(name, NameForm::Plain),
+                other => return other,
+            }
+        }
+        if !self.cache.may_be_complete() {
+            return self.search(name, NameForm::Plain);
+        }
+        self.remember_all()?;
+        self.find_cached(tag, name)
+    }
+
+    fn find_cached(&self, tag: u32, name: &[u8]) -> Result<Option<Found>> {
+        let format = self.own_format();
+        for (block, offset) in self.cache.candidates(tag) {
+            let record = self.blocks.read(block, |bytes| {
+                let record = self.format_of(block, &format).record(bytes, offset)?;
+                Ok((record.name == name && record.inode != 0).then(|| Found::new(block, &record)))
+            })?;
+            if record.is_some() {
+                return Ok(record);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The format of entries in this directory.
+    pub(super) fn own_format(&self) -> DirectoryFormat {
+        self.rules.format
+    }
+
+    /// The format of a block: the root of an index has no tail of the usual form.
+    pub(super) fn format_of(&self, block: u32, format: &DirectoryFormat) -> DirectoryFormat {
+        let is_root = block == 0 && self.blocks.is_indexed();
+        DirectoryFormat { tail: format.tail && !is_root, ..*format }
+    }
+
+    /// Look through all blocks for the name, as users see it.
+    pub(crate) fn search(&self, name: &[u8], form: NameForm) -> Result<Option<Found>> {
+        let indexed = self.blocks.is_indexed();
+        for number in 0..self.blocks.count() {
+            let mut found = None;
+            self.blocks.read(number, |block| {
+                for_each_record(&self.rules.format, indexed, number, block, |record| {
+                    if form.is_shown_as(record.name, name) {
+                        found = Some(Found::new(number, &record));
+                    }
+                })
+            })?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Read the whole directory, which has no index, and remember every name and room.
+    fn remember_all(&mut self) -> Result<()> {
+        self.cache.clear();
+        let mut rooms = Rooms::default();
+        let (format, cache) = (&self.rules.format, &mut *self.cache);
+        for number in 0..self.blocks.count() {
+            let gap = self.blocks.read(number, |block| {
+                cache.insert_block(format, number, block)?;
+                format.largest_gap(block)
+            });
+            // Half a memory is worse than none.
+            rooms.set(number, gap.inspect_err(|_| cache.clear())?);
+        }
+        cache.set_rooms(Some(rooms));
+        cache.set_complete();
+        Ok(())
+    }
+
+    /// Whether there is nothing but the dots.
+    pub(crate) fn is_empty(&self) -> Result<bool> {
+        let indexed = self.blocks.is_indexed();
+        for number in 0..self.blocks.count() {
+            let mut empty = true;
+            self.blocks.read(number, |block| {
+                for_each_record(&self.rules.format, indexed, number, block, |record| {
+                    empty &= record.name == b"." || record.name == b"..";
+                })
+            })?;
+            if !empty {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl<B: ChangeBlocks> Directory<'_, B> {
+    /// Make the first block of a new directory, which has none yet.
+    pub(crate) fn create(&mut self, parent: InodeNumber) -> Result<()> {
+        let (format, own) = (self.rules.format, self.blocks.inode().0);
+        self.cache.clear();
+        self.blocks.append(|block| format.fill_first(block, own, parent.0))?;
+        let mut rooms = Rooms::default();
+        self.blocks.read(0, |block| {
+            rooms.set(0, format.largest_gap(block)?);
+            self.cache.insert_block(&format, 0, block)
+        })?;
+        self.cache.set_rooms(Some(rooms));
+        self.cache.set_complete();
+        Ok(())
+    }
+
+    /// Room for a name that is not there: what this changes is sound by itself, also after an error.
+    pub(crate) fn make_room(&mut self, name: &[u8]) -> Result<Place> {
+        let need = record_len(name.len());
+        if self.blocks.is_indexed() && self.blocks.count() > 1 {
+            return self.make_room_indexed(name, need);
+        }
+        if self.cache.rooms().is_none() && self.cache.may_be_complete() {
+            self.remember_all()?;
+        }
+        let count = self.blocks.count();
+        if self.cache.rooms().is_none() {
+            self.remember_rooms()?;
+        }
+        if let Some(block) = self.cache.rooms().and_then(|rooms| rooms.first_with(need)) {
+            let format = self.rules.format;
+            let gap = self.blocks.read(block, |bytes| format.find_gap(bytes, need))?;
+            return gap.map(|gap| Place { block, gap }).ok_or_else(|| {
+                let what = "the directory changed under its memory";
+                super::corrupt(self.blocks.inode(), block, BadEntry { offset: 0, what })
+            });
+        }
+        if count == 1 && self.rules.make_index {
+            self.make_index()?;
+            return self.make_room_indexed(name, need);
+        }
+        self.append_leaf(need)
+    }
+
+    fn remember_rooms(&mut self) -> Result<()> {
+        let mut rooms = Rooms::default();
+        for number in 0..self.blocks.count() {
+            let gap = self.blocks.read(number, |block| self.rules.format.largest_gap(block))?;
+            rooms.set(number, gap);
+        }
+        self.cache.set_rooms(Some(rooms));
+        Ok(())
+    }
+
+    /// A new block without entries, at the end.
+    fn append_leaf(&mut self, need: usize) -> Result<Place> {
+        let format = self.rules.format;
+        if self.blocks.count() >= self.rules.blocks_max {
+            return Err(Error::NoSpace);
+        }
+        let block = self.blocks.append(|bytes| {
+            let filled = format.fill(bytes, std::iter::empty());
+            assert!(filled.is_some(), "nothing fits");
+        })?;
+        self.cache.set_room(block, format.area());
+        let gap = self.blocks.read(block, |bytes| format.find_gap(bytes, need))?;
+        let gap = gap.expect("a name fits an empty block");
+        Ok(Place { block, gap })
+    }
+
+    /// Put an entry in the place made for its name.
+    pub(crate) fn put(&mut self, place: &Place, new: &NewEntry<'_>) -> Result<Found> {
+        let format = self.rules.format;
+        let offset = self.blocks.change(place.block, |bytes| Ok(format.put(bytes, &place.gap, new)))?;
+        self.cache.insert(tag(new.name), place.block, offset);
+        self.cache.set_room(place.block, place.gap.largest_after);
+        Ok(Found { block: place.block, offset, inode: InodeNumber(new.inode), kind: new.kind })
+    }
+
+    /// Remove an entry that was found.
+    pub(crate) fn remove(&mut self, name: &[u8], found: &Found) -> Result<()> {
+        let format = self.rules.format;
+        let gap = self.blocks.change(found.block, |bytes| format.remove(bytes, found.offset))?;
+        self.cache.remove(tag(name), found.block, found.offset);
+        self.cache.set_room(found.block, gap);
+        Ok(())
+    }
+
+    /// Point an entry that was found to another inode.
+    pub(crate) fn set_inode(&mut self, found: &Found, inode: InodeNumber, kind: u8) -> Result<()> {
+        let format = self.format_of(found.block, &self.rules.format);
+        self.blocks.change(found.block, |bytes| format.set_inode(bytes, found.offset, inode.0, kind))
+    }
+}

@@ -1,0 +1,286 @@
+//! Listing: every entry once, in batches, from a cursor.
+//!
+//! A cursor must find its place again after names were added and removed. In a directory without index no entry ever
+//! moves, and the cursor is a byte position. Under an index entries move when leaves split, so the order is that of
+//! the names' hashes. Where the volume makes indexes, a directory of one block, which may get one, is listed in the
+//! order of the hashes as well.
+//!
+//! Cursors: 0 the start; 1 and 2 behind the dots in hash order; from [`FIRST_KEY`] on the smallest key to come, made
+//! of 31 bits of the hash, 23 bits of another hash, and 8 bits that count names equal in both;
+//! with [`IN_LINE`] set a byte position in a directory whose index cannot be used.
+
+use super::cache::tag;
+use super::entries::{BadEntry, Record, kind_of_code};
+use super::htree::{self, Root};
+use super::indexed::Way;
+use super::linear::for_each_record;
+use super::{Blocks, Directory};
+use crate::{DirectoryEntry, Error, InodeNumber, Result};
+
+/// Cursor of the entry with key 0.
+const FIRST_KEY: u64 = 3;
+/// The cursor is a position although the directory has an index.
+const IN_LINE: u64 = 1 << 62;
+/// Bits of a key below the hash.
+const MINOR_BITS: u32 = 31;
+
+/// How names of a directory are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameForm {
+    /// As they are.
+    Plain,
+    /// They are ciphertext: any bytes.
+    Encrypted,
+}
+
+impl NameForm {
+    /// Whether users see the stored name as `name`.
+    pub(crate) fn is_shown_as(self, stored: &[u8], name: &[u8]) -> bool {
+        let same = |(stored, shown): (&u8, &u8)| {
+            stored == shown || (self == Self::Encrypted && matches!(stored, b'/' | 0) && *shown == b'_')
+        };
+        stored.len() == name.len() && stored.iter().zip(name).all(same)
+    }
+
+    /// The name as users see it, or what is wrong with it.
+    pub(crate) fn shown(self, name: &[u8]) -> Result<Vec<u8>, &'static str> {
+        let is_special = |byte: &u8| matches!(byte, b'/' | 0);
+        match self {
+            Self::Plain if name.iter().any(is_special) => Err("a name has a slash or a zero byte in it"),
+            Self::Plain => Ok(name.to_vec()),
+            Self::Encrypted => {
+                Ok(name.iter().map(|byte| if is_special(byte) { b'_' } else { *byte }).collect())
+            }
+        }
+    }
+}
+
+/// An entry with its place in the order of hashes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Keyed {
+    /// Hash with bit 0 clear.
+    hash: u32,
+    minor: u32,
+    name: Vec<u8>,
+    inode: u32,
+    kind: u8,
+}
+
+impl<B: Blocks> Directory<'_, B> {
+    /// Entries from `cursor` on: some, or none at the end.
+    pub(crate) fn list(&self, cursor: u64, form: NameForm) -> Result<Vec<DirectoryEntry>> {
+        let indexed = self.blocks.is_indexed() && self.blocks.count() > 1;
+        let by_hash = self.rules.make_index && self.blocks.count() == 1 || indexed;
+        if !by_hash {
+            return self.list_in_line(cursor, 0, form);
+        }
+        if cursor & IN_LINE != 0 || (indexed && cursor == 0 && !self.index_is_sound()?) {
+            return self.list_in_line(cursor & !IN_LINE, IN_LINE, form);
+        }
+        if cursor < 2 {
+            return self.list_dots(cursor);
+        }
+        let least = cursor.saturating_sub(FIRST_KEY);
+        if indexed { self.list_leaves(least, form) } else { self.list_single(least, form) }
+    }
+
+    fn list_in_line(&self, cursor: u64, flag: u64, form: NameForm) -> Result<Vec<DirectoryEntry>> {
+        let size = self.rules.format.block_size as u64;
+        let indexed = flag != 0;
+        let first = u32::try_from(cursor / size).unwrap_or(u32::MAX);
+        for number in first..self.blocks.count() {
+            let start = u64::from(number) * size;
+            let mut entries = Vec::new();
+            let mut bad = None;
+            self.blocks.read(number, |block| {
+                let mut nth = 0;
+                for_each_record(&self.rules.format, indexed, number, block, |record| {
+                    nth += 1;
+                    if start + (record.offset as u64) < cursor {
+                        return;
+                    }
+                    let is_dot = record.name == b"." || record.name == b"..";
+                    let name = if is_dot && (number > 0 || nth > 2) {
+                        Err("an entry for the directory itself is not at its beginning")
+                    } else {
+                        form_of(&record, form).shown(record.name)
+                    };
+                    match name {
+                        Ok(name) => entries.push(DirectoryEntry {
+                            name,
+                            inode: InodeNumber(record.inode),
+                            kind: kind_of_code(record.kind),
+                            next_cursor: (start + record.offset as u64 + record.len as u64) | flag,
+                        }),
+                        Err(what) => bad = Some(BadEntry { offset: record.offset as u32, what }),
+                    }
+                })?;
+                bad.map_or(Ok(()), Err)
+            })?;
+            if !entries.is_empty() {
+                return Ok(entries);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The dots, which begin the first block.
+    fn list_dots(&self, cursor: u64) -> Result<Vec<DirectoryEntry>> {
+        let dots = self.blocks.read(0, |block| {
+            let (dot, dot_dot) = htree::root_dots(&self.rules.format, block)?;
+            Ok([(1, dot.inode, dot.kind, b".".to_vec()), (2, dot_dot.inode, dot_dot.kind, b"..".to_vec())])
+        })?;
+        let after = dots.into_iter().filter(|(next, ..)| *next > cursor);
+        Ok(after
+            .map(|(next_cursor, inode, kind, name)| DirectoryEntry {
+                name,
+                inode: InodeNumber(inode),
+                kind: kind_of_code(kind),
+                next_cursor,
+            })
+            .collect())
+    }
+
+    /// The entries of a directory of one block in the order in which its index would have them.
+    fn list_single(&self, least: u64, form: NameForm) -> Result<Vec<DirectoryEntry>> {
+        let root = Root::unborn(self.rules.hash.version);
+        let mut entries = Vec::new();
+        self.collect(&root, 0, (0, u32::MAX), form, &mut entries)?;
+        Ok(in_order(entries, least))
+    }
+
+    fn list_leaves(&self, least: u64, form: NameForm) -> Result<Vec<DirectoryEntry>> {
+        let start = ((least >> MINOR_BITS) as u32) << 1;
+        let mut way = self.walk(|_| start)?;
+        let mut carried = Vec::new();
+        for _ in 0..self.blocks.count() {
+            let next = self.next_hash(&way)?;
+            let continues = next.is_some_and(|next| next & 1 != 0);
+            let last = match next {
+                Some(next) if continues => next & !1,
+                Some(next) => next.saturating_sub(2),
+                None => u32::MAX & !1,
+            };
+            let mut entries = std::mem::take(&mut carried);
+            let range = (way.leaf_hash & !1, last);
+            self.collect(&way.root, way.leaf, range, form, &mut entries)?;
+            if continues {
+                // Names of this hash go on in the next leaf: one group in the order.
+                (carried, entries) = entries.into_iter().partition(|entry| entry.hash == last);
+            }
+            let entries = in_order(entries, least);
+            if !entries.is_empty() || next.is_none() {
+                return Ok(entries);
+            }
+            self.advance(&mut way)?;
+        }
+        self.bad_index(0, "more leaves in the index than blocks in the directory")
+    }
+
+    /// The entries of a block, but the dots, whose hashes are forced into the range that the index gives the block, so
+    /// that a name in a wrong leaf is seen, and once.
+    fn collect(
+        &self,
+        root: &Root,
+        number: u32,
+        (first, last): (u32, u32),
+        form: NameForm,
+        entries: &mut Vec<Keyed>,
+    ) -> Result<()> {
+        let format = &self.rules.format;
+        let indexed = self.blocks.is_indexed() && self.blocks.count() > 1;
+        self.blocks.read(number, |block| {
+            for (at, record) in format.records(block).enumerate() {
+                let record = record?;
+                let offset = record.offset as u32;
+                if record.inode == 0 || (number == 0 && !indexed && at < 2) {
+                    continue;
+                }
+                if record.name == b"." || record.name == b".." {
+                    let what = "an entry for the directory itself is not at its beginning";
+                    return Err(BadEntry { offset, what });
+                }
+                let name = form.shown(record.name).map_err(|what| BadEntry { offset, what })?;
+                entries.push(Keyed {
+                    hash: self.hash(root, record.name).max(first).min(last),
+                    minor: tag(record.name) >> 9,
+                    name,
+                    inode: record.inode,
+                    kind: record.kind,
+                });
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether every index block is sound and has its own place in the tree.
+    fn index_is_sound(&self) -> Result<bool> {
+        match self.check_index() {
+            Ok(()) => Ok(true),
+            Err(Error::Corrupt(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Check the whole index: no block in it twice, hashes in order.
+    pub(super) fn check_index(&self) -> Result<()> {
+        let (format, count) = (&self.rules.format, self.blocks.count());
+        let root = self.root()?;
+        let mut seen = vec![false; count as usize];
+        let mut level_blocks = vec![0];
+        for level in 0..=root.levels {
+            let mut below = Vec::new();
+            for number in level_blocks {
+                self.blocks.read(number, |block| {
+                    let index = if level == 0 { root.index } else { htree::parse_node(format, block)? };
+                    index.check(block, count)?;
+                    below.extend((0..index.count).map(|at| index.child(block, at)));
+                    Ok(())
+                })?;
+            }
+            for child in &below {
+                if std::mem::replace(&mut seen[*child as usize], true) {
+                    return self.bad_index(*child, "the block is in the index twice");
+                }
+            }
+            level_blocks = below;
+        }
+        // Hashes rise across blocks as well.
+        let mut way: Way = self.walk(|_| 0)?;
+        let mut before = 0;
+        while self.advance(&mut way)? {
+            if way.leaf_hash < before {
+                return self.bad_index(way.leaf, "the hashes of the index are not in order");
+            }
+            before = way.leaf_hash;
+        }
+        Ok(())
+    }
+}
+
+fn form_of(record: &Record<'_>, form: NameForm) -> NameForm {
+    // The dots are never encrypted.
+    if record.name == b"." || record.name == b".." { NameForm::Plain } else { form }
+}
+
+/// Entries sorted, from key `least` on.
+fn in_order(mut entries: Vec<Keyed>, least: u64) -> Vec<DirectoryEntry> {
+    entries.sort_unstable();
+    let (mut before, mut nth) = (None, 0_u64);
+    let mut listed = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let group = (u64::from(entry.hash >> 1) << MINOR_BITS) | u64::from(entry.minor) << 8;
+        nth = if before == Some(group) { (nth + 1).min(255) } else { 0 };
+        before = Some(group);
+        let key = group | nth;
+        if key >= least {
+            listed.push(DirectoryEntry {
+                name: entry.name,
+                inode: InodeNumber(entry.inode),
+                kind: kind_of_code(entry.kind),
+                next_cursor: key + 1 + FIRST_KEY,
+            });
+        }
+    }
+    listed
+}

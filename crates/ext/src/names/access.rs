@@ -1,0 +1,140 @@
+//! The blocks of a directory on the volume, as [`crate::directory`] wants them.
+
+use super::has;
+use crate::directory::{BadEntry, Blocks, ChangeBlocks, Directory, corrupt};
+use crate::inode::InodeState;
+use crate::layout::InodeFlags;
+use crate::transaction::Handle;
+use crate::{Error, FileBlock, Inode, InodeNumber, Result, Volume};
+
+/// Blocks to be read.
+#[derive(Debug)]
+pub(super) struct VolumeBlocks<'a> {
+    volume: &'a Volume,
+    inode: &'a Inode,
+    state: &'a InodeState,
+    /// Of a directory inside its inode, the block that it would have.
+    inline: Option<Vec<u8>>,
+}
+
+/// Blocks to be changed in a transaction.
+#[derive(Debug)]
+pub(super) struct ChangingBlocks<'a, 'v> {
+    volume: &'v Volume,
+    inode: &'a Inode,
+    state: &'a mut InodeState,
+    handle: &'a mut Handle<'v>,
+}
+
+fn count_blocks(volume: &Volume, state: &InodeState) -> u32 {
+    u32::try_from(volume.block_size().blocks_for(state.size)).unwrap_or(u32::MAX)
+}
+
+fn is_indexed(volume: &Volume, state: &InodeState) -> bool {
+    has(state, InodeFlags::INDEX) && volume.name_rules().directory.make_index
+}
+
+fn read_block<R>(
+    volume: &Volume,
+    inode: &Inode,
+    state: &InodeState,
+    block: u32,
+    look: impl FnOnce(&[u8]) -> Result<R, BadEntry>,
+) -> Result<R> {
+    let buffer = volume.directory_block(inode, state, FileBlock(u64::from(block)))?;
+    look(&buffer.read()).map_err(|bad| corrupt(inode.number(), block, bad))
+}
+
+impl Blocks for VolumeBlocks<'_> {
+    fn inode(&self) -> InodeNumber {
+        self.inode.number()
+    }
+
+    fn count(&self) -> u32 {
+        if self.inline.is_some() { 1 } else { count_blocks(self.volume, self.state) }
+    }
+
+    fn read<R>(&self, block: u32, look: impl FnOnce(&[u8]) -> Result<R, BadEntry>) -> Result<R> {
+        match &self.inline {
+            Some(inline) => look(inline).map_err(|bad| corrupt(self.inode(), block, bad)),
+            None => read_block(self.volume, self.inode, self.state, block, look),
+        }
+    }
+
+    fn is_indexed(&self) -> bool {
+        self.inline.is_none() && is_indexed(self.volume, self.state)
+    }
+}
+
+impl Blocks for ChangingBlocks<'_, '_> {
+    fn inode(&self) -> InodeNumber {
+        self.inode.number()
+    }
+
+    fn count(&self) -> u32 {
+        count_blocks(self.volume, self.state)
+    }
+
+    fn read<R>(&self, block: u32, look: impl FnOnce(&[u8]) -> Result<R, BadEntry>) -> Result<R> {
+        read_block(self.volume, self.inode, self.state, block, look)
+    }
+
+    fn is_indexed(&self) -> bool {
+        is_indexed(self.volume, self.state)
+    }
+}
+
+impl ChangeBlocks for ChangingBlocks<'_, '_> {
+    fn change<R>(&mut self, block: u32, change: impl FnOnce(&mut [u8]) -> Result<R, BadEntry>) -> Result<R> {
+        let number = self.inode.number();
+        let buffer = self.volume.directory_block(self.inode, self.state, FileBlock(u64::from(block)))?;
+        let mut bytes = self.handle.modify(&buffer, Some(number))?;
+        change(&mut bytes).map_err(|bad| corrupt(number, block, bad))
+    }
+
+    fn append(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
+        let (at, buffer) = self.volume.append_directory_block(self.handle, self.inode, self.state)?;
+        fill(&mut self.handle.modify(&buffer, Some(self.inode.number()))?);
+        u32::try_from(at.0).map_err(|_| Error::NoSpace)
+    }
+
+    fn set_indexed(&mut self) -> Result<()> {
+        self.state.flags |= InodeFlags::INDEX.bits();
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// Read a directory. Its state is locked.
+    pub(super) fn with_directory<R>(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        work: impl FnOnce(&mut Directory<'_, VolumeBlocks<'_>>) -> Result<R>,
+    ) -> Result<R> {
+        let rules = &self.name_rules().directory;
+        let inline = if state.is_inline() { Some(self.inline_as_block(inode, state)?) } else { None };
+        self.names.caches.with(inode.number(), |cache| {
+            work(&mut Directory { blocks: VolumeBlocks { volume: self, inode, state, inline }, rules, cache })
+        })
+    }
+
+    /// Change a directory. Its state is locked, and it is not inline.
+    pub(super) fn change_directory<'v, R>(
+        &'v self,
+        handle: &mut Handle<'v>,
+        inode: &Inode,
+        state: &mut InodeState,
+        work: impl FnOnce(&mut Directory<'_, ChangingBlocks<'_, 'v>>) -> Result<R>,
+    ) -> Result<R> {
+        let rules = &self.name_rules().directory;
+        if has(state, InodeFlags::INDEX) && !rules.make_index {
+            // As on ext2: who does not keep the index says that there is none.
+            state.flags &= !InodeFlags::INDEX.bits();
+        }
+        self.names.caches.with(inode.number(), |cache| {
+            let blocks = ChangingBlocks { volume: self, inode, state, handle };
+            work(&mut Directory { blocks, rules, cache })
+        })
+    }
+}

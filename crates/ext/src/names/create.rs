@@ -1,0 +1,144 @@
+//! Making files, directories and nodes.
+
+use std::sync::Arc;
+
+use super::{check_new_name, finish, is_directory};
+use crate::directory::{NewEntry, Place, kind_code};
+use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, InodeState};
+use crate::transaction::Handle;
+use crate::{Error, FileKind, Inode, NodeSpec, Result, Volume};
+
+/// Blocks that adding one name joins at most: an index block on each level and a leaf, each split; and the inode.
+pub(super) const ADD_NAME_CREDITS: u32 = 4 * APPEND_BLOCK_CREDITS + 8;
+/// Set-group-ID.
+const SET_GID: u16 = 0o2000;
+
+/// What a kind of inode needs besides the inode, added in the same transaction.
+pub(super) type Complete<'a, 'v> =
+    &'a dyn Fn(&'v Volume, &mut Handle<'v>, &Inode, &mut InodeState) -> Result<()>;
+
+/// A name to be made.
+struct NewName<'a, 'v> {
+    directory: &'a Inode,
+    name: &'a [u8],
+    spec: NodeSpec,
+    complete: Complete<'a, 'v>,
+}
+
+impl Volume {
+    /// Make a file, directory or node.
+    pub fn create(&self, directory: &Inode, name: &[u8], spec: &NodeSpec) -> Result<Arc<Inode>> {
+        if spec.kind == FileKind::Symlink {
+            return Err(Error::InvalidArgument("a symbolic link needs a target"));
+        }
+        self.create_with(directory, name, spec, &|_, _, _, _| Ok(()))
+    }
+
+    /// Make an inode and give it a name.
+    pub(super) fn create_with<'v>(
+        &'v self,
+        directory: &Inode,
+        name: &[u8],
+        spec: &NodeSpec,
+        complete: Complete<'_, 'v>,
+    ) -> Result<Arc<Inode>> {
+        check_new_name(name)?;
+        self.check_writable()?;
+        let mut parent = directory.state.write();
+        self.check_may_add(directory, &parent)?;
+        if self.find(directory, &parent, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let mut new = NewName { directory, name, spec: *spec, complete };
+        if spec.kind == FileKind::Directory {
+            self.check_link_room(directory, &parent)?;
+        }
+        if parent.permissions & SET_GID != 0 {
+            new.spec.owner.gid = parent.owner.gid;
+            if spec.kind == FileKind::Directory {
+                new.spec.permissions |= SET_GID;
+            }
+        }
+        let mut handle = self.begin(ADD_NAME_CREDITS + ALLOCATE_INODE_CREDITS + APPEND_BLOCK_CREDITS + 4)?;
+        let mut in_vain = None;
+        let result = self.create_locked(&mut handle, &mut parent, &new, &mut in_vain);
+        let result = finish(handle, result);
+        drop(parent);
+        if let Some(inode) = in_vain {
+            self.release_if_unused(&inode)?;
+        }
+        result
+    }
+
+    /// The part of [`Self::create_with`] that changes things. An inode that was made in vain is an orphan, and left
+    /// in `in_vain`.
+    fn create_locked<'v>(
+        &'v self,
+        handle: &mut Handle<'v>,
+        parent: &mut InodeState,
+        new: &NewName<'_, 'v>,
+        in_vain: &mut Option<Arc<Inode>>,
+    ) -> Result<Arc<Inode>> {
+        let directory = new.directory;
+        let place = self.place_for(handle, directory, parent, new.name)?;
+        let inode = self.allocate_inode(handle, directory.number(), parent, &new.spec)?;
+        let mut state = inode.state.write();
+        let completed = if is_directory(&inode) {
+            self.names.caches.forget(inode.number());
+            let number = directory.number();
+            self.change_directory(handle, &inode, &mut state, |entries| entries.create(number))
+        } else {
+            (new.complete)(self, handle, &inode, &mut state)
+        };
+        if let Err(error) = completed {
+            if !matches!(error, Error::Io(_) | Error::Aborted) {
+                state.links = 0;
+                self.add_orphan(handle, &inode, &mut state)?;
+                self.store_inode(handle, &inode, &mut state)?;
+                drop(state);
+                *in_vain = Some(inode);
+            }
+            return Err(error);
+        }
+        state.links = if is_directory(&inode) { 2 } else { 1 };
+        self.store_inode(handle, &inode, &mut state)?;
+        drop(state);
+        self.put_entry(handle, directory, parent, &place, new.name, &inode)?;
+        if is_directory(&inode) {
+            self.add_link(directory, parent);
+        }
+        self.store_touched(handle, directory, parent)?;
+        Ok(inode)
+    }
+
+    /// Room for a new name. What that changed is sound and stored, also after an error.
+    pub(super) fn place_for<'v>(
+        &'v self,
+        handle: &mut Handle<'v>,
+        directory: &Inode,
+        state: &mut InodeState,
+        name: &[u8],
+    ) -> Result<Place> {
+        self.leave_inline(handle, directory, state)?;
+        let (size, flags) = (state.size, state.flags);
+        let place = self.change_directory(handle, directory, state, |entries| entries.make_room(name));
+        if (size, flags) != (state.size, state.flags) {
+            self.store_inode(handle, directory, state)?;
+        }
+        place
+    }
+
+    /// Put an entry for `inode` where room was made.
+    pub(super) fn put_entry<'v>(
+        &'v self,
+        handle: &mut Handle<'v>,
+        directory: &Inode,
+        state: &mut InodeState,
+        place: &Place,
+        name: &[u8],
+        inode: &Inode,
+    ) -> Result<()> {
+        let new = NewEntry { inode: inode.number().0, kind: kind_code(inode.kind()), name };
+        self.change_directory(handle, directory, state, |entries| entries.put(place, &new)).map(drop)
+    }
+}

@@ -1,0 +1,47 @@
+//! Directories inside their inodes (`inline_data`): read as the block that they would have, and given one when written.
+
+use crate::inode::InodeState;
+use crate::transaction::Handle;
+use crate::{Inode, Result, Volume};
+
+impl Volume {
+    /// The block that a directory inside its inode would have.
+    pub(super) fn inline_as_block(&self, inode: &Inode, state: &InodeState) -> Result<Vec<u8>> {
+        let format = self.name_rules().directory.format;
+        let mut content = self.inline_content(inode, state)?;
+        content.truncate(usize::try_from(state.size).unwrap_or(usize::MAX));
+        let mut block = vec![0; format.block_size];
+        format
+            .fill_from_inline(&mut block, inode.number().0, &content)
+            .map_err(|bad| crate::directory::corrupt(inode.number(), 0, bad))?;
+        Ok(block)
+    }
+
+    /// Give a directory that is inside its inode a block. If there is no space, nothing has changed.
+    pub(super) fn leave_inline(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<()> {
+        if !state.is_inline() {
+            return Ok(());
+        }
+        let block = self.inline_as_block(inode, state)?;
+        let raw = self.raw_inode(inode.number())?;
+        let place = raw.offset..raw.offset + raw.len;
+        let (before, bytes_before) = (state.clone(), raw.buffer.read()[place.clone()].to_vec());
+        self.remove_inline_data(handle, inode, state)?;
+        state.size = 0;
+        let (_, buffer) = match self.append_directory_block(handle, inode, state) {
+            Ok(appended) => appended,
+            Err(error) => {
+                handle.modify(&raw.buffer, Some(inode.number()))?[place].copy_from_slice(&bytes_before);
+                *state = before;
+                return Err(error);
+            }
+        };
+        handle.modify(&buffer, Some(inode.number()))?.copy_from_slice(&block);
+        self.store_inode(handle, inode, state)
+    }
+}

@@ -1,0 +1,58 @@
+//! Hard links.
+
+use std::sync::Arc;
+
+use super::create::ADD_NAME_CREDITS;
+use super::{Locked, check_new_name, finish, has, is_directory};
+use crate::layout::InodeFlags;
+use crate::transaction::Handle;
+use crate::{Error, Inode, Result, Volume};
+
+impl Volume {
+    /// Give `inode` another name.
+    pub fn link(&self, inode: &Arc<Inode>, directory: &Inode, name: &[u8]) -> Result<()> {
+        check_new_name(name)?;
+        self.check_writable()?;
+        if !is_directory(directory) {
+            return Err(Error::NotADirectory);
+        }
+        if is_directory(inode) {
+            return Err(Error::NotPermitted("as a directory, which has one name only"));
+        }
+        let mut locked = Locked::new([directory, &**inode]);
+        self.check_may_add(directory, locked.state(directory))?;
+        let state = locked.state(inode);
+        if state.links == 0 {
+            return Err(Error::NotFound);
+        }
+        if has(state, InodeFlags::EA_INODE) {
+            return Err(Error::NotPermitted("as the value of an attribute"));
+        }
+        Self::check_may_lose_name(state)?;
+        self.check_link_room(inode, state)?;
+        if self.find(directory, locked.state(directory), name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let mut handle = self.begin(ADD_NAME_CREDITS + 2)?;
+        let result = self.link_locked(&mut handle, &mut locked, inode, directory, name);
+        finish(handle, result)
+    }
+
+    fn link_locked<'v>(
+        &'v self,
+        handle: &mut Handle<'v>,
+        locked: &mut Locked<'_>,
+        inode: &Inode,
+        directory: &Inode,
+        name: &[u8],
+    ) -> Result<()> {
+        let place = self.place_for(handle, directory, locked.state(directory), name)?;
+        let state = locked.state(inode);
+        self.add_link(inode, state);
+        state.changed = self.now();
+        self.store_inode(handle, inode, state)?;
+        let parent = locked.state(directory);
+        self.put_entry(handle, directory, parent, &place, name, inode)?;
+        self.store_touched(handle, directory, parent)
+    }
+}

@@ -1,0 +1,35 @@
+//! Listing a directory.
+
+use super::is_directory;
+use crate::{DirectoryEntry, Error, Inode, Result, Volume};
+
+impl Volume {
+    /// Call `each` for the entries from `cursor` on (0: the first), `.` and `..` included, until it returns `false`.
+    /// Entries present during the whole listing come exactly once. No lock is held while `each` runs.
+    pub fn read_directory(
+        &self,
+        directory: &Inode,
+        mut cursor: u64,
+        each: &mut dyn FnMut(DirectoryEntry) -> bool,
+    ) -> Result<()> {
+        if !is_directory(directory) {
+            return Err(Error::NotADirectory);
+        }
+        loop {
+            let batch = {
+                let state = directory.state.read();
+                let form = Self::name_form(&state);
+                self.with_directory(directory, &state, |entries| entries.list(cursor, form))?
+            };
+            if batch.is_empty() {
+                return Ok(());
+            }
+            for entry in batch {
+                cursor = entry.next_cursor;
+                if !each(entry) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

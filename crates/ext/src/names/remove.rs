@@ -1,0 +1,140 @@
+//! Removing names.
+
+use std::sync::Arc;
+
+use super::{Locked, finish, is_directory};
+use crate::directory::Found;
+use crate::inode::{APPEND_BLOCK_CREDITS, FREE_INODE_CREDITS, InodeState};
+use crate::transaction::Handle;
+use crate::{Error, Inode, Result, Volume};
+
+/// Blocks that removing a name joins at most.
+const REMOVE_NAME_CREDITS: u32 = 8 + FREE_INODE_CREDITS + APPEND_BLOCK_CREDITS;
+
+impl Volume {
+    /// Remove a name of anything but a directory; returns what it named.
+    pub fn unlink(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        self.check_writable()?;
+        let mut parent = directory.state.write();
+        self.check_may_remove(directory, &parent)?;
+        if name == b"." || name == b".." {
+            return Err(Error::IsADirectory);
+        }
+        let found = self.find_existing(directory, &parent, name)?;
+        let inode = self.child(directory, &found)?;
+        if is_directory(&inode) {
+            return Err(Error::IsADirectory);
+        }
+        let mut state = inode.state.write();
+        Self::check_may_lose_name(&state)?;
+        let mut handle = self.begin(REMOVE_NAME_CREDITS)?;
+        let result = self
+            .remove_entry(&mut handle, directory, &mut parent, name, &found)
+            .and_then(|()| self.store_touched(&mut handle, directory, &mut parent))
+            .and_then(|()| self.lose_name(&mut handle, &inode, &mut state));
+        let result = finish(handle, result);
+        drop(state);
+        drop(parent);
+        result?;
+        self.release_if_unused(&inode)?;
+        Ok(inode)
+    }
+
+    /// Remove an entry that was found while the directory was locked.
+    pub(super) fn remove_entry<'v>(
+        &'v self,
+        handle: &mut Handle<'v>,
+        directory: &Inode,
+        state: &mut InodeState,
+        name: &[u8],
+        found: &Found,
+    ) -> Result<()> {
+        self.leave_inline(handle, directory, state)?;
+        self.change_directory(handle, directory, state, |entries| entries.remove(name, found))
+    }
+
+    /// A name of an inode that is not a directory is gone.
+    pub(super) fn lose_name(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<()> {
+        Self::drop_link(inode, state);
+        state.changed = self.now();
+        if state.links == 0 {
+            self.add_orphan(handle, inode, state)?;
+        }
+        self.store_inode(handle, inode, state)
+    }
+
+    /// The only name of a directory is gone.
+    pub(super) fn lose_directory(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<()> {
+        state.links = 0;
+        self.add_orphan(handle, inode, state)?;
+        self.store_touched(handle, inode, state)?;
+        self.names.caches.forget(inode.number());
+        Ok(())
+    }
+
+    /// Remove an empty directory.
+    pub fn remove_directory(&self, directory: &Inode, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        match name {
+            b"." => return Err(Error::InvalidArgument("the name `.` cannot be removed")),
+            b".." => return Err(Error::NotEmpty),
+            _ => {}
+        }
+        loop {
+            let child = {
+                let parent = directory.state.read();
+                self.check_may_remove(directory, &parent)?;
+                let found = self.find_existing(directory, &parent, name)?;
+                self.child(directory, &found)?
+            };
+            if !is_directory(&child) {
+                return Err(Error::NotADirectory);
+            }
+            let mut locked = Locked::new([directory, &*child]);
+            let parent = locked.state(directory);
+            self.check_may_remove(directory, parent)?;
+            let found = self.find_existing(directory, parent, name)?;
+            if found.inode != child.number() {
+                continue;
+            }
+            let state = locked.state(&child);
+            Self::check_may_lose_name(state)?;
+            if !self.with_directory(&child, state, |entries| entries.is_empty())? {
+                return Err(Error::NotEmpty);
+            }
+            let mut handle = self.begin(REMOVE_NAME_CREDITS)?;
+            let result =
+                self.remove_directory_locked(&mut handle, &mut locked, directory, name, &found, &child);
+            let result = finish(handle, result);
+            drop(locked);
+            result?;
+            return self.release_if_unused(&child);
+        }
+    }
+
+    fn remove_directory_locked<'v>(
+        &'v self,
+        handle: &mut Handle<'v>,
+        locked: &mut Locked<'_>,
+        directory: &Inode,
+        name: &[u8],
+        found: &Found,
+        child: &Inode,
+    ) -> Result<()> {
+        let parent = locked.state(directory);
+        self.remove_entry(handle, directory, parent, name, found)?;
+        Self::drop_link(directory, parent);
+        self.store_touched(handle, directory, parent)?;
+        self.lose_directory(handle, child, locked.state(child))
+    }
+}

@@ -1,0 +1,293 @@
+//! Renaming.
+//!
+//! Locking: the volume's rename lock first whenever two directories take part: then no other rename changes which
+//! directory is in which, and the way up from a directory holds still. All directories that change (the two, and
+//! those that move or are replaced) are locked together.
+
+use std::sync::Arc;
+
+use super::create::ADD_NAME_CREDITS;
+use super::{Locked, check_name, check_new_name, finish, is_directory};
+use crate::directory::{Found, kind_code};
+use crate::inode::InodeState;
+use crate::transaction::Handle;
+use crate::{Corrupt, Error, Inode, InodeNumber, RenameMode, Result, Volume};
+
+/// Directories above another that are followed before their chain is called a loop.
+const DEPTH_MAX: usize = 1 << 16;
+
+/// A rename that was asked for.
+struct Rename<'a> {
+    from: &'a Inode,
+    from_name: &'a [u8],
+    to: &'a Inode,
+    to_name: &'a [u8],
+    mode: RenameMode,
+}
+
+/// What the two names are.
+struct Ends {
+    source: Arc<Inode>,
+    target: Option<Arc<Inode>>,
+}
+
+impl Volume {
+    /// Rename with all POSIX rules. Returns the inode that lost its name by replacement, if any.
+    pub fn rename(
+        &self,
+        from: &Arc<Inode>,
+        from_name: &[u8],
+        to: &Arc<Inode>,
+        to_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<Option<Arc<Inode>>> {
+        self.check_writable()?;
+        check_name(from_name)?;
+        for name in [from_name, to_name] {
+            if name == b"." || name == b".." {
+                return Err(Error::InvalidArgument("the names `.` and `..` cannot be renamed"));
+            }
+        }
+        check_new_name(to_name)?;
+        let rename = Rename { from, from_name, to, to_name, mode };
+        let across = from.number() != to.number();
+        let _topology = across.then(|| self.rename_lock.lock());
+        loop {
+            let Some(ends) = self.rename_ends(&rename)? else { return Ok(None) };
+            if across {
+                self.check_not_into_itself(&rename, &ends)?;
+            }
+            let target = ends.target.as_deref();
+            let mut locked = Locked::new([&**from, &**to, &*ends.source].into_iter().chain(target));
+            // Between the look and the locks the names may have changed.
+            if !self.ends_still_hold(&rename, &ends, &mut locked)? {
+                continue;
+            }
+            self.check_rename(&rename, &ends, &mut locked)?;
+            let mut handle = self.begin(2 * ADD_NAME_CREDITS)?;
+            let result = match (mode, &ends.target) {
+                (RenameMode::Exchange, Some(target)) => {
+                    self.exchange(&mut handle, &rename, &ends.source, target, &mut locked)
+                }
+                _ => self.move_name(&mut handle, &rename, &ends, &mut locked),
+            };
+            let result = finish(handle, result);
+            drop(locked);
+            result?;
+            return match ends.target {
+                Some(target) if mode != RenameMode::Exchange => {
+                    self.release_if_unused(&target)?;
+                    Ok(Some(target))
+                }
+                _ => Ok(None),
+            };
+        }
+    }
+
+    /// What the names are now; `None` if they are the same inode, which leaves nothing to do.
+    fn rename_ends(&self, rename: &Rename<'_>) -> Result<Option<Ends>> {
+        let source = {
+            let state = rename.from.state.read();
+            self.check_may_remove(rename.from, &state)?;
+            let found = self.find_existing(rename.from, &state, rename.from_name)?;
+            self.child(rename.from, &found)?
+        };
+        let state = rename.to.state.read();
+        self.check_may_add(rename.to, &state)?;
+        let target = match self.find(rename.to, &state, rename.to_name)? {
+            Some(found) => Some(self.child(rename.to, &found)?),
+            None => None,
+        };
+        match (&target, rename.mode) {
+            (Some(_), RenameMode::NoReplace) => Err(Error::Exists),
+            (None, RenameMode::Exchange) => Err(Error::NotFound),
+            (Some(target), _) if target.number() == source.number() => Ok(None),
+            _ => Ok(Some(Ends { source, target })),
+        }
+    }
+
+    fn ends_still_hold(&self, rename: &Rename<'_>, ends: &Ends, locked: &mut Locked<'_>) -> Result<bool> {
+        let source = self.find(rename.from, locked.state(rename.from), rename.from_name)?;
+        let target = self.find(rename.to, locked.state(rename.to), rename.to_name)?;
+        let number = |found: Option<Found>| found.map(|found| found.inode);
+        Ok(number(source) == Some(ends.source.number())
+            && number(target) == ends.target.as_ref().map(|target| target.number()))
+    }
+
+    /// A directory cannot go into itself or something below, and what is above cannot be replaced.
+    fn check_not_into_itself(&self, rename: &Rename<'_>, ends: &Ends) -> Result<()> {
+        let into_itself = Error::InvalidArgument("a directory cannot be moved into itself");
+        if is_directory(&ends.source) && self.is_above(&ends.source, rename.to)? {
+            return Err(into_itself);
+        }
+        match &ends.target {
+            Some(target) if is_directory(target) && self.is_above(target, rename.from)? => {
+                Err(if rename.mode == RenameMode::Exchange { into_itself } else { Error::NotEmpty })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether `upper` is `lower` or above it. The rename lock is held.
+    fn is_above(&self, upper: &Inode, lower: &Inode) -> Result<bool> {
+        let mut number = lower.number();
+        let mut above = None;
+        for _ in 0..DEPTH_MAX {
+            if number == upper.number() {
+                return Ok(true);
+            }
+            if number == InodeNumber::ROOT {
+                return Ok(false);
+            }
+            let inode = above.as_deref().unwrap_or(lower);
+            let next = {
+                let state = inode.state.read();
+                if state.links == 0 {
+                    return Err(Error::NotFound);
+                }
+                let found = self.find_existing(inode, &state, b"..")?;
+                self.inode_of(inode, &found)?
+            };
+            if !is_directory(&next) {
+                let what = "the entry `..` does not point to a directory";
+                return Err(Corrupt::Inode { inode: number, what }.into());
+            }
+            number = next.number();
+            above = Some(next);
+        }
+        Err(Corrupt::Inode { inode: number, what: "the directories above do not lead to the root" }.into())
+    }
+
+    /// The rules that need the locks.
+    fn check_rename(&self, rename: &Rename<'_>, ends: &Ends, locked: &mut Locked<'_>) -> Result<()> {
+        let across = rename.from.number() != rename.to.number();
+        self.check_may_remove(rename.from, locked.state(rename.from))?;
+        self.check_may_add(rename.to, locked.state(rename.to))?;
+        Self::check_may_lose_name(locked.state(&ends.source))?;
+        let source_is_directory = is_directory(&ends.source);
+        let mut target_is_directory = false;
+        if let Some(target) = &ends.target {
+            self.check_may_remove(rename.to, locked.state(rename.to))?;
+            let state = locked.state(target);
+            Self::check_may_lose_name(state)?;
+            target_is_directory = is_directory(target);
+            if rename.mode != RenameMode::Exchange {
+                match (source_is_directory, target_is_directory) {
+                    (true, false) => return Err(Error::NotADirectory),
+                    (false, true) => return Err(Error::IsADirectory),
+                    (true, true) if !self.with_directory(target, state, |entries| entries.is_empty())? => {
+                        return Err(Error::NotEmpty);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if across && source_is_directory && !target_is_directory {
+            self.check_link_room(rename.to, locked.state(rename.to))?;
+        }
+        if across && rename.mode == RenameMode::Exchange && target_is_directory && !source_is_directory {
+            self.check_link_room(rename.from, locked.state(rename.from))?;
+        }
+        Ok(())
+    }
+
+    fn move_name<'v>(
+        &'v self,
+        handle: &mut Handle<'v>,
+        rename: &Rename<'_>,
+        ends: &Ends,
+        locked: &mut Locked<'_>,
+    ) -> Result<()> {
+        let (from, to, source) = (rename.from, rename.to, &*ends.source);
+        let state = locked.state(to);
+        if ends.target.is_some() {
+            self.point_entry(handle, to, state, rename.to_name, source)?;
+        } else {
+            let place = self.place_for(handle, to, state, rename.to_name)?;
+            self.put_entry(handle, to, state, &place, rename.to_name, source)?;
+        }
+        // Making room may have moved the old entry.
+        let state = locked.state(from);
+        let found = self.find_existing(from, state, rename.from_name)?;
+        self.remove_entry(handle, from, state, rename.from_name, &found)?;
+        let target_is_directory = ends.target.as_deref().is_some_and(is_directory);
+        let across = from.number() != to.number();
+        if is_directory(source) && across {
+            self.point_entry(handle, source, locked.state(source), b"..", to)?;
+            Self::drop_link(from, locked.state(from));
+            if !target_is_directory {
+                self.add_link(to, locked.state(to));
+            }
+        } else if target_is_directory {
+            Self::drop_link(to, locked.state(to));
+        }
+        self.store_ends(handle, rename, source, locked)?;
+        match &ends.target {
+            Some(target) if target_is_directory => self.lose_directory(handle, target, locked.state(target)),
+            Some(target) => self.lose_name(handle, target, locked.state(target)),
+            None => Ok(()),
+        }
+    }
+
+    fn exchange<'v>(
+        &'v self,
+        handle: &mut Handle<'v>,
+        rename: &Rename<'_>,
+        source: &Inode,
+        target: &Inode,
+        locked: &mut Locked<'_>,
+    ) -> Result<()> {
+        let (from, to) = (rename.from, rename.to);
+        self.point_entry(handle, to, locked.state(to), rename.to_name, source)?;
+        self.point_entry(handle, from, locked.state(from), rename.from_name, target)?;
+        if from.number() != to.number() {
+            for (moved, old, new) in [(source, from, to), (target, to, from)] {
+                if is_directory(moved) {
+                    self.point_entry(handle, moved, locked.state(moved), b"..", new)?;
+                }
+                // Two directories change places without changing a count.
+                let other = if moved.number() == source.number() { target } else { source };
+                if is_directory(moved) && !is_directory(other) {
+                    Self::drop_link(old, locked.state(old));
+                    self.add_link(new, locked.state(new));
+                }
+            }
+        }
+        self.store_ends(handle, rename, source, locked)?;
+        let state = locked.state(target);
+        state.changed = self.now();
+        self.store_inode(handle, target, state)
+    }
+
+    /// Store both directories and the inode that moved, with their new times.
+    fn store_ends(
+        &self,
+        handle: &mut Handle<'_>,
+        rename: &Rename<'_>,
+        source: &Inode,
+        locked: &mut Locked<'_>,
+    ) -> Result<()> {
+        self.store_touched(handle, rename.from, locked.state(rename.from))?;
+        if rename.from.number() != rename.to.number() {
+            self.store_touched(handle, rename.to, locked.state(rename.to))?;
+        }
+        let state = locked.state(source);
+        state.changed = self.now();
+        self.store_inode(handle, source, state)
+    }
+
+    /// Point the entry `name` to another inode.
+    fn point_entry<'v>(
+        &'v self,
+        handle: &mut Handle<'v>,
+        directory: &Inode,
+        state: &mut InodeState,
+        name: &[u8],
+        inode: &Inode,
+    ) -> Result<()> {
+        self.leave_inline(handle, directory, state)?;
+        let found = self.find_existing(directory, state, name)?;
+        let (number, kind) = (inode.number(), kind_code(inode.kind()));
+        self.change_directory(handle, directory, state, |entries| entries.set_inode(&found, number, kind))
+    }
+}

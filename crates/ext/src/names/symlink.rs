@@ -1,0 +1,85 @@
+//! Symbolic links.
+//!
+//! On disk: a target of less than 60 bytes is in the inode where the mapping would be; a longer one is the content
+//! of a block, with a zero byte behind it.
+
+use std::sync::Arc;
+
+use super::has;
+use crate::buffer::BlockKind;
+use crate::inode::InodeState;
+use crate::layout::InodeFlags;
+use crate::{Corrupt, Error, FileBlock, FileKind, Inode, MappingKind, NodeSpec, Owner, Result, Volume};
+
+/// Targets shorter than that are in the inode.
+const FAST_MAX: usize = 60;
+
+impl Volume {
+    /// Make a symbolic link.
+    pub fn symlink(&self, directory: &Inode, name: &[u8], target: &[u8], owner: Owner) -> Result<Arc<Inode>> {
+        if target.is_empty() {
+            return Err(Error::InvalidArgument("the target of a symbolic link cannot be empty"));
+        }
+        if target.contains(&0) {
+            return Err(Error::InvalidArgument(
+                "the target of a symbolic link cannot have a zero byte in it",
+            ));
+        }
+        if target.len() as u64 >= self.block_size().bytes().min(4096) {
+            return Err(Error::NameTooLong);
+        }
+        let spec = NodeSpec { kind: FileKind::Symlink, permissions: 0o777, owner, device: (0, 0) };
+        self.create_with(directory, name, &spec, &|volume, handle, inode, state| {
+            if target.len() < FAST_MAX {
+                state.flags &= !InodeFlags::EXTENTS.bits();
+                state.block = [0; 60];
+                state.block[..target.len()].copy_from_slice(target);
+            } else {
+                let (_, buffer) = volume.append_directory_block(handle, inode, state)?;
+                let mut bytes = handle.modify(&buffer, Some(inode.number()))?;
+                bytes.set_kind(BlockKind::Plain);
+                bytes[..target.len()].copy_from_slice(target);
+            }
+            state.size = target.len() as u64;
+            Ok(())
+        })
+    }
+
+    /// Where a symbolic link points.
+    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        if inode.kind() != FileKind::Symlink {
+            return Err(Error::InvalidArgument("not a symbolic link"));
+        }
+        let state = inode.state.read();
+        if has(&state, InodeFlags::ENCRYPTED) {
+            return Err(Error::Unsupported("the target of this symbolic link is encrypted"));
+        }
+        let bad = |what| Err(Error::from(Corrupt::Inode { inode: inode.number(), what }));
+        if state.size == 0 || state.size > self.block_size().bytes() {
+            return bad("the length of a symbolic link is zero or more than a block");
+        }
+        let target = if state.is_inline() {
+            self.inline_content(inode, &state)?
+        } else if self.is_fast_symlink(&state) {
+            state.block.to_vec()
+        } else {
+            let MappingKind::Mapped(block) = self.map_with(inode, &state, FileBlock(0), 1)?.kind else {
+                return bad("the block of a symbolic link is not there");
+            };
+            self.cache().get(block, BlockKind::Plain)?.read().to_vec()
+        };
+        let Some(target) = target.get(..state.size as usize) else {
+            return bad("a symbolic link is longer than the place it is in");
+        };
+        // As for the kernel, a zero byte ends it.
+        let target = target.split(|byte| *byte == 0).next().unwrap_or_default();
+        if target.is_empty() { bad("the target of a symbolic link is empty") } else { Ok(target.to_vec()) }
+    }
+
+    /// Whether the target is in the inode: then no block but that of attributes is allocated.
+    fn is_fast_symlink(&self, state: &InodeState) -> bool {
+        let cluster = self.block_size().bytes() * u64::from(self.superblock().blocks_per_cluster());
+        let attributes = if state.xattr_block.0 == 0 { 0 } else { cluster / 512 };
+        state.size < FAST_MAX as u64 && !has(state, InodeFlags::EXTENTS) && state.sectors <= attributes
+    }
+}

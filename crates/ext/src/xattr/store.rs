@@ -1,0 +1,176 @@
+//! What a change of an attribute does on the volume.
+
+use super::areas::{Areas, Attribute, Value, encode_block, encode_inside};
+use super::corrupt;
+use crate::buffer::{BlockKind, Buffer};
+use crate::inode::InodeState;
+use crate::layout::xattr::BlockHeader;
+use crate::names::finish;
+use crate::transaction::Handle;
+use crate::{Error, FsBlock, Inode, Result, Volume, XattrMode};
+
+use std::sync::Arc;
+
+/// Blocks that a change joins at most, without values in inodes of their own.
+const CHANGE_CREDITS: u32 = 24;
+
+impl Volume {
+    /// The inode's attribute block.
+    pub(super) fn attribute_block(&self, inode: &Inode, state: &InodeState) -> Result<Arc<Buffer>> {
+        self.check_run(inode.number(), crate::FileBlock(0), state.xattr_block, 1)
+            .map_err(|_| corrupt(inode, "the attribute block is not on the volume or belongs to it"))?;
+        self.cache().get(state.xattr_block, BlockKind::Xattr)
+    }
+
+    /// Set an attribute, or remove it (`value` is `None`), and set the permission bits that go with it.
+    pub(super) fn change_attribute(
+        &self,
+        inode: &Inode,
+        state: &mut InodeState,
+        (index, name): (u8, &[u8]),
+        value: Option<&[u8]>,
+        mode: XattrMode,
+        permissions: Option<u16>,
+    ) -> Result<()> {
+        let before = self.load_attributes(inode, state)?;
+        let old = before.find(index, name).cloned();
+        match (&old, mode) {
+            (Some(_), XattrMode::Create) => return Err(Error::Exists),
+            (None, XattrMode::Replace) => return Err(Error::NoAttribute),
+            _ => {}
+        }
+        let mut after = before.clone();
+        after.remove(index, name);
+        let mut large = None;
+        if let Some(value) = value {
+            let attribute = Attribute { index, name: name.to_vec(), value: Value::Bytes(value.to_vec()) };
+            if !after.insert(attribute) {
+                if !self.has_value_inodes() {
+                    return Err(Error::AttributeTooLarge);
+                }
+                large = Some(value);
+            }
+        }
+        let credits = CHANGE_CREDITS + large.map_or(0, |value| self.value_credits(value.len()));
+        let mut handle = self.begin(credits)?;
+        let mut unused = Vec::new();
+        let result = (|| {
+            if let Some(value) = large {
+                let value = self.store_value(&mut handle, inode, state, name, value, &mut unused)?;
+                if !after.insert(Attribute { index, name: name.to_vec(), value: value.clone() }) {
+                    self.drop_value(&mut handle, inode, &value, &mut unused)?;
+                    return Err(Error::AttributeTooLarge);
+                }
+            }
+            self.store_areas(&mut handle, inode, state, &before, &after)?;
+            if let Some(old) = &old {
+                self.drop_value(&mut handle, inode, &old.value, &mut unused)?;
+            }
+            if let Some(permissions) = permissions {
+                state.permissions = state.permissions & !0o777 | permissions;
+            }
+            state.changed = self.now();
+            self.store_inode(&mut handle, inode, state)
+        })();
+        let result = finish(handle, result);
+        for inode in unused {
+            self.release_if_unused(&inode)?;
+        }
+        result
+    }
+
+    /// Write the areas that differ. The caller stores the inode.
+    fn store_areas(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        before: &Areas,
+        after: &Areas,
+    ) -> Result<()> {
+        // The block first: it can be refused.
+        if before.block != after.block {
+            self.store_block(handle, inode, state, &after.block)?;
+        }
+        if before.inside != after.inside {
+            let raw = self.raw_inode(inode.number())?;
+            let area = Self::area_inside(state, raw.len);
+            let mut bytes = handle.modify(&raw.buffer, Some(inode.number()))?;
+            encode_inside(&mut bytes[raw.offset + area.start..raw.offset + area.end], &after.inside);
+        }
+        Ok(())
+    }
+
+    /// Give the inode a block with these attributes, in place of the one that it has.
+    fn store_block(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        attributes: &[Attribute],
+    ) -> Result<()> {
+        if attributes.is_empty() {
+            return self.leave_block(handle, inode, state);
+        }
+        if state.xattr_block != FsBlock(0) {
+            let buffer = self.attribute_block(inode, state)?;
+            let shared =
+                BlockHeader::parse(&buffer.read()).map_err(|what| corrupt(inode, what))?.references > 1;
+            if !shared {
+                encode_block(&mut handle.modify(&buffer, Some(inode.number()))?, attributes);
+                return Ok(());
+            }
+        }
+        let buffer = self.allocate_metadata_block(handle, inode, state, BlockKind::Xattr)?;
+        encode_block(&mut handle.modify(&buffer, Some(inode.number()))?, attributes);
+        self.leave_block(handle, inode, state)?;
+        state.xattr_block = buffer.block();
+        Ok(())
+    }
+
+    /// The inode uses its attribute block no longer: free it, if no other inode does.
+    fn leave_block(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
+        let block = std::mem::take(&mut state.xattr_block);
+        if block == FsBlock(0) {
+            return Ok(());
+        }
+        let buffer = self.cache().get(block, BlockKind::Xattr)?;
+        {
+            let mut bytes = handle.modify(&buffer, None)?;
+            let mut header = BlockHeader::parse(&bytes).map_err(|what| corrupt(inode, what))?;
+            if header.references > 1 {
+                header.references -= 1;
+                bytes[4..8].copy_from_slice(&header.references.to_le_bytes());
+                state.sectors = state.sectors.saturating_sub(self.block_size().bytes() / 512);
+                return Ok(());
+            }
+        }
+        drop(buffer);
+        self.free_metadata_block(handle, inode, state, block)
+    }
+
+    /// Give back what the attributes of an inode that goes away hold outside of it. Inodes of values that nobody uses
+    /// any more are orphans then, and left in `unused`.
+    pub(crate) fn free_attributes(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        unused: &mut Vec<Arc<Inode>>,
+    ) -> Result<()> {
+        if self.has_value_inodes() {
+            let areas = self.load_attributes(inode, state)?;
+            let shared = state.xattr_block != FsBlock(0) && {
+                let buffer = self.attribute_block(inode, state)?;
+                BlockHeader::parse(&buffer.read()).map_err(|what| corrupt(inode, what))?.references > 1
+            };
+            // A shared block keeps its values.
+            let own = if shared { &areas.inside[..] } else { &[] };
+            let all: Vec<_> = if shared { own.to_vec() } else { areas.all().cloned().collect() };
+            for attribute in all {
+                self.drop_value(handle, inode, &attribute.value, unused)?;
+            }
+        }
+        self.leave_block(handle, inode, state)
+    }
+}

@@ -1,0 +1,255 @@
+//! Extended attributes: made by the kernel and read here, made here and seen by the kernel and e2fsck.
+#![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
+
+mod names_support;
+
+use std::collections::BTreeMap;
+
+use diorite_ext::{Access, Error, FileKind, Inode, Owner, Volume, XattrMode};
+use names_support::{Image, at, have, root, run, spec};
+
+fn names(volume: &Volume, inode: &Inode) -> Vec<String> {
+    let mut names: Vec<_> =
+        volume.xattr_names(inode).unwrap().into_iter().map(|n| String::from_utf8(n).unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(permissions.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+fn named_acl() -> Vec<u8> {
+    let none = u32::MAX;
+    acl(&[(1, 6, none), (2, 7, 1000), (4, 4, none), (16, 7, none), (32, 0, none)])
+}
+
+#[test]
+fn attributes_are_a_map_in_inode_and_block() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    for arguments in ["-t ext2 -I 128 -b 1024", "-t ext2 -I 256", "-t ext4 -O ^has_journal -I 256 -b 1024"] {
+        let image = Image::new(arguments, "16M");
+        let volume = image.open();
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut models = Vec::new();
+        for n in 0..6 {
+            let name = format!("file{n}").into_bytes();
+            let inode = volume.create(&root(&volume), &name, &spec(FileKind::Regular)).unwrap();
+            models.push((inode, BTreeMap::<Vec<u8>, Vec<u8>>::new()));
+        }
+        for _ in 0..3_000 {
+            let (inode, model) = &mut models[random.usize(..6)];
+            let prefix = ["user.", "trusted.", "security."][random.usize(..3)];
+            let name = format!("{prefix}{}", "n".repeat(random.usize(1..12))).into_bytes();
+            if random.u32(..3) == 0 {
+                match volume.remove_xattr(inode, &name) {
+                    Ok(()) => assert!(model.remove(&name).is_some()),
+                    Err(Error::NoAttribute) => assert!(!model.contains_key(&name)),
+                    Err(error) => panic!("{error}"),
+                }
+            } else {
+                let value: Vec<u8> = (0..random.usize(..150)).map(|_| random.u8(..)).collect();
+                let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][random.usize(..3)];
+                match volume.set_xattr(inode, &name, &value, mode) {
+                    Ok(()) => {
+                        assert!(mode != XattrMode::Create || !model.contains_key(&name));
+                        assert!(mode != XattrMode::Replace || model.contains_key(&name));
+                        model.insert(name, value);
+                    }
+                    Err(Error::Exists) => assert!(mode == XattrMode::Create && model.contains_key(&name)),
+                    Err(Error::NoAttribute) => {
+                        assert!(mode == XattrMode::Replace && !model.contains_key(&name))
+                    }
+                    Err(Error::AttributeTooLarge) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        let compare = |volume: &Volume, inode: &Inode, model: &BTreeMap<Vec<u8>, Vec<u8>>| {
+            let mut names = volume.xattr_names(inode).unwrap();
+            names.sort();
+            assert!(names.iter().eq(model.keys()), "{arguments}");
+            for (name, value) in model {
+                assert_eq!(&volume.xattr(inode, name).unwrap(), value);
+            }
+        };
+        models.iter().for_each(|(inode, model)| compare(&volume, inode, model));
+        volume.close().unwrap();
+        drop(volume);
+        image.check();
+        let volume = image.open();
+        for (n, (_, model)) in models.iter().enumerate() {
+            compare(&volume, &at(&volume, &format!("file{n}")).unwrap(), model);
+        }
+        for n in 0..6 {
+            volume.unlink(&root(&volume), format!("file{n}").as_bytes()).unwrap();
+        }
+        drop(models);
+        volume.close().unwrap();
+        drop(volume);
+        image.check();
+    }
+}
+
+#[test]
+fn limits_and_refusals() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let image = Image::new("-t ext2 -b 1024", "8M");
+    let volume = image.open();
+    let top = root(&volume);
+    let file = volume.create(&top, b"file", &spec(FileKind::Regular)).unwrap();
+    let set = |name: &[u8], value: &[u8]| volume.set_xattr(&file, name, value, XattrMode::Set);
+    assert!(matches!(set(b"user.large", &[1; 1000]), Err(Error::AttributeTooLarge)));
+    assert!(matches!(set(b"user.larger", &[1; 70_000]), Err(Error::AttributeTooLarge)));
+    assert!(matches!(set(b"other.name", b"x"), Err(Error::Unsupported(_))));
+    assert!(matches!(set(b"system.data", b"x"), Err(Error::Unsupported(_))));
+    assert!(matches!(set(b"user.", b"x"), Err(Error::Unsupported(_))));
+    assert!(matches!(set(&[b'u'; 256], b"x"), Err(Error::NameTooLong)));
+    assert!(matches!(set(b"system.posix_acl_access", b"junk"), Err(Error::InvalidArgument(_))));
+    assert!(matches!(set(b"system.posix_acl_default", &named_acl()), Err(Error::InvalidArgument(_))));
+    assert!(matches!(volume.xattr(&file, b"user.none"), Err(Error::NoAttribute)));
+    set(b"user.empty", b"").unwrap();
+    assert_eq!(volume.xattr(&file, b"user.empty").unwrap(), b"");
+    let link = volume.symlink(&top, b"link", b"target", Owner { uid: 0, gid: 0 }).unwrap();
+    let on_link = |name| volume.set_xattr(&link, name, b"x", XattrMode::Set);
+    assert!(matches!(on_link(b"user.x"), Err(Error::NotPermitted(_))));
+    on_link(b"trusted.x").unwrap();
+    // A block for attributes does not make a short link a long one.
+    on_link(b"trusted.long").unwrap();
+    volume.set_xattr(&link, b"trusted.longer", &[b'v'; 500], XattrMode::Set).unwrap();
+    assert_eq!(volume.read_link(&link).unwrap(), b"target");
+    volume.close().unwrap();
+    drop(volume);
+    image.check();
+}
+
+#[test]
+fn access_control_lists_set_the_permissions() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let image = Image::new("-t ext4 -O ^has_journal", "16M");
+    let volume = image.open();
+    let file = volume.create(&root(&volume), b"file", &spec(FileKind::Regular)).unwrap();
+    let directory = volume.create(&root(&volume), b"dir", &spec(FileKind::Directory)).unwrap();
+    let access = b"system.posix_acl_access";
+    volume.set_xattr(&file, access, &named_acl(), XattrMode::Set).unwrap();
+    assert_eq!(volume.attributes(&file).permissions, 0o670);
+    assert_eq!(volume.xattr(&file, access).unwrap(), named_acl());
+    volume.set_xattr(&directory, b"system.posix_acl_default", &named_acl(), XattrMode::Set).unwrap();
+    let none = u32::MAX;
+    let minimal = acl(&[(1, 7, none), (4, 5, none), (32, 1, none)]);
+    let second = volume.create(&root(&volume), b"second", &spec(FileKind::Regular)).unwrap();
+    volume.set_xattr(&second, access, &minimal, XattrMode::Set).unwrap();
+    assert_eq!(volume.attributes(&second).permissions, 0o751);
+    assert!(matches!(volume.xattr(&second, access), Err(Error::NoAttribute)));
+    volume.close().unwrap();
+    drop(volume);
+    image.check();
+    if let Some(mounted) = image.mount() {
+        let (code, text) = run("getfacl", &["-n", "-p", mounted.at.join("file").to_str().unwrap()]);
+        if code == 0 {
+            assert!(text.contains("user:1000:rwx") && text.contains("mask::rwx"), "{text}");
+        } else {
+            println!("SKIPPED: getfacl is not installed");
+        }
+    }
+}
+
+#[test]
+fn attributes_of_the_kernel_and_of_debugfs_are_read_and_changed() {
+    if !have(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    for arguments in
+        ["-t ext2 -I 128 -b 1024", "-t ext4 -O ^has_journal", "-t ext4 -O ^has_journal,ea_inode -b 1024"]
+    {
+        let image = Image::new(arguments, "16M");
+        let value = image.path().with_file_name("value");
+        std::fs::write(&value, vec![b'v'; 700]).unwrap();
+        let large = image.path().with_file_name("large");
+        let content: Vec<u8> = (0..9000_u32).map(|n| (n % 251) as u8).collect();
+        std::fs::write(&large, &content).unwrap();
+        image.debugfs(&format!("write {} file", value.display()));
+        image.debugfs("ea_set file user.small hello");
+        image.debugfs("ea_set file trusted.other there");
+        image.debugfs(&format!("ea_set -f {} file user.medium", value.display()));
+        let has_inodes = arguments.contains("ea_inode");
+        if has_inodes {
+            image.debugfs(&format!("ea_set -f {} file user.large", large.display()));
+        }
+        image.check();
+        let volume = image.open_with(Access::ReadOnly);
+        let file = at(&volume, "file").unwrap();
+        assert_eq!(volume.xattr(&file, b"user.small").unwrap(), b"hello");
+        assert_eq!(volume.xattr(&file, b"user.medium").unwrap(), vec![b'v'; 700]);
+        if has_inodes {
+            assert!(volume.xattr(&file, b"user.large").unwrap() == content);
+        }
+        volume.close().unwrap();
+        drop(volume);
+        let volume = image.open();
+        let file = at(&volume, "file").unwrap();
+        volume.set_xattr(&file, b"user.medium", b"now small", XattrMode::Replace).unwrap();
+        if has_inodes {
+            let larger = content.repeat(3);
+            volume.set_xattr(&file, b"user.mine", &larger, XattrMode::Set).unwrap();
+            assert!(volume.xattr(&file, b"user.mine").unwrap() == larger);
+            volume.remove_xattr(&file, b"user.large").unwrap();
+        } else {
+            volume.remove_xattr(&file, b"trusted.other").unwrap();
+        }
+        volume.close().unwrap();
+        drop(volume);
+        image.check();
+        let volume = image.open();
+        let file = at(&volume, "file").unwrap();
+        let want: &[&str] = if has_inodes {
+            &["trusted.other", "user.medium", "user.mine", "user.small"]
+        } else {
+            &["user.medium", "user.small"]
+        };
+        assert_eq!(names(&volume, &file), want);
+        drop(file);
+        volume.unlink(&root(&volume), b"file").unwrap();
+        volume.close().unwrap();
+        drop(volume);
+        image.check();
+    }
+}
+
+/// The kernel lets files with the same attributes share a block: a change of one leaves the other as it was.
+#[test]
+fn shared_block_is_copied_before_it_is_changed() {
+    if !have(&["mke2fs", "e2fsck", "setfattr"]) {
+        return;
+    }
+    let image = Image::new("-t ext2 -I 128 -b 1024", "8M");
+    let Some(mounted) = image.mount() else { return };
+    for n in 0..3 {
+        let path = mounted.at.join(format!("f{n}"));
+        std::fs::write(&path, b"x").unwrap();
+        let (code, text) = run("setfattr", &["-n", "user.same", "-v", "value", path.to_str().unwrap()]);
+        assert_eq!(code, 0, "{text}");
+    }
+    drop(mounted);
+    let volume = image.open();
+    let file = |n: u32| at(&volume, &format!("f{n}")).unwrap();
+    volume.set_xattr(&file(0), b"user.same", b"other", XattrMode::Set).unwrap();
+    assert_eq!(volume.xattr(&file(1), b"user.same").unwrap(), b"value");
+    volume.unlink(&root(&volume), b"f1").unwrap();
+    volume.remove_xattr(&file(2), b"user.same").unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    image.check();
+}
