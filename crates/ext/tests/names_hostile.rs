@@ -89,8 +89,8 @@ fn flips(arguments: &str, rounds: u64) {
         let mut random = fastrand::Rng::with_seed(round);
         let mut restore = Vec::new();
         for _ in 0..random.u32(1..6) {
-            let place =
-                blocks[random.usize(..blocks.len())] + random.u64(..if random.bool() { 48 } else { 1024 });
+            let range = if random.bool() { 48 } else { 1024 };
+            let place = blocks[random.usize(..blocks.len())] + random.u64(..range);
             let byte = sound[place as usize] ^ (1 << random.u32(..8));
             file.write_all_at(&[byte], place).unwrap();
             restore.push(place);
