@@ -1,0 +1,128 @@
+//! File data survives crashes: appends with fsync, holes, truncation, a full disk (DESIGN 4.5, 4.6).
+
+mod common;
+mod crash;
+
+use common::have;
+use crash::{Workload, at, file, make_image, scratch};
+use diorite_ext::Error;
+
+fn start(workload: &mut Workload, names: &[&str]) {
+    for name in names {
+        workload.step(|volume| volume.create(&at(volume, ""), name.as_bytes(), &file()).map(drop)).unwrap();
+    }
+    workload.sync();
+}
+
+fn blocks_of(workload: &Workload, path: &str) -> u64 {
+    workload.volume.attributes(&at(&workload.volume, path)).size / workload.volume.block_size().bytes()
+}
+
+fn appends_survive(arguments: &str, fua: bool, seed: u64) {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = scratch();
+    let mut workload = Workload::on(make_image(scratch.path(), arguments, "12M"), fua, seed);
+    let names = ["log", "wal", "other"];
+    start(&mut workload, &names);
+    for _ in 0..60 {
+        let name = names[workload.random.usize(..names.len())];
+        let (end, blocks) = (blocks_of(&workload, name), workload.random.u64(1..20));
+        workload.write(name, end, blocks).unwrap();
+        if workload.random.bool() {
+            workload.fsync(name);
+        }
+    }
+    workload.check_crashes(scratch.path(), seed);
+}
+
+#[test]
+fn synced_appends_survive_on_ext4() {
+    appends_survive("-t ext4 -b 1024 -J size=1", true, 1);
+}
+
+#[test]
+fn synced_appends_survive_on_ext3_without_fua() {
+    appends_survive("-t ext3 -b 1024 -J size=1", false, 2);
+}
+
+fn holes_and_cuts_survive(arguments: &str, seed: u64) {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = scratch();
+    let mut workload = Workload::on(make_image(scratch.path(), arguments, "12M"), true, seed);
+    start(&mut workload, &["sparse", "cut"]);
+    let mut used = [false; 600];
+    for _ in 0..50 {
+        let block = workload.random.u64(..590);
+        let blocks = workload.random.u64(1..6);
+        let range = block as usize..(block + blocks) as usize;
+        if !used[range.clone()].contains(&true) {
+            used[range].fill(true);
+            workload.write("sparse", block, blocks).unwrap();
+        }
+        let end = blocks_of(&workload, "cut");
+        if end > 30 {
+            let size = workload.random.u64(..end) * workload.volume.block_size().bytes();
+            workload.step(|volume| volume.truncate(&at(volume, "cut"), size)).unwrap();
+        } else {
+            let blocks = workload.random.u64(1..40);
+            workload.write("cut", end, blocks).unwrap();
+        }
+        match workload.random.u8(..4) {
+            0 => workload.fsync("cut"),
+            1 => workload.fsync("sparse"),
+            _ => {}
+        }
+    }
+    workload.check_crashes(scratch.path(), seed);
+}
+
+#[test]
+fn holes_and_cuts_survive_on_ext4() {
+    holes_and_cuts_survive("-t ext4 -b 1024 -J size=1", 3);
+}
+
+#[test]
+fn holes_and_cuts_survive_on_ext3() {
+    holes_and_cuts_survive("-t ext3 -b 1024 -J size=1", 4);
+}
+
+/// Fill the disk, remove, fill again: blocks go from file to file, and none shows what another file had.
+#[test]
+fn full_disk_survives() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = scratch();
+    let mut workload =
+        Workload::on(make_image(scratch.path(), "-t ext4 -b 1024 -m 0 -J size=1", "3M"), true, 5);
+    let mut number = 0;
+    for _round in 0..4 {
+        loop {
+            number += 1;
+            let name = format!("f{number}");
+            workload
+                .step(|volume| volume.create(&at(volume, ""), name.as_bytes(), &file()).map(drop))
+                .unwrap();
+            let blocks = workload.random.u64(20..200);
+            match workload.write(&name, 0, blocks) {
+                Ok(()) => {}
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+            if number % 4 == 0 {
+                workload.fsync(&name);
+            }
+        }
+        let names: Vec<_> = workload.tree().keys().filter(|path| path.starts_with("/f")).cloned().collect();
+        for path in names.iter().step_by(2) {
+            workload.step(|volume| volume.unlink(&at(volume, ""), path[1..].as_bytes()).map(drop)).unwrap();
+        }
+        workload.sync();
+    }
+    workload.volume.close().unwrap();
+    workload.check_crashes(scratch.path(), 5);
+}

@@ -1,0 +1,124 @@
+//! Names survive crashes: create, rename, link and unlink storms, growing directories (DESIGN 4.6).
+
+mod common;
+mod crash;
+
+use common::have;
+use crash::{Workload, at, directory, file, make_image, scratch};
+
+/// Random operations on names in three directories.
+fn storm(workload: &mut Workload, operations: usize) {
+    for name in ["a", "b", "c"] {
+        workload
+            .step(|volume| volume.create(&at(volume, ""), name.as_bytes(), &directory()).map(drop))
+            .unwrap();
+    }
+    for number in 0..operations {
+        let files: Vec<_> = workload.tree().keys().filter(|path| path.contains("/f")).cloned().collect();
+        let parent = ["/a", "/b", "/c"][workload.random.usize(..3)];
+        let victim = (!files.is_empty()).then(|| files[workload.random.usize(..files.len())].clone());
+        match (workload.random.u8(..10), victim) {
+            (0..4, _) | (_, None) => {
+                let name = format!("f{number}");
+                workload
+                    .step(|volume| volume.create(&at(volume, parent), name.as_bytes(), &file()).map(drop))
+                    .unwrap();
+                if number % 3 == 0 {
+                    let blocks = workload.random.u64(1..5);
+                    workload.write(&format!("{parent}/{name}"), 0, blocks).unwrap();
+                }
+            }
+            (4..6, Some(victim)) => {
+                let (from, name) = victim.rsplit_once('/').unwrap();
+                // A file's space is given back in a step of its own, which no tree shows.
+                workload.step(|volume| volume.unlink(&at(volume, from), name.as_bytes()).map(drop)).unwrap();
+            }
+            (6..8, Some(victim)) => {
+                let (from, name) = victim.rsplit_once('/').unwrap();
+                let target = &files[workload.random.usize(..files.len())];
+                let new = if workload.random.bool() {
+                    target.rsplit_once('/').unwrap().1.to_owned()
+                } else {
+                    format!("f{number}")
+                };
+                workload
+                    .step(|volume| {
+                        let (from, to) = (at(volume, from), at(volume, parent));
+                        volume.rename(
+                            &from,
+                            name.as_bytes(),
+                            &to,
+                            new.as_bytes(),
+                            diorite_ext::RenameMode::Replace,
+                        )
+                    })
+                    .unwrap();
+            }
+            (_, Some(victim)) => {
+                let new = format!("f{number}");
+                workload
+                    .step(|volume| volume.link(&at(volume, &victim), &at(volume, parent), new.as_bytes()))
+                    .unwrap();
+            }
+        }
+        match workload.random.u8(..8) {
+            0 => workload.sync(),
+            1 => workload.fsync(parent),
+            _ => {}
+        }
+    }
+}
+
+fn names_survive(arguments: &str, fua: bool, seed: u64) {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = scratch();
+    let image = make_image(scratch.path(), arguments, "12M");
+    let mut workload = Workload::on(image, fua, seed);
+    storm(&mut workload, 90);
+    workload.volume.close().unwrap();
+    workload.check_crashes(scratch.path(), seed);
+}
+
+#[test]
+fn names_survive_on_ext4() {
+    names_survive("-t ext4 -b 1024 -J size=1", true, 1);
+}
+
+#[test]
+fn names_survive_on_ext4_without_checksums_and_fua() {
+    names_survive("-t ext4 -b 4096 -O ^metadata_csum,^64bit,^orphan_file -J size=4", false, 2);
+}
+
+#[test]
+fn names_survive_on_ext3() {
+    names_survive("-t ext3 -b 1024 -J size=1", true, 3);
+}
+
+/// A directory that grows from one block to an index of two levels, and shrinks again.
+#[test]
+fn growing_directory_survives() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = scratch();
+    let image = make_image(scratch.path(), "-t ext4 -b 1024 -N 512 -J size=1", "12M");
+    let mut workload = Workload::on(image, true, 4);
+    workload.step(|volume| volume.create(&at(volume, ""), b"d", &directory()).map(drop)).unwrap();
+    for number in 0..220 {
+        let name = format!("{number:04}{}", "long".repeat(20));
+        workload.step(|volume| volume.create(&at(volume, "d"), name.as_bytes(), &file()).map(drop)).unwrap();
+        if number % 15 == 0 {
+            workload.fsync("d");
+        }
+    }
+    for number in (0..220).step_by(3) {
+        let name = format!("{number:04}{}", "long".repeat(20));
+        workload.step(|volume| volume.unlink(&at(volume, "d"), name.as_bytes()).map(drop)).unwrap();
+        if number % 30 == 0 {
+            workload.fsync("d");
+        }
+    }
+    workload.check_crashes(scratch.path(), 4);
+}
