@@ -34,7 +34,7 @@ impl SparseImage {
         while at < len {
             let step = (len - at).min(buffer.len() as u64) as usize;
             device.read_bytes(at, &mut buffer[..step])?;
-            image.write_sparse(at, &buffer[..step]);
+            image.write(at, &buffer[..step]);
             at += step as u64;
         }
         Ok(image)
@@ -78,6 +78,12 @@ impl SparseImage {
             let within = (offset % CHUNK) as usize;
             let step = memory.len().min(CHUNK as usize - within);
             let (now, later) = memory.split_at(step);
+            if !self.chunks.contains_key(&(offset / CHUNK)) && now.iter().all(|byte| *byte == 0) {
+                // Zeros where nothing is: nothing to remember.
+                offset += step as u64;
+                memory = later;
+                continue;
+            }
             let chunk =
                 self.chunks.entry(offset / CHUNK).or_insert_with(|| Arc::new(vec![0; CHUNK as usize]));
             Arc::make_mut(chunk)[within..within + step].copy_from_slice(now);
@@ -164,14 +170,6 @@ impl SparseImage {
                     (a, b) => zeros(a) && zeros(b),
                 }
             })
-    }
-
-    fn write_sparse(&mut self, at: u64, memory: &[u8]) {
-        for (index, part) in memory.chunks(CHUNK as usize).enumerate() {
-            if part.iter().any(|byte| *byte != 0) {
-                self.write(at + index as u64 * CHUNK, part);
-            }
-        }
     }
 }
 

@@ -588,6 +588,18 @@ impl Context {
         }
     }
 
+    /// CPU time charged to the running process so far.
+    pub fn cpu_time(&self) -> Duration {
+        let owed = Duration::from_nanos(self.debt.load(Ordering::Relaxed));
+        lock(&self.core.state).processes[self.process.0].cpu_time + owed
+    }
+
+    /// CPU time charged to all processes so far.
+    pub fn cpu_time_of_all(&self) -> Duration {
+        let owed = Duration::from_nanos(self.debt.load(Ordering::Relaxed));
+        lock(&self.core.state).processes.iter().map(|process| process.cpu_time).sum::<Duration>() + owed
+    }
+
     /// Let `time` of CPU work pass.
     pub fn compute(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use diorite_block::IoOwner;
 use diorite_block::sync::{Condvar, JoinHandle, Mutex, now, spawn};
 
 use crate::content::Content;
@@ -48,7 +49,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     stop: bool,
-    jobs: VecDeque<(Arc<Content>, Range<u64>)>,
+    jobs: VecDeque<(Arc<Content>, Range<u64>, IoOwner)>,
     /// Since when there have been dirty pages.
     dirty_since: Option<Duration>,
     too_many_dirty: bool,
@@ -66,7 +67,7 @@ impl Workers {
         }
     }
 
-    /// Read pages ahead in the background.
+    /// Read pages ahead in the background, charged to whoever reads.
     pub(crate) fn read_ahead(&self, content: &Arc<Content>, pages: Range<u64>) {
         if !self.readers_started.swap(true, Ordering::AcqRel) {
             for _ in 0..READERS {
@@ -76,7 +77,7 @@ impl Workers {
         }
         let mut state = self.shared.state.lock();
         if !state.stop && state.jobs.len() < JOBS_MAX {
-            state.jobs.push_back((Arc::clone(content), pages));
+            state.jobs.push_back((Arc::clone(content), pages, IoOwner::current()));
             drop(state);
             self.shared.read_ahead.notify_one();
         }
@@ -132,10 +133,11 @@ impl Shared {
         let mut state = self.state.lock();
         while !state.stop {
             match state.jobs.pop_front() {
-                Some((content, pages)) => {
+                Some((content, pages, owner)) => {
                     drop(state);
+                    let charged = owner.enter();
                     content.read_ahead(pages);
-                    drop(content);
+                    drop((content, charged));
                     state = self.state.lock();
                 }
                 None => state = self.read_ahead.wait(state),
