@@ -255,6 +255,11 @@ impl Ring {
         }
     }
 
+    /// Entries pushed that the kernel has not seen.
+    pub(crate) fn unsubmitted(&mut self) -> usize {
+        self.uring.submission().len()
+    }
+
     /// Whether everything pushed is submitted and so many completions can be popped.
     fn has_completed(&mut self, wanted: usize) -> bool {
         self.uring.completion().len() >= wanted && self.uring.submission().is_empty()
