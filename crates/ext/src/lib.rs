@@ -23,6 +23,7 @@ mod types;
 mod volume;
 mod xattr;
 
+pub mod check;
 pub mod layout;
 pub mod mkfs;
 

@@ -1,0 +1,477 @@
+//! Each inode: its fields, and the blocks it maps.
+
+use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
+use crate::check::{
+    CheckPhase, Checker, DirectoryWork, MAX_SHARED_RUNS, MAX_SHARED_RUNS_OF_FILE, Place, ProblemKind,
+};
+use crate::layout::{
+    ChecksumSeed, Compat, DiskInode, GroupFlags, Incompat, InodeFlags, RoCompat, inode::GOOD_OLD_SIZE, le16,
+    le32,
+};
+use crate::{FileKind, FsBlock, GroupNumber, InodeNumber, Result};
+
+/// Bytes of the inode table read at a time.
+const CHUNK_BYTES: u64 = 256 << 10;
+/// Longest target that is in the inode.
+const FAST_SYMLINK_MAX: u64 = 59;
+
+/// What a walk over an inode's map comes to.
+#[derive(Debug, Default)]
+struct MapSummary {
+    /// Blocks of data and of the map.
+    blocks: u64,
+    /// Last file block that is mapped, and that holds data.
+    last: Option<u64>,
+    last_written: Option<u64>,
+    /// Pieces on the device.
+    pieces: u64,
+    end_of_piece: u64,
+    runs: Vec<(u64, FsBlock, u64)>,
+    shared_runs: u32,
+}
+
+/// Takes the blocks of one inode.
+struct Claim<'c, 'd> {
+    checker: &'c mut Checker<'d>,
+    inode: u32,
+    keep_runs: bool,
+    /// With clusters: the one taken last, whose other blocks are no second use.
+    last_cluster: u64,
+    summary: MapSummary,
+}
+
+impl Claim<'_, '_> {
+    fn take(&mut self, block: FsBlock, count: u64) -> bool {
+        let per_cluster = u64::from(self.checker.layout.blocks_per_cluster);
+        let (mut start, end) = (block.0, block.0 + count);
+        if per_cluster > 1 {
+            let cluster = start / per_cluster;
+            if cluster == self.last_cluster {
+                start = ((cluster + 1) * per_cluster).min(end);
+            }
+            self.last_cluster = (end - 1) / per_cluster;
+        }
+        let mut shared = Vec::new();
+        let room = (MAX_SHARED_RUNS_OF_FILE.saturating_sub(self.summary.shared_runs)) as usize;
+        self.checker.used.set(FsBlock(start), end - start, &mut |block, count| {
+            shared.push((block, count));
+            shared.len() < room
+        });
+        self.summary.shared_runs += shared.len() as u32;
+        let fresh = shared.is_empty();
+        for run in shared {
+            if self.checker.shared.len() < MAX_SHARED_RUNS {
+                self.checker.shared.insert(run);
+            }
+            let what = format!("{} blocks from {} on are in use already", run.1, run.0);
+            self.checker.problem(ProblemKind::SharedBlock, Place::inode(self.inode), what);
+        }
+        self.summary.blocks += count;
+        fresh
+    }
+}
+
+impl MapSink for Claim<'_, '_> {
+    fn node(&mut self, block: FsBlock) -> bool {
+        self.take(block, 1)
+    }
+
+    fn data(&mut self, file_block: u64, block: FsBlock, count: u64, unwritten: bool) -> bool {
+        self.take(block, count);
+        let summary = &mut self.summary;
+        let last = file_block + count - 1;
+        summary.last = Some(summary.last.map_or(last, |known| known.max(last)));
+        if !unwritten {
+            summary.last_written = Some(summary.last_written.map_or(last, |known| known.max(last)));
+        }
+        summary.pieces += u64::from(summary.end_of_piece != block.0);
+        summary.end_of_piece = block.0 + count;
+        if self.keep_runs {
+            summary.runs.push((file_block, block, count));
+        }
+        summary.shared_runs < MAX_SHARED_RUNS_OF_FILE
+    }
+
+    fn problem(&mut self, file_block: u64, what: String) {
+        let what = format!("file block {file_block}: {what}");
+        self.checker.problem(ProblemKind::Mapping, Place::inode(self.inode), what);
+    }
+}
+
+impl Checker<'_> {
+    /// All inodes of all groups.
+    pub(super) fn check_inodes(&mut self) -> Result<()> {
+        let size = usize::from(self.layout.inode_size);
+        let block = self.layout.block_size.bytes();
+        for group in self.layout.groups() {
+            self.tell(CheckPhase::Inodes, u64::from(group.0), u64::from(self.layout.group_count));
+            let descriptor = self.descriptors[group.0 as usize];
+            let in_use = self.inodes_to_scan(group);
+            let blocks = (u64::from(in_use) * size as u64).div_ceil(block);
+            let step = (CHUNK_BYTES / block).max(1);
+            let mut at = 0;
+            while at < blocks {
+                let count = step.min(blocks - at);
+                let bytes = self.reader.run(FsBlock(descriptor.inode_table.0 + at), count)?;
+                let first = (at * block / size as u64) as u32;
+                for (index, raw) in bytes.chunks_exact(size).enumerate() {
+                    let index = first + index as u32;
+                    if index < in_use {
+                        self.check_inode(self.layout.inode_at(group, index).0, raw)?;
+                    }
+                }
+                at += count;
+            }
+        }
+        Ok(())
+    }
+
+    /// Inodes at the start of the table that may have been used.
+    fn inodes_to_scan(&mut self, group: GroupNumber) -> u32 {
+        let descriptor = self.descriptors[group.0 as usize];
+        let all = self.layout.inodes_per_group;
+        if !self.superblock.features().group_checksums() {
+            return all;
+        }
+        let never_used = descriptor.flags.contains(GroupFlags::INODE_UNINIT);
+        if never_used && group.0 > 0 { 0 } else { all - descriptor.unused_inodes.min(all) }
+    }
+
+    fn is_reserved(&self, number: u32) -> bool {
+        let raw = self.superblock.raw();
+        let hidden = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum, raw.orphan_file_inum];
+        let reserved = number < self.superblock.first_inode().0 && number != InodeNumber::ROOT.0;
+        reserved || hidden.iter().any(|inode| inode.get() == number)
+    }
+
+    fn check_inode(&mut self, number: u32, raw: &[u8]) -> Result<()> {
+        if raw.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        let place = Place::inode(number);
+        let fields = match DiskInode::parse(InodeNumber(number), raw, &self.superblock) {
+            Ok(fields) => fields,
+            Err(error) => {
+                self.problem(ProblemKind::Inode, place, error.to_string());
+                return Ok(());
+            }
+        };
+        let orphan = self.orphans.contains(&number);
+        if !DiskInode::has_valid_checksum(InodeNumber(number), raw, &self.superblock) {
+            self.problem(ProblemKind::Inode, place, "the checksum of the inode does not match");
+        }
+        if self.is_reserved(number) {
+            self.note_used(number, &fields, true);
+            return self.check_map(number, raw, &fields);
+        }
+        if fields.links == 0 && !orphan {
+            if fields.mode != 0 && fields.deleted == 0 {
+                self.problem(ProblemKind::Inode, place, "a removed inode has no deletion time");
+            }
+            return Ok(());
+        }
+        if fields.deleted != 0 && !orphan {
+            self.problem(ProblemKind::Inode, place, "the inode is in use, but has a deletion time");
+        }
+        let value = fields.flags.contains(InodeFlags::EA_INODE);
+        self.note_used(number, &fields, orphan || value);
+        self.count_kind(&fields);
+        self.check_fields(number, raw, &fields);
+        self.check_map(number, raw, &fields)?;
+        self.check_xattrs(number, raw, &fields)
+    }
+
+    fn note_used(&mut self, number: u32, fields: &DiskInode, nameless: bool) {
+        if let Some(note) = self.notes.get_mut(number) {
+            note.used = true;
+            note.kind = fields.kind();
+            note.nameless = nameless;
+            note.links = fields.links;
+        }
+    }
+
+    fn count_kind(&mut self, fields: &DiskInode) {
+        let report = &mut self.findings.report;
+        match fields.kind() {
+            Some(FileKind::Regular) => report.files += 1,
+            Some(FileKind::Directory) => report.directories += 1,
+            Some(FileKind::Symlink) => report.symlinks += 1,
+            _ => report.special_files += 1,
+        }
+    }
+
+    /// Flags and mode against features and kind.
+    fn check_fields(&mut self, number: u32, raw: &[u8], fields: &DiskInode) {
+        let place = Place::inode(number);
+        let features = self.superblock.features();
+        let is_directory = fields.kind() == Some(FileKind::Directory);
+        let mut wrong = |what: &str| self.findings.add(ProblemKind::Inode, place, what);
+        if fields.kind().is_none() {
+            wrong("its mode is that of no kind of file");
+        }
+        if fields.flags.contains(InodeFlags::EXTENTS) && !features.has_incompat(Incompat::EXTENTS) {
+            wrong("it is mapped by extents, which the volume does not have");
+        }
+        if fields.flags.contains(InodeFlags::INLINE_DATA) && !features.has_incompat(Incompat::INLINE_DATA) {
+            wrong("its content is in the inode, which the volume does not have");
+        }
+        if fields.flags.contains(InodeFlags::INDEX)
+            && !(is_directory && features.has_compat(Compat::DIR_INDEX))
+        {
+            wrong("it claims to be an indexed directory");
+        }
+        if le32(raw, 0x70) != 0 {
+            wrong("the address of a fragment is set");
+        }
+        if le16(raw, 0x74) != 0 && !features.has_ro_compat(RoCompat::HUGE_FILE) {
+            wrong("the upper half of its sector count is set, which the volume does not have");
+        }
+        if le16(raw, 0x76) != 0 && !features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
+            wrong("the upper half of its attribute block is set, which the volume does not have");
+        }
+        if le32(raw, 0x6c) != 0 && is_directory && !features.has_incompat(Incompat::LARGE_DIR) {
+            wrong("the upper half of its size is set, which directories do not have");
+        }
+    }
+
+    /// The content of directories in inodes, and the blocks of everything else.
+    fn check_map(&mut self, number: u32, raw: &[u8], fields: &DiskInode) -> Result<()> {
+        let kind = fields.kind();
+        let mut acl_blocks = 0;
+        if fields.file_acl.0 != 0 {
+            acl_blocks = self.take_xattr_block(number, fields)?;
+        }
+        if fields.flags.contains(InodeFlags::INLINE_DATA) {
+            if kind == Some(FileKind::Directory) {
+                self.add_inline_directory(number, raw, fields);
+            }
+            return Ok(());
+        }
+        let is_fast_symlink = kind == Some(FileKind::Symlink)
+            && fields.size <= FAST_SYMLINK_MAX
+            && !fields.flags.contains(InodeFlags::EXTENTS)
+            && fields.sectors == self.sectors(acl_blocks);
+        if is_fast_symlink {
+            self.check_fast_symlink(number, fields);
+            return Ok(());
+        }
+        let mapped = matches!(kind, Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink));
+        let resize = number == 7 && self.superblock.features().has_compat(Compat::RESIZE_INODE);
+        if resize || !(mapped || number == 1) {
+            return Ok(());
+        }
+        let summary = self.claim_map(number, fields)?;
+        if number != 1 {
+            self.check_size(number, fields, &summary, acl_blocks);
+        }
+        if summary.pieces > 1 {
+            self.findings.report.fragmented += 1;
+        }
+        if kind == Some(FileKind::Directory) {
+            self.directories.push(DirectoryWork {
+                inode: number,
+                generation: fields.generation,
+                size: fields.size,
+                indexed: fields.flags.contains(InodeFlags::INDEX),
+                runs: summary.runs,
+                inline: None,
+            });
+        }
+        Ok(())
+    }
+
+    fn add_inline_directory(&mut self, number: u32, raw: &[u8], fields: &DiskInode) {
+        let mut content = fields.block.to_vec();
+        let tail = GOOD_OLD_SIZE + usize::from(fields.extra_isize);
+        let area = raw.get(tail..).unwrap_or_default();
+        let more = crate::layout::xattr::Attributes::in_inode(area, self.layout.inodes_count)
+            .filter_map(std::result::Result::ok)
+            .find(|attribute| attribute.name_index == 7 && attribute.name == b"data");
+        if let Some(more) = more {
+            content.extend_from_slice(more.value);
+        }
+        content.truncate(usize::try_from(fields.size).unwrap_or(usize::MAX));
+        self.directories.push(DirectoryWork {
+            inode: number,
+            generation: fields.generation,
+            size: fields.size,
+            indexed: false,
+            runs: Vec::new(),
+            inline: Some(content),
+        });
+    }
+
+    fn claim_map(&mut self, number: u32, fields: &DiskInode) -> Result<MapSummary> {
+        let reader = self.reader;
+        let seed = self.inode_seed(number, fields.generation);
+        let keep_runs = fields.kind() == Some(FileKind::Directory);
+        let mut claim = Claim {
+            checker: self,
+            inode: number,
+            keep_runs,
+            last_cluster: u64::MAX,
+            summary: MapSummary::default(),
+        };
+        if fields.flags.contains(InodeFlags::EXTENTS) {
+            walk_extents(&reader, &fields.block, seed, &mut claim)?;
+        } else {
+            walk_numbers(&reader, &fields.block, &mut claim)?;
+        }
+        Ok(claim.summary)
+    }
+
+    /// The seed of an inode's checksums, if the volume has any.
+    pub(super) fn inode_seed(&self, number: u32, generation: u32) -> Option<ChecksumSeed> {
+        let seed = self.superblock.checksum_seed();
+        self.superblock.features().metadata_csum().then(|| seed.of_inode(InodeNumber(number), generation))
+    }
+
+    fn sectors(&self, blocks: u64) -> u64 {
+        blocks * (self.layout.block_size.bytes() / 512)
+    }
+
+    fn check_fast_symlink(&mut self, number: u32, fields: &DiskInode) {
+        let target = &fields.block[..fields.size.min(60) as usize];
+        if fields.size == 0 || target.contains(&0) {
+            let what = "a symbolic link has no target, or one with a NUL";
+            self.problem(ProblemKind::Inode, Place::inode(number), what);
+        }
+    }
+
+    fn check_size(&mut self, number: u32, fields: &DiskInode, summary: &MapSummary, acl_blocks: u64) {
+        let place = Place::inode(number);
+        let block = self.layout.block_size.bytes();
+        let mapped = summary.last.map_or(0, |last| last + 1);
+        if fields.kind() == Some(FileKind::Directory) {
+            let due = fields.size / block;
+            if !fields.size.is_multiple_of(block) || fields.size == 0 {
+                let what = format!("a directory of {} bytes does not fill its blocks", fields.size);
+                self.problem(ProblemKind::Inode, place, what);
+            } else if due > mapped || mapped - due > u64::from(self.superblock.raw().prealloc_dir_blocks) {
+                let what = format!("a directory of {due} blocks by its size has {mapped}");
+                self.problem(ProblemKind::Inode, place, what);
+            }
+        } else if fields.kind() == Some(FileKind::Symlink) && (fields.size == 0 || fields.size >= block) {
+            let what = format!("a symbolic link of {} bytes", fields.size);
+            self.problem(ProblemKind::Inode, place, what);
+        } else {
+            let beyond = summary.last_written.is_some_and(|last| last.saturating_mul(block) > fields.size);
+            if beyond && !fields.flags.contains(InodeFlags::VERITY) {
+                let what = format!("it has data beyond its size of {} bytes", fields.size);
+                self.problem(ProblemKind::Inode, place, what);
+            }
+            if fields.size > self.largest_size(fields) {
+                let what = format!("a size of {} bytes is more than its map can reach", fields.size);
+                self.problem(ProblemKind::Inode, place, what);
+            }
+        }
+        let blocks =
+            if self.layout.blocks_per_cluster > 1 { None } else { Some(summary.blocks + acl_blocks) };
+        if let Some(blocks) = blocks
+            && fields.sectors != self.sectors(blocks)
+            && summary.shared_runs == 0
+        {
+            let what = format!("it counts {} sectors, but uses {}", fields.sectors, self.sectors(blocks));
+            self.problem(ProblemKind::Inode, place, what);
+        }
+    }
+
+    /// The largest size that an inode's map can reach.
+    fn largest_size(&self, fields: &DiskInode) -> u64 {
+        let block = self.layout.block_size.bytes();
+        if fields.flags.contains(InodeFlags::EXTENTS) {
+            return (block << 32) - 1;
+        }
+        let per_block = block / 4;
+        let addressed = 12 + per_block + per_block.pow(2) + per_block.pow(3);
+        let huge = self.superblock.features().has_ro_compat(RoCompat::HUGE_FILE);
+        let most = if huge { u64::MAX } else { 512 << 32 };
+        addressed.saturating_mul(block).min(most)
+    }
+
+    /// Go through all files once more and say who uses the blocks that several use.
+    pub(super) fn explain_shared_blocks(&mut self) -> Result<()> {
+        if self.shared.is_empty() {
+            return Ok(());
+        }
+        let size = usize::from(self.layout.inode_size);
+        let mut owners: Vec<(u64, u64, Vec<u32>)> =
+            self.shared.iter().map(|(block, count)| (*block, *count, Vec::new())).collect();
+        let mut visited = super::used::UsedClusters::new(self.layout);
+        for group in self.layout.groups() {
+            let Some(notes) = self.notes.group(group) else { continue };
+            let used: Vec<u32> =
+                (0..).zip(notes).filter(|(_, note)| note.used).map(|(index, _)| index).collect();
+            let table = self.descriptors[group.0 as usize].inode_table;
+            let mut read: Option<(u64, crate::buffer::BlockMemory)> = None;
+            for index in used {
+                let number = self.layout.inode_at(group, index);
+                let Ok(at) = self.layout.locate_inode(number) else { continue };
+                let block = table.0 + u64::from(at.table_block);
+                if read.as_ref().is_none_or(|(known, _)| *known != block) {
+                    read = Some((block, self.reader.block(FsBlock(block))?));
+                }
+                let Some((_, bytes)) = &read else { continue };
+                let raw = &bytes[at.offset as usize..at.offset as usize + size];
+                let Ok(fields) = DiskInode::parse(number, raw, &self.superblock) else { continue };
+                let mut search = OwnerSearch { inode: number.0, owners: &mut owners, visited: &mut visited };
+                if fields.flags.contains(InodeFlags::INLINE_DATA) || number.0 == 7 {
+                    continue;
+                } else if fields.flags.contains(InodeFlags::EXTENTS) {
+                    walk_extents(&self.reader, &fields.block, None, &mut search)?;
+                } else if matches!(fields.kind(), Some(FileKind::Regular | FileKind::Directory)) {
+                    walk_numbers(&self.reader, &fields.block, &mut search)?;
+                }
+            }
+        }
+        for (block, count, inodes) in owners {
+            let names: Vec<String> = inodes.iter().map(u32::to_string).collect();
+            let whose = match names.len() {
+                0 => "the volume's own structures".to_owned(),
+                1 => format!("inode {} and the volume's own structures, or twice by it", names[0]),
+                _ => format!("inodes {}", names.join(", ")),
+            };
+            let what = format!("{count} blocks are used by {whose}");
+            self.problem(ProblemKind::SharedBlock, Place::block(block), what);
+        }
+        Ok(())
+    }
+}
+
+/// Finds who uses blocks that are known to be shared.
+struct OwnerSearch<'s> {
+    inode: u32,
+    owners: &'s mut Vec<(u64, u64, Vec<u32>)>,
+    visited: &'s mut super::used::UsedClusters,
+}
+
+impl OwnerSearch<'_> {
+    fn look(&mut self, block: u64, count: u64) {
+        // Sorted by block and few: those that start before the range's end.
+        let until = self.owners.partition_point(|(start, _, _)| *start < block + count);
+        for (start, length, inodes) in &mut self.owners[..until] {
+            if *start + *length > block && inodes.len() < 16 && inodes.last() != Some(&self.inode) {
+                inodes.push(self.inode);
+            }
+        }
+    }
+}
+
+impl MapSink for OwnerSearch<'_> {
+    fn node(&mut self, block: FsBlock) -> bool {
+        self.look(block.0, 1);
+        let mut fresh = true;
+        self.visited.set(block, 1, &mut |_, _| {
+            fresh = false;
+            false
+        });
+        fresh
+    }
+
+    fn data(&mut self, _file_block: u64, block: FsBlock, count: u64, _unwritten: bool) -> bool {
+        self.look(block.0, count);
+        true
+    }
+
+    fn problem(&mut self, _file_block: u64, _what: String) {}
+}

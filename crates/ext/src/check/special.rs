@@ -1,0 +1,249 @@
+//! Files of the volume itself: orphans, the journal, and the inode that keeps room for growth.
+
+use crate::buffer::BlockMemory;
+use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
+use crate::check::{Checker, Place, ProblemKind};
+use crate::layout::journal::JournalSuperblock;
+use crate::layout::{Compat, DiskInode, Incompat, InodeFlags, RoCompat, le32, orphan};
+use crate::{FileKind, FsBlock, GroupNumber, InodeNumber, Result};
+
+/// Inode of the room for growth.
+const RESIZE: u32 = 7;
+/// Orphans that are followed.
+const MAX_ORPHANS: usize = 1 << 20;
+
+/// The blocks of a small file, in order.
+struct Blocks {
+    runs: Vec<(u64, FsBlock, u64)>,
+    most: usize,
+}
+
+impl MapSink for Blocks {
+    fn node(&mut self, _block: FsBlock) -> bool {
+        self.runs.len() < self.most
+    }
+
+    fn data(&mut self, file_block: u64, block: FsBlock, count: u64, _unwritten: bool) -> bool {
+        self.runs.push((file_block, block, count));
+        self.runs.len() < self.most
+    }
+
+    fn problem(&mut self, _file_block: u64, _what: String) {}
+}
+
+impl Checker<'_> {
+    /// An inode's bytes and fields; `None` for a number or content that cannot be.
+    pub(super) fn read_inode(&self, number: u32) -> Result<Option<(Vec<u8>, DiskInode)>> {
+        let Ok(place) = self.layout.locate_inode(InodeNumber(number)) else { return Ok(None) };
+        let table = self.descriptors[place.group.0 as usize].inode_table;
+        let bytes = self.reader.block(FsBlock(table.0 + u64::from(place.table_block)))?;
+        let at = place.offset as usize;
+        let raw = bytes[at..at + usize::from(self.layout.inode_size)].to_vec();
+        let fields = DiskInode::parse(InodeNumber(number), &raw, &self.superblock).ok();
+        Ok(fields.map(|fields| (raw, fields)))
+    }
+
+    fn runs_of(&self, fields: &DiskInode, most: usize) -> Result<Vec<(u64, FsBlock, u64)>> {
+        let mut blocks = Blocks { runs: Vec::new(), most };
+        if fields.flags.contains(InodeFlags::EXTENTS) {
+            walk_extents(&self.reader, &fields.block, None, &mut blocks)?;
+        } else {
+            walk_numbers(&self.reader, &fields.block, &mut blocks)?;
+        }
+        Ok(blocks.runs)
+    }
+
+    /// Files that were removed while open: they are in use until the volume is opened for writing.
+    pub(super) fn collect_orphans(&mut self) -> Result<()> {
+        let mut next = self.superblock.last_orphan().map_or(0, |inode| inode.0);
+        while next != 0 && self.orphans.len() < MAX_ORPHANS {
+            if !self.orphans.insert(next) {
+                self.problem(ProblemKind::Orphan, Place::inode(next), "the list of orphans is a loop");
+                break;
+            }
+            match self.read_inode(next)? {
+                Some((_, fields)) if fields.kind().is_some() => next = fields.deleted,
+                _ => {
+                    self.orphans.remove(&next);
+                    let what = "the list of orphans leads to an inode that cannot be one";
+                    self.problem(ProblemKind::Orphan, Place::inode(next), what);
+                    break;
+                }
+            }
+        }
+        if let Some(file) = self.superblock.orphan_file() {
+            self.read_orphan_file(file.0)?;
+        }
+        if !self.orphans.is_empty() {
+            let count = self.orphans.len();
+            self.findings
+                .note(format!("{count} files were removed or cut while open, and wait to be finished"));
+        }
+        Ok(())
+    }
+
+    fn read_orphan_file(&mut self, number: u32) -> Result<()> {
+        let place = Place::inode(number);
+        let Some((_, fields)) = self.read_inode(number)? else {
+            self.problem(ProblemKind::Orphan, place, "the orphan file's inode cannot be read");
+            return Ok(());
+        };
+        if fields.kind() != Some(FileKind::Regular) {
+            self.problem(ProblemKind::Orphan, place, "the orphan file is no regular file");
+            return Ok(());
+        }
+        let may_have_entries = self.superblock.features().has_ro_compat(RoCompat::ORPHAN_PRESENT);
+        let seed = self.inode_seed(number, fields.generation);
+        for (_, start, count) in self.runs_of(&fields, 4096)? {
+            for block in start.0..start.0 + count {
+                let bytes = self.reader.block(FsBlock(block))?;
+                if !orphan::has_magic(&bytes) {
+                    self.problem(
+                        ProblemKind::Orphan,
+                        place.and_block(block),
+                        "the orphan file has no magic number",
+                    );
+                    continue;
+                }
+                if seed.is_some_and(|seed| !orphan::has_valid_checksum(&bytes, FsBlock(block), seed)) {
+                    let what = "the checksum of the orphan file does not match";
+                    self.problem(ProblemKind::Orphan, place.and_block(block), what);
+                    continue;
+                }
+                for (_, inode) in orphan::entries(&bytes) {
+                    if !may_have_entries || inode.0 > self.layout.inodes_count {
+                        let what = format!("the orphan file names inode {inode}");
+                        self.problem(ProblemKind::Orphan, place.and_block(block), what);
+                    } else if self.orphans.len() < MAX_ORPHANS {
+                        self.orphans.insert(inode.0);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Journal and room for growth.
+    pub(super) fn check_special_inodes(&mut self) -> Result<()> {
+        let features = self.superblock.features();
+        if features.has_compat(Compat::HAS_JOURNAL) {
+            self.check_journal()?;
+        } else if self.superblock.raw().journal_inum.get() != 0 {
+            let what = "the volume has a journal inode, but not the feature";
+            self.problem(ProblemKind::Journal, Place::VOLUME, what);
+        }
+        if features.has_compat(Compat::RESIZE_INODE) {
+            self.check_resize_inode()?;
+        }
+        Ok(())
+    }
+
+    fn check_journal(&mut self) -> Result<()> {
+        let needs_recovery = self.superblock.features().has_incompat(Incompat::RECOVER);
+        if needs_recovery {
+            self.findings.note("the journal has not been replayed; problems may be gone when it is");
+        }
+        let Some(number) = self.superblock.journal_inode() else {
+            self.findings.note("the journal is on another device, which was not checked");
+            return Ok(());
+        };
+        let place = Place::inode(number.0);
+        let found = self.read_inode(number.0)?;
+        let Some((_, fields)) = found.filter(|(_, fields)| fields.kind() == Some(FileKind::Regular)) else {
+            self.problem(ProblemKind::Journal, place, "the journal is no regular file");
+            return Ok(());
+        };
+        let first = self.runs_of(&fields, 1)?.first().filter(|(file_block, _, _)| *file_block == 0).copied();
+        let Some((_, block, _)) = first else {
+            self.problem(ProblemKind::Journal, place, "the journal has no first block");
+            return Ok(());
+        };
+        let bytes = self.reader.block(block)?;
+        let mut wrong = |what: String| self.findings.add(ProblemKind::Journal, place, what);
+        let journal = match JournalSuperblock::parse(&bytes) {
+            Ok(journal) => journal,
+            Err(what) => {
+                wrong(what.to_owned());
+                return Ok(());
+            }
+        };
+        let block_size = self.layout.block_size.bytes();
+        if u64::from(journal.block_size) != block_size {
+            wrong(format!("the journal has blocks of {} bytes", journal.block_size));
+        }
+        if u64::from(journal.blocks).saturating_mul(block_size) > fields.size || journal.blocks < 2 {
+            wrong(format!(
+                "the journal claims {} blocks, its file has {}",
+                journal.blocks,
+                fields.size / block_size
+            ));
+        }
+        if journal.first == 0 || journal.first >= journal.blocks || journal.start >= journal.blocks {
+            wrong("the journal's log lies outside of it".to_owned());
+        }
+        if journal.start != 0 && !needs_recovery {
+            wrong("the journal has content, but the superblock does not ask for a replay".to_owned());
+        }
+        if journal.errno != 0 {
+            self.findings.note(format!("the journal was shut down with error {}", journal.errno as i32));
+        }
+        Ok(())
+    }
+
+    /// The double indirect block of inode 7 names the blocks behind the descriptors, and each of those its copies.
+    fn check_resize_inode(&mut self) -> Result<()> {
+        let place = Place::inode(RESIZE);
+        let Some((_, fields)) = self.read_inode(RESIZE)? else { return Ok(()) };
+        let root = FsBlock(u64::from(le32(&fields.block, 13 * 4)));
+        let others = (0..15).filter(|slot| *slot != 13).any(|slot| le32(&fields.block, slot * 4) != 0);
+        let regular = fields.kind() == Some(FileKind::Regular) && fields.links > 0;
+        if !regular || others || !self.layout.is_data_range(root, 1) {
+            self.problem(ProblemKind::Resize, place, "the inode that keeps room for growth is not valid");
+            return Ok(());
+        }
+        let mut taken = false;
+        self.used.set(root, 1, &mut |_, _| {
+            taken = true;
+            false
+        });
+        if taken {
+            self.problem(
+                ProblemKind::SharedBlock,
+                place.and_block(root.0),
+                "its double indirect block is in use already",
+            );
+            return Ok(());
+        }
+        let layout = self.layout;
+        let per_block = (layout.block_size.bytes() / 4) as usize;
+        let bytes = self.reader.block(root)?;
+        let backups: Vec<GroupNumber> =
+            layout.groups().skip(1).filter(|group| layout.has_superblock(*group)).collect();
+        let first = layout.first_data_block + 1 + u64::from(layout.descriptor_blocks());
+        for index in 0..u32::from(layout.reserved_gdt_blocks) {
+            let due = first + u64::from(index);
+            let slot = (layout.descriptor_blocks() + index) as usize % per_block;
+            if u64::from(le32(&bytes, slot * 4)) != due {
+                let what = format!("it does not keep block {due}, which is behind the descriptors");
+                self.problem(ProblemKind::Resize, place, what);
+                return Ok(());
+            }
+            let copies = self.reader.block(FsBlock(due))?;
+            if !names_copies(&copies, due, &backups, layout.blocks_per_group) {
+                self.problem(
+                    ProblemKind::Resize,
+                    place.and_block(due),
+                    "it does not name its copies in other groups",
+                );
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn names_copies(bytes: &BlockMemory, due: u64, backups: &[GroupNumber], blocks_per_group: u32) -> bool {
+    backups.iter().enumerate().all(|(slot, group)| {
+        u64::from(le32(bytes, slot * 4)) == due + u64::from(group.0) * u64::from(blocks_per_group)
+    })
+}

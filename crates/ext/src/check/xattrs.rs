@@ -1,0 +1,158 @@
+//! Extended attributes: areas in inodes, blocks that inodes share, and inodes that hold values.
+
+use crate::Result;
+use crate::check::{Checker, Place, ProblemKind, XattrBlock};
+use crate::layout::inode::GOOD_OLD_SIZE;
+use crate::layout::xattr::{
+    Attributes, BlockHeader, RawAttribute, entry_hash, entry_hash_signed, has_valid_checksum,
+};
+use crate::layout::{DiskInode, InodeFlags, le32};
+
+impl Checker<'_> {
+    /// The attributes in an inode.
+    pub(super) fn check_xattrs(&mut self, number: u32, raw: &[u8], fields: &DiskInode) -> Result<()> {
+        let start = GOOD_OLD_SIZE + usize::from(fields.extra_isize);
+        if usize::from(self.layout.inode_size) <= GOOD_OLD_SIZE || fields.extra_isize == 0 {
+            return Ok(());
+        }
+        let area = raw.get(start..).unwrap_or_default();
+        let entries: Vec<_> = Attributes::in_inode(area, self.layout.inodes_count).collect();
+        for entry in entries {
+            match entry {
+                Ok(entry) => {
+                    if entry.hash != 0 && !self.has_right_hash(&entry) {
+                        let what = "the hash of an extended attribute in the inode does not match";
+                        self.problem(ProblemKind::Xattr, Place::inode(number), what);
+                    }
+                    self.count_value_inode(&entry);
+                }
+                Err(what) => self.problem(
+                    ProblemKind::Xattr,
+                    Place::inode(number),
+                    format!("extended attributes: {what}"),
+                ),
+            }
+        }
+        Ok(())
+    }
+
+    /// Take the attribute block of an inode; the number of blocks that the inode counts for it.
+    pub(super) fn take_xattr_block(&mut self, number: u32, fields: &DiskInode) -> Result<u64> {
+        let block = fields.file_acl;
+        let place = Place::inode(number).and_block(block.0);
+        if !self.layout.is_data_range(block, 1) {
+            self.problem(
+                ProblemKind::Xattr,
+                place,
+                "the block of its extended attributes is not on the volume",
+            );
+            return Ok(0);
+        }
+        if let Some(known) = self.xattr_blocks.get_mut(&block.0) {
+            known.found += 1;
+            return Ok(u64::from(known.sound));
+        }
+        let mut taken = false;
+        self.used.set(block, 1, &mut |_, _| {
+            taken = true;
+            false
+        });
+        if taken {
+            self.problem(
+                ProblemKind::SharedBlock,
+                place,
+                "the block of its extended attributes is in use for something else",
+            );
+        }
+        let references = if taken { None } else { self.check_xattr_block(place, number, fields)? };
+        let known = XattrBlock { references: references.unwrap_or(1), found: 1, sound: references.is_some() };
+        self.xattr_blocks.insert(block.0, known);
+        Ok(1)
+    }
+
+    fn check_xattr_block(&mut self, place: Place, number: u32, fields: &DiskInode) -> Result<Option<u32>> {
+        let bytes = self.reader.block(fields.file_acl)?;
+        let header = match BlockHeader::parse(&bytes) {
+            Ok(header) => header,
+            Err(what) => {
+                self.problem(ProblemKind::Xattr, place, what);
+                return Ok(None);
+            }
+        };
+        let seed = self.superblock.checksum_seed();
+        if self.superblock.features().metadata_csum() && !has_valid_checksum(&bytes, fields.file_acl, seed) {
+            self.problem(ProblemKind::Xattr, place, "the checksum of the attribute block does not match");
+        }
+        let entries: Vec<_> = Attributes::in_block(&bytes, self.layout.inodes_count).collect();
+        for entry in entries {
+            match entry {
+                Ok(entry) => {
+                    if !self.has_right_hash(&entry) {
+                        let what = "the hash of an extended attribute does not match";
+                        self.problem(ProblemKind::Xattr, place, what);
+                    }
+                    self.count_value_inode(&entry);
+                }
+                Err(what) => {
+                    self.problem(ProblemKind::Xattr, Place::inode(number).and_block(fields.file_acl.0), what);
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(header.references))
+    }
+
+    /// The hash of a value in an inode needs the value; it is left to whoever reads it.
+    fn has_right_hash(&self, entry: &RawAttribute<'_>) -> bool {
+        entry.value_inode.is_some()
+            || entry.hash == entry_hash(entry.name, entry.value)
+            || entry.hash == entry_hash_signed(entry.name, entry.value)
+    }
+
+    fn count_value_inode(&mut self, entry: &RawAttribute<'_>) {
+        if let Some(inode) = entry.value_inode {
+            *self.value_inodes.entry(inode.0).or_default() += 1;
+        }
+    }
+
+    /// Reference counts of attribute blocks.
+    pub(super) fn check_xattr_blocks(&mut self) {
+        let mut wrong: Vec<_> = self
+            .xattr_blocks
+            .iter()
+            .filter(|(_, known)| known.sound && known.references != known.found)
+            .map(|(block, known)| (*block, known.references, known.found))
+            .collect();
+        wrong.sort_unstable();
+        for (block, references, found) in wrong {
+            let what = format!("an attribute block counts {references} users, but has {found}");
+            self.problem(ProblemKind::Xattr, Place::block(block), what);
+        }
+    }
+
+    /// Inodes with values: each must be one, and count its users. The count is where others keep times.
+    pub(super) fn check_value_inodes(&mut self) -> Result<()> {
+        let mut wanted: Vec<(u32, u64)> =
+            self.value_inodes.iter().map(|(inode, uses)| (*inode, *uses)).collect();
+        wanted.sort_unstable();
+        for (inode, uses) in wanted {
+            let place = Place::inode(inode);
+            let found = if self.notes.get(inode).used { self.read_inode(inode)? } else { None };
+            let Some((raw, _)) = found.filter(|(_, fields)| fields.flags.contains(InodeFlags::EA_INODE))
+            else {
+                self.problem(
+                    ProblemKind::Xattr,
+                    place,
+                    "an extended attribute has its value in an inode that holds none",
+                );
+                continue;
+            };
+            let counted = u64::from(le32(&raw, 0x0c)) << 32 | u64::from(le32(&raw, 0x24));
+            if counted != uses {
+                let what = format!("it holds a value that {uses} attributes use, but counts {counted}");
+                self.problem(ProblemKind::Xattr, place, what);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,311 @@
+//! The check finds volumes clean that e2fsck finds clean, and damaged that e2fsck finds damaged.
+
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use diorite_block::BlockDevice;
+use diorite_device::{DirectPolicy, FileDevice, OpenOptions};
+use diorite_ext::check::{CheckOptions, CheckReport, ProblemKind, check};
+
+fn has_e2fsprogs() -> bool {
+    let found = Command::new("mke2fs").arg("-V").output().is_ok_and(|run| run.status.success());
+    if !found {
+        println!("SKIPPED: mke2fs of e2fsprogs is not installed");
+    }
+    found
+}
+
+fn run(program: &str, arguments: &[&str], path: &Path) -> (Option<i32>, String) {
+    let run = Command::new(program).args(arguments).arg(path).output().unwrap();
+    let output = [run.stdout, run.stderr].concat();
+    (run.status.code(), String::from_utf8_lossy(&output).into_owned())
+}
+
+fn our_check(path: &Path) -> CheckReport {
+    let device: Arc<dyn BlockDevice> =
+        FileDevice::open(path, &OpenOptions::read_only().direct(DirectPolicy::Off)).unwrap();
+    check(&*device, &CheckOptions::default(), &mut |_| {}).unwrap()
+}
+
+/// A tree with one of everything that mke2fs can copy.
+fn fill(tree: &Path) {
+    std::fs::create_dir_all(tree.join("many")).unwrap();
+    std::fs::create_dir_all(tree.join("a/b/c")).unwrap();
+    let write = |path: PathBuf, bytes: &[u8]| {
+        let file = std::fs::OpenOptions::new().create_new(true).write(true).open(path).unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+    };
+    for index in 0..700 {
+        write(tree.join(format!("many/file-with-a-long-name-{index:05}")), b"x");
+    }
+    write(tree.join("a/large"), &vec![7; 700 << 10]);
+    write(tree.join("a/small"), b"small");
+    write(tree.join("a/b/empty"), b"");
+    let sparse =
+        std::fs::OpenOptions::new().create_new(true).write(true).open(tree.join("a/sparse")).unwrap();
+    for hole in 0..40 {
+        sparse.write_all_at(b"data", hole * 50_000).unwrap();
+    }
+    symlink("short", tree.join("a/fast")).unwrap();
+    symlink("l".repeat(200), tree.join("a/slow")).unwrap();
+    std::fs::hard_link(tree.join("a/small"), tree.join("a/b/linked")).unwrap();
+}
+
+struct Image {
+    scratch: tempfile::TempDir,
+}
+
+impl Image {
+    /// Made and filled by mke2fs, directories indexed by e2fsck.
+    fn new(arguments: &[&str]) -> Option<Self> {
+        let scratch = tempfile::tempdir().unwrap();
+        let tree = scratch.path().join("tree");
+        fill(&tree);
+        let image = Self { scratch };
+        let path = image.path();
+        let wasteful = arguments.iter().any(|word| word.contains("bigalloc") || *word == "65536");
+        let size = if wasteful { 200 << 20 } else { 24 << 20 };
+        std::fs::OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(24 << 20)
+            .unwrap();
+        let tree = tree.to_str().unwrap().to_owned();
+        let mut all = vec!["-q", "-F", "-F", "-d", &tree];
+        all.extend(arguments);
+        let (code, output) = run("mke2fs", &all, &path);
+        if code != Some(0) {
+            println!("SKIPPED: mke2fs does not make {arguments:?}: {output}");
+            return None;
+        }
+        let commands = "ea_set /a/small user.one value\nea_set /a/large user.two longer-value\n";
+        image.debugfs(&format!("{commands}ea_set -f {tree}/a/slow /a/large user.big\n"));
+        let long = image.scratch.path().join("value");
+        std::fs::OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .open(&long)
+            .unwrap()
+            .write_all_at(&[b'v'; 600], 0)
+            .unwrap();
+        image.debugfs(&format!("ea_set -f {} /a/large user.big\n", long.display()));
+        run("e2fsck", &["-fyD"], &path);
+        let (code, output) = run("e2fsck", &["-fn"], &path);
+        assert_eq!(code, Some(0), "{arguments:?}: {output}");
+        Some(image)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.scratch.path().join("image")
+    }
+
+    fn debugfs(&self, commands: &str) {
+        let script = self.scratch.path().join("script");
+        let _ = std::fs::remove_file(&script);
+        let file = std::fs::OpenOptions::new().create_new(true).write(true).open(&script).unwrap();
+        file.write_all_at(commands.as_bytes(), 0).unwrap();
+        run("debugfs", &["-w", "-f", script.to_str().unwrap()], &self.path());
+    }
+
+    /// What `debugfs -R` prints.
+    fn ask(&self, command: &str) -> String {
+        let run = Command::new("debugfs").args(["-R", command]).arg(self.path()).output().unwrap();
+        String::from_utf8_lossy(&run.stdout).into_owned()
+    }
+
+    /// A copy that can be damaged.
+    fn copy(&self) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::copy(self.path(), scratch.path().join("image")).unwrap();
+        Self { scratch }
+    }
+
+    fn flip(&self, offset: u64, mask: u8) {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(self.path()).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, offset).unwrap();
+        file.write_all_at(&[byte[0] ^ mask], offset).unwrap();
+    }
+}
+
+const RECIPES: &[&[&str]] = &[
+    &["-t", "ext2", "-b", "1024"],
+    &["-t", "ext2", "-b", "4096", "-I", "128"],
+    &["-t", "ext2", "-O", "^filetype,^dir_index,^resize_inode"],
+    &["-t", "ext3", "-b", "2048"],
+    &["-t", "ext4", "-b", "1024"],
+    &["-t", "ext4", "-b", "4096", "-O", "inline_data"],
+    &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg,^64bit"],
+    &["-t", "ext4", "-b", "4096", "-O", "bigalloc,ea_inode,metadata_csum_seed,large_dir"],
+    &["-t", "ext4", "-b", "1024", "-O", "orphan_file,meta_bg,^resize_inode"],
+    &["-t", "ext4", "-b", "4096", "-O", "quota,project,sparse_super2"],
+    &["-t", "ext4", "-b", "65536"],
+];
+
+#[test]
+fn sound_volumes_of_all_kinds_are_clean() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let mut failures = Vec::new();
+    for recipe in RECIPES {
+        let Some(image) = Image::new(recipe) else { continue };
+        let report = our_check(&image.path());
+        if !report.is_clean() {
+            let first: Vec<String> = report.problems.iter().take(8).map(ToString::to_string).collect();
+            failures.push(format!("{recipe:?}:\n  {}", first.join("\n  ")));
+        }
+        if report.files < 700 || report.directories < 5 || report.symlinks != 2 {
+            failures.push(format!("{recipe:?}: {} files, {} directories", report.files, report.directories));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Damage by debugfs command, and a class of problem that must be told.
+const DAMAGE: &[(&str, ProblemKind)] = &[
+    ("clri /a/b/empty", ProblemKind::Directory),
+    ("clri /a/b", ProblemKind::Directory),
+    ("clri <2>", ProblemKind::Connectivity),
+    ("set_inode_field /a/small links_count 7", ProblemKind::LinkCount),
+    ("set_inode_field /a/small mode 0", ProblemKind::Inode),
+    ("set_inode_field /a/small dtime 1600000000", ProblemKind::Inode),
+    ("set_inode_field /a/large blocks 2", ProblemKind::Inode),
+    ("set_inode_field /a/large size 1", ProblemKind::Inode),
+    ("set_inode_field /a/large file_acl 7", ProblemKind::SharedBlock),
+    ("set_inode_field /many size 1024000", ProblemKind::Inode),
+    ("unlink /a/large", ProblemKind::Connectivity),
+    ("unlink /a/b", ProblemKind::Connectivity),
+    ("link /a /a/b/c/loop", ProblemKind::Directory),
+    ("link /a/small /a/b/third", ProblemKind::LinkCount),
+    ("freei /a/small", ProblemKind::InodeBitmap),
+    ("seti <2000>", ProblemKind::InodeBitmap),
+    ("setb 3000 4", ProblemKind::BlockBitmap),
+    ("freeb 40", ProblemKind::BlockBitmap),
+    ("set_bg 0 free_blocks_count 17", ProblemKind::Count),
+    ("set_bg 0 free_inodes_count 17", ProblemKind::Count),
+    ("set_bg 0 used_dirs_count 1", ProblemKind::Count),
+    ("set_bg 0 inode_table 999999", ProblemKind::GroupDescriptor),
+    ("set_bg 0 block_bitmap 3", ProblemKind::GroupDescriptor),
+];
+
+#[test]
+fn damage_that_e2fsck_finds_is_found() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let mut failures = Vec::new();
+    let recipes: [&[&str]; 3] =
+        [&["-t", "ext2", "-b", "1024"], &["-t", "ext3", "-b", "1024"], &["-t", "ext4", "-b", "1024"]];
+    for recipe in recipes {
+        let Some(image) = Image::new(recipe) else { continue };
+        for (command, kind) in DAMAGE {
+            let copy = image.copy();
+            copy.debugfs(command);
+            let (code, output) = run("e2fsck", &["-fn"], &copy.path());
+            let report = our_check(&copy.path());
+            if (code == Some(0)) != report.is_clean() {
+                let ours: Vec<String> = report.problems.iter().take(4).map(ToString::to_string).collect();
+                failures.push(format!("{recipe:?} {command}: e2fsck {code:?}, ours {ours:?}\n{output}"));
+            } else if code != Some(0) && !report.has(*kind) {
+                let ours: Vec<String> = report.problems.iter().take(6).map(ToString::to_string).collect();
+                failures.push(format!("{recipe:?} {command}: no {kind:?} in {ours:?}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Offsets of metadata: a few bytes of each kind of structure, by what debugfs says of the image.
+fn metadata_offsets(image: &Image, random: &mut fastrand::Rng) -> Vec<u64> {
+    let block_size = 1024;
+    let stats = image.ask("stats");
+    let number = |line: &str, what: &str| -> Option<u64> {
+        let rest = &line[line.find(what)? + what.len()..];
+        rest.trim().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    let mut offsets = Vec::new();
+    let mut add = |block: u64, bytes: u64, count: usize| {
+        for _ in 0..count {
+            offsets.push(block * block_size + random.u64(0..bytes));
+        }
+    };
+    add(1, 1024, 20);
+    add(2, 192, 10);
+    for line in stats.lines().filter(|line| line.contains("block bitmap at")).take(1) {
+        add(number(line, "block bitmap at").unwrap(), 1024, 6);
+        add(number(line, "inode bitmap at").unwrap(), 1024, 6);
+        add(number(line, "inode table at").unwrap(), 40 * 256, 60);
+    }
+    for file in ["/", "/a", "/many", "/a/b"] {
+        let blocks = image.ask(&format!("blocks {file}"));
+        for block in blocks.split_whitespace().filter_map(|word| word.parse().ok()).take(12) {
+            add(block, 1024, 5);
+        }
+    }
+    offsets
+}
+
+#[test]
+fn flipped_bits_in_metadata_are_judged_as_e2fsck_judges_them() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let mut failures = Vec::new();
+    let mut random = fastrand::Rng::with_seed(11);
+    for recipe in [["-t", "ext4", "-b", "1024"], ["-t", "ext2", "-b", "1024"]] {
+        let Some(image) = Image::new(&recipe) else { continue };
+        for offset in metadata_offsets(&image, &mut random) {
+            let mask = 1 << random.u8(0..8);
+            image.flip(offset, mask);
+            let (code, output) = run("e2fsck", &["-fn"], &image.path());
+            let device: Arc<dyn BlockDevice> =
+                FileDevice::open(image.path(), &OpenOptions::read_only().direct(DirectPolicy::Off)).unwrap();
+            let report = check(&*device, &CheckOptions::default(), &mut |_| {});
+            let clean = report.as_ref().is_ok_and(CheckReport::is_clean);
+            if (code == Some(0)) != clean {
+                let ours: Vec<String> = match &report {
+                    Ok(report) => report.problems.iter().take(3).map(ToString::to_string).collect(),
+                    Err(error) => vec![error.to_string()],
+                };
+                let place = format!("block {} byte {} bit {mask:#x}", offset / 1024, offset % 1024);
+                failures.push(format!("{recipe:?} {place}: e2fsck {code:?}, ours {ours:?}\n{output}"));
+            }
+            image.flip(offset, mask);
+        }
+    }
+    assert!(failures.is_empty(), "{} differ\n{}", failures.len(), failures.join("\n"));
+}
+
+/// DESIGN 4.10: whatever stands on the disk, the check ends and tells.
+#[test]
+fn hostile_images_end_in_a_report() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let mut random = fastrand::Rng::with_seed(5);
+    for recipe in [["-t", "ext4", "-b", "1024"], ["-t", "ext2", "-b", "1024"]] {
+        let Some(image) = Image::new(&recipe) else { continue };
+        let offsets = metadata_offsets(&image, &mut random);
+        for _ in 0..60 {
+            let copy = image.copy();
+            for _ in 0..20 {
+                copy.flip(
+                    offsets[random.usize(0..offsets.len())] / 16 * 16 + random.u64(0..16),
+                    random.u8(1..),
+                );
+            }
+            let device: Arc<dyn BlockDevice> =
+                FileDevice::open(copy.path(), &OpenOptions::read_only().direct(DirectPolicy::Off)).unwrap();
+            if let Ok(report) = check(&*device, &CheckOptions { max_problems: 10 }, &mut |_| {}) {
+                assert!(report.problems.len() <= 10);
+            }
+        }
+    }
+}
