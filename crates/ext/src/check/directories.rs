@@ -208,7 +208,8 @@ impl Checker<'_> {
     fn check_kind(&mut self, place: BlockPlace<'_>, entry: &RawEntry<'_>, kind: Option<FileKind>) {
         let stored = self.superblock.features().has_incompat(Incompat::FILETYPE);
         let due = kind.filter(|_| stored).map_or(0, kind_code);
-        if entry.kind_code != due {
+        // Kind 0 says nothing, which is allowed everywhere.
+        if entry.kind_code != due && entry.kind_code != 0 {
             let what = format!(
                 "entry {:?} says that it is of kind {} in place of {due}",
                 text(entry.name),

@@ -162,6 +162,14 @@ impl Checker<'_> {
         }
         if self.is_reserved(number) {
             self.note_used(number, &fields, true);
+            if fields.mode == 0 && number != 1 {
+                if fields.sectors != 0 {
+                    let what =
+                        format!("a reserved inode that is not in use counts {} sectors", fields.sectors);
+                    self.problem(ProblemKind::Inode, place, what);
+                }
+                return Ok(());
+            }
             return self.check_map(number, raw, &fields);
         }
         if fields.links == 0 && !orphan {

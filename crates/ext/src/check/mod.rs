@@ -106,9 +106,11 @@ pub fn check(
         }
         Err(error) => return Err(error),
     };
-    let unreadable = superblock.features().unreadable();
-    if !unreadable.is_empty() {
-        return Err(Incompatible::Features { names: unreadable.join(", ") }.into());
+    let mut unknown = superblock.features().unreadable();
+    unknown.extend(superblock.features().unknown());
+    if !unknown.is_empty() {
+        unknown.dedup();
+        return Err(Incompatible::Features { names: unknown.join(", ") }.into());
     }
     let layout = Layout::new(&superblock);
     let capacity = device.geometry().capacity_bytes;

@@ -128,14 +128,19 @@ impl Checker<'_> {
         let features = self.superblock.features();
         if features.has_compat(Compat::HAS_JOURNAL) {
             self.check_journal()?;
-        } else if self.superblock.raw().journal_inum.get() != 0 {
-            let what = "the volume has a journal inode, but not the feature";
+        } else if self.names_a_journal() {
+            let what = "the superblock names a journal, but the volume does not have the feature";
             self.problem(ProblemKind::Journal, Place::VOLUME, what);
         }
         if features.has_compat(Compat::RESIZE_INODE) {
             self.check_resize_inode()?;
         }
         Ok(())
+    }
+
+    fn names_a_journal(&self) -> bool {
+        let raw = self.superblock.raw();
+        raw.journal_inum.get() != 0 || raw.journal_uuid != [0; 16]
     }
 
     fn check_journal(&mut self) -> Result<()> {

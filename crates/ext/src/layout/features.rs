@@ -218,6 +218,13 @@ impl Features {
         .union(RoCompat::METADATA_CSUM)
         .union(RoCompat::ORPHAN_PRESENT);
 
+    /// Names of the features that have no name yet.
+    pub fn unknown(&self) -> Vec<String> {
+        let mut unknown = *self;
+        unknown.remove(Self { compat: Compat::all(), incompat: Incompat::all(), ro_compat: RoCompat::all() });
+        unknown.names()
+    }
+
     /// Names of the features that keep this volume from being read; empty if none does.
     pub fn unreadable(&self) -> Vec<String> {
         let bad = Self { incompat: self.incompat.difference(Self::READABLE), ..Self::default() };

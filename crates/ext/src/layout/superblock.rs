@@ -297,20 +297,6 @@ impl Superblock {
                 "it must be the inodes per group times the groups",
             );
         }
-        if self.free_blocks_count() > self.blocks_count() {
-            return bad(
-                "s_free_blocks_count",
-                self.free_blocks_count(),
-                "more blocks are free than there are",
-            );
-        }
-        if self.free_inodes_count() > self.inodes_count() {
-            return bad(
-                "s_free_inodes_count",
-                self.free_inodes_count(),
-                "more inodes are free than there are",
-            );
-        }
         if self.reserved_blocks_count() > self.blocks_count() {
             return bad(
                 "s_r_blocks_count",
@@ -427,9 +413,9 @@ impl Superblock {
         self.wide(self.raw.r_blocks_count_lo, self.raw.r_blocks_count_hi)
     }
 
-    /// Free blocks (blocks, not clusters).
+    /// Free blocks (blocks, not clusters): a hint, the groups know better.
     pub fn free_blocks_count(&self) -> u64 {
-        self.wide(self.raw.free_blocks_count_lo, self.raw.free_blocks_count_hi)
+        self.wide(self.raw.free_blocks_count_lo, self.raw.free_blocks_count_hi).min(self.blocks_count())
     }
 
     /// Set the number of free blocks.
@@ -440,9 +426,9 @@ impl Superblock {
         }
     }
 
-    /// Free inodes.
+    /// Free inodes: a hint, the groups know better.
     pub fn free_inodes_count(&self) -> u32 {
-        self.raw.free_inodes_count.get()
+        self.raw.free_inodes_count.get().min(self.inodes_count())
     }
 
     /// Set the number of free inodes.
