@@ -1,214 +1,456 @@
-//! skeleton
-use crate::node::NodeRef;
-use crate::{
-    Access, Attributes, BlockDevice, Clock, DirectIo, DirectoryEntry, File, InodeNumber, NodeSpec,
-    OpenOptions, RenameMode, Result, SetTime, SpaceUse, Stats, XattrMode,
-};
-use diorite_device::{Backend, DirectPolicy};
-use diorite_ext::Volume;
+//! An open volume: options, life cycle, and the operations on paths.
+//!
+//! Where it sits: the front door of the library. Each operation on a path resolves it (`resolve.rs`) and calls the node that
+//! it finds (`node.rs`); errors carry the path.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+use diorite_device::{Backend, DirectPolicy, OpenOptions as DeviceOptions, open_target};
+use diorite_ext::{Volume, VolumeOptions};
+
+use crate::content::engine::{Engine, EngineOptions};
+use crate::error::AtPath;
+use crate::node::{NodeRef, Nodes};
+use crate::{
+    Access, Attributes, BlockDevice, Clock, DirectIo, DirectoryEntry, Error, File, FileKind, InodeNumber,
+    NodeSpec, OpenOptions, Owner, RenameMode, Result, SetAttributes, SetTime, SpaceUse, Stats, SystemClock,
+    XattrMode,
+};
+
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
 pub(crate) const READ_AHEAD_BYTES: usize = 2 << 20;
-pub(crate) const DIRTY_AGE: std::time::Duration = std::time::Duration::from_secs(5);
+pub(crate) const DIRTY_AGE: Duration = Duration::from_secs(5);
+
 /// How to open a filesystem.
-#[derive(Clone, Debug, Default)]
-pub struct FilesystemOptions {}
-#[expect(unused_variables, reason = "skeleton")]
-impl FilesystemOptions {
-    /// Reads and writes, 64 MiB of page cache.
-    pub fn new() -> Self {
-        Self {}
+#[derive(Clone, Debug)]
+pub struct FilesystemOptions {
+    access: Access,
+    engine: EngineOptions,
+    metadata_cache_bytes: usize,
+    direct: DirectIo,
+    device_direct: DirectPolicy,
+    backend: Backend,
+}
+
+impl Default for FilesystemOptions {
+    fn default() -> Self {
+        Self::new()
     }
+}
+
+impl FilesystemOptions {
+    /// Reads and writes, 64 MiB of page cache, 2 MiB of read-ahead.
+    pub fn new() -> Self {
+        Self {
+            access: Access::ReadWrite,
+            engine: EngineOptions {
+                cache_bytes: CACHE_BYTES,
+                read_ahead_bytes: READ_AHEAD_BYTES,
+                dirty_age: DIRTY_AGE,
+                clock: SystemClock::shared(),
+            },
+            metadata_cache_bytes: VolumeOptions::default().metadata_cache_bytes,
+            direct: DirectIo::Off,
+            device_direct: DirectPolicy::Preferred,
+            backend: Backend::Auto,
+        }
+    }
+
     /// Whether the volume may be changed.
     #[must_use]
     pub fn access(self, access: Access) -> Self {
-        todo!()
+        Self { access, ..self }
     }
-    /// Memory for the page cache in bytes.
+
+    /// Memory for the page cache in bytes; 256 KiB at least.
     #[must_use]
-    pub fn cache_bytes(self, bytes: usize) -> Self {
-        todo!()
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.engine.cache_bytes = bytes;
+        self
     }
+
     /// Memory for metadata buffers in bytes.
     #[must_use]
-    pub fn metadata_cache_bytes(self, bytes: usize) -> Self {
-        todo!()
+    pub fn metadata_cache_bytes(self, metadata_cache_bytes: usize) -> Self {
+        Self { metadata_cache_bytes, ..self }
     }
+
     /// Largest read-ahead window in bytes; 0 turns read-ahead off.
     #[must_use]
-    pub fn read_ahead_bytes(self, bytes: usize) -> Self {
-        todo!()
+    pub fn read_ahead_bytes(mut self, bytes: usize) -> Self {
+        self.engine.read_ahead_bytes = bytes;
+        self
     }
-    /// Whether files are opened for direct I/O where their own options do not say.
+
+    /// Age at which dirty pages are written back; 5 seconds.
+    #[must_use]
+    pub fn dirty_age(mut self, age: Duration) -> Self {
+        self.engine.dirty_age = age;
+        self
+    }
+
+    /// Whether files bypass the page cache where their own options do not say.
     #[must_use]
     pub fn direct(self, direct: DirectIo) -> Self {
-        todo!()
+        Self { direct, ..self }
     }
+
     /// Whether the image itself is opened past the host's page cache.
     #[must_use]
-    pub fn device_direct(self, policy: DirectPolicy) -> Self {
-        todo!()
+    pub fn device_direct(self, device_direct: DirectPolicy) -> Self {
+        Self { device_direct, ..self }
     }
+
     /// Which system calls move the data.
     #[must_use]
     pub fn backend(self, backend: Backend) -> Self {
-        todo!()
+        Self { backend, ..self }
     }
+
     /// Where times come from.
     #[must_use]
-    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
-        todo!()
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.engine.clock = clock;
+        self
     }
-    /// Open an image, a device or a target as `diorite_device::open_target` takes it.
+
+    /// Open the volume on an image, a device or another target of `diorite_device::open_target`.
     pub fn open(&self, target: impl AsRef<Path>) -> Result<Filesystem> {
-        todo!()
+        let target = target.as_ref();
+        let Some(spec) = target.to_str() else {
+            return Err(Error::InvalidArgument("the name of an image is UTF-8").at(target));
+        };
+        let options = match self.access {
+            Access::ReadOnly => DeviceOptions::read_only(),
+            Access::ReadWrite => DeviceOptions::read_write(),
+        };
+        let device = open_target(spec, &options.direct(self.device_direct).backend(self.backend))?;
+        self.open_device(device).at_path(target)
     }
+
     /// Open the volume on a device.
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
-        todo!()
+        let options = VolumeOptions {
+            access: self.access,
+            clock: Arc::clone(&self.engine.clock),
+            metadata_cache_bytes: self.metadata_cache_bytes,
+            ..VolumeOptions::default()
+        };
+        let volume = Volume::open(device, options)?;
+        let engine = Engine::new(&self.engine)?;
+        Ok(Filesystem { nodes: Nodes::new(volume, engine), direct: self.direct })
     }
 }
-/// An open volume. Clones share it.
+
+/// An open volume. Clones share it. It is synced and closed by [`Filesystem::close`], or without a word on errors when the
+/// last clone, node and file are dropped.
 #[derive(Clone, Debug)]
-pub struct Filesystem {}
-#[expect(unused_variables, clippy::unused_self, reason = "skeleton")]
+pub struct Filesystem {
+    nodes: Arc<Nodes>,
+    direct: DirectIo,
+}
+
 impl Filesystem {
     /// Open for reading and writing with default options.
     pub fn open(target: impl AsRef<Path>) -> Result<Self> {
-        todo!()
+        FilesystemOptions::new().open(target)
     }
+
     /// Options to set before opening.
     pub fn options() -> FilesystemOptions {
         FilesystemOptions::new()
     }
+
     /// The device.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
-        todo!()
+        self.volume().device()
     }
+
     /// The volume beneath.
     pub fn volume(&self) -> &Arc<Volume> {
-        todo!()
+        &self.nodes.volume
     }
+
     /// What was done so far.
     pub fn stats(&self) -> Stats {
-        todo!()
+        self.nodes.engine.counters.snapshot(self.device().counters().snapshot())
     }
+
     /// Space and inodes.
     pub fn statfs(&self) -> SpaceUse {
-        todo!()
+        self.volume().space()
     }
+
     /// Why nothing can be written, if so.
     pub fn read_only_reason(&self) -> Option<String> {
-        todo!()
+        self.volume().read_only_reason()
     }
+
     /// Make everything durable.
     pub fn sync(&self) -> Result<()> {
-        todo!()
+        self.nodes.sync()
     }
+
     /// Sync and drop all clean pages.
     pub fn drop_caches(&self) -> Result<()> {
-        todo!()
+        self.sync()?;
+        self.nodes.contents().iter().for_each(|content| content.drop_clean());
+        Ok(())
     }
+
     /// Sync, mark the volume clean and close it. Fails while files are open.
     pub fn close(self) -> Result<()> {
-        todo!()
+        self.nodes.close()
     }
+
     /// The root directory.
     pub fn root(&self) -> Result<NodeRef> {
-        todo!()
+        self.node(InodeNumber::ROOT)
     }
+
     /// The inode of that number.
     pub fn node(&self, number: InodeNumber) -> Result<NodeRef> {
-        todo!()
+        Ok(self.nodes.acquire(self.volume().inode(number)?))
     }
+
     /// The inode at a path, symbolic links followed.
     pub fn resolve(&self, path: impl AsRef<Path>) -> Result<NodeRef> {
-        todo!()
+        let path = path.as_ref();
+        self.find(path, true).at_path(path)
     }
+
     /// The inode at a path, a symbolic link itself if it is one.
     pub fn resolve_link(&self, path: impl AsRef<Path>) -> Result<NodeRef> {
-        todo!()
+        let path = path.as_ref();
+        self.find(path, false).at_path(path)
     }
+
     /// Options to set before opening a file.
     pub fn open_options(&self) -> OpenOptions {
-        todo!()
+        OpenOptions::of(self.clone(), self.direct)
     }
+
     /// Open for reading.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        todo!()
+        self.open_options().read(true).open(path)
     }
+
     /// Make or empty a file and open it for reading and writing.
     pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        todo!()
+        self.open_options().read(true).write(true).create(true).truncate(true).open(path)
     }
+
     pub(crate) fn open_with(&self, path: &Path, options: &OpenOptions) -> Result<File> {
-        todo!()
+        options.check().at_path(path)?;
+        let node = self.find_or_make(path, options).at_path(path)?;
+        node.open_as(options, Some(path.to_owned())).at_path(path)
     }
-    /// Make a directory.
+
+    fn find_or_make(&self, path: &Path, options: &OpenOptions) -> Result<NodeRef> {
+        let found = self.search(path, !options.create_new)?;
+        match found.node {
+            Some(_) if options.create_new => Err(diorite_ext::Error::Exists.into()),
+            Some(node) => Ok(node),
+            None if options.create || options.create_new => {
+                if found.must_be_directory {
+                    return Err(diorite_ext::Error::IsADirectory.into());
+                }
+                let spec = NodeSpec {
+                    kind: FileKind::Regular,
+                    permissions: options.permissions,
+                    owner: options.owner,
+                    device: (0, 0),
+                };
+                match found.directory.create(&found.name, &spec) {
+                    // Somebody else was faster.
+                    Err(error) if options.create && !options.create_new && error.errno() == 17 => {
+                        found.directory.lookup(&found.name)
+                    }
+                    result => result,
+                }
+            }
+            None => Err(diorite_ext::Error::NotFound.into()),
+        }
+    }
+
+    /// The directory that a new name is to be made in, and the name.
+    fn place(&self, path: &Path) -> Result<(NodeRef, Vec<u8>)> {
+        let found = self.search(path, false)?;
+        match found.node {
+            Some(_) => Err(diorite_ext::Error::Exists.into()),
+            None => Ok((found.directory, found.name)),
+        }
+    }
+
+    /// The directory with an existing name, and the name.
+    fn entry(&self, path: &Path) -> Result<(NodeRef, Vec<u8>, NodeRef)> {
+        let found = self.search(path, false)?;
+        match found.node {
+            Some(_) if found.name.is_empty() => {
+                Err(Error::InvalidArgument("the path does not end with a name"))
+            }
+            Some(node) => Ok((found.directory, found.name, node)),
+            None => Err(diorite_ext::Error::NotFound.into()),
+        }
+    }
+
+    /// Make a directory with permissions 0755.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        todo!()
+        let spec = NodeSpec {
+            kind: FileKind::Directory,
+            permissions: 0o755,
+            owner: Owner::default(),
+            device: (0, 0),
+        };
+        self.create_node(path, &spec).map(drop)
     }
+
     /// Make a directory and all missing parents.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        todo!()
+        let path = path.as_ref();
+        let mut at = PathBuf::new();
+        for component in path.components() {
+            at.push(component);
+            match self.find(&at, true) {
+                Ok(node) if node.kind() == FileKind::Directory => {}
+                Ok(_) => return Err(Error::from(diorite_ext::Error::NotADirectory).at(&at)),
+                Err(error) if error.is_not_found() => match self.create_dir(&at) {
+                    Err(error) if error.errno() == 17 => {}
+                    result => result?,
+                },
+                Err(error) => return Err(error.at(&at)),
+            }
+        }
+        Ok(())
     }
+
     /// Make a file, directory or device node.
     pub fn create_node(&self, path: impl AsRef<Path>, spec: &NodeSpec) -> Result<NodeRef> {
-        todo!()
+        let path = path.as_ref();
+        self.place(path).and_then(|(directory, name)| directory.create(&name, spec)).at_path(path)
     }
+
     /// Remove a name of anything but a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        todo!()
+        let path = path.as_ref();
+        self.entry(path)
+            .and_then(|(directory, name, node)| {
+                drop(node);
+                directory.unlink(&name)
+            })
+            .at_path(path)
     }
+
     /// Remove an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        todo!()
+        let path = path.as_ref();
+        self.entry(path)
+            .and_then(|(directory, name, node)| {
+                drop(node);
+                directory.remove_directory(&name)
+            })
+            .at_path(path)
     }
-    /// Remove a directory and everything in it.
+
+    /// Remove a directory and everything in it. Symbolic links are removed, not followed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        todo!()
+        let path = path.as_ref();
+        let mut found = Vec::new();
+        for entry in self.walk(path) {
+            let entry = entry?;
+            found.push((entry.path, entry.attributes.kind));
+        }
+        for (path, kind) in found.iter().rev() {
+            if *kind == FileKind::Directory { self.remove_dir(path)? } else { self.remove_file(path)? }
+        }
+        Ok(())
     }
+
     /// Rename, replacing what is there as POSIX says.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        todo!()
+        self.rename_with(from, to, RenameMode::Replace)
     }
+
     /// Rename as `mode` says.
-    pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
-        todo!()
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let (directory, name, node) = self.entry(from).at_path(from)?;
+        drop(node);
+        let target = self.search(to, false).at_path(to)?;
+        if target.name.is_empty() {
+            return Err(Error::InvalidArgument("the new path does not end with a name").at(to));
+        }
+        drop(target.node);
+        directory.rename(&name, &target.directory, &target.name, mode).at_path(to)
     }
+
     /// Give a file another name.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        todo!()
+        let (original, link) = (original.as_ref(), link.as_ref());
+        let node = self.find(original, false).at_path(original)?;
+        self.place(link).and_then(|(directory, name)| directory.link(&node, &name)).at_path(link)
     }
+
     /// Make a symbolic link.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        todo!()
+        let (target, link) = (target.as_ref().as_os_str().as_bytes(), link.as_ref());
+        self.place(link)
+            .and_then(|(directory, name)| directory.symlink(&name, target, Owner::default()))
+            .map(drop)
+            .at_path(link)
     }
+
     /// Where a symbolic link points.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
-        todo!()
+        let path = path.as_ref();
+        let target = self.find(path, false).and_then(|node| node.read_link()).at_path(path)?;
+        Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
     }
+
     /// What `stat` tells.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
-        todo!()
+        let path = path.as_ref();
+        self.find(path, true).and_then(|node| node.attributes()).at_path(path)
     }
+
     /// What `lstat` tells.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
-        todo!()
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.attributes()).at_path(path)
     }
+
     /// Whether something is there; errors other than "not found" are errors.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
-        todo!()
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
+
     /// Set permission bits.
     pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
-        todo!()
+        let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
+        let path = path.as_ref();
+        self.find(path, true).and_then(|node| node.set_attributes(&changes)).at_path(path)
     }
+
     /// Set user and group of a file, or of the link itself if it is one.
     pub fn set_owner(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        todo!()
+        let changes = SetAttributes { uid, gid, ..SetAttributes::default() };
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.set_attributes(&changes)).at_path(path)
     }
+
     /// Set times of a file, or of the link itself if it is one.
     pub fn set_times(
         &self,
@@ -216,16 +458,23 @@ impl Filesystem {
         accessed: Option<SetTime>,
         modified: Option<SetTime>,
     ) -> Result<()> {
-        todo!()
+        let changes = SetAttributes { accessed, modified, ..SetAttributes::default() };
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.set_attributes(&changes)).at_path(path)
     }
-    /// An extended attribute.
+
+    /// An extended attribute of a file, or of the link itself if it is one.
     pub fn xattr(&self, path: impl AsRef<Path>, name: &[u8]) -> Result<Vec<u8>> {
-        todo!()
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.xattr(name)).at_path(path)
     }
+
     /// Names of all extended attributes.
     pub fn xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
-        todo!()
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.xattr_names()).at_path(path)
     }
+
     /// Set an extended attribute.
     pub fn set_xattr(
         &self,
@@ -234,24 +483,43 @@ impl Filesystem {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        todo!()
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.set_xattr(name, value, mode)).at_path(path)
     }
+
     /// Remove an extended attribute.
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &[u8]) -> Result<()> {
-        todo!()
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.remove_xattr(name)).at_path(path)
     }
+
     /// Entries of a directory without `.` and `..`.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirectoryEntry>> {
-        todo!()
+        let path = path.as_ref();
+        let mut entries = Vec::new();
+        let mut each = |entry: DirectoryEntry| {
+            if entry.name != b"." && entry.name != b".." {
+                entries.push(entry);
+            }
+            true
+        };
+        self.find(path, true).and_then(|node| node.read_directory(0, &mut each)).at_path(path)?;
+        Ok(entries)
     }
+
     /// Everything beneath a path, the path itself first, parents before children; links are not followed.
     pub fn walk(&self, path: impl AsRef<Path>) -> Walk {
-        todo!()
+        Walk { filesystem: self.clone(), pending: vec![(path.as_ref().to_owned(), 0)] }
     }
 }
+
 /// An iterator over everything beneath a path.
 #[derive(Debug)]
-pub struct Walk {}
+pub struct Walk {
+    filesystem: Filesystem,
+    pending: Vec<(PathBuf, usize)>,
+}
+
 /// Something that a walk met.
 #[derive(Clone, Debug)]
 pub struct WalkEntry {
@@ -262,9 +530,25 @@ pub struct WalkEntry {
     /// What `lstat` tells.
     pub attributes: Attributes,
 }
+
+impl Walk {
+    fn visit(&mut self, path: PathBuf, depth: usize) -> Result<WalkEntry> {
+        let attributes = self.filesystem.symlink_metadata(&path)?;
+        if attributes.kind == FileKind::Directory {
+            let mut entries = self.filesystem.read_dir(&path)?;
+            entries.sort_unstable_by(|a, b| b.name.cmp(&a.name));
+            self.pending
+                .extend(entries.iter().map(|entry| (path.join(OsStr::from_bytes(&entry.name)), depth + 1)));
+        }
+        Ok(WalkEntry { path, depth, attributes })
+    }
+}
+
 impl Iterator for Walk {
     type Item = Result<WalkEntry>;
+
     fn next(&mut self) -> Option<Self::Item> {
-        todo!()
+        let (path, depth) = self.pending.pop()?;
+        Some(self.visit(path, depth))
     }
 }

@@ -24,6 +24,7 @@ mod cache;
 mod content;
 mod direct;
 mod error;
+mod ext_map;
 mod file;
 mod filesystem;
 mod host;
@@ -33,6 +34,7 @@ mod options;
 mod queue;
 mod range_lock;
 mod raw;
+mod resolve;
 mod stats;
 mod stream;
 

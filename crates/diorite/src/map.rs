@@ -134,6 +134,11 @@ pub trait MapBlocks: Send + Sync + fmt::Debug {
     /// Take such a promise back, or a part of it: its blocks are reserved, or no longer wanted.
     fn release_claim(&self, blocks: u64);
 
+    /// Blocks that are claimed.
+    fn claimed(&self) -> u64 {
+        0
+    }
+
     /// Record what has been written.
     fn commit(&self, commit: MapCommit) -> Result<()>;
 

@@ -1,91 +1,418 @@
-//! skeleton
+//! Operations on inodes, without paths: what a mount needs.
+//!
+//! Where it sits: between the path API (`filesystem.rs`) and the volume. The table of nodes ties the volume's inodes to
+//! their cached content.
+//!
+//! Interface:
+//! - A [`NodeRef`] keeps its inode alive: it outlives its last name until the last `NodeRef` and [`File`] of it is dropped, as
+//!   a mount's `forget` wants it.
+//! - An inode that nobody uses keeps its cached pages until they are replaced, or its last name goes.
+//!
+//! Invariants:
+//! 1. An inode has at most one content. Whoever finds an inode goes through the table.
+//! 2. A node in the table holds the volume's inode open, so that blocks are not freed under its dirty pages.
+//!
+//! Locking: the table, then the volume's locks. Content is discarded outside of the table's lock.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use diorite_block::sync::Mutex;
+use diorite_ext::{Inode, Volume};
+
+use crate::content::Content;
+use crate::content::engine::Engine;
+use crate::ext_map::ExtMap;
+use crate::file::FileOwner;
+use crate::map::Durability;
 use crate::{
-    Attributes, DirectoryEntry, File, FileKind, InodeNumber, NodeSpec, OpenOptions, Owner, RenameMode,
+    Attributes, DirectoryEntry, Error, File, FileKind, InodeNumber, NodeSpec, OpenOptions, Owner, RenameMode,
     Result, SetAttributes, XattrMode,
 };
-/// An inode that is kept alive: it outlives its last name until the last `NodeRef` and [`File`] of it is dropped.
+
+/// Nodes that nobody uses are swept when the table is larger than this.
+const NODES_MAX: usize = 4096;
+
+/// The inodes of a volume that are in use or have cached pages.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) engine: Arc<Engine>,
+    table: Mutex<HashMap<InodeNumber, Arc<Node>>>,
+    is_closed: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    inode: Arc<Inode>,
+    /// Made when the file is first opened.
+    content: Mutex<Option<Arc<Content>>>,
+    /// References that users hold. Changes under the table's lock.
+    users: Mutex<usize>,
+}
+
+impl Node {
+    fn content(&self) -> Option<Arc<Content>> {
+        self.content.lock().clone()
+    }
+
+    fn is_idle(&self) -> bool {
+        *self.users.lock() == 0
+    }
+
+    fn is_clean(&self) -> bool {
+        self.content().is_none_or(|content| content.pages.dirty() == 0 && content.modified().is_none())
+    }
+}
+
+impl Nodes {
+    pub(crate) fn new(volume: Arc<Volume>, engine: Arc<Engine>) -> Arc<Self> {
+        Arc::new(Self { volume, engine, table: Mutex::default(), is_closed: AtomicBool::new(false) })
+    }
+
+    /// A reference to an inode.
+    pub(crate) fn acquire(self: &Arc<Self>, inode: Arc<Inode>) -> NodeRef {
+        let mut table = self.table.lock();
+        let stale = match table.get(&inode.number()) {
+            Some(node) if Arc::ptr_eq(&node.inode, &inode) => {
+                *node.users.lock() += 1;
+                let node = Arc::clone(node);
+                return NodeRef { shared: Arc::new(NodeUse { nodes: Arc::clone(self), node }) };
+            }
+            // Its number was given to another inode.
+            Some(_) => table.remove(&inode.number()),
+            None => None,
+        };
+        self.volume.open_inode(&inode);
+        let node = Arc::new(Node { inode, content: Mutex::default(), users: Mutex::new(1) });
+        table.insert(node.inode.number(), Arc::clone(&node));
+        let swept = if table.len() > NODES_MAX { Self::sweep(&mut table) } else { Vec::new() };
+        drop(table);
+        for node in swept.into_iter().chain(stale) {
+            // What is lost here is the error of giving up an inode that nobody has open.
+            let _ = self.put_away(&node);
+        }
+        NodeRef { shared: Arc::new(NodeUse { nodes: Arc::clone(self), node }) }
+    }
+
+    /// Take clean nodes that nobody uses out of the table, half of it at most.
+    fn sweep(table: &mut HashMap<InodeNumber, Arc<Node>>) -> Vec<Arc<Node>> {
+        let mut numbers: Vec<InodeNumber> = table
+            .iter()
+            .filter(|(_, node)| node.is_idle() && node.is_clean())
+            .map(|(number, _)| *number)
+            .collect();
+        numbers.sort_unstable();
+        numbers.truncate(NODES_MAX / 2);
+        numbers.iter().filter_map(|number| table.remove(number)).collect()
+    }
+
+    /// A node that left the table gives up its pages and its inode.
+    fn put_away(&self, node: &Node) -> Result<()> {
+        if let Some(content) = node.content() {
+            content.discard();
+        }
+        Ok(self.volume.close_inode(&node.inode)?)
+    }
+
+    /// A user is done with a node.
+    fn release(&self, node: &Arc<Node>) {
+        let mut table = self.table.lock();
+        let mut users = node.users.lock();
+        *users -= 1;
+        if *users > 0 {
+            return;
+        }
+        drop(users);
+        let is_current = table.get(&node.inode.number()).is_some_and(|current| Arc::ptr_eq(current, node));
+        if !is_current {
+            return;
+        }
+        let has_pages = node.content().is_some_and(|content| content.pages.cached() > 0);
+        if self.volume.attributes(&node.inode).links > 0 {
+            if let Some(content) = node.content() {
+                // The volume latches what fails here.
+                let _ = content.record(Durability::All);
+            }
+            if has_pages {
+                return;
+            }
+        }
+        table.remove(&node.inode.number());
+        drop(table);
+        let _ = self.put_away(node);
+    }
+
+    /// A name of `inode` is gone. If it was the last and nobody uses the inode, its pages go, and the volume frees it.
+    fn name_removed(&self, inode: &Arc<Inode>) -> Result<()> {
+        let mut table = self.table.lock();
+        let Some(node) = table.get(&inode.number()).filter(|node| Arc::ptr_eq(&node.inode, inode)) else {
+            return Ok(());
+        };
+        if !node.is_idle() || self.volume.attributes(inode).links > 0 {
+            return Ok(());
+        }
+        let node = table.remove(&inode.number()).expect("just seen");
+        drop(table);
+        self.put_away(&node)
+    }
+
+    /// The contents of all nodes, by inode number.
+    pub(crate) fn contents(&self) -> Vec<Arc<Content>> {
+        let table = self.table.lock();
+        let mut nodes: Vec<&Arc<Node>> = table.values().collect();
+        nodes.sort_unstable_by_key(|node| node.inode.number());
+        nodes.iter().filter_map(|node| node.content()).collect()
+    }
+
+    /// Write everything back, record it and make it durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let mut result = Ok(());
+        for content in self.contents() {
+            let written = content.write_back_all();
+            result = result.and(written).and(content.record(Durability::All));
+        }
+        result.and(self.volume.sync().map_err(Error::from))
+    }
+
+    /// Sync, give up everything and close the volume, unless somebody uses a node.
+    pub(crate) fn close(&self) -> Result<()> {
+        let in_use = self.table.lock().values().filter(|node| !node.is_idle()).count();
+        if in_use > 0 {
+            return Err(Error::Busy(in_use));
+        }
+        let synced = self.sync();
+        self.is_closed.store(true, Ordering::Release);
+        synced.and(self.put_all_away()).and(self.volume.close().map_err(Error::from))
+    }
+
+    /// Give up all nodes that nobody uses; they are clean.
+    fn put_all_away(&self) -> Result<()> {
+        let mut table = self.table.lock();
+        let mut idle: Vec<Arc<Node>> = table.values().filter(|node| node.is_idle()).cloned().collect();
+        table.retain(|_, node| !node.is_idle());
+        drop(table);
+        idle.sort_unstable_by_key(|node| node.inode.number());
+        idle.iter().map(|node| self.put_away(node)).fold(Ok(()), Result::and)
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        // Nobody is left who could be told of an error; who wants to know closes.
+        if !self.is_closed.load(Ordering::Acquire) {
+            let _ = self.close();
+        }
+    }
+}
+
+/// A use of a node, ended by its drop.
+struct NodeUse {
+    nodes: Arc<Nodes>,
+    node: Arc<Node>,
+}
+
+impl fmt::Debug for NodeUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeUse").field("inode", &self.node.inode.number()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for NodeUse {
+    fn drop(&mut self) {
+        self.nodes.release(&self.node);
+    }
+}
+
+/// An inode that is kept alive. Clones share the reference.
 #[derive(Clone, Debug)]
-pub struct NodeRef {}
-#[expect(unused_variables, clippy::unused_self, reason = "skeleton")]
+pub struct NodeRef {
+    shared: Arc<NodeUse>,
+}
+
 impl NodeRef {
+    fn volume(&self) -> &Volume {
+        &self.shared.nodes.volume
+    }
+
+    fn inode(&self) -> &Arc<Inode> {
+        &self.shared.node.inode
+    }
+
+    fn found(&self, inode: Arc<Inode>) -> Self {
+        self.shared.nodes.acquire(inode)
+    }
+
     /// Its number.
     pub fn number(&self) -> InodeNumber {
-        todo!()
+        self.inode().number()
     }
+
     /// What it is.
     pub fn kind(&self) -> FileKind {
-        todo!()
+        self.inode().kind()
     }
-    /// What `stat` tells.
+
+    /// The content of a regular file.
+    pub(crate) fn content(&self) -> Result<Arc<Content>> {
+        match self.kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(diorite_ext::Error::IsADirectory.into()),
+            _ => return Err(Error::Unsupported("only regular files have content that can be opened")),
+        }
+        let mut content = self.shared.node.content.lock();
+        if let Some(content) = &*content {
+            return Ok(Arc::clone(content));
+        }
+        let nodes = &self.shared.nodes;
+        let map = ExtMap::new(Arc::clone(&nodes.volume), Arc::clone(self.inode()));
+        let new = Content::new(Box::new(map), Arc::clone(&nodes.engine))?;
+        *content = Some(Arc::clone(&new));
+        Ok(new)
+    }
+
+    /// What `stat` tells: what is still in the page cache included.
     pub fn attributes(&self) -> Result<Attributes> {
-        todo!()
+        let mut attributes = self.volume().attributes(self.inode());
+        if let Some(content) = self.shared.node.content() {
+            attributes.size = content.size();
+            attributes.sectors += content.map.claimed() * (content.map.block_size() / 512);
+            if let Some(modified) = content.modified() {
+                (attributes.modified, attributes.changed) = (modified, modified);
+            }
+        }
+        Ok(attributes)
     }
+
     /// Change attributes.
     pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
-        todo!()
+        if let Some(content) = self.shared.node.content() {
+            if changes.modified.is_some() {
+                content.forget_modified();
+            } else {
+                content.record(Durability::All)?;
+            }
+        }
+        Ok(self.volume().set_attributes(self.inode(), changes)?)
     }
+
     /// Set the size of a regular file.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        todo!()
+        self.content()?.set_len(size)
     }
+
     /// Open a regular file.
     pub fn open(&self, options: &OpenOptions) -> Result<File> {
-        todo!()
+        self.open_as(options, None)
     }
+
+    pub(crate) fn open_as(&self, options: &OpenOptions, path: Option<PathBuf>) -> Result<File> {
+        options.check()?;
+        let content = self.content()?;
+        if options.can_write()
+            && let Some(reason) = self.volume().read_only_reason()
+        {
+            return Err(diorite_ext::Error::ReadOnly(reason).into());
+        }
+        if options.truncate && content.size() > 0 {
+            content.set_len(0)?;
+        }
+        Ok(File::new(content, Box::new(self.clone()), options, path))
+    }
+
     /// The inode behind a name in this directory.
     pub fn lookup(&self, name: &[u8]) -> Result<NodeRef> {
-        todo!()
+        Ok(self.found(self.volume().lookup(self.inode(), name)?))
     }
+
     /// Make a file, directory or node in this directory.
     pub fn create(&self, name: &[u8], spec: &NodeSpec) -> Result<NodeRef> {
-        todo!()
+        Ok(self.found(self.volume().create(self.inode(), name, spec)?))
     }
+
     /// Make a symbolic link in this directory.
     pub fn symlink(&self, name: &[u8], target: &[u8], owner: Owner) -> Result<NodeRef> {
-        todo!()
+        Ok(self.found(self.volume().symlink(self.inode(), name, target, owner)?))
     }
+
     /// Where this symbolic link points.
     pub fn read_link(&self) -> Result<Vec<u8>> {
-        todo!()
+        if self.kind() != FileKind::Symlink {
+            return Err(Error::InvalidArgument("not a symbolic link"));
+        }
+        Ok(self.volume().read_link(self.inode())?)
     }
+
     /// Give `original` another name, in this directory.
     pub fn link(&self, original: &NodeRef, name: &[u8]) -> Result<()> {
-        todo!()
+        Ok(self.volume().link(original.inode(), self.inode(), name)?)
     }
+
     /// Remove a name of anything but a directory.
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
-        todo!()
+        let inode = self.volume().unlink(self.inode(), name)?;
+        self.shared.nodes.name_removed(&inode)
     }
+
     /// Remove an empty directory.
     pub fn remove_directory(&self, name: &[u8]) -> Result<()> {
-        todo!()
+        Ok(self.volume().remove_directory(self.inode(), name)?)
     }
-    /// Rename from this directory.
+
+    /// Rename from this directory to another.
     pub fn rename(&self, name: &[u8], to: &NodeRef, to_name: &[u8], mode: RenameMode) -> Result<()> {
-        todo!()
+        match self.volume().rename(self.inode(), name, to.inode(), to_name, mode)? {
+            Some(replaced) => self.shared.nodes.name_removed(&replaced),
+            None => Ok(()),
+        }
     }
+
     /// Entries from `cursor` on (0: the first), `.` and `..` included, until `each` returns `false`.
-    pub fn read_directory(&self, cursor: u64, each: &mut dyn FnMut(DirectoryEntry) -> bool) -> Result<()> {
-        todo!()
+    pub fn read_directory(
+        &self,
+        cursor: u64,
+        each: &mut dyn FnMut(DirectoryEntry) -> bool,
+    ) -> Result<()> {
+        if self.kind() != FileKind::Directory {
+            return Err(diorite_ext::Error::NotADirectory.into());
+        }
+        Ok(self.volume().read_directory(self.inode(), cursor, each)?)
     }
+
     /// An extended attribute.
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        todo!()
+        Ok(self.volume().xattr(self.inode(), name)?)
     }
+
     /// Names of all extended attributes.
     pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
-        todo!()
+        Ok(self.volume().xattr_names(self.inode())?)
     }
+
     /// Set an extended attribute.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        todo!()
+        Ok(self.volume().set_xattr(self.inode(), name, value, mode)?)
     }
+
     /// Remove an extended attribute.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
-        todo!()
+        Ok(self.volume().remove_xattr(self.inode(), name)?)
     }
+
     /// Make a file or directory durable.
     pub fn sync(&self) -> Result<()> {
-        todo!()
+        match self.shared.node.content() {
+            Some(content) => content.sync(Durability::All),
+            None => Ok(self.volume().sync_inode(self.inode(), diorite_ext::SyncKind::All)?),
+        }
+    }
+}
+
+impl FileOwner for NodeRef {
+    fn attributes(&self) -> Result<Attributes> {
+        NodeRef::attributes(self)
     }
 }

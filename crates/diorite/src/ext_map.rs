@@ -1,0 +1,200 @@
+//! The mapping of a file on an ext volume.
+//!
+//! A translation of units and types, and one thing more: a claim on data blocks brings with it a claim on the blocks that
+//! mapping them may need, so that write-back cannot run out of room for an indirect block.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use diorite_block::BlockDevice;
+use diorite_block::sync::Mutex;
+use diorite_ext::{FileBlock, Inode, MappingKind, Reservation, SyncKind, Volume, WriteCommit};
+
+use crate::Result;
+use crate::map::{
+    Durability, MapBlocks, MapCommit, ReservationToken, Reserved, ReservedRange, Stretch, StretchKind,
+};
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct ExtMap {
+    volume: Arc<Volume>,
+    inode: Arc<Inode>,
+    claims: Mutex<Claims>,
+}
+
+#[derive(Debug, Default)]
+struct Claims {
+    data: u64,
+    mapping: u64,
+}
+
+#[derive(Debug)]
+struct Token(Reservation);
+
+impl ReservationToken for Token {
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+impl ExtMap {
+    /// The mapping of `inode`.
+    pub(crate) fn new(volume: Arc<Volume>, inode: Arc<Inode>) -> Self {
+        Self { volume, inode, claims: Mutex::default() }
+    }
+
+    /// The blocks that a range of bytes touches: the first, and how many.
+    fn blocks(&self, offset: u64, len: u64) -> (FileBlock, u64) {
+        let size = self.volume.block_size();
+        let first = size.block_of(offset);
+        let end = size.blocks_for(offset.saturating_add(len.max(1)));
+        (first, end - first.0)
+    }
+
+    fn reserve_now(&self, offset: u64, len: u64) -> diorite_ext::Result<Reservation> {
+        let (first, count) = self.blocks(offset, len);
+        self.volume.reserve(&self.inode, first, count)
+    }
+
+    /// Give up the claims on blocks for the mapping: a reservation is about to take its own.
+    fn release_mapping_claim(&self) -> u64 {
+        let mapping = std::mem::take(&mut self.claims.lock().mapping);
+        self.volume.release_claim(mapping);
+        mapping
+    }
+}
+
+impl MapBlocks for ExtMap {
+    fn device(&self) -> &Arc<dyn BlockDevice> {
+        self.volume.device()
+    }
+
+    fn block_size(&self) -> u64 {
+        self.volume.block_size().bytes()
+    }
+
+    fn recorded_size(&self) -> u64 {
+        self.volume.attributes(&self.inode).size
+    }
+
+    fn max_size(&self) -> u64 {
+        self.volume.max_file_size(&self.inode)
+    }
+
+    fn map(&self, offset: u64, len: u64) -> Result<Stretch> {
+        let (first, count) = self.blocks(offset, len);
+        let mapping = self.volume.map(&self.inode, first, count)?;
+        let size = self.volume.block_size();
+        let kind = match mapping.kind {
+            MappingKind::Hole => StretchKind::Hole,
+            MappingKind::Mapped(block) => StretchKind::Mapped(size.sector_of(block)),
+            MappingKind::Unwritten(block) => StretchKind::Unwritten(size.sector_of(block)),
+            MappingKind::Inline => StretchKind::Inline,
+        };
+        Ok(Stretch {
+            offset: size.offset_of(mapping.start),
+            len: mapping.blocks.saturating_mul(size.bytes()),
+            kind,
+        })
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<Reserved> {
+        let reservation = match self.reserve_now(offset, len) {
+            Err(diorite_ext::Error::NoSpace) if self.release_mapping_claim() > 0 => {
+                self.reserve_now(offset, len)?
+            }
+            result => result?,
+        };
+        let size = self.volume.block_size();
+        let runs = reservation
+            .runs()
+            .iter()
+            .map(|run| ReservedRange {
+                offset: size.offset_of(run.start),
+                len: run.blocks.saturating_mul(size.bytes()),
+                sector: size.sector_of(run.block),
+            })
+            .collect();
+        Ok(Reserved { runs, token: Box::new(Token(reservation)) })
+    }
+
+    fn claim(&self, blocks: u64) -> Result<()> {
+        let pointers = self.block_size() / 4;
+        let mapping = blocks / pointers + 3;
+        self.volume.claim(blocks + mapping)?;
+        let mut claims = self.claims.lock();
+        claims.data += blocks;
+        claims.mapping += mapping;
+        Ok(())
+    }
+
+    fn release_claim(&self, blocks: u64) {
+        let mut claims = self.claims.lock();
+        let rest = claims.data.saturating_sub(blocks);
+        let mapping =
+            if rest == 0 { claims.mapping } else { (claims.mapping * blocks) / claims.data.max(1) };
+        let mapping = mapping.min(claims.mapping);
+        claims.data = rest;
+        claims.mapping -= mapping;
+        drop(claims);
+        self.volume.release_claim(blocks + mapping);
+    }
+
+    fn claimed(&self) -> u64 {
+        self.claims.lock().data
+    }
+
+    fn commit(&self, commit: MapCommit) -> Result<()> {
+        let size = self.volume.block_size();
+        let reservations = commit
+            .reserved
+            .into_iter()
+            .map(|reserved| {
+                reserved.token.into_any().downcast::<Token>().expect("reservations are committed where made").0
+            })
+            .collect();
+        let converted = commit
+            .converted
+            .into_iter()
+            .map(|(offset, len)| (size.block_of(offset), len / size.bytes()))
+            .collect();
+        let commit = WriteCommit {
+            reservations,
+            converted,
+            size_at_least: commit.size_at_least,
+            modified: commit.modified,
+        };
+        Ok(self.volume.commit_write(&self.inode, commit)?)
+    }
+
+    fn allocate(&self, offset: u64, len: u64, size_at_least: Option<u64>) -> Result<()> {
+        let (first, count) = self.blocks(offset, len);
+        Ok(self.volume.allocate_unwritten(&self.inode, first, count, size_at_least)?)
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        Ok(self.volume.truncate(&self.inode, size)?)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        let (first, count) = self.blocks(offset, len);
+        Ok(self.volume.punch(&self.inode, first, count)?)
+    }
+
+    fn read_inline(&self) -> Result<Vec<u8>> {
+        Ok(self.volume.read_inline(&self.inode)?)
+    }
+
+    fn make_not_inline(&self) -> Result<()> {
+        Ok(self.volume.make_not_inline(&self.inode)?)
+    }
+
+    fn sync(&self, durability: Durability) -> Result<()> {
+        let kind = match durability {
+            Durability::Data => SyncKind::Data,
+            Durability::All => SyncKind::All,
+        };
+        Ok(self.volume.sync_inode(&self.inode, kind)?)
+    }
+}
