@@ -132,8 +132,7 @@ impl MapBlocks for ExtMap {
     fn release_claim(&self, blocks: u64) {
         let mut claims = self.claims.lock();
         let rest = claims.data.saturating_sub(blocks);
-        let mapping =
-            if rest == 0 { claims.mapping } else { (claims.mapping * blocks) / claims.data.max(1) };
+        let mapping = if rest == 0 { claims.mapping } else { (claims.mapping * blocks) / claims.data.max(1) };
         let mapping = mapping.min(claims.mapping);
         claims.data = rest;
         claims.mapping -= mapping;
@@ -151,7 +150,12 @@ impl MapBlocks for ExtMap {
             .reserved
             .into_iter()
             .map(|reserved| {
-                reserved.token.into_any().downcast::<Token>().expect("reservations are committed where made").0
+                reserved
+                    .token
+                    .into_any()
+                    .downcast::<Token>()
+                    .expect("reservations are committed where made")
+                    .0
             })
             .collect();
         let converted = commit

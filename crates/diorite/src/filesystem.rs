@@ -376,12 +376,7 @@ impl Filesystem {
     }
 
     /// Rename as `mode` says.
-    pub fn rename_with(
-        &self,
-        from: impl AsRef<Path>,
-        to: impl AsRef<Path>,
-        mode: RenameMode,
-    ) -> Result<()> {
+    pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let (directory, name, node) = self.entry(from).at_path(from)?;
         drop(node);

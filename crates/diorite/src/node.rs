@@ -371,11 +371,7 @@ impl NodeRef {
     }
 
     /// Entries from `cursor` on (0: the first), `.` and `..` included, until `each` returns `false`.
-    pub fn read_directory(
-        &self,
-        cursor: u64,
-        each: &mut dyn FnMut(DirectoryEntry) -> bool,
-    ) -> Result<()> {
+    pub fn read_directory(&self, cursor: u64, each: &mut dyn FnMut(DirectoryEntry) -> bool) -> Result<()> {
         if self.kind() != FileKind::Directory {
             return Err(diorite_ext::Error::NotADirectory.into());
         }

@@ -230,8 +230,4 @@ impl<'a> WritePlan<'a> {
         Ok((summary, self.commit))
     }
 
-    /// Whether the plan changes only data that has its place already.
-    pub(crate) fn is_overwrite(&self) -> bool {
-        self.commit.reserved.is_empty() && self.commit.converted.is_empty()
-    }
 }
