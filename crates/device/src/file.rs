@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use diorite_block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, FlockOperation};
 
 use crate::batch;
 use crate::buffer::AlignedBuf;
@@ -37,6 +37,8 @@ pub struct FileDevice {
     kind: Kind,
     direct: bool,
     uses_ring: bool,
+    /// The process that holds the lock.
+    locked_by: u32,
     geometry: Geometry,
     counters: IoCounters,
 }
@@ -53,6 +55,7 @@ impl FileDevice {
             kind: opened.kind,
             direct: opened.direct,
             uses_ring,
+            locked_by: std::process::id(),
             geometry: opened.geometry,
             counters: IoCounters::default(),
         }))
@@ -171,6 +174,16 @@ fn chooses_ring(path: &Path, wanted: Backend) -> Result<bool, OpenError> {
 
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY))
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        // A child that another thread is about to start, or a request that is being freed, may hold the open file a moment
+        // longer; the lock goes now. A forked child must not give up what its parent holds.
+        if self.locked_by == std::process::id() {
+            let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
+        }
+    }
 }
 
 impl fmt::Debug for FileDevice {
