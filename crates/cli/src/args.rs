@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use diorite::{CfqRules, SchedulerKind};
+
 use crate::location::Location;
 use crate::size::Size;
 
@@ -73,6 +75,16 @@ pub(crate) enum Command {
     /// directory and removed, in one interleaved run of less than a minute, beside the table of 2001.
     /// With -d: the tests of the classic bonnie on one directory.
     Bonnie(Bonnie),
+    /// Read (or write) devices round-robin from one thread: the disk test of 2002
+    ///
+    /// WORDS: `blocks=2K` transfers of `bs=1m` bytes per target, `depth=N` of them in flight, a mode (`direct`, `raw`: no file
+    /// layer, `nocopy`: into the page cache and no further; else through the page cache), `read` or `write`.
+    Diskperf(DiskPerf),
+    /// Run a fio job file
+    ///
+    /// On the host's files, or with --on inside an image, on a bare device, or on a simulated disk. Options that are
+    /// not known are named, and nothing runs.
+    Job(Job),
     /// Print a completion script for a shell
     Completions(Completions),
     /// Print a manual page, or write all of them into a directory
@@ -386,6 +398,70 @@ pub(crate) struct Bonnie {
     pub(crate) csv: bool,
     #[command(flatten)]
     pub(crate) reporting: Reporting,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiskPerf {
+    /// Options, and the devices or images
+    #[arg(required = true, value_name = "WORDS... TARGET", value_hint = ValueHint::AnyPath)]
+    pub(crate) words: Vec<String>,
+    /// Overwrite a filesystem that a target holds (write only)
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) queueing: Queueing,
+    #[command(flatten)]
+    pub(crate) profiling: Profiling,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Job {
+    /// The job file
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Where its files live: in an image, on a whole device (`raw:PATH`), or on a simulated disk (`sim:NAME`)
+    #[arg(long, value_name = "IMAGE|raw:PATH|sim:NAME", value_hint = ValueHint::AnyPath)]
+    pub(crate) on: Option<String>,
+    /// Tell on standard error what was read, written, copied and cached
+    #[arg(long, help_heading = "Output")]
+    pub(crate) stats: bool,
+    #[command(flatten)]
+    pub(crate) queueing: Queueing,
+    #[command(flatten)]
+    pub(crate) profiling: Profiling,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+/// For commands that use a device under load.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Queueing {
+    /// I/O scheduler: `none`, `deadline`, `cfq`, `inject` [default: inject where distance costs time, else none]
+    #[arg(long, value_name = "NAME", help_heading = "Input and output")]
+    pub(crate) scheduler: Option<SchedulerKind>,
+    /// Rules of cfq: `2.6.32`, `noidle-regression` or `fixed`
+    #[arg(long, value_name = "RULES", requires = "scheduler", help_heading = "Input and output")]
+    pub(crate) rules: Option<CfqRules>,
+}
+
+impl Queueing {
+    /// The scheduler that was chosen, with its rules.
+    pub(crate) fn choice(self) -> Option<SchedulerKind> {
+        match (self.scheduler, self.rules) {
+            (Some(SchedulerKind::Cfq(_)), Some(rules)) => Some(SchedulerKind::Cfq(rules)),
+            (scheduler, _) => scheduler,
+        }
+    }
+}
+
+/// For commands that measure.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Profiling {
+    /// Show where the CPU time went, and write a flame graph to FILE
+    #[arg(long, value_name = "FILE.svg", help_heading = "Output", value_hint = ValueHint::FilePath)]
+    pub(crate) profile: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

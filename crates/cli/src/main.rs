@@ -7,14 +7,18 @@ mod args;
 mod bonnie;
 mod change;
 mod data;
+mod devices;
+mod diskperf;
 mod failure;
 mod generate;
 mod images;
 mod interrupt;
+mod job;
 mod list;
 mod location;
 mod make;
 mod output;
+mod profiling;
 mod progress;
 mod size;
 mod volume;
@@ -81,6 +85,8 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Df(arguments) => volume::df(arguments, images, output),
         Command::Du(arguments) => list::du(arguments, images, output),
         Command::Bonnie(arguments) => bonnie::bonnie(arguments, output),
+        Command::Diskperf(arguments) => diskperf::diskperf(arguments, output),
+        Command::Job(arguments) => job::job(arguments, output),
         Command::Completions(arguments) => generate::completions(arguments, output),
         Command::Man(arguments) => generate::man(arguments, output),
     }

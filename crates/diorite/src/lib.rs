@@ -38,7 +38,8 @@ mod resolve;
 mod stats;
 mod stream;
 
-pub use diorite_block::{BlockDevice, Geometry, IoCounts, IoOwner, IoPriority, TaskId};
+pub use diorite_block::scheduler::{CfqRules, SchedulerKind};
+pub use diorite_block::{BlockDevice, Geometry, IoCounts, IoOwner, IoPriority, ScheduledDevice, TaskId};
 pub use diorite_device::{
     AlignedBuf, Backend, BufferPool, Create, DirectPolicy, OpenOptions as DeviceOptions, PoolBuf, open_target,
 };

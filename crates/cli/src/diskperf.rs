@@ -1,0 +1,121 @@
+//! The command diskperf: the disk test of 2002, with its own way of naming options.
+
+use std::sync::Arc;
+
+use diorite::{BlockDevice, VolumeInfo};
+use diorite_bench::diskperf::{DiskMode, DiskPerf, DiskPerfError, DiskPerfOutcome, Way, run};
+use diorite_bench::{Engine, Machine, Report};
+
+use crate::args::DiskPerf as Arguments;
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::progress::StageProgress;
+use crate::size::Size;
+use crate::{devices, interrupt, profiling};
+
+pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()> {
+    let (options, names) = understand(&arguments.words)?;
+    let writes = options.way == Way::Write;
+    let targets: Vec<Arc<dyn BlockDevice>> = names
+        .iter()
+        .map(|name| devices::open(name, writes, arguments.queueing.choice()))
+        .collect::<Result<_>>()?;
+    if writes && !arguments.force {
+        for (device, name) in targets.iter().zip(&names) {
+            refuse_to_destroy(&**device, name)?;
+        }
+    }
+    interrupt::is_changing();
+    let progress = StageProgress::default();
+    let profiler = profiling::start(arguments.profiling.profile.as_deref())?;
+    let outcome = run(&targets, options, &progress, &interrupt::cancel())?;
+    let profile = profiling::finish(profiler, arguments.profiling.profile.as_deref())?;
+    if arguments.reporting.json {
+        return json(&outcome, output);
+    }
+    print(&outcome, output)?;
+    profiling::print(profile.as_ref(), output)
+}
+
+/// Take the words apart: `name=value`, a mode, or a target.
+fn understand(words: &[String]) -> Result<(DiskPerf, Vec<String>)> {
+    let mut options = DiskPerf::default();
+    let mut targets = Vec::new();
+    for word in words {
+        match word.split_once('=') {
+            Some(("blocks", value)) => options.blocks = size(word, value)?,
+            Some(("bs", value)) => options.block_bytes = size(word, value)? as usize,
+            Some(("depth", value)) => options.depth = size(word, value)? as u32,
+            _ => match word.as_str() {
+                "direct" => options.mode = DiskMode::Direct,
+                "raw" => options.mode = DiskMode::Raw,
+                "nocopy" => options.mode = DiskMode::Nocopy,
+                "read" => options.way = Way::Read,
+                "write" => options.way = Way::Write,
+                _ => targets.push(word.clone()),
+            },
+        }
+    }
+    Ok((options, targets))
+}
+
+fn size(word: &str, value: &str) -> Result<u64> {
+    value.parse::<Size>().map(|Size(number)| number).map_err(|why| Failure::Usage(format!("{word}: {why}")))
+}
+
+/// A write test overwrites its target: not one that holds a filesystem, unless that is what the user wants.
+fn refuse_to_destroy(device: &dyn BlockDevice, name: &str) -> Result<()> {
+    if VolumeInfo::read(device).is_ok() {
+        return Err(Failure::Failed(format!(
+            "{name}: it holds a filesystem, which the write test would destroy; use --force if that is meant"
+        )));
+    }
+    Ok(())
+}
+
+fn print(outcome: &DiskPerfOutcome, output: &mut Output) -> Result<()> {
+    output.line(outcome.to_string())?;
+    let Some(latency) = outcome.latencies.summary() else { return Ok(()) };
+    output.line(format!(
+        "latency: p50 {:.0}us, p99 {:.0}us, p99.9 {:.0}us, max {:.0}us",
+        latency.p50, latency.p99, latency.p99_9, latency.max
+    ))?;
+    let seconds = outcome.spent.seconds.max(1e-9);
+    output.line(format!(
+        "CPU: {:.1} % of one, {:.3} s per GB (whole machine: {:.3}); {} transfers at the device, {} bytes copied",
+        100.0 * outcome.spent.cpu_s_process / seconds,
+        outcome.spent.cpu_s_process / (outcome.bytes as f64 / 1e9).max(1e-9),
+        outcome.spent.cpu_s_machine / (outcome.bytes as f64 / 1e9).max(1e-9),
+        outcome.bios,
+        outcome.bytes_copied,
+    ))
+}
+
+fn json(outcome: &DiskPerfOutcome, output: &mut Output) -> Result<()> {
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    let mut report = Report::new(format!("diorite {}", command.join(" ")), Machine::this(None));
+    let engine = if outcome.options.mode == DiskMode::Raw { Engine::Raw } else { Engine::Diorite };
+    report.rows.push(outcome.row(engine));
+    output.json(&serde_json::to_value(&report).map_err(std::io::Error::from)?)
+}
+
+impl From<DiskPerfError> for Failure {
+    fn from(error: DiskPerfError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The command line of 2002.
+    #[test]
+    fn the_words_of_2002_are_understood() {
+        let words = ["blocks=2K", "bs=1m", "direct", "/dev/sde", "/dev/sdf"].map(str::to_owned);
+        let (options, targets) = understand(&words).unwrap();
+        assert_eq!((options.blocks, options.block_bytes, options.mode), (2048, 1 << 20, DiskMode::Direct));
+        assert_eq!(targets, ["/dev/sde", "/dev/sdf"]);
+        assert!(matches!(understand(&["bs=huge".to_owned()]), Err(Failure::Usage(_))));
+    }
+}
