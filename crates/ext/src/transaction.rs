@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -105,6 +105,7 @@ impl Volume {
     pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
         self.mark_in_use()?;
+        self.relieve()?;
         let transaction = self.log().begin(credits)?;
         Ok(Handle { volume: self, transaction, credits, modified: false, ended: false, freed: Vec::new() })
     }
@@ -217,6 +218,8 @@ pub(crate) struct NoJournal {
     latch: Arc<AbortLatch>,
     releaser: Arc<dyn ReleaseFreed>,
     dirty: Mutex<BTreeMap<u64, Arc<Buffer>>>,
+    /// Buffers on that list, to be looked at without its lock.
+    dirty_count: AtomicUsize,
     by_inode: Mutex<HashMap<InodeNumber, BTreeMap<u64, Arc<Buffer>>>>,
     freed: Mutex<Vec<BlockRun>>,
     /// Held while blocks are written: two writes of one block never overlap.
@@ -241,6 +244,7 @@ impl NoJournal {
             latch,
             releaser,
             dirty: Mutex::default(),
+            dirty_count: AtomicUsize::new(0),
             by_inode: Mutex::default(),
             freed: Mutex::default(),
             writing: Mutex::new(()),
@@ -261,6 +265,7 @@ impl NoJournal {
 
     fn write_all(&self) -> Result<()> {
         let dirty = std::mem::take(&mut *self.dirty.lock());
+        self.dirty_count.store(0, Ordering::Relaxed);
         self.by_inode.lock().clear();
         self.write(dirty.into_values().collect())
     }
@@ -268,7 +273,7 @@ impl NoJournal {
 
 impl Log for NoJournal {
     fn begin(&self, _credits: u32) -> Result<TransactionId> {
-        let too_many = self.dirty.lock().len() > self.cache.capacity_blocks() / 2;
+        let too_many = self.dirty_count.load(Ordering::Relaxed) > self.cache.capacity_blocks() / 2;
         let age = now().saturating_sub(Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)));
         if (too_many || age > self.interval)
             && let Some(_writing) = self.writing.try_lock()
@@ -287,6 +292,7 @@ impl Log for NoJournal {
         let was_clean = buffer.joined.swap(transaction.0, Ordering::AcqRel) == 0;
         if was_clean {
             self.dirty.lock().insert(buffer.block().0, buffer.clone());
+            self.dirty_count.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(inode) = for_inode {
             let associated = buffer.associated.swap(inode.0, Ordering::AcqRel);

@@ -146,9 +146,10 @@ impl Allocator {
         free.max(0) as u64
     }
 
-    /// Blocks that file data leaves free.
-    pub(crate) fn kept(&self) -> u64 {
-        self.kept
+    /// Whether so few blocks can be taken that one operation may need them all.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        const OPERATION_BLOCKS: i64 = 64;
+        self.free.load(Ordering::Relaxed) - self.claimed.load(Ordering::Relaxed) < OPERATION_BLOCKS
     }
 
     /// Freed blocks that wait for a commit.

@@ -166,15 +166,13 @@ impl Volume {
         };
         let next = orphans.next_of(inode.number());
         orphans.list.remove(place);
-        match orphans.list.get(place).copied() {
-            Some(before) => self.set_next_orphan(handle, before, next),
-            None => {
-                let head = (next != 0).then_some(InodeNumber(next));
-                self.current_superblock().lock().set_last_orphan(head);
-                drop(orphans);
-                self.touch_superblock(handle)
-            }
+        if let Some(before) = orphans.list.get(place).copied() {
+            return self.set_next_orphan(handle, before, next);
         }
+        let head = (next != 0).then_some(InodeNumber(next));
+        self.current_superblock().lock().set_last_orphan(head);
+        drop(orphans);
+        self.touch_superblock(handle)
     }
 
     fn set_next_orphan(&self, handle: &mut Handle<'_>, inode: InodeNumber, next: u32) -> Result<()> {

@@ -89,11 +89,11 @@ impl Volume {
         if flags.contains(InodeFlags::VERITY) {
             return Err(Error::NotPermitted("verity"));
         }
-        if self.is_swap_of_the_volume(inode) { Err(Error::NotPermitted("reserved")) } else { Ok(()) }
+        if self.is_own_inode(inode) { Err(Error::NotPermitted("reserved")) } else { Ok(()) }
     }
 
     /// Whether the inode is one of the filesystem's own (journal, resize, quota, orphan file).
-    fn is_swap_of_the_volume(&self, inode: &Inode) -> bool {
+    fn is_own_inode(&self, inode: &Inode) -> bool {
         let format = self.superblock();
         inode.number() < format.first_inode() || format.orphan_file() == Some(inode.number())
     }
@@ -463,8 +463,6 @@ impl Volume {
         state.touch(self.now(), true);
         inode.note_data_change(handle.transaction());
         if shrinks {
-            self.add_orphan(&mut handle, inode, &mut state)?;
-            self.store_inode(&mut handle, inode, &mut state)?;
             let first = self.block_size().blocks_for(size);
             self.remove_blocks(&mut handle, inode, &mut state, first, u64::MAX)?;
             self.remove_orphan(&mut handle, inode, &mut state)?;
@@ -487,6 +485,7 @@ impl Volume {
         state.touch(self.now(), true);
         inode.note_data_change(handle.transaction());
         self.remove_blocks(&mut handle, inode, &mut state, at.0, at.0.saturating_add(blocks))?;
+        self.remove_orphan(&mut handle, inode, &mut state)?;
         self.store_inode(&mut handle, inode, &mut state)?;
         handle.commit().map(drop)
     }
@@ -504,7 +503,12 @@ impl Volume {
         inode.runs.write().forget(at, end);
         let mut at = at;
         while at < end {
-            self.make_handle_room(handle, inode, state, REMOVE_CREDITS)?;
+            if !handle.has_room(REMOVE_CREDITS) {
+                // What is cut in several transactions is finished after a crash.
+                self.add_orphan(handle, inode, state)?;
+                self.store_inode(handle, inode, state)?;
+                handle.restart(REMOVE_CREDITS + BASE_CREDITS)?;
+            }
             at = if state.has_extents() {
                 self.remove_extents(handle, inode, state, at, end)?
             } else {

@@ -164,6 +164,18 @@ impl Volume {
         Err(Error::NoSpace)
     }
 
+    /// Before a handle begins on a volume that is nearly full: blocks that are free but cannot be taken yet are made
+    /// takable, since inside a handle nobody can wait for that.
+    pub(crate) fn relieve(&self) -> Result<()> {
+        if self.allocator().is_nearly_full() {
+            self.allocator().release_windows();
+            if self.allocator().is_nearly_full() && self.allocator().has_pending() {
+                self.log().sync()?;
+            }
+        }
+        Ok(())
+    }
+
     /// What can be done when space is short, in the order of `attempt`; `NoSpace` when nothing is left to try.
     pub(crate) fn make_room(&self, attempt: u32) -> Result<()> {
         match attempt {
