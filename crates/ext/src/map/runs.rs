@@ -79,11 +79,13 @@ impl RunCache {
                 new.complete = old.complete;
             }
         }
-        if self.runs.len() >= CAPACITY {
-            self.runs.clear();
-        }
         let at = self.runs.partition_point(|run| run.mapping.start < new.mapping.start);
-        self.runs.insert(at, new);
+        if self.runs.len() < CAPACITY {
+            self.runs.insert(at, new);
+        } else {
+            // A full list lets a neighbour go: nothing has to move.
+            self.runs[at.min(CAPACITY - 1)] = new;
+        }
     }
 
     /// The mapping of `[start, end)` is about to change.
