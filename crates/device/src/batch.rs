@@ -22,7 +22,7 @@ use diorite_block::{Bio, BioFlags, BlockDevice, IoError, IoErrorKind, Op, Sector
 
 use crate::file::FileDevice;
 use crate::ring::{RegisteredMemory, Ring, RingFile};
-use crate::transfer::{Step, Transfer};
+use crate::transfer::{Step, Transfer, is_passing};
 use crate::workers;
 
 /// Entries of a thread's own ring: enough for every device to be busy, small enough to stay in the CPU's cache.
@@ -205,7 +205,7 @@ impl<'d> Job<'d> {
             Work::Move(transfer) => transfer.record(i64::from(result)),
             Work::Flush => match result {
                 0.. => Step::Done,
-                _ if -result == libc::EINTR || -result == libc::EAGAIN => Step::Again,
+                _ if is_passing(-result) => Step::Again,
                 _ => Step::Failed(IoErrorKind::Device(io::Error::from_raw_os_error(-result))),
             },
         };

@@ -26,7 +26,7 @@ use crate::file::FileDevice;
 use crate::joined::file_under;
 use crate::layout::Layout;
 use crate::ring::{Ring, RingFile};
-use crate::transfer::{Direction, Step, Transfer};
+use crate::transfer::{Direction, Step, Transfer, is_passing};
 
 /// Entries of a ring beyond which more depth would not make a device busier.
 const RING_ENTRIES_MAX: u32 = 1024;
@@ -279,6 +279,7 @@ impl RingQueue {
         let step = if part & FLUSH != 0 {
             match result {
                 0.. => Step::Done,
+                _ if is_passing(-result) => Step::Again,
                 _ => Step::Failed(IoErrorKind::Device(std::io::Error::from_raw_os_error(-result))),
             }
         } else {

@@ -171,7 +171,7 @@ impl Transfer {
         if result < 0 {
             let code = i32::try_from(-result).unwrap_or(libc::EIO);
             self.retries += 1;
-            if matches!(code, libc::EINTR | libc::EAGAIN) && self.retries < RETRIES_MAX {
+            if is_passing(code) && self.retries < RETRIES_MAX {
                 return Step::Again;
             }
             return Step::Failed(IoErrorKind::Device(io::Error::from_raw_os_error(code)));
@@ -211,6 +211,12 @@ impl Transfer {
             }
         }
     }
+}
+
+/// Whether an error says that nothing was done this time. Nobody here cancels anything: `ECANCELED` means that the kernel
+/// could not start the thread that was to do it, because a signal came.
+pub(crate) fn is_passing(code: i32) -> bool {
+    matches!(code, libc::EINTR | libc::EAGAIN | libc::ECANCELED)
 }
 
 /// The list as one range, if each segment ends where the next one starts.
