@@ -27,6 +27,11 @@ const READ_BYTES: usize = 1 << 20;
 pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let (options, time) = options_of(arguments)?;
+    if let Some(from) = &arguments.from
+        && from != Path::new("-")
+    {
+        std::fs::metadata(from).map_err(|error| Failure::host(from.display(), "read", &error))?;
+    }
     interrupt::is_changing();
     let is_new = !image.exists() && !is_window(image);
     let device = open_device(arguments, image, is_new)?;

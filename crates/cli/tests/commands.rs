@@ -1,0 +1,181 @@
+//! Every command on images of every type; e2fsck and debugfs judge.
+
+mod common;
+
+use common::{Bench, Mounted, pattern, tool};
+
+const TYPES: [&str; 3] = ["ext2", "ext3", "ext4"];
+
+#[test]
+fn names_are_made_moved_linked_and_removed() {
+    for kind in TYPES {
+        let bench = Bench::new();
+        bench.image("a.img", kind, "32M");
+        bench.write("file", b"hello\n");
+        bench.run("mkdir -p a.img:/one/two/three");
+        bench.run("cp file a.img:/one/");
+        assert_eq!(bench.run("cat a.img:/one/file"), "hello\n");
+        bench.run("mv a.img:/one/file a.img:/one/two");
+        bench.run("ln a.img:/one/two/file a.img:/again");
+        bench.run("ln -s one/two/file a.img:/link");
+        assert_eq!(bench.run("ls a.img"), "again\nlink\nlost+found\none\n");
+        assert_eq!(bench.run("cat a.img:/link"), "hello\n");
+        let stat = bench.json("stat a.img:/again");
+        assert_eq!(
+            (stat["files"][0]["links"].as_u64(), stat["files"][0]["size"].as_u64()),
+            (Some(2), Some(6))
+        );
+        let tree = bench.run("tree a.img:/one");
+        assert!(tree.contains("└── two/") && tree.contains("2 directories, 1 files"), "{tree}");
+        bench.must_be_clean("a.img");
+        bench.run("rm -r a.img:/one");
+        bench.run("rm a.img:/again a.img:/link");
+        assert_eq!(bench.run("ls a.img:/"), "lost+found\n");
+        bench.must_be_clean("a.img");
+    }
+}
+
+#[test]
+fn images_of_mke2fs_are_read_and_written() {
+    for kind in TYPES {
+        let bench = Bench::new();
+        let image = bench.path("a.img");
+        std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&image)
+            .and_then(|file| file.set_len(64 << 20))
+            .expect("an empty image");
+        let arguments = ["-q", "-F", "-t", kind, "-b", "4096"].map(std::ffi::OsStr::new);
+        let Some(made) = tool("mke2fs", arguments.into_iter().chain([image.as_os_str()])) else { return };
+        assert!(made.status.success());
+        let data = pattern(5_000_001, 1);
+        bench.write("data", &data);
+        bench.run("cp data a.img:/data");
+        bench.run("cp a.img:/data back");
+        assert_eq!(bench.read("back"), data, "{kind}");
+        bench.must_be_clean("a.img");
+        if let Some(answer) =
+            bench.debugfs("a.img", &format!("dump /data {}", bench.path("dumped").display()))
+        {
+            assert_eq!(bench.read("dumped"), data, "{kind}: {answer}");
+        }
+        if let Some(mounted) = Mounted::new(&image, "ro") {
+            assert_eq!(bench.read(mounted.at.path().join("data").to_str().expect("text")), data, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn listing_shows_what_debugfs_shows() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    bench.write("file", &pattern(123_456, 2));
+    bench.run("cp file a.img:/file");
+    bench.run("mkdir -m 1777 a.img:/tmp");
+    let long = bench.run("ls -lai a.img");
+    let file = long.lines().find(|line| line.ends_with(" file")).expect("the file");
+    assert!(file.contains(" 123456 ") && file.contains(" -rw"), "{long}");
+    assert!(long.lines().any(|line| line.contains("drwxrwxrwt") && line.ends_with(" tmp")), "{long}");
+    let stat = bench.json("stat a.img:/file");
+    let inode = stat["files"][0]["inode"].as_u64().expect("a number");
+    if let Some(answer) = bench.debugfs("a.img", "stat /file") {
+        assert!(answer.contains(&format!("Inode: {inode} ")) && answer.contains("Size: 123456"), "{answer}");
+    }
+    let extents = bench.json("extents a.img:/file");
+    let first = extents["extents"][0]["device_offset"].as_u64().expect("a place");
+    let block_size = bench.json("info a.img")["block_size"].as_u64().expect("a size");
+    if let Some(answer) = bench.debugfs("a.img", "bmap /file 0") {
+        assert_eq!(answer.trim().parse::<u64>().ok(), Some(first / block_size));
+    }
+}
+
+#[test]
+fn sums_and_free_space_follow_the_files() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "32M");
+    let free = |bench: &Bench| {
+        let df = bench.json("df a.img");
+        df["images"][0]["blocks_free"].as_u64().expect("a number")
+            * df["images"][0]["block_size"].as_u64().expect("a number")
+    };
+    let before = free(&bench);
+    bench.write("file", &pattern(1 << 20, 3));
+    bench.run("mkdir a.img:/dir");
+    bench.run("cp file a.img:/dir/one");
+    bench.run("ln a.img:/dir/one a.img:/dir/two");
+    let used = before - free(&bench);
+    assert!((1 << 20..(1 << 20) + (64 << 10)).contains(&used), "{used}");
+    let du = bench.json("du -s a.img:/dir");
+    let bytes = du["totals"][0]["bytes"].as_u64().expect("a number");
+    assert!((1 << 20..(1 << 20) + (64 << 10)).contains(&bytes), "hard links count once: {bytes}");
+    assert_eq!(bench.json("du -s --apparent-size a.img:/dir/one")["totals"][0]["bytes"], 1 << 20);
+    bench.run("rm -r a.img:/dir");
+    assert_eq!(free(&bench), before);
+}
+
+#[test]
+fn options_of_mkfs_reach_the_image() {
+    let bench = Bench::new();
+    let uuid = "01234567-89ab-4def-8123-456789abcdef";
+    bench.run(&format!(
+        "mkfs -t ext4 -b 2048 -I 512 -N 4096 -L label -U {uuid} -O ^has_journal -E root_owner=12:34 a.img 32M"
+    ));
+    let info = bench.json("info a.img");
+    assert_eq!((info["block_size"].as_u64(), info["inode_size"].as_u64()), (Some(2048), Some(512)));
+    assert_eq!((info["label"].as_str(), info["uuid"].as_str()), (Some("label"), Some(uuid)));
+    assert!(info["features"].as_array().expect("a list").iter().all(|name| name != "has_journal"));
+    let root = &bench.json("stat a.img:/")["files"][0];
+    assert_eq!((root["uid"].as_u64(), root["gid"].as_u64()), (Some(12), Some(34)));
+    bench.must_be_clean("a.img");
+}
+
+#[test]
+fn image_filled_from_a_directory_is_the_same_each_time() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path("from/sub")).expect("directories");
+    bench.write("from/one", &pattern(100_000, 4));
+    bench.write("from/sub/two", b"two");
+    let line = "mkfs -t ext4 -d from -E seed=7,time=1000000000";
+    bench.run(&format!("{line} a.img 32M"));
+    bench.run(&format!("{line} b.img 32M"));
+    assert_eq!(bench.run("cat a.img:/sub/two"), "two");
+    bench.must_be_clean("a.img");
+    assert!(bench.read("a.img") == bench.read("b.img"), "equal options and content make equal images");
+}
+
+#[test]
+fn image_is_filled_from_a_tar_stream() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path("from/sub")).expect("directories");
+    bench.write("from/one", &pattern(100_000, 5));
+    bench.write("from/sub/two", b"two");
+    let from = bench.path("from");
+    let tar = bench.path("a.tar");
+    let arguments = ["-C".as_ref(), from.as_os_str(), "-cf".as_ref(), tar.as_os_str(), ".".as_ref()];
+    if tool("tar", arguments).is_none() {
+        return;
+    }
+    bench.run("mkfs -t ext2 -d a.tar a.img 32M");
+    assert_eq!(bench.run("cat a.img:/sub/two"), "two");
+    bench.run("cp a.img:/one back");
+    assert_eq!(bench.read("back"), pattern(100_000, 5));
+    bench.must_be_clean("a.img");
+}
+
+#[test]
+fn completions_and_pages_know_every_command() {
+    let bench = Bench::new();
+    let script = bench.run("completions bash");
+    bench.run("man --output pages");
+    let pages = std::fs::read_dir(bench.path("pages")).expect("pages").count();
+    let help = bench.run("help");
+    for command in
+        ["mkfs", "info", "ls", "tree", "stat", "cat", "cp", "mv", "rm", "mkdir", "ln", "df", "du", "bonnie"]
+    {
+        assert!(script.contains(command) && help.contains(command), "{command}");
+        assert!(bench.path(&format!("pages/diorite-{command}.1")).exists(), "{command}");
+    }
+    assert!(pages > 14);
+    assert!(bench.run("man cp").contains(".TH"));
+}

@@ -1,0 +1,174 @@
+//! What the tests of the program share: running it, and the judges.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A directory for one test, and the program that is run in it.
+pub(crate) struct Bench {
+    pub(crate) directory: TempDir,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The program, to be run in the directory.
+    pub(crate) fn diorite<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
+        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null()).env("TZ", "UTC");
+        command
+    }
+
+    /// Run it with the words of `line`, which must succeed; its output.
+    pub(crate) fn run(&self, line: &str) -> String {
+        let output = self.diorite(line.split(' ')).output().expect("the program starts");
+        assert!(output.status.success(), "diorite {line}: {}\n{}", output.status, text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Run it with the words of `line`, which must fail with `status`; its error line.
+    pub(crate) fn fail(&self, line: &str, status: i32) -> String {
+        let output = self.diorite(line.split(' ')).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(status), "diorite {line}\n{}", text(&output.stderr));
+        text(&output.stderr)
+    }
+
+    /// Run it with `--json` added; the object.
+    pub(crate) fn json(&self, line: &str) -> serde_json::Value {
+        serde_json::from_str(&self.run(&format!("{line} --json"))).expect("one JSON object")
+    }
+
+    /// Make an image of a type.
+    pub(crate) fn image(&self, name: &str, kind: &str, size: &str) {
+        self.run(&format!("mkfs -t {kind} {name} {size}"));
+    }
+
+    /// `e2fsck -fn` must find nothing.
+    pub(crate) fn must_be_clean(&self, image: &str) {
+        let Some(output) = tool("e2fsck", ["-fn".as_ref(), self.path(image).as_os_str()]) else { return };
+        assert!(
+            output.status.success(),
+            "e2fsck -fn {image}:\n{}{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
+    }
+
+    /// What `debugfs` answers to a request.
+    pub(crate) fn debugfs(&self, image: &str, request: &str) -> Option<String> {
+        let image = self.path(image);
+        let output = tool("debugfs", ["-R".as_ref(), OsStr::new(request), image.as_os_str()])?;
+        Some(text(&output.stdout))
+    }
+
+    /// Names in the directory.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = std::fs::read_dir(self.directory.path())
+            .expect("the directory")
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Write a file of the host.
+    pub(crate) fn write(&self, name: &str, content: &[u8]) {
+        use std::io::Write;
+        let mut file = std::fs::File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .open(self.path(name))
+            .expect("a new file");
+        file.write_all(content).expect("room for it");
+    }
+
+    /// Read a file of the host.
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        use std::io::Read;
+        let mut content = Vec::new();
+        let mut file = std::fs::File::options().read(true).open(self.path(name)).expect("the file");
+        file.read_to_end(&mut content).expect("its content");
+        content
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Run a judge; `None`, and a visible line, where it is not installed.
+pub(crate) fn tool<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S>) -> Option<Output> {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    match Command::new(program).args(arguments).env("PATH", path).stdin(Stdio::null()).output() {
+        Ok(output) => Some(output),
+        Err(error) => {
+            eprintln!("SKIPPED: {program}: {error}");
+            None
+        }
+    }
+}
+
+/// Whether this is root; a visible line where it is not.
+pub(crate) fn is_root(what: &str) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
+    if !is_root {
+        eprintln!("SKIPPED: {what} needs root");
+    }
+    is_root
+}
+
+/// An image mounted by the kernel; unmounted when dropped.
+pub(crate) struct Mounted {
+    pub(crate) at: TempDir,
+}
+
+impl Mounted {
+    /// Mount it with `options`; `None`, and a visible line, where that cannot be.
+    pub(crate) fn new(image: &Path, options: &str) -> Option<Self> {
+        if !is_root("a mount by the kernel") {
+            return None;
+        }
+        let at = tempfile::tempdir().expect("a temporary directory");
+        let options = format!("loop,{options}");
+        let arguments = ["-o".as_ref(), OsStr::new(&options), image.as_os_str(), at.path().as_os_str()];
+        let output = tool("mount", arguments)?;
+        if output.status.success() {
+            Some(Self { at })
+        } else {
+            eprintln!("SKIPPED: mount: {}", text(&output.stderr));
+            None
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let unmounted = tool("umount", [self.at.path()]);
+        assert!(std::thread::panicking() || unmounted.is_some_and(|output| output.status.success()));
+    }
+}
+
+/// Bytes that differ from place to place, so that a misplaced block shows.
+pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}

@@ -1,0 +1,181 @@
+//! cp both ways and between images: nothing of a tree is lost.
+
+mod common;
+
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use common::{Bench, Mounted, is_root, pattern, tool};
+
+/// A tree with everything that is kept.
+fn make_tree(bench: &Bench, is_root: bool) {
+    std::fs::create_dir_all(bench.path("tree/sub/deep")).expect("directories");
+    bench.write("tree/small", b"small");
+    bench.write("tree/large", &pattern(9_000_001, 1));
+    bench.write("tree/empty", b"");
+    let sparse = std::fs::File::options()
+        .create_new(true)
+        .write(true)
+        .open(bench.path("tree/sparse"))
+        .expect("a file");
+    sparse.write_all_at(b"head", 0).expect("room");
+    sparse.write_all_at(b"middle", 20 << 20).expect("room");
+    sparse.set_len(40 << 20).expect("a size");
+    std::fs::hard_link(bench.path("tree/small"), bench.path("tree/sub/linked")).expect("a link");
+    symlink("../small", bench.path("tree/sub/relative")).expect("a link");
+    symlink("x".repeat(100), bench.path("tree/slow-link")).expect("a link");
+    for (name, mode) in [("tree/small", 0o640), ("tree/large", 0o4755), ("tree/sub", 0o2750)] {
+        std::fs::set_permissions(bench.path(name), std::fs::Permissions::from_mode(mode))
+            .expect("permissions");
+    }
+    let xattr = ["-n", "user.comment", "-v", "kept"].map(std::ffi::OsStr::new);
+    let path = bench.path("tree/small");
+    tool("setfattr", xattr.into_iter().chain([path.as_os_str()]));
+    if is_root {
+        std::os::unix::fs::chown(bench.path("tree/large"), Some(1234), Some(5678)).expect("root may");
+        std::fs::set_permissions(bench.path("tree/large"), std::fs::Permissions::from_mode(0o4755))
+            .expect("again");
+        let node = bench.path("tree/null");
+        tool("mknod", [node.as_os_str(), "c".as_ref(), "1".as_ref(), "3".as_ref()]);
+    }
+    let old = std::time::UNIX_EPOCH + std::time::Duration::new(1_234_567_890, 123_456_789);
+    for name in ["tree/small", "tree/sub/deep"] {
+        let times = std::fs::FileTimes::new().set_modified(old).set_accessed(old);
+        let file = std::fs::File::options().read(true).open(bench.path(name)).expect("the file");
+        file.set_times(times).expect("times");
+    }
+}
+
+/// Compare two trees of the host in everything that is kept. Nanoseconds are not compared where inodes are small.
+fn compare(a: &Path, b: &Path) {
+    let mut names: Vec<_> =
+        std::fs::read_dir(a).expect("a directory").map(|e| e.expect("an entry").file_name()).collect();
+    let mut others: Vec<_> =
+        std::fs::read_dir(b).expect("a directory").map(|e| e.expect("an entry").file_name()).collect();
+    names.sort();
+    others.sort();
+    others.retain(|name| name != "lost+found");
+    assert_eq!(names, others, "{} and {}", a.display(), b.display());
+    for name in names {
+        let (a, b) = (a.join(&name), b.join(&name));
+        let (x, y) = (a.symlink_metadata().expect("a"), b.symlink_metadata().expect("b"));
+        let kept = |m: &std::fs::Metadata| {
+            (
+                m.mode(),
+                m.uid(),
+                m.gid(),
+                m.nlink(),
+                m.rdev(),
+                m.mtime(),
+                m.mtime_nsec(),
+                if m.is_dir() { 0 } else { m.len() },
+            )
+        };
+        assert_eq!(kept(&x), kept(&y), "{}", b.display());
+        if x.is_dir() {
+            compare(&a, &b);
+        } else if x.is_symlink() {
+            assert_eq!(std::fs::read_link(&a).expect("a"), std::fs::read_link(&b).expect("b"));
+        } else if x.is_file() {
+            let content = |path: &Path| {
+                let file = std::fs::File::options().read(true).open(path).expect("a file");
+                let mut bytes =
+                    vec![0; usize::try_from(file.metadata().expect("a size").len()).expect("small")];
+                file.read_exact_at(&mut bytes, 0).expect("its content");
+                bytes
+            };
+            assert!(content(&a) == content(&b), "{} differs", b.display());
+            assert!(y.blocks() <= x.blocks() + 64, "{} lost its holes: {} blocks", b.display(), y.blocks());
+        }
+    }
+}
+
+#[test]
+fn tree_survives_host_image_image_host() {
+    let root = is_root("owners and device nodes");
+    for kinds in [["ext2", "ext4"], ["ext4", "ext3"]] {
+        let bench = Bench::new();
+        make_tree(&bench, root);
+        bench.image("a.img", kinds[0], "64M");
+        bench.image("b.img", kinds[1], "64M");
+        let summary = bench.json("cp -r tree a.img:/");
+        assert_eq!(summary["files"].as_u64(), Some(4), "{summary}");
+        assert!(summary["bytes"].as_u64().expect("a number") < 12 << 20, "holes are not copied: {summary}");
+        bench.must_be_clean("a.img");
+        bench.run("cp -a a.img:/tree b.img:/copied");
+        bench.must_be_clean("b.img");
+        bench.run("cp -r b.img:/copied back");
+        if root {
+            compare(&bench.path("tree"), &bench.path("back"));
+        }
+        if let Some(mounted) = Mounted::new(&bench.path("b.img"), "ro") {
+            compare(&bench.path("tree"), &mounted.at.path().join("copied"));
+        }
+        let attribute = bench.json("stat b.img:/copied/small")["files"][0]["xattrs"].clone();
+        let host =
+            tool("getfattr", ["-n".as_ref(), "user.comment".as_ref(), bench.path("tree/small").as_os_str()]);
+        if host.is_some_and(|output| output.status.success()) {
+            assert_eq!(attribute, serde_json::json!(["user.comment"]));
+        }
+    }
+}
+
+#[test]
+fn image_made_by_the_kernel_is_copied_out() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "64M");
+    make_tree(&bench, is_root("owners and device nodes"));
+    let Some(mounted) = Mounted::new(&bench.path("a.img"), "rw") else { return };
+    let target = mounted.at.path().join("tree");
+    let copied = tool("cp", ["-a".as_ref(), bench.path("tree").as_os_str(), target.as_os_str()]).expect("cp");
+    assert!(copied.status.success());
+    drop(mounted);
+    bench.run("cp -r a.img:/tree back");
+    compare(&bench.path("tree"), &bench.path("back"));
+}
+
+#[test]
+fn root_of_an_image_is_copied_as_content() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "16M");
+    bench.write("file", b"x");
+    bench.run("cp file a.img:/");
+    bench.run("cp -r a.img:/ out");
+    assert_eq!(bench.read("out/file"), b"x");
+}
+
+#[test]
+fn existing_files_are_replaced_or_left_alone() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.write("file", b"old");
+    bench.run("cp file a.img:/file");
+    bench.write("file", b"new and longer");
+    bench.run("cp -n file a.img:/file");
+    assert_eq!(bench.run("cat a.img:/file"), "old");
+    bench.run("cp file a.img:/file");
+    assert_eq!(bench.run("cat a.img:/file"), "new and longer");
+    bench.must_be_clean("a.img");
+    let listing = bench.run("ls -a a.img:/");
+    assert!(!listing.contains("diorite"), "no temporary file is left: {listing}");
+}
+
+#[test]
+fn direct_and_buffered_copies_are_equal_and_direct_copies_nothing() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "64M");
+    let data = pattern(10 << 20, 9);
+    bench.write("data", &data);
+    for way in ["--direct", "--buffered"] {
+        let output = bench
+            .diorite(["cp", way, "--stats", "data", "a.img:/data"])
+            .output()
+            .expect("the program starts");
+        assert!(output.status.success(), "{}", common::text(&output.stderr));
+        let stats = common::text(&output.stderr);
+        assert_eq!(way == "--direct", stats.contains(" 0 copied by the CPU"), "{way}: {stats}");
+        let back = bench.diorite(["cat", way, "a.img:/data"]).output().expect("the program starts");
+        assert!(back.stdout == data, "{way}");
+    }
+    bench.must_be_clean("a.img");
+}

@@ -1,0 +1,198 @@
+//! What goes wrong: the object, the reason, a cure, and the exit status.
+
+mod common;
+
+use std::io::Read;
+use std::process::Stdio;
+
+use common::{Bench, pattern, tool};
+
+/// An error is one line with the program's name and the object.
+#[track_caller]
+fn expect(error: &str, parts: &[&str]) {
+    assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+    assert!(error.starts_with("diorite: "), "{error}");
+    for part in parts {
+        assert!(error.contains(part), "`{part}` is missing in: {error}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_status_two() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    for line in
+        ["nonsense", "ls", "ls --nonsense a.img", "cp one two", "mkdir here", "mkfs new.img", "bonnie -csv"]
+    {
+        bench.fail(line, 2);
+    }
+    assert_eq!(bench.names(), ["a.img"], "nothing was made");
+}
+
+#[test]
+fn what_is_no_filesystem_says_so() {
+    let bench = Bench::new();
+    bench.write("zeros", &vec![0; 1 << 20]);
+    expect(&bench.fail("ls zeros:/", 1), &["zeros", "not an ext2, ext3 or ext4"]);
+    expect(&bench.fail("ls missing.img:/", 1), &["missing.img", "no such file"]);
+    bench.write("tiny", &[0; 100]);
+    expect(&bench.fail("info tiny", 1), &["tiny"]);
+    std::fs::create_dir(bench.path("dir")).expect("a directory");
+    expect(&bench.fail("ls dir:/", 1), &["dir", "directory"]);
+}
+
+#[test]
+fn missing_and_wrong_paths_say_so() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.run("mkdir a.img:/dir");
+    expect(&bench.fail("cat a.img:/nope", 1), &["a.img:/nope", "no such file"]);
+    expect(&bench.fail("cat a.img:/dir", 1), &["a.img:/dir", "directory"]);
+    expect(&bench.fail("mkdir a.img:/dir", 1), &["a.img:/dir", "exists"]);
+    expect(&bench.fail("rm a.img:/dir", 1), &["a.img:/dir", "use -r"]);
+    expect(&bench.fail("rm -r a.img:/", 1), &["root"]);
+    expect(&bench.fail("cp -r a.img:/dir a.img:/dir/inside", 1), &["inside"]);
+    expect(&bench.fail("cp missing a.img:/", 1), &["missing", "no such file"]);
+    bench.run("rm -f a.img:/nope");
+    bench.run("rm -d a.img:/dir");
+    bench.must_be_clean("a.img");
+}
+
+#[test]
+fn filesystem_is_not_overwritten_by_accident() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext2 -L precious a.img 8M");
+    expect(&bench.fail("mkfs a.img", 1), &["precious", "--force"]);
+    assert_eq!(bench.json("info a.img")["label"], "precious");
+    bench.run("mkfs -F a.img");
+    assert_eq!(bench.json("info a.img")["label"], "");
+}
+
+#[test]
+fn failed_mkfs_leaves_no_image() {
+    let bench = Bench::new();
+    expect(&bench.fail("mkfs -O nonsense a.img 8M", 1), &["a.img", "nonsense"]);
+    expect(&bench.fail("mkfs -d missing a.img 8M", 1), &["missing"]);
+    assert!(bench.names().is_empty(), "{:?}", bench.names());
+}
+
+#[test]
+fn full_image_is_an_error_and_stays_sound() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    bench.write("large", &pattern(16 << 20, 1));
+    expect(&bench.fail("cp large a.img:/large", 1), &["a.img:/", "no space", "larger image"]);
+    assert_eq!(
+        bench.run("ls -a a.img:/ "),
+        ".\n..\nlost+found\n".replace(".\n..\n", ""),
+        "nothing half written"
+    );
+    bench.must_be_clean("a.img");
+}
+
+#[test]
+fn locked_image_is_an_error() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    // A lock of the kind that the program takes, held by another process.
+    let script = format!("exec 9<>{}; flock 9 && echo held && read x", bench.path("a.img").display());
+    let mut holder = std::process::Command::new("bash")
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("bash");
+    let mut held = [0; 5];
+    holder.stdout.as_mut().expect("piped").read_exact(&mut held).expect("the lock");
+    let output = bench.diorite(["mkdir", "a.img:/x"]).output().expect("the program starts");
+    drop(holder.stdin.take());
+    let _ = holder.wait();
+    if output.status.success() {
+        eprintln!("SKIPPED: locks of flock(1) are of another kind");
+    } else {
+        expect(&common::text(&output.stderr), &["a.img", "locked"]);
+    }
+}
+
+#[test]
+fn reader_that_has_gone_is_no_error() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    bench.write("large", &pattern(8 << 20, 1));
+    bench.run("cp large a.img:/large");
+    let mut child = bench
+        .diorite(["cat", "a.img:/large"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut start = [0; 10];
+    child.stdout.take().expect("piped").read_exact(&mut start).expect("some output");
+    let output = child.wait_with_output().expect("an end");
+    assert_eq!(common::text(&output.stderr), "");
+    assert!(output.status.success(), "{}", output.status);
+}
+
+#[test]
+fn damaged_images_give_errors_and_nothing_worse() {
+    let bench = Bench::new();
+    bench.image("good.img", "ext4", "16M");
+    bench.write("file", &pattern(100_000, 1));
+    bench.run("mkdir good.img:/dir");
+    bench.run("cp file good.img:/dir/file");
+    let good = bench.read("good.img");
+    let mut seed = 1u64;
+    let mut next = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    for round in 0..24 {
+        let mut bad = good.clone();
+        if round % 6 == 0 {
+            bad.truncate(1024 + next(1 << 20));
+        } else {
+            for _ in 0..200 {
+                // Most of the metadata is in the first part.
+                let at = 1024 + next(if round % 2 == 0 { 64 << 10 } else { 1 << 20 });
+                if at < bad.len() {
+                    bad[at] ^= 1 << next(8);
+                }
+            }
+        }
+        bench.write("bad.img", &bad);
+        for line in [
+            "info bad.img",
+            "ls -lR bad.img:/",
+            "cat bad.img:/dir/file",
+            "du bad.img:/",
+            "mkdir bad.img:/new",
+        ] {
+            let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+            let code = output.status.code();
+            let error = common::text(&output.stderr);
+            assert!(matches!(code, Some(0 | 1)), "round {round}: {line}: {}\n{error}", output.status);
+            assert!(!error.contains("panicked"), "round {round}: {line}\n{error}");
+        }
+    }
+}
+
+#[test]
+fn interrupted_copy_leaves_a_sound_image() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "256M");
+    bench.write("large", &pattern(100 << 20, 1));
+    for wait_ms in [5, 40, 120, 300] {
+        let mut child = bench
+            .diorite(["cp", "large", "a.img:/large"])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        let _ = tool("kill", ["-INT", &child.id().to_string()]);
+        let status = child.wait().expect("an end");
+        assert!(matches!(status.code(), Some(0 | 1) | None), "{status}");
+        let names = bench.run("ls -a a.img:/");
+        assert!(!names.contains("diorite"), "a half-written file is left: {names}");
+        bench.must_be_clean("a.img");
+    }
+}
