@@ -140,7 +140,7 @@ pub(crate) struct Mkfs {
     #[arg(short = 'O', long = "features", value_name = "FEATURE,...", action = clap::ArgAction::Append)]
     pub(crate) features: Vec<String>,
     /// Extended options: `root_owner=UID:GID`, `resize=BLOCKS`, `hash_seed=UUID`, and `seed=NUMBER` with `time=SECONDS`,
-    /// which make the same image each time
+    /// which make the same image each time (no file gets a later time)
     #[arg(short = 'E', long = "extended", value_name = "OPTION,...", value_delimiter = ',')]
     pub(crate) extended: Vec<String>,
     /// Percentage of blocks that only root may use

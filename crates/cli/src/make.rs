@@ -198,7 +198,10 @@ fn fill(image: &Path, device: Arc<dyn BlockDevice>, from: &Path, time: Option<Ti
         options = options.clock(Arc::new(FixedClock(time)));
     }
     let filesystem = options.open_device(device).map_err(failure)?;
-    let tree = ImageTree::new(filesystem.clone(), image.display().to_string(), None);
+    let mut tree = ImageTree::new(filesystem.clone(), image.display().to_string(), None);
+    if let Some(time) = time {
+        tree = tree.not_after(time);
+    }
     let progress = CopyProgress::new(0, interrupt::cancel());
     let root = Path::new("/");
     let summary = if from.is_dir() {

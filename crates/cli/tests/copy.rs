@@ -85,7 +85,9 @@ fn compare(a: &Path, b: &Path) {
                 bytes
             };
             assert!(content(&a) == content(&b), "{} differs", b.display());
-            assert!(y.blocks() <= x.blocks() + 64, "{} lost its holes: {} blocks", b.display(), y.blocks());
+            // Indirect blocks are counted, too.
+            let most = x.blocks() + x.blocks() / 50 + 64;
+            assert!(y.blocks() <= most, "{} lost its holes: {} blocks", b.display(), y.blocks());
         }
     }
 }

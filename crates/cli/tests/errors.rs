@@ -82,11 +82,7 @@ fn full_image_is_an_error_and_stays_sound() {
     bench.image("a.img", "ext2", "8M");
     bench.write("large", &pattern(16 << 20, 1));
     expect(&bench.fail("cp large a.img:/large", 1), &["a.img:/", "no space", "larger image"]);
-    assert_eq!(
-        bench.run("ls -a a.img:/ "),
-        ".\n..\nlost+found\n".replace(".\n..\n", ""),
-        "nothing half written"
-    );
+    assert_eq!(bench.run("ls -a a.img:/"), "lost+found\n", "nothing is half written");
     bench.must_be_clean("a.img");
 }
 

@@ -70,20 +70,15 @@ fn look(path: &Path, follow: Follow) -> io::Result<Meta> {
     metadata.map(|metadata| meta_of(&metadata))
 }
 
-/// The bytes of something whose size must be asked first.
-fn sized(mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
-    loop {
-        let mut bytes = vec![0; read(&mut [])?];
-        match read(&mut bytes) {
-            Ok(len) => {
-                bytes.truncate(len);
-                return Ok(bytes);
-            }
-            // It has grown since its size was asked.
-            Err(Errno::RANGE) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
+/// Linux has no longer lists and values of extended attributes than this (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
+const ATTRIBUTE_BYTES_MAX: usize = 65536;
+
+/// The bytes that `read` gives.
+fn bytes_of(read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; ATTRIBUTE_BYTES_MAX];
+    let len = read(&mut bytes)?;
+    bytes.truncate(len);
+    Ok(bytes)
 }
 
 /// Errors that mean that this user or this filesystem cannot have such an attribute.
@@ -115,14 +110,14 @@ impl Source for HostTree {
     }
 
     fn attributes(&self, path: &Path) -> Result<Attributes, Error> {
-        let names = match sized(|buffer| rustix::fs::llistxattr(path, buffer)) {
+        let names = match bytes_of(|buffer| rustix::fs::llistxattr(path, buffer)) {
             Ok(names) => names,
             Err(errno) if cannot_have(errno) => return Ok(Vec::new()),
             Err(errno) => return Err(Error::host(path, "list the attributes", errno)),
         };
         let mut attributes = Vec::new();
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            match sized(|buffer| rustix::fs::lgetxattr(path, OsStr::from_bytes(name), buffer)) {
+            match bytes_of(|buffer| rustix::fs::lgetxattr(path, OsStr::from_bytes(name), buffer)) {
                 Ok(value) => attributes.push((name.to_vec(), value)),
                 Err(errno) if errno == Errno::NODATA || cannot_have(errno) => {}
                 Err(errno) => return Err(Error::host(path, "read an extended attribute", errno)),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use diorite::{
     DirectIo, Error as DioriteError, File, FileKind, Filesystem, NodeSpec, Owner, SetAttributes, SetTime,
-    Unaligned, XattrMode,
+    Timestamp, Unaligned, XattrMode,
 };
 
 use crate::Error;
@@ -21,13 +21,21 @@ pub struct ImageTree {
     filesystem: Filesystem,
     name: String,
     direct: Option<DirectIo>,
+    newest: Option<Timestamp>,
 }
 
 impl ImageTree {
     /// The files of `filesystem`, which messages call `name`. `direct` is the way of the data; `None` chooses: large files
     /// directly, small ones through the cache.
     pub fn new(filesystem: Filesystem, name: impl Into<String>, direct: Option<DirectIo>) -> Self {
-        Self { filesystem, name: name.into(), direct }
+        Self { filesystem, name: name.into(), direct, newest: None }
+    }
+
+    /// The same, but no file gets a time after `newest`, and all have been accessed when they were modified: what was copied
+    /// does not show when, so that equal sources make equal images.
+    #[must_use]
+    pub fn not_after(self, newest: Timestamp) -> Self {
+        Self { newest: Some(newest), ..self }
     }
 
     fn error(&self, path: &Path, what: &'static str) -> impl FnOnce(DioriteError) -> Error + use<> {
@@ -163,12 +171,16 @@ impl Sink for ImageTree {
 
     fn set_meta(&self, path: &Path, meta: &Meta) -> Result<(), Error> {
         let is_link = meta.kind == FileKind::Symlink;
+        let (accessed, modified) = match self.newest {
+            Some(newest) => (meta.modified.min(newest), meta.modified.min(newest)),
+            None => (meta.accessed, meta.modified),
+        };
         let changes = SetAttributes {
             permissions: (!is_link).then_some(meta.permissions),
             uid: Some(meta.uid),
             gid: Some(meta.gid),
-            accessed: Some(SetTime::To(meta.accessed)),
-            modified: Some(SetTime::To(meta.modified)),
+            accessed: Some(SetTime::To(accessed)),
+            modified: Some(SetTime::To(modified)),
             flags: None,
         };
         self.filesystem
