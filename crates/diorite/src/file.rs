@@ -101,6 +101,10 @@ impl File {
         Self { handle: Arc::new(handle) }
     }
 
+    pub(crate) fn sync_mode(&self) -> SyncMode {
+        self.handle.options.sync
+    }
+
     pub(crate) fn content(&self) -> &Arc<Content> {
         &self.handle.content
     }

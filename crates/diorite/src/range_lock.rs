@@ -200,15 +200,6 @@ pub(crate) struct RangeGuard<'a> {
     id: LockId,
 }
 
-impl RangeGuard<'_> {
-    /// Keep the range beyond the guard; [`RangeLock::release`] gives it back.
-    pub(crate) fn into_id(self) -> LockId {
-        let id = self.id;
-        std::mem::forget(self);
-        id
-    }
-}
-
 impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
         self.lock.release(self.id);

@@ -229,5 +229,4 @@ impl<'a> WritePlan<'a> {
         let summary = self.plug.unplug(&**map.device())?;
         Ok((summary, self.commit))
     }
-
 }

@@ -139,16 +139,9 @@ impl Content {
         self.locked_range(start, start.saturating_add(BATCH_PAGES as u64 * PAGE_SIZE))
     }
 
-    /// Write back some dirty pages of a file in the background. Returns how many; failures are kept for the next sync.
+    /// Write back a batch of dirty pages whose range is free at this moment. Returns how many pages; failures are kept for
+    /// the next sync.
     pub(crate) fn write_back_step(&self) -> usize {
-        let Some(page) = self.pages.first_dirty(0..u64::MAX / PAGE_SIZE) else { return 0 };
-        let range = self.batch_range(page);
-        let _range = self.ranges.shared(range.clone());
-        self.step_done(range)
-    }
-
-    /// As [`Content::write_back_step`], if the range is free: for those who hold another.
-    fn try_write_back_step(&self) -> usize {
         let mut from = 0;
         while let Some(page) = self.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
             let range = self.batch_range(page);
@@ -174,7 +167,7 @@ impl Engine {
     /// Write back a batch of any file without waiting for a lock. Returns the number of pages.
     pub(crate) fn try_write_back_others(&self, asking: &Content) -> usize {
         for content in self.dirty_files(asking.id()) {
-            let written = content.try_write_back_step();
+            let written = content.write_back_step();
             if written > 0 {
                 return written;
             }

@@ -1,0 +1,120 @@
+//! Transfers in flight: what is submitted takes effect as one would expect of calls, whatever their order of completion.
+
+mod common;
+
+use common::{Random, assert_device_clean, memory_volume, pattern};
+use diorite::{AlignedBuf, DirectIo, DirectQueue, DirectReader, DirectWriter, Filesystem, FilesystemOptions};
+use diorite_ext::mkfs::MkfsOptions;
+
+fn open() -> (std::sync::Arc<dyn diorite::BlockDevice>, Filesystem) {
+    let device = memory_volume(64, &MkfsOptions::default());
+    let filesystem = FilesystemOptions::new().open_device(device.clone()).expect("open");
+    (device, filesystem)
+}
+
+/// generic/207, 239, 465: when a completion is delivered, size and content are there.
+#[test]
+fn a_completion_comes_after_size_and_mapping() {
+    let (device, filesystem) = open();
+    let file = filesystem.create_file("/file").expect("create");
+    let mut queue = DirectQueue::new(8);
+    let mut done = Vec::new();
+    let mut random = Random(7);
+    let mut expected = vec![0; 1 << 20];
+    for round in 0..400_u64 {
+        let block = random.below(256);
+        let len = 512 << random.below(4);
+        let mut memory = AlignedBuf::zeroed(4096, 4096);
+        memory.copy_from_slice(&pattern(4096, round));
+        let offset = block * 4096;
+        expected[offset as usize..offset as usize + len].copy_from_slice(&memory[..len]);
+        while queue.in_flight() == 8 {
+            queue.reap(1, &mut done).expect("reap");
+        }
+        queue.write(&file, offset, memory, len, round).map_err(|refused| refused.error).expect("submit");
+        for finished in done.drain(..) {
+            finished.result.expect("write");
+        }
+    }
+    while queue.in_flight() > 0 {
+        queue.reap(8, &mut done).expect("reap");
+    }
+    for finished in done.drain(..) {
+        finished.result.expect("write");
+    }
+    let size = file.size() as usize;
+    for offset in (0..size).step_by(4096) {
+        while queue.in_flight() == 8 {
+            queue.reap(1, &mut done).expect("reap");
+        }
+        queue
+            .read(&file, offset as u64, AlignedBuf::zeroed(4096, 4096), 4096, offset as u64)
+            .map_err(|refused| refused.error)
+            .expect("submit");
+    }
+    while queue.in_flight() > 0 {
+        queue.reap(8, &mut done).expect("reap");
+    }
+    for finished in &done {
+        let got = *finished.result.as_ref().expect("read");
+        let at = finished.tag as usize;
+        assert!(finished.memory[..got] == expected[at..at + got], "at {at}");
+    }
+    assert_eq!(filesystem.stats().bytes_copied, 0, "DESIGN 4.1");
+    drop((queue, file));
+    filesystem.close().expect("close");
+    assert_device_clean(&device);
+}
+
+#[test]
+fn overlapping_transfers_of_one_queue_take_effect_in_order() {
+    let (_, filesystem) = open();
+    let file = filesystem.create_file("/file").expect("create");
+    let mut queue = DirectQueue::new(16);
+    for round in 0..16_u8 {
+        let mut memory = AlignedBuf::zeroed(8192, 4096);
+        memory.fill(round);
+        queue.write(&file, 4096, memory, 8192, 0).map_err(|refused| refused.error).expect("submit");
+    }
+    queue.read(&file, 0, AlignedBuf::zeroed(16384, 4096), 16384, 1).map_err(|r| r.error).unwrap_or_else(
+        |error| {
+            assert!(error.is_none(), "{error:?}");
+        },
+    );
+    let mut done = Vec::new();
+    while queue.in_flight() > 0 {
+        queue.reap(1, &mut done).expect("reap");
+    }
+    let mut memory = [1; 12288];
+    file.read_exact_at(&mut memory, 0).expect("read");
+    assert!(memory[..4096].iter().all(|byte| *byte == 0) && memory[4096..].iter().all(|byte| *byte == 15));
+}
+
+#[test]
+fn streams_carry_any_length_without_a_copy() {
+    let (device, filesystem) = open();
+    for (round, len) in [0, 1, 511, 512, 4096, 65536, 65537, 1 << 20, (3 << 20) + 777].into_iter().enumerate()
+    {
+        let data = pattern(len, round as u64);
+        let path = format!("/stream{round}");
+        let options =
+            filesystem.open_options().read(true).write(true).create(true).direct(DirectIo::Required);
+        let mut writer =
+            DirectWriter::new(options.open(&path).expect("create"), 0, 65536, 4).expect("writer");
+        for chunk in data.chunks(65536) {
+            writer.buffer().expect("buffer")[..chunk.len()].copy_from_slice(chunk);
+            writer.submit(chunk.len()).expect("submit");
+        }
+        let file = writer.finish().expect("finish");
+        assert_eq!(file.size(), len as u64);
+        let mut reader = DirectReader::new(file, 0, 16384, 5).expect("reader");
+        let mut read = Vec::new();
+        while let Some(chunk) = reader.next_chunk().expect("read") {
+            read.extend_from_slice(chunk);
+        }
+        assert!(read == data, "{len} bytes");
+    }
+    assert!(filesystem.stats().bytes_copied < 9 * 512, "only the tails");
+    filesystem.close().expect("close");
+    assert_device_clean(&device);
+}
