@@ -95,7 +95,9 @@ impl Checker<'_> {
         if own(descriptor.inode_table) {
             blocks += self.layout.inode_table_blocks();
         }
-        blocks.div_ceil(self.layout.blocks_per_cluster)
+        // Each structure may begin and end within a cluster.
+        let borders = if self.layout.blocks_per_cluster > 1 { 4 } else { 0 };
+        blocks.div_ceil(self.layout.blocks_per_cluster) + borders
     }
 
     fn check_inode_bitmap(&mut self, group: GroupNumber, totals: &mut Totals) -> Result<()> {

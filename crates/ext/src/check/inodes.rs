@@ -163,6 +163,10 @@ impl Checker<'_> {
         if self.is_reserved(number) {
             self.note_used(number, &fields, true);
             if fields.mode == 0 && number != 1 {
+                let quota = number == 3 || number == 4;
+                if quota && fields.links != 0 {
+                    self.problem(ProblemKind::Inode, place, "a quota inode is not in use, but has links");
+                }
                 if fields.sectors != 0 {
                     let what =
                         format!("a reserved inode that is not in use counts {} sectors", fields.sectors);
@@ -186,7 +190,8 @@ impl Checker<'_> {
         self.count_kind(&fields);
         self.check_fields(number, raw, &fields);
         self.check_map(number, raw, &fields)?;
-        self.check_xattrs(number, raw, &fields)
+        self.check_xattrs(number, raw, &fields);
+        Ok(())
     }
 
     fn note_used(&mut self, number: u32, fields: &DiskInode, nameless: bool) {
@@ -425,7 +430,8 @@ impl Checker<'_> {
                 let mut search = OwnerSearch { inode: number.0, owners: &mut owners, visited: &mut visited };
                 if fields.flags.contains(InodeFlags::INLINE_DATA) || number.0 == 7 {
                     continue;
-                } else if fields.flags.contains(InodeFlags::EXTENTS) {
+                }
+                if fields.flags.contains(InodeFlags::EXTENTS) {
                     walk_extents(&self.reader, &fields.block, None, &mut search)?;
                 } else if matches!(fields.kind(), Some(FileKind::Regular | FileKind::Directory)) {
                     walk_numbers(&self.reader, &fields.block, &mut search)?;

@@ -65,15 +65,6 @@ impl UsedClusters {
         true
     }
 
-    /// Whether the cluster of a block is set.
-    pub(super) fn get(&self, block: FsBlock) -> bool {
-        let Some(group) = self.layout.group_of(block) else { return false };
-        let bit = self.layout.bit_of(block);
-        self.words(group)
-            .and_then(|words| words.get((bit / 64) as usize))
-            .is_some_and(|word| word >> (bit % 64) & 1 == 1)
-    }
-
     /// The bits of a group, 64 to a word; `None` if none is set.
     pub(super) fn words(&self, group: GroupNumber) -> Option<&[u64]> {
         self.groups.get(group.0 as usize)?.as_deref()

@@ -10,17 +10,17 @@ use crate::layout::{DiskInode, InodeFlags, le32};
 
 impl Checker<'_> {
     /// The attributes in an inode.
-    pub(super) fn check_xattrs(&mut self, number: u32, raw: &[u8], fields: &DiskInode) -> Result<()> {
+    pub(super) fn check_xattrs(&mut self, number: u32, raw: &[u8], fields: &DiskInode) {
         let start = GOOD_OLD_SIZE + usize::from(fields.extra_isize);
         if usize::from(self.layout.inode_size) <= GOOD_OLD_SIZE || fields.extra_isize == 0 {
-            return Ok(());
+            return;
         }
         let area = raw.get(start..).unwrap_or_default();
         let entries: Vec<_> = Attributes::in_inode(area, self.layout.inodes_count).collect();
         for entry in entries {
             match entry {
                 Ok(entry) => {
-                    if entry.hash != 0 && !self.has_right_hash(&entry) {
+                    if entry.hash != 0 && !has_right_hash(&entry) {
                         let what = "the hash of an extended attribute in the inode does not match";
                         self.problem(ProblemKind::Xattr, Place::inode(number), what);
                     }
@@ -33,7 +33,6 @@ impl Checker<'_> {
                 ),
             }
         }
-        Ok(())
     }
 
     /// Take the attribute block of an inode; the number of blocks that the inode counts for it.
@@ -87,7 +86,7 @@ impl Checker<'_> {
         for entry in entries {
             match entry {
                 Ok(entry) => {
-                    if !self.has_right_hash(&entry) {
+                    if !has_right_hash(&entry) {
                         let what = "the hash of an extended attribute does not match";
                         self.problem(ProblemKind::Xattr, place, what);
                     }
@@ -100,13 +99,6 @@ impl Checker<'_> {
             }
         }
         Ok(Some(header.references))
-    }
-
-    /// The hash of a value in an inode needs the value; it is left to whoever reads it.
-    fn has_right_hash(&self, entry: &RawAttribute<'_>) -> bool {
-        entry.value_inode.is_some()
-            || entry.hash == entry_hash(entry.name, entry.value)
-            || entry.hash == entry_hash_signed(entry.name, entry.value)
     }
 
     fn count_value_inode(&mut self, entry: &RawAttribute<'_>) {
@@ -155,4 +147,11 @@ impl Checker<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether the hash is right. That of a value in an inode needs the value; it is left to whoever reads it.
+fn has_right_hash(entry: &RawAttribute<'_>) -> bool {
+    entry.value_inode.is_some()
+        || entry.hash == entry_hash(entry.name, entry.value)
+        || entry.hash == entry_hash_signed(entry.name, entry.value)
 }
