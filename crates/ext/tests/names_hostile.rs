@@ -1,5 +1,5 @@
 //! Damaged directories give errors with coordinates, and nothing worse.
-#![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests read and write image files")]
 
 mod names_support;
 
@@ -187,6 +187,8 @@ fn directories_in_a_circle_block_nobody() {
             })
         })
         .collect();
-    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    for worker in workers {
+        worker.join().unwrap();
+    }
     let _ = volume.close();
 }

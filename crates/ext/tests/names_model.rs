@@ -1,5 +1,5 @@
 //! Random operations on names from several threads, against the simplest model; then e2fsck.
-#![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests read and write image files")]
 
 mod names_support;
 

@@ -159,7 +159,7 @@ impl<B: Blocks> Directory<'_, B> {
             let last = match next {
                 Some(next) if continues => next & !1,
                 Some(next) => next.saturating_sub(2),
-                None => u32::MAX & !1,
+                None => !1,
             };
             let mut entries = std::mem::take(&mut carried);
             let range = (way.leaf_hash & !1, last);

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::allocate::BlockRun;
-use crate::buffer::BlockKind;
 use crate::inode::attributes::encode_device;
 use crate::inode::{Inode, InodeState};
-use crate::layout::xattr::BlockHeader;
 use crate::layout::{Incompat, InodeFlags, put};
 use crate::map::node;
 use crate::transaction::Handle;
-use crate::{Corrupt, FileKind, FsBlock, InodeNumber, NodeSpec, Owner, Result, Volume};
+use crate::{FileKind, FsBlock, InodeNumber, NodeSpec, Owner, Result, Volume};
 
 impl Volume {
     /// A free inode for `spec`, near `parent`, with no link and an empty mapping, stored. The caller links it in the
@@ -111,7 +108,7 @@ impl Volume {
             self.store_inode(&mut handle, inode, &mut state)?;
             handle.restart(24)?;
         }
-        self.release_attribute_block(&mut handle, inode, &mut state)?;
+        let values = self.free_attributes(&mut handle, inode, &mut state)?;
         self.remove_orphan(&mut handle, inode, &mut state)?;
         state.freed = true;
         state.size = 0;
@@ -121,29 +118,9 @@ impl Volume {
         self.store_inode(&mut handle, inode, &mut state)?;
         self.inodes().remove(inode.number());
         self.allocator().free_inode(&mut handle, inode.number(), inode.kind())?;
-        handle.commit().map(drop)
-    }
-
-    /// Give up the inode's share of its attribute block.
-    fn release_attribute_block(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-    ) -> Result<()> {
-        let block = std::mem::take(&mut state.xattr_block);
-        if block.0 == 0 {
-            return Ok(());
-        }
-        let buffer = self.cache().get(block, BlockKind::Xattr)?;
-        let bad = |what| Corrupt::Xattr { inode: inode.number(), what };
-        let header = BlockHeader::parse(&buffer.read()).map_err(bad)?;
-        if header.references > 1 {
-            let mut bytes = handle.modify(&buffer, None)?;
-            put(&mut bytes, 4, &(header.references - 1).to_le_bytes());
-            return Ok(());
-        }
-        handle.forget(block);
-        self.allocator().free(handle, inode.number(), BlockRun { start: block, blocks: 1 })
+        handle.commit()?;
+        drop(state);
+        // Inodes of values have no values themselves: this goes one level down only.
+        values.iter().try_for_each(|value| self.release_if_unused(value))
     }
 }

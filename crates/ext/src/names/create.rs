@@ -10,8 +10,6 @@ use crate::{Error, FileKind, Inode, NodeSpec, Result, Volume};
 
 /// Blocks that adding one name joins at most: an index block on each level and a leaf, each split; and the inode.
 pub(super) const ADD_NAME_CREDITS: u32 = 4 * APPEND_BLOCK_CREDITS + 8;
-/// Set-group-ID.
-const SET_GID: u16 = 0o2000;
 
 /// What a kind of inode needs besides the inode, added in the same transaction.
 pub(super) type Complete<'a, 'v> =
@@ -21,7 +19,7 @@ pub(super) type Complete<'a, 'v> =
 struct NewName<'a, 'v> {
     directory: &'a Inode,
     name: &'a [u8],
-    spec: NodeSpec,
+    spec: &'a NodeSpec,
     complete: Complete<'a, 'v>,
 }
 
@@ -45,19 +43,13 @@ impl Volume {
         check_new_name(name)?;
         self.check_writable()?;
         let mut parent = directory.state.write();
-        self.check_may_add(directory, &parent)?;
+        Self::check_may_add(directory, &parent)?;
         if self.find(directory, &parent, name)?.is_some() {
             return Err(Error::Exists);
         }
-        let mut new = NewName { directory, name, spec: *spec, complete };
+        let new = NewName { directory, name, spec, complete };
         if spec.kind == FileKind::Directory {
             self.check_link_room(directory, &parent)?;
-        }
-        if parent.permissions & SET_GID != 0 {
-            new.spec.owner.gid = parent.owner.gid;
-            if spec.kind == FileKind::Directory {
-                new.spec.permissions |= SET_GID;
-            }
         }
         let mut handle = self.begin(ADD_NAME_CREDITS + ALLOCATE_INODE_CREDITS + APPEND_BLOCK_CREDITS + 4)?;
         let mut in_vain = None;
@@ -81,7 +73,7 @@ impl Volume {
     ) -> Result<Arc<Inode>> {
         let directory = new.directory;
         let place = self.place_for(handle, directory, parent, new.name)?;
-        let inode = self.allocate_inode(handle, directory.number(), parent, &new.spec)?;
+        let inode = self.allocate_inode(handle, directory.number(), parent, new.spec)?;
         let mut state = inode.state.write();
         let completed = if is_directory(&inode) {
             self.names.caches.forget(inode.number());

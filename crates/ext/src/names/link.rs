@@ -20,7 +20,7 @@ impl Volume {
             return Err(Error::NotPermitted("as a directory, which has one name only"));
         }
         let mut locked = Locked::new([directory, &**inode]);
-        self.check_may_add(directory, locked.state(directory))?;
+        Self::check_may_add(directory, locked.state(directory))?;
         let state = locked.state(inode);
         if state.links == 0 {
             return Err(Error::NotFound);

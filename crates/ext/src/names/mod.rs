@@ -187,7 +187,7 @@ impl Volume {
     }
 
     /// Refuse a new name where the directory's flags forbid it.
-    fn check_may_add(&self, directory: &Inode, state: &InodeState) -> Result<()> {
+    fn check_may_add(directory: &Inode, state: &InodeState) -> Result<()> {
         if !is_directory(directory) {
             return Err(Error::NotADirectory);
         }
@@ -207,8 +207,8 @@ impl Volume {
     }
 
     /// Refuse to take a name from a directory where its flags forbid it.
-    fn check_may_remove(&self, directory: &Inode, state: &InodeState) -> Result<()> {
-        self.check_may_add(directory, state)?;
+    fn check_may_remove(directory: &Inode, state: &InodeState) -> Result<()> {
+        Self::check_may_add(directory, state)?;
         if has(state, InodeFlags::APPEND) { Err(Error::NotPermitted("append-only")) } else { Ok(()) }
     }
 

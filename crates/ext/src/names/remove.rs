@@ -16,7 +16,7 @@ impl Volume {
     pub fn unlink(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         self.check_writable()?;
         let mut parent = directory.state.write();
-        self.check_may_remove(directory, &parent)?;
+        Self::check_may_remove(directory, &parent)?;
         if name == b"." || name == b".." {
             return Err(Error::IsADirectory);
         }
@@ -93,7 +93,7 @@ impl Volume {
         loop {
             let child = {
                 let parent = directory.state.read();
-                self.check_may_remove(directory, &parent)?;
+                Self::check_may_remove(directory, &parent)?;
                 let found = self.find_existing(directory, &parent, name)?;
                 self.child(directory, &found)?
             };
@@ -102,7 +102,7 @@ impl Volume {
             }
             let mut locked = Locked::new([directory, &*child]);
             let parent = locked.state(directory);
-            self.check_may_remove(directory, parent)?;
+            Self::check_may_remove(directory, parent)?;
             let found = self.find_existing(directory, parent, name)?;
             if found.inode != child.number() {
                 continue;

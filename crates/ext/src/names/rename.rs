@@ -88,12 +88,12 @@ impl Volume {
     fn rename_ends(&self, rename: &Rename<'_>) -> Result<Option<Ends>> {
         let source = {
             let state = rename.from.state.read();
-            self.check_may_remove(rename.from, &state)?;
+            Self::check_may_remove(rename.from, &state)?;
             let found = self.find_existing(rename.from, &state, rename.from_name)?;
             self.child(rename.from, &found)?
         };
         let state = rename.to.state.read();
-        self.check_may_add(rename.to, &state)?;
+        Self::check_may_add(rename.to, &state)?;
         let target = match self.find(rename.to, &state, rename.to_name)? {
             Some(found) => Some(self.child(rename.to, &found)?),
             None => None,
@@ -161,13 +161,13 @@ impl Volume {
     /// The rules that need the locks.
     fn check_rename(&self, rename: &Rename<'_>, ends: &Ends, locked: &mut Locked<'_>) -> Result<()> {
         let across = rename.from.number() != rename.to.number();
-        self.check_may_remove(rename.from, locked.state(rename.from))?;
-        self.check_may_add(rename.to, locked.state(rename.to))?;
+        Self::check_may_remove(rename.from, locked.state(rename.from))?;
+        Self::check_may_add(rename.to, locked.state(rename.to))?;
         Self::check_may_lose_name(locked.state(&ends.source))?;
         let source_is_directory = is_directory(&ends.source);
         let mut target_is_directory = false;
         if let Some(target) = &ends.target {
-            self.check_may_remove(rename.to, locked.state(rename.to))?;
+            Self::check_may_remove(rename.to, locked.state(rename.to))?;
             let state = locked.state(target);
             Self::check_may_lose_name(state)?;
             target_is_directory = is_directory(target);

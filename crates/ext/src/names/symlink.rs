@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::has;
 use crate::buffer::BlockKind;
 use crate::inode::InodeState;
-use crate::layout::InodeFlags;
+use crate::layout::{Incompat, InodeFlags};
 use crate::{Corrupt, Error, FileBlock, FileKind, Inode, MappingKind, NodeSpec, Owner, Result, Volume};
 
 /// Targets shorter than that are in the inode.
@@ -76,10 +76,15 @@ impl Volume {
         if target.is_empty() { bad("the target of a symbolic link is empty") } else { Ok(target.to_vec()) }
     }
 
-    /// Whether the target is in the inode: then no block but that of attributes is allocated.
+    /// Whether the target is in the inode: then no block but those of attributes is allocated.
     fn is_fast_symlink(&self, state: &InodeState) -> bool {
+        let short = state.size < FAST_MAX as u64 && !has(state, InodeFlags::EXTENTS);
+        if self.superblock().features().has_incompat(Incompat::EA_INODE) {
+            // Values of attributes count as blocks of the link, and no short target is in a block.
+            return short;
+        }
         let cluster = self.block_size().bytes() * u64::from(self.superblock().blocks_per_cluster());
         let attributes = if state.xattr_block.0 == 0 { 0 } else { cluster / 512 };
-        state.size < FAST_MAX as u64 && !has(state, InodeFlags::EXTENTS) && state.sectors <= attributes
+        short && state.sectors <= attributes
     }
 }

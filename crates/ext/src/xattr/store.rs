@@ -2,8 +2,10 @@
 
 use super::areas::{Areas, Attribute, Value, encode_block, encode_inside};
 use super::corrupt;
+use super::values::Users;
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
+use crate::layout::InodeFlags;
 use crate::layout::xattr::BlockHeader;
 use crate::names::finish;
 use crate::transaction::Handle;
@@ -61,10 +63,15 @@ impl Volume {
                     self.drop_value(&mut handle, inode, &value, &mut unused)?;
                     return Err(Error::AttributeTooLarge);
                 }
+                self.count_value(state, &value, Users::More);
             }
-            self.store_areas(&mut handle, inode, state, &before, &after)?;
+            let copied = self.store_areas(&mut handle, inode, state, &before, &after)?;
             if let Some(old) = &old {
-                self.drop_value(&mut handle, inode, &old.value, &mut unused)?;
+                self.count_value(state, &old.value, Users::Less);
+                // A block that was left to others keeps its values.
+                if !(copied && before.block.contains(old)) {
+                    self.drop_value(&mut handle, inode, &old.value, &mut unused)?;
+                }
             }
             if let Some(permissions) = permissions {
                 state.permissions = state.permissions & !0o777 | permissions;
@@ -79,7 +86,7 @@ impl Volume {
         result
     }
 
-    /// Write the areas that differ. The caller stores the inode.
+    /// Write the areas that differ. The caller stores the inode. Returns whether a shared block was left.
     fn store_areas(
         &self,
         handle: &mut Handle<'_>,
@@ -87,10 +94,18 @@ impl Volume {
         state: &mut InodeState,
         before: &Areas,
         after: &Areas,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         // The block first: it can be refused.
+        let mut left = false;
         if before.block != after.block {
+            left = self.is_block_shared(inode, state)?;
             self.store_block(handle, inode, state, &after.block)?;
+        }
+        if left {
+            // The copy uses the values that it has from the block, as well as that.
+            for attribute in after.block.iter().filter(|attribute| before.block.contains(attribute)) {
+                self.add_value_user(handle, inode, &attribute.value)?;
+            }
         }
         if before.inside != after.inside {
             let raw = self.raw_inode(inode.number())?;
@@ -98,7 +113,17 @@ impl Volume {
             let mut bytes = handle.modify(&raw.buffer, Some(inode.number()))?;
             encode_inside(&mut bytes[raw.offset + area.start..raw.offset + area.end], &after.inside);
         }
-        Ok(())
+        Ok(left)
+    }
+
+    /// Whether other inodes have the same attribute block.
+    fn is_block_shared(&self, inode: &Inode, state: &InodeState) -> Result<bool> {
+        if state.xattr_block == FsBlock(0) {
+            return Ok(false);
+        }
+        let buffer = self.attribute_block(inode, state)?;
+        let header = BlockHeader::parse(&buffer.read()).map_err(|what| corrupt(inode, what))?;
+        Ok(header.references > 1)
     }
 
     /// Give the inode a block with these attributes, in place of the one that it has.
@@ -112,14 +137,10 @@ impl Volume {
         if attributes.is_empty() {
             return self.leave_block(handle, inode, state);
         }
-        if state.xattr_block != FsBlock(0) {
+        if state.xattr_block != FsBlock(0) && !self.is_block_shared(inode, state)? {
             let buffer = self.attribute_block(inode, state)?;
-            let shared =
-                BlockHeader::parse(&buffer.read()).map_err(|what| corrupt(inode, what))?.references > 1;
-            if !shared {
-                encode_block(&mut handle.modify(&buffer, Some(inode.number()))?, attributes);
-                return Ok(());
-            }
+            encode_block(&mut handle.modify(&buffer, Some(inode.number()))?, attributes);
+            return Ok(());
         }
         let buffer = self.allocate_metadata_block(handle, inode, state, BlockKind::Xattr)?;
         encode_block(&mut handle.modify(&buffer, Some(inode.number()))?, attributes);
@@ -149,26 +170,42 @@ impl Volume {
         self.free_metadata_block(handle, inode, state, block)
     }
 
-    /// Give back what the attributes of an inode that goes away hold outside of it. Inodes of values that nobody uses
-    /// any more are orphans then, and left in `unused`.
+    /// Give back what the attributes of an inode that goes away hold outside of it. Returns the inodes of values that no
+    /// attribute uses any more: orphans. What cannot be read is left to a check of the volume.
     pub(crate) fn free_attributes(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<Vec<Arc<Inode>>> {
+        let mut unused = Vec::new();
+        match self.free_readable_attributes(handle, inode, state, &mut unused) {
+            Ok(()) | Err(Error::Corrupt(_)) => Ok(unused),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn free_readable_attributes(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
         state: &mut InodeState,
         unused: &mut Vec<Arc<Inode>>,
     ) -> Result<()> {
-        if self.has_value_inodes() {
+        let is_value = InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::EA_INODE);
+        if self.has_value_inodes() && !is_value {
             let areas = self.load_attributes(inode, state)?;
-            let shared = state.xattr_block != FsBlock(0) && {
-                let buffer = self.attribute_block(inode, state)?;
-                BlockHeader::parse(&buffer.read()).map_err(|what| corrupt(inode, what))?.references > 1
-            };
             // A shared block keeps its values.
-            let own = if shared { &areas.inside[..] } else { &[] };
-            let all: Vec<_> = if shared { own.to_vec() } else { areas.all().cloned().collect() };
-            for attribute in all {
-                self.drop_value(handle, inode, &attribute.value, unused)?;
+            let of_block = if self.is_block_shared(inode, state)? { &[] } else { &areas.block[..] };
+            let values: Vec<_> = areas.inside.iter().chain(of_block).map(|a| &a.value).collect();
+            let credits =
+                values.iter().filter(|value| matches!(value, Value::Inode { .. })).count() as u32 * 4;
+            if credits > 0 && !handle.has_room(credits) {
+                self.store_inode(handle, inode, state)?;
+                handle.restart(CHANGE_CREDITS + credits)?;
+            }
+            for value in values {
+                self.drop_value(handle, inode, value, unused)?;
             }
         }
         self.leave_block(handle, inode, state)

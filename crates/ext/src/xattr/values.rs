@@ -120,6 +120,23 @@ impl Volume {
         Ok(())
     }
 
+    /// Count the room of a value, in whole clusters, as if it were the owner's own.
+    pub(super) fn count_value(&self, owner_state: &mut InodeState, value: &Value, users: Users) {
+        let Value::Inode { size, .. } = value else { return };
+        let cluster = self.block_size().bytes() * u64::from(self.superblock().blocks_per_cluster());
+        let sectors = u64::from(*size).next_multiple_of(cluster) / 512;
+        owner_state.sectors = match users {
+            Users::More => owner_state.sectors + sectors,
+            Users::Less => owner_state.sectors.saturating_sub(sectors),
+        };
+    }
+
+    /// One more attribute uses a value.
+    pub(super) fn add_value_user(&self, handle: &mut Handle<'_>, owner: &Inode, value: &Value) -> Result<()> {
+        let Value::Inode { inode: number, .. } = value else { return Ok(()) };
+        self.change_users(handle, owner, *number, Users::More).map(drop)
+    }
+
     /// An attribute uses its value no longer. An inode that no attribute uses is an orphan then, and in `unused`.
     pub(super) fn drop_value(
         &self,
@@ -129,12 +146,27 @@ impl Volume {
         unused: &mut Vec<Arc<Inode>>,
     ) -> Result<()> {
         let Value::Inode { inode: number, .. } = value else { return Ok(()) };
-        if *number == owner.number() {
+        unused.extend(self.change_users(handle, owner, *number, Users::Less)?);
+        Ok(())
+    }
+
+    /// Returns the inode if no attribute uses it any more.
+    fn change_users(
+        &self,
+        handle: &mut Handle<'_>,
+        owner: &Inode,
+        number: InodeNumber,
+        change: Users,
+    ) -> Result<Option<Arc<Inode>>> {
+        if number == owner.number() {
             return Err(corrupt(owner, "a value is in the inode that has the attribute"));
         }
-        let inode = self.value_inode(owner, *number)?;
+        let inode = self.value_inode(owner, number)?;
         let mut state = inode.state.write();
-        let users = users(&state).saturating_sub(1);
+        let users = match change {
+            Users::More => users(&state).saturating_add(1),
+            Users::Less => users(&state).saturating_sub(1),
+        };
         set_users(&mut state, users);
         if users == 0 {
             state.links = 0;
@@ -142,11 +174,15 @@ impl Volume {
         }
         self.store_inode(handle, &inode, &mut state)?;
         drop(state);
-        if users == 0 {
-            unused.push(inode);
-        }
-        Ok(())
+        Ok((users == 0).then_some(inode))
     }
+}
+
+/// Whether users of a value are added or taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Users {
+    More,
+    Less,
 }
 
 /// Attributes that use the value in an inode.

@@ -1,6 +1,6 @@
 //! Images in files: made by mke2fs, filled by the kernel or here, judged by e2fsck, debugfs and the kernel.
 #![allow(dead_code, reason = "each test uses a part")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests read and write image files")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use diorite_device::{DirectPolicy, FileDevice, OpenOptions};
 use diorite_ext::{Access, FileKind, Inode, InodeNumber, NodeSpec, Owner, Result, Volume, VolumeOptions};
 
 /// An image file with a filesystem.
-pub struct Image {
+pub(crate) struct Image {
     directory: tempfile::TempDir,
 }
 
 /// A kernel mount of an image, until it is dropped.
-pub struct Mounted {
-    pub at: PathBuf,
+pub(crate) struct Mounted {
+    pub(crate) at: PathBuf,
 }
 
-pub fn run(program: &str, arguments: &[&str]) -> (i32, String) {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> (i32, String) {
     let output = Command::new(program).args(arguments).env("TZ", "UTC").output();
     let Ok(output) = output else { return (-1, format!("{program} is not installed")) };
     let text =
@@ -29,7 +29,7 @@ pub fn run(program: &str, arguments: &[&str]) -> (i32, String) {
 }
 
 /// Whether the programs are there; says so if not.
-pub fn have(programs: &[&str]) -> bool {
+pub(crate) fn have(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| Command::new(program).arg("-V").output().is_err());
     if let Some(program) = missing {
         println!("SKIPPED: {program} is not installed");
@@ -39,7 +39,7 @@ pub fn have(programs: &[&str]) -> bool {
 
 impl Image {
     /// A new filesystem: arguments of mke2fs in one string.
-    pub fn new(arguments: &str, size: &str) -> Self {
+    pub(crate) fn new(arguments: &str, size: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let image = Self { directory };
         let path = image.path();
@@ -58,19 +58,19 @@ impl Image {
         image
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.directory.path().join("image")
     }
 
-    pub fn open(&self) -> Arc<Volume> {
+    pub(crate) fn open(&self) -> Arc<Volume> {
         self.open_with(Access::ReadWrite)
     }
 
-    pub fn open_with(&self, access: Access) -> Arc<Volume> {
+    pub(crate) fn open_with(&self, access: Access) -> Arc<Volume> {
         self.try_open(access).unwrap()
     }
 
-    pub fn try_open(&self, access: Access) -> Result<Arc<Volume>> {
+    pub(crate) fn try_open(&self, access: Access) -> Result<Arc<Volume>> {
         let options = match access {
             Access::ReadOnly => OpenOptions::read_only(),
             Access::ReadWrite => OpenOptions::read_write(),
@@ -81,17 +81,17 @@ impl Image {
 
     /// e2fsck finds nothing to say.
     #[track_caller]
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let (code, text) = run("e2fsck", &["-fn", self.path().to_str().unwrap()]);
         assert_eq!(code, 0, "{text}");
     }
 
-    pub fn debugfs(&self, command: &str) -> String {
+    pub(crate) fn debugfs(&self, command: &str) -> String {
         run("debugfs", &["-w", "-R", command, self.path().to_str().unwrap()]).1
     }
 
     /// A kernel mount; says why not if it cannot be.
-    pub fn mount(&self) -> Option<Mounted> {
+    pub(crate) fn mount(&self) -> Option<Mounted> {
         let at = self.directory.path().join("mount");
         std::fs::create_dir_all(&at).unwrap();
         let (code, text) = run("mount", &["-o", "loop", self.path().to_str().unwrap(), at.to_str().unwrap()]);
@@ -110,17 +110,17 @@ impl Drop for Mounted {
     }
 }
 
-pub fn spec(kind: FileKind) -> NodeSpec {
+pub(crate) fn spec(kind: FileKind) -> NodeSpec {
     let permissions = if kind == FileKind::Directory { 0o755 } else { 0o644 };
     NodeSpec { kind, permissions, owner: Owner { uid: 0, gid: 0 }, device: (0, 0) }
 }
 
-pub fn root(volume: &Volume) -> Arc<Inode> {
+pub(crate) fn root(volume: &Volume) -> Arc<Inode> {
     volume.inode(InodeNumber::ROOT).unwrap()
 }
 
 /// The inode at a path of names separated by slashes.
-pub fn at(volume: &Volume, path: &str) -> Result<Arc<Inode>> {
+pub(crate) fn at(volume: &Volume, path: &str) -> Result<Arc<Inode>> {
     let mut inode = root(volume);
     for name in path.split('/').filter(|name| !name.is_empty()) {
         inode = volume.lookup(&inode, name.as_bytes())?;
@@ -129,7 +129,7 @@ pub fn at(volume: &Volume, path: &str) -> Result<Arc<Inode>> {
 }
 
 /// Names and inodes of a directory but the dots; checks that each comes once, listed in pieces of `piece` entries.
-pub fn list(volume: &Volume, directory: &Inode, piece: usize) -> BTreeMap<Vec<u8>, InodeNumber> {
+pub(crate) fn list(volume: &Volume, directory: &Inode, piece: usize) -> BTreeMap<Vec<u8>, InodeNumber> {
     let (mut all, mut cursor) = (BTreeMap::new(), 0);
     loop {
         let mut n = 0;
@@ -151,7 +151,7 @@ pub fn list(volume: &Volume, directory: &Inode, piece: usize) -> BTreeMap<Vec<u8
 }
 
 /// Names that the kernel lists.
-pub fn host_names(directory: &Path) -> Vec<Vec<u8>> {
+pub(crate) fn host_names(directory: &Path) -> Vec<Vec<u8>> {
     use std::os::unix::ffi::OsStringExt;
     let mut names: Vec<_> =
         std::fs::read_dir(directory).unwrap().map(|e| e.unwrap().file_name().into_vec()).collect();
