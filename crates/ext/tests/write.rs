@@ -184,6 +184,13 @@ fn ext4_files_without_journal_equal_a_map_of_blocks() {
 }
 
 #[test]
+fn files_on_volumes_with_a_journal_equal_a_map_of_blocks() {
+    model_test("-t ext3 -b 1024", 70_000, 4);
+    model_test("-t ext4 -b 1024", 70_000, 4);
+    model_test("-t ext4 -b 4096", 4_000_000, 3);
+}
+
+#[test]
 fn full_volume_says_so_and_stays_sound() {
     if !have(&["mke2fs", "debugfs", "e2fsck"]) {
         return;

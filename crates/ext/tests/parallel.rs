@@ -1,0 +1,152 @@
+//! Many threads on one volume: names, data, sync; then e2fsck and the content judge.
+#![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Bench, have, pattern, read_file, write_blocks};
+use diorite_ext::{
+    Error, FileBlock, FileKind, Inode, InodeNumber, NodeSpec, Owner, RenameMode, Result, SyncKind, Volume,
+};
+
+const THREADS: u64 = 6;
+const ROUNDS: u64 = 60;
+
+fn spec(kind: FileKind) -> NodeSpec {
+    NodeSpec { kind, permissions: 0o755, owner: Owner::default(), device: (0, 0) }
+}
+
+/// What one thread does: everything in a directory shared by all, and in its own.
+fn worker(volume: &Volume, shared: &Arc<Inode>, thread: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let own = volume.create(shared, format!("own{thread}").as_bytes(), &spec(FileKind::Directory))?;
+    let mut left = Vec::new();
+    let mut random = thread + 1;
+    for round in 0..ROUNDS {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let name = format!("file-{thread}-{round}").into_bytes();
+        let file = volume.create(shared, &name, &spec(FileKind::Regular))?;
+        let blocks = 1 + (random >> 33) % 30;
+        let content = pattern(random, (blocks * volume.block_size().bytes()) as usize);
+        write_blocks(volume, &file, 0, &content, Some(content.len() as u64))?;
+        match (random >> 40) % 6 {
+            0 => drop(volume.unlink(shared, &name)?),
+            1 => {
+                // Removed while it is open: it stays readable until it is closed.
+                volume.open_inode(&file);
+                volume.unlink(shared, &name)?;
+                assert!(read_file(volume, &file) == content);
+                volume.close_inode(&file)?;
+            }
+            2 => {
+                volume.rename(shared, &name, &own, &name, RenameMode::Replace)?;
+                left.push(([b"own", thread.to_string().as_bytes(), b"/", &name].concat(), content));
+            }
+            3 => {
+                volume.truncate(&file, volume.block_size().bytes())?;
+                left.push((name, content[..volume.block_size().bytes() as usize].to_vec()));
+            }
+            4 => {
+                volume.punch(&file, FileBlock(0), 1)?;
+                let mut content = content;
+                content[..volume.block_size().bytes() as usize].fill(0);
+                left.push((name, content));
+            }
+            _ => {
+                volume.sync_inode(&file, SyncKind::All)?;
+                left.push((name, content));
+            }
+        }
+        if round % 20 == thread {
+            volume.sync()?;
+        }
+    }
+    Ok(left)
+}
+
+fn storm(arguments: &str) {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let image = bench.image(arguments, "48M");
+    let (device, volume) = bench.open(&image);
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
+    let shared = volume.create(&root, b"shared", &spec(FileKind::Directory)).unwrap();
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (volume, shared) = (&volume, &shared);
+                scope.spawn(move || worker(volume, shared, thread).unwrap())
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    volume.close().unwrap();
+    bench.check(&device);
+    let bytes = device.bytes.read().unwrap().clone();
+    let again = Volume::open(common::MemoryDevice::new(bytes), diorite_ext::VolumeOptions::default()).unwrap();
+    for (path, content) in results {
+        let mut inode = again.lookup(&again.inode(InodeNumber::ROOT).unwrap(), b"shared").unwrap();
+        for name in path.split(|byte| *byte == b'/') {
+            inode = again.lookup(&inode, name).unwrap();
+        }
+        assert!(read_file(&again, &inode) == content, "{}", String::from_utf8_lossy(&path));
+    }
+}
+
+#[test]
+fn threads_leave_a_sound_volume() {
+    for arguments in ["-t ext2 -b 1024", "-t ext3 -b 1024", "-t ext4 -b 4096", "-t ext4 -b 1024"] {
+        storm(arguments);
+    }
+}
+
+/// Threads that fill the volume and remove what they wrote: every failure is `NoSpace`, and all space comes back.
+#[test]
+fn full_volume_under_threads_loses_nothing() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    for arguments in ["-t ext2 -b 1024", "-t ext4 -b 1024"] {
+        let bench = Bench::new();
+        let image = bench.image(arguments, "8M");
+        let (device, volume) = bench.open(&image);
+        let root = volume.inode(InodeNumber::ROOT).unwrap();
+        volume.sync().unwrap();
+        let free = volume.space().blocks_free;
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let (volume, root) = (&volume, &root);
+                scope.spawn(move || fill_and_remove(volume, root, thread));
+            }
+        });
+        volume.sync().unwrap();
+        // The directory may have grown; nothing else may be missing.
+        let missing = free - volume.space().blocks_free;
+        assert!(missing < 24, "{missing} blocks are missing ({arguments})");
+        volume.close().unwrap();
+        bench.check(&device);
+    }
+}
+
+fn fill_and_remove(volume: &Volume, root: &Arc<Inode>, thread: u64) {
+    for round in 0..3 {
+        let mut names = Vec::new();
+        for number in 0..60u64 {
+            let name = format!("{thread}-{round}-{number}").into_bytes();
+            let result = volume.create(root, &name, &spec(FileKind::Regular)).and_then(|file| {
+                names.push(name);
+                write_blocks(volume, &file, 0, &pattern(number, 60 << 10), Some(60 << 10))
+            });
+            match result {
+                Ok(()) => {}
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        for name in names {
+            volume.unlink(root, &name).unwrap();
+        }
+    }
+}
