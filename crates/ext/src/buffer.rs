@@ -347,13 +347,16 @@ impl BufferCache {
         Ok(Some(buffer))
     }
 
-    /// Read what is missing of a run of blocks of one kind, in as few transfers as possible. Blocks that cannot be read or
-    /// verified are left out: whoever needs one gets the error then.
-    pub(crate) fn read_ahead(&self, first: FsBlock, count: u64, kind: BlockKind) {
+    /// Read what is missing of a run of blocks, in as few transfers as possible; `kind_of` says what the block at an offset
+    /// from the first one is. Blocks that cannot be read or verified are left out: whoever needs one gets the error then.
+    pub(crate) fn read_ahead(&self, first: FsBlock, count: u64, kind_of: impl Fn(u64) -> BlockKind) {
         let end = first.0.saturating_add(count.min(256)).min(self.blocks);
         let size = self.block_size.bytes() as usize;
         let buffers: Vec<_> = (first.0..end)
-            .map(|block| Arc::new(Buffer::new(FsBlock(block), BlockMemory::zeroed(size), kind, false)))
+            .map(|block| {
+                let kind = kind_of(block - first.0);
+                Arc::new(Buffer::new(FsBlock(block), BlockMemory::zeroed(size), kind, false))
+            })
             .collect();
         let mut loading: Vec<_> = buffers
             .iter()
@@ -389,7 +392,7 @@ impl BufferCache {
             let verified = self
                 .sealer
                 .get()
-                .is_none_or(|sealer| sealer.verify(buffer.block, kind, &content.bytes).is_ok());
+                .is_none_or(|sealer| sealer.verify(buffer.block, content.kind, &content.bytes).is_ok());
             if read && verified {
                 buffer.loaded.store(true, Ordering::Release);
             } else {

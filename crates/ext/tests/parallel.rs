@@ -85,7 +85,8 @@ fn storm(arguments: &str) {
     volume.close().unwrap();
     bench.check(&device);
     let bytes = device.bytes.read().unwrap().clone();
-    let again = Volume::open(common::MemoryDevice::new(bytes), diorite_ext::VolumeOptions::default()).unwrap();
+    let again =
+        Volume::open(common::MemoryDevice::new(bytes), diorite_ext::VolumeOptions::default()).unwrap();
     for (path, content) in results {
         let mut inode = again.lookup(&again.inode(InodeNumber::ROOT).unwrap(), b"shared").unwrap();
         for name in path.split(|byte| *byte == b'/') {

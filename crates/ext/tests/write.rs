@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::{Bench, have, inode_of, pattern, read_file, write_blocks};
-use diorite_ext::{Error, FileBlock, Inode, InodeNumber, MappingKind, SyncKind, Volume};
+use diorite_ext::{Error, FileBlock, Inode, InodeNumber, MappingKind, SyncKind, Volume, WriteCommit};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -291,4 +291,50 @@ fn failed_write_latches() {
     assert!(matches!(volume.close(), Err(Error::Aborted)));
     assert!(volume.read_only_reason().unwrap().contains("an earlier write failed"));
     assert!(*device.bytes.read().unwrap() == before);
+}
+
+/// A mapping of thousands of pieces, made and removed in random order: splits, merges and levels of the tree.
+#[test]
+fn mapping_of_many_pieces_stays_sound() {
+    if !have(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    for arguments in ["-t ext2 -b 1024", "-t ext4 -b 1024", "-t ext4 -O ^has_journal,^metadata_csum -b 1024"]
+    {
+        let bench = Bench::new();
+        let (image, numbers) = image_with_files(&bench, arguments, "48M", 1);
+        let (device, volume) = bench.open(&image);
+        let inode = volume.inode(numbers[0]).unwrap();
+        let pieces = 6000;
+        let mut order: Vec<u64> = (0..pieces).collect();
+        order.sort_by_key(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let size = Some(pieces * 2048);
+        for at in &order {
+            let reservation = volume.reserve(&inode, FileBlock(at * 2), 1).unwrap();
+            let reservations = vec![reservation];
+            let commit = WriteCommit { reservations, size_at_least: size, ..WriteCommit::default() };
+            volume.commit_write(&inode, commit).unwrap();
+        }
+        volume.sync().unwrap();
+        bench.check_running(&device);
+        // Fill the gaps of one half, then cut pieces out of the other.
+        for at in order.iter().filter(|at| **at < pieces / 2) {
+            let reservation = volume.reserve(&inode, FileBlock(at * 2 + 1), 1).unwrap();
+            let commit = WriteCommit { reservations: vec![reservation], ..WriteCommit::default() };
+            volume.commit_write(&inode, commit).unwrap();
+        }
+        for at in order.iter().filter(|at| **at >= pieces / 2 && **at % 3 != 0) {
+            volume.punch(&inode, FileBlock(at * 2), 1).unwrap();
+        }
+        for at in 0..pieces * 2 {
+            let mapped = matches!(volume.map(&inode, FileBlock(at), 1).unwrap().kind, MappingKind::Mapped(_));
+            let expected = at < pieces || (at % 2 == 0 && at / 2 % 3 == 0);
+            assert_eq!(mapped, expected, "block {at} ({arguments})");
+        }
+        volume.sync().unwrap();
+        bench.check_running(&device);
+        volume.truncate(&inode, 1 << 20).unwrap();
+        volume.close().unwrap();
+        bench.check(&device);
+    }
 }

@@ -47,6 +47,8 @@ pub(crate) struct BlockRun {
 #[derive(Debug)]
 struct Group {
     state: Mutex<GroupState>,
+    /// Block of the block bitmap; never changes.
+    block_bitmap: FsBlock,
     block_bitmap_checksum: AtomicU32,
     inode_bitmap_checksum: AtomicU32,
     /// Blocks that are not busy.
@@ -102,6 +104,7 @@ impl Allocator {
         let groups = descriptors
             .into_iter()
             .map(|descriptor| Group {
+                block_bitmap: descriptor.block_bitmap,
                 block_bitmap_checksum: AtomicU32::new(descriptor.block_bitmap_checksum),
                 inode_bitmap_checksum: AtomicU32::new(descriptor.inode_bitmap_checksum),
                 free: AtomicU32::new(descriptor.free_clusters),
@@ -218,7 +221,11 @@ impl Allocator {
             let mut busy = if state.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
                 Bits::from_bytes(&vec![0; (bits as usize).div_ceil(8)], bits)
             } else {
-                let buffer = self.cache.get(state.descriptor.block_bitmap, BlockKind::BlockBitmap(number))?;
+                let block = state.descriptor.block_bitmap;
+                if self.cache.peek(block).is_none() {
+                    self.read_bitmaps_ahead(number);
+                }
+                let buffer = self.cache.get(block, BlockKind::BlockBitmap(number))?;
                 let bytes = buffer.read();
                 Bits::from_bytes(&bytes, bits)
             };
@@ -234,6 +241,18 @@ impl Allocator {
             state.busy = Some(busy);
         }
         Ok(state.busy.as_mut().expect("just set"))
+    }
+
+    /// Read the group's bitmap and those of the next groups, where they lie together (`flex_bg`).
+    fn read_bitmaps_ahead(&self, number: GroupNumber) {
+        const AT_ONCE: usize = 16;
+        let first = self.group(number).block_bitmap;
+        let groups = self.groups.iter().skip(number.0 as usize).take(AT_ONCE).zip(first.0..);
+        let count = groups.take_while(|(group, block)| group.block_bitmap.0 == *block).count();
+        if count > 1 {
+            let kind_of = |offset| BlockKind::BlockBitmap(GroupNumber(number.0 + offset as u32));
+            self.cache.read_ahead(first, count as u64, kind_of);
+        }
     }
 
     /// The zone's bits in a group.

@@ -71,7 +71,7 @@ impl Volume {
             let step = (READ_AHEAD_BYTES / self.block_size().bytes()).max(1);
             let first = u64::from(place.table_block) / step * step;
             let count = step.min(u64::from(self.layout().inode_table_blocks()) - first);
-            self.cache().read_ahead(crate::FsBlock(table + first), count, BlockKind::InodeTable);
+            self.cache().read_ahead(crate::FsBlock(table + first), count, |_| BlockKind::InodeTable);
         }
         let buffer = self.cache().get(block, BlockKind::InodeTable)?;
         Ok(RawInode { buffer, offset: place.offset as usize, len: usize::from(self.layout().inode_size) })

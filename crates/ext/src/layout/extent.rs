@@ -96,27 +96,37 @@ pub struct Extent {
 impl Extent {
     /// Entry `index` of a leaf; zeros beyond its end.
     pub fn parse(node: &[u8], index: usize) -> Self {
-        let at = entry_offset(index);
-        let length = u32::from(le16(node, at + 4));
+        Self::from_entry(node.get(entry_offset(index)..).unwrap_or_default())
+    }
+
+    /// The extent that a stored entry describes.
+    pub fn from_entry(entry: &[u8]) -> Self {
+        let length = u32::from(le16(entry, 4));
         let unwritten = length > MAX_WRITTEN;
         Self {
-            start: FileBlock(u64::from(le32(node, at))),
+            start: FileBlock(u64::from(le32(entry, 0))),
             blocks: if unwritten { length - MAX_WRITTEN } else { length },
-            block: FsBlock(u64::from(le32(node, at + 8)) | u64::from(le16(node, at + 6)) << 32),
+            block: FsBlock(u64::from(le32(entry, 8)) | u64::from(le16(entry, 6)) << 32),
             unwritten,
         }
     }
 
     /// Store as entry `index` of a leaf.
     pub fn write_into(&self, node: &mut [u8], index: usize) {
+        put(node, entry_offset(index), &self.to_entry());
+    }
+
+    /// As it is stored.
+    pub fn to_entry(&self) -> [u8; ENTRY_SIZE] {
         let most = if self.unwritten { MAX_UNWRITTEN } else { MAX_WRITTEN };
         assert!((1..=most).contains(&self.blocks), "an extent of {} blocks", self.blocks);
-        let at = entry_offset(index);
         let length = if self.unwritten { self.blocks + MAX_WRITTEN } else { self.blocks };
-        put(node, at, &(self.start.0 as u32).to_le_bytes());
-        put(node, at + 4, &(length as u16).to_le_bytes());
-        put(node, at + 6, &((self.block.0 >> 32) as u16).to_le_bytes());
-        put(node, at + 8, &(self.block.0 as u32).to_le_bytes());
+        let mut entry = [0; ENTRY_SIZE];
+        put(&mut entry, 0, &(self.start.0 as u32).to_le_bytes());
+        put(&mut entry, 4, &(length as u16).to_le_bytes());
+        put(&mut entry, 6, &((self.block.0 >> 32) as u16).to_le_bytes());
+        put(&mut entry, 8, &(self.block.0 as u32).to_le_bytes());
+        entry
     }
 
     /// First file block after the run.
@@ -137,20 +147,29 @@ pub struct Index {
 impl Index {
     /// Entry `index` of an inner node; zeros beyond its end.
     pub fn parse(node: &[u8], index: usize) -> Self {
-        let at = entry_offset(index);
+        Self::from_entry(node.get(entry_offset(index)..).unwrap_or_default())
+    }
+
+    /// The child that a stored entry points to.
+    pub fn from_entry(entry: &[u8]) -> Self {
         Self {
-            start: FileBlock(u64::from(le32(node, at))),
-            block: FsBlock(u64::from(le32(node, at + 4)) | u64::from(le16(node, at + 8)) << 32),
+            start: FileBlock(u64::from(le32(entry, 0))),
+            block: FsBlock(u64::from(le32(entry, 4)) | u64::from(le16(entry, 8)) << 32),
         }
     }
 
     /// Store as entry `index` of an inner node.
     pub fn write_into(&self, node: &mut [u8], index: usize) {
-        let at = entry_offset(index);
-        put(node, at, &(self.start.0 as u32).to_le_bytes());
-        put(node, at + 4, &(self.block.0 as u32).to_le_bytes());
-        put(node, at + 8, &((self.block.0 >> 32) as u16).to_le_bytes());
-        put(node, at + 10, &[0, 0]);
+        put(node, entry_offset(index), &self.to_entry());
+    }
+
+    /// As it is stored.
+    pub fn to_entry(&self) -> [u8; ENTRY_SIZE] {
+        let mut entry = [0; ENTRY_SIZE];
+        put(&mut entry, 0, &(self.start.0 as u32).to_le_bytes());
+        put(&mut entry, 4, &(self.block.0 as u32).to_le_bytes());
+        put(&mut entry, 8, &((self.block.0 >> 32) as u16).to_le_bytes());
+        entry
     }
 }
 

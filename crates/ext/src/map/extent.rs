@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
-use crate::map::node::{self, Header};
+use crate::map::node;
 use crate::{Corrupt, FileBlock, InodeNumber, Mapping, MappingKind, Result, Volume};
 
 impl Volume {
@@ -21,7 +21,7 @@ impl Volume {
         let bad = |what| Corrupt::map(inode, at, what);
         // The leaf holds nothing outside of these bounds, which the keys above it give.
         let (mut low, mut high) = (0, node::MAX_FILE_BLOCKS);
-        let mut header = Header::parse(&state.block, None).map_err(bad)?;
+        let mut header = node::header_of(&state.block, None).map_err(bad)?;
         let mut buffer: Option<Arc<Buffer>> = None;
         loop {
             let guard = buffer.as_ref().map(|buffer| buffer.read());
@@ -41,7 +41,7 @@ impl Volume {
             let depth = header.depth - 1;
             drop(guard);
             let next = self.extent_node(inode, state.generation, at, child)?;
-            header = Header::parse(&next.read(), Some(depth)).map_err(bad)?;
+            header = node::header_of(&next.read(), Some(depth)).map_err(bad)?;
             buffer = Some(next);
         }
     }

@@ -46,7 +46,7 @@ impl Volume {
         let bad = |what| Corrupt::map(inode.number(), FileBlock(at), what);
         let key = u32::try_from(at).map_err(|_| bad("a file block beyond the last"))?;
         let mut way = Way { levels: Vec::with_capacity(4), high: node::MAX_FILE_BLOCKS };
-        let mut header = Header::parse(&state.block, None).map_err(bad)?;
+        let mut header = node::header_of(&state.block, None).map_err(bad)?;
         let mut buffer: Option<Arc<Buffer>> = None;
         loop {
             let guard = buffer.as_ref().map(|buffer| buffer.read());
@@ -65,7 +65,7 @@ impl Volume {
             }
             let child = child.ok_or_else(|| bad("an inner extent node without entries"))?;
             let next = self.extent_node(inode.number(), state.generation, FileBlock(at), child)?;
-            header = Header::parse(&next.read(), Some(depth - 1)).map_err(bad)?;
+            header = node::header_of(&next.read(), Some(depth - 1)).map_err(bad)?;
             buffer = Some(next);
         }
     }
@@ -103,7 +103,7 @@ impl Volume {
         state: &mut InodeState,
         piece: &Mapping,
     ) -> Result<bool> {
-        let Ok(header) = Header::parse(&state.block, None) else { return Ok(false) };
+        let Ok(header) = node::header_of(&state.block, None) else { return Ok(false) };
         if header.depth != 0 || header.entries == 0 {
             return Ok(false);
         }
@@ -244,7 +244,7 @@ impl Volume {
             parent.remove(place);
             return self.store_level(handle, inode, state, way, level - 1, parent);
         };
-        let max = usize::from(header.max);
+        let max = usize::from(header.capacity);
         if entries.len() <= max {
             write_node(&mut handle.modify(&buffer, Some(inode.number()))?, header, &entries);
             if node::key_of(&parent[place]) == first {
@@ -278,7 +278,7 @@ impl Volume {
             node::write_empty_root(&mut state.block);
             return Ok(());
         }
-        if entries.len() <= usize::from(root.header.max) {
+        if entries.len() <= usize::from(root.header.capacity) {
             write_node(&mut state.block, root.header, entries);
             return Ok(());
         }
@@ -304,8 +304,8 @@ impl Volume {
     ) -> Result<FsBlock> {
         let kind = BlockKind::ExtentNode { inode: inode.number(), generation: state.generation };
         let buffer = self.allocate_index_block(handle, inode, state, near, kind)?;
-        let max = ((self.block_size().bytes() as usize - ENTRY) / ENTRY) as u16;
-        let header = Header { entries: 0, max, depth };
+        let capacity = Header::capacity_of(self.block_size().bytes() as usize);
+        let header = Header { entries: 0, capacity, depth, generation: 0 };
         write_node(&mut handle.modify(&buffer, Some(inode.number()))?, header, entries);
         Ok(buffer.block())
     }
@@ -319,7 +319,7 @@ impl Volume {
     ) -> Result<()> {
         let bad = |what| Corrupt::map(inode.number(), FileBlock(0), what);
         loop {
-            let root = Header::parse(&state.block, None).map_err(bad)?;
+            let root = node::header_of(&state.block, None).map_err(bad)?;
             if root.depth == 0 || root.entries != 1 {
                 return Ok(());
             }
@@ -327,10 +327,10 @@ impl Volume {
             let buffer = self.extent_node(inode.number(), state.generation, FileBlock(0), child)?;
             let (header, entries) = {
                 let bytes = buffer.read();
-                let header = Header::parse(&bytes, Some(root.depth - 1)).map_err(bad)?;
+                let header = node::header_of(&bytes, Some(root.depth - 1)).map_err(bad)?;
                 (header, node::entries(&bytes, header.entries))
             };
-            if header.entries > root.max {
+            if header.entries > root.capacity {
                 return Ok(());
             }
             write_node(&mut state.block, Header { depth: header.depth, ..root }, &entries);
@@ -341,8 +341,8 @@ impl Volume {
 
 /// Store a header with the right count, and the entries; what was behind them becomes zeros.
 fn write_node(bytes: &mut [u8], header: Header, entries: &[RawEntry]) {
-    Header { entries: entries.len() as u16, ..header }.write(bytes);
-    let area = &mut bytes[ENTRY..ENTRY + usize::from(header.max) * ENTRY];
+    Header { entries: entries.len() as u16, ..header }.write_into(bytes);
+    let area = &mut bytes[ENTRY..ENTRY + usize::from(header.capacity) * ENTRY];
     for (place, entry) in area.chunks_exact_mut(ENTRY).zip(entries) {
         place.copy_from_slice(entry);
     }

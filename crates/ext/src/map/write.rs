@@ -314,7 +314,7 @@ impl Volume {
         let (mut at, end) = (start.0, start.0.saturating_add(blocks));
         while at < end {
             let mapping = self.map_with(inode, state, FileBlock(at), end - at)?;
-            let step = mapping.blocks.min(super::node::MAX_UNWRITTEN);
+            let step = mapping.blocks.min(u64::from(crate::layout::extent::MAX_UNWRITTEN));
             if matches!(mapping.kind, MappingKind::Unwritten(_)) {
                 self.make_handle_room(handle, inode, state, self.insert_credits(state, 1))?;
                 inode.runs.write().forget(at, at + step);

@@ -15,10 +15,13 @@ use crate::layout::{GroupDescriptor, Incompat, Layout, RoCompat, Superblock};
 use crate::transaction::{AbortLatch, HomeWriter, Log, NoJournal};
 use crate::volume::seal::VolumeSealer;
 use crate::volume::{Access, ReservedBlocks, Volume, VolumeOptions};
-use crate::{Corrupt, Error, Incompatible, Result};
+use crate::{Corrupt, Incompatible, Result};
 
 /// More groups than any volume of a sane shape has; bounds the memory that a superblock can ask for.
 const MAX_GROUPS: u32 = 1 << 22;
+
+/// Descriptor blocks that are read together.
+const DESCRIPTOR_BLOCKS_AT_ONCE: u32 = 64;
 
 impl Volume {
     /// Open the volume on `device`, with all checks; replays the journal where there is one.
@@ -179,8 +182,13 @@ fn read_descriptors(
     let size = usize::from(layout.desc_size);
     let mut descriptors = Vec::with_capacity(layout.group_count as usize);
     for index in 0..layout.descriptor_blocks() {
-        let kind = BlockKind::GroupDescriptors(index);
-        let buffer = cache.get(layout.descriptor_block(index), kind)?;
+        let (block, kind) = (layout.descriptor_block(index), BlockKind::GroupDescriptors(index));
+        if index < layout.plain_descriptor_blocks() && index % DESCRIPTOR_BLOCKS_AT_ONCE == 0 {
+            let count = DESCRIPTOR_BLOCKS_AT_ONCE.min(layout.plain_descriptor_blocks() - index);
+            let kind_of = |offset| BlockKind::GroupDescriptors(index + offset as u32);
+            cache.read_ahead(block, u64::from(count), kind_of);
+        }
+        let buffer = cache.get(block, kind)?;
         let bytes = buffer.read();
         for place in bytes.chunks_exact(size) {
             let number = crate::GroupNumber(descriptors.len() as u32);
