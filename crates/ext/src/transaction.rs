@@ -49,6 +49,8 @@ pub(crate) trait Log: Send + Sync + fmt::Debug {
     fn sync_inode(&self, inode: InodeNumber, transaction: TransactionId) -> Result<()>;
     /// Make everything durable; freed blocks are released.
     fn sync(&self) -> Result<()>;
+    /// Commit what is older than the commit interval.
+    fn commit_old(&self) -> Result<()>;
     /// As [`Log::sync`], and leave nothing to replay.
     fn close(&self) -> Result<()>;
 }
@@ -330,6 +332,12 @@ impl Log for NoJournal {
         self.writer.flush().inspect_err(|error| self.latch.abort(error))?;
         self.releaser.release_freed(&freed);
         Ok(())
+    }
+
+    fn commit_old(&self) -> Result<()> {
+        let age = now().saturating_sub(Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)));
+        let is_clean = self.dirty.lock().is_empty() && self.freed.lock().is_empty();
+        if is_clean || age <= self.interval { Ok(()) } else { self.sync() }
     }
 
     fn close(&self) -> Result<()> {

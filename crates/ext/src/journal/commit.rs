@@ -4,7 +4,7 @@
 //! others that need the same transaction wait for it (group commit).
 //!
 //! Order on the disk: data of files was written before its handle began; log blocks; flush; **the commit block with FUA,
-//! which is the moment at which the transaction exists**. Devices without FUA are flushed after it.
+//! which is the moment at which the transaction exists**. Devices that have no FUA of their own write and flush.
 
 use std::collections::HashSet;
 use std::sync::Arc;

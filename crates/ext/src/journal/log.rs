@@ -133,6 +133,11 @@ impl Running {
         }
     }
 
+    /// Whether it has been running for longer than `interval`.
+    fn is_old(&self, interval: Duration) -> bool {
+        self.started.is_some_and(|started| now().saturating_sub(started) > interval)
+    }
+
     /// Whether a commit would have nothing to write.
     pub(super) fn is_empty(&self) -> bool {
         self.buffers.is_empty() && self.revoked.is_empty() && self.freed.is_empty()
@@ -259,7 +264,7 @@ impl Log for Journal {
             let running = &state.running;
             let blocks = running.buffers.len() as u64 + running.credits + credits;
             let full = blocks > self.blocks_max;
-            let old = running.started.is_some_and(|started| now().saturating_sub(started) > self.interval);
+            let old = running.is_old(self.interval);
             let has_content = !running.is_empty() || running.handles > 0;
             if (full || old) && has_content && state.committing.is_none() {
                 state = self.make_room(state, true)?;
@@ -328,6 +333,14 @@ impl Log for Journal {
     fn sync(&self) -> Result<()> {
         let running = self.state.lock().running.id;
         self.sync_through(running)
+    }
+
+    fn commit_old(&self) -> Result<()> {
+        let (id, is_old) = {
+            let running = &self.state.lock().running;
+            (running.id, running.is_old(self.interval) && !running.is_empty())
+        };
+        if is_old { self.commit_through(id, Gather::Nobody) } else { Ok(()) }
     }
 
     fn close(&self) -> Result<()> {

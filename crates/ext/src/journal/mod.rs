@@ -31,17 +31,6 @@ fn write_durably(
     flags: BioFlags,
 ) -> crate::Result<()> {
     let plain = BioFlags::META | BioFlags::SYNC;
-    let geometry = device.geometry();
-    if !geometry.volatile_cache {
-        device.write_bytes(offset_bytes, block, plain)?;
-    } else if geometry.fua {
-        device.write_bytes(offset_bytes, block, plain | flags | BioFlags::FUA)?;
-    } else {
-        if flags.contains(BioFlags::PREFLUSH) {
-            device.flush()?;
-        }
-        device.write_bytes(offset_bytes, block, plain)?;
-        device.flush()?;
-    }
-    Ok(())
+    let durable = if device.geometry().volatile_cache { flags | BioFlags::FUA } else { BioFlags::NONE };
+    Ok(device.write_bytes(offset_bytes, block, plain | durable)?)
 }

@@ -368,9 +368,14 @@ fn closed_journals_are_empty() {
 fn old_transactions_are_committed_by_the_next_handle() {
     let device: Arc<dyn BlockDevice> = ImageDevice::new(image(80));
     let mut world = open(&device, 80, true);
-    world.journal.interval = Duration::from_millis(1);
+    world.journal.interval = Duration::from_millis(3);
     let first = world.set(&[1], 1).unwrap();
     std::thread::sleep(Duration::from_millis(5));
     assert!(world.set(&[1], 2).unwrap() > first);
     assert_eq!(world.journal.state.lock().committed, first);
+    world.journal.commit_old().unwrap();
+    assert_eq!(world.journal.state.lock().committed, first, "the second is young");
+    std::thread::sleep(Duration::from_millis(5));
+    world.journal.commit_old().unwrap();
+    assert!(world.journal.state.lock().committed > first);
 }

@@ -28,12 +28,23 @@ impl Volume {
         if self.check_writable().is_err() {
             return Ok(());
         }
-        if self.in_use.load(Ordering::Acquire) {
+        // With a journal the counters in the superblock are made right when the volume is opened next.
+        if self.in_use.load(Ordering::Acquire) && !self.has_journal() {
             let mut handle = self.begin(1)?;
             self.touch_superblock(&mut handle)?;
             handle.commit()?;
         }
         self.log().sync()
+    }
+
+    /// Commit what has waited for longer than [`crate::VolumeOptions::commit_interval`], for whoever has a timer. This crate
+    /// has no threads: without this an idle volume keeps its last changes in memory until the next change, sync or
+    /// close.
+    pub fn commit_old(&self) -> Result<()> {
+        if self.check_writable().is_err() {
+            return self.latch().check();
+        }
+        self.log().commit_old()
     }
 
     /// Sync, mark the volume clean, and refuse everything from now on.

@@ -5,6 +5,7 @@
 //! which no metadata journal makes atomic. [`IMAGES_MAX`] bounds the images of one test; every flush boundary gets at
 //! least two (nothing and everything of the unflushed writes).
 #![allow(dead_code, reason = "each test uses a part")]
+#![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use diorite_sim::image::{ImageDevice, SparseImage};
 use crate::common::{read_file, run, write_blocks};
 
 /// About how many images one test rebuilds, replays and checks.
-pub const IMAGES_MAX: usize = 240;
+pub const IMAGES_MAX: usize = 160;
 
 /// Inode number, kind, permissions, links, size and a hash of the content.
 pub type Node = (u32, FileKind, u16, u32, u64, u64);
