@@ -4,7 +4,8 @@
 //!
 //! Interface:
 //! - Exclusive while it is open for writing, shared among readers otherwise (see `open.rs`).
-//! - The size is fixed while it is open: a transfer beyond it is refused, never grows the file.
+//! - The size is fixed while it is open: a transfer beyond it is refused, never grows the file; unless it was opened with
+//!   [`Growth::Free`], which is for files that are data and not disks.
 //! - [`FileDevice::is_direct`] says whether the host's page cache is bypassed.
 
 use std::fmt;
@@ -21,11 +22,12 @@ use crate::buffer::AlignedBuf;
 use crate::error::OpenError;
 use crate::layout::Layout;
 use crate::open::{self, Kind};
-use crate::options::{Backend, OpenOptions};
+use crate::options::{Backend, Growth, OpenOptions};
 use crate::ring;
 use crate::ring_queue::{self, Target};
 use crate::sys;
 use crate::thread_queue;
+use crate::transfer::GROWING;
 
 /// The environment's choice where the program makes none.
 const BACKEND_VARIABLE: &str = "DIORITE_IO_BACKEND";
@@ -36,6 +38,7 @@ pub struct FileDevice {
     path: PathBuf,
     kind: Kind,
     direct: bool,
+    growth: Growth,
     uses_ring: bool,
     /// The process that holds the lock.
     locked_by: u32,
@@ -54,6 +57,7 @@ impl FileDevice {
             path: path.to_owned(),
             kind: opened.kind,
             direct: opened.direct,
+            growth: options.growth,
             uses_ring,
             locked_by: std::process::id(),
             geometry: opened.geometry,
@@ -80,6 +84,25 @@ impl FileDevice {
         self.kind == Kind::BlockDevice
     }
 
+    /// The size of the file at this moment; of a block device, its capacity.
+    pub fn file_size(&self) -> io::Result<u64> {
+        match self.kind {
+            Kind::BlockDevice => Ok(self.geometry.capacity_bytes),
+            Kind::File => {
+                let stat = rustix::fs::fstat(&self.fd)?;
+                Ok(u64::try_from(stat.st_size).unwrap_or(0))
+            }
+        }
+    }
+
+    /// Set the size of a file that was opened with [`Growth::Free`].
+    pub fn set_file_size(&self, bytes: u64) -> io::Result<()> {
+        if self.growth != Growth::Free || self.kind != Kind::File {
+            return Err(io::Error::from(io::ErrorKind::Unsupported));
+        }
+        Ok(rustix::fs::ftruncate(&self.fd, bytes)?)
+    }
+
     /// The path that it was opened with.
     pub fn path(&self) -> &Path {
         &self.path
@@ -91,6 +114,9 @@ impl FileDevice {
 
     /// A transfer that stops within such a block has met the end of the file.
     pub(crate) fn granularity(&self) -> u32 {
+        if self.growth == Growth::Free && self.kind == Kind::File {
+            return GROWING;
+        }
         if self.direct { self.geometry.logical_block_size } else { 1 }
     }
 

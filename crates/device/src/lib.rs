@@ -37,7 +37,7 @@ pub use error::OpenError;
 pub use file::FileDevice;
 pub use joined::JoinedDevice;
 pub use memory_device::MemoryDevice;
-pub use options::{Access, Backend, Create, DirectPolicy, OpenOptions};
+pub use options::{Access, Backend, Create, DirectPolicy, Growth, OpenOptions};
 pub use partition::PartitionDevice;
 pub use pool::{BufferPool, PoolBuf};
 pub use region::PageKind;

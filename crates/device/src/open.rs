@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use crate::buffer::AlignedBuf;
 use crate::error::OpenError;
-use crate::options::{Access, Create, DirectPolicy, OpenOptions};
+use crate::options::{Access, Create, DirectPolicy, Growth, OpenOptions};
 use crate::sys::{self, DirectAlignment};
 use crate::sysfs::QueueLimits;
 
@@ -30,6 +30,8 @@ const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 const SEGMENTS_MAX: u16 = 1024;
 /// Larger blocks than this are no alignment but nonsense.
 const BLOCK_BYTES_MAX: u32 = 64 << 10;
+/// Larger than any filesystem of the host lets a file be.
+const FILE_BYTES_MAX: u64 = 1 << 62;
 /// How long a holder that is about to go away (udev's probes, a request that is being freed) is waited for.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -168,7 +170,11 @@ fn lock(path: &Path, access: Access, fd: &OwnedFd, kind: Kind) -> Result<(), Ope
 /// Give the file its size if one was asked for; returns the size that it has.
 fn size(path: &Path, options: &OpenOptions, fd: &OwnedFd, kind: Kind) -> Result<u64, OpenError> {
     let wanted = match options.create {
-        Create::Sized(bytes) | Create::NewSized(bytes) if options.access == Access::ReadWrite => Some(bytes),
+        Create::Sized(bytes) | Create::NewSized(bytes)
+            if options.access == Access::ReadWrite && options.growth == Growth::Fixed =>
+        {
+            Some(bytes)
+        }
         _ => None,
     };
     match kind {
@@ -281,6 +287,7 @@ fn geometry(
 ) -> Result<Geometry, OpenError> {
     let stat = rustix::fs::fstat(fd).map_err(os_error(path, "examine"))?;
     let (logical_block_size, memory_alignment) = alignment.map_or((512, 1), |a| (a.offset, a.memory));
+    let bytes = if options.growth == Growth::Free && kind == Kind::File { FILE_BYTES_MAX } else { bytes };
     let capacity_bytes = bytes - bytes % u64::from(logical_block_size);
     if capacity_bytes == 0 {
         return Err(OpenError::TooSmall { path: path.to_owned(), bytes, block: logical_block_size });

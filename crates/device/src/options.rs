@@ -46,6 +46,17 @@ pub enum Create {
     NewSized(u64),
 }
 
+/// Whether a file may change its size while it is open. Block devices never do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Growth {
+    /// It is a disk: what is beyond its end is out of range.
+    #[default]
+    Fixed,
+    /// It is a file: a write beyond its end makes it longer, a read leaves the memory beyond its end as it is, and `Create` sets no
+    /// size.
+    Free,
+}
+
 /// How to open a device. The default is read-only, direct where possible, any back end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
@@ -57,6 +68,8 @@ pub struct OpenOptions {
     pub backend: Backend,
     /// Whether the file is made.
     pub create: Create,
+    /// Whether it may change its size.
+    pub growth: Growth,
 }
 
 impl OpenOptions {
@@ -80,6 +93,12 @@ impl OpenOptions {
     #[must_use]
     pub fn backend(self, backend: Backend) -> Self {
         Self { backend, ..self }
+    }
+
+    /// The same for a file that may change its size.
+    #[must_use]
+    pub fn growth(self, growth: Growth) -> Self {
+        Self { growth, ..self }
     }
 
     /// The same, but the file is made.

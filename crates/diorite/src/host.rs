@@ -1,13 +1,206 @@
-//! skeleton
-use crate::{File, OpenOptions, Result};
-use std::path::Path;
-/// A file of the host's filesystem, with this library's page cache in place of the host's.
+//! A file of the host's filesystem, with this library's page cache in place of the host's.
+//!
+//! The mapping is the identity up to the file's end. Holes and allocation are the host's business: a write behind the end makes the
+//! file longer, in whole logical blocks, and recording it cuts the file to the size that it is to have.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use diorite_block::{Bio, BlockDevice, Op, Sector};
+use diorite_device::{Create, DirectPolicy, FileDevice, Growth, OpenOptions as DeviceOptions};
+
+use crate::content::Content;
+use crate::content::engine::{Engine, EngineOptions};
+use crate::error::AtPath;
+use crate::file::FileOwner;
+use crate::filesystem::{CACHE_BYTES, DIRTY_AGE, READ_AHEAD_BYTES};
+use crate::map::{
+    Durability, MapBlocks, MapCommit, ReservationToken, Reserved, ReservedRange, Stretch, StretchKind,
+};
+use crate::raw::device_attributes;
+use crate::{Attributes, DirectIo, Error, File, OpenOptions, Result, SystemClock};
+use diorite_block::sync::Mutex;
+
+/// Opens a file of the host as a [`File`].
 #[derive(Debug)]
-pub struct HostFile {}
-#[expect(unused_variables, reason = "skeleton")]
+pub struct HostFile;
+
 impl HostFile {
-    /// Open, make or empty a file as the options say.
+    /// Open, make or empty a file as the options say, with 64 MiB of page cache.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
-        todo!()
+        let path = path.as_ref();
+        options.check().at_path(path)?;
+        let mut device_options =
+            if options.can_write() { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
+        if options.direct == DirectIo::Required {
+            device_options = device_options.direct(DirectPolicy::Required);
+        }
+        if options.create_new {
+            device_options = device_options.create(Create::NewSized(0));
+        } else if options.create {
+            device_options = device_options.create(Create::Sized(0));
+        }
+        let device = FileDevice::open(path, &device_options.growth(Growth::Free))?;
+        if options.truncate && !device.is_block_device() {
+            device.set_file_size(0).map_err(|source| os("cannot empty the file", source)).at_path(path)?;
+        }
+        Self::with_device(device, path, options).at_path(path)
+    }
+
+    fn with_device(device: Arc<FileDevice>, path: &Path, options: &OpenOptions) -> Result<File> {
+        let engine = Engine::new(&EngineOptions {
+            cache_bytes: CACHE_BYTES,
+            read_ahead_bytes: READ_AHEAD_BYTES,
+            dirty_age: DIRTY_AGE,
+            clock: SystemClock::shared(),
+        })?;
+        let size = device.file_size().map_err(|source| os("cannot ask for the size", source))?;
+        let shared: Arc<dyn BlockDevice> = device.clone();
+        let map = HostMap { device, shared, size: Mutex::new(size), can_write: options.can_write() };
+        let content = Content::new(Box::new(map), engine)?;
+        let owner = HostOwner { content: Arc::clone(&content), path: path.to_owned() };
+        Ok(File::new(content, Box::new(owner), options, Some(path.to_owned())))
+    }
+}
+
+fn os(what: &'static str, source: std::io::Error) -> Error {
+    Error::Os { what, source }
+}
+
+#[derive(Debug)]
+struct HostMap {
+    device: Arc<FileDevice>,
+    /// The same.
+    shared: Arc<dyn BlockDevice>,
+    /// The size as it is recorded. The file itself is longer for a moment, when its last block was just written.
+    size: Mutex<u64>,
+    can_write: bool,
+}
+
+impl HostMap {
+    fn cut(&self, size: u64) -> Result<()> {
+        self.device.set_file_size(size).map_err(|source| os("cannot set the size", source))
+    }
+}
+
+/// The host reserves nothing.
+#[derive(Debug)]
+struct Token;
+
+impl ReservationToken for Token {
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
+        self
+    }
+}
+
+impl MapBlocks for HostMap {
+    fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.shared
+    }
+
+    fn block_size(&self) -> u64 {
+        u64::from(self.shared.geometry().logical_block_size)
+    }
+
+    fn recorded_size(&self) -> u64 {
+        *self.size.lock()
+    }
+
+    fn max_size(&self) -> u64 {
+        self.shared.geometry().capacity_bytes
+    }
+
+    fn map(&self, offset: u64, len: u64) -> Result<Stretch> {
+        let block = self.block_size();
+        let start = offset / block * block;
+        let end = offset.saturating_add(len.max(1)).div_ceil(block).saturating_mul(block);
+        let file_end = self.recorded_size().next_multiple_of(block);
+        Ok(if start < file_end {
+            let kind = StretchKind::Mapped(Sector::containing(start));
+            Stretch { offset: start, len: end.min(file_end) - start, kind }
+        } else {
+            Stretch { offset: start, len: end - start, kind: StretchKind::Hole }
+        })
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<Reserved> {
+        if !self.can_write {
+            return Err(diorite_ext::Error::ReadOnly("the file is open for reading".to_owned()).into());
+        }
+        let runs = vec![ReservedRange { offset, len, sector: Sector::containing(offset) }];
+        Ok(Reserved { runs, token: Box::new(Token) })
+    }
+
+    fn claim(&self, _blocks: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn release_claim(&self, _blocks: u64) {}
+
+    fn commit(&self, commit: MapCommit) -> Result<()> {
+        let mut size = self.size.lock();
+        *size = (*size).max(commit.size_at_least.unwrap_or(0));
+        let actual = self.device.file_size().map_err(|source| os("cannot ask for the size", source))?;
+        if actual == *size { Ok(()) } else { self.cut(*size) }
+    }
+
+    fn allocate(&self, _offset: u64, _len: u64, size_at_least: Option<u64>) -> Result<()> {
+        self.commit(MapCommit { size_at_least, ..MapCommit::default() })
+    }
+
+    fn truncate(&self, new: u64) -> Result<()> {
+        let mut size = self.size.lock();
+        self.cut(new)?;
+        *size = new;
+        Ok(())
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        let end = offset.saturating_add(len).min(self.recorded_size().next_multiple_of(self.block_size()));
+        if offset >= end {
+            return Ok(());
+        }
+        let hole = |op| {
+            self.shared.execute(&mut [Bio::without_memory(op, Sector::containing(offset), end - offset)])
+        };
+        // A filesystem without holes takes zeros.
+        Ok(hole(Op::Discard).or_else(|_| hole(Op::WriteZeroes))?)
+    }
+
+    fn sync(&self, _durability: Durability) -> Result<()> {
+        Ok(self.shared.flush()?)
+    }
+}
+
+/// Writes back when the last handle goes.
+#[derive(Debug)]
+struct HostOwner {
+    content: Arc<Content>,
+    path: PathBuf,
+}
+
+impl FileOwner for HostOwner {
+    fn attributes(&self) -> Result<Attributes> {
+        use std::os::unix::fs::MetadataExt;
+        let host = std::fs::metadata(&self.path).map_err(|source| os("cannot examine the file", source))?;
+        let time = |seconds, nanoseconds: i64| crate::Timestamp { seconds, nanoseconds: nanoseconds as u32 };
+        let modified = self.content.modified().unwrap_or(time(host.mtime(), host.mtime_nsec()));
+        Ok(Attributes {
+            permissions: (host.mode() & 0o7777) as u16,
+            links: host.nlink() as u32,
+            owner: crate::Owner { uid: host.uid(), gid: host.gid() },
+            sectors: host.blocks(),
+            accessed: time(host.atime(), host.atime_nsec()),
+            changed: time(host.ctime(), host.ctime_nsec()),
+            ..device_attributes(self.content.size(), modified)
+        })
+    }
+}
+
+impl Drop for HostOwner {
+    fn drop(&mut self) {
+        // Who wants to know how it went syncs before; the error could reach nobody here.
+        let _ = self.content.write_back_all();
+        let _ = self.content.record(Durability::All);
     }
 }
