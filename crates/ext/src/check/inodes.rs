@@ -167,6 +167,10 @@ impl Checker<'_> {
                 if quota && fields.links != 0 {
                     self.problem(ProblemKind::Inode, place, "a quota inode is not in use, but has links");
                 }
+                if self.layout.is_data_range(fields.file_acl, 1) {
+                    let what = "a reserved inode that is not in use has extended attributes";
+                    self.problem(ProblemKind::Inode, place, what);
+                }
                 if fields.sectors != 0 {
                     let what =
                         format!("a reserved inode that is not in use counts {} sectors", fields.sectors);
