@@ -139,9 +139,11 @@ impl Checker<'_> {
 
     fn is_reserved(&self, number: u32) -> bool {
         let raw = self.superblock.raw();
-        let hidden = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum, raw.orphan_file_inum];
-        let reserved = number < self.superblock.first_inode().0 && number != InodeNumber::ROOT.0;
-        reserved || hidden.iter().any(|inode| inode.get() == number)
+        let quota = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
+        let has_quota = self.superblock.features().has_ro_compat(RoCompat::QUOTA);
+        (number < self.superblock.first_inode().0 && number != InodeNumber::ROOT.0)
+            || (has_quota && quota.iter().any(|inode| inode.get() == number))
+            || self.superblock.orphan_file() == Some(InodeNumber(number))
     }
 
     fn check_inode(&mut self, number: u32, raw: &[u8]) -> Result<()> {
@@ -163,19 +165,7 @@ impl Checker<'_> {
         if self.is_reserved(number) {
             self.note_used(number, &fields, true);
             if fields.mode == 0 && number != 1 {
-                let quota = number == 3 || number == 4;
-                if quota && fields.links != 0 {
-                    self.problem(ProblemKind::Inode, place, "a quota inode is not in use, but has links");
-                }
-                if self.layout.is_data_range(fields.file_acl, 1) {
-                    let what = "a reserved inode that is not in use has extended attributes";
-                    self.problem(ProblemKind::Inode, place, what);
-                }
-                if fields.sectors != 0 {
-                    let what =
-                        format!("a reserved inode that is not in use counts {} sectors", fields.sectors);
-                    self.problem(ProblemKind::Inode, place, what);
-                }
+                self.check_unused_reserved(number, &fields);
                 return Ok(());
             }
             return self.check_map(number, raw, &fields);
@@ -196,6 +186,20 @@ impl Checker<'_> {
         self.check_map(number, raw, &fields)?;
         self.check_xattrs(number, raw, &fields);
         Ok(())
+    }
+
+    /// A reserved inode that nothing uses must not have anything.
+    fn check_unused_reserved(&mut self, number: u32, fields: &DiskInode) {
+        let place = Place::inode(number);
+        let quota = number == 3 || number == 4;
+        if quota && fields.links != 0 {
+            self.problem(ProblemKind::Inode, place, "a quota inode is not in use, but has links");
+        }
+        if self.layout.is_data_range(fields.file_acl, 1) {
+            let what = "a reserved inode that is not in use has extended attributes";
+            self.problem(ProblemKind::Inode, place, what);
+        }
+        self.check_size(number, fields, &MapSummary::default(), 0);
     }
 
     fn note_used(&mut self, number: u32, fields: &DiskInode, nameless: bool) {

@@ -22,14 +22,16 @@ mod used;
 mod xattrs;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use diorite_block::BlockDevice;
 
 pub use report::{CheckOptions, CheckPhase, CheckProgress, CheckReport, Problem, ProblemKind};
 
 use crate::info::read_superblock;
-use crate::layout::{GroupDescriptor, Layout, Superblock};
-use crate::{Error, FsBlock, Incompatible, Result};
+use crate::journal;
+use crate::layout::{GroupDescriptor, Incompat, Layout, Superblock};
+use crate::{Access, Error, FsBlock, Incompatible, Result};
 use mapping::Reader;
 use report::{Findings, Place};
 use used::{InodeNotes, UsedClusters};
@@ -84,16 +86,68 @@ struct Checker<'d> {
     /// Inodes that hold values of attributes, and how often they are used.
     value_inodes: HashMap<u32, u64>,
     orphans: BTreeSet<u32>,
+    journal: JournalState,
     findings: Findings,
     progress: &'d mut dyn FnMut(CheckProgress),
 }
 
-/// Check the volume on `device`. `progress` is told what is done. An error means that the check could not be made (the
+/// As [`check()`], but a journal that has not been replayed is replayed in memory first, as it would be when the volume is
+/// opened. Nothing is written.
+pub fn check_replayed(
+    device: &Arc<dyn BlockDevice>,
+    options: &CheckOptions,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport> {
+    let superblock = match read_superblock(&**device) {
+        Ok(superblock) if superblock.features().unreadable().is_empty() => superblock,
+        // Told by the check.
+        _ => return check(&**device, options, progress),
+    };
+    let dirty = superblock.features().has_incompat(Incompat::RECOVER);
+    if !dirty || superblock.external_journal().is_some() {
+        return check(&**device, options, progress);
+    }
+    match journal::open(Arc::clone(device), &superblock, Access::ReadOnly) {
+        Ok(opened) => {
+            let mut report = check_as(&*opened.device, options, JournalState::Replayed, progress)?;
+            let what = format!("the journal was replayed in memory: {} blocks", opened.replayed_blocks);
+            report.notes.insert(0, what);
+            Ok(report)
+        }
+        Err(Error::Corrupt(corrupt)) => {
+            let mut report = check(&**device, options, progress)?;
+            let what = format!("the journal cannot be replayed: {corrupt}");
+            report.problem_count += 1;
+            let (inode, block, group) = (superblock.journal_inode().map(|inode| inode.0), None, None);
+            report.problems.insert(0, Problem { kind: ProblemKind::Journal, inode, block, group, what });
+            Ok(report)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Check the volume on `device`, as it stands there. `progress` is told what is done. An error means that the check could not be made (the
 /// device failed, there is no volume, or it uses features that are not known); what is wrong with the volume
 /// is in the report.
 pub fn check(
     device: &dyn BlockDevice,
     options: &CheckOptions,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport> {
+    check_as(device, options, JournalState::AsFound, progress)
+}
+
+/// Whether the journal's content is in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum JournalState {
+    AsFound,
+    Replayed,
+}
+
+fn check_as(
+    device: &dyn BlockDevice,
+    options: &CheckOptions,
+    journal: JournalState,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
     let mut findings = Findings::new(options);
@@ -136,6 +190,7 @@ pub fn check(
         xattr_blocks: HashMap::new(),
         value_inodes: HashMap::new(),
         orphans: BTreeSet::new(),
+        journal,
         superblock,
         findings,
         progress,

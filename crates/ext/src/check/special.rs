@@ -2,7 +2,7 @@
 
 use crate::buffer::BlockMemory;
 use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
-use crate::check::{Checker, Place, ProblemKind};
+use crate::check::{Checker, JournalState, Place, ProblemKind};
 use crate::layout::journal::JournalSuperblock;
 use crate::layout::{Compat, DiskInode, Incompat, InodeFlags, RoCompat, le32, orphan};
 use crate::{FileKind, FsBlock, GroupNumber, InodeNumber, Result};
@@ -145,7 +145,7 @@ impl Checker<'_> {
 
     fn check_journal(&mut self) -> Result<()> {
         let needs_recovery = self.superblock.features().has_incompat(Incompat::RECOVER);
-        if needs_recovery {
+        if needs_recovery && self.journal == JournalState::AsFound {
             self.findings.note("the journal has not been replayed; problems may be gone when it is");
         }
         let Some(number) = self.superblock.journal_inode() else {

@@ -342,11 +342,15 @@ impl Superblock {
         let inode = |field, number: u32| {
             if number > self.inodes_count() { bad(field, number, "there is no such inode") } else { Ok(()) }
         };
-        inode("s_journal_inum", self.raw.journal_inum.get())?;
+        if self.features.has_compat(Compat::HAS_JOURNAL) {
+            inode("s_journal_inum", self.raw.journal_inum.get())?;
+        }
         if !self.features.has_compat(Compat::ORPHAN_FILE) {
             inode("s_last_orphan", self.raw.last_orphan.get())?;
         }
-        inode("s_orphan_file_inum", self.raw.orphan_file_inum.get())?;
+        if self.features.has_compat(Compat::ORPHAN_FILE) {
+            inode("s_orphan_file_inum", self.raw.orphan_file_inum.get())?;
+        }
         if self.features.has_incompat(Incompat::MMP) {
             let block = self.raw.mmp_block.get();
             if block <= self.first_data_block().0 || block >= self.blocks_count() {

@@ -145,8 +145,11 @@ impl Bench {
         (device, volume)
     }
 
-    /// e2fsck must find nothing on the device's content.
+    /// e2fsck must find nothing on the device's content, nor must our own check.
     pub fn check(&self, device: &MemoryDevice) {
+        let report = diorite_ext::check::check(device, &Default::default(), &mut |_| {}).unwrap();
+        let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+        assert!(problems.is_empty(), "check: {}", problems.join("\n"));
         let path = self.path("checked");
         device.save(&path);
         let (code, output) = run("e2fsck", &["-fn", &path.to_string_lossy()]);
