@@ -5,7 +5,7 @@ mod crash;
 
 use common::have;
 use crash::{Workload, at, file, make_image, scratch};
-use diorite_ext::Error;
+use diorite_ext::{Error, FileBlock};
 
 fn start(workload: &mut Workload, names: &[&str]) {
     for name in names {
@@ -62,6 +62,20 @@ fn holes_and_cuts_survive(arguments: &str, seed: u64) {
         if !used[range.clone()].contains(&true) {
             used[range].fill(true);
             workload.write("sparse", block, blocks).unwrap();
+        }
+        let (from, length) = (workload.random.u64(..590), workload.random.u64(1..20));
+        match workload.random.u8(..5) {
+            0 => match workload.step(|volume| {
+                volume.allocate_unwritten(&at(volume, "sparse"), FileBlock(from), length, None)
+            }) {
+                Ok(()) | Err(Error::Unsupported(_)) => {}
+                Err(error) => panic!("{error}"),
+            },
+            1 => {
+                workload.step(|volume| volume.punch(&at(volume, "sparse"), FileBlock(from), length)).unwrap();
+                used[from as usize..600.min((from + length) as usize)].fill(false);
+            }
+            _ => {}
         }
         let end = blocks_of(&workload, "cut");
         if end > 30 {
@@ -121,7 +135,9 @@ fn full_disk_survives() {
         for path in names.iter().step_by(2) {
             workload.step(|volume| volume.unlink(&at(volume, ""), path[1..].as_bytes()).map(drop)).unwrap();
         }
-        workload.sync();
+        if workload.random.bool() {
+            workload.sync();
+        }
     }
     workload.volume.close().unwrap();
     workload.check_crashes(scratch.path(), 5);

@@ -5,6 +5,7 @@ mod crash;
 
 use common::have;
 use crash::{Workload, at, directory, file, make_image, scratch};
+use diorite_ext::RenameMode;
 
 /// Random operations on names in three directories.
 fn storm(workload: &mut Workload, operations: usize) {
@@ -44,13 +45,7 @@ fn storm(workload: &mut Workload, operations: usize) {
                 workload
                     .step(|volume| {
                         let (from, to) = (at(volume, from), at(volume, parent));
-                        volume.rename(
-                            &from,
-                            name.as_bytes(),
-                            &to,
-                            new.as_bytes(),
-                            diorite_ext::RenameMode::Replace,
-                        )
+                        volume.rename(&from, name.as_bytes(), &to, new.as_bytes(), RenameMode::Replace)
                     })
                     .unwrap();
             }
@@ -61,10 +56,44 @@ fn storm(workload: &mut Workload, operations: usize) {
                     .unwrap();
             }
         }
+        if number % 5 == 0 {
+            directories_and_links(workload, number);
+        }
         match workload.random.u8(..8) {
             0 => workload.sync(),
             1 => workload.fsync(parent),
             _ => {}
+        }
+    }
+}
+
+/// Directories come, move and go; symbolic links short and long; names change places.
+fn directories_and_links(workload: &mut Workload, number: usize) {
+    let name = format!("s{number}").into_bytes();
+    let target = "target/".repeat(1 + workload.random.usize(..20)).into_bytes();
+    workload
+        .step(|volume| {
+            volume.symlink(&at(volume, "a"), &name, &target, diorite_ext::Owner::default()).map(drop)
+        })
+        .unwrap();
+    let name = format!("d{number}").into_bytes();
+    workload.step(|volume| volume.create(&at(volume, "b"), &name, &directory()).map(drop)).unwrap();
+    match workload.random.u8(..3) {
+        0 => workload.step(|volume| volume.remove_directory(&at(volume, "b"), &name)).unwrap(),
+        1 => workload
+            .step(|volume| {
+                volume.rename(&at(volume, "b"), &name, &at(volume, "c"), &name, RenameMode::Replace).map(drop)
+            })
+            .unwrap(),
+        _ => {
+            let link = format!("s{number}").into_bytes();
+            workload
+                .step(|volume| {
+                    volume
+                        .rename(&at(volume, "a"), &link, &at(volume, "b"), &name, RenameMode::Exchange)
+                        .map(drop)
+                })
+                .unwrap();
         }
     }
 }

@@ -102,6 +102,7 @@ fn walk(volume: &Volume, directory: &Arc<Inode>, path: &str, tree: &mut Tree) {
         match inode.kind() {
             FileKind::Regular => read_file(volume, &inode).hash(&mut hasher),
             FileKind::Directory => walk(volume, &inode, &path, tree),
+            FileKind::Symlink => volume.read_link(&inode).unwrap().hash(&mut hasher),
             _ => {}
         }
         // The size of a directory says nothing that its entries do not.
