@@ -142,3 +142,38 @@ fn full_disk_survives() {
     workload.volume.close().unwrap();
     workload.check_crashes(scratch.path(), 5);
 }
+
+/// A fragmented file of many pieces is cut and removed while every handle is a transaction of its own: whatever
+/// transaction is the last, recovery finishes the cut.
+fn long_cuts_survive(arguments: &str, seed: u64) {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = scratch();
+    let mut workload = Workload::committing_always(make_image(scratch.path(), arguments, "12M"), seed);
+    start(&mut workload, &["large", "small"]);
+    for piece in 0..14 {
+        workload.write("large", piece * 190, 1 + piece % 5).unwrap();
+        workload.write("small", piece, 1).unwrap();
+    }
+    let block = workload.volume.block_size().bytes();
+    for size in [2000 * block, 90 * block, 5 * block, 0] {
+        workload.step(|volume| volume.truncate(&at(volume, "large"), size)).unwrap();
+    }
+    for piece in 0..14 {
+        workload.write("large", piece * 77, 2).unwrap();
+    }
+    workload.step(|volume| volume.unlink(&at(volume, ""), b"large").map(drop)).unwrap();
+    workload.fsync("small");
+    workload.check_crashes(scratch.path(), seed);
+}
+
+#[test]
+fn long_cuts_survive_on_ext4() {
+    long_cuts_survive("-t ext4 -b 1024 -J size=1", 6);
+}
+
+#[test]
+fn long_cuts_survive_on_ext3() {
+    long_cuts_survive("-t ext3 -b 1024 -J size=1", 7);
+}

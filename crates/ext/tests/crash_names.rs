@@ -151,3 +151,15 @@ fn growing_directory_survives() {
     }
     workload.check_crashes(scratch.path(), 4);
 }
+
+#[test]
+fn names_survive_when_every_handle_is_a_transaction() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = scratch();
+    let image = make_image(scratch.path(), "-t ext4 -b 1024 -J size=1", "12M");
+    let mut workload = Workload::committing_always(image, 5);
+    storm(&mut workload, 50);
+    workload.check_crashes(scratch.path(), 5);
+}

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use diorite_ext::{Access, FileKind, Inode, InodeNumber, NodeSpec, Owner, Volume, VolumeOptions};
 use diorite_sim::crash::{CrashPoint, Fate, RecordingDevice, Tearing};
@@ -124,8 +125,18 @@ pub struct Workload {
 impl Workload {
     /// Start on an image.
     pub fn on(image: SparseImage, fua: bool, seed: u64) -> Self {
+        Self::with_options(image, fua, seed, VolumeOptions::default())
+    }
+
+    /// Start on an image with a volume that commits before every handle, so that long operations are cut everywhere.
+    pub fn committing_always(image: SparseImage, seed: u64) -> Self {
+        let options = VolumeOptions { commit_interval: Duration::ZERO, ..VolumeOptions::default() };
+        Self::with_options(image, true, seed, options)
+    }
+
+    fn with_options(image: SparseImage, fua: bool, seed: u64, options: VolumeOptions) -> Self {
         let recorder = RecordingDevice::new(ImageDevice::new(image), fua).unwrap();
-        let volume = Volume::open(recorder.clone(), VolumeOptions::default()).unwrap();
+        let volume = Volume::open(recorder.clone(), options).unwrap();
         let states = vec![tree_of(&volume)];
         Self { volume, recorder, random: fastrand::Rng::with_seed(seed), states, written: 0 }
     }
