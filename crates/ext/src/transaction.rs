@@ -113,12 +113,7 @@ impl Volume {
     }
 }
 
-impl<'v> Handle<'v> {
-    /// The volume.
-    pub(crate) fn volume(&self) -> &'v Volume {
-        self.volume
-    }
-
+impl Handle<'_> {
     /// The transaction that the handle is part of.
     pub(crate) fn transaction(&self) -> TransactionId {
         self.transaction

@@ -1,4 +1,5 @@
 //! Images with random damage: an error or an answer, never a panic, an endless loop or a write to the filesystem's own blocks.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 
 mod common;

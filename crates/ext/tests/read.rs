@@ -1,4 +1,5 @@
 //! What others wrote is read back the same.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 
 mod common;

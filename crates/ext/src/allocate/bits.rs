@@ -27,19 +27,9 @@ impl Bits {
         Self { words, len }
     }
 
-    /// Number of bits.
-    pub(crate) fn len(&self) -> u32 {
-        self.len
-    }
-
     /// Number of clear bits.
     pub(crate) fn count_clear(&self) -> u32 {
         self.words.iter().map(|word| word.count_zeros()).sum()
-    }
-
-    /// Whether a bit is set; bits beyond the end are.
-    pub(crate) fn is_set(&self, bit: u32) -> bool {
-        bit >= self.len || self.words[(bit / 64) as usize] & (1 << (bit % 64)) != 0
     }
 
     /// Set or clear a range that the caller has checked.
@@ -158,11 +148,6 @@ fn change_in_bytes(bytes: &mut [u8], start: u32, count: u32, change: impl Fn(&mu
         at = upto;
     }
     as_expected
-}
-
-/// Whether a bit of an on-disk bitmap is set; bits beyond the end are.
-pub(crate) fn is_set_in_bytes(bytes: &[u8], bit: u32) -> bool {
-    bytes.get((bit / 8) as usize).is_none_or(|byte| byte & (1 << (bit % 8)) != 0)
 }
 
 /// The first clear bit of an on-disk bitmap in `from..end`.

@@ -141,17 +141,6 @@ impl Allocator {
         self.touch_descriptor(handle, place.group)
     }
 
-    /// Whether the bitmap says that an inode is in use.
-    pub(crate) fn is_inode_in_use(&self, inode: InodeNumber) -> Result<bool> {
-        let place = self.layout.locate_inode(inode)?;
-        let state = self.group(place.group).state.lock();
-        if state.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
-            return Ok(false);
-        }
-        let buffer = self.cache.get(state.descriptor.inode_bitmap, BlockKind::InodeBitmap(place.group))?;
-        Ok(bits::is_set_in_bytes(&buffer.read(), place.index))
-    }
-
     /// The parent's group while it has inodes and blocks, else one that the parent's number leads to.
     fn group_for_file(&self, parent: InodeNumber, parent_group: GroupNumber) -> GroupNumber {
         let count = self.layout.group_count;

@@ -155,6 +155,12 @@ impl Allocator {
         self.free.load(Ordering::Relaxed) - self.claimed.load(Ordering::Relaxed) < OPERATION_BLOCKS
     }
 
+    /// Whether that many blocks are free, or in windows, and promised to nobody.
+    pub(crate) fn has_unclaimed(&self, blocks: u64) -> bool {
+        let free = self.free.load(Ordering::Relaxed) + self.windows.total() as i64;
+        free - self.claimed.load(Ordering::Relaxed) >= blocks as i64
+    }
+
     /// Freed blocks that wait for a commit.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) > 0

@@ -109,6 +109,7 @@ impl Volume {
             return Ok(());
         }
         self.allocator().release_window(inode.number());
+        inode.runs.write().shrink();
         self.release_if_unused(inode)
     }
 }

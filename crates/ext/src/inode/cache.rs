@@ -122,7 +122,7 @@ impl Volume {
             else {
                 return Err(Corrupt::Inode { inode: number, what: "its mode is of no kind" }.into());
             };
-            let state = InodeState::from_disk(disk);
+            let state = InodeState::from_disk(&disk);
             self.check_inode(number, kind, &state)?;
             Ok(Inode::new(number, kind, state))
         })

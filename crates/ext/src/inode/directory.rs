@@ -6,7 +6,10 @@ use crate::buffer::{BlockKind, Buffer};
 use crate::inode::{Inode, InodeState};
 use crate::map::Change;
 use crate::transaction::Handle;
-use crate::{Corrupt, FileBlock, FsBlock, MappingKind, Result, Volume};
+use crate::{Corrupt, Error, FileBlock, FsBlock, MappingKind, Result, Volume};
+
+/// Blocks that appending one block may take: itself and the mapping's own.
+const OPERATION_BLOCKS: u64 = 8;
 
 impl Volume {
     /// The directory's block `at`; corrupt if it is a hole or beyond the size.
@@ -35,6 +38,7 @@ impl Volume {
         inode: &Inode,
         state: &mut InodeState,
     ) -> Result<(FileBlock, Arc<Buffer>)> {
+        self.check_unclaimed()?;
         let at = self.block_size().block_of(state.size);
         let goal = self.goal(inode, state, at)?;
         let block = self.allocator().allocate_one(handle, goal)?;
@@ -49,6 +53,11 @@ impl Volume {
         Ok((at, buffer))
     }
 
+    /// Refuse, before anything has changed, what would take blocks that were promised to others.
+    fn check_unclaimed(&self) -> Result<()> {
+        if self.allocator().has_unclaimed(OPERATION_BLOCKS) { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
     /// A block for something of this inode that is not file data (an extended attribute block): allocated and zeroed.
     /// Counts in `sectors`.
     pub(crate) fn allocate_metadata_block(
@@ -58,6 +67,7 @@ impl Volume {
         state: &mut InodeState,
         kind: BlockKind,
     ) -> Result<Arc<Buffer>> {
+        self.check_unclaimed()?;
         let goal = self.goal(inode, state, FileBlock(0))?;
         let block = self.allocator().allocate_one(handle, goal)?;
         state.sectors += self.block_size().bytes() / 512;

@@ -10,7 +10,7 @@ use crate::{Corrupt, InodeNumber, Owner, Result, Volume};
 const READ_AHEAD_BYTES: u64 = 32 << 10;
 
 impl InodeState {
-    pub(super) fn from_disk(disk: DiskInode) -> Self {
+    pub(super) fn from_disk(disk: &DiskInode) -> Self {
         Self {
             permissions: disk.mode & 0xfff,
             owner: Owner { uid: disk.uid, gid: disk.gid },

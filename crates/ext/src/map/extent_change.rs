@@ -81,11 +81,11 @@ impl Volume {
         let mut rest = mapping;
         while rest.blocks > 0 {
             let piece = rest.part(rest.start, node::max_len(&rest));
-            if !self.extend_last(handle, inode, state, &piece)? {
+            if !extend_last(state, &piece) {
                 let way = self.way_to(inode, state, piece.start.0)?;
                 let entries = with_extent(&way.leaf().entries, &piece)
                     .map_err(|what| Corrupt::map(inode.number(), piece.start, what))?;
-                self.store_leaf(handle, inode, state, way, entries)?;
+                self.store_leaf(handle, inode, state, way, &entries)?;
             }
             if piece.blocks == rest.blocks {
                 break;
@@ -93,30 +93,6 @@ impl Volume {
             rest = rest.part(FileBlock(piece.end()), u64::MAX);
         }
         Ok(())
-    }
-
-    /// The common case of a file that grows: make the extent before `piece` longer in place.
-    fn extend_last(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-        piece: &Mapping,
-    ) -> Result<bool> {
-        let Ok(header) = node::header_of(&state.block, None) else { return Ok(false) };
-        if header.depth != 0 || header.entries == 0 {
-            return Ok(false);
-        }
-        let last = usize::from(header.entries) * ENTRY;
-        let extent = node::extent_of(&state.block[last..last + ENTRY]);
-        let fits = extent.blocks + piece.blocks <= node::max_len(&extent);
-        if extent.end() != piece.start.0 || !extent.goes_on_with(piece) || !fits {
-            return Ok(false);
-        }
-        let longer = Mapping { blocks: extent.blocks + piece.blocks, ..extent };
-        state.block[last..last + ENTRY].copy_from_slice(&node::extent_entry(&longer));
-        inode.note_data_change(handle.transaction());
-        Ok(true)
     }
 
     /// Unwritten blocks hold data now. `[start, start + blocks)` lies in one unwritten stretch, perhaps of several extents.
@@ -153,7 +129,7 @@ impl Volume {
             for piece in pieces {
                 entries = with_extent(&entries, &piece).map_err(bad)?;
             }
-            self.store_leaf(handle, inode, state, way, entries)?;
+            self.store_leaf(handle, inode, state, way, &entries)?;
             at = upto;
         }
         Ok(())
@@ -200,7 +176,7 @@ impl Volume {
             }
         }
         if !freed.is_empty() {
-            self.store_leaf(handle, inode, state, way, kept)?;
+            self.store_leaf(handle, inode, state, way, &kept)?;
         }
         for run in freed {
             self.free_data(handle, inode, state, run)?;
@@ -217,7 +193,7 @@ impl Volume {
         inode: &Inode,
         state: &mut InodeState,
         mut way: Way,
-        entries: Vec<RawEntry>,
+        entries: &[RawEntry],
     ) -> Result<()> {
         let level = way.levels.len() - 1;
         self.store_level(handle, inode, state, &mut way, level, entries)
@@ -231,10 +207,10 @@ impl Volume {
         state: &mut InodeState,
         way: &mut Way,
         level: usize,
-        entries: Vec<RawEntry>,
+        entries: &[RawEntry],
     ) -> Result<()> {
         let Some(buffer) = way.levels[level].buffer.clone() else {
-            return self.store_root(handle, inode, state, &way.levels[level], &entries);
+            return self.store_root(handle, inode, state, &way.levels[level], entries);
         };
         let header = way.levels[level].header;
         let mut parent = std::mem::take(&mut way.levels[level - 1].entries);
@@ -242,16 +218,16 @@ impl Volume {
         let Some(first) = entries.first().map(node::key_of) else {
             self.free_index_block(handle, inode, state, buffer.block())?;
             parent.remove(place);
-            return self.store_level(handle, inode, state, way, level - 1, parent);
+            return self.store_level(handle, inode, state, way, level - 1, &parent);
         };
         let max = usize::from(header.capacity);
         if entries.len() <= max {
-            write_node(&mut handle.modify(&buffer, Some(inode.number()))?, header, &entries);
+            write_node(&mut handle.modify(&buffer, Some(inode.number()))?, header, entries);
             if node::key_of(&parent[place]) == first {
                 return Ok(());
             }
             parent[place] = node::index_entry(first, buffer.block());
-            return self.store_level(handle, inode, state, way, level - 1, parent);
+            return self.store_level(handle, inode, state, way, level - 1, &parent);
         }
         // A file that grows fills its nodes; others are split in the middle.
         let appended =
@@ -262,7 +238,7 @@ impl Volume {
         write_node(&mut handle.modify(&buffer, Some(inode.number()))?, header, left);
         parent[place] = node::index_entry(first, buffer.block());
         parent.insert(place + 1, node::index_entry(node::key_of(&right[0]), sibling));
-        self.store_level(handle, inode, state, way, level - 1, parent)
+        self.store_level(handle, inode, state, way, level - 1, &parent)
     }
 
     fn store_root(
@@ -337,6 +313,23 @@ impl Volume {
             self.free_index_block(handle, inode, state, child)?;
         }
     }
+}
+
+/// The common case of a file that grows: make the extent before `piece` longer in place, if it is the root's last one.
+fn extend_last(state: &mut InodeState, piece: &Mapping) -> bool {
+    let Ok(header) = node::header_of(&state.block, None) else { return false };
+    if header.depth != 0 || header.entries == 0 {
+        return false;
+    }
+    let last = usize::from(header.entries) * ENTRY;
+    let extent = node::extent_of(&state.block[last..last + ENTRY]);
+    let blocks = extent.blocks + piece.blocks;
+    if extent.end() != piece.start.0 || !extent.goes_on_with(piece) || blocks > node::max_len(&extent) {
+        return false;
+    }
+    let longer = Mapping { blocks, ..extent };
+    state.block[last..last + ENTRY].copy_from_slice(&node::extent_entry(&longer));
+    true
 }
 
 /// Store a header with the right count, and the entries; what was behind them becomes zeros.

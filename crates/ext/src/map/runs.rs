@@ -9,6 +9,8 @@ use crate::{FileBlock, FsBlock, Mapping, MappingKind};
 
 /// Stretches kept for one inode.
 const CAPACITY: usize = if cfg!(test) { 6 } else { 1024 };
+/// Of those, kept while nobody has the file open.
+const CAPACITY_UNUSED: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -86,6 +88,14 @@ impl RunCache {
             // A full list lets a neighbour go: nothing has to move.
             let last = self.runs.len() - 1;
             self.runs[at.min(last)] = new;
+        }
+    }
+
+    /// Nobody has the file open any more: keep a little.
+    pub(crate) fn shrink(&mut self) {
+        if self.runs.len() > CAPACITY_UNUSED {
+            self.runs.truncate(CAPACITY_UNUSED);
+            self.runs.shrink_to_fit();
         }
     }
 

@@ -120,7 +120,7 @@ impl Volume {
                 self.reserve_with_window(inode, state, at, left, near)?
             };
             goal = Some(FsBlock(run.start.0 + run.blocks));
-            let addressable = state.has_extents() || run.start.0 + run.blocks <= u64::from(u32::MAX);
+            let addressable = state.has_extents() || u32::try_from(run.start.0 + run.blocks).is_ok();
             match reservation.runs.last_mut() {
                 Some(last)
                     if last.start.0 + last.blocks == at.0 && last.block.0 + last.blocks == run.start.0 =>

@@ -132,11 +132,6 @@ impl Volume {
         &self.superblock
     }
 
-    /// The options that the volume was opened with.
-    pub(crate) fn options(&self) -> &VolumeOptions {
-        &self.options
-    }
-
     /// Refuse a change if the volume cannot be written.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.latch.check()?;

@@ -70,7 +70,7 @@ impl Sealer for VolumeSealer {
     fn seal(&self, block: FsBlock, kind: BlockKind, bytes: &mut [u8]) {
         match kind {
             BlockKind::GroupDescriptors(index) => {
-                self.allocator().write_descriptors(index, &self.format, bytes)
+                self.allocator().write_descriptors(index, &self.format, bytes);
             }
             BlockKind::Superblock => self.write_superblock(bytes),
             _ if !self.format.features().metadata_csum() => {}

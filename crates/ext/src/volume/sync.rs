@@ -154,17 +154,6 @@ impl Volume {
 
     /// Promise blocks for metadata to an operation that is about to begin a handle; makes room by a sync if freed blocks
     /// wait for one. The promise ends when the guard is dropped.
-    pub(crate) fn promise(&self, blocks: u64) -> Result<Promise<'_>> {
-        for attempt in 0..3 {
-            if self.allocator().claim(blocks) {
-                return Ok(Promise { volume: self, blocks });
-            }
-            self.make_room(attempt)?;
-        }
-        Err(Error::NoSpace)
-    }
-
-    /// As [`Volume::promise`], when it may use what is kept from data.
     pub(crate) fn promise_metadata(&self, blocks: u64) -> Result<Promise<'_>> {
         for attempt in 0..3 {
             if self.allocator().claim_for_metadata(blocks) {
