@@ -200,6 +200,8 @@ fn check(
     std::fs::write(&path, image).unwrap();
     let (code, output) = run("e2fsck", &["-fy", &path.to_string_lossy()]);
     assert!(code <= 1, "e2fsck: {output}");
+    // Freed blocks were not given out again while something on the disk still pointed to them (DESIGN 4.5).
+    assert!(!output.contains("ultiply-claimed"), "{output}");
     let volume = Volume::open(
         MemoryDevice::new(std::fs::read(&path).unwrap()),
         VolumeOptions { access: diorite_ext::Access::ReadOnly, ..VolumeOptions::default() },
@@ -223,7 +225,7 @@ fn synced_files_survive_every_crash_without_a_journal() {
     if !have(&["mke2fs", "debugfs", "e2fsck"]) {
         return;
     }
-    for seed in 1..4 {
+    for seed in 1..3 {
         crash_everywhere("-t ext2 -b 1024 -m 0", seed);
     }
     crash_everywhere("-t ext4 -O ^has_journal -b 1024 -m 0", 9);
