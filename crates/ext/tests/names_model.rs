@@ -156,7 +156,8 @@ fn names_behave_as_a_map_on_ext2() {
 
 #[test]
 fn names_behave_as_a_map_on_ext4() {
-    threads("-t ext4 -O ^has_journal -b 1024 -N 20000");
+    threads("-t ext4 -b 1024 -N 20000");
+    threads("-t ext3 -N 20000");
     threads("-t ext4 -O ^has_journal,inline_data -b 4096 -N 20000");
 }
 

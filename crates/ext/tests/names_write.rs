@@ -86,7 +86,8 @@ fn many_names_under_an_index() {
 #[test]
 fn many_names_on_ext4() {
     many("-t ext4 -O ^has_journal -b 1024", "64M", 20_000, true);
-    many("-t ext4 -O ^has_journal -b 4096", "64M", 30_000, true);
+    many("-t ext4 -b 4096", "64M", 30_000, true);
+    many("-t ext3 -b 1024", "64M", 5_000, true);
     many("-t ext4 -O ^has_journal,inline_data -I 256 -b 1024", "64M", 2_000, true);
     many("-t ext4 -O ^has_journal,large_dir -b 1024", "64M", 3_000, true);
 }
@@ -102,7 +103,7 @@ fn every_kind_of_node_is_made() {
     if !have(&["mke2fs", "e2fsck"]) {
         return;
     }
-    for arguments in ["-t ext2 -b 1024", "-t ext4 -O ^has_journal", "-t ext4 -O ^has_journal,inline_data"] {
+    for arguments in ["-t ext2 -b 1024", "-t ext3", "-t ext4", "-t ext4 -O inline_data"] {
         let image = Image::new(arguments, "32M");
         let volume = image.open();
         let top = root(&volume);
@@ -223,7 +224,7 @@ fn rename_follows_all_rules() {
     if !have(&["mke2fs", "e2fsck"]) {
         return;
     }
-    for arguments in ["-t ext2 -b 1024", "-t ext4 -O ^has_journal", "-t ext4 -O ^has_journal,inline_data"] {
+    for arguments in ["-t ext2 -b 1024", "-t ext3", "-t ext4", "-t ext4 -O inline_data"] {
         let image = Image::new(arguments, "32M");
         let volume = image.open();
         let top = root(&volume);
