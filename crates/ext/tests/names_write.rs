@@ -5,8 +5,8 @@ mod names_support;
 
 use std::sync::Arc;
 
-use diorite_ext::{Error, FileKind, Inode, NodeSpec, Owner, RenameMode, SetAttributes, Volume};
-use names_support::{Image, at, have, host_names, list, root, spec};
+use diorite_ext::{Error, FileKind, Inode, NodeSpec, Owner, RenameMode, SetAttributes, SyncKind, Volume};
+use names_support::{Image, at, have, host_names, list, root, run, spec};
 
 const OWNER: Owner = Owner { uid: 0, gid: 0 };
 
@@ -351,5 +351,32 @@ fn link_limits_of_each_flavour() {
         volume.close().unwrap();
         drop(volume);
         image.check();
+    }
+}
+
+/// Without a journal: the power fails after a directory was synced, and e2fsck keeps its new entries.
+#[test]
+fn synced_directory_keeps_its_entries_through_a_crash() {
+    if !have(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    for arguments in ["-t ext2 -b 1024", "-t ext4 -O ^has_journal"] {
+        let image = Image::new(arguments, "16M");
+        let volume = image.open();
+        let top = root(&volume);
+        let inner = make(&volume, &top, "inner", FileKind::Directory);
+        make(&volume, &top, "file", FileKind::Regular);
+        volume.sync_inode(&top, SyncKind::All).unwrap();
+        make(&volume, &inner, "lost", FileKind::Regular);
+        let after_crash = image.path().with_file_name("after-crash");
+        std::fs::copy(image.path(), &after_crash).unwrap();
+        let after_crash = after_crash.to_str().unwrap();
+        let (code, text) = run("e2fsck", &["-fy", after_crash]);
+        assert!(code <= 1, "{arguments}: {text}");
+        let (_, text) = run("debugfs", &["-R", "ls -p /", after_crash]);
+        assert!(text.contains("/inner/") && text.contains("/file/"), "{arguments}: {text}");
+        let (code, text) = run("e2fsck", &["-fn", after_crash]);
+        assert_eq!(code, 0, "{text}");
+        volume.close().unwrap();
     }
 }

@@ -11,13 +11,12 @@
 //!
 //! Locking: a directory's cache is locked after the directory's inode and before buffers. The map's lock is a leaf.
 
-use std::collections::HashMap;
 use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use diorite_block::sync::Mutex;
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
 
 use super::DirectoryFormat;
 use super::entries::BadEntry;
