@@ -106,3 +106,119 @@ pub fn aligned_pattern(len: usize, seed: u64) -> diorite::AlignedBuf {
     memory.copy_from_slice(&pattern(len, seed));
     memory
 }
+
+/// A device that fails, waits or counts as a test wants it to.
+#[derive(Debug)]
+pub struct Watched {
+    inner: Arc<dyn BlockDevice>,
+    geometry: diorite_block::Geometry,
+    /// Writes fail that begin at or after this byte.
+    pub writes_fail_from: std::sync::atomic::AtomicU64,
+    /// Reads fail while this is set.
+    pub reads_fail: std::sync::atomic::AtomicBool,
+    /// Data writes wait here until as many are in flight at once.
+    pub gather: std::sync::Mutex<u32>,
+    pub in_flight: (std::sync::Mutex<u32>, std::sync::Condvar),
+    /// Addresses of the memory of reads and writes of data.
+    pub addresses: std::sync::Mutex<Vec<(usize, usize)>>,
+    /// Whether flushes and FUA exist.
+    pub fua_writes: std::sync::atomic::AtomicU64,
+}
+
+impl Watched {
+    pub fn new(inner: Arc<dyn BlockDevice>, change: impl FnOnce(&mut diorite_block::Geometry)) -> Arc<Self> {
+        let mut geometry = inner.geometry().clone();
+        change(&mut geometry);
+        Arc::new(Self {
+            inner,
+            geometry,
+            writes_fail_from: u64::MAX.into(),
+            reads_fail: false.into(),
+            gather: 0.into(),
+            in_flight: Default::default(),
+            addresses: Default::default(),
+            fua_writes: 0.into(),
+        })
+    }
+
+    fn wait_for_company(&self) {
+        let wanted = *self.gather.lock().expect("lock");
+        let (count, changed) = &self.in_flight;
+        let mut count = count.lock().expect("lock");
+        *count += 1;
+        changed.notify_all();
+        let patience = std::time::Duration::from_secs(5);
+        while *count < wanted {
+            let (next, timeout) = changed.wait_timeout(count, patience).expect("lock");
+            count = next;
+            assert!(!timeout.timed_out(), "writes of disjoint ranges wait for each other");
+        }
+    }
+}
+
+impl BlockDevice for Watched {
+    fn geometry(&self) -> &diorite_block::Geometry {
+        &self.geometry
+    }
+
+    fn counters(&self) -> &diorite_block::IoCounters {
+        self.inner.counters()
+    }
+
+    fn name(&self) -> String {
+        "watched".to_owned()
+    }
+
+    fn execute(&self, bios: &mut [diorite_block::Bio<'_>]) -> Result<(), diorite_block::IoError> {
+        use std::sync::atomic::Ordering::SeqCst;
+
+        use diorite_block::{BioFlags, BioMemory, IoErrorKind, Op};
+        let gone = |bio: &diorite_block::Bio<'_>| diorite_block::IoError {
+            device: self.name(),
+            op: bio.op,
+            sector: bio.sector,
+            len: bio.len(),
+            kind: IoErrorKind::Device(std::io::Error::from_raw_os_error(5)),
+        };
+        for bio in bios.iter() {
+            let note = |address: usize, len| self.addresses.lock().expect("lock").push((address, len));
+            match &bio.memory {
+                BioMemory::Read(segments) => segments.iter().for_each(|s| note(s.as_ptr().addr(), s.len())),
+                BioMemory::Write(segments) => segments.iter().for_each(|s| note(s.as_ptr().addr(), s.len())),
+                BioMemory::None(_) => {}
+            }
+            if bio.flags.contains(BioFlags::FUA) {
+                self.fua_writes.fetch_add(1, SeqCst);
+            }
+            if bio.op == Op::Write && bio.sector.to_bytes() >= self.writes_fail_from.load(SeqCst)
+                || bio.op == Op::Read && self.reads_fail.load(SeqCst)
+            {
+                return Err(gone(bio));
+            }
+        }
+        if *self.gather.lock().expect("lock") > 0 && bios.iter().any(|bio| bio.op == Op::Write) {
+            self.wait_for_company();
+        }
+        self.inner.execute(bios)
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        depth: u32,
+    ) -> Result<Box<dyn diorite_block::IoQueue>, diorite_block::IoError> {
+        let device: Arc<dyn BlockDevice> = self;
+        Ok(<dyn BlockDevice>::immediate_queue(device, depth))
+    }
+}
+
+/// A volume on a device whose free blocks are full of garbage.
+pub fn garbage_volume(megabytes: u64, options: &MkfsOptions) -> Arc<dyn BlockDevice> {
+    let device: Arc<dyn BlockDevice> = MemoryDevice::new(megabytes << 20);
+    let mut garbage = diorite::AlignedBuf::zeroed(1 << 20, 4096);
+    garbage.fill(0xa5);
+    for at in 0..megabytes {
+        device.write_bytes(at << 20, &garbage, diorite_block::BioFlags::NONE).expect("garbage");
+    }
+    mkfs(&*device, options).expect("mkfs");
+    device
+}
