@@ -121,7 +121,7 @@ impl MapBlocks for ExtMap {
 
     fn claim(&self, blocks: u64) -> Result<()> {
         let pointers = self.block_size() / 4;
-        let mapping = blocks / pointers + 3;
+        let mapping = blocks / pointers + 6;
         self.volume.claim(blocks + mapping)?;
         let mut claims = self.claims.lock();
         claims.data += blocks;
@@ -130,6 +130,9 @@ impl MapBlocks for ExtMap {
     }
 
     fn release_claim(&self, blocks: u64) {
+        if blocks == 0 {
+            return;
+        }
         let mut claims = self.claims.lock();
         let rest = claims.data.saturating_sub(blocks);
         let mapping = if rest == 0 { claims.mapping } else { (claims.mapping * blocks) / claims.data.max(1) };

@@ -38,7 +38,12 @@ impl Content {
             pages.start = last + 1;
             self.engine.counters.pages_scanned.add(batch.len() as u64);
             work(Work::Page(batch.len() as u64));
-            let result = self.write_batch(&batch, flags);
+            let mut result = self.write_batch(&batch, flags);
+            if result.as_ref().is_err_and(Self::is_no_space) {
+                // The claims of these very pages are in the way of their blocks' own mapping.
+                self.release_claims(&batch);
+                result = self.write_batch(&batch, flags);
+            }
             self.mark_clean(&batch);
             if let Err(error) = result {
                 let error = Arc::new(error);
@@ -96,6 +101,16 @@ impl Content {
         let end = end.min(size);
         commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
         self.commit(commit)
+    }
+
+    fn release_claims(&self, batch: &[(u64, PageState)]) {
+        let mut claimed = 0;
+        for (page, _) in batch {
+            self.pages.update(*page..page + 1, |_, state| {
+                claimed += u64::from(std::mem::take(&mut state.claimed));
+            });
+        }
+        self.map.release_claim(claimed);
     }
 
     /// The batch was written, or it is lost and the error kept: either way it is not tried again.

@@ -1,0 +1,148 @@
+//! Random operations of several threads on several files of one volume against vectors of bytes; the volume is closed, judged by
+//! `e2fsck -fn` and opened again in between (DESIGN 4.2, 4.5, 4.6).
+
+mod common;
+
+use std::sync::Mutex;
+
+use common::{Random, aligned_pattern, assert_device_clean, garbage_volume, open_memory};
+use diorite::{AlignedBuf, DirectIo, File, Filesystem, FilesystemOptions, Unaligned};
+use diorite_ext::mkfs::{Flavor, MkfsOptions};
+
+const FILES: usize = 3;
+const SPAN: u64 = 700_000;
+
+/// A file's bytes. The lock makes one operation and its counterpart one step; operations of different files, and
+/// the background, run beside it.
+type Models = [Mutex<Vec<u8>>; FILES];
+
+fn open(filesystem: &Filesystem, number: usize, kind: u64) -> File {
+    let options = filesystem.open_options().read(true).write(true).create(true);
+    let options = match kind {
+        0 => options,
+        1 => options.direct(DirectIo::Preferred),
+        _ => options.direct(DirectIo::Required).unaligned(Unaligned::Bounce),
+    };
+    options.open(format!("/file{number}")).expect("open")
+}
+
+fn step(filesystem: &Filesystem, models: &Models, random: &mut Random) {
+    let number = random.below(FILES as u64) as usize;
+    let mut model = models[number].lock().expect("lock");
+    let file = open(filesystem, number, random.below(3));
+    let offset = if random.below(3) == 0 { model.len() as u64 } else { random.below(SPAN) };
+    let len = [700, 9000, 120_000][random.below(3) as usize];
+    let len = random.below(len) as usize + 1;
+    let (offset, len) =
+        if random.below(2) == 0 { (offset / 512 * 512, len.next_multiple_of(512)) } else { (offset, len) };
+    match random.below(20) {
+        0..=7 => {
+            let data = aligned_pattern(len, random.next());
+            file.write_all_at(&data, offset).expect("write");
+            let end = offset as usize + len;
+            let grown = model.len().max(end);
+            model.resize(grown, 0);
+            model[offset as usize..end].copy_from_slice(&data);
+        }
+        8..=13 => check(&file, &model, offset, len),
+        14 => {
+            file.set_len(offset).expect("set_len");
+            model.resize(offset as usize, 0);
+        }
+        15 | 16 => {
+            file.punch_hole(offset, len as u64).expect("punch");
+            let (start, end) = ((offset as usize).min(model.len()), (offset as usize + len).min(model.len()));
+            model[start..end].fill(0);
+        }
+        17 => {
+            file.allocate(offset, len as u64).expect("allocate");
+            let grown = model.len().max(offset as usize + len);
+            model.resize(grown, 0);
+        }
+        18 => file.sync_data().expect("sync"),
+        _ => file.drop_cached(offset, len as u64).expect("drop"),
+    }
+    assert_eq!(file.size(), model.len() as u64);
+}
+
+fn check(file: &File, model: &[u8], offset: u64, len: usize) {
+    let mut memory = AlignedBuf::zeroed(len, 4096);
+    let got = file.read_at(&mut memory, offset).expect("read");
+    let from = (offset as usize).min(model.len());
+    let expected = &model[from..(from + len).min(model.len())];
+    assert_eq!(got, expected.len());
+    let wrong = (0..got).find(|at| memory[*at] != expected[*at]);
+    assert_eq!(wrong.map(|at| from + at), None, "{:?}: first wrong byte", file.path());
+}
+
+fn run(seed: u64, flavor: Flavor, block_size: u32) {
+    println!("seed {seed}, {flavor:?} with blocks of {block_size}");
+    let options = MkfsOptions { flavor, block_size: Some(block_size), ..MkfsOptions::default() };
+    let device = garbage_volume(24, &options);
+    let models: Models = Default::default();
+    for round in 0..3 {
+        let filesystem = FilesystemOptions::new()
+            .cache_bytes(512 << 10)
+            .dirty_age(std::time::Duration::from_millis(10))
+            .open_device(device.clone())
+            .expect("open");
+        for (number, model) in models.iter().enumerate() {
+            let model = model.lock().expect("lock");
+            check(&open(&filesystem, number, round), &model, 0, model.len().next_multiple_of(512));
+        }
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (filesystem, models) = (&filesystem, &models);
+                scope.spawn(move || {
+                    let mut random = Random((seed * 100 + round * 10 + thread + 1).wrapping_mul(0x9e37_79b9));
+                    for _ in 0..120 {
+                        step(filesystem, models, &mut random);
+                    }
+                });
+            }
+        });
+        filesystem.close().expect("close");
+        assert_device_clean(&device);
+    }
+}
+
+#[test]
+fn ext2_with_small_blocks() {
+    (1..4).for_each(|seed| run(seed, Flavor::Ext2, 1024));
+}
+
+#[test]
+fn ext2_with_large_blocks() {
+    (1..4).for_each(|seed| run(seed, Flavor::Ext2, 4096));
+}
+
+#[test]
+fn ext4() {
+    (1..4).for_each(|seed| run(seed, Flavor::Ext4, 4096));
+}
+
+/// A removed file that is open goes on as before; its blocks come back when it is closed, and its dirty pages go nowhere.
+#[test]
+fn an_open_file_outlives_its_name() {
+    let filesystem = open_memory(32, &MkfsOptions::default(), &FilesystemOptions::new());
+    let free = filesystem.statfs().blocks_free;
+    let file = filesystem.create_file("/gone").expect("create");
+    let data = aligned_pattern(300_000, 1);
+    file.write_all_at(&data, 0).expect("write");
+    filesystem.remove_file("/gone").expect("remove");
+    assert!(!filesystem.exists("/gone").expect("look"));
+    file.sync_all().expect("sync");
+    file.write_all_at(&data, 150_000).expect("write");
+    let mut memory = vec![0; 300_000];
+    file.read_exact_at(&mut memory, 150_000).expect("read");
+    assert!(memory == data[..]);
+    drop(file);
+    // Another file, removed with dirty pages and nobody using it.
+    drop(filesystem.create_file("/dirty").expect("create").write_all_at(&data, 0));
+    filesystem.remove_file("/dirty").expect("remove");
+    filesystem.sync().expect("sync");
+    assert_eq!(filesystem.statfs().blocks_free, free);
+    let device = filesystem.device().clone();
+    filesystem.close().expect("close");
+    assert_device_clean(&device);
+}
