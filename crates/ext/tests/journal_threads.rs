@@ -1,4 +1,5 @@
 //! Many threads in the same directories on a volume with a small journal: nobody waits forever, and e2fsck finds nothing.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 mod crash;

@@ -5,7 +5,13 @@
 //! which no metadata journal makes atomic. [`IMAGES_MAX`] bounds the images of one test; every flush boundary gets at
 //! least two (nothing and everything of the unflushed writes).
 #![allow(dead_code, reason = "each test uses a part")]
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::type_complexity,
+    reason = "tests"
+)]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 
 use std::collections::BTreeMap;
