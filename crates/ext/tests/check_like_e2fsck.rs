@@ -39,10 +39,10 @@ fn fill(tree: &Path) {
         let file = std::fs::OpenOptions::new().create_new(true).write(true).open(path).unwrap();
         file.write_all_at(bytes, 0).unwrap();
     };
-    for index in 0..700 {
+    for index in 0..300 {
         write(tree.join(format!("many/file-with-a-long-name-{index:05}")), b"x");
     }
-    write(tree.join("a/large"), &vec![7; 700 << 10]);
+    write(tree.join("a/large"), &vec![7; 300 << 10]);
     write(tree.join("a/small"), b"small");
     write(tree.join("a/b/empty"), b"");
     let sparse =
@@ -68,7 +68,7 @@ impl Image {
         let image = Self { scratch };
         let path = image.path();
         let wasteful = arguments.iter().any(|word| word.contains("bigalloc") || *word == "65536");
-        let size = if wasteful { 200 << 20 } else { 24 << 20 };
+        let size = if wasteful { 200 << 20 } else { 10 << 20 };
         std::fs::OpenOptions::new().create_new(true).write(true).open(&path).unwrap().set_len(size).unwrap();
         let tree = tree.to_str().unwrap().to_owned();
         let mut all = vec!["-q", "-F", "-F", "-d", &tree];
@@ -155,7 +155,7 @@ fn sound_volumes_of_all_kinds_are_clean() {
             let first: Vec<String> = report.problems.iter().take(8).map(ToString::to_string).collect();
             failures.push(format!("{recipe:?}:\n  {}", first.join("\n  ")));
         }
-        if report.files < 700 || report.directories < 5 || report.symlinks != 2 {
+        if report.files < 300 || report.directories < 5 || report.symlinks != 2 {
             failures.push(format!("{recipe:?}: {} files, {} directories", report.files, report.directories));
         }
     }

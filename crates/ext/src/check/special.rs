@@ -9,6 +9,8 @@ use crate::{FileKind, FsBlock, GroupNumber, InodeNumber, Result};
 
 /// Inode of the room for growth.
 const RESIZE: u32 = 7;
+/// Blocks of a small file's map that are read.
+const MAX_NODES: usize = 1024;
 /// Orphans that are followed.
 const MAX_ORPHANS: usize = 1 << 20;
 
@@ -16,11 +18,13 @@ const MAX_ORPHANS: usize = 1 << 20;
 struct Blocks {
     runs: Vec<(u64, FsBlock, u64)>,
     most: usize,
+    nodes: usize,
 }
 
 impl MapSink for Blocks {
     fn node(&mut self, _block: FsBlock) -> bool {
-        self.runs.len() < self.most
+        self.nodes += 1;
+        self.runs.len() < self.most && self.nodes <= MAX_NODES
     }
 
     fn data(&mut self, file_block: u64, block: FsBlock, count: u64, _unwritten: bool) -> bool {
@@ -44,7 +48,7 @@ impl Checker<'_> {
     }
 
     fn runs_of(&self, fields: &DiskInode, most: usize) -> Result<Vec<(u64, FsBlock, u64)>> {
-        let mut blocks = Blocks { runs: Vec::new(), most };
+        let mut blocks = Blocks { runs: Vec::new(), most, nodes: 0 };
         if fields.flags.contains(InodeFlags::EXTENTS) {
             walk_extents(&self.reader, &fields.block, None, &mut blocks)?;
         } else {
@@ -228,7 +232,7 @@ impl Checker<'_> {
         for index in 0..u32::from(layout.reserved_gdt_blocks) {
             let due = first + u64::from(index);
             let slot = (layout.descriptor_blocks() + index) as usize % per_block;
-            if u64::from(le32(&bytes, slot * 4)) != due {
+            if u64::from(le32(&bytes, slot * 4)) != due || !layout.is_data_range(FsBlock(due), 1) {
                 let what = format!("it does not keep block {due}, which is behind the descriptors");
                 self.problem(ProblemKind::Resize, place, what);
                 return Ok(());

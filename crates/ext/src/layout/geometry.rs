@@ -228,3 +228,76 @@ impl Layout {
         InodeNumber(group.0 * self.inodes_per_group + index + 1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        Layout {
+            block_size: BlockSize::new(1024).unwrap(),
+            blocks_count: 8192 * 400 + 100,
+            first_data_block: 1,
+            blocks_per_group: 8192,
+            blocks_per_cluster: 1,
+            clusters_per_group: 8192,
+            inodes_per_group: 2048,
+            inode_size: 256,
+            inodes_count: 2048 * 401,
+            group_count: 401,
+            desc_size: 32,
+            reserved_gdt_blocks: 0,
+            backups: BackupRule::Sparse,
+            first_meta_group: None,
+            groups_per_flex: 1,
+        }
+    }
+
+    #[test]
+    fn sparse_backups_are_in_0_1_and_powers_of_3_5_and_7() {
+        let layout = layout();
+        let with: Vec<u32> =
+            layout.groups().filter(|group| layout.has_superblock(*group)).map(|group| group.0).collect();
+        assert_eq!(with, [0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343]);
+    }
+
+    #[test]
+    fn blocks_belong_to_one_group_and_one_bit() {
+        let layout = layout();
+        assert_eq!(layout.group_of(FsBlock(0)), None);
+        assert_eq!(layout.group_of(FsBlock(layout.blocks_count)), None);
+        for group in [0, 1, 399, 400].map(GroupNumber) {
+            let (first, count) = (layout.first_block(group), layout.blocks_in(group));
+            let last = FsBlock(first.0 + u64::from(count) - 1);
+            assert_eq!((layout.group_of(first), layout.bit_of(first)), (Some(group), 0));
+            assert_eq!((layout.group_of(last), layout.bit_of(last)), (Some(group), count - 1));
+        }
+        assert_eq!(layout.blocks_in(GroupNumber(400)), 99);
+    }
+
+    #[test]
+    fn inodes_are_found_where_their_number_says() {
+        let layout = layout();
+        for number in [0, layout.inodes_count + 1] {
+            assert!(layout.locate_inode(InodeNumber(number)).is_err());
+        }
+        for number in [1, 2, 2048, 2049, layout.inodes_count].map(InodeNumber) {
+            let place = layout.locate_inode(number).unwrap();
+            assert_eq!(layout.inode_at(place.group, place.index), number);
+            assert!(place.table_block < layout.inode_table_blocks() && place.offset + 256 <= 1024);
+        }
+    }
+
+    #[test]
+    fn meta_groups_keep_their_descriptors_in_first_second_and_last_group() {
+        let layout = Layout { first_meta_group: Some(0), ..layout() };
+        let with: Vec<u32> = layout
+            .groups()
+            .filter(|group| layout.descriptor_blocks_in(*group) > 0)
+            .map(|group| group.0)
+            .collect();
+        assert_eq!(with[..6], [0, 1, 31, 32, 33, 63]);
+        assert_eq!(layout.descriptor_block(0), FsBlock(2), "behind the superblock");
+        assert_eq!(layout.descriptor_block(1), layout.first_block(GroupNumber(32)), "no superblock there");
+    }
+}

@@ -411,3 +411,77 @@ fn encode_time(time: Timestamp, with_extra: bool) -> (u32, u32) {
     let epoch = ((seconds - i64::from(seconds as i32)) >> 32) as u32 & 3;
     (seconds as u32, epoch | time.nanoseconds.min(999_999_999) << 2)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_from_1901_to_2446_come_back() {
+        for (seconds, nanoseconds) in [
+            (0, 1),
+            (-1, 999_999_999),
+            (i64::from(i32::MIN), 0),
+            (1 << 31, 5),
+            (1 << 32, 0),
+            (15_032_385_535, 7),
+        ] {
+            let time = Timestamp { seconds, nanoseconds };
+            let (low, extra) = encode_time(time, true);
+            assert_eq!(decode_time(low, Some(extra)), time);
+        }
+        let beyond = Timestamp { seconds: i64::MAX, nanoseconds: 0 };
+        let (low, extra) = encode_time(beyond, true);
+        assert_eq!(decode_time(low, Some(extra)).seconds, 15_032_385_535, "the latest time that fits");
+        let (low, _) = encode_time(beyond, false);
+        assert_eq!(decode_time(low, None).seconds, i64::from(i32::MAX));
+    }
+
+    fn superblock(features: RoCompat) -> Superblock {
+        let mut superblock = Superblock::from_raw(&crate::layout::superblock::tests::sound()).unwrap();
+        superblock.set_features(crate::layout::Features { ro_compat: features, ..Default::default() });
+        superblock
+    }
+
+    #[test]
+    fn all_fields_come_back_and_other_bytes_stay() {
+        let superblock = superblock(RoCompat::METADATA_CSUM | RoCompat::HUGE_FILE);
+        let number = InodeNumber(12);
+        let inode = DiskInode {
+            mode: 0o100_644,
+            uid: 0x1234_5678,
+            gid: 0x9abc_def0,
+            size: 0x1_2345_6789,
+            created: Some(Timestamp { seconds: 1, nanoseconds: 2 }),
+            links: 3,
+            sectors: 0x1234_5678_9abc,
+            flags: InodeFlags::EXTENTS,
+            block: [7; BLOCK_AREA_SIZE],
+            generation: 9,
+            file_acl: FsBlock(77),
+            extra_isize: 32,
+            version: 0x1_0000_0002,
+            project: 5,
+            ..DiskInode::default()
+        };
+        let mut bytes = [0; 256];
+        bytes[200] = 0xee;
+        inode.write_into(number, &mut bytes, &superblock);
+        assert!(DiskInode::has_valid_checksum(number, &bytes, &superblock));
+        assert!(!DiskInode::has_valid_checksum(InodeNumber(13), &bytes, &superblock), "of another inode");
+        assert_eq!(DiskInode::parse(number, &bytes, &superblock).unwrap(), inode);
+        assert_eq!(bytes[200], 0xee);
+        bytes[200] ^= 1;
+        assert!(!DiskInode::has_valid_checksum(number, &bytes, &superblock), "attributes are covered");
+    }
+
+    #[test]
+    fn sector_counts_beyond_48_bits_are_in_blocks() {
+        let superblock = superblock(RoCompat::HUGE_FILE);
+        let inode = DiskInode { mode: 0o100_644, links: 1, sectors: 1 << 48, ..DiskInode::default() };
+        let mut bytes = [0; 256];
+        inode.write_into(InodeNumber(12), &mut bytes, &superblock);
+        let again = DiskInode::parse(InodeNumber(12), &bytes, &superblock).unwrap();
+        assert_eq!((again.sectors, again.flags), (1 << 48, InodeFlags::HUGE_FILE));
+    }
+}
