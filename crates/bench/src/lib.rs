@@ -13,6 +13,7 @@ pub mod job;
 pub mod profile;
 pub mod published;
 pub mod report;
+pub mod repro;
 
 pub use error::Error;
 pub use host::{HostCreate, HostFile, HostIo, TemporaryFile, free_bytes, remove_file};

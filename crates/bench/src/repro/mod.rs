@@ -1,0 +1,120 @@
+//! Each published table beside what is measured now.
+//!
+//! Where it sits: the whole stack, unchanged, runs in simulated processes on simulated disks of the time; what must hold is a
+//! ratio, and each ratio gets a verdict. The functions return figures; the program prints them.
+//!
+//! Interface: every run is decided by its seed. Throughput is in the units of the publication; times are virtual.
+
+mod fairness;
+mod ground;
+mod raw;
+
+use std::time::Duration;
+
+use diorite_block::scheduler::Histogram;
+use diorite_sim::Deadlock;
+
+use crate::report::Timeline;
+use crate::{LatencyUs, Row, Verdict};
+
+pub use fairness::fairness;
+pub use raw::raw;
+
+/// How a table is reproduced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Decides everything.
+    pub seed: u64,
+    /// Virtual length of the fairness job; the published one took 10 s.
+    pub fairness_length: Duration,
+    /// Share of the published amount of data that is moved, in percent; ratios do not depend on it.
+    pub amount_percent: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seed: 1, fairness_length: Duration::from_secs(10), amount_percent: 10 }
+    }
+}
+
+/// One figure beside the published one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Which row of the table.
+    pub row: String,
+    /// Which column.
+    pub column: &'static str,
+    /// Unit of both figures.
+    pub unit: &'static str,
+    /// As published, where it was.
+    pub published: Option<f64>,
+    /// As measured now.
+    pub measured: f64,
+}
+
+/// What a reproduction came to.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What it is, in a few words.
+    pub title: &'static str,
+    /// The table.
+    pub lines: Vec<Line>,
+    /// Rows as `--json` has them.
+    pub rows: Vec<Row>,
+    /// What must hold.
+    pub verdicts: Vec<Verdict>,
+    /// What a reader must know: choices of the model.
+    pub notes: Vec<String>,
+    /// Who had the disk, by row.
+    pub timelines: Vec<(String, Timeline)>,
+    /// Latency of single operations by row: percent of all, and milliseconds.
+    pub latencies: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+/// Why a table could not be reproduced.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReproError {
+    /// The simulated processes wait for each other: a fault of the stack.
+    #[error(transparent)]
+    Deadlock(#[from] Deadlock),
+    /// The library refused.
+    #[error("{what}: {source}")]
+    Diorite {
+        /// What was being done.
+        what: &'static str,
+        /// What it said.
+        source: Box<diorite::Error>,
+    },
+    /// A disk of the reproduction cannot be made.
+    #[error(transparent)]
+    Disk(#[from] diorite_sim::disk::ParameterError),
+    /// The disk test failed.
+    #[error(transparent)]
+    DiskPerf(#[from] crate::diskperf::DiskPerfError),
+}
+
+impl ReproError {
+    fn diorite(what: &'static str) -> impl Fn(diorite::Error) -> Self {
+        move |source| Self::Diorite { what, source: Box::new(source) }
+    }
+}
+
+/// Percentiles of a histogram as a report has them.
+fn latency_us(histogram: &Histogram) -> LatencyUs {
+    let us = |duration: Duration| duration.as_secs_f64() * 1e6;
+    LatencyUs {
+        mean: us(histogram.mean()),
+        p50: us(histogram.percentile(50.0)),
+        p99: us(histogram.percentile(99.0)),
+        p99_9: us(histogram.percentile(99.9)),
+        p99_99: us(histogram.percentile(99.99)),
+        max: us(histogram.max()),
+    }
+}
+
+/// A latency curve: percent of all operations, milliseconds.
+fn latency_curve(histogram: &Histogram) -> Vec<(f64, f64)> {
+    let at = |percent: f64| (percent, histogram.percentile(percent).as_secs_f64() * 1e3);
+    [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99, 100.0].map(at).to_vec()
+}

@@ -1,0 +1,118 @@
+//! Seed 004: eight disks behind one link, read round-robin by one thread.
+//!
+//! The published rows: synchronous direct reads keep one disk busy at a time; buffered reads keep all busy, and pay for the copy;
+//! without the copy they are half as fast again. Ours: the same one thread with several direct reads in flight on each disk.
+
+use std::sync::Arc;
+
+use diorite::BlockDevice;
+use diorite_block::sync;
+use diorite_sim::{Context, CpuCosts, DiskParameters, SimDisk, Simulation, WorldOptions};
+use serde::Deserialize;
+
+use super::{Line, Options, Outcome, ReproError};
+use crate::diskperf::{self, DiskMode, DiskPerf};
+use crate::watch::{Cancel, Silent};
+use crate::{Engine, Verdict};
+
+const DISKS: usize = 8;
+/// 1 MiB reads of each disk in the published runs.
+const BLOCKS: u64 = 2048;
+const MIB: f64 = 1_048_576.0;
+
+#[derive(Deserialize)]
+struct Published {
+    direct: PublishedRow,
+    raw: PublishedRow,
+    base: PublishedRow,
+    nocopy: PublishedRow,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct PublishedRow {
+    mb_per_s: f64,
+    mean_us: f64,
+}
+
+fn published() -> Published {
+    toml::from_str(include_str!("../../published/raw-2002.toml")).expect("embedded file, parsed in a test")
+}
+
+/// The table, and the pipelined direct read beside it.
+pub fn raw(options: &Options) -> Result<Outcome, ReproError> {
+    let published = published();
+    let mut outcome = Outcome { title: "Raw devices: eight disks, one reader (2002)", ..Outcome::default() };
+    let blocks = (BLOCKS * options.amount_percent / 100).max(16);
+    let large = DiskPerf { blocks, block_bytes: 1 << 20, depth: 1, ..DiskPerf::default() };
+    let small = DiskPerf { blocks: blocks * 128, block_bytes: 8192, cache_bytes: 16 << 20, ..large };
+    let runs = [
+        ("direct", DiskPerf { mode: DiskMode::Direct, ..large }, Some(published.direct)),
+        ("raw", DiskPerf { mode: DiskMode::Raw, ..large }, Some(published.raw)),
+        ("buffered", DiskPerf { mode: DiskMode::Buffered, ..small }, Some(published.base)),
+        ("nocopy", DiskPerf { mode: DiskMode::Nocopy, ..small }, Some(published.nocopy)),
+        ("direct, 4 in flight on each disk", DiskPerf { mode: DiskMode::Direct, depth: 4, ..large }, None),
+    ];
+    let mut rates = Vec::new();
+    for (name, test, row) in runs {
+        rates.push(outcome.measure(name, test, row, options.seed)?);
+    }
+    let [direct, _, buffered, nocopy, pipelined] = rates[..] else { unreachable!("five runs") };
+    let ratio = |a: f64, b: f64| a / b.max(1e-9);
+    outcome.verdicts.extend([
+        Verdict::at_most(
+            "raw: synchronous direct / buffered",
+            ratio(published.direct.mb_per_s, published.base.mb_per_s) * 1.15,
+            ratio(direct, buffered),
+        ),
+        Verdict::at_least(
+            "raw: without the copy / buffered",
+            ratio(published.nocopy.mb_per_s, published.base.mb_per_s) * 0.85,
+            ratio(nocopy, buffered),
+        ),
+        Verdict::at_least("raw: our pipelined direct read / without the copy", 1.0, ratio(pipelined, nocopy)),
+    ]);
+    Ok(outcome)
+}
+
+impl Outcome {
+    /// Run one row in a world of its own; its rate in the publication's unit.
+    fn measure(
+        &mut self,
+        name: &str,
+        test: DiskPerf,
+        published: Option<PublishedRow>,
+        seed: u64,
+    ) -> Result<f64, ReproError> {
+        let parameters = DiskParameters::named("fc-2002")?;
+        let disks: Vec<Arc<dyn BlockDevice>> =
+            SimDisk::array("fc-2002", &parameters, DISKS).into_iter().map(|disk| disk as _).collect();
+        let world = WorldOptions { seed, cpus: 2, costs: CpuCosts::OF_2002, ..WorldOptions::default() };
+        let ((result, seconds, cpu), _) = Simulation::run_one(world, move || {
+            let begun = sync::now();
+            let result = diskperf::run(&disks, test, &Silent, &Cancel::default());
+            let cpu = Context::current().map_or(0.0, |context| context.cpu_time_of_all().as_secs_f64());
+            (result, sync::now().saturating_sub(begun).as_secs_f64(), cpu)
+        })?;
+        let done = result?;
+        let mut row = done.row(Engine::Sim);
+        row.test = format!("raw {name}");
+        (row.seconds, row.mb_per_s) = (seconds, Some(done.bytes as f64 / 1e6 / seconds.max(1e-9)));
+        row.ops_per_s = Some(done.latencies.count() as f64 / seconds.max(1e-9));
+        (row.cpu_percent, row.cpu_s_process) = (Some(100.0 * cpu / seconds.max(1e-9)), Some(cpu));
+        (row.cpu_s_per_gb, row.cpu_s_machine) = (Some(cpu / (done.bytes as f64 / 1e9).max(1e-9)), Some(cpu));
+        let rate = done.bytes as f64 / MIB / seconds.max(1e-9);
+        let mean = row.latency_us.map_or(0.0, |latency| latency.mean);
+        let line = |column, unit, published, measured| Line {
+            row: name.to_owned(),
+            column,
+            unit,
+            published,
+            measured,
+        };
+        self.lines.push(line("rate", "Mbytes/s", published.map(|row| row.mb_per_s), rate));
+        self.lines.push(line("mean time of a read", "us", published.map(|row| row.mean_us), mean));
+        self.lines.push(line("CPU", "%", None, row.cpu_percent.unwrap_or(0.0)));
+        self.rows.push(row);
+        Ok(rate)
+    }
+}
