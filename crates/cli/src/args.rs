@@ -85,6 +85,11 @@ pub(crate) enum Command {
     /// On the host's files, or with --on inside an image, on a bare device, or on a simulated disk. Options that are
     /// not known are named, and nothing runs.
     Job(Job),
+    /// Reproduce the published tables, each beside what is measured now
+    ///
+    /// fairness: a direct writer beside two readers under three rule sets of CFQ, and under inject (2009).
+    /// raw: one reader of eight disks, direct, raw, buffered, and without the copy (2002).
+    Repro(Repro),
     /// Print a completion script for a shell
     Completions(Completions),
     /// Print a manual page, or write all of them into a directory
@@ -433,6 +438,50 @@ pub(crate) struct Job {
     pub(crate) profiling: Profiling,
     #[command(flatten)]
     pub(crate) reporting: Reporting,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Repro {
+    /// Which tables [default: all]
+    #[arg(value_name = "TABLE", ignore_case = true)]
+    tables: Vec<TableChoice>,
+    /// Decides every random choice of the simulation
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Write a page with all figures to FILE
+    #[arg(long, value_name = "FILE.html", help_heading = "Output", value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+/// A published table, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TableChoice {
+    Fairness,
+    Raw,
+    All,
+}
+
+/// A published table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    Fairness,
+    Raw,
+}
+
+impl Repro {
+    /// The tables that were asked for, each once.
+    pub(crate) fn tables(&self) -> Vec<Table> {
+        let is_wanted = |choice| {
+            self.tables.is_empty() || self.tables.contains(&TableChoice::All) || self.tables.contains(&choice)
+        };
+        [(TableChoice::Fairness, Table::Fairness), (TableChoice::Raw, Table::Raw)]
+            .into_iter()
+            .filter(|(choice, _)| is_wanted(*choice))
+            .map(|(_, table)| table)
+            .collect()
+    }
 }
 
 /// For commands that use a device under load.

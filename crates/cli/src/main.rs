@@ -20,6 +20,7 @@ mod make;
 mod output;
 mod profiling;
 mod progress;
+mod repro;
 mod size;
 mod volume;
 
@@ -87,6 +88,7 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Bonnie(arguments) => bonnie::bonnie(arguments, output),
         Command::Diskperf(arguments) => diskperf::diskperf(arguments, output),
         Command::Job(arguments) => job::job(arguments, output),
+        Command::Repro(arguments) => repro::repro(arguments, output),
         Command::Completions(arguments) => generate::completions(arguments, output),
         Command::Man(arguments) => generate::man(arguments, output),
     }

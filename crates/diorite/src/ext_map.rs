@@ -57,6 +57,22 @@ impl ExtMap {
         self.volume.reserve(&self.inode, first, count)
     }
 
+    /// Claim `blocks` where space is short: each write claims for its mapping as if it stood alone, and what writes side by side
+    /// will share is given back first. Returns what was claimed for the mapping.
+    fn claim_tightly(&self, blocks: u64) -> diorite_ext::Result<u64> {
+        let pointers = self.block_size() / 4;
+        let needed = |data: u64| 2 * (data / pointers) + 8;
+        let (spare, mapping) = {
+            let mut claims = self.claims.lock();
+            let spare = claims.mapping.saturating_sub(needed(claims.data));
+            claims.mapping -= spare;
+            (spare, needed(claims.data + blocks).saturating_sub(claims.mapping))
+        };
+        self.volume.release_claim(spare);
+        self.volume.claim(blocks + mapping)?;
+        Ok(mapping)
+    }
+
     /// Give up the claims on blocks for the mapping: a reservation is about to take its own.
     fn release_mapping_claim(&self) -> u64 {
         let mapping = std::mem::take(&mut self.claims.lock().mapping);
@@ -120,12 +136,15 @@ impl MapBlocks for ExtMap {
     }
 
     fn claim(&self, blocks: u64) -> Result<()> {
-        let pointers = self.block_size() / 4;
-        let mapping = blocks / pointers + 6;
-        self.volume.claim(blocks + mapping)?;
+        let mapping = blocks / (self.block_size() / 4) + 6;
+        let claimed = match self.volume.claim(blocks + mapping) {
+            Ok(()) => mapping,
+            Err(diorite_ext::Error::NoSpace) => self.claim_tightly(blocks)?,
+            Err(error) => return Err(error.into()),
+        };
         let mut claims = self.claims.lock();
         claims.data += blocks;
-        claims.mapping += mapping;
+        claims.mapping += claimed;
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 
 mod fairness;
 mod ground;
+mod page;
 mod raw;
 
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::report::Timeline;
 use crate::{LatencyUs, Row, Verdict};
 
 pub use fairness::fairness;
+pub use page::page;
 pub use raw::raw;
 
 /// How a table is reproduced.

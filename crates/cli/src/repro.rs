@@ -1,0 +1,83 @@
+//! The command repro: the published tables beside what is measured now.
+
+use diorite_bench::repro::{Options, Outcome, ReproError, fairness, page, raw};
+use diorite_bench::{Better, Machine, Report, Verdict};
+
+use crate::args::{Repro, Table};
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+
+pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
+    let options = Options { seed: arguments.seed, ..Options::default() };
+    let mut outcomes = Vec::new();
+    for table in arguments.tables() {
+        let outcome = match table {
+            Table::Fairness => fairness(&options)?,
+            Table::Raw => raw(&options)?,
+        };
+        if !arguments.reporting.json {
+            print(&outcome, output)?;
+        }
+        outcomes.push(outcome);
+    }
+    let machine = Machine::this(None);
+    if let Some(file) = &arguments.report {
+        #[expect(clippy::disallowed_methods, reason = "a report, not data I/O")]
+        std::fs::write(file, page(&outcomes, &machine).render())
+            .map_err(|error| Failure::host(file.display(), "write", &error))?;
+    }
+    if arguments.reporting.json {
+        let command: Vec<String> = std::env::args().skip(1).collect();
+        let mut report = Report::new(format!("diorite {}", command.join(" ")), machine);
+        for outcome in outcomes {
+            report.rows.extend(outcome.rows);
+            report.verdicts.extend(outcome.verdicts);
+            report.notes.extend(outcome.notes);
+        }
+        return output.json(&serde_json::to_value(&report).map_err(std::io::Error::from)?);
+    }
+    Ok(())
+}
+
+fn print(outcome: &Outcome, output: &mut Output) -> Result<()> {
+    output.line(outcome.title)?;
+    output.line(format!("{:<44} {:<16} {:>12} {:>12} {:>7}", "", "", "published", "now", "ratio"))?;
+    for line in &outcome.lines {
+        let published = line.published.map_or_else(|| "-".to_owned(), figure);
+        let ratio = line.published.map_or_else(String::new, |p| format!("{:.2}", line.measured / p));
+        output.line(format!(
+            "{:<44} {:<16} {published:>12} {:>12} {ratio:>7} {}",
+            line.row,
+            line.column,
+            figure(line.measured),
+            line.unit
+        ))?;
+    }
+    for verdict in &outcome.verdicts {
+        output.line(verdict_line(verdict))?;
+    }
+    for note in &outcome.notes {
+        output.line(format!("  {note}"))?;
+    }
+    output.line("")
+}
+
+fn verdict_line(verdict: &Verdict) -> String {
+    let (word, sign) = match (verdict.holds, verdict.better) {
+        (true, Better::Higher) => ("holds ", ">="),
+        (true, Better::Lower) => ("holds ", "<="),
+        (false, Better::Higher) => ("MISSED", ">="),
+        (false, Better::Lower) => ("MISSED", "<="),
+    };
+    format!("{word} {}: {} (wanted {sign} {})", verdict.name, figure(verdict.got), figure(verdict.want))
+}
+
+fn figure(value: f64) -> String {
+    if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+impl From<ReproError> for Failure {
+    fn from(error: ReproError) -> Self {
+        Self::Failed(format!("repro: {error}"))
+    }
+}

@@ -1,0 +1,30 @@
+//! Space that a buffered write is promised before its blocks are chosen.
+
+mod common;
+
+use diorite::FilesystemOptions;
+use diorite_ext::mkfs::{Flavor, MkfsOptions};
+
+/// Small writes took the blocks for their mapping each anew, so that a file of two thirds of the free space did not
+/// fit while all of it was dirty.
+#[test]
+fn small_buffered_writes_fill_a_volume() {
+    let options = MkfsOptions { flavor: Flavor::Ext2, block_size: Some(4096), ..MkfsOptions::default() };
+    let filesystem = common::open_memory(64, &options, &FilesystemOptions::new().cache_bytes(96 << 20));
+    let available = filesystem.statfs().blocks_available * 4096;
+    let file = filesystem.create_file("/small").expect("create");
+    let data = [7u8; 8192];
+    let mut at = 0;
+    while at + 8192 < available - available / 16 {
+        file.write_all_at(&data, at).unwrap_or_else(|error| panic!("at {at} of {available}: {error}"));
+        at += 8192;
+    }
+    file.sync_all().expect("sync");
+    let mut back = [0; 8192];
+    file.read_exact_at(&mut back, at - 8192).expect("read");
+    assert_eq!(back, data);
+    drop(file);
+    let device = filesystem.device().clone();
+    filesystem.close().expect("close");
+    common::assert_device_clean(&device);
+}
