@@ -15,7 +15,7 @@ fn small_buffered_writes_fill_a_volume() {
     let file = filesystem.create_file("/small").expect("create");
     let data = [7u8; 8192];
     let mut at = 0;
-    while at + 8192 < available - available / 16 {
+    while at + 8192 < available - available / 8 {
         file.write_all_at(&data, at).unwrap_or_else(|error| panic!("at {at} of {available}: {error}"));
         at += 8192;
     }
