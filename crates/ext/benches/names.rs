@@ -14,7 +14,7 @@ fn cpu_time() -> Duration {
 }
 
 fn main() {
-    let count: u32 = std::env::args().filter_map(|argument| argument.parse().ok()).next().unwrap_or(100_000);
+    let count: u32 = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(100_000);
     for (flavor, name) in [(Flavor::Ext2, "ext2"), (Flavor::Ext4, "ext4")] {
         let size = (u64::from(count) * 2048).max(256 << 20);
         let device = MemoryDevice::new(size);
@@ -37,11 +37,12 @@ fn main() {
             for _ in 0..rounds {
                 (0..names.len()).for_each(&mut *work);
             }
-            let per_second = f64::from(rounds) * f64::from(count) / (cpu_time() - start).as_secs_f64();
+            let per_second =
+                f64::from(rounds) * f64::from(count) / cpu_time().saturating_sub(start).as_secs_f64();
             println!("{name} {count} names: {what:<8} {per_second:>12.0}/s");
         };
         measure("create", 1, &mut |n| {
-            drop(volume.create(&directory, &names[n], &spec(FileKind::Regular)).unwrap())
+            drop(volume.create(&directory, &names[n], &spec(FileKind::Regular)).unwrap());
         });
         measure("stat", 3, &mut |n| {
             let inode = volume.lookup(&directory, &names[n]).unwrap();
@@ -60,7 +61,7 @@ fn main() {
                 true
             })
             .unwrap();
-        let per_second = f64::from(listed) / (cpu_time() - start).as_secs_f64();
+        let per_second = f64::from(listed) / cpu_time().saturating_sub(start).as_secs_f64();
         println!("{name} {count} names: list     {per_second:>12.0}/s");
         measure("unlink", 1, &mut |n| drop(volume.unlink(&directory, &names[n]).unwrap()));
         volume.close().unwrap();

@@ -315,3 +315,32 @@ fn kernel_and_we_read_each_others_attributes() {
         image.check();
     }
 }
+
+#[test]
+fn new_inodes_inherit_the_default_list_of_their_directory() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    for arguments in ["-t ext2 -I 128", "-t ext4"] {
+        let image = Image::new(arguments, "16M");
+        let volume = image.open();
+        let (access, default) = (b"system.posix_acl_access", b"system.posix_acl_default");
+        let top = volume.create(&root(&volume), b"top", &spec(FileKind::Directory)).unwrap();
+        volume.set_xattr(&top, default, &named_acl(), XattrMode::Set).unwrap();
+        let file = volume.create(&top, b"file", &spec(FileKind::Regular)).unwrap();
+        let inner = volume.create(&top, b"inner", &spec(FileKind::Directory)).unwrap();
+        let link = volume.symlink(&top, b"link", b"target", Owner { uid: 0, gid: 0 }).unwrap();
+        // Made with 0644: the mask is cut to what the group gets.
+        let none = u32::MAX;
+        let cut = acl(&[(1, 6, none), (2, 7, 1000), (4, 4, none), (16, 4, none), (32, 0, none)]);
+        assert_eq!(volume.xattr(&file, access).unwrap(), cut);
+        assert_eq!(volume.attributes(&file).permissions, 0o640);
+        assert!(matches!(volume.xattr(&file, default), Err(Error::NoAttribute)));
+        assert_eq!(volume.xattr(&inner, default).unwrap(), named_acl());
+        assert_eq!(volume.attributes(&inner).permissions, 0o650);
+        assert!(volume.xattr_names(&link).unwrap().is_empty());
+        volume.close().unwrap();
+        drop(volume);
+        image.check();
+    }
+}

@@ -6,6 +6,7 @@ use super::{check_new_name, finish, is_directory};
 use crate::directory::{NewEntry, Place, kind_code};
 use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, InodeState};
 use crate::transaction::Handle;
+use crate::xattr::CHANGE_CREDITS;
 use crate::{Error, FileBlock, FileKind, Inode, NodeSpec, Result, Volume};
 
 /// Blocks that adding one name joins at most: an index block on each level and a leaf, each split; and the inode.
@@ -51,7 +52,8 @@ impl Volume {
         if spec.kind == FileKind::Directory {
             self.check_link_room(directory, &parent)?;
         }
-        let mut handle = self.begin(ADD_NAME_CREDITS + ALLOCATE_INODE_CREDITS + APPEND_BLOCK_CREDITS + 4)?;
+        let mut handle = self
+            .begin(ADD_NAME_CREDITS + ALLOCATE_INODE_CREDITS + APPEND_BLOCK_CREDITS + CHANGE_CREDITS + 4)?;
         let mut in_vain = None;
         let result = self.create_locked(&mut handle, &mut parent, &new, &mut in_vain);
         let result = finish(handle, result);
@@ -82,6 +84,8 @@ impl Volume {
         } else {
             (new.complete)(self, handle, &inode, &mut state)
         };
+        let completed =
+            completed.and_then(|()| self.inherit_acl(handle, (directory, parent), &inode, &mut state));
         if let Err(error) = completed {
             if !matches!(error, Error::Io(_) | Error::Aborted) {
                 state.links = 0;

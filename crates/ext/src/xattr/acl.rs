@@ -53,7 +53,7 @@ impl Acl {
     }
 
     /// From the form on disk.
-    fn from_disk(bytes: &[u8]) -> Result<Self, &'static str> {
+    pub(super) fn from_disk(bytes: &[u8]) -> Result<Self, &'static str> {
         const BAD: &str = "an access control list is cut short or of another version";
         if get_u32(bytes, 0) != Some(DISK_VERSION) {
             return Err(BAD);
@@ -104,6 +104,22 @@ impl Acl {
         let of = |tag| self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.permissions & 7);
         let group = of(MASK).or(of(OWNING_GROUP)).unwrap_or(0);
         of(OWNER).unwrap_or(0) << 6 | group << 3 | of(OTHER).unwrap_or(0)
+    }
+
+    /// The list of an inode made with these permission bits in a directory that has this as default: nobody gets
+    /// more than the bits say.
+    pub(super) fn inherited(&self, permissions: u16) -> Self {
+        let has_mask = self.0.iter().any(|entry| entry.tag == MASK);
+        let limit = |tag| match tag {
+            OWNER => permissions >> 6,
+            MASK => permissions >> 3,
+            OWNING_GROUP if !has_mask => permissions >> 3,
+            OTHER => permissions,
+            _ => 7,
+        };
+        let limited =
+            |entry: &Entry| Entry { permissions: entry.permissions & limit(entry.tag) & 7, ..*entry };
+        Self(self.0.iter().map(limited).collect())
     }
 
     /// Whether the permission bits say it all.

@@ -17,7 +17,10 @@ mod values;
 use crate::inode::InodeState;
 use crate::layout::xattr::{full_name, split_name};
 use crate::layout::{Incompat, InodeFlags};
+use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileKind, Inode, Result, Volume, XattrMode};
+
+pub(crate) use store::CHANGE_CREDITS;
 
 use areas::Attribute;
 
@@ -113,6 +116,40 @@ impl Volume {
         let mut state = inode.state.write();
         check_may_change(inode, &state, index)?;
         self.change_attribute(inode, &mut state, (index, rest), None, XattrMode::Replace, None)
+    }
+
+    /// Give a new inode the access control lists that its directory has for what is made in it. Both are locked; the caller
+    /// stores the new inode.
+    pub(crate) fn inherit_acl(
+        &self,
+        handle: &mut Handle<'_>,
+        directory: (&Inode, &InodeState),
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<()> {
+        if inode.kind() == FileKind::Symlink {
+            return Ok(());
+        }
+        let areas = self.load_attributes(directory.0, directory.1)?;
+        let Some(default) = areas.find(ACL_DEFAULT, b"") else { return Ok(()) };
+        let bytes = self.value_of(directory.0, default)?;
+        let default = acl::Acl::from_disk(&bytes).map_err(|what| corrupt(directory.0, what))?;
+        let access = default.inherited(state.permissions);
+        let before = self.load_attributes(inode, state)?;
+        let mut after = before.clone();
+        let mut add = |index, list: &acl::Acl| {
+            let value = areas::Value::Bytes(list.to_disk());
+            let fits = after.insert(Attribute { index, name: Vec::new(), value });
+            if fits { Ok(()) } else { Err(Error::AttributeTooLarge) }
+        };
+        if inode.kind() == FileKind::Directory {
+            add(ACL_DEFAULT, &default)?;
+        }
+        if !access.is_minimal() {
+            add(ACL_ACCESS, &access)?;
+        }
+        state.permissions = state.permissions & !0o777 | access.permissions();
+        self.store_areas(handle, inode, state, &before, &after).map(drop)
     }
 
     /// Whether values may be in inodes of their own.

@@ -14,7 +14,7 @@ use crate::{Error, FsBlock, Inode, Result, Volume, XattrMode};
 use std::sync::Arc;
 
 /// Blocks that a change joins at most, without values in inodes of their own.
-const CHANGE_CREDITS: u32 = 24;
+pub(crate) const CHANGE_CREDITS: u32 = 24;
 
 impl Volume {
     /// The inode's attribute block.
@@ -87,7 +87,7 @@ impl Volume {
     }
 
     /// Write the areas that differ. The caller stores the inode. Returns whether a shared block was left.
-    fn store_areas(
+    pub(super) fn store_areas(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
