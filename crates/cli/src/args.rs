@@ -42,6 +42,10 @@ pub(crate) enum Command {
     Mkfs(Mkfs),
     /// Show what an image holds: type, size, features, use
     Info(Info),
+    /// Check a filesystem for consistency, without changing it
+    ///
+    /// Exit status 0 if nothing is wrong, 1 if something is, or if it could not be checked.
+    Check(Check),
     /// Show where a file's data is on the device
     Extents(OnePath),
     /// List directories
@@ -185,6 +189,18 @@ pub(crate) enum FilesystemType {
 
 #[derive(Debug, Args)]
 pub(crate) struct Info {
+    /// Image or device
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) image: OsString,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Show at most so many problems; all are counted
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    pub(crate) problems: usize,
     /// Image or device
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: OsString,

@@ -6,6 +6,7 @@
 mod args;
 mod bonnie;
 mod change;
+mod check;
 mod data;
 mod devices;
 mod diskperf;
@@ -73,6 +74,7 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
     match command {
         Command::Mkfs(arguments) => make::make(arguments, output),
         Command::Info(arguments) => volume::info(arguments, output),
+        Command::Check(arguments) => check::check(arguments, output),
         Command::Extents(arguments) => list::extents(arguments, images, output),
         Command::Ls(arguments) => list::ls(arguments, images, output),
         Command::Tree(arguments) => list::tree(arguments, images, output),

@@ -13,8 +13,18 @@ use crate::failure::visible;
 /// Work shorter than this shows nothing.
 const SHOW_AFTER: Duration = Duration::from_millis(300);
 
-fn bar(total: u64) -> ProgressBar {
-    let template = if total > 0 {
+/// What a bar counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Unit {
+    #[default]
+    Bytes,
+    Steps,
+}
+
+fn bar(total: u64, unit: Unit) -> ProgressBar {
+    let template = if unit == Unit::Steps {
+        "{msg:32!} [{bar:24}] {pos:>10} of {len} {eta:>4}"
+    } else if total > 0 {
         "{msg:32!} [{bar:24}] {bytes:>10} of {total_bytes} {bytes_per_sec:>12} {eta:>4}"
     } else {
         "{msg:32!} {spinner} {bytes:>10} {bytes_per_sec:>12}"
@@ -34,7 +44,7 @@ pub(crate) struct CopyProgress {
 impl CopyProgress {
     /// Of `total` bytes; 0 if nobody knows.
     pub(crate) fn new(total: u64, cancel: Cancel) -> Self {
-        let bar = bar(total);
+        let bar = bar(total, Unit::Bytes);
         Self { bar, cancel, started: std::time::Instant::now() }
     }
 
@@ -70,9 +80,15 @@ impl Watch for CopyProgress {
 #[derive(Default)]
 pub(crate) struct StageProgress {
     bar: Mutex<Option<ProgressBar>>,
+    unit: Unit,
 }
 
 impl StageProgress {
+    /// Of stages that are counted in steps and not in bytes.
+    pub(crate) fn counting() -> Self {
+        Self { unit: Unit::Steps, ..Self::default() }
+    }
+
     fn with(&self, act: impl FnOnce(&mut Option<ProgressBar>)) {
         if let Ok(mut bar) = self.bar.lock() {
             act(&mut bar);
@@ -83,7 +99,7 @@ impl StageProgress {
 impl Observer for StageProgress {
     fn begin(&self, what: &str, total: u64) {
         self.with(|slot| {
-            let bar = bar(total);
+            let bar = bar(total, self.unit);
             bar.set_message(what.to_owned());
             *slot = Some(bar);
         });

@@ -164,15 +164,38 @@ fn image_is_filled_from_a_tar_stream() {
 }
 
 #[test]
+fn check_finds_what_is_wrong_and_says_where() {
+    let bench = Bench::new();
+    for kind in TYPES {
+        bench.image("a.img", kind, "16M");
+        bench.write("file", &pattern(100_000, 6));
+        bench.run("cp file a.img:/file");
+        assert_eq!(bench.json("check a.img")["clean"], true);
+        let inode = bench.json("stat a.img:/file")["files"][0]["inode"].clone();
+        let image = bench.path("a.img");
+        let arguments = ["-w", "-R", "sif /file links_count 7"].map(std::ffi::OsStr::new);
+        if tool("debugfs", arguments.into_iter().chain([image.as_os_str()])).is_none() {
+            return;
+        }
+        let output = bench.diorite(["check", "a.img"]).output().expect("the program starts");
+        let text = common::text(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(&format!("inode {inode}: ")), "{kind}: {text}");
+        std::fs::remove_file(image).expect("the image");
+    }
+}
+
+#[test]
 fn completions_and_pages_know_every_command() {
     let bench = Bench::new();
     let script = bench.run("completions bash");
     bench.run("man --output pages");
     let pages = std::fs::read_dir(bench.path("pages")).expect("pages").count();
     let help = bench.run("help");
-    for command in
-        ["mkfs", "info", "ls", "tree", "stat", "cat", "cp", "mv", "rm", "mkdir", "ln", "df", "du", "bonnie"]
-    {
+    for command in [
+        "mkfs", "info", "check", "extents", "ls", "tree", "stat", "cat", "cp", "mv", "rm", "mkdir", "ln",
+        "df", "du", "bonnie",
+    ] {
         assert!(script.contains(command) && help.contains(command), "{command}");
         assert!(bench.path(&format!("pages/diorite-{command}.1")).exists(), "{command}");
     }

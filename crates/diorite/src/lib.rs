@@ -45,7 +45,7 @@ pub use diorite_device::{
 };
 pub use diorite_ext::{
     Access, Attributes, Clock, DirectoryEntry, FileKind, InodeNumber, NodeSpec, Owner, RenameMode,
-    SetAttributes, SetTime, SpaceUse, SystemClock, Timestamp, VolumeInfo, XattrMode, mkfs,
+    SetAttributes, SetTime, SpaceUse, SystemClock, Timestamp, VolumeInfo, XattrMode, check, mkfs,
 };
 pub use error::{AlignedPart, Error, Result};
 pub use file::{Alignment, Extent, ExtentKind, File};

@@ -1,0 +1,108 @@
+//! The command check: what is wrong with a filesystem, and where.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use diorite::check::{CheckOptions, CheckPhase, CheckReport, Problem, check as check_volume};
+use diorite::{DeviceOptions, open_target};
+use diorite_bench::Observer as _;
+use serde_json::{Value, json};
+
+use crate::args::Check;
+use crate::failure::{Failure, Result, visible};
+use crate::output::{Output, json_name};
+use crate::progress::StageProgress;
+
+pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
+    let image = Path::new(&arguments.image);
+    let name = image.to_str().ok_or_else(|| {
+        Failure::Usage(format!("{}: the name of an image must be text in UTF-8", image.display()))
+    })?;
+    let device =
+        open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::Failed(error.to_string()))?;
+    let options = CheckOptions { max_problems: arguments.problems };
+    let progress = StageProgress::counting();
+    let mut phase: Option<(CheckPhase, u64)> = None;
+    let report = check_volume(device.as_ref(), &options, &mut |state| {
+        if phase.is_none_or(|(known, _)| known != state.phase) {
+            progress.end();
+            progress.begin(&format!("Checking {}", state.phase), state.total);
+            phase = Some((state.phase, 0));
+        }
+        if let Some((_, done)) = &mut phase {
+            progress.advance(state.done.saturating_sub(*done));
+            *done = state.done;
+        }
+    });
+    progress.end();
+    let report = report.map_err(|error| Failure::of(image.display(), "check", &error.into()))?;
+    if arguments.reporting.json {
+        output.json(&json_report(image, &report))?;
+    } else {
+        show(image, &report, output)?;
+    }
+    if report.is_clean() { Ok(()) } else { Err(Failure::Reported) }
+}
+
+fn show(image: &Path, report: &CheckReport, output: &mut Output) -> Result<()> {
+    for problem in &report.problems {
+        output.line(visible(&problem.to_string()))?;
+    }
+    let hidden = report.problem_count.saturating_sub(report.problems.len() as u64);
+    if hidden > 0 {
+        output.line(format!("... and {hidden} more; --problems shows more of them"))?;
+    }
+    for note in &report.notes {
+        output.line(format!("note: {}", visible(note)))?;
+    }
+    let result = match (report.problem_count, report.incomplete) {
+        (0, false) => "clean".to_owned(),
+        (0, true) => "not everything could be checked".to_owned(),
+        (1, _) => "1 problem; make a copy, then let e2fsck mend it".to_owned(),
+        (count, _) => format!("{count} problems; make a copy, then let e2fsck mend it"),
+    };
+    output.line(format!(
+        "{}: {result}; {} files, {} directories, {} symbolic links, {} others, {} blocks in use, {} files in pieces",
+        visible(&image.display().to_string()),
+        report.files,
+        report.directories,
+        report.symlinks,
+        report.special_files,
+        report.blocks_used,
+        report.fragmented
+    ))
+}
+
+fn json_problem(problem: &Problem) -> Value {
+    let mut value = json!({ "kind": format!("{:?}", problem.kind), "what": problem.what });
+    let places = [
+        ("group", problem.group.map(u64::from)),
+        ("inode", problem.inode.map(u64::from)),
+        ("block", problem.block),
+    ];
+    for (name, place) in places {
+        if let Some(place) = place {
+            value[name] = json!(place);
+        }
+    }
+    value
+}
+
+fn json_report(image: &Path, report: &CheckReport) -> Value {
+    json!({
+        "command": "check",
+        "image": json_name(image.as_os_str().as_bytes()),
+        "clean": report.is_clean(),
+        "incomplete": report.incomplete,
+        "problem_count": report.problem_count,
+        "problems": report.problems.iter().map(json_problem).collect::<Vec<_>>(),
+        "notes": report.notes,
+        "inodes_used": report.inodes_used,
+        "files": report.files,
+        "directories": report.directories,
+        "symlinks": report.symlinks,
+        "special_files": report.special_files,
+        "blocks_used": report.blocks_used,
+        "fragmented": report.fragmented,
+    })
+}
