@@ -160,7 +160,12 @@ fn make_filesystem(image: &Path, size: u64, io: HostIo) -> Result<Filesystem, Er
     let device = FileDevice::open(image, &OpenOptions::read_write().direct(direct))
         .map_err(|error| diorite_error(image, error.into()))?;
     let device: Arc<dyn BlockDevice> = device;
-    let options = MkfsOptions { flavor: Flavor::Ext2, block_size: Some(4096), ..MkfsOptions::default() };
+    let options = MkfsOptions {
+        flavor: Flavor::Ext2,
+        block_size: Some(4096),
+        reserved_percent: 0.0,
+        ..MkfsOptions::default()
+    };
     diorite::mkfs::mkfs(device.as_ref(), &options)
         .map_err(|source| Error::Mkfs { path: image.to_owned(), source })?;
     // So large that the warm reading finds the whole file in the cache.
