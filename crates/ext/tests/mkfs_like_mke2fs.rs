@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use diorite_block::BlockDevice;
 use diorite_device::{DirectPolicy, FileDevice, MemoryDevice, OpenOptions};
+use diorite_ext::check::{CheckOptions, check};
 use diorite_ext::mkfs::{Flavor, MkfsOptions, mkfs};
 use diorite_ext::{Timestamp, VolumeInfo};
 
@@ -241,4 +242,45 @@ fn a_volume_of_16_tib_costs_what_is_on_it() {
     assert!(memory.allocated_bytes() < 1 << 30, "{} bytes kept", memory.allocated_bytes());
     let info = VolumeInfo::read(&*device).unwrap();
     assert_eq!((info.blocks, info.inodes), (1 << 32, 1 << 28));
+}
+
+/// The kernel mounts what was made, fills it and leaves it sound; growing it online works as with mke2fs.
+#[test]
+fn the_kernel_uses_what_was_made() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    for (flavor, features) in [
+        (Flavor::Ext2, ""),
+        (Flavor::Ext3, ""),
+        (Flavor::Ext4, ""),
+        (Flavor::Ext4, "metadata_csum_seed,orphan_file,large_dir,ea_inode,inline_data"),
+        (Flavor::Ext4, "^resize_inode,meta_bg,^flex_bg"),
+    ] {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("image");
+        std::fs::OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(64 << 20)
+            .unwrap();
+        let options = MkfsOptions { flavor, features: features.to_owned(), ..MkfsOptions::default() };
+        mkfs(&*open(&path), &options).unwrap();
+        let script = "mkdir mnt; mount -o loop image mnt; trap 'umount mnt' EXIT
+            test -d mnt/lost+found; mkdir mnt/d; for i in $(seq 600); do echo $i > mnt/d/a-rather-long-name-of-a-file-$i; done
+            dd if=/dev/zero of=mnt/large bs=64k count=300 status=none; rm mnt/d/*7; sync";
+        let done = Command::new("sh").args(["-ec", script]).current_dir(&scratch).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        if !done.status.success() && said.contains("mount") {
+            println!("SKIPPED: cannot mount {flavor:?} with {features:?} here: {said}");
+            continue;
+        }
+        assert!(done.status.success(), "{flavor:?} {features:?}: {said}");
+        fsck(&path).unwrap();
+        let report = check(&*open(&path), &CheckOptions::default(), &mut |_| {}).unwrap();
+        assert!(report.is_clean(), "{flavor:?} {features:?}: {:?}", report.problems);
+        assert_eq!(report.files, 541);
+    }
 }

@@ -3,9 +3,9 @@
 use crate::buffer::BlockMemory;
 use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
 use crate::check::{Checker, JournalState, Place, ProblemKind};
-use crate::layout::journal::JournalSuperblock;
+use crate::journal::JournalSuperblock;
 use crate::layout::{Compat, DiskInode, Incompat, InodeFlags, RoCompat, le32, orphan};
-use crate::{FileKind, FsBlock, GroupNumber, InodeNumber, Result};
+use crate::{Error, FileKind, FsBlock, GroupNumber, InodeNumber, Result};
 
 /// Inode of the room for growth.
 const RESIZE: u32 = 7;
@@ -168,33 +168,24 @@ impl Checker<'_> {
             return Ok(());
         };
         let bytes = self.reader.block(block)?;
-        let mut wrong = |what: String| self.findings.add(ProblemKind::Journal, place, what);
-        let journal = match JournalSuperblock::parse(&bytes) {
+        let block_size = self.layout.block_size.bytes();
+        let journal = match JournalSuperblock::parse(&bytes, block_size, fields.size / block_size) {
             Ok(journal) => journal,
-            Err(what) => {
-                wrong(what.to_owned());
+            Err(Error::Incompatible(what)) => {
+                self.findings.note(format!("the journal was not checked: {what}"));
+                return Ok(());
+            }
+            Err(error) => {
+                self.problem(ProblemKind::Journal, place, error.to_string());
                 return Ok(());
             }
         };
-        let block_size = self.layout.block_size.bytes();
-        if u64::from(journal.block_size) != block_size {
-            wrong(format!("the journal has blocks of {} bytes", journal.block_size));
-        }
-        if u64::from(journal.blocks).saturating_mul(block_size) > fields.size || journal.blocks < 2 {
-            wrong(format!(
-                "the journal claims {} blocks, its file has {}",
-                journal.blocks,
-                fields.size / block_size
-            ));
-        }
-        if journal.first == 0 || journal.first >= journal.blocks || journal.start >= journal.blocks {
-            wrong("the journal's log lies outside of it".to_owned());
-        }
         if journal.start != 0 && !needs_recovery {
-            wrong("the journal has content, but the superblock does not ask for a replay".to_owned());
+            let what = "the journal has content, but the superblock does not ask for a replay";
+            self.problem(ProblemKind::Journal, place, what);
         }
         if journal.errno != 0 {
-            self.findings.note(format!("the journal was shut down with error {}", journal.errno as i32));
+            self.findings.note(format!("the journal was shut down with error {}", journal.errno));
         }
         Ok(())
     }

@@ -161,6 +161,29 @@ pub(crate) struct JournalSuperblock {
 }
 
 impl JournalSuperblock {
+    /// The superblock of a new, empty journal of the second version, with one user.
+    pub(crate) fn new(block_size: u32, blocks: u32, uuid: [u8; 16]) -> Self {
+        let mut raw = vec![0; SUPERBLOCK_BYTES];
+        Header::put(&mut raw, RecordKind::SuperblockV2, 0);
+        for (at, value) in [(0x0c, block_size), (0x10, blocks), (0x14, 1), (0x40, 1)] {
+            put_be32(&mut raw, at, value);
+        }
+        raw[0x30..0x40].copy_from_slice(&uuid);
+        Self {
+            raw,
+            blocks,
+            first: 1,
+            sequence: 1,
+            start: 0,
+            errno: 0,
+            compat: CompatFeatures::empty(),
+            incompat: IncompatFeatures::empty(),
+            uuid,
+            is_v1: false,
+            fast_commit_blocks: 0,
+        }
+    }
+
     /// Parse and validate the first block of a journal that lies in `file_blocks` blocks of `block_size` bytes.
     pub(crate) fn parse(block: &[u8], block_size: u64, file_blocks: u64) -> Result<Self> {
         let corrupt = |what| Corrupt::Journal { block: 0, what };

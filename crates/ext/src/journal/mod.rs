@@ -20,6 +20,7 @@ mod tests;
 
 use diorite_block::{BioFlags, BlockDevice};
 
+pub(crate) use format::JournalSuperblock;
 pub(crate) use log::{Journal, JournalParts};
 pub(crate) use open::{clear_needs_recovery, open};
 

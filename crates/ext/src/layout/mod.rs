@@ -13,7 +13,6 @@ pub mod group_descriptor;
 pub mod hash;
 pub mod htree;
 pub mod inode;
-pub mod journal;
 pub mod orphan;
 pub mod superblock;
 pub mod xattr;

@@ -2,8 +2,8 @@
 
 use zerocopy::byteorder::little_endian::U32;
 
+use crate::journal::JournalSuperblock;
 use crate::layout::inode::InodeFlags;
-use crate::layout::journal::JournalSuperblock;
 use crate::layout::{
     ChecksumSeed, Compat, DiskInode, Incompat, Layout, Superblock, directory, le32, orphan, put,
 };
@@ -237,15 +237,7 @@ impl Maker<'_> {
         raw.jnl_blocks[15] = U32::new((inode.size >> 32) as u32);
         raw.jnl_blocks[16] = U32::new(inode.size as u32);
         self.content.inodes.push((JOURNAL, inode));
-        let mut head = vec![0; self.block_bytes()];
-        JournalSuperblock {
-            block_size: self.block_bytes() as u32,
-            blocks,
-            first: 1,
-            sequence: 1,
-            ..JournalSuperblock::default()
-        }
-        .write_new(&mut head, self.superblock.uuid());
+        let head = JournalSuperblock::new(self.block_bytes() as u32, blocks, self.superblock.uuid()).encode();
         self.content.blocks.push((runs[0].0, head));
         self.content.zeros.push((FsBlock(runs[0].0.0 + 1), runs[0].1 - 1));
         self.content.zeros.extend(&runs[1..]);
