@@ -18,7 +18,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Nanoseconds of one read, over many at random offsets.
-fn measure(mut read: impl FnMut(&mut [u8], u64)) -> f64 {
+fn measure(bytes: u64, mut read: impl FnMut(&mut [u8], u64)) -> f64 {
     let mut memory = vec![0; 4096];
     let mut state = 88_172_645_463_325_252_u64;
     let start = Instant::now();
@@ -26,7 +26,7 @@ fn measure(mut read: impl FnMut(&mut [u8], u64)) -> f64 {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        read(&mut memory, state % (BYTES / 4096) * 4096);
+        read(&mut memory, state % (bytes / 4096) * 4096);
     }
     start.elapsed().as_nanos() as f64 / READS as f64
 }
@@ -49,19 +49,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop(host);
     #[expect(clippy::disallowed_methods, reason = "as above")]
     let host = std::fs::File::open(directory.path().join("file"))?;
-    let (mut here, mut kernel) = (Vec::new(), Vec::new());
-    for round in 0..6 {
-        let ours = measure(|memory, at| ours.read_exact_at(memory, at).expect("read"));
-        let theirs = measure(|memory, at| host.read_exact_at(memory, at).expect("read"));
-        if round > 0 {
-            // The first round warms both caches.
-            println!("round {round}: {ours:.0} ns here, {theirs:.0} ns by pread");
-            here.push(ours);
-            kernel.push(theirs);
+    // Pages that the processor's own caches hold, and pages that they do not: then memory is what both wait for.
+    for bytes in [256 << 10, BYTES] {
+        let (mut here, mut kernel) = (Vec::new(), Vec::new());
+        for round in 0..6 {
+            let ours = measure(bytes, |memory, at| ours.read_exact_at(memory, at).expect("read"));
+            let theirs = measure(bytes, |memory, at| host.read_exact_at(memory, at).expect("read"));
+            if round > 0 {
+                // The first round warms both caches.
+                here.push(ours);
+                kernel.push(theirs);
+            }
         }
+        let (ours, theirs) = (median(here), median(kernel));
+        println!(
+            "{:6} KiB: {ours:.0} ns here, {theirs:.0} ns by pread, ratio {:.3}",
+            bytes >> 10,
+            ours / theirs
+        );
     }
-    let (ours, theirs) = (median(here), median(kernel));
-    println!("median: {ours:.0} ns here, {theirs:.0} ns by pread, ratio {:.3}", ours / theirs);
     println!("cache misses during the run: {}", filesystem.stats().cache_misses);
     Ok(())
 }

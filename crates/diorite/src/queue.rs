@@ -142,7 +142,6 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     }
 
     /// Read the first `len` bytes of `memory` from `offset` of `file`.
-    #[expect(clippy::result_large_err, reason = "the memory comes back")]
     pub fn read(
         &mut self,
         file: &File,
@@ -162,7 +161,6 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     }
 
     /// Write the first `len` bytes of `memory` at `offset` of `file`.
-    #[expect(clippy::result_large_err, reason = "the memory comes back")]
     pub fn write(
         &mut self,
         file: &File,

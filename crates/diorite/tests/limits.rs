@@ -149,7 +149,6 @@ fn misalignment_is_told_in_full() {
 #[test]
 fn memory_does_not_grow_with_the_file() {
     fn resident_kilobytes() -> u64 {
-        #[expect(clippy::disallowed_methods, reason = "the judge")]
         let status = std::fs::read_to_string("/proc/self/statm").expect("statm");
         status.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("pages") * 4
     }

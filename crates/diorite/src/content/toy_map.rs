@@ -94,10 +94,6 @@ impl ToyMap {
     pub(crate) fn claimed(&self) -> u64 {
         self.state.lock().claimed
     }
-
-    pub(crate) fn used(&self) -> u64 {
-        self.state.lock().blocks.len() as u64
-    }
 }
 
 impl MapBlocks for ToyMap {

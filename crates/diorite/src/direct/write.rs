@@ -119,7 +119,6 @@ impl Content {
         let geometry = self.geometry();
         let needs_flush = geometry.volatile_cache && !(geometry.fua && durable == Durable::ByFua);
         match sync {
-            SyncMode::None => Ok(()),
             SyncMode::All => self.sync_recorded(Durability::All),
             SyncMode::Data if self.is_unsynced() => self.sync_recorded(Durability::Data),
             // An overwrite of blocks that a sync can find already: the data alone.
@@ -127,7 +126,7 @@ impl Content {
                 self.engine.counters.flushes.add(1);
                 Ok(self.map.device().flush()?)
             }
-            SyncMode::Data => Ok(()),
+            SyncMode::Data | SyncMode::None => Ok(()),
         }
     }
 }

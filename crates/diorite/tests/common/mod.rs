@@ -136,7 +136,7 @@ impl Watched {
             reads_fail: false.into(),
             gather: 0.into(),
             in_flight: Default::default(),
-            addresses: Default::default(),
+            addresses: std::sync::Mutex::default(),
             fua_writes: 0.into(),
         })
     }
