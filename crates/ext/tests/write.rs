@@ -68,6 +68,8 @@ enum Step {
     DropReservation { file: usize, at: u64, blocks: u64 },
     Sync,
     SyncInode { file: usize },
+    Collapse { file: usize, at: u64, blocks: u64 },
+    Insert { file: usize, at: u64, blocks: u64 },
 }
 
 fn steps(far: u64) -> impl Strategy<Value = Vec<Step>> {
@@ -81,6 +83,8 @@ fn steps(far: u64) -> impl Strategy<Value = Vec<Step>> {
         1 => (file(), at(), 1..100u64).prop_map(|(file, at, blocks)| Step::DropReservation { file, at, blocks }),
         1 => Just(Step::Sync),
         1 => file().prop_map(|file| Step::SyncInode { file }),
+        1 => (file(), at(), 1..50u64).prop_map(|(file, at, blocks)| Step::Collapse { file, at, blocks }),
+        1 => (file(), at(), 1..50u64).prop_map(|(file, at, blocks)| Step::Insert { file, at, blocks }),
     ];
     proptest::collection::vec(step, 1..60)
 }
@@ -122,6 +126,23 @@ impl World {
                 self.volume.truncate(&self.inodes[file], blocks * block).unwrap();
                 self.models[file].retain(|key, _| *key < blocks);
             }
+            Step::Collapse { file, at, blocks } => {
+                let result = self.volume.collapse_range(&self.inodes[file], FileBlock(at), blocks);
+                if moved(result) {
+                    let model = std::mem::take(&mut self.models[file]);
+                    let kept = model.into_iter().filter(|(key, _)| !(at..at + blocks).contains(key));
+                    self.models[file] =
+                        kept.map(|(key, seed)| (if key < at { key } else { key - blocks }, seed)).collect();
+                }
+            }
+            Step::Insert { file, at, blocks } => {
+                let result = self.volume.insert_range(&self.inodes[file], FileBlock(at), blocks);
+                if moved(result) {
+                    let model = std::mem::take(&mut self.models[file]).into_iter();
+                    self.models[file] =
+                        model.map(|(key, seed)| (if key < at { key } else { key + blocks }, seed)).collect();
+                }
+            }
             Step::DropReservation { file, at, blocks } => {
                 drop(self.volume.reserve(&self.inodes[file], FileBlock(at), blocks).unwrap());
             }
@@ -131,6 +152,12 @@ impl World {
             }
         }
     }
+}
+
+/// Whether a range was moved; it is refused on indirect mappings and behind the end.
+fn moved(result: diorite_ext::Result<()>) -> bool {
+    assert!(matches!(result, Ok(()) | Err(Error::Unsupported(_) | Error::InvalidArgument(_))), "{result:?}");
+    result.is_ok()
 }
 
 fn model_test(arguments: &str, far: u64, cases: u32) {

@@ -27,6 +27,34 @@ struct Level {
     position: usize,
 }
 
+/// How keys move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shift {
+    /// Keys from `from` on become smaller.
+    Down { from: u64, by: u64 },
+    /// Keys from `from` on grow.
+    Up { from: u64, by: u64 },
+}
+
+impl Shift {
+    /// Where the first leaf to change is: what moves last makes room for nobody.
+    pub(super) fn first_step(self) -> Option<u64> {
+        match self {
+            Self::Down { from, .. } => (from < node::MAX_FILE_BLOCKS).then_some(from),
+            Self::Up { .. } => Some(node::MAX_FILE_BLOCKS - 1),
+        }
+    }
+
+    /// Where a key goes.
+    fn moved(self, key: u64) -> u64 {
+        match self {
+            Self::Down { from, by } if key >= from => key.saturating_sub(by),
+            Self::Up { from, by } if key >= from => key.saturating_add(by),
+            _ => key,
+        }
+    }
+}
+
 /// The way to a leaf.
 #[derive(Debug)]
 struct Way {
@@ -53,7 +81,9 @@ impl Volume {
             let bytes: &[u8] = guard.as_deref().unwrap_or(&state.block);
             let position = node::position(bytes, header.entries, key).unwrap_or(0);
             let entries = node::entries(bytes, header.entries);
-            if let Some(next) = entries.get(position + 1) {
+            if header.depth > 0
+                && let Some(next) = entries.get(position + 1)
+            {
                 way.high = way.high.min(u64::from(node::key_of(next)));
             }
             drop(guard);
@@ -185,6 +215,62 @@ impl Volume {
             return Err(Corrupt::map(inode.number(), FileBlock(at), "extents out of order").into());
         }
         Ok(next)
+    }
+
+    /// Cut the extent that goes on across `at`, if one does.
+    pub(super) fn split_extent_at(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        at: u64,
+    ) -> Result<()> {
+        let way = self.way_to(inode, state, at)?;
+        let leaf = way.leaf();
+        let Some(extent) = leaf.entries.get(leaf.position).map(|entry| node::extent_of(entry)) else {
+            return Ok(());
+        };
+        if extent.start.0 >= at || extent.end() <= at {
+            return Ok(());
+        }
+        let mut entries = leaf.entries.clone();
+        entries[leaf.position] = node::extent_entry(&extent.part(extent.start, at - extent.start.0));
+        entries.insert(leaf.position + 1, node::extent_entry(&extent.part(FileBlock(at), u64::MAX)));
+        self.store_leaf(handle, inode, state, way, &entries)
+    }
+
+    /// Move the keys of the leaf that holds `at`. Where the next leaf is.
+    pub(super) fn shift_leaf(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        at: u64,
+        shift: Shift,
+    ) -> Result<Option<u64>> {
+        let way = self.way_to(inode, state, at)?;
+        let (high, leaf) = (way.high, way.leaf());
+        let is_first = way.levels.iter().rev().skip(1).all(|level| level.position == 0);
+        let Some(first) = leaf.entries.first().map(|entry| u64::from(node::key_of(entry))) else {
+            return Ok(None);
+        };
+        let moved = |entry: &RawEntry| {
+            let extent = node::extent_of(entry);
+            let start = FileBlock(shift.moved(extent.start.0));
+            if extent.blocks == 0 { *entry } else { node::extent_entry(&Mapping { start, ..extent }) }
+        };
+        let entries: Vec<RawEntry> = leaf.entries.iter().map(moved).collect();
+        self.store_leaf(handle, inode, state, way, &entries)?;
+        Ok(match shift {
+            Shift::Down { .. } => (high < node::MAX_FILE_BLOCKS && high > at).then_some(high),
+            Shift::Up { from, .. } => (first > from && !is_first).then(|| first - 1),
+        })
+    }
+
+    /// The first file block behind the last extent.
+    pub(super) fn last_extent_end(&self, inode: &Inode, state: &InodeState) -> Result<u64> {
+        let way = self.way_to(inode, state, node::MAX_FILE_BLOCKS - 1)?;
+        Ok(way.leaf().entries.last().map_or(0, |entry| node::extent_of(entry).end()))
     }
 
     fn store_leaf(

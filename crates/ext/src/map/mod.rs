@@ -8,6 +8,7 @@ mod extent_change;
 pub(crate) mod indirect;
 mod inline;
 pub(crate) mod node;
+mod range;
 pub(crate) mod runs;
 mod write;
 

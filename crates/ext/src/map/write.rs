@@ -75,7 +75,7 @@ impl Volume {
         Ok(reservation)
     }
 
-    fn check_data_change(&self, inode: &Inode, state: &InodeState) -> Result<()> {
+    pub(super) fn check_data_change(&self, inode: &Inode, state: &InodeState) -> Result<()> {
         if inode.kind() != FileKind::Regular {
             return Err(Error::InvalidArgument("only regular files have data of users"));
         }

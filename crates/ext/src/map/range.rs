@@ -1,0 +1,85 @@
+//! Ranges that move: a part of a file is taken out, or room is made in it, and what follows moves along without being copied.
+//!
+//! Only the keys of extents change, leaf by leaf: from the front when they become smaller, from the end when they grow, so that
+//! the tree is in order after every step. A crash between two transactions of a very long move leaves a part moved, as in the kernel.
+
+use crate::inode::InodeState;
+use crate::map::extent_change::Shift;
+use crate::{Error, FileBlock, Inode, Result, Volume};
+
+/// Blocks that moving one leaf's keys joins: the leaf and every node above.
+const SHIFT_CREDITS: u32 = 10;
+
+impl Volume {
+    /// Take whole blocks out of a file: what follows moves to the front, the size shrinks. The range ends before the end of the
+    /// file. Only for files that are mapped by extents.
+    pub fn collapse_range(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
+        let end = at.0.saturating_add(blocks);
+        self.check_range(inode, blocks, end)?;
+        self.punch(inode, at, blocks)?;
+        let mut state = inode.state.write();
+        let size = self.block_size().offset_of(FileBlock(blocks));
+        if !state.has_extents() || self.block_size().offset_of(FileBlock(end)) >= state.size {
+            return Err(Error::InvalidArgument("the range must end before the end of the file"));
+        }
+        let new_size = state.size - size;
+        self.shift(inode, &mut state, Shift::Down { from: end, by: blocks }, new_size)
+    }
+
+    /// Make a hole of whole blocks in a file: what follows moves to the end, the size grows. The range begins before the end of
+    /// the file. Only for files that are mapped by extents.
+    pub fn insert_range(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
+        self.check_range(inode, blocks, at.0)?;
+        self.allocator().release_window(inode.number());
+        let _promise = self.promise_metadata(8)?;
+        let mut state = inode.state.write();
+        if !state.has_extents() || self.block_size().offset_of(at) >= state.size {
+            return Err(Error::InvalidArgument("the range must begin before the end of the file"));
+        }
+        let max_bytes = self.max_size_with(&state);
+        let grown =
+            blocks.checked_mul(self.block_size().bytes()).and_then(|more| state.size.checked_add(more));
+        let fits =
+            self.last_extent_end(inode, &state)?.saturating_add(blocks) <= self.max_file_blocks(&state);
+        let Some(new_size) = grown.filter(|size| *size <= max_bytes && fits) else {
+            return Err(Error::FileTooLarge { max_bytes });
+        };
+        self.shift(inode, &mut state, Shift::Up { from: at.0, by: blocks }, new_size)
+    }
+
+    fn check_range(&self, inode: &Inode, blocks: u64, before: u64) -> Result<()> {
+        self.check_writable()?;
+        let state = inode.state.read();
+        self.check_data_change(inode, &state)?;
+        if !state.has_extents() {
+            return Err(Error::Unsupported("only files that are mapped by extents have ranges that move"));
+        }
+        if blocks == 0 || self.block_size().offset_of(FileBlock(before)) >= state.size {
+            return Err(Error::InvalidArgument("the range must lie before the end of the file"));
+        }
+        Ok(())
+    }
+
+    fn shift(&self, inode: &Inode, state: &mut InodeState, shift: Shift, new_size: u64) -> Result<()> {
+        let mut handle = self.begin(SHIFT_CREDITS * 4)?;
+        inode.runs.write().forget(0, u64::MAX);
+        inode.note_data_change(handle.transaction());
+        state.touch(self.now(), true);
+        // The size is never smaller than what is mapped, whenever a transaction ends.
+        state.size = state.size.max(new_size);
+        if let Shift::Up { from, .. } = shift {
+            self.split_extent_at(&mut handle, inode, state, from)?;
+        }
+        let mut next = shift.first_step();
+        while let Some(at) = next {
+            if !handle.has_room(SHIFT_CREDITS) {
+                self.store_inode(&mut handle, inode, state)?;
+                handle.restart(SHIFT_CREDITS * 4)?;
+            }
+            next = self.shift_leaf(&mut handle, inode, state, at, shift)?;
+        }
+        state.size = new_size;
+        self.store_inode(&mut handle, inode, state)?;
+        handle.commit().map(drop)
+    }
+}
