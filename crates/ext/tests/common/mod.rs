@@ -1,5 +1,6 @@
 //! Images for tests: made by mke2fs, judged by e2fsck and debugfs, and a device in memory.
 #![allow(dead_code, reason = "each test uses a part")]
+#![allow(unreachable_pub, reason = "shared by the tests of this crate")]
 #![allow(clippy::unwrap_used, clippy::unused_self, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 
