@@ -6,8 +6,8 @@
 //! its time. So its requests are injected: dispatched at once, next to those of the reader whose slice it is. Two tests
 //! keep that honest, because some drives do mind:
 //! - The writer's own service time: beyond `cheap_service` (a write-through drive) it is not injected.
-//! - What it costs the reader: the reader's rate between its completions is measured with injection and, in short quiet
-//!   windows, without. If more than `max_loss_percent` is lost, injection stops for a while, longer each time.
+//! - What it costs the reader: its time for a byte is compared with that in short quiet windows without injection. If more than `max_loss_percent` is lost, injection stops for a while, longer each
+//!   time.
 //!
 //! Whatever is not injected goes to a [`Cfq`] with the `fixed` rules and stock slices; with injection off this scheduler
 //! is that CFQ. Source of the idea and the frontier that the defaults sit on: BFQ's injection, and the model in
@@ -23,6 +23,7 @@ use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
 use super::cfq::{Cfq, CfqTunables};
+use super::inject_cost::InjectionCost;
 use super::statistics::NumberHasher;
 use super::table::Key;
 use super::{IoScheduler, Request, RequestId, Statistics};
@@ -34,9 +35,6 @@ const INJECTED: u32 = u32::MAX;
 const SERVICE_CLIP: Duration = Duration::from_millis(8);
 /// Requests of a new owner that are let in before its service time is known.
 const TRIALS: u32 = 3;
-/// A reader's pause longer than this is a trip of the arm (to destage, or to another file), not a slower stream. Trips are
-/// rare by the pace; a drive that makes one for each write is found by its service time.
-const TRIP: Duration = Duration::from_millis(20);
 /// Owners whose habits are remembered.
 const HABITS_KEPT: usize = 4096;
 
@@ -107,36 +105,6 @@ struct Habit {
     service: Duration,
 }
 
-/// Bytes over time, of which the old half is forgotten now and then.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rate {
-    bytes: u64,
-    time: Duration,
-}
-
-impl Rate {
-    fn add(&mut self, bytes: u64, time: Duration, keep: Duration) {
-        self.bytes += bytes;
-        self.time += time;
-        if self.time > keep {
-            self.bytes /= 2;
-            self.time /= 2;
-        }
-    }
-
-    fn bytes_per_s(self) -> u64 {
-        (self.bytes as f64 / self.time.as_secs_f64().max(1e-9)) as u64
-    }
-}
-
-/// The reader that is being measured: its last completion, and whether something was injected since.
-#[derive(Clone, Copy, Debug)]
-struct Victim {
-    task: TaskId,
-    completed: Duration,
-    injected_since: bool,
-}
-
 /// The scheduler.
 #[derive(Debug)]
 pub struct Inject {
@@ -150,9 +118,7 @@ pub struct Inject {
     next_injection: Duration,
     readers_outstanding: u32,
     last_read: Option<Duration>,
-    victim: Option<Victim>,
-    quiet: Rate,
-    disturbed: Rate,
+    cost: InjectionCost,
     quiet_until: Duration,
     next_quiet: Duration,
     injections: u64,
@@ -174,9 +140,7 @@ impl Inject {
             next_injection: Duration::ZERO,
             readers_outstanding: 0,
             last_read: None,
-            victim: None,
-            quiet: Rate::default(),
-            disturbed: Rate::default(),
+            cost: InjectionCost::default(),
             quiet_until: Duration::ZERO,
             next_quiet: Duration::ZERO,
             injections: 0,
@@ -199,9 +163,9 @@ impl Inject {
         self.switched_off
     }
 
-    /// The reader's rate without and with injection, in bytes a second, as last measured.
-    pub fn reader_rates(&self) -> (u64, u64) {
-        (self.quiet.bytes_per_s(), self.disturbed.bytes_per_s())
+    /// Share of the readers' time that injection takes, 0 to 1, as last measured.
+    pub fn reader_loss(&self) -> Option<f64> {
+        self.cost.loss()
     }
 
     fn is_candidate(&self, request: &Request) -> bool {
@@ -228,7 +192,8 @@ impl Inject {
                 return false;
             }
             self.state = InjectionState::On;
-            (self.quiet, self.disturbed, self.next_quiet) = (Rate::default(), Rate::default(), now);
+            self.cost.restart();
+            self.next_quiet = now;
         }
         self.is_candidate(request) && self.reader_is_present(now) && self.is_cheap(request.owner.task)
     }
@@ -253,34 +218,14 @@ impl Inject {
         }
     }
 
-    /// A read has completed: how long did it take since the last, and was anything injected meanwhile?
-    fn measure(&mut self, request: &Request, now: Duration) {
-        let task = request.owner.task;
-        let gap = |victim: &Victim| now.saturating_sub(victim.completed);
-        if let Some(victim) = self.victim.filter(|victim| victim.task == task && gap(victim) < TRIP) {
-            let time = gap(&victim);
-            let (rate, keep) = if victim.injected_since || self.injected > 0 {
-                (&mut self.disturbed, Duration::from_secs(1))
-            } else {
-                (&mut self.quiet, Duration::from_millis(300))
-            };
-            rate.add(request.bytes(), time, keep);
-            self.judge(now);
-        }
-        self.victim = Some(Victim { task, completed: now, injected_since: false });
-    }
-
-    fn is_measured(&self) -> bool {
-        self.quiet.time >= self.tunables.quiet_window * 2
-            && self.disturbed.time >= self.tunables.quiet_window * 8
-    }
-
-    fn judge(&mut self, now: Duration) {
-        if self.state != InjectionState::On || !self.is_measured() {
+    /// A read has completed: has injection turned out to cost too much?
+    fn judge(&mut self, request: &Request, now: Duration) {
+        let finished = self.cost.read_completed(request.owner.task, request.bytes(), now);
+        if !finished || self.state != InjectionState::On {
             return;
         }
-        let (without, with) = self.reader_rates();
-        if with.saturating_mul(100) < without.saturating_mul(100 - self.tunables.max_loss_percent.min(100)) {
+        let limit = self.tunables.max_loss_percent.min(100) as f64 / 100.0;
+        if self.cost.loss().is_some_and(|loss| loss > limit) {
             self.state = InjectionState::Off { until: now + self.backoff };
             self.backoff = (self.backoff * 2).min(self.tunables.max_backoff);
             self.switched_off += 1;
@@ -295,8 +240,12 @@ impl Inject {
         }
         if now >= self.next_quiet && self.readers_outstanding > 0 {
             self.quiet_until = now + self.tunables.quiet_window;
-            let pause =
-                if self.is_measured() { self.tunables.quiet_every } else { self.tunables.quiet_window * 5 };
+            self.cost.quiet_window(now, self.quiet_until);
+            let pause = if self.cost.loss().is_some() {
+                self.tunables.quiet_every
+            } else {
+                self.tunables.quiet_window * 5
+            };
             self.next_quiet = self.quiet_until + pause;
             return true;
         }
@@ -323,9 +272,6 @@ impl Inject {
         self.cfq.set_slices(self.tunables.reader_slice, self.tunables.reader_slice * 3);
         self.injected += 1;
         self.injections += 1;
-        if let Some(victim) = &mut self.victim {
-            victim.injected_since = true;
-        }
         Some(request)
     }
 }
@@ -374,7 +320,7 @@ impl IoScheduler for Inject {
         if request.op == Op::Read {
             self.readers_outstanding -= 1;
             self.last_read = Some(now);
-            self.measure(&request, now);
+            self.judge(&request, now);
         }
     }
 
@@ -405,17 +351,17 @@ impl IoScheduler for Inject {
             InjectionState::On => "inject: on".to_owned(),
             InjectionState::Off { until } => format!("inject: off for {:?}", until.saturating_sub(now)),
         };
-        let (without, with) = self.reader_rates();
+        let loss =
+            self.cost.loss().map_or("not yet known".to_owned(), |loss| format!("{:.1} %", loss * 100.0));
         let _ = writeln!(
             text,
-            ", {} injected so far, {} waiting, {} in flight, switched off {} times; readers get {:.1} MB/s without and \
-             {:.1} MB/s with injection",
+            ", {} injected so far, {} waiting, {} in flight, switched off {} times; readers get {:.1} MB/s, what it costs \
+             them: {loss}",
             self.injections,
             self.waiting.len(),
             self.injected,
             self.switched_off,
-            without as f64 / 1e6,
-            with as f64 / 1e6
+            self.cost.rate() / 1e6,
         );
         text + &self.cfq.describe(now)
     }

@@ -14,6 +14,7 @@ mod cfq;
 mod deadline;
 mod fifo;
 mod inject;
+mod inject_cost;
 mod none;
 mod statistics;
 mod table;
