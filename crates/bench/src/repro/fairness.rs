@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite::{BlockDevice, DirectIo, IoOwner, IoPriority, TaskId};
+use diorite::mkfs::Flavor;
+use diorite::{BlockDevice, DirectIo, File, IoOwner, IoPriority, TaskId};
 use diorite_block::ScheduledDevice;
 use diorite_block::scheduler::{Histogram, SchedulerKind};
 use diorite_block::sync::{self, Mutex};
@@ -14,12 +15,17 @@ use diorite_sim::disk::Trace;
 use diorite_sim::{CpuCosts, SimDisk, Simulation, WorldOptions};
 use serde::Deserialize;
 
-use super::ground::{Place, raw_places};
+use super::ground::{Ground, Opened, open};
 use super::{Line, Options, Outcome, ReproError, latency_curve, latency_us};
 use crate::report::{Colour, Lane, Timeline};
 use crate::{Engine, Mode, Row, Verdict};
 
 const BLOCK: usize = 4096;
+/// The files: the writer's grows; the readers' are longer than a reader gets in ten seconds.
+const FILES: [(&str, u64); 3] = [("/seqwrite", 0), ("/seqread.0", 1500 << 20), ("/seqread.1", 1500 << 20)];
+const VOLUME_BYTES: u64 = 12 << 30;
+/// Linux' read-ahead then.
+const OPENED: Opened = Opened { cache_bytes: 64 << 20, read_ahead_bytes: 128 << 10 };
 /// What fio and the kernel do between two writes, beyond what the library charges itself.
 const WRITER_THINKS: Duration = Duration::from_micros(65);
 /// Requests in the drive at once.
@@ -73,6 +79,8 @@ pub fn fairness(options: &Options) -> Result<Outcome, ReproError> {
         ("cfq:fixed", Some(published.fixed)),
         ("inject", None),
     ];
+    let ground = Ground::new("sata-2009", Flavor::Ext3, VOLUME_BYTES, &FILES)?;
+    let run = |disk: &str, scheduler: &str, options: &Options| run(&ground, disk, scheduler, options);
     let mut friendly = Vec::new();
     for (scheduler, row) in rows {
         let run = run("sata-2009", scheduler, options)?;
@@ -212,8 +220,8 @@ fn join_spans(spans: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
 }
 
 /// Run the job once in a world of its own.
-fn run(disk: &str, scheduler: &str, options: &Options) -> Result<Run, ReproError> {
-    let drive = SimDisk::named(disk)?;
+fn run(ground: &Ground, disk: &str, scheduler: &str, options: &Options) -> Result<Run, ReproError> {
+    let drive = ground.disk(Some(disk))?;
     let kind: SchedulerKind = scheduler.parse().expect("a scheduler of this table");
     let world = WorldOptions { seed: options.seed, costs: CpuCosts::OF_2009, ..WorldOptions::default() };
     let length = options.fairness_length;
@@ -241,38 +249,45 @@ fn job(drive: Arc<SimDisk>, kind: SchedulerKind, length: Duration) -> Result<[Ta
         Some(scheduler) => ScheduledDevice::new(drive, scheduler, DEPTH),
         None => drive,
     };
-    let starts = [(0, DirectIo::Required), (5_000_003_584, DirectIo::Off), (8_000_000_000, DirectIo::Off)];
-    let places = raw_places(&device, starts)?;
+    let filesystem = open(device, OPENED)?;
+    let fail = ReproError::diorite("opening the files");
+    let mut files = Vec::new();
+    for (number, (path, _)) in FILES.into_iter().enumerate() {
+        let direct = if number == 0 { DirectIo::Required } else { DirectIo::Off };
+        let options = filesystem.open_options().read(true).write(number == 0).direct(direct);
+        files.push(options.open(path).map_err(&fail)?);
+    }
     let end = sync::now() + length;
-    let tallies: Vec<_> = places.iter().map(|_| Arc::new(Mutex::new(Ok(Tally::default())))).collect();
-    let threads: Vec<_> = places
+    let tallies: Vec<_> = files.iter().map(|_| Arc::new(Mutex::new(Ok(Tally::default())))).collect();
+    let threads: Vec<_> = files
         .into_iter()
         .zip(&tallies)
         .enumerate()
-        .map(|(number, (place, tally))| {
+        .map(|(number, (file, tally))| {
             let (name, tally) = (["writer", "reader 1", "reader 2"][number], Arc::clone(tally));
             let owner = IoOwner { task: TaskId(number as u64 + 1), priority: IoPriority::default() };
             let body = move || {
                 let _charged = owner.enter();
-                let result = if number == 0 { write_until(&place, end) } else { read_until(&place, end) };
+                let result = if number == 0 { write_until(&file, end) } else { read_until(&file, end) };
                 *tally.lock() = result;
             };
             sync::spawn(name, body).expect("a simulation gives threads")
         })
         .collect();
     threads.into_iter().for_each(sync::JoinHandle::join);
+    drop(filesystem);
     let mut results =
         tallies.into_iter().map(|tally| std::mem::replace(&mut *tally.lock(), Ok(Tally::default())));
     let mut next = || results.next().expect("three jobs");
     Ok([next()?, next()?, next()?])
 }
 
-fn write_until(place: &Place, end: Duration) -> Result<Tally, ReproError> {
+fn write_until(file: &File, end: Duration) -> Result<Tally, ReproError> {
     let fail = ReproError::diorite("the direct writer");
-    let (memory, mut tally) = (place.file.buffer(BLOCK).map_err(&fail)?, Tally::default());
+    let (memory, mut tally) = (file.buffer(BLOCK).map_err(&fail)?, Tally::default());
     loop {
         let begun = sync::now();
-        place.file.write_all_at(&memory, place.start + tally.bytes).map_err(&fail)?;
+        file.write_all_at(&memory, tally.bytes).map_err(&fail)?;
         let done = sync::now();
         tally.latency.record(done.saturating_sub(begun));
         if done >= end {
@@ -283,12 +298,12 @@ fn write_until(place: &Place, end: Duration) -> Result<Tally, ReproError> {
     }
 }
 
-fn read_until(place: &Place, end: Duration) -> Result<Tally, ReproError> {
+fn read_until(file: &File, end: Duration) -> Result<Tally, ReproError> {
     let fail = ReproError::diorite("a buffered reader");
     let (mut memory, mut tally) = (vec![0u8; BLOCK], Tally::default());
     loop {
         let begun = sync::now();
-        place.file.read_exact_at(&mut memory, place.start + tally.bytes).map_err(&fail)?;
+        file.read_exact_at(&mut memory, tally.bytes).map_err(&fail)?;
         let done = sync::now();
         tally.latency.record(done.saturating_sub(begun));
         if done >= end {

@@ -88,6 +88,9 @@ pub enum ReproError {
         /// What it said.
         source: Box<diorite::Error>,
     },
+    /// No volume could be made.
+    #[error("making the volume: {0}")]
+    Mkfs(#[from] diorite::mkfs::MkfsError),
     /// A disk of the reproduction cannot be made.
     #[error(transparent)]
     Disk(#[from] diorite_sim::disk::ParameterError),

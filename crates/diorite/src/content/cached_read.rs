@@ -68,6 +68,7 @@ impl Content {
         let pages = pages_of(offset, offset + len as u64);
         self.start_read_ahead(&pages, ahead);
         self.visit_locked(offset, len, ahead, each)?;
+        work(Work::Page(pages.end - pages.start));
         self.note_read(pages, ahead);
         Ok(len)
     }
@@ -89,8 +90,10 @@ impl Content {
 
     fn finish_read(self: &std::sync::Arc<Self>, offset: u64, len: usize, ahead: &ReadAhead) {
         self.engine.counters.bytes_copied.add(len as u64);
+        let pages = pages_of(offset, offset + len as u64);
         work(Work::Copy(len as u64));
-        self.note_read(pages_of(offset, offset + len as u64), ahead);
+        work(Work::Page(pages.end - pages.start));
+        self.note_read(pages, ahead);
     }
 
     /// Copy a range whose pages are all there. Says whether they were; if not, `memory` holds anything.

@@ -155,7 +155,7 @@ impl RotationalParameters {
             capacity_gb: 18.0,
             rpm: 15_000.0,
             heads: 6.0,
-            outer_mb_per_s: 78.0,
+            outer_mb_per_s: 75.0,
             inner_mb_per_s: 58.0,
             seek_ms: [0.5, 3.8, 7.5],
             bus_mb_per_s: 200.0,
@@ -164,7 +164,7 @@ impl RotationalParameters {
             completion_us: 30.0,
             write_cache_kib: 0.0,
             read_segments: 4.0,
-            read_ahead_kib: 512.0,
+            read_ahead_kib: 128.0,
             queue_depth: 16.0,
             ..Self::sata_2009()
         }
