@@ -1,0 +1,200 @@
+//! Seeds 000 and 003: bonnie on the disk of 2001, through the page cache and directly; and the patch's two early mistakes.
+//!
+//! The three block tests of bonnie (write, rewrite, read; 1 MiB chunks; synced before the clock stops) on a simulated disk of
+//! 13.5 MB/s and a CPU of then. The mistakes are put back for comparison: metadata written and waited for with each direct write,
+//! and an invalidation that looks at every cached page of the file for each direct write.
+
+use diorite::mkfs::Flavor;
+use diorite::{DirectIo, File, Filesystem};
+use diorite_block::sync::{self, Work, work};
+use diorite_sim::{Context, CpuCosts, Simulation, WorldOptions};
+
+use super::ground::{Ground, Opened, open};
+use super::{Line, Options, Outcome, ReproError};
+use crate::published::{BonnieCell, Odirect2001, mean};
+use crate::{Engine, Mode, Row, Verdict};
+
+const CHUNK: u64 = 1 << 20;
+/// The published working set.
+const WORKING_SET: u64 = 400 << 20;
+const VOLUME_BYTES: u64 = 2 << 30;
+const PATH: &str = "/bonnie";
+const PAGE: u64 = 4096;
+/// 128 MB of memory, most of it page cache.
+const OPENED: Opened = Opened { cache_bytes: 96 << 20, read_ahead_bytes: 128 << 10 };
+
+/// A way to do the direct writes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    None,
+    /// Metadata goes to the disk with the data of each write.
+    FlushesMetadata,
+    /// Each write looks at all cached pages of the file.
+    InvalidatesWholeFile,
+}
+
+/// Time and CPU time of the three tests.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    write: Spent,
+    rewrite: Spent,
+    read: Spent,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Spent {
+    seconds: f64,
+    cpu_s: f64,
+    bytes: u64,
+}
+
+impl Spent {
+    fn kps(self) -> f64 {
+        self.bytes as f64 / 1024.0 / self.seconds.max(1e-9)
+    }
+
+    fn cpu_percent(self) -> f64 {
+        100.0 * self.cpu_s / self.seconds.max(1e-9)
+    }
+
+    fn cpu_s_per_gb(self) -> f64 {
+        self.cpu_s * 1e9 / self.bytes.max(1) as f64
+    }
+}
+
+/// The table.
+pub fn odirect(options: &Options) -> Result<Outcome, ReproError> {
+    let table = Odirect2001::load();
+    let size = (WORKING_SET / 100 * options.amount_percent / CHUNK * CHUNK).max(16 * CHUNK);
+    let ground = Ground::new("ide-2001", Flavor::Ext2, VOLUME_BYTES, &[])?;
+    let run = |direct, mistake| run(&ground, direct, mistake, size, options.seed);
+    let buffered = run(DirectIo::Off, Mistake::None)?;
+    let direct = run(DirectIo::Required, Mistake::None)?;
+    let flushing = run(DirectIo::Required, Mistake::FlushesMetadata)?;
+    let quadratic = run(DirectIo::Required, Mistake::InvalidatesWholeFile)?;
+    let mut outcome = Outcome { title: "Direct I/O in bonnie (2001)", ..Outcome::default() };
+    let means = |runs: &crate::published::BonnieRuns| [mean(&runs.output), mean(&runs.rewrite), mean(&runs.input)].map(Some);
+    outcome.add("buffered", Mode::Buffered, &buffered, means(&table.buffered));
+    outcome.add("direct", Mode::Direct, &direct, means(&table.direct));
+    outcome.add("direct, flushing metadata", Mode::Direct, &flushing, means(&table.direct_flushing_metadata));
+    let rewrite = BonnieCell { kps: 0.0, cpu: 30.0 };
+    outcome.add("direct, invalidating the whole file", Mode::Direct, &quadratic, [None, Some(rewrite), None]);
+    let cut = |of: fn(&Run) -> Spent| of(&buffered).cpu_s_per_gb() / of(&direct).cpu_s_per_gb().max(1e-9);
+    let pace = |of: fn(&Run) -> Spent| of(&direct).kps() / of(&buffered).kps().max(1e-9);
+    outcome.verdicts.extend([
+        Verdict::at_least("odirect: CPU of buffered / direct, block write", 6.7, cut(|run| run.write)),
+        Verdict::at_least("odirect: CPU of buffered / direct, rewrite", 6.6, cut(|run| run.rewrite)),
+        Verdict::at_least("odirect: CPU of buffered / direct, block read", 10.0, cut(|run| run.read)),
+        Verdict::at_least("odirect: rate of direct / buffered, block write", 0.985, pace(|run| run.write)),
+        Verdict::at_least("odirect: rate of direct / buffered, rewrite", 0.985, pace(|run| run.rewrite)),
+        Verdict::at_least("odirect: rate of direct / buffered, block read", 0.985, pace(|run| run.read)),
+        Verdict::at_most(
+            "odirect: flushing metadata with the data loses write rate (as published: 0.87)",
+            0.95,
+            flushing.write.kps() / direct.write.kps().max(1e-9),
+        ),
+        Verdict::at_least(
+            "odirect: looking at the whole file costs CPU in rewrite",
+            3.0,
+            quadratic.rewrite.cpu_s_per_gb() / direct.rewrite.cpu_s_per_gb().max(1e-9),
+        ),
+    ]);
+    Ok(outcome)
+}
+
+impl Outcome {
+    fn add(&mut self, name: &str, mode: Mode, run: &Run, published: [Option<BonnieCell>; 3]) {
+        let tests = [("block_write", run.write), ("rewrite", run.rewrite), ("block_read", run.read)];
+        for ((test, spent), cell) in tests.into_iter().zip(published) {
+            let line = |column, unit, published, measured| Line {
+                row: format!("{name}, {test}"),
+                column,
+                unit,
+                published,
+                measured,
+            };
+            let kps = cell.map(|cell| cell.kps).filter(|kps| *kps > 0.0);
+            self.lines.push(line("rate", "K/s", kps, spent.kps()));
+            self.lines.push(line("CPU", "%", cell.map(|cell| cell.cpu), spent.cpu_percent()));
+            let mut row = Row::new(Engine::Sim, mode, format!("odirect {name}, {test}"), spent.bytes, spent.seconds);
+            row.mb_per_s = Some(spent.bytes as f64 / 1e6 / spent.seconds.max(1e-9));
+            (row.cpu_percent, row.cpu_s_per_gb) = (Some(spent.cpu_percent()), Some(spent.cpu_s_per_gb()));
+            row.cpu_s_process = Some(spent.cpu_s);
+            self.rows.push(row);
+        }
+    }
+}
+
+fn run(ground: &Ground, direct: DirectIo, mistake: Mistake, size: u64, seed: u64) -> Result<Run, ReproError> {
+    let disk = ground.disk(None)?;
+    let world = WorldOptions { seed, cpus: 2, costs: CpuCosts::OF_2001, ..WorldOptions::default() };
+    let (result, _) = Simulation::run_one(world, move || {
+        let filesystem = open(disk, OPENED)?;
+        let bonnie = Bonnie { filesystem, direct, mistake, size };
+        let write = bonnie.timed(Bonnie::write)?;
+        let rewrite = bonnie.timed(Bonnie::rewrite)?;
+        let read = bonnie.timed(Bonnie::read)?;
+        Ok::<_, ReproError>(Run { write, rewrite, read })
+    })?;
+    result
+}
+
+struct Bonnie {
+    filesystem: Filesystem,
+    direct: DirectIo,
+    mistake: Mistake,
+    size: u64,
+}
+
+fn fail(source: diorite::Error) -> ReproError {
+    ReproError::diorite("bonnie")(source)
+}
+
+impl Bonnie {
+    /// Run one test with a cold cache.
+    fn timed(&self, test: fn(&Self, &File) -> Result<(), ReproError>) -> Result<Spent, ReproError> {
+        self.filesystem.drop_caches().map_err(fail)?;
+        let options = self.filesystem.open_options().read(true).write(true).create(true).direct(self.direct);
+        let file = options.open(PATH).map_err(fail)?;
+        let clocks = || (sync::now(), Context::current().map_or(0.0, |context| context.cpu_time_of_all().as_secs_f64()));
+        let (begun, cpu) = clocks();
+        test(self, &file)?;
+        file.sync_all().map_err(fail)?;
+        let (ended, cpu_after) = clocks();
+        let seconds = ended.saturating_sub(begun).as_secs_f64();
+        Ok(Spent { seconds, cpu_s: cpu_after - cpu, bytes: self.size })
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = u64> + use<> {
+        (0..self.size).step_by(CHUNK as usize)
+    }
+
+    fn write_chunk(&self, file: &File, memory: &[u8], at: u64) -> Result<(), ReproError> {
+        file.write_all_at(memory, at).map_err(fail)?;
+        match self.mistake {
+            Mistake::None => {}
+            Mistake::FlushesMetadata => file.sync_all().map_err(fail)?,
+            // After bonnie's per-byte tests most of the file was cached: as many pages as there was memory for.
+            Mistake::InvalidatesWholeFile => work(Work::Page((OPENED.cache_bytes as u64).min(self.size) / PAGE / 16)),
+        }
+        Ok(())
+    }
+
+    fn write(&self, file: &File) -> Result<(), ReproError> {
+        let memory = file.buffer(CHUNK as usize).map_err(fail)?;
+        self.chunks().try_for_each(|at| self.write_chunk(file, &memory, at))
+    }
+
+    fn rewrite(&self, file: &File) -> Result<(), ReproError> {
+        let mut memory = file.buffer(CHUNK as usize).map_err(fail)?;
+        self.chunks().try_for_each(|at| {
+            file.read_exact_at(&mut memory, at).map_err(fail)?;
+            self.write_chunk(file, &memory, at)
+        })
+    }
+
+    fn read(&self, file: &File) -> Result<(), ReproError> {
+        let mut memory = file.buffer(CHUNK as usize).map_err(fail)?;
+        self.chunks().try_for_each(|at| file.read_exact_at(&mut memory, at).map_err(fail))
+    }
+}
