@@ -2,14 +2,20 @@
 
 use diorite_bench::repro::{self, Options, Outcome};
 
+type Function = fn(&Options) -> Result<Outcome, repro::ReproError>;
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let which = arguments.next().unwrap_or_else(|| "all".to_owned());
     let seed = arguments.next().map_or(1, |text| text.parse().expect("a seed"));
     let amount_percent = arguments.next().map_or(10, |text| text.parse().expect("a percentage"));
     let options = Options { seed, amount_percent, ..Options::default() };
-    type Function = fn(&Options) -> Result<Outcome, repro::ReproError>;
-    let all: [(&str, Function); 2] = [("fairness", repro::fairness), ("raw", repro::raw)];
+    let all: [(&str, Function); 4] = [
+        ("fairness", repro::fairness),
+        ("boundary", repro::boundary),
+        ("raw", repro::raw),
+        ("odirect", repro::odirect),
+    ];
     for (name, function) in all.into_iter().filter(|(name, _)| which == "all" || which == *name) {
         let started = std::time::Instant::now();
         match function(&options) {

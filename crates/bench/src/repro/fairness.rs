@@ -21,8 +21,9 @@ use crate::report::{Colour, Lane, Timeline};
 use crate::{Engine, Mode, Row, Verdict};
 
 const BLOCK: usize = 4096;
-/// The files: the writer's grows; the readers' are longer than a reader gets in ten seconds.
-const FILES: [(&str, u64); 3] = [("/seqwrite", 0), ("/seqread.0", 1500 << 20), ("/seqread.1", 1500 << 20)];
+/// The files, laid out before the clock starts; longer than what a job gets through in ten seconds.
+const FILES: [(&str, u64); 3] =
+    [("/seqwrite", 128 << 20), ("/seqread.0", 1500 << 20), ("/seqread.1", 1500 << 20)];
 const VOLUME_BYTES: u64 = 12 << 30;
 /// Linux' read-ahead then.
 const OPENED: Opened = Opened { cache_bytes: 64 << 20, read_ahead_bytes: 128 << 10 };
@@ -79,12 +80,12 @@ pub fn fairness(options: &Options) -> Result<Outcome, ReproError> {
         ("cfq:fixed", Some(published.fixed)),
         ("inject", None),
     ];
-    let ground = Ground::new("sata-2009", Flavor::Ext3, VOLUME_BYTES, &FILES)?;
+    let ground = Ground::new("sata-2009", Flavor::Ext4, VOLUME_BYTES, &FILES)?;
     let run = |disk: &str, scheduler: &str, options: &Options| run(&ground, disk, scheduler, options);
     let mut friendly = Vec::new();
     for (scheduler, row) in rows {
         let run = run("sata-2009", scheduler, options)?;
-        outcome.add(&format!("{scheduler} on sata-2009"), &run, row);
+        outcome.add_fairness(&format!("{scheduler} on sata-2009"), &run, row);
         friendly.push(run);
     }
     let again = run("sata-2009", "inject", options)?;
@@ -96,8 +97,8 @@ pub fn fairness(options: &Options) -> Result<Outcome, ReproError> {
     outcome.judge_inject(&friendly[2], &friendly[3]);
     for disk in ["sata-2009-stall", "sata-2009-nocache"] {
         let [cfq, inject] = [run(disk, "cfq:fixed", options)?, run(disk, "inject", options)?];
-        outcome.add(&format!("cfq:fixed on {disk}"), &cfq, None);
-        outcome.add(&format!("inject on {disk}"), &inject, None);
+        outcome.add_fairness(&format!("cfq:fixed on {disk}"), &cfq, None);
+        outcome.add_fairness(&format!("inject on {disk}"), &inject, None);
         // Injection finds out by trying what a drive minds: it may cost as much as two seeds differ.
         let ratio = |ours: f64, theirs: f64| ours / theirs.max(1e-9);
         let writer = ratio(inject.writer_kb_per_s, cfq.writer_kb_per_s);
@@ -122,7 +123,7 @@ pub fn fairness(options: &Options) -> Result<Outcome, ReproError> {
 }
 
 impl Outcome {
-    fn add(&mut self, name: &str, run: &Run, published: Option<PublishedRow>) {
+    fn add_fairness(&mut self, name: &str, run: &Run, published: Option<PublishedRow>) {
         let line = |column, unit, published, measured| Line {
             row: name.to_owned(),
             column,

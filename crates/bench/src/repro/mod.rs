@@ -5,8 +5,10 @@
 //!
 //! Interface: every run is decided by its seed. Throughput is in the units of the publication; times are virtual.
 
+mod boundary;
 mod fairness;
 mod ground;
+mod odirect;
 mod page;
 mod raw;
 
@@ -18,7 +20,9 @@ use diorite_sim::Deadlock;
 use crate::report::Timeline;
 use crate::{LatencyUs, Row, Verdict};
 
+pub use boundary::boundary;
 pub use fairness::fairness;
+pub use odirect::odirect;
 pub use page::page;
 pub use raw::raw;
 

@@ -73,12 +73,24 @@ pub fn odirect(options: &Options) -> Result<Outcome, ReproError> {
     let flushing = run(DirectIo::Required, Mistake::FlushesMetadata)?;
     let quadratic = run(DirectIo::Required, Mistake::InvalidatesWholeFile)?;
     let mut outcome = Outcome { title: "Direct I/O in bonnie (2001)", ..Outcome::default() };
-    let means = |runs: &crate::published::BonnieRuns| [mean(&runs.output), mean(&runs.rewrite), mean(&runs.input)].map(Some);
-    outcome.add("buffered", Mode::Buffered, &buffered, means(&table.buffered));
-    outcome.add("direct", Mode::Direct, &direct, means(&table.direct));
-    outcome.add("direct, flushing metadata", Mode::Direct, &flushing, means(&table.direct_flushing_metadata));
+    let means = |runs: &crate::published::BonnieRuns| {
+        [mean(&runs.output), mean(&runs.rewrite), mean(&runs.input)].map(Some)
+    };
+    outcome.add_bonnie("buffered", Mode::Buffered, &buffered, means(&table.buffered));
+    outcome.add_bonnie("direct", Mode::Direct, &direct, means(&table.direct));
+    outcome.add_bonnie(
+        "direct, flushing metadata",
+        Mode::Direct,
+        &flushing,
+        means(&table.direct_flushing_metadata),
+    );
     let rewrite = BonnieCell { kps: 0.0, cpu: 30.0 };
-    outcome.add("direct, invalidating the whole file", Mode::Direct, &quadratic, [None, Some(rewrite), None]);
+    outcome.add_bonnie(
+        "direct, invalidating the whole file",
+        Mode::Direct,
+        &quadratic,
+        [None, Some(rewrite), None],
+    );
     let cut = |of: fn(&Run) -> Spent| of(&buffered).cpu_s_per_gb() / of(&direct).cpu_s_per_gb().max(1e-9);
     let pace = |of: fn(&Run) -> Spent| of(&direct).kps() / of(&buffered).kps().max(1e-9);
     outcome.verdicts.extend([
@@ -103,7 +115,7 @@ pub fn odirect(options: &Options) -> Result<Outcome, ReproError> {
 }
 
 impl Outcome {
-    fn add(&mut self, name: &str, mode: Mode, run: &Run, published: [Option<BonnieCell>; 3]) {
+    fn add_bonnie(&mut self, name: &str, mode: Mode, run: &Run, published: [Option<BonnieCell>; 3]) {
         let tests = [("block_write", run.write), ("rewrite", run.rewrite), ("block_read", run.read)];
         for ((test, spent), cell) in tests.into_iter().zip(published) {
             let line = |column, unit, published, measured| Line {
@@ -116,7 +128,8 @@ impl Outcome {
             let kps = cell.map(|cell| cell.kps).filter(|kps| *kps > 0.0);
             self.lines.push(line("rate", "K/s", kps, spent.kps()));
             self.lines.push(line("CPU", "%", cell.map(|cell| cell.cpu), spent.cpu_percent()));
-            let mut row = Row::new(Engine::Sim, mode, format!("odirect {name}, {test}"), spent.bytes, spent.seconds);
+            let mut row =
+                Row::new(Engine::Sim, mode, format!("odirect {name}, {test}"), spent.bytes, spent.seconds);
             row.mb_per_s = Some(spent.bytes as f64 / 1e6 / spent.seconds.max(1e-9));
             (row.cpu_percent, row.cpu_s_per_gb) = (Some(spent.cpu_percent()), Some(spent.cpu_s_per_gb()));
             row.cpu_s_process = Some(spent.cpu_s);
@@ -156,7 +169,9 @@ impl Bonnie {
         self.filesystem.drop_caches().map_err(fail)?;
         let options = self.filesystem.open_options().read(true).write(true).create(true).direct(self.direct);
         let file = options.open(PATH).map_err(fail)?;
-        let clocks = || (sync::now(), Context::current().map_or(0.0, |context| context.cpu_time_of_all().as_secs_f64()));
+        let clocks = || {
+            (sync::now(), Context::current().map_or(0.0, |context| context.cpu_time_of_all().as_secs_f64()))
+        };
         let (begun, cpu) = clocks();
         test(self, &file)?;
         file.sync_all().map_err(fail)?;
@@ -175,7 +190,9 @@ impl Bonnie {
             Mistake::None => {}
             Mistake::FlushesMetadata => file.sync_all().map_err(fail)?,
             // After bonnie's per-byte tests most of the file was cached: as many pages as there was memory for.
-            Mistake::InvalidatesWholeFile => work(Work::Page((OPENED.cache_bytes as u64).min(self.size) / PAGE / 16)),
+            Mistake::InvalidatesWholeFile => {
+                work(Work::Page((OPENED.cache_bytes as u64).min(self.size) / PAGE / 16))
+            }
         }
         Ok(())
     }

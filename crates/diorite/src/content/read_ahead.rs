@@ -3,8 +3,8 @@
 //! Where it sits: one [`ReadAhead`] per open handle watches its reads; the workers read.
 //!
 //! States: random (`window` 0): only what is asked for is read. A read that starts where the last one ended opens a window;
-//! when the reader has used up half of what was read ahead, the window doubles and the next one is read in the
-//! background. A read elsewhere closes the window.
+//! when the reader enters what was read ahead last, the window doubles and the next one is read in the background, so
+//! that the device always has a whole window to work on. A read elsewhere closes the window.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,7 +75,7 @@ impl ReadAhead {
             self.window.store(0, Ordering::Relaxed);
             return None;
         }
-        if pages.end + window / 2 < until {
+        if pages.end + window <= until {
             return None;
         }
         self.open(pages.end.max(until), (window * 2).min(window_max), end())
@@ -139,9 +139,9 @@ mod tests {
         let end = || 1 << 20;
         assert_eq!(ahead.before_miss(0..4, 512, end), Some(4..36));
         assert_eq!(ahead.note(0..4, 512, end), None);
-        assert_eq!(ahead.note(4..20, 512, end), Some(36..100), "half of the window is used");
-        assert_eq!(ahead.note(20..24, 512, end), None);
-        assert_eq!(ahead.note(24..90, 512, end), Some(100..228));
+        assert_eq!(ahead.note(4..20, 512, end), Some(36..100), "it has entered the window");
+        assert_eq!(ahead.note(20..36, 512, end), None);
+        assert_eq!(ahead.note(36..37, 512, end), Some(100..228));
         assert_eq!(ahead.note(5000..5001, 512, end), None, "elsewhere");
         assert_eq!(ahead.before_miss(9000..9001, 512, end), None);
         assert_eq!(ahead.note(9000..9001, 512, end), None);

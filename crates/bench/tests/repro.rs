@@ -1,0 +1,55 @@
+//! The reproductions run the whole stack on simulated disks, the same way for the same seed. Shortened here; `diorite repro`
+//! runs them in full.
+
+use std::time::Duration;
+
+use diorite_bench::repro::{self, Options, Outcome};
+
+fn options() -> Options {
+    Options { seed: 3, fairness_length: Duration::from_secs(2), amount_percent: 1 }
+}
+
+fn assert_holds(outcome: &Outcome, part: &str) {
+    let mut found = 0;
+    for verdict in outcome.verdicts.iter().filter(|verdict| verdict.name.contains(part)) {
+        assert!(verdict.holds, "{verdict:?}\n{:#?}", outcome.lines);
+        found += 1;
+    }
+    assert!(found > 0, "no verdict about {part}");
+}
+
+fn measured(outcome: &Outcome, row: &str, column: &str) -> f64 {
+    let line = outcome.lines.iter().find(|line| line.row.starts_with(row) && line.column == column);
+    line.expect("a line of the table").measured
+}
+
+/// DESIGN 4.11, and seed 001 in small.
+#[test]
+fn fairness_runs_the_stack_the_same_way_twice_and_shows_the_regression() {
+    let outcome = repro::fairness(&options()).expect("runs");
+    assert_holds(&outcome, "same seed");
+    let writer = |row| measured(&outcome, row, "writer");
+    assert!(writer("cfq:2.6.32 ") > 30.0 * writer("cfq:noidle-regression"));
+    assert!(writer("cfq:fixed on sata-2009") > 30.0 * writer("cfq:noidle-regression"));
+    assert!(measured(&outcome, "inject on sata-2009", "readers") > measured(&outcome, "cfq:fixed", "readers"));
+    assert_eq!(outcome.timelines.len(), 8);
+}
+
+#[test]
+fn full_bios_cost_less_than_a_bio_for_each_page() {
+    let outcome = repro::boundary(&options()).expect("runs");
+    assert_holds(&outcome, "CPU with");
+    assert!(measured(&outcome, "a bio for each page", "bios of a pass") >= 1024.0);
+}
+
+#[test]
+fn pipelined_direct_reads_overtake_the_page_cache_on_the_array() {
+    let outcome = repro::raw(&options()).expect("runs");
+    assert_holds(&outcome, "pipelined");
+}
+
+#[test]
+fn direct_io_saves_cpu_on_the_disk_of_2001() {
+    let outcome = repro::odirect(&options()).expect("runs");
+    assert_holds(&outcome, "CPU of buffered / direct");
+}
