@@ -31,7 +31,9 @@ fn fairness_runs_the_stack_the_same_way_twice_and_shows_the_regression() {
     let writer = |row| measured(&outcome, row, "writer");
     assert!(writer("cfq:2.6.32 ") > 30.0 * writer("cfq:noidle-regression"));
     assert!(writer("cfq:fixed on sata-2009") > 30.0 * writer("cfq:noidle-regression"));
-    assert!(measured(&outcome, "inject on sata-2009", "readers") > measured(&outcome, "cfq:fixed", "readers"));
+    assert!(
+        measured(&outcome, "inject on sata-2009", "readers") > measured(&outcome, "cfq:fixed", "readers")
+    );
     assert_eq!(outcome.timelines.len(), 8);
 }
 

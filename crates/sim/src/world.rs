@@ -604,7 +604,8 @@ impl Context {
     pub fn compute(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let debt = self.debt.fetch_add(ns, Ordering::Relaxed).saturating_add(ns);
-        if debt > DEBT_LIMIT {
+        // Whoever can run meanwhile does so at its own time, not after all of this work.
+        if debt > DEBT_LIMIT || !lock(&self.core.state).runnable.is_empty() {
             self.settle();
         }
     }

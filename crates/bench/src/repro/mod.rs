@@ -11,6 +11,7 @@ mod ground;
 mod odirect;
 mod page;
 mod raw;
+mod real;
 
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ pub use fairness::fairness;
 pub use odirect::odirect;
 pub use page::page;
 pub use raw::raw;
+pub use real::fairness_on;
 
 /// How a table is reproduced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +100,15 @@ pub enum ReproError {
     /// A disk of the reproduction cannot be made.
     #[error(transparent)]
     Disk(#[from] diorite_sim::disk::ParameterError),
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] diorite_block::IoError),
+    /// The system gave no thread or no memory.
+    #[error("starting a job: {source}")]
+    Thread {
+        /// What it said.
+        source: std::io::Error,
+    },
     /// The disk test failed.
     #[error(transparent)]
     DiskPerf(#[from] crate::diskperf::DiskPerfError),

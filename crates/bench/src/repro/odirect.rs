@@ -21,7 +21,7 @@ const VOLUME_BYTES: u64 = 2 << 30;
 const PATH: &str = "/bonnie";
 const PAGE: u64 = 4096;
 /// 128 MB of memory, most of it page cache.
-const OPENED: Opened = Opened { cache_bytes: 96 << 20, read_ahead_bytes: 128 << 10 };
+const OPENED: Opened = Opened { cache_bytes: 96 << 20, read_ahead_bytes: 512 << 10 };
 
 /// A way to do the direct writes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,8 +18,9 @@ use diorite_block::sync::{Condvar, JoinHandle, Mutex, now, spawn};
 use crate::content::Content;
 use crate::content::engine::Engine;
 
-/// Threads that read ahead.
-const READERS: usize = 2;
+/// Most threads that read ahead. One is started when there is a job and all others are busy: a reader whose disk makes it
+/// wait (for its slice, say) must not hold up another's read-ahead.
+const READERS: usize = 16;
 /// Read-ahead that waits at most; more is not read ahead.
 const JOBS_MAX: usize = 64;
 /// How often the age of dirty pages is looked at.
@@ -34,7 +35,6 @@ thread_local! {
 pub(crate) struct Workers {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle>>,
-    readers_started: AtomicBool,
     writer_started: AtomicBool,
     dirty_age: Duration,
 }
@@ -50,6 +50,9 @@ struct Shared {
 struct State {
     stop: bool,
     jobs: VecDeque<(Arc<Content>, Range<u64>, IoOwner)>,
+    /// Threads that read ahead, and those of them that wait for a job.
+    readers: usize,
+    idle_readers: usize,
     /// Since when there have been dirty pages.
     dirty_since: Option<Duration>,
     too_many_dirty: bool,
@@ -61,7 +64,6 @@ impl Workers {
         Self {
             shared: Arc::default(),
             threads: Mutex::default(),
-            readers_started: AtomicBool::new(false),
             writer_started: AtomicBool::new(false),
             dirty_age,
         }
@@ -69,18 +71,19 @@ impl Workers {
 
     /// Read pages ahead in the background, charged to whoever reads.
     pub(crate) fn read_ahead(&self, content: &Arc<Content>, pages: Range<u64>) {
-        if !self.readers_started.swap(true, Ordering::AcqRel) {
-            for _ in 0..READERS {
-                let shared = Arc::clone(&self.shared);
-                self.start("diorite-read-ahead", move || shared.run_reader());
-            }
-        }
         let mut state = self.shared.state.lock();
-        if !state.stop && state.jobs.len() < JOBS_MAX {
-            state.jobs.push_back((Arc::clone(content), pages, IoOwner::current()));
-            drop(state);
-            self.shared.read_ahead.notify_one();
+        if state.stop || state.jobs.len() >= JOBS_MAX {
+            return;
         }
+        state.jobs.push_back((Arc::clone(content), pages, IoOwner::current()));
+        let needs_thread = state.idle_readers < state.jobs.len() && state.readers < READERS;
+        state.readers += usize::from(needs_thread);
+        drop(state);
+        if needs_thread {
+            let shared = Arc::clone(&self.shared);
+            self.start("diorite-read-ahead", move || shared.run_reader());
+        }
+        self.shared.read_ahead.notify_one();
     }
 
     /// There are dirty pages.
@@ -140,7 +143,11 @@ impl Shared {
                     drop((content, charged));
                     state = self.state.lock();
                 }
-                None => state = self.read_ahead.wait(state),
+                None => {
+                    state.idle_readers += 1;
+                    state = self.read_ahead.wait(state);
+                    state.idle_readers -= 1;
+                }
             }
         }
     }

@@ -186,7 +186,7 @@ impl RotationalParameters {
             write_cache_kib: 1024.0,
             read_segments: 2.0,
             read_ahead_kib: 256.0,
-            queue_depth: 1.0,
+            queue_depth: 2.0,
             max_transfer_kib: 128.0,
             ..Self::sata_2009()
         }
