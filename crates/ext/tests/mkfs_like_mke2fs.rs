@@ -29,7 +29,6 @@ fn open(path: &Path) -> Arc<dyn BlockDevice> {
     FileDevice::open(path, &OpenOptions::read_write().direct(DirectPolicy::Off)).unwrap()
 }
 
-/// Whether mke2fs uses its shipped defaults; the geometry can only be compared then.
 fn fsck(path: &Path) -> Result<(), String> {
     let run = Command::new("e2fsck").args(["-fn"]).arg(path).output().unwrap();
     if run.status.code() == Some(0) {
@@ -50,6 +49,37 @@ fn header(path: &Path) -> String {
         })
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+/// `VolumeInfo` says what dumpe2fs says.
+fn info_says(path: &Path, header: &str) -> Result<(), String> {
+    let info = VolumeInfo::read(&*open(path)).map_err(|error| error.to_string())?;
+    let label = String::from_utf8_lossy(&info.label).into_owned();
+    let facts = [
+        ("Filesystem volume name", if label.is_empty() { "<none>".to_owned() } else { label }),
+        ("Filesystem features", info.features.to_string()),
+        ("Filesystem revision #", "1 (dynamic)".to_owned()),
+        ("Inode count", info.inodes.to_string()),
+        ("Block count", info.blocks.to_string()),
+        ("Reserved block count", info.reserved_blocks.to_string()),
+        ("Overhead clusters", info.overhead.to_string()),
+        ("Free blocks", info.free_blocks.to_string()),
+        ("Free inodes", info.free_inodes.to_string()),
+        ("First block", info.first_block.to_string()),
+        ("Block size", info.block_size.to_string()),
+        ("Blocks per group", info.blocks_per_group.to_string()),
+        ("Inodes per group", info.inodes_per_group.to_string()),
+        ("Inode blocks per group", info.inode_table_blocks.to_string()),
+        ("First inode", info.first_inode.to_string()),
+        ("Inode size", info.inode_size.to_string()),
+    ];
+    for (name, value) in facts {
+        let line = header.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        if line.map(str::trim) != Some(&value) {
+            return Err(format!("{name}: dumpe2fs says {line:?}, VolumeInfo {value:?}"));
+        }
+    }
+    Ok(())
 }
 
 fn mke2fs(path: &Path, flavor: Flavor, arguments: &[&str]) -> Result<(), String> {
@@ -86,6 +116,7 @@ fn compare(bytes: u64, options: &MkfsOptions, arguments: &[&str]) -> Result<(), 
         (Ok(()), Err(error)) => Err(format!("mke2fs refused: {error}")),
         (Ok(()), Ok(())) => {
             fsck(&ours)?;
+            info_says(&ours, &header(&ours))?;
             let (ours, theirs) = (header(&ours), header(&theirs));
             if ours == theirs {
                 return Ok(());
@@ -244,7 +275,7 @@ fn a_volume_of_16_tib_costs_what_is_on_it() {
     assert_eq!((info.blocks, info.inodes), (1 << 32, 1 << 28));
 }
 
-/// The kernel mounts what was made, fills it and leaves it sound; growing it online works as with mke2fs.
+/// The kernel mounts what was made, fills it and leaves it sound; resize2fs uses the room for growth.
 #[test]
 fn the_kernel_uses_what_was_made() {
     if !has_e2fsprogs() {
@@ -282,5 +313,11 @@ fn the_kernel_uses_what_was_made() {
         let report = check(&*open(&path), &CheckOptions::default(), &mut |_| {}).unwrap();
         assert!(report.is_clean(), "{flavor:?} {features:?}: {:?}", report.problems);
         assert_eq!(report.files, 541);
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100 << 20).unwrap();
+        let grown = Command::new("resize2fs").arg("-f").arg(&path).output().unwrap();
+        assert!(grown.status.success(), "resize2fs: {}", String::from_utf8_lossy(&grown.stderr));
+        fsck(&path).unwrap();
+        let report = check(&*open(&path), &CheckOptions::default(), &mut |_| {}).unwrap();
+        assert!(report.is_clean(), "grown {flavor:?} {features:?}: {:?}", report.problems);
     }
 }
