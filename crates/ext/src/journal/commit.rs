@@ -15,7 +15,7 @@ use diorite_block::sync::{MutexGuard, now};
 use diorite_block::{BioFlags, Plug};
 
 use super::format::{CommitTime, MAGIC, Tag, TagFlags};
-use super::log::{Journal, Running, State};
+use super::log::{Journal, Running, State, check_no_open_handle};
 use crate::allocate::BlockRun;
 use crate::buffer::{BlockMemory, Buffer};
 use crate::transaction::TransactionId;
@@ -56,6 +56,7 @@ impl Journal {
 
     /// Return when the transaction `id` and all before it are durable.
     pub(super) fn commit_through(&self, id: TransactionId, gather: Gather) -> Result<()> {
+        check_no_open_handle();
         let mut state = self.state.lock();
         let syncer = SYNCER.with(|syncer| *syncer);
         if gather == Gather::Syncers && state.running.id == id && !state.running.syncers.contains(&syncer) {

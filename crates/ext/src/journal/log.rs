@@ -18,6 +18,7 @@
 //! `checkpointing` and `superblock` are held across I/O and never taken with `state` held. A commit waits for open
 //! handles, so whoever begins, commits or syncs has no handle.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,6 +35,19 @@ use crate::allocate::BlockRun;
 use crate::buffer::{Buffer, BufferCache};
 use crate::transaction::{AbortLatch, HomeWriter, Log, ReleaseFreed, TransactionId};
 use crate::{BlockSize, Clock, Error, FsBlock, InodeNumber, Result};
+
+thread_local! {
+    /// Open handles of this thread, where mistakes are looked for: a thread that waits for a commit with a handle open
+    /// waits for itself.
+    static OPEN_HANDLES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Called by whoever may wait for a commit.
+pub(super) fn check_no_open_handle() {
+    if cfg!(debug_assertions) {
+        assert!(OPEN_HANDLES.get() == 0, "a thread with an open handle would wait for itself");
+    }
+}
 
 /// What a journal needs of its volume.
 #[derive(Debug)]
@@ -253,6 +267,7 @@ impl Journal {
 
 impl Log for Journal {
     fn begin(&self, credits: u32) -> Result<TransactionId> {
+        check_no_open_handle();
         let credits = u64::from(credits).min(self.blocks_max);
         let mut state = self.state.lock();
         loop {
@@ -280,6 +295,9 @@ impl Log for Journal {
             running.handles += 1;
             running.credits += credits;
             running.started.get_or_insert_with(now);
+            if cfg!(debug_assertions) {
+                OPEN_HANDLES.set(OPEN_HANDLES.get() + 1);
+            }
             return Ok(running.id);
         }
     }
@@ -313,13 +331,16 @@ impl Log for Journal {
     }
 
     fn end(&self, transaction: TransactionId, credits: u32, freed: Vec<BlockRun>) {
+        if cfg!(debug_assertions) {
+            OPEN_HANDLES.set(OPEN_HANDLES.get().saturating_sub(1));
+        }
         let mut state = self.state.lock();
         let running = &mut state.running;
         assert!(running.id == transaction && running.handles > 0, "a handle outlived its transaction");
         running.handles -= 1;
         // Credits beyond the largest transaction were never counted.
-        running.credits =
-            if running.handles == 0 { 0 } else { running.credits.saturating_sub(credits.into()) };
+        let counted = u64::from(credits).min(self.blocks_max);
+        running.credits = running.credits.saturating_sub(counted);
         running.freed.extend(freed);
         if state.closing && state.running.handles == 0 {
             self.handles_ended.notify_all();

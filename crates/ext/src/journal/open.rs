@@ -12,7 +12,7 @@ use super::locate::locate;
 use super::log_map::LogMap;
 use super::recover::{Content, prepare_for_writing, recover};
 use crate::buffer::BlockMemory;
-use crate::layout::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::layout::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::layout::{Incompat, Layout, RoCompat, Superblock};
 use crate::{Access, Incompatible, Result};
 
@@ -25,6 +25,8 @@ pub(crate) struct OpenedJournal {
     pub(crate) log: Option<(LogMap, JournalSuperblock)>,
     /// Blocks that were replayed, in place or in memory.
     pub(crate) replayed_blocks: usize,
+    /// The superblock on the disk is not the one that was given any more.
+    pub(crate) superblock_changed: bool,
     /// Why the volume cannot be written because of its journal.
     pub(crate) read_only: Option<&'static str>,
 }
@@ -37,7 +39,13 @@ pub(crate) fn open(
     access: Access,
 ) -> Result<OpenedJournal> {
     let needs_recovery = superblock.features().has_incompat(Incompat::RECOVER);
-    let mut opened = OpenedJournal { device, log: None, replayed_blocks: 0, read_only: None };
+    let mut opened = OpenedJournal {
+        device,
+        log: None,
+        replayed_blocks: 0,
+        superblock_changed: needs_recovery,
+        read_only: None,
+    };
     if superblock.external_journal().is_some() {
         if needs_recovery {
             let what = "the volume's journal is on another device and must be replayed first";
@@ -60,8 +68,11 @@ pub(crate) fn open(
         opened.device = overlay;
     }
     if access == Access::ReadWrite {
-        if needs_recovery {
-            clear_needs_recovery(&*opened.device)?;
+        let had_error = std::mem::take(&mut recovered.superblock.errno) != 0;
+        if needs_recovery || had_error {
+            let note = if had_error { STATE_ERROR } else { 0 };
+            change_superblock(&*opened.device, note)?;
+            opened.superblock_changed = true;
         }
         let features = superblock.features();
         let is_64bit = features.has_incompat(Incompat::SIXTY_FOUR_BIT);
@@ -75,6 +86,11 @@ pub(crate) fn open(
 /// The last step of a replay, and of a close: the superblock on the disk says that the journal is empty. It is changed
 /// where it is, because no log may hold this change.
 pub(crate) fn clear_needs_recovery(device: &dyn BlockDevice) -> Result<()> {
+    change_superblock(device, 0)
+}
+
+/// Clear `needs_recovery` and set bits of the state: an error that the journal remembers becomes the volume's.
+fn change_superblock(device: &dyn BlockDevice, state: u16) -> Result<()> {
     let logical = u64::from(device.geometry().logical_block_size);
     let start = SUPERBLOCK_OFFSET / logical * logical;
     let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64).next_multiple_of(logical);
@@ -85,6 +101,7 @@ pub(crate) fn clear_needs_recovery(device: &dyn BlockDevice) -> Result<()> {
     let mut features = superblock.features();
     features.incompat -= Incompat::RECOVER;
     superblock.set_features(features);
+    superblock.set_state(superblock.state() | state);
     superblock.write_into(bytes);
     super::write_durably(device, start, &memory, BioFlags::PREFLUSH)
 }

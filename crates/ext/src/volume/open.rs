@@ -34,7 +34,7 @@ impl Volume {
         let was_in_use = superblock.features().has_incompat(Incompat::RECOVER);
         let journal = journal::open(device, &superblock, access)?;
         let device = journal.device;
-        if was_in_use {
+        if journal.superblock_changed {
             superblock = read_superblock(&*device)?;
             layout = Layout::new(&superblock);
             check_device(&*device, &layout)?;
