@@ -23,6 +23,10 @@ use super::{CHUNK_BYTES, Test};
 use crate::published::{BonnieCell, Odirect2001, mean};
 use crate::{Cancel, CpuScope, Engine, Error, Mode, Observer, Report, Row, Verdict};
 
+/// How long a round reads from a warm cache, at most so many times.
+const WARM_SECONDS: f64 = 0.15;
+const WARM_READINGS_MAX: u32 = 16;
+
 /// One way of moving data.
 #[derive(Clone, Debug)]
 pub struct Contender {
@@ -151,7 +155,16 @@ fn tests(
     for test in [Test::BlockWrite, Test::Rewrite, Test::BlockRead] {
         column.push(workload.run(test, observer)?);
         if test == Test::BlockRead && warm_too {
-            warm.push(workload.run(Test::BlockRead, observer)?);
+            // Memory is fast: several readings make a time that can be measured.
+            let mut seconds = 0.0;
+            for _ in 0..WARM_READINGS_MAX {
+                let sample = workload.run(Test::BlockRead, observer)?;
+                seconds += sample.spent.seconds;
+                warm.push(sample);
+                if seconds > WARM_SECONDS {
+                    break;
+                }
+            }
         }
         place.forget_cached()?;
     }
@@ -281,7 +294,8 @@ mod tests {
         let count = |test: &str| report.rows.iter().filter(|row| row.test == test).count();
         assert_eq!((count("putc"), count("getc"), count("block_write"), count("seeks")), (1, 1, 2, 2));
         assert_eq!(count("block_read"), 3);
-        assert!(report.rows.iter().all(|row| row.rounds.is_none_or(|rounds| rounds == 2)));
+        let cold = report.rows.iter().filter(|row| row.mode == Mode::Buffered);
+        assert!(cold.into_iter().all(|row| row.rounds.is_none_or(|rounds| rounds == 2)));
         drop(contenders);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }

@@ -24,7 +24,7 @@ const PROBE_BYTES: u64 = 64 << 20;
 const SIZE_MIB_MAX: u64 = 400;
 const SIZE_MIB_MIN: u64 = 16;
 /// Passes over a file that one round of all contenders makes, roughly, with five rounds.
-const PASSES: f64 = 5.0 * 17.0;
+const PASSES: f64 = 5.0 * 19.0;
 /// Time for all rounds.
 const BUDGET: Duration = Duration::from_secs(36);
 /// Busier than this, the machine distorts the figures.
@@ -98,7 +98,7 @@ fn plan(size: u64, size_was_chosen: bool) -> Plan {
         rounds_min: if size_was_chosen { 3 } else { 5 },
         rounds_max: 15,
         budget: BUDGET,
-        seeking: Seeking { seeks: 96, ..Seeking::default() },
+        seeking: Seeking { seeks: 192, ..Seeking::default() },
     }
 }
 
