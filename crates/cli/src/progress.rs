@@ -10,8 +10,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::visible;
 
-/// Work shorter than this shows nothing.
+/// Names of small files are shown only in work that lasts longer than this: there may be very many.
 const SHOW_AFTER: Duration = Duration::from_millis(300);
+const LARGE_BYTES: u64 = 1 << 20;
 
 /// What a bar counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,8 +61,8 @@ impl CopyProgress {
 }
 
 impl Watch for CopyProgress {
-    fn begin(&self, name: &Path, _: u64) {
-        if self.started.elapsed() > SHOW_AFTER {
+    fn begin(&self, name: &Path, size: u64) {
+        if size > LARGE_BYTES || self.started.elapsed() > SHOW_AFTER {
             let name = name.file_name().unwrap_or_default().to_string_lossy();
             self.bar.set_message(visible(&name));
         }
