@@ -317,10 +317,32 @@ impl NodeRef {
         {
             return Err(diorite_ext::Error::ReadOnly(reason).into());
         }
+        if options.can_write() {
+            self.check_flags(options)?;
+        }
         if options.truncate && content.size() > 0 {
             content.set_len(0)?;
         }
         Ok(File::new(content, Box::new(self.clone()), options, path))
+    }
+
+    /// What the inode's flags forbid is refused when the file is opened: a cached write could only be lost later.
+    fn check_flags(&self, options: &OpenOptions) -> Result<()> {
+        const IMMUTABLE: u32 = 0x10;
+        const APPEND_ONLY: u32 = 0x20;
+        const VERITY: u32 = 0x0010_0000;
+        let flags = self.volume().attributes(self.inode()).flags;
+        let refuse = |name| Err(diorite_ext::Error::NotPermitted(name).into());
+        if flags & IMMUTABLE != 0 {
+            return refuse("immutable");
+        }
+        if flags & VERITY != 0 {
+            return refuse("verity");
+        }
+        if flags & APPEND_ONLY != 0 && (!options.append || options.truncate) {
+            return refuse("append-only");
+        }
+        Ok(())
     }
 
     /// The inode behind a name in this directory.

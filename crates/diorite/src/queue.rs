@@ -247,15 +247,22 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     ) -> Result<(), Refused<M>> {
         let content = Arc::clone(file.content());
         let prepared = content.end_of_write(offset, len as u64).and_then(|end| {
-            if offset > content.size() && !content.size().is_multiple_of(content.map.block_size()) {
-                // The old end must be zeroed, which takes a range of its own.
-                while !self.pending.is_empty() {
-                    self.finish_some()?;
-                }
-                content.zero_gap(offset)?;
-            }
             let range = content.locked_range(offset, end);
-            Ok((end, range.clone(), self.lock(&content, range, LockMode::Exclusive)?))
+            loop {
+                let mut zeroed = content.size();
+                if offset > zeroed && !zeroed.is_multiple_of(content.map.block_size()) {
+                    // The old end must be zeroed, which takes a range of its own.
+                    while !self.pending.is_empty() {
+                        self.finish_some()?;
+                    }
+                    zeroed = content.zero_gap(offset)?;
+                }
+                let lock = self.lock(&content, range.clone(), LockMode::Exclusive)?;
+                if content.is_gap_zeroed(offset, zeroed) {
+                    return Ok((end, range, lock));
+                }
+                content.ranges.release(lock);
+            }
         });
         let (end, range, lock) = match prepared {
             Ok(prepared) => prepared,

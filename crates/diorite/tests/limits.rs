@@ -183,3 +183,23 @@ fn memory_does_not_grow_with_the_file() {
     assert!(grown < 40 << 10, "{grown} KiB more for 200 MiB through a cache of 4 MiB");
     assert!(filesystem.stats().evictions > 40_000);
 }
+
+/// A file marked immutable or append-only is refused at the door, with its name.
+#[test]
+fn marked_files_are_refused_when_opened() {
+    use diorite::SetAttributes;
+    let filesystem = common::open_memory(32, &MkfsOptions::default(), &FilesystemOptions::new());
+    drop(filesystem.create_file("/file").expect("create"));
+    let mark = |flags| {
+        let changes = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
+        filesystem.resolve("/file").expect("resolve").set_attributes(&changes).expect("mark");
+    };
+    mark(0x10);
+    let error = filesystem.open_options().write(true).open("/file").expect_err("immutable");
+    assert!(error.errno() == 1 && error.to_string().contains("/file"), "{error}");
+    mark(0x20);
+    assert_eq!(filesystem.open_options().write(true).open("/file").expect_err("append-only").errno(), 1);
+    let mut file = filesystem.open_options().append(true).open("/file").expect("append");
+    std::io::Write::write_all(&mut file, b"more").expect("append");
+    assert_eq!(file.size(), 4);
+}

@@ -74,10 +74,13 @@ impl Content {
         match position {
             Position::At(offset) => {
                 let end = self.end_of_write(offset, len)?;
-                if len > 0 {
-                    self.zero_gap(offset)?;
+                loop {
+                    let zeroed = if len > 0 { self.zero_gap(offset)? } else { self.size() };
+                    let range = self.ranges.exclusive(self.locked_range(offset, end));
+                    if self.is_gap_zeroed(offset, zeroed) {
+                        return Ok((offset, range));
+                    }
                 }
-                Ok((offset, self.ranges.exclusive(self.locked_range(offset, end))))
             }
             Position::End => {
                 let _append = self.append.lock();
@@ -95,16 +98,28 @@ impl Content {
     }
 
     /// Make the rest of the last block zero before the file grows beyond it: what stands there on the device may be anything.
-    pub(crate) fn zero_gap(self: &Arc<Self>, offset: u64) -> Result<()> {
-        let size = self.size();
-        let block_end = size.next_multiple_of(self.map.block_size());
-        if offset <= size || block_end == size {
-            return Ok(());
+    /// Returns the size for which that holds.
+    pub(crate) fn zero_gap(self: &Arc<Self>, offset: u64) -> Result<u64> {
+        loop {
+            let size = self.size();
+            let block_end = size.next_multiple_of(self.map.block_size());
+            if offset <= size || block_end == size {
+                return Ok(size);
+            }
+            let _range = self.ranges.exclusive(self.locked_range(size, block_end));
+            // The end may have moved on before the lock was ours, and away from under it.
+            if self.size() == size {
+                self.zero_mapped(size, block_end)?;
+                return Ok(size);
+            }
         }
-        let _range = self.ranges.exclusive(self.locked_range(size, block_end));
+    }
+
+    /// Whether a write at `offset` may go on, its range being locked: it leaves no gap, or the file still ends where it ended when
+    /// the gap was zeroed.
+    pub(crate) fn is_gap_zeroed(&self, offset: u64, zeroed: u64) -> bool {
         let size = self.size();
-        let block_end = size.next_multiple_of(self.map.block_size());
-        self.zero_mapped(size, block_end)
+        offset <= size || size == zeroed
     }
 
     /// Zero a part of one block in the cache, if there may be anything else on the device. The caller has the block exclusively.

@@ -9,7 +9,7 @@ use diorite_block::BioFlags;
 
 use crate::cache::arena::PAGE_SIZE;
 use crate::content::plan::plan_write;
-use crate::content::{Content, pages_of};
+use crate::content::{Content, Position, pages_of};
 use crate::map::{MapCommit, StretchKind};
 use crate::{Error, Result};
 
@@ -99,9 +99,8 @@ impl Content {
             return Err(Error::InvalidArgument("a range to allocate is not empty"));
         }
         let end = self.end_of_write(offset, len)?;
-        self.zero_gap(offset)?;
         let range = self.locked_range(offset, end);
-        let _range = self.ranges.exclusive(range.clone());
+        let (_, _range) = self.lock_for_write(Position::At(offset), len)?;
         self.leave_inode()?;
         self.write_back_locked(range, BioFlags::SYNC)?;
         let block = self.map.block_size();

@@ -1,0 +1,89 @@
+//! The path API: links, errors with names, walks.
+
+mod common;
+
+use std::io::{Read, Seek, SeekFrom, Write};
+
+use common::{assert_device_clean, memory_volume};
+use diorite::{FileKind, FilesystemOptions, RenameMode, SetTime, Timestamp, XattrMode};
+use diorite_ext::mkfs::{Flavor, MkfsOptions};
+
+#[test]
+fn a_tree_by_paths() {
+    for flavor in [Flavor::Ext2, Flavor::Ext4] {
+        let device = memory_volume(32, &MkfsOptions { flavor, ..MkfsOptions::default() });
+        let filesystem = FilesystemOptions::new().open_device(device.clone()).expect("open");
+        filesystem.create_dir_all("/a/b/c").expect("directories");
+        filesystem.create_dir_all("/a/b/c").expect("again");
+        let mut file = filesystem.create_file("/a/b/file").expect("create");
+        file.write_all(b"hello, world").expect("write");
+        file.seek(SeekFrom::Start(7)).expect("seek");
+        let mut text = String::new();
+        file.read_to_string(&mut text).expect("read");
+        assert_eq!(text, "world");
+        assert!(file.seek(SeekFrom::Current(-100)).is_err());
+        filesystem.symlink("b/file", "/a/link").expect("symlink");
+        filesystem.symlink("/a", "/root-link").expect("symlink");
+        filesystem.symlink("loop", "/loop").expect("symlink");
+        assert_eq!(filesystem.metadata("/root-link/link").expect("through two links").size, 12);
+        assert_eq!(filesystem.symlink_metadata("/a/link").expect("lstat").kind, FileKind::Symlink);
+        assert_eq!(filesystem.read_link("/a/link").expect("target").to_str(), Some("b/file"));
+        assert_eq!(filesystem.metadata("/loop").expect_err("loop").errno(), 40);
+        let missing = filesystem.open_file("/a/none").expect_err("missing");
+        assert_eq!(missing.to_string(), "/a/none: no such file or directory");
+        assert_eq!(filesystem.open_file("/a/b/file/x").expect_err("not a directory").errno(), 20);
+        assert_eq!(filesystem.create_file("/a/b").expect_err("a directory").errno(), 21);
+        assert_eq!(filesystem.metadata("/a/b/file/").expect_err("a slash").errno(), 20);
+        assert_eq!(filesystem.metadata("/a/b/../b/./file").expect("dots").links, 1);
+        filesystem.hard_link("/a/b/file", "/hard").expect("link");
+        assert_eq!(filesystem.metadata("/hard").expect("stat").links, 2);
+        filesystem.rename("/hard", "/a/b/c/moved").expect("rename");
+        let refused = filesystem.rename_with("/a/link", "/a/b/file", RenameMode::NoReplace);
+        assert_eq!(refused.expect_err("there").errno(), 17);
+        filesystem.set_permissions("/a/b/file", 0o4751).expect("mode");
+        filesystem.set_owner("/a/b/file", Some(1000), Some(70_000)).expect("owner");
+        let time = Timestamp { seconds: 1_000_000_000, nanoseconds: 5 };
+        filesystem.set_times("/a/b/file", None, Some(SetTime::To(time))).expect("times");
+        filesystem.set_xattr("/a/b/file", b"user.color", b"red", XattrMode::Create).expect("xattr");
+        drop(file);
+        let paths: Vec<String> =
+            filesystem.walk("/a").map(|entry| entry.expect("walk").path.display().to_string()).collect();
+        assert_eq!(paths, ["/a", "/a/b", "/a/b/c", "/a/b/c/moved", "/a/b/file", "/a/link"]);
+        filesystem.close().expect("close");
+        assert_device_clean(&device);
+
+        let filesystem = FilesystemOptions::new().open_device(device.clone()).expect("open again");
+        let attributes = filesystem.metadata("/a/b/file").expect("stat");
+        assert_eq!((attributes.permissions, attributes.owner.gid), (0o4751, 70_000));
+        assert_eq!(attributes.modified.seconds, 1_000_000_000);
+        assert_eq!(filesystem.xattr("/a/b/file", b"user.color").expect("xattr"), b"red");
+        let open = filesystem.open_file("/a/b/file").expect("open");
+        assert_eq!(filesystem.clone().close().expect_err("open files").errno(), 16);
+        drop(open);
+        filesystem.remove_dir_all("/a").expect("remove");
+        let left: Vec<Vec<u8>> =
+            filesystem.read_dir("/").expect("list").into_iter().map(|entry| entry.name).collect();
+        assert!(left.contains(&b"loop".to_vec()) && !left.contains(&b"a".to_vec()));
+        filesystem.close().expect("close");
+        assert_device_clean(&device);
+    }
+}
+
+/// Times and sizes that are still in the cache are what `stat` tells, and what a later opening finds.
+#[test]
+fn what_stat_tells_is_what_was_written() {
+    let device = memory_volume(32, &MkfsOptions::default());
+    let filesystem = FilesystemOptions::new().open_device(device.clone()).expect("open");
+    let file = filesystem.create_file("/file").expect("create");
+    let old = Timestamp { seconds: 1, nanoseconds: 0 };
+    filesystem.set_times("/file", None, Some(SetTime::To(old))).expect("times");
+    assert_eq!(file.metadata().expect("stat").modified, old);
+    file.write_all_at(&[1; 5000], 0).expect("write");
+    let seen = file.metadata().expect("stat");
+    assert!(seen.modified > old && seen.size == 5000 && seen.sectors >= 8);
+    drop(file);
+    filesystem.close().expect("close");
+    let filesystem = FilesystemOptions::new().open_device(device).expect("open");
+    let found = filesystem.metadata("/file").expect("stat");
+    assert_eq!((found.modified.seconds, found.size), (seen.modified.seconds, 5000));
+}
