@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use diorite::check::{CheckOptions, CheckPhase, CheckReport, Problem, check as check_volume};
+use diorite::check::{CheckOptions, CheckPhase, CheckReport, Problem, check_replayed};
 use diorite::{DeviceOptions, open_target};
 use diorite_bench::Observer as _;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
     let options = CheckOptions { max_problems: arguments.problems };
     let progress = StageProgress::counting();
     let mut phase: Option<(CheckPhase, u64)> = None;
-    let report = check_volume(device.as_ref(), &options, &mut |state| {
+    let report = check_replayed(&device, &options, &mut |state| {
         if phase.is_none_or(|(known, _)| known != state.phase) {
             progress.end();
             progress.begin(&format!("Checking {}", state.phase), state.total);
