@@ -135,19 +135,16 @@ impl Shared {
     fn run_reader(&self) {
         let mut state = self.state.lock();
         while !state.stop {
-            match state.jobs.pop_front() {
-                Some((content, pages, owner)) => {
-                    drop(state);
-                    let charged = owner.enter();
-                    content.read_ahead(pages);
-                    drop((content, charged));
-                    state = self.state.lock();
-                }
-                None => {
-                    state.idle_readers += 1;
-                    state = self.read_ahead.wait(state);
-                    state.idle_readers -= 1;
-                }
+            if let Some((content, pages, owner)) = state.jobs.pop_front() {
+                drop(state);
+                let charged = owner.enter();
+                content.read_ahead(pages);
+                drop((content, charged));
+                state = self.state.lock();
+            } else {
+                state.idle_readers += 1;
+                state = self.read_ahead.wait(state);
+                state.idle_readers -= 1;
             }
         }
     }
