@@ -92,7 +92,9 @@ pub(crate) enum Command {
     /// Reproduce the published tables, each beside what is measured now
     ///
     /// fairness: a direct writer beside two readers under three rule sets of CFQ, and under inject (2009).
+    /// boundary: direct writes behind a file's indirect block, a bio for each page against full bios (2013).
     /// raw: one reader of eight disks, direct, raw, buffered, and without the copy (2002).
+    /// odirect: bonnie on a disk and a CPU of 2001, buffered and direct, and the patch's two early mistakes.
     Repro(Repro),
     /// Print a completion script for a shell
     Completions(Completions),
@@ -475,7 +477,9 @@ pub(crate) struct Repro {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TableChoice {
     Fairness,
+    Boundary,
     Raw,
+    Odirect,
     All,
 }
 
@@ -483,7 +487,9 @@ enum TableChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Table {
     Fairness,
+    Boundary,
     Raw,
+    Odirect,
 }
 
 impl Repro {
@@ -492,11 +498,13 @@ impl Repro {
         let is_wanted = |choice| {
             self.tables.is_empty() || self.tables.contains(&TableChoice::All) || self.tables.contains(&choice)
         };
-        [(TableChoice::Fairness, Table::Fairness), (TableChoice::Raw, Table::Raw)]
-            .into_iter()
-            .filter(|(choice, _)| is_wanted(*choice))
-            .map(|(_, table)| table)
-            .collect()
+        let all = [
+            (TableChoice::Fairness, Table::Fairness),
+            (TableChoice::Boundary, Table::Boundary),
+            (TableChoice::Raw, Table::Raw),
+            (TableChoice::Odirect, Table::Odirect),
+        ];
+        all.into_iter().filter(|(choice, _)| is_wanted(*choice)).map(|(_, table)| table).collect()
     }
 }
 

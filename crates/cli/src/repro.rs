@@ -1,6 +1,6 @@
 //! The command repro: the published tables beside what is measured now.
 
-use diorite_bench::repro::{Options, Outcome, ReproError, fairness, page, raw};
+use diorite_bench::repro::{Options, Outcome, ReproError, boundary, fairness, odirect, page, raw};
 use diorite_bench::{Better, Machine, Report, Verdict};
 
 use crate::args::{Repro, Table};
@@ -13,7 +13,9 @@ pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
     for table in arguments.tables() {
         let outcome = match table {
             Table::Fairness => fairness(&options)?,
+            Table::Boundary => boundary(&options)?,
             Table::Raw => raw(&options)?,
+            Table::Odirect => odirect(&options)?,
         };
         if !arguments.reporting.json {
             print(&outcome, output)?;

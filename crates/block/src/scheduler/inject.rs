@@ -74,7 +74,7 @@ impl Default for InjectTunables {
             cheap_service: Duration::from_millis(2),
             max_bytes: 64 * 1024,
             pace_bytes_per_s: 3300 * 1024,
-            reader_slice: Duration::from_millis(130),
+            reader_slice: Duration::from_millis(115),
             depth: 2,
             max_loss_percent: 15,
             quiet_window: Duration::from_millis(8),
