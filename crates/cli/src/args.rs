@@ -444,9 +444,12 @@ pub(crate) struct Job {
     /// The job file
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Where its files live: in an image, on a whole device (`raw:PATH`), or on a simulated disk (`sim:NAME`)
+    /// Where its files live: in an image, on a whole device (`raw:PATH`), or on a simulated disk (`sim:NAME` or `sim:FILE.toml`)
     #[arg(long, value_name = "IMAGE|raw:PATH|sim:NAME", value_hint = ValueHint::AnyPath)]
     pub(crate) on: Option<String>,
+    /// Decides every random choice of a simulated disk
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
     /// Tell on standard error what was read, written, copied and cached
     #[arg(long, help_heading = "Output")]
     pub(crate) stats: bool,

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use diorite::{Access, DirectIo, DirectPolicy, Filesystem};
+use diorite::{Access, DirectIo, DirectPolicy, Filesystem, SchedulerKind};
 
 use crate::args::Opening;
+use crate::devices;
 use crate::failure::{Failure, Result};
 use crate::size::human;
 
@@ -36,6 +37,16 @@ impl Images {
 
     /// The filesystem in an image, opened for at least `access`. A command asks for writing first.
     pub(crate) fn open(&mut self, name: &Path, access: Access) -> Result<Filesystem> {
+        self.open_scheduled(name, access, None)
+    }
+
+    /// As [`Images::open`], with an I/O scheduler on the device if one is wanted.
+    pub(crate) fn open_scheduled(
+        &mut self,
+        name: &Path,
+        access: Access,
+        scheduler: Option<SchedulerKind>,
+    ) -> Result<Filesystem> {
         if let Some(image) = self.open.iter().find(|image| image.name == name) {
             assert!(
                 access == Access::ReadOnly || image.access == Access::ReadWrite,
@@ -50,7 +61,13 @@ impl Images {
         if self.opening.direct {
             options = options.direct(DirectIo::Preferred).device_direct(DirectPolicy::Required);
         }
-        let filesystem = options.open(name).map_err(Failure::map(name.display(), "open"))?;
+        let opened = if scheduler.is_some() {
+            let writes = access == Access::ReadWrite;
+            options.open_device(devices::open(&name.to_string_lossy(), writes, scheduler)?)
+        } else {
+            options.open(name)
+        };
+        let filesystem = opened.map_err(Failure::map(name.display(), "open"))?;
         if access == Access::ReadWrite
             && let Some(reason) = filesystem.read_only_reason()
         {

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use diorite::Access;
-use diorite_bench::job::{HostPlace, JobError, JobFile, Place, RawPlace, VolumePlace, parse, run};
+use diorite_bench::job::{
+    HostPlace, JobError, JobFile, Place, RawPlace, VolumePlace, parse, run, run_simulated,
+};
 
 use crate::args::{Job, Opening};
 use crate::failure::{Failure, Result};
@@ -23,6 +25,7 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     interrupt::is_changing();
     match arguments.on.as_deref() {
         None => on_place(arguments, &file, &(Arc::new(HostPlace) as Arc<dyn Place>), output),
+        Some(target) if target.starts_with("sim:") => on_simulated(arguments, &file, target, output),
         Some(target) => match target.strip_prefix("raw:") {
             Some(path) => {
                 let writes = file.jobs.iter().any(|job| job.pattern.writes());
@@ -37,12 +40,20 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
 
 fn on_image(arguments: &Job, file: &JobFile, image: &Path, output: &mut Output) -> Result<()> {
     let mut images = Images::new(Opening { direct: false, buffered: false, stats: arguments.stats });
-    let filesystem = images.open(image, Access::ReadWrite)?;
+    let filesystem = images.open_scheduled(image, Access::ReadWrite, arguments.queueing.choice())?;
     let place: Arc<dyn Place> = Arc::new(VolumePlace::new(filesystem, "/"));
     let done = on_place(arguments, file, &place, output);
     drop(place);
     let closed = images.close();
     done.and(closed)
+}
+
+fn on_simulated(arguments: &Job, file: &JobFile, target: &str, output: &mut Output) -> Result<()> {
+    let name = target.strip_prefix("sim:").unwrap_or(target);
+    let progress = StageProgress::default();
+    let outcome = run_simulated(file, name, arguments.queueing.choice(), arguments.seed, &progress)
+        .map_err(|error| Failure::Failed(error.to_string()))?;
+    if arguments.reporting.json { output.json(&outcome.json()) } else { output.text(&outcome.text()) }
 }
 
 fn on_place(arguments: &Job, file: &JobFile, place: &Arc<dyn Place>, output: &mut Output) -> Result<()> {

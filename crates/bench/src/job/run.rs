@@ -23,10 +23,8 @@ pub fn run(
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<JobOutcome, JobError> {
+    lay_out_all(file, &**place, observer, cancel)?;
     let workers = workers_of(file);
-    for worker in &workers {
-        lay_out(worker, &**place, observer, cancel)?;
-    }
     let mut singles = Vec::new();
     let mut rest = workers.as_slice();
     while !rest.is_empty() {
@@ -39,6 +37,16 @@ pub fn run(
         rest = later;
     }
     Ok(JobOutcome::collect(singles))
+}
+
+/// Make the files that the jobs read, where they are not there yet.
+pub(super) fn lay_out_all(
+    file: &JobFile,
+    place: &dyn Place,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<(), JobError> {
+    workers_of(file).iter().try_for_each(|worker| lay_out(worker, place, observer, cancel))
 }
 
 /// One worker for each clone of each job, with its file.

@@ -201,7 +201,7 @@ impl Bonnie {
             Mistake::FlushesMetadata => file.sync_all().map_err(fail)?,
             // After bonnie's per-byte tests most of the file was cached: as many pages as there was memory for.
             Mistake::InvalidatesWholeFile => {
-                work(Work::Page((OPENED.cache_bytes as u64).min(self.size) / PAGE / 16))
+                work(Work::Page((OPENED.cache_bytes as u64).min(self.size) / PAGE / 16));
             }
         }
         Ok(())

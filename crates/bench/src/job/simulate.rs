@@ -1,0 +1,136 @@
+//! Jobs on a simulated disk: the same runner and the same stack, in virtual time.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use diorite::mkfs::{Flavor, MkfsError, MkfsOptions, mkfs};
+use diorite::{BlockDevice, Filesystem, ScheduledDevice, SchedulerKind, Timestamp};
+use diorite_sim::disk::ParameterError;
+use diorite_sim::{Deadlock, DiskParameters, SimDisk, Simulation, WorldOptions};
+
+use super::run::lay_out_all;
+use super::{JobError, JobFile, JobOutcome, Place, VolumePlace, run};
+use crate::watch::{Cancel, Observer, Silent};
+
+/// Why jobs could not be run on a simulated disk.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulatedError {
+    /// No such disk, or impossible numbers.
+    #[error(transparent)]
+    Disk(#[from] ParameterError),
+    /// The file with the disk's parameters could not be read.
+    #[error("{}: cannot read: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The files of the jobs do not fit on the disk.
+    #[error("{disk}: no filesystem for the jobs: {source}")]
+    Mkfs {
+        /// The disk.
+        disk: String,
+        /// Why.
+        source: MkfsError,
+    },
+    /// The volume could not be opened or closed.
+    #[error("{disk}: {source}")]
+    Volume {
+        /// The disk.
+        disk: String,
+        /// What the library said.
+        source: Box<diorite::Error>,
+    },
+    /// A job failed.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The simulated processes wait for each other: a fault of the stack.
+    #[error(transparent)]
+    Deadlock(#[from] Deadlock),
+}
+
+/// Run the jobs on the simulated disk `name` (one of `diorite_sim::DISK_NAMES`, or a TOML file with its parameters), on an ext2
+/// volume just large enough. Laying out files takes no virtual time. `scheduler`: by the kind of disk if none is given.
+pub fn run_simulated(
+    file: &JobFile,
+    name: &str,
+    scheduler: Option<SchedulerKind>,
+    seed: u64,
+    observer: &dyn Observer,
+) -> Result<JobOutcome, SimulatedError> {
+    let disk = open_disk(name)?;
+    let volume = |source| SimulatedError::Volume { disk: name.to_owned(), source: Box::new(source) };
+    let options =
+        MkfsOptions { flavor: Flavor::Ext2, size_bytes: Some(volume_bytes(file)), ..MkfsOptions::default() };
+    let options = options.reproducible(seed, Timestamp { seconds: 1_000_000_000, nanoseconds: 0 });
+    mkfs(&*disk, &options).map_err(|source| SimulatedError::Mkfs { disk: name.to_owned(), source })?;
+    {
+        let filesystem = Filesystem::options().open_device(Arc::clone(&disk) as _).map_err(volume)?;
+        let place = VolumePlace::new(filesystem.clone(), "/").laying_out_zeros();
+        lay_out_all(file, &place, observer, &Cancel::default())?;
+        drop(place);
+        filesystem.close().map_err(volume)?;
+    }
+    let kind = scheduler.unwrap_or_else(|| SchedulerKind::default_for(disk.geometry().rotational));
+    let jobs = file.clone();
+    let world = WorldOptions { seed, ..WorldOptions::default() };
+    let (outcome, _) = Simulation::run_one(world, move || {
+        let device = ScheduledDevice::attach(disk, kind);
+        let filesystem = Filesystem::options().open_device(device)?;
+        let place: Arc<dyn Place> = Arc::new(VolumePlace::new(filesystem.clone(), "/").laying_out_zeros());
+        let outcome = run(&jobs, &place, &Silent, &Cancel::default());
+        drop(place);
+        let closed = filesystem.close();
+        Ok((outcome, closed))
+    })?;
+    let (outcome, closed) = outcome.map_err(volume)?;
+    let outcome = outcome?;
+    closed.map_err(volume)?;
+    Ok(outcome)
+}
+
+fn open_disk(name: &str) -> Result<Arc<SimDisk>, SimulatedError> {
+    let path = PathBuf::from(name);
+    if path.extension().is_none_or(|extension| extension != "toml") {
+        return Ok(SimDisk::named(name)?);
+    }
+    let text = std::fs::read_to_string(&path).map_err(|source| SimulatedError::File { path, source })?;
+    Ok(SimDisk::new(name, DiskParameters::from_toml(name, &text)?))
+}
+
+/// Room for all files of all jobs, their metadata, and some air.
+fn volume_bytes(file: &JobFile) -> u64 {
+    let files = file
+        .jobs
+        .iter()
+        .map(|job| job.offset_bytes.saturating_add(job.size_bytes).saturating_mul(u64::from(job.clones)));
+    let sum = files.fold(0, u64::saturating_add);
+    sum.saturating_add(sum / 8).saturating_add(256 << 20) & !0xfff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::parse;
+
+    /// The same seed gives the same figures, and a simulated disk is as fast as its model says.
+    #[test]
+    fn a_job_on_a_simulated_disk_repeats() {
+        let text = "[reader]\nrw=read\nsize=64m\nbs=1m\ndirect=1\n[writer]\nrw=write\nsize=16m\nbs=64k\n";
+        let file = parse("x.fio", text).unwrap();
+        let run = || run_simulated(&file, "sim:sata-2009", None, 7, &Silent).unwrap();
+        let (first, second) = (run(), run());
+        let figures = |outcome: &JobOutcome| -> Vec<_> {
+            outcome
+                .results
+                .iter()
+                .map(|r| (r.read.bytes, r.read.runtime, r.write.bytes, r.write.runtime))
+                .collect()
+        };
+        assert_eq!(figures(&first), figures(&second));
+        assert_eq!(first.results[0].read.bytes, 64 << 20);
+        let rate = first.results[0].read.bandwidth() / 1e6;
+        assert!((10.0..160.0).contains(&rate), "{rate} MB/s on a disk of 145 MB/s");
+    }
+}
