@@ -92,7 +92,12 @@ fn main() -> Outcome<()> {
     let filesystem: Filesystem = Filesystem::options().open_device(Arc::clone(&device))?;
     let options = filesystem.open_options().read(true).write(true).create(true).direct(DirectIo::Required);
     let ours = options.open("/file")?;
-    // The peer: a second image beside it, taken as one file.
+    // The peer: the same image, taken as one file; for writes a second one beside it, so that the volume stays whole.
+    let same = RawFile::open_device(
+        Arc::clone(&device),
+        &diorite::OpenOptions::new().read(true).direct(DirectIo::Required),
+        1 << 20,
+    )?;
     let peer: Arc<dyn BlockDevice> = FileDevice::open(directory.path().join("raw.img"), &create)?;
     let raw_options = diorite::OpenOptions::new().read(true).write(true).direct(DirectIo::Required);
     let raw = RawFile::open_device(peer, &raw_options, 1 << 20)?;
@@ -117,7 +122,8 @@ fn main() -> Outcome<()> {
                 if (round + turn) % 2 == 0 {
                     here.push(test(&ours, 0, &mut memory)?);
                 } else {
-                    there.push(test(&raw, base, &mut memory)?);
+                    let peer = if name.contains("write") { &raw } else { &same };
+                    there.push(test(peer, base, &mut memory)?);
                 }
             }
         }
