@@ -9,7 +9,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 
   setup   install the Debian packages that the tests use (needs root), or name those that are missing
   test    setup, then every test of the workspace
-  ci      what CI runs: formatting, lints, documentation, then test
+  ci      formatting, lints, documentation, then test: before a change lands
   bench   [--directory DIR] [--rounds N] [SUITE...]: ratios against peers, stored under bench/runs
 ";
 
