@@ -140,6 +140,7 @@ const RECIPES: &[&[&str]] = &[
     &["-t", "ext4", "-b", "1024", "-O", "orphan_file,meta_bg,^resize_inode"],
     &["-t", "ext4", "-b", "4096", "-O", "quota,project,sparse_super2"],
     &["-t", "ext4", "-b", "65536"],
+    &["-t", "ext4", "-b", "1024", "-O", "casefold,encrypt,verity,fast_commit"],
 ];
 
 #[test]

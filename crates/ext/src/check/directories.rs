@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::check::index::{self, Index};
-use crate::check::{CheckPhase, Checker, DirectoryWork, Place, ProblemKind};
+use crate::check::{CheckPhase, Checker, DirectoryWork, NameForm, Place, ProblemKind};
 use crate::layout::directory::{Entries, RawEntry, has_valid_checksum, is_tail, kind_code};
 use crate::layout::{ChecksumSeed, Incompat};
 use crate::{FileKind, InodeNumber, Result};
@@ -17,6 +17,7 @@ struct BlockPlace<'i> {
     directory: u32,
     /// Block of the directory.
     at: u64,
+    names: NameForm,
     index: Option<&'i Index>,
 }
 
@@ -70,7 +71,12 @@ impl Checker<'_> {
                 let bytes = self.reader.run(crate::FsBlock(block.0 + done), step)?;
                 for (offset, bytes) in bytes.chunks_exact(size as usize).enumerate() {
                     let at = start + done + offset as u64;
-                    let place = BlockPlace { directory: directory.inode, at, index: index.as_ref() };
+                    let place = BlockPlace {
+                        directory: directory.inode,
+                        at,
+                        names: directory.names,
+                        index: index.as_ref(),
+                    };
                     self.check_block(place, bytes, seed);
                 }
                 done += step;
@@ -105,6 +111,7 @@ impl Checker<'_> {
     }
 
     fn check_entries(&mut self, place: BlockPlace<'_>, entries: Entries<'_>, has_dots: bool) {
+        let entries = entries.with_any_bytes(place.names == NameForm::Encrypted);
         let mut names = HashSet::new();
         let mut last = 0;
         for (position, entry) in entries.enumerate() {
@@ -229,7 +236,7 @@ impl Checker<'_> {
 
     /// A directory in its inode: the parent's number, then entries; `.` and `..` are not stored.
     fn check_inline(&mut self, directory: &DirectoryWork, content: &[u8]) {
-        let place = BlockPlace { directory: directory.inode, at: 0, index: None };
+        let place = BlockPlace { directory: directory.inode, at: 0, names: directory.names, index: None };
         let parent = crate::layout::le32(content, 0);
         self.parents.entry(directory.inode).or_default().dot_dot = parent;
         self.count_link(directory.inode);

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::check::DirectoryWork;
 use crate::check::mapping::Reader;
+use crate::check::{DirectoryWork, NameForm};
 use crate::layout::hash::DirectoryHash;
 use crate::layout::htree::{CountLimit, NODE_ENTRIES, ROOT_ENTRIES, RootInfo, entry, has_valid_checksum};
 use crate::layout::{ChecksumSeed, Incompat, Superblock};
@@ -28,7 +28,7 @@ impl Bounds {
 /// The tree of one directory.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// How names are hashed; `None` if this program cannot.
+    /// How names are hashed; `None` if that cannot be checked.
     pub(super) hash: Option<DirectoryHash>,
     /// Blocks of the directory that are nodes, and no leaves.
     pub(super) nodes: HashSet<u64>,
@@ -61,20 +61,19 @@ pub(super) fn read(
             return Ok(None);
         }
     };
+    let hash = DirectoryHash::new(info.hash_version, superblock);
+    // 6 is SipHash, of encrypted names in any case.
+    if hash.is_none() && info.hash_version != 6 {
+        wrong(0, "the index uses a hash that is not known");
+    }
+    let hash = hash.filter(|_| directory.names == NameForm::Plain);
     let mut walk = Walk {
         reader,
         directory,
         seed,
         wrong,
-        index: Index {
-            hash: DirectoryHash::new(info.hash_version, superblock),
-            nodes: HashSet::from([0]),
-            leaves: HashMap::new(),
-        },
+        index: Index { hash, nodes: HashSet::from([0]), leaves: HashMap::new() },
     };
-    if walk.index.hash.is_none() {
-        (walk.wrong)(0, "the index uses a hash that is not known");
-    }
     let all = Bounds { first: 0, next: None };
     walk.node(&root, 0, ROOT_ENTRIES, all, u32::from(info.indirect_levels))?;
     Ok(Some(walk.index))

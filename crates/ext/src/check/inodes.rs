@@ -2,7 +2,8 @@
 
 use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
 use crate::check::{
-    CheckPhase, Checker, DirectoryWork, MAX_SHARED_RUNS, MAX_SHARED_RUNS_OF_FILE, Place, ProblemKind,
+    CheckPhase, Checker, DirectoryWork, MAX_SHARED_RUNS, MAX_SHARED_RUNS_OF_FILE, NameForm, Place,
+    ProblemKind,
 };
 use crate::layout::{
     ChecksumSeed, Compat, DiskInode, GroupFlags, Incompat, InodeFlags, RoCompat, inode::GOOD_OLD_SIZE, le16,
@@ -294,6 +295,7 @@ impl Checker<'_> {
                 generation: fields.generation,
                 size: fields.size,
                 indexed: fields.flags.contains(InodeFlags::INDEX),
+                names: NameForm::of(fields.flags),
                 runs: summary.runs,
                 inline: None,
             });
@@ -317,6 +319,7 @@ impl Checker<'_> {
             generation: fields.generation,
             size: fields.size,
             indexed: false,
+            names: NameForm::of(fields.flags),
             runs: Vec::new(),
             inline: Some(content),
         });

@@ -30,7 +30,7 @@ pub use report::{CheckOptions, CheckPhase, CheckProgress, CheckReport, Problem, 
 
 use crate::info::read_superblock;
 use crate::journal;
-use crate::layout::{GroupDescriptor, Incompat, Layout, Superblock};
+use crate::layout::{GroupDescriptor, Incompat, InodeFlags, Layout, Superblock};
 use crate::{Access, Error, FsBlock, Incompatible, Result};
 use mapping::Reader;
 use report::{Findings, Place};
@@ -48,10 +48,33 @@ struct DirectoryWork {
     generation: u32,
     size: u64,
     indexed: bool,
+    names: NameForm,
     /// Blocks in order: block of the directory, block of the volume, number.
     runs: Vec<(u64, FsBlock, u64)>,
     /// Content in the inode, instead of blocks: first part (with the parent) and what attributes add.
     inline: Option<Vec<u8>>,
+}
+
+/// How a directory's names are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameForm {
+    Plain,
+    /// Compared, and hashed, without regard to case: their hashes are not checked.
+    Folded,
+    /// Any bytes; their hashes are not checked.
+    Encrypted,
+}
+
+impl NameForm {
+    fn of(flags: InodeFlags) -> Self {
+        if flags.contains(InodeFlags::ENCRYPTED) {
+            Self::Encrypted
+        } else if flags.contains(InodeFlags::CASEFOLD) {
+            Self::Folded
+        } else {
+            Self::Plain
+        }
+    }
 }
 
 /// What is known of a directory's place in the tree.

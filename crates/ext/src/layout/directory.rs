@@ -115,6 +115,7 @@ pub struct Entries<'a> {
     at: usize,
     block_size: usize,
     max_inode: u32,
+    any_bytes: bool,
 }
 
 impl<'a> Entries<'a> {
@@ -122,12 +123,18 @@ impl<'a> Entries<'a> {
     /// volume's last inode. The tail itself is never given as an entry.
     pub fn new(block: &'a [u8], has_tail: bool, max_inode: u32) -> Self {
         let end = if has_tail && is_tail(block) { block.len() - TAIL_SIZE } else { block.len() };
-        Self { block: &block[..end], at: 0, block_size: block.len(), max_inode }
+        Self { block: &block[..end], at: 0, block_size: block.len(), max_inode, any_bytes: false }
     }
 
     /// The entries of an area that is not a whole block, as with data in the inode; `block_size` is the volume's.
     pub fn in_area(area: &'a [u8], block_size: usize, max_inode: u32) -> Self {
-        Self { block: area, at: 0, block_size, max_inode }
+        Self { block: area, at: 0, block_size, max_inode, any_bytes: false }
+    }
+
+    /// Allow any bytes in names, as in a directory whose names are encrypted.
+    #[must_use]
+    pub fn with_any_bytes(self, any_bytes: bool) -> Self {
+        Self { any_bytes, ..self }
     }
 
     fn parse(&self) -> Result<RawEntry<'a>, &'static str> {
@@ -157,7 +164,7 @@ impl<'a> Entries<'a> {
         if inode != 0 && name.is_empty() {
             return Err("an entry has an empty name");
         }
-        if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+        if !self.any_bytes && name.iter().any(|byte| matches!(byte, 0 | b'/')) {
             return Err("a name has a NUL or a slash");
         }
         Ok(RawEntry { offset: self.at, length, inode: InodeNumber(inode), kind_code: rest[7], name })
