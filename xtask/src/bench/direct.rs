@@ -132,7 +132,7 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
     let store: PathBuf = store::directory("direct")?;
     let contenders = contenders(image, directory);
     let common =
-        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=3\ntime_based=1\ninvalidate=0\n");
+        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=2\ntime_based=1\ninvalidate=0\n");
     let mut series = Vec::new();
     let mut commands = String::new();
     for workload in WORKLOADS {
