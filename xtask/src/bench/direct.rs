@@ -37,6 +37,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     let image = directory.join("direct.img");
     let result = make_image(&image, &directory).and_then(|()| measure(options, &image, &directory));
     let _ = std::fs::remove_file(&image);
+    let _ = std::fs::remove_file(twin_of(&image));
     result
 }
 
@@ -54,6 +55,8 @@ fn make_image(image: &Path, directory: &Path) -> Result<(), String> {
         "oflag=direct",
         "status=none",
     ])?;
+    call(&["cp", "--sparse=never", &path, &twin_of(image).to_string_lossy()])?;
+    call(&["sync"])?;
     call(&["mke2fs", "-q", "-t", "ext2", "-b", "4096", "-F", &path])?;
     let layout = directory.join("layout.fio");
     let text =
@@ -66,7 +69,8 @@ fn make_image(image: &Path, directory: &Path) -> Result<(), String> {
 fn contenders(image: &Path, directory: &Path) -> Vec<Contender> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let words = |line: &[&str]| line.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    let (path, mount) = (text(image), text(&directory.join("mount")));
+    // Writes to a bare image would destroy the filesystem: the peers have a twin of it.
+    let (path, bare, mount) = (text(image), text(&twin_of(image)), text(&directory.join("mount")));
     let diorite = |on: String| -> CommandFor {
         Box::new(move |job| {
             let job = job.to_string_lossy();
@@ -88,7 +92,7 @@ fn contenders(image: &Path, directory: &Path) -> Vec<Contender> {
         Contender {
             name: "raw",
             before: vec![],
-            command: diorite(format!("raw:{path}")),
+            command: diorite(format!("raw:{bare}")),
             options: "filename=/file\n".into(),
             after: vec![],
         },
@@ -96,7 +100,7 @@ fn contenders(image: &Path, directory: &Path) -> Vec<Contender> {
             name: "fio-image",
             before: vec![],
             command: fio(),
-            options: format!("filename={path}\n{fixed}"),
+            options: format!("filename={bare}\n{fixed}"),
             after: vec![],
         },
     ];
@@ -128,6 +132,11 @@ fn contenders(image: &Path, directory: &Path) -> Vec<Contender> {
     list
 }
 
+/// A file as large as the image and as really written, for the same requests without a filesystem.
+fn twin_of(image: &Path) -> PathBuf {
+    image.with_extension("bare")
+}
+
 fn can_mount() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
@@ -137,7 +146,7 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
     let store: PathBuf = store::directory("direct")?;
     let contenders = contenders(image, directory);
     let common =
-        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=2\ntime_based=1\ninvalidate=0\n");
+        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=1\ntime_based=1\ninvalidate=0\n");
     let mut series = Vec::new();
     let mut commands = String::new();
     for workload in WORKLOADS {
