@@ -5,6 +5,7 @@ mod host;
 mod machine;
 mod measure;
 mod rows;
+mod scheduling;
 mod watch;
 
 pub mod bonnie;
@@ -20,4 +21,5 @@ pub use host::{HostCreate, HostFile, HostIo, TemporaryFile, free_bytes, remove_f
 pub use machine::Machine;
 pub use measure::{Latencies, Snapshot, Spent, background_cpu_percent, resident_bytes};
 pub use rows::{Better, CpuScope, Engine, LatencyUs, Mode, Report, Row, SHORTEST_SECONDS, Verdict};
+pub use scheduling::{OwnerShare, SchedulerReport};
 pub use watch::{Cancel, Observer, Silent};

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::{BitOr, BitOrAssign};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Sector;
 
@@ -80,9 +81,31 @@ impl BitOrAssign for BioFlags {
     }
 }
 
-/// The task that I/O is charged to.
+/// The task that I/O is charged to. A program may use any number below [`TaskId::FIRST_OF_THREADS`]; each thread that
+/// chooses none has one of its own from there on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
+
+impl TaskId {
+    /// Threads that never entered an [`IoOwner`] are numbered from here on.
+    pub const FIRST_OF_THREADS: Self = Self(1 << 32);
+
+    /// The next thread's own task.
+    fn of_new_thread() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(TaskId::FIRST_OF_THREADS.0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.checked_sub(Self::FIRST_OF_THREADS.0) {
+            Some(_) if self.0 == u64::MAX => f.write_str("all others"),
+            Some(number) => write!(f, "thread {}", number + 1),
+            None => write!(f, "task {}", self.0),
+        }
+    }
+}
 
 /// I/O priority, as `ioprio_set(2)` knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -111,26 +134,37 @@ pub struct IoOwner {
 }
 
 thread_local! {
-    static CURRENT_OWNER: Cell<IoOwner> = const { Cell::new(IoOwner { task: TaskId(0), priority: IoPriority::BestEffort(4) }) };
+    static CURRENT_OWNER: Cell<Option<IoOwner>> = const { Cell::new(None) };
 }
 
 impl IoOwner {
-    /// The owner that this thread's I/O is charged to: task 0 at best effort 4 unless [`IoOwner::enter`] said otherwise.
+    /// The owner that this thread's I/O is charged to: a task of its own at best effort 4 unless [`IoOwner::enter`] said
+    /// otherwise.
     pub fn current() -> Self {
-        CURRENT_OWNER.get()
+        CURRENT_OWNER.get().unwrap_or_else(|| {
+            let own = Self { task: TaskId::of_new_thread(), priority: IoPriority::default() };
+            CURRENT_OWNER.set(Some(own));
+            own
+        })
+    }
+
+    /// The same task at another priority.
+    #[must_use]
+    pub const fn with_priority(self, priority: IoPriority) -> Self {
+        Self { priority, ..self }
     }
 
     /// Charge this thread's I/O to `self` until the guard is dropped.
     #[must_use]
     pub fn enter(self) -> OwnerGuard {
-        OwnerGuard { previous: CURRENT_OWNER.replace(self) }
+        OwnerGuard { previous: CURRENT_OWNER.replace(Some(self)) }
     }
 }
 
 /// Gives the thread its former [`IoOwner`] back when dropped.
 #[derive(Debug)]
 pub struct OwnerGuard {
-    previous: IoOwner,
+    previous: Option<IoOwner>,
 }
 
 impl Drop for OwnerGuard {
@@ -231,5 +265,26 @@ impl<'a> Bio<'a> {
     /// First sector after the range.
     pub fn end(&self) -> Sector {
         self.sector.after_bytes(self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thread_is_a_task_of_its_own_until_it_says_otherwise() {
+        let mine = IoOwner::current();
+        let other = std::thread::spawn(IoOwner::current).join().unwrap();
+        assert_ne!(mine.task, other.task);
+        assert_eq!(IoOwner::current(), mine);
+        let charged = IoOwner { task: TaskId(7), priority: IoPriority::Idle };
+        {
+            let _guard = charged.enter();
+            assert_eq!(IoOwner::current(), charged);
+        }
+        assert_eq!(IoOwner::current(), mine);
+        assert_eq!(TaskId(7).to_string(), "task 7");
+        assert!(mine.task.to_string().starts_with("thread "));
     }
 }

@@ -76,10 +76,15 @@ struct WaiterIndex(usize);
 impl ScheduledDevice {
     /// Put a scheduler on a device; with `none` the device itself is returned.
     pub fn attach(lower: Arc<dyn BlockDevice>, kind: SchedulerKind) -> Arc<dyn BlockDevice> {
-        match kind.build() {
-            Some(scheduler) => Self::new(lower, scheduler, DEFAULT_DEPTH),
+        match Self::of_kind(&lower, kind) {
+            Some(scheduled) => scheduled,
             None => lower,
         }
+    }
+
+    /// The device with a scheduler of this kind, to 32 requests at once; nothing for `none`.
+    pub fn of_kind(lower: &Arc<dyn BlockDevice>, kind: SchedulerKind) -> Option<Arc<Self>> {
+        kind.build().map(|scheduler| Self::new(Arc::clone(lower), scheduler, DEFAULT_DEPTH))
     }
 
     /// Put `scheduler` on a device that takes `depth` requests at once.

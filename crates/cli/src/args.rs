@@ -111,7 +111,7 @@ pub(crate) struct Reporting {
 }
 
 /// For commands that open an image.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Opening {
     /// Move file data between disk and memory without a cache; an error where that cannot be done
     #[arg(long, conflicts_with = "buffered", help_heading = "Input and output")]
@@ -119,9 +119,11 @@ pub(crate) struct Opening {
     /// Move file data through the page cache
     #[arg(long, help_heading = "Input and output")]
     pub(crate) buffered: bool,
-    /// Tell on standard error what was read, written, copied and cached
+    /// Tell on standard error what was read, written, copied and cached, and what the I/O scheduler gave whom
     #[arg(long, help_heading = "Output")]
     pub(crate) stats: bool,
+    #[command(flatten)]
+    pub(crate) queueing: Queueing,
 }
 
 #[derive(Debug, Args)]
@@ -420,6 +422,8 @@ pub(crate) struct Bonnie {
     #[arg(long, conflicts_with = "json", requires = "directory", help_heading = "Output")]
     pub(crate) csv: bool,
     #[command(flatten)]
+    pub(crate) queueing: Queueing,
+    #[command(flatten)]
     pub(crate) reporting: Reporting,
 }
 
@@ -511,10 +515,10 @@ impl Repro {
     }
 }
 
-/// For commands that use a device under load.
-#[derive(Clone, Copy, Debug, Args)]
+/// For commands that use a device's data.
+#[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Queueing {
-    /// I/O scheduler: `none`, `deadline`, `cfq`, `inject` [default: inject where distance costs time, else none]
+    /// I/O scheduler: `none`, `deadline`, `cfq`, `inject` [default: inject on a rotating disk, else none]
     #[arg(long, value_name = "NAME", help_heading = "Input and output")]
     pub(crate) scheduler: Option<SchedulerKind>,
     /// Rules of cfq: `2.6.32`, `noidle-regression` or `fixed`

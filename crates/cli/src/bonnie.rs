@@ -53,7 +53,7 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
             (Machine::this(Some(path)), run(&place, &settings, &cancel, &progress)?)
         }
         Location::Image { image, path } => {
-            let mut images = Images::new(Opening { direct: false, buffered: false, stats: false });
+            let mut images = Images::new(Opening { queueing: arguments.queueing, ..Opening::default() });
             let filesystem = images.open(image, Access::ReadWrite)?;
             let place = ImagePlace::new(filesystem, image.display().to_string(), path);
             let rows = run(&place, &settings, &cancel, &progress);

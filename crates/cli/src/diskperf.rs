@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use diorite::{BlockDevice, VolumeInfo};
+use diorite::{BlockDevice, ScheduledDevice, VolumeInfo};
 use diorite_bench::diskperf::{DiskMode, DiskPerf, DiskPerfError, DiskPerfOutcome, Way, run};
-use diorite_bench::{Engine, Machine, Report};
+use diorite_bench::{Engine, Machine, Report, SchedulerReport};
 
 use crate::args::DiskPerf as Arguments;
 use crate::failure::{Failure, Result};
@@ -16,13 +16,19 @@ use crate::{devices, interrupt, profiling};
 pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()> {
     let (options, names) = understand(&arguments.words)?;
     let writes = options.way == Way::Write;
-    let targets: Vec<Arc<dyn BlockDevice>> = names
-        .iter()
-        .map(|name| devices::open(name, writes, arguments.queueing.choice()))
-        .collect::<Result<_>>()?;
+    let mut targets: Vec<Arc<dyn BlockDevice>> =
+        names.iter().map(|name| devices::open(name, writes)).collect::<Result<_>>()?;
     if writes && !arguments.force {
         for (device, name) in targets.iter().zip(&names) {
             refuse_to_destroy(&**device, name)?;
+        }
+    }
+    let mut schedulers = Vec::new();
+    for target in &mut targets {
+        let kind = devices::scheduler(&**target, arguments.queueing);
+        if let Some(scheduled) = ScheduledDevice::of_kind(target, kind) {
+            *target = scheduled.clone();
+            schedulers.push(scheduled);
         }
     }
     interrupt::is_changing();
@@ -34,6 +40,9 @@ pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()>
         return json(&outcome, output);
     }
     print(&outcome, output)?;
+    for scheduler in schedulers {
+        output.text(&SchedulerReport::of(&scheduler, |_| Some(scheduler.name())).text())?;
+    }
     profiling::print(profile.as_ref(), output)
 }
 

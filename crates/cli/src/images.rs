@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use diorite::{Access, DirectIo, DirectPolicy, Filesystem, SchedulerKind};
+use diorite::{Access, DirectIo, DirectPolicy, Filesystem};
 
 use crate::args::Opening;
-use crate::devices;
 use crate::failure::{Failure, Result};
 use crate::size::human;
 
@@ -37,16 +36,6 @@ impl Images {
 
     /// The filesystem in an image, opened for at least `access`. A command asks for writing first.
     pub(crate) fn open(&mut self, name: &Path, access: Access) -> Result<Filesystem> {
-        self.open_scheduled(name, access, None)
-    }
-
-    /// As [`Images::open`], with an I/O scheduler on the device if one is wanted.
-    pub(crate) fn open_scheduled(
-        &mut self,
-        name: &Path,
-        access: Access,
-        scheduler: Option<SchedulerKind>,
-    ) -> Result<Filesystem> {
         if let Some(image) = self.open.iter().find(|image| image.name == name) {
             assert!(
                 access == Access::ReadOnly || image.access == Access::ReadWrite,
@@ -61,13 +50,10 @@ impl Images {
         if self.opening.direct {
             options = options.direct(DirectIo::Preferred).device_direct(DirectPolicy::Required);
         }
-        let opened = if scheduler.is_some() {
-            let writes = access == Access::ReadWrite;
-            options.open_device(devices::open(&name.to_string_lossy(), writes, scheduler)?)
-        } else {
-            options.open(name)
-        };
-        let filesystem = opened.map_err(Failure::map(name.display(), "open"))?;
+        if let Some(kind) = self.opening.queueing.choice() {
+            options = options.scheduler(kind);
+        }
+        let filesystem = options.open(name).map_err(Failure::map(name.display(), "open"))?;
         if access == Access::ReadWrite
             && let Some(reason) = filesystem.read_only_reason()
         {
@@ -82,6 +68,7 @@ impl Images {
         let mut result = Ok(());
         for image in self.open {
             let stats = image.filesystem.stats();
+            let scheduler = image.filesystem.scheduler().cloned();
             let closed = match image.access {
                 Access::ReadOnly => Ok(()),
                 Access::ReadWrite => {
@@ -91,6 +78,9 @@ impl Images {
             result = result.and(closed);
             if self.opening.stats {
                 eprintln!("{}", stats_text(&image.name, &stats));
+                if let Some(scheduler) = scheduler {
+                    eprint!("{}", scheduler.describe());
+                }
             }
         }
         result

@@ -29,8 +29,9 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
         Some(target) => match target.strip_prefix("raw:") {
             Some(path) => {
                 let writes = file.jobs.iter().any(|job| job.pattern.writes());
-                let device = crate::devices::open(path, writes, arguments.queueing.choice())?;
-                let place: Arc<dyn Place> = Arc::new(RawPlace::new(device));
+                let device = crate::devices::open(path, writes)?;
+                let kind = crate::devices::scheduler(&*device, arguments.queueing);
+                let place: Arc<dyn Place> = Arc::new(RawPlace::new(device, kind));
                 on_place(arguments, &file, &place, output)
             }
             None => on_image(arguments, &file, Path::new(target), output),
@@ -39,8 +40,9 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
 }
 
 fn on_image(arguments: &Job, file: &JobFile, image: &Path, output: &mut Output) -> Result<()> {
-    let mut images = Images::new(Opening { direct: false, buffered: false, stats: arguments.stats });
-    let filesystem = images.open_scheduled(image, Access::ReadWrite, arguments.queueing.choice())?;
+    let mut images =
+        Images::new(Opening { stats: arguments.stats, queueing: arguments.queueing, ..Opening::default() });
+    let filesystem = images.open(image, Access::ReadWrite)?;
     let place: Arc<dyn Place> = Arc::new(VolumePlace::new(filesystem, "/"));
     let done = on_place(arguments, file, &place, output);
     drop(place);

@@ -56,7 +56,7 @@ fn opening_of(command: &Command) -> Opening {
         Command::Mkdir(arguments) => arguments.opening,
         Command::Ln(arguments) => arguments.opening,
         Command::Du(arguments) => arguments.opening,
-        _ => Opening { direct: false, buffered: false, stats: false },
+        _ => Opening::default(),
     }
 }
 

@@ -30,6 +30,29 @@ fn wrong_usage_is_status_two() {
 }
 
 #[test]
+fn wrong_scheduler_lists_those_that_there_are() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.write("file", &pattern(100_000, 1));
+    for line in [
+        "cp --scheduler bfq file a.img:/",
+        "bonnie -d a.img:/ --scheduler bfq",
+        "cat --scheduler bfq a.img:/x",
+    ] {
+        let error = bench.fail(line, 2);
+        for name in ["bfq", "none", "deadline", "cfq:2.6.32", "cfq:noidle-regression", "cfq:fixed", "inject"]
+        {
+            assert!(error.contains(name), "`{name}` is missing in: {error}");
+        }
+    }
+    let copy = bench.diorite(["cp", "--scheduler", "cfq", "--rules", "2.6.32", "--stats", "file", "a.img:/"]);
+    let output = { copy }.output().expect("the program starts");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && told.contains("cfq") && told.contains("thread 1"), "{told}");
+    bench.must_be_clean("a.img");
+}
+
+#[test]
 fn what_is_no_filesystem_says_so() {
     let bench = Bench::new();
     bench.write("zeros", &vec![0; 1 << 20]);

@@ -17,8 +17,8 @@ use crate::error::AtPath;
 use crate::node::{NodeRef, Nodes};
 use crate::{
     Access, Attributes, BlockDevice, Clock, DirectIo, DirectoryEntry, Error, File, FileKind, InodeNumber,
-    NodeSpec, OpenOptions, Owner, RenameMode, Result, SetAttributes, SetTime, SpaceUse, Stats, SystemClock,
-    XattrMode,
+    NodeSpec, OpenOptions, Owner, RenameMode, Result, ScheduledDevice, SchedulerKind, SetAttributes, SetTime,
+    SpaceUse, Stats, SystemClock, XattrMode,
 };
 
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
@@ -34,6 +34,7 @@ pub struct FilesystemOptions {
     direct: DirectIo,
     device_direct: DirectPolicy,
     backend: Backend,
+    scheduler: Option<SchedulerKind>,
 }
 
 impl Default for FilesystemOptions {
@@ -57,6 +58,7 @@ impl FilesystemOptions {
             direct: DirectIo::Off,
             device_direct: DirectPolicy::Preferred,
             backend: Backend::Auto,
+            scheduler: None,
         }
     }
 
@@ -111,6 +113,14 @@ impl FilesystemOptions {
         Self { backend, ..self }
     }
 
+    /// The I/O scheduler on the device. Where this is not called, a target opened by name gets the one for its kind
+    /// ([`SchedulerKind::default_for`]: `inject` on a rotational block device, else none), and a device that is handed over
+    /// stays as it is. With `none` requests go straight to the device.
+    #[must_use]
+    pub fn scheduler(self, kind: SchedulerKind) -> Self {
+        Self { scheduler: Some(kind), ..self }
+    }
+
     /// Where times come from.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -129,11 +139,18 @@ impl FilesystemOptions {
             Access::ReadWrite => DeviceOptions::read_write(),
         };
         let device = open_target(spec, &options.direct(self.device_direct).backend(self.backend))?;
-        self.open_device(device).at_path(target)
+        let kind = self.scheduler.unwrap_or_else(|| SchedulerKind::default_for(device.geometry().rotational));
+        self.open_scheduled(device, kind).at_path(target)
     }
 
     /// Open the volume on a device.
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
+        self.open_scheduled(device, self.scheduler.unwrap_or_default())
+    }
+
+    fn open_scheduled(&self, device: Arc<dyn BlockDevice>, kind: SchedulerKind) -> Result<Filesystem> {
+        let scheduler = ScheduledDevice::of_kind(&device, kind);
+        let device = scheduler.clone().map_or(device, |scheduled| scheduled);
         let options = VolumeOptions {
             access: self.access,
             clock: Arc::clone(&self.engine.clock),
@@ -142,7 +159,7 @@ impl FilesystemOptions {
         };
         let volume = Volume::open(device, options)?;
         let engine = Engine::new(&self.engine)?;
-        Ok(Filesystem { nodes: Nodes::new(volume, engine), direct: self.direct })
+        Ok(Filesystem { nodes: Nodes::new(volume, engine), direct: self.direct, scheduler })
     }
 }
 
@@ -152,6 +169,7 @@ impl FilesystemOptions {
 pub struct Filesystem {
     nodes: Arc<Nodes>,
     direct: DirectIo,
+    scheduler: Option<Arc<ScheduledDevice>>,
 }
 
 impl Filesystem {
@@ -173,6 +191,12 @@ impl Filesystem {
     /// The volume beneath.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.nodes.volume
+    }
+
+    /// The I/O scheduler, if there is one: what each owner has got, its state for a person, the owners' weights. An owner is the
+    /// thread, or what it said with [`IoOwner::enter`](crate::IoOwner::enter), with a priority.
+    pub fn scheduler(&self) -> Option<&Arc<ScheduledDevice>> {
+        self.scheduler.as_ref()
     }
 
     /// What was done so far.

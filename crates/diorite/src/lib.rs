@@ -38,8 +38,12 @@ mod resolve;
 mod stats;
 mod stream;
 
-pub use diorite_block::scheduler::{CfqRules, SchedulerKind};
-pub use diorite_block::{BlockDevice, Geometry, IoCounts, IoOwner, IoPriority, ScheduledDevice, TaskId};
+pub use diorite_block::scheduler::{
+    CfqRules, Histogram, OwnerStatistics, SchedulerKind, Statistics as SchedulerStatistics,
+};
+pub use diorite_block::{
+    BlockDevice, Geometry, IoCounts, IoOwner, IoPriority, OwnerGuard, ScheduledDevice, TaskId,
+};
 pub use diorite_device::{
     AlignedBuf, Backend, BufferPool, Create, DirectPolicy, OpenOptions as DeviceOptions, PoolBuf, open_target,
 };

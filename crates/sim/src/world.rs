@@ -420,7 +420,8 @@ impl Core {
         let context = Context { core: Arc::clone(&self), process, debt: Arc::new(AtomicU64::new(0)) };
         let in_runtime = sync::enter(Arc::new(context.clone()));
         CONTEXT.set(Some(context.clone()));
-        let charged = owner.map(IoOwner::enter);
+        // Threads of the stack itself share task 0: numbers of real threads would differ from run to run.
+        let charged = owner.unwrap_or_default().enter();
         let result = catch_unwind(AssertUnwindSafe(body));
         context.settle();
         drop((charged, in_runtime));

@@ -6,12 +6,16 @@ use super::text::{PERCENTILES, spread};
 use super::{DirectionResult, JobOutcome, JobResult};
 
 impl JobOutcome {
-    /// fio's JSON: the keys that its readers use, with fio's units.
+    /// fio's JSON: the keys that its readers use, with fio's units; and `scheduler`, where there is one.
     pub fn json(&self) -> Value {
-        json!({
+        let mut json = json!({
             "fio version": concat!("diorite-", env!("CARGO_PKG_VERSION")),
             "jobs": self.results.iter().map(JobResult::json).collect::<Vec<_>>(),
-        })
+        });
+        if let Some(scheduler) = &self.scheduler {
+            json["scheduler"] = scheduler.json();
+        }
+        json
     }
 }
 

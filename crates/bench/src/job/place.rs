@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use diorite::{BlockDevice, DirectIo, Error, File, Filesystem, HostFile, OpenOptions, RawFile};
+use diorite::{
+    BlockDevice, DirectIo, Error, File, Filesystem, HostFile, OpenOptions, RawFile, ScheduledDevice,
+    SchedulerKind,
+};
 
 /// What a file is opened for; always for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,11 @@ pub trait Place: Send + Sync {
 
     /// Open a file.
     fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error>;
+
+    /// The I/O scheduler under the files, if there is one.
+    fn scheduler(&self) -> Option<Arc<ScheduledDevice>> {
+        None
+    }
 
     /// Whether files laid out for reading are written as zeros: a simulated disk then needs no memory for them.
     fn lays_out_zeros(&self) -> bool {
@@ -85,6 +93,10 @@ impl Place for VolumePlace {
         purpose.apply(self.filesystem.open_options()).open(self.inside(path))
     }
 
+    fn scheduler(&self) -> Option<Arc<ScheduledDevice>> {
+        self.filesystem.scheduler().cloned()
+    }
+
     fn lays_out_zeros(&self) -> bool {
         self.zeros
     }
@@ -94,15 +106,17 @@ impl Place for VolumePlace {
 #[derive(Clone, Debug)]
 pub struct RawPlace {
     device: Arc<dyn BlockDevice>,
+    scheduler: Option<Arc<ScheduledDevice>>,
 }
 
 impl RawPlace {
     /// Page cache of each open file, where it is not direct.
     const CACHE_BYTES: usize = 64 << 20;
 
-    /// The whole of `device`.
-    pub fn new(device: Arc<dyn BlockDevice>) -> Self {
-        Self { device }
+    /// The whole of `device`, through a scheduler of this kind.
+    pub fn new(device: Arc<dyn BlockDevice>, kind: SchedulerKind) -> Self {
+        let scheduler = ScheduledDevice::of_kind(&device, kind);
+        Self { device: scheduler.clone().map_or(device, |scheduled| scheduled), scheduler }
     }
 }
 
@@ -115,5 +129,9 @@ impl Place for RawPlace {
         let direct = if purpose.direct { DirectIo::Required } else { DirectIo::Off };
         let options = OpenOptions::new().read(true).write(purpose.write).direct(direct);
         RawFile::open_device(self.device.clone(), &options, Self::CACHE_BYTES)
+    }
+
+    fn scheduler(&self) -> Option<Arc<ScheduledDevice>> {
+        self.scheduler.clone()
     }
 }

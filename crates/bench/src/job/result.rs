@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use crate::SchedulerReport;
+
 /// What one job did in one direction.
 #[derive(Clone, Debug)]
 pub struct DirectionResult {
@@ -111,6 +113,8 @@ pub struct JobOutcome {
     pub results: Vec<JobResult>,
     /// Per group: all jobs of it together.
     pub groups: Vec<JobResult>,
+    /// What the I/O scheduler gave each job, where there is one.
+    pub scheduler: Option<SchedulerReport>,
 }
 
 impl JobOutcome {

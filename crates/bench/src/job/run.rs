@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use diorite::AlignedBuf;
+use diorite::{AlignedBuf, TaskId};
 use diorite_block::sync::{Mutex, spawn};
 
 use super::offsets::Random;
@@ -11,6 +11,7 @@ use super::place::FileUse;
 use super::result::{JobOutcome, JobResult};
 use super::worker::{Worker, run_worker};
 use super::{Job, JobError, JobFile, Place, verify};
+use crate::SchedulerReport;
 use crate::watch::{Cancel, Observer};
 
 /// Bytes of one transfer while files are laid out.
@@ -36,7 +37,17 @@ pub fn run(
         observer.end();
         rest = later;
     }
-    Ok(JobOutcome::collect(singles))
+    let name_of = |task: TaskId| {
+        let worker = workers.iter().find(|worker| worker.task() == task)?;
+        let has_clones = worker.job.clones > 1;
+        Some(if has_clones {
+            format!("{}.{}", worker.job.name, worker.clone)
+        } else {
+            worker.job.name.clone()
+        })
+    };
+    let scheduler = place.scheduler().map(|device| SchedulerReport::of(&device, name_of));
+    Ok(JobOutcome { scheduler, ..JobOutcome::collect(singles) })
 }
 
 /// Make the files that the jobs read, where they are not there yet.
@@ -62,6 +73,7 @@ fn workers_of(file: &JobFile) -> Vec<Worker> {
                 job: job.clone(),
                 path: path_of(job, clone),
                 group,
+                clone,
                 number,
                 starts_wave: job.stonewall && clone == 0,
             });

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use diorite::mkfs::{Flavor, MkfsError, MkfsOptions, mkfs};
-use diorite::{BlockDevice, Filesystem, ScheduledDevice, SchedulerKind, Timestamp};
+use diorite::{BlockDevice, Filesystem, SchedulerKind, Timestamp};
 use diorite_sim::disk::ParameterError;
 use diorite_sim::{Deadlock, DiskParameters, SimDisk, Simulation, WorldOptions};
 
@@ -76,8 +76,7 @@ pub fn run_simulated(
     let jobs = file.clone();
     let world = WorldOptions { seed, ..WorldOptions::default() };
     let (outcome, _) = Simulation::run_one(world, move || {
-        let device = ScheduledDevice::attach(disk, kind);
-        let filesystem = Filesystem::options().open_device(device)?;
+        let filesystem = Filesystem::options().scheduler(kind).open_device(disk)?;
         let place: Arc<dyn Place> = Arc::new(VolumePlace::new(filesystem.clone(), "/").laying_out_zeros());
         let outcome = run(&jobs, &place, &Silent, &Cancel::default());
         drop(place);

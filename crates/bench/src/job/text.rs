@@ -23,6 +23,9 @@ impl JobOutcome {
                 self.write_group_line(&mut text, name, group.group, direction);
             }
         }
+        if let Some(scheduler) = &self.scheduler {
+            text.push_str(&scheduler.text());
+        }
         text
     }
 

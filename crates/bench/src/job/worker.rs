@@ -22,6 +22,8 @@ pub(crate) struct Worker {
     pub(crate) job: Job,
     pub(crate) path: PathBuf,
     pub(crate) group: u32,
+    /// Which of the job's clones.
+    pub(crate) clone: u32,
     /// Counted over all jobs of the file.
     pub(crate) number: u64,
     /// Waits for those before it.
@@ -29,6 +31,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    /// What its I/O is charged to.
+    pub(crate) fn task(&self) -> TaskId {
+        TaskId(self.number + 1)
+    }
+
     /// Turns a library error into one that names job and file.
     pub(crate) fn blame(&self) -> impl Fn(diorite::Error) -> JobError + '_ {
         |source| JobError::File {
@@ -42,7 +49,7 @@ impl Worker {
 /// Run one worker on the calling thread.
 pub(crate) fn run_worker(worker: &Worker, place: &dyn Place, cancel: &Cancel) -> Result<JobResult, JobError> {
     let job = &worker.job;
-    let _owner = IoOwner { task: TaskId(worker.number + 1), priority: job.priority }.enter();
+    let _owner = IoOwner { task: worker.task(), priority: job.priority }.enter();
     sleep(job.start_delay);
     let purpose = FileUse { write: job.pattern.writes(), direct: job.direct };
     let file = place.open(&worker.path, purpose).map_err(worker.blame())?;

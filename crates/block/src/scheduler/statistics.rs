@@ -188,9 +188,9 @@ impl Statistics {
         for (task, owner) in busiest.iter().take(16) {
             let _ = writeln!(
                 text,
-                "  task {}: {} requests ({} merged), read {} KiB, written {} KiB, wait p50 {:?} p99 {:?} max {:?}, \
+                "  {}: {} requests ({} merged), read {} KiB, written {} KiB, wait p50 {:?} p99 {:?} max {:?}, \
                  service p50 {:?} max {:?}",
-                task.0,
+                task,
                 owner.completed,
                 owner.merged,
                 owner.read_bytes / 1024,

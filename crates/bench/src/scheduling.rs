@@ -1,0 +1,145 @@
+//! What an I/O scheduler gave each owner, as text and as JSON.
+//!
+//! Where it sits: a copy of a scheduler's statistics at the end of a workload, with names for the owners that have one.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use diorite::{Histogram, OwnerStatistics, ScheduledDevice, TaskId};
+use serde_json::{Value, json};
+
+/// One owner's share.
+#[derive(Clone, Debug)]
+pub struct OwnerShare {
+    /// Who.
+    pub task: TaskId,
+    /// Its name: the job's, or the task's number.
+    pub name: String,
+    /// What it has got.
+    pub got: OwnerStatistics,
+}
+
+/// A scheduler at the end of a workload.
+#[derive(Clone, Debug)]
+pub struct SchedulerReport {
+    /// `inject`, `cfq`, `deadline`.
+    pub name: &'static str,
+    /// All owners, the first to appear first.
+    pub owners: Vec<OwnerShare>,
+    /// The scheduler's state, in lines for a person.
+    pub state: String,
+}
+
+impl SchedulerReport {
+    /// As things stand; `name_of` names the owners that it knows.
+    pub fn of(device: &ScheduledDevice, name_of: impl Fn(TaskId) -> Option<String>) -> Self {
+        let statistics = device.statistics();
+        let share = |(task, got): (TaskId, &OwnerStatistics)| OwnerShare {
+            task,
+            name: name_of(task).unwrap_or_else(|| task.to_string()),
+            got: got.clone(),
+        };
+        Self {
+            name: device.scheduler_name(),
+            owners: statistics.owners().map(share).collect(),
+            state: device.describe(),
+        }
+    }
+
+    /// A table: a line for each owner, times in milliseconds.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "\nI/O scheduler {}, by owner (wait: until dispatched; service: from then on; ms):\n{:<20} {:>9} {:>8} {:>9} \
+             {:>9} {:>20} {:>20}\n",
+            self.name,
+            "",
+            "requests",
+            "merged",
+            "read MB",
+            "write MB",
+            "wait p50/p99/max",
+            "service p50/p99/max",
+        );
+        for OwnerShare { name, got, .. } in &self.owners {
+            let _ = writeln!(
+                text,
+                "{name:<20} {:>9} {:>8} {:>9.1} {:>9.1} {:>20} {:>20}",
+                got.completed,
+                got.merged,
+                got.read_bytes as f64 / 1e6,
+                got.write_bytes as f64 / 1e6,
+                triple(&got.wait),
+                triple(&got.service),
+            );
+        }
+        text
+    }
+
+    /// `{ "name", "owners": [{ "task", "name", "ios", "merged", "read_bytes", "write_bytes", "wait_us", "service_us" }] }`.
+    pub fn json(&self) -> Value {
+        let owners: Vec<_> = self
+            .owners
+            .iter()
+            .map(|OwnerShare { task, name, got }| {
+                json!({
+                    "task": task.0,
+                    "name": name,
+                    "ios": got.completed,
+                    "merged": got.merged,
+                    "read_bytes": got.read_bytes,
+                    "write_bytes": got.write_bytes,
+                    "wait_us": percentiles_us(&got.wait),
+                    "service_us": percentiles_us(&got.service),
+                })
+            })
+            .collect();
+        json!({ "name": self.name, "owners": owners, "state": self.state.lines().collect::<Vec<_>>() })
+    }
+}
+
+fn triple(times: &Histogram) -> String {
+    let ms = |time: Duration| format!("{:.2}", time.as_secs_f64() * 1e3);
+    format!("{}/{}/{}", ms(times.percentile(50.0)), ms(times.percentile(99.0)), ms(times.max()))
+}
+
+fn percentiles_us(times: &Histogram) -> Value {
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    json!({
+        "mean": us(times.mean()),
+        "p50": us(times.percentile(50.0)),
+        "p90": us(times.percentile(90.0)),
+        "p99": us(times.percentile(99.0)),
+        "p99_9": us(times.percentile(99.9)),
+        "max": us(times.max()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use diorite::{BlockDevice, IoOwner, IoPriority, SchedulerKind};
+    use diorite_device::MemoryDevice;
+
+    use super::*;
+
+    #[test]
+    fn owners_are_told_apart_by_name_bytes_and_times() {
+        let memory: Arc<dyn BlockDevice> = MemoryDevice::new(1 << 20);
+        let device = ScheduledDevice::of_kind(&memory, SchedulerKind::Inject).expect("a scheduler");
+        for (task, count) in [(1, 3), (2, 1)] {
+            let _charged = IoOwner { task: TaskId(task), priority: IoPriority::default() }.enter();
+            let lent: Arc<dyn BlockDevice> = device.clone();
+            for _ in 0..count {
+                lent.read_bytes(0, &mut [0; 4096]).expect("reads");
+            }
+        }
+        let names = |task: TaskId| (task == TaskId(1)).then(|| "scan".to_owned());
+        let report = SchedulerReport::of(&device, names);
+        let json = report.json();
+        assert_eq!((&json["owners"][0]["name"], &json["owners"][0]["ios"]), (&json!("scan"), &json!(3)));
+        assert_eq!(json["owners"][1]["read_bytes"], 4096);
+        assert!(json["owners"][1]["wait_us"]["max"].as_f64().expect("a number") > 0.0);
+        assert!(report.text().contains("task 2"), "{}", report.text());
+    }
+}
