@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use diorite::mkfs::{Flavor, MkfsOptions, MkfsReport, mkfs};
+use diorite::mkfs::{Flavor, MkfsOptions, MkfsReport, QuotaKind, mkfs};
 use diorite::{
     Access, BlockDevice, Clock, Create, DeviceOptions, Filesystem, Owner, Timestamp, VolumeInfo, open_target,
 };
@@ -142,10 +142,18 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
                 let seconds = value.parse::<i64>().map_err(|_| wrong("time=SECONDS since 1970"))?;
                 time = Some(Timestamp { seconds, nanoseconds: 0 });
             }
+            "quotatype" => {
+                let kinds = value.split(':').map(|name| {
+                    QuotaKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+                        wrong("quotatype=KIND, of usrquota, grpquota and prjquota, more with a colon between")
+                    })
+                });
+                options.quota_kinds = Some(kinds.collect::<Result<_>>()?);
+            }
             "lazy_itable_init" | "lazy_journal_init" | "nodiscard" | "discard" => {}
             _ => {
                 return Err(Failure::Usage(format!(
-                    "-E {word}: not known; there are root_owner, resize, hash_seed, seed and time"
+                    "-E {word}: not known; there are root_owner, resize, quotatype, hash_seed, seed and time"
                 )));
             }
         }

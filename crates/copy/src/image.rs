@@ -181,7 +181,7 @@ impl Sink for ImageTree {
             gid: Some(meta.gid),
             accessed: Some(SetTime::To(accessed)),
             modified: Some(SetTime::To(modified)),
-            flags: None,
+            ..SetAttributes::default()
         };
         self.filesystem
             .resolve_link(path)

@@ -37,6 +37,19 @@ pub enum Error {
     /// No free block or inode is left.
     #[error("no space left on the volume")]
     NoSpace,
+    /// A limit in the volume's quota files is reached.
+    #[error("quota exceeded: {kind} {id} may have no more {what}")]
+    QuotaExceeded {
+        /// Whose.
+        kind: &'static str,
+        /// The number of the user, group or project.
+        id: u32,
+        /// Of what: `space` or `inodes`.
+        what: &'static str,
+    },
+    /// The directory hands its project on to what is in it, and the file belongs to another.
+    #[error("the directory belongs to another project, which all its files have")]
+    OtherProject,
     /// The inode has as many links as the format can count.
     #[error("too many links")]
     TooManyLinks,
@@ -85,6 +98,8 @@ impl Error {
             Self::IsADirectory => 21,
             Self::NotEmpty => 39,
             Self::NoSpace | Self::AttributeTooLarge => 28,
+            Self::QuotaExceeded { .. } => 122,
+            Self::OtherProject => 18,
             Self::TooManyLinks => 31,
             Self::NameTooLong => 36,
             Self::FileTooLarge { .. } => 27,

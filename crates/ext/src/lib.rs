@@ -18,6 +18,7 @@ mod inode;
 mod journal;
 mod map;
 mod names;
+mod quota;
 mod transaction;
 mod types;
 mod volume;

@@ -108,6 +108,7 @@ impl Volume {
         self.check_writable()?;
         self.mark_in_use()?;
         self.relieve()?;
+        let credits = credits + self.quota_credits();
         let transaction = self.log().begin(credits)?;
         Ok(Handle { volume: self, transaction, credits, modified: false, ended: false, freed: Vec::new() })
     }
@@ -177,6 +178,7 @@ impl Handle<'_> {
     /// End this handle and go on with a new one, possibly in another transaction.
     pub(crate) fn restart(&mut self, credits: u32) -> Result<()> {
         self.end();
+        let credits = credits + self.volume.quota_credits();
         self.transaction = self.volume.log().begin(credits)?;
         (self.credits, self.modified, self.ended) = (credits, false, false);
         Ok(())

@@ -6,7 +6,7 @@ mod crash;
 
 use common::have;
 use crash::{Workload, at, directory, file, make_image, scratch};
-use diorite_ext::RenameMode;
+use diorite_ext::{RenameMode, SetAttributes};
 
 /// Random operations on names in three directories.
 fn storm(workload: &mut Workload, operations: usize) {
@@ -28,6 +28,15 @@ fn storm(workload: &mut Workload, operations: usize) {
                 if number % 3 == 0 {
                     let blocks = workload.random.u64(1..5);
                     workload.write(&format!("{parent}/{name}"), 0, blocks).unwrap();
+                }
+                if number % 4 == 0 {
+                    let changes = SetAttributes {
+                        uid: Some(number as u32 * 99),
+                        gid: Some(7),
+                        ..SetAttributes::default()
+                    };
+                    let path = format!("{parent}/{name}");
+                    workload.step(|volume| volume.set_attributes(&at(volume, &path), &changes)).unwrap();
                 }
             }
             (4..6, Some(victim)) => {
@@ -119,6 +128,12 @@ fn names_survive_on_ext4() {
 #[test]
 fn names_survive_on_ext4_without_checksums_and_fua() {
     names_survive("-t ext4 -b 4096 -O ^metadata_csum,^64bit,^orphan_file -J size=4", false, 2);
+}
+
+/// What owners use is right after every crash: e2fsck compares it with what it finds.
+#[test]
+fn names_survive_on_ext4_with_quota() {
+    names_survive("-t ext4 -b 1024 -J size=2 -O quota,ea_inode", true, 5);
 }
 
 #[test]

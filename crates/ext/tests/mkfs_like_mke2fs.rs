@@ -9,11 +9,14 @@ use std::sync::Arc;
 use diorite_block::BlockDevice;
 use diorite_device::{DirectPolicy, FileDevice, MemoryDevice, OpenOptions};
 use diorite_ext::check::{CheckOptions, check};
-use diorite_ext::mkfs::{Flavor, MkfsOptions, mkfs};
-use diorite_ext::{Timestamp, VolumeInfo};
+use diorite_ext::mkfs::{Flavor, MkfsOptions, QuotaKind, mkfs};
+use diorite_ext::{Owner, Timestamp, VolumeInfo};
 
 const TIME: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
 const UUID: &str = "01234567-89ab-4def-8123-456789abcdef";
+/// A second `-E` replaces the first.
+const QUOTATYPE: &str = "lazy_itable_init=0,lazy_journal_init=0,nodiscard,hash_seed=01234567-89ab-4def-8123-456789abcdef,\
+    quotatype=grpquota:prjquota,root_owner=3:70000";
 const UUID_BYTES: [u8; 16] =
     [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0x4d, 0xef, 0x81, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef];
 
@@ -204,6 +207,21 @@ fn cases() -> Vec<(u64, &'static [&'static str], MkfsOptions)> {
         cases.push((size, &["-b", "8192"], block(8192)));
         cases.push((size, &["-b", "65536"], block(65536)));
         cases.push((size, &["-O", "has_journal,orphan_file"], features("has_journal,orphan_file")));
+        cases.push((size, &["-O", "quota"], features("quota")));
+        cases.push((
+            size,
+            &["-O", "has_journal,quota,project,orphan_file"],
+            features("has_journal,quota,project,orphan_file"),
+        ));
+        cases.push((
+            size,
+            &["-O", "quota", "-E", QUOTATYPE],
+            MkfsOptions {
+                quota_kinds: Some(vec![QuotaKind::Group, QuotaKind::Project]),
+                root_owner: Owner { uid: 3, gid: 70000 },
+                ..features("quota")
+            },
+        ));
         cases.push((
             size,
             &["-O", "flex_bg", "-G", "4"],

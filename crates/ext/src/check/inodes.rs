@@ -3,7 +3,7 @@
 use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
 use crate::check::{
     CheckPhase, Checker, DirectoryWork, MAX_SHARED_RUNS, MAX_SHARED_RUNS_OF_FILE, NameForm, Place,
-    ProblemKind,
+    ProblemKind, ValueUse,
 };
 use crate::layout::{
     ChecksumSeed, Compat, DiskInode, GroupFlags, Incompat, InodeFlags, RoCompat, inode::GOOD_OLD_SIZE, le16,
@@ -169,7 +169,7 @@ impl Checker<'_> {
                 self.check_unused_reserved(number, &fields);
                 return Ok(());
             }
-            return self.check_map(number, raw, &fields);
+            return self.check_map(number, raw, &fields, ValueUse::default()).map(drop);
         }
         if fields.links == 0 && !orphan {
             if fields.mode != 0 && fields.deleted == 0 {
@@ -184,8 +184,11 @@ impl Checker<'_> {
         self.note_used(number, &fields, orphan || value);
         self.count_kind(&fields);
         self.check_fields(number, raw, &fields);
-        self.check_map(number, raw, &fields)?;
-        self.check_xattrs(number, raw, &fields);
+        let values = self.check_xattrs(number, raw, &fields);
+        let in_use = self.check_map(number, raw, &fields, values)?;
+        if !value {
+            self.usage.count(&fields, in_use.blocks * self.layout.block_size.bytes(), 1 + in_use.inodes);
+        }
         Ok(())
     }
 
@@ -256,18 +259,29 @@ impl Checker<'_> {
         }
     }
 
-    /// The content of directories in inodes, and the blocks of everything else.
-    fn check_map(&mut self, number: u32, raw: &[u8], fields: &DiskInode) -> Result<()> {
+    /// The content of directories in inodes, and the blocks of everything else. What the inode uses in all, with the values of its
+    /// attributes; those in the inode use `values`.
+    fn check_map(
+        &mut self,
+        number: u32,
+        raw: &[u8],
+        fields: &DiskInode,
+        mut values: ValueUse,
+    ) -> Result<ValueUse> {
         let kind = fields.kind();
         let mut acl_blocks = 0;
         if fields.file_acl.0 != 0 {
-            acl_blocks = self.take_xattr_block(number, fields)?;
+            let (blocks, in_block) = self.take_xattr_block(number, fields)?;
+            values = values + in_block;
+            acl_blocks = blocks;
         }
+        acl_blocks += values.blocks;
+        let uses = |blocks| ValueUse { blocks: blocks + acl_blocks, inodes: values.inodes };
         if fields.flags.contains(InodeFlags::INLINE_DATA) {
             if kind == Some(FileKind::Directory) {
                 self.add_inline_directory(number, raw, fields);
             }
-            return Ok(());
+            return Ok(uses(0));
         }
         let is_fast_symlink = kind == Some(FileKind::Symlink)
             && fields.size <= FAST_SYMLINK_MAX
@@ -275,14 +289,19 @@ impl Checker<'_> {
             && fields.sectors == self.sectors(acl_blocks);
         if is_fast_symlink {
             self.check_fast_symlink(number, fields);
-            return Ok(());
+            return Ok(uses(0));
         }
         let mapped = matches!(kind, Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink));
         let resize = number == 7 && self.superblock.features().has_compat(Compat::RESIZE_INODE);
         if resize || !(mapped || number == 1) {
-            return Ok(());
+            return Ok(uses(0));
         }
         let summary = self.claim_map(number, fields)?;
+        let blocks = if self.layout.blocks_per_cluster > 1 {
+            (fields.sectors / (self.layout.block_size.bytes() / 512)).saturating_sub(acl_blocks)
+        } else {
+            summary.blocks
+        };
         if number != 1 {
             self.check_size(number, fields, &summary, acl_blocks);
         }
@@ -300,7 +319,7 @@ impl Checker<'_> {
                 inline: None,
             });
         }
-        Ok(())
+        Ok(uses(blocks))
     }
 
     fn add_inline_directory(&mut self, number: u32, raw: &[u8], fields: &DiskInode) {

@@ -16,6 +16,7 @@ mod index;
 mod inodes;
 mod links;
 mod mapping;
+mod quota;
 mod report;
 mod special;
 mod used;
@@ -33,8 +34,10 @@ use crate::journal;
 use crate::layout::{GroupDescriptor, Incompat, InodeFlags, Layout, Superblock};
 use crate::{Access, Error, FsBlock, Incompatible, Result};
 use mapping::Reader;
+use quota::Usage;
 use report::{Findings, Place};
 use used::{InodeNotes, UsedClusters};
+use xattrs::ValueUse;
 
 /// Runs of shared blocks that are remembered to find their owners.
 const MAX_SHARED_RUNS: usize = 1000;
@@ -92,6 +95,7 @@ struct XattrBlock {
     references: u32,
     found: u32,
     sound: bool,
+    values: ValueUse,
 }
 
 /// A check under way.
@@ -109,6 +113,7 @@ struct Checker<'d> {
     /// Inodes that hold values of attributes, and how often they are used.
     value_inodes: HashMap<u32, u64>,
     orphans: BTreeSet<u32>,
+    usage: Usage,
     journal: JournalState,
     findings: Findings,
     progress: &'d mut dyn FnMut(CheckProgress),
@@ -213,6 +218,7 @@ fn check_as(
         xattr_blocks: HashMap::new(),
         value_inodes: HashMap::new(),
         orphans: BTreeSet::new(),
+        usage: Usage::new(&superblock),
         journal,
         superblock,
         findings,
@@ -235,7 +241,8 @@ impl Checker<'_> {
         self.check_directories()?;
         self.check_links();
         self.check_xattr_blocks();
-        self.check_bitmaps()
+        self.check_bitmaps()?;
+        self.check_quota()
     }
 
     fn problem(&mut self, kind: ProblemKind, place: Place, what: impl Into<String>) {

@@ -86,6 +86,8 @@ pub enum ProblemKind {
     Journal,
     /// The inode that keeps room for growth.
     Resize,
+    /// What users, groups and projects use.
+    Quota,
 }
 
 /// A contradiction, and where.

@@ -47,7 +47,7 @@ impl Checker<'_> {
         Ok(fields.map(|fields| (raw, fields)))
     }
 
-    fn runs_of(&self, fields: &DiskInode, most: usize) -> Result<Vec<(u64, FsBlock, u64)>> {
+    pub(super) fn runs_of(&self, fields: &DiskInode, most: usize) -> Result<Vec<(u64, FsBlock, u64)>> {
         let mut blocks = Blocks { runs: Vec::new(), most, nodes: 0 };
         if fields.flags.contains(InodeFlags::EXTENTS) {
             walk_extents(&self.reader, &fields.block, None, &mut blocks)?;

@@ -8,12 +8,31 @@ use crate::layout::xattr::{
 };
 use crate::layout::{DiskInode, InodeFlags, le32};
 
+/// What an inode has in inodes of attributes' values, and is charged for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ValueUse {
+    pub(super) blocks: u64,
+    pub(super) inodes: u64,
+}
+
+impl std::ops::Add for ValueUse {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            blocks: self.blocks.saturating_add(other.blocks),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
+    }
+}
+
 impl Checker<'_> {
-    /// The attributes in an inode.
-    pub(super) fn check_xattrs(&mut self, number: u32, raw: &[u8], fields: &DiskInode) {
+    /// The attributes in an inode; what their values use outside of it.
+    pub(super) fn check_xattrs(&mut self, number: u32, raw: &[u8], fields: &DiskInode) -> ValueUse {
+        let mut values = ValueUse::default();
         let start = GOOD_OLD_SIZE + usize::from(fields.extra_isize);
         if usize::from(self.layout.inode_size) <= GOOD_OLD_SIZE || fields.extra_isize == 0 {
-            return;
+            return values;
         }
         let area = raw.get(start..).unwrap_or_default();
         let entries: Vec<_> = Attributes::in_inode(area, self.layout.inodes_count).collect();
@@ -24,7 +43,7 @@ impl Checker<'_> {
                         let what = "the hash of an extended attribute in the inode does not match";
                         self.problem(ProblemKind::Xattr, Place::inode(number), what);
                     }
-                    self.count_value_inode(&entry);
+                    values = values + self.count_value_inode(&entry);
                 }
                 Err(what) => self.problem(
                     ProblemKind::Xattr,
@@ -33,10 +52,11 @@ impl Checker<'_> {
                 ),
             }
         }
+        values
     }
 
-    /// Take the attribute block of an inode; the number of blocks that the inode counts for it.
-    pub(super) fn take_xattr_block(&mut self, number: u32, fields: &DiskInode) -> Result<u64> {
+    /// Take the attribute block of an inode; the number of blocks that the inode counts for it, and what its values use.
+    pub(super) fn take_xattr_block(&mut self, number: u32, fields: &DiskInode) -> Result<(u64, ValueUse)> {
         let block = fields.file_acl;
         let place = Place::inode(number).and_block(block.0);
         if !self.layout.is_data_range(block, 1) {
@@ -45,11 +65,11 @@ impl Checker<'_> {
                 place,
                 "the block of its extended attributes is not on the volume",
             );
-            return Ok(0);
+            return Ok((0, ValueUse::default()));
         }
         if let Some(known) = self.xattr_blocks.get_mut(&block.0) {
             known.found += 1;
-            return Ok(u64::from(known.sound));
+            return Ok((u64::from(known.sound), known.values));
         }
         let mut taken = false;
         self.used.set(block, 1, &mut |_, _| {
@@ -63,13 +83,20 @@ impl Checker<'_> {
                 "the block of its extended attributes is in use for something else",
             );
         }
-        let references = if taken { None } else { self.check_xattr_block(place, number, fields)? };
-        let known = XattrBlock { references: references.unwrap_or(1), found: 1, sound: references.is_some() };
+        let checked = if taken { None } else { self.check_xattr_block(place, number, fields)? };
+        let (references, values) = checked.unwrap_or((1, ValueUse::default()));
+        let known = XattrBlock { references, found: 1, sound: checked.is_some(), values };
         self.xattr_blocks.insert(block.0, known);
-        Ok(1)
+        Ok((1, values))
     }
 
-    fn check_xattr_block(&mut self, place: Place, number: u32, fields: &DiskInode) -> Result<Option<u32>> {
+    /// The references that the block counts, and what its values use; `None` for one that is no attribute block.
+    fn check_xattr_block(
+        &mut self,
+        place: Place,
+        number: u32,
+        fields: &DiskInode,
+    ) -> Result<Option<(u32, ValueUse)>> {
         let bytes = self.reader.block(fields.file_acl)?;
         let header = match BlockHeader::parse(&bytes) {
             Ok(header) => header,
@@ -83,6 +110,7 @@ impl Checker<'_> {
             self.problem(ProblemKind::Xattr, place, "the checksum of the attribute block does not match");
         }
         let entries: Vec<_> = Attributes::in_block(&bytes, self.layout.inodes_count).collect();
+        let mut values = ValueUse::default();
         for entry in entries {
             match entry {
                 Ok(entry) => {
@@ -90,7 +118,7 @@ impl Checker<'_> {
                         let what = "the hash of an extended attribute does not match";
                         self.problem(ProblemKind::Xattr, place, what);
                     }
-                    self.count_value_inode(&entry);
+                    values = values + self.count_value_inode(&entry);
                 }
                 Err(what) => {
                     self.problem(ProblemKind::Xattr, Place::inode(number).and_block(fields.file_acl.0), what);
@@ -98,13 +126,15 @@ impl Checker<'_> {
                 }
             }
         }
-        Ok(Some(header.references))
+        Ok(Some((header.references, values)))
     }
 
-    fn count_value_inode(&mut self, entry: &RawAttribute<'_>) {
-        if let Some(inode) = entry.value_inode {
-            *self.value_inodes.entry(inode.0).or_default() += 1;
-        }
+    fn count_value_inode(&mut self, entry: &RawAttribute<'_>) -> ValueUse {
+        let Some(inode) = entry.value_inode else { return ValueUse::default() };
+        *self.value_inodes.entry(inode.0).or_default() += 1;
+        let per_cluster = u64::from(self.layout.blocks_per_cluster);
+        let clusters = self.layout.block_size.blocks_for(entry.value_size.into()).div_ceil(per_cluster);
+        ValueUse { blocks: clusters * per_cluster, inodes: 1 }
     }
 
     /// Reference counts of attribute blocks.

@@ -3,8 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use crate::inode::{Attributes, Inode, InodeState, SetAttributes, SetTime};
-use crate::layout::InodeFlags;
-use crate::{Error, FileKind, Result, Timestamp, Volume};
+use crate::layout::{InodeFlags, RoCompat};
+use crate::{Error, FileKind, Owner, Result, Timestamp, Volume};
+
+/// Where the project ends, counted from byte 128 of an inode.
+const PROJECT_END: usize = 32;
 
 /// Blocks that storing an inode joins: its table block, and the superblock if a flag must be set there.
 pub(crate) const STORE_CREDITS: u32 = 2;
@@ -42,6 +45,13 @@ impl Volume {
         if changes.flags.is_none() && InodeFlags::from_bits_retain(state.flags).intersects(frozen) {
             return Err(Error::NotPermitted("immutable or append-only"));
         }
+        self.check_project(&state, changes.project)?;
+        let owner = Owner {
+            uid: changes.uid.unwrap_or(state.owner.uid),
+            gid: changes.gid.unwrap_or(state.owner.gid),
+        };
+        let project = changes.project.unwrap_or(state.project);
+        self.prepare_quota(owner, project)?;
         let now = self.now();
         let time = |time: SetTime| match time {
             SetTime::Now => now,
@@ -51,12 +61,7 @@ impl Volume {
         if let Some(permissions) = changes.permissions {
             state.permissions = permissions & 0xfff;
         }
-        if let Some(uid) = changes.uid {
-            state.owner.uid = uid;
-        }
-        if let Some(gid) = changes.gid {
-            state.owner.gid = gid;
-        }
+        (state.owner, state.project) = (owner, project);
         if let Some(accessed) = changes.accessed {
             state.accessed = time(accessed);
         }
@@ -70,6 +75,22 @@ impl Volume {
         state.changed = now;
         self.store_inode(&mut handle, inode, &mut state)?;
         handle.commit().map(drop)
+    }
+
+    /// Refuse a project that the volume or the inode cannot hold.
+    fn check_project(&self, state: &InodeState, project: Option<u32>) -> Result<()> {
+        if project.is_none_or(|project| project == state.project) {
+            return Ok(());
+        }
+        if !self.features().has_ro_compat(RoCompat::PROJECT) {
+            return Err(Error::Unsupported("the volume has no projects (feature `project`)"));
+        }
+        if usize::from(state.extra_isize) < PROJECT_END {
+            return Err(Error::Unsupported(
+                "this inode is too small to belong to a project: copy the file, or make the volume with -I 256",
+            ));
+        }
+        Ok(())
     }
 
     /// Largest size of a file mapped as this one is.

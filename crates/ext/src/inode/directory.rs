@@ -38,19 +38,31 @@ impl Volume {
         inode: &Inode,
         state: &mut InodeState,
     ) -> Result<(FileBlock, Arc<Buffer>)> {
-        self.check_unclaimed()?;
         let at = self.block_size().block_of(state.size);
+        let kind = BlockKind::Directory { inode: inode.number(), generation: state.generation };
+        let buffer = self.add_block(handle, inode, state, at, kind)?;
+        state.size += self.block_size().bytes();
+        Ok((at, buffer))
+    }
+
+    /// A new zeroed block of metadata where the file has a hole. The caller sets the size and stores the inode.
+    pub(crate) fn add_block(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        at: FileBlock,
+        kind: BlockKind,
+    ) -> Result<Arc<Buffer>> {
+        self.check_unclaimed()?;
         let goal = self.goal(inode, state, at)?;
         let block = self.allocator().allocate_one(handle, goal)?;
         inode.runs.write().forget(at.0, at.0 + 1);
         let mapping = crate::Mapping { start: at, blocks: 1, kind: MappingKind::Mapped(block) };
         self.change_mapping(handle, inode, state, Change::Insert(mapping))?;
         state.sectors += self.block_size().bytes() / 512;
-        state.size += self.block_size().bytes();
         inode.note_data_change(handle.transaction());
-        let kind = BlockKind::Directory { inode: inode.number(), generation: state.generation };
-        let buffer = handle.create(block, kind, Some(inode.number()))?;
-        Ok((at, buffer))
+        handle.create(block, kind, Some(inode.number()))
     }
 
     /// Refuse, before anything has changed, what would take blocks that were promised to others.

@@ -10,6 +10,17 @@ use crate::map::node;
 use crate::transaction::Handle;
 use crate::{FileKind, FsBlock, InodeNumber, NodeSpec, Owner, Result, Volume};
 
+impl InodeState {
+    /// Who owns what `owner` makes in this directory, and its project: with the set-group-ID bit it has the directory's
+    /// group (and gives the bit to directories), with the flag for it its project.
+    pub(crate) fn owner_within(&self, owner: Owner) -> (Owner, u32) {
+        let from_group = self.permissions & 0o2000 != 0;
+        let inherits = InodeFlags::from_bits_retain(self.flags).contains(InodeFlags::PROJECT_INHERIT);
+        let gid = if from_group { self.owner.gid } else { owner.gid };
+        (Owner { uid: owner.uid, gid }, if inherits { self.project } else { 0 })
+    }
+}
+
 impl Volume {
     /// A free inode for `spec`, near `parent`, with no link and an empty mapping, stored. The caller links it in the
     /// same handle (and sets `links`), or frees it.
@@ -57,17 +68,12 @@ impl Volume {
         if matches!(spec.kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
             put(&mut block, 0, &encode_device(spec.device));
         }
-        // A directory with the set-group-ID bit gives its group to what is made in it, and the bit to directories.
         let from_group = parent.permissions & 0o2000 != 0;
-        let inherits_project =
-            InodeFlags::from_bits_retain(parent.flags).contains(InodeFlags::PROJECT_INHERIT);
+        let (owner, project) = parent.owner_within(spec.owner);
         InodeState {
             permissions: spec.permissions & 0xfff
                 | if from_group && spec.kind == FileKind::Directory { 0o2000 } else { 0 },
-            owner: Owner {
-                uid: spec.owner.uid,
-                gid: if from_group { parent.owner.gid } else { spec.owner.gid },
-            },
+            owner,
             links: 0,
             size: 0,
             sectors: 0,
@@ -77,7 +83,7 @@ impl Volume {
             created: (extra_isize >= 24).then_some(now),
             flags: flags.bits(),
             generation: self.generations.fetch_add(0x9e37_79b1, Ordering::Relaxed),
-            project: if inherits_project { parent.project } else { 0 },
+            project,
             block,
             xattr_block: FsBlock(0),
             extra_isize,
@@ -86,6 +92,8 @@ impl Volume {
             freed: false,
             orphan_slot: None,
             on_orphan_list: false,
+            charged: None,
+            value_inodes_change: 0,
         }
     }
 

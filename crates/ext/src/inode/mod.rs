@@ -21,6 +21,7 @@ use diorite_block::sync::RwLock;
 
 use crate::buffer::Buffer;
 use crate::map::runs::RunCache;
+use crate::quota::Charge;
 use crate::transaction::TransactionId;
 use crate::{FileKind, FsBlock, InodeNumber, Owner, Timestamp};
 
@@ -119,6 +120,10 @@ pub(crate) struct InodeState {
     pub(crate) orphan_slot: Option<(u32, u32)>,
     /// It is on the orphan list: its deletion time on disk says what comes next.
     pub(crate) on_orphan_list: bool,
+    /// What its owners are charged in the quota files.
+    pub(crate) charged: Option<Charge>,
+    /// Values of attributes in inodes of their own, gained or lost since it was stored.
+    pub(crate) value_inodes_change: i32,
 }
 
 /// Where an inode is stored.
@@ -198,4 +203,6 @@ pub struct SetAttributes {
     pub modified: Option<SetTime>,
     /// Flags as `chattr` sets them.
     pub flags: Option<u32>,
+    /// Project; any but 0 only on a volume with the feature `project`.
+    pub project: Option<u32>,
 }

@@ -11,7 +11,7 @@ const READ_AHEAD_BYTES: u64 = 32 << 10;
 
 impl InodeState {
     pub(super) fn from_disk(disk: &DiskInode) -> Self {
-        Self {
+        let mut state = Self {
             permissions: disk.mode & 0xfff,
             owner: Owner { uid: disk.uid, gid: disk.gid },
             links: u32::from(disk.links),
@@ -32,7 +32,11 @@ impl InodeState {
             freed: false,
             orphan_slot: None,
             on_orphan_list: false,
-        }
+            charged: None,
+            value_inodes_change: 0,
+        };
+        state.charged = state.charge();
+        state
     }
 
     fn to_disk(&self, mode_bits: u16) -> DiskInode {
@@ -89,6 +93,7 @@ impl Volume {
         if state.size > large && !self.has_large_file_flag() && inode.kind() == crate::FileKind::Regular {
             self.set_large_file_flag(handle)?;
         }
+        self.settle_quota(handle, inode, state)?;
         let raw = self.raw_inode(inode.number())?;
         // The place in the orphan list is changed by others too, so it is asked for, and kept until it is stored.
         let orphans = state.on_orphan_list.then(|| self.orphans.lock());

@@ -216,6 +216,8 @@ impl Features {
         .union(RoCompat::EXTRA_ISIZE)
         .union(RoCompat::BIGALLOC)
         .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::QUOTA)
+        .union(RoCompat::PROJECT)
         .union(RoCompat::ORPHAN_PRESENT);
 
     /// Names of the features that have no name yet.

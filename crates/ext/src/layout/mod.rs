@@ -14,6 +14,7 @@ pub mod hash;
 pub mod htree;
 pub mod inode;
 pub mod orphan;
+pub mod quota;
 pub mod superblock;
 pub mod xattr;
 
@@ -22,6 +23,7 @@ pub use features::{Compat, Features, Incompat, RoCompat};
 pub use geometry::{InodeLocation, Layout};
 pub use group_descriptor::{GroupDescriptor, GroupFlags};
 pub use inode::{DiskInode, InodeFlags};
+pub use quota::{QuotaEntry, QuotaKind};
 pub use superblock::Superblock;
 
 /// Little-endian 16-bit number at a byte offset; 0 beyond the end.

@@ -14,7 +14,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::layout::checksum::crc32c;
-use crate::layout::{ChecksumSeed, Compat, Features, Incompat, RoCompat};
+use crate::layout::{ChecksumSeed, Compat, Features, Incompat, QuotaKind, RoCompat};
 use crate::{BlockSize, Corrupt, FsBlock, GroupNumber, Incompatible, InodeNumber, Result};
 
 /// Bytes of a superblock.
@@ -650,6 +650,16 @@ impl Superblock {
     /// The block of multi-mount protection.
     pub fn mmp_block(&self) -> Option<FsBlock> {
         self.features.has_incompat(Incompat::MMP).then(|| FsBlock(self.raw.mmp_block.get()))
+    }
+
+    /// The hidden file that counts use by kind, if the volume has one.
+    pub fn quota_inode(&self, kind: QuotaKind) -> Option<InodeNumber> {
+        let number = match kind {
+            QuotaKind::User => self.raw.usr_quota_inum.get(),
+            QuotaKind::Group => self.raw.grp_quota_inum.get(),
+            QuotaKind::Project => self.raw.prj_quota_inum.get(),
+        };
+        (self.features.has_ro_compat(RoCompat::QUOTA) && number != 0).then_some(InodeNumber(number))
     }
 
     /// Set when the volume was last written.

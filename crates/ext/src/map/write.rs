@@ -7,7 +7,7 @@
 use crate::allocate::{BlockRun, Purpose};
 use crate::buffer::BlockKind;
 use crate::inode::InodeState;
-use crate::layout::InodeFlags;
+use crate::layout::{InodeFlags, QuotaKind};
 use crate::transaction::Handle;
 use crate::{
     Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, Reservation, ReservedRun, Result,
@@ -95,7 +95,10 @@ impl Volume {
     /// Whether the inode is one of the filesystem's own (journal, resize, quota, orphan file).
     fn is_own_inode(&self, inode: &Inode) -> bool {
         let format = self.superblock();
-        inode.number() < format.first_inode() || format.orphan_file() == Some(inode.number())
+        let is_quota = |kind| format.quota_inode(kind) == Some(inode.number());
+        inode.number() < format.first_inode()
+            || format.orphan_file() == Some(inode.number())
+            || QuotaKind::ALL.into_iter().any(is_quota)
     }
 
     /// Keep blocks for a hole.

@@ -14,8 +14,7 @@ use crate::{FileKind, FsBlock, GroupNumber, InodeNumber};
 const BAD_BLOCKS: InodeNumber = InodeNumber(1);
 const RESIZE: InodeNumber = InodeNumber(7);
 const JOURNAL: InodeNumber = InodeNumber(8);
-const LOST_FOUND: InodeNumber = InodeNumber(11);
-const ORPHAN_FILE: InodeNumber = InodeNumber(12);
+pub(super) const LOST_FOUND: InodeNumber = InodeNumber(11);
 
 /// Bytes that `lost+found` has at once, so that repair need not allocate.
 const LOST_FOUND_BYTES: u64 = 16 << 10;
@@ -36,12 +35,12 @@ pub(super) struct Content {
 }
 
 /// Makes the files one by one: takes their blocks, keeps what is to be written.
-struct Maker<'a> {
+pub(super) struct Maker<'a> {
     options: &'a MkfsOptions,
-    layout: Layout,
-    space: &'a mut Space,
-    content: Content,
-    superblock: &'a mut Superblock,
+    pub(super) layout: Layout,
+    pub(super) space: &'a mut Space,
+    pub(super) content: Content,
+    pub(super) superblock: &'a mut Superblock,
 }
 
 /// Make all files. Changes what the superblock says of them.
@@ -62,9 +61,11 @@ pub(super) fn make(
         maker.journal()?;
     }
     maker.content.used_inodes = LOST_FOUND.0;
+    for kind in maker.options.quota_files(features) {
+        maker.quota_file(kind)?;
+    }
     if maker.superblock.features().has_compat(Compat::ORPHAN_FILE) {
         maker.orphan_file()?;
-        maker.content.used_inodes = ORPHAN_FILE.0;
     }
     maker.content.inodes.sort_by_key(|(number, _)| *number);
     Ok(maker.content)
@@ -75,7 +76,7 @@ impl Maker<'_> {
         self.layout.block_size.bytes() as usize
     }
 
-    fn new_inode(&self, kind: FileKind, permissions: u16, links: u16) -> DiskInode {
+    pub(super) fn new_inode(&self, kind: FileKind, permissions: u16, links: u16) -> DiskInode {
         let time = crate::Timestamp { nanoseconds: 0, ..self.options.time };
         DiskInode {
             mode: kind.mode_bits() | permissions,
@@ -95,7 +96,7 @@ impl Maker<'_> {
     }
 
     /// Map `runs` in `inode`, the volume's way, and count the blocks.
-    fn map(
+    pub(super) fn map(
         &mut self,
         number: InodeNumber,
         inode: &mut DiskInode,
@@ -272,16 +273,23 @@ impl Maker<'_> {
         Ok(Some(asked))
     }
 
+    /// The first inode that is free.
+    pub(super) fn next_inode(&mut self) -> InodeNumber {
+        self.content.used_inodes += 1;
+        InodeNumber(self.content.used_inodes)
+    }
+
     fn orphan_file(&mut self) -> Result<(), MkfsError> {
         let layout = self.layout;
         // As many as e2fsprogs: one for 4096 blocks of the volume, between 32 and 512.
         let wanted = (layout.blocks_count / 4096).clamp(32, 512);
         let runs = self.space.take_runs(0, wanted).ok_or(MkfsError::NoRoom)?;
         let mut inode = self.new_inode(FileKind::Regular, 0o600, 1);
-        self.map(ORPHAN_FILE, &mut inode, &runs)?;
-        self.content.inodes.push((ORPHAN_FILE, inode));
-        self.superblock.raw_mut().orphan_file_inum = U32::new(ORPHAN_FILE.0);
-        let seed = self.seed_of(ORPHAN_FILE);
+        let number = self.next_inode();
+        self.map(number, &mut inode, &runs)?;
+        self.content.inodes.push((number, inode));
+        self.superblock.raw_mut().orphan_file_inum = U32::new(number.0);
+        let seed = self.seed_of(number);
         for block in runs.iter().flat_map(|(block, count)| block.0..block.0 + count) {
             let mut bytes = vec![0; self.block_bytes()];
             orphan::write_tail(&mut bytes, FsBlock(block), seed);

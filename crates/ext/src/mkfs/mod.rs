@@ -12,6 +12,7 @@ mod content;
 mod mapping;
 mod options;
 mod plan;
+mod quota;
 mod space;
 mod tables;
 mod write;
@@ -19,6 +20,7 @@ mod write;
 use diorite_block::{BlockDevice, IoError};
 use zerocopy::byteorder::little_endian::U32;
 
+pub use crate::layout::QuotaKind;
 pub use options::{Flavor, MkfsOptions};
 
 use crate::layout::{

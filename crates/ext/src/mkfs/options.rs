@@ -3,7 +3,7 @@
 //! The defaults are those of e2fsprogs 1.47 with its shipped `mke2fs.conf`: block size and inodes by size (floppy, small, default,
 //! big, huge), features by flavour.
 
-use crate::layout::{Compat, Features, Incompat, RoCompat};
+use crate::layout::{Compat, Features, Incompat, QuotaKind, RoCompat};
 use crate::mkfs::MkfsError;
 use crate::{Owner, Timestamp};
 
@@ -52,6 +52,9 @@ pub struct MkfsOptions {
     pub flex_groups: u32,
     /// Reserve room for growth to this many blocks (`-E resize=`); 1024 times the size if `None`.
     pub resize_blocks: Option<u64>,
+    /// Kinds of quota that are counted, with the feature `quota` (`-E quotatype=`); users and groups if `None`, and projects
+    /// with the feature `project` in any case.
+    pub quota_kinds: Option<Vec<QuotaKind>>,
     /// All times on the volume.
     pub time: Timestamp,
 }
@@ -74,6 +77,7 @@ impl Default for MkfsOptions {
             journal_blocks: None,
             flex_groups: 16,
             resize_blocks: None,
+            quota_kinds: None,
             time: crate::Clock::now(&crate::SystemClock),
         }
     }
@@ -127,6 +131,8 @@ const MAKEABLE: Features = Features {
         .union(RoCompat::DIR_NLINK)
         .union(RoCompat::EXTRA_ISIZE)
         .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::QUOTA)
+        .union(RoCompat::PROJECT)
         .union(RoCompat::VERITY),
 };
 
@@ -159,6 +165,17 @@ impl MkfsOptions {
         self
     }
 
+    /// The kinds of quota files that the volume gets.
+    pub(super) fn quota_files(&self, features: Features) -> Vec<QuotaKind> {
+        if !features.has_ro_compat(RoCompat::QUOTA) {
+            return Vec::new();
+        }
+        let asked = self.quota_kinds.as_deref().unwrap_or(&[QuotaKind::User, QuotaKind::Group]);
+        let has_projects = features.has_ro_compat(RoCompat::PROJECT);
+        let wanted = |kind: &QuotaKind| asked.contains(kind) || (*kind == QuotaKind::Project && has_projects);
+        QuotaKind::ALL.into_iter().filter(wanted).collect()
+    }
+
     /// The flavour's features with the changes, checked against each other.
     pub(super) fn resolve_features(&self) -> Result<Features, MkfsError> {
         let mut features = self.flavor.features();
@@ -179,6 +196,9 @@ impl MkfsOptions {
             } else {
                 features.insert(feature);
             }
+        }
+        if self.quota_kinds.as_ref().is_some_and(|kinds| kinds.contains(&QuotaKind::Project)) {
+            features.ro_compat |= RoCompat::PROJECT;
         }
         let mut refused = features;
         refused.remove(MAKEABLE);
@@ -216,6 +236,13 @@ impl MkfsOptions {
         if features.has_incompat(Incompat::INLINE_DATA) && self.inode_size.is_some_and(|size| size < 256) {
             return conflict(
                 "inline_data",
+                "inodes of 128 bytes",
+                "ask for inodes of 256 bytes or more (-I 256)",
+            );
+        }
+        if features.has_ro_compat(RoCompat::PROJECT) && self.inode_size.is_some_and(|size| size < 256) {
+            return conflict(
+                "project",
                 "inodes of 128 bytes",
                 "ask for inodes of 256 bytes or more (-I 256)",
             );
@@ -278,7 +305,7 @@ mod tests {
             ("meta_bg", "^resize_inode"),
             ("metadata_csum_seed", "metadata_csum"),
             ("nonsense", "nonsense"),
-            ("quota", "quota"),
+            ("compression", "compression"),
             ("64bit", "extent"),
         ] {
             let options = MkfsOptions { features: features.to_owned(), ..MkfsOptions::default() };

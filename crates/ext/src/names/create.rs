@@ -52,6 +52,8 @@ impl Volume {
         if spec.kind == FileKind::Directory {
             self.check_link_room(directory, &parent)?;
         }
+        let (owner, project) = parent.owner_within(spec.owner);
+        self.prepare_quota(owner, project)?;
         let mut handle = self
             .begin(ADD_NAME_CREDITS + ALLOCATE_INODE_CREDITS + APPEND_BLOCK_CREDITS + CHANGE_CREDITS + 4)?;
         let mut in_vain = None;

@@ -30,6 +30,8 @@ impl Volume {
         }
         Self::check_may_lose_name(state)?;
         self.check_link_room(inode, state)?;
+        let project = state.project;
+        Self::check_same_project(locked.state(directory), project)?;
         if self.find(directory, locked.state(directory), name)?.is_some() {
             return Err(Error::Exists);
         }

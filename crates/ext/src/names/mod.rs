@@ -222,6 +222,12 @@ impl Volume {
         if has(state, InodeFlags::APPEND) { Err(Error::NotPermitted("append-only")) } else { Ok(()) }
     }
 
+    /// Refuse to bring an inode into a directory that hands its project on, if it is of another.
+    fn check_same_project(directory: &InodeState, project: u32) -> Result<()> {
+        let hands_on = has(directory, InodeFlags::PROJECT_INHERIT);
+        if hands_on && directory.project != project { Err(Error::OtherProject) } else { Ok(()) }
+    }
+
     /// Count a link more: a name, or for a directory a subdirectory.
     fn add_link(&self, inode: &Inode, state: &mut InodeState) {
         let rules = self.name_rules();

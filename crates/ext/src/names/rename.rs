@@ -164,6 +164,12 @@ impl Volume {
         Self::check_may_remove(rename.from, locked.state(rename.from))?;
         Self::check_may_add(rename.to, locked.state(rename.to))?;
         Self::check_may_lose_name(locked.state(&ends.source))?;
+        let project = locked.state(&ends.source).project;
+        Self::check_same_project(locked.state(rename.to), project)?;
+        if let (RenameMode::Exchange, Some(target)) = (rename.mode, &ends.target) {
+            let project = locked.state(target).project;
+            Self::check_same_project(locked.state(rename.from), project)?;
+        }
         let source_is_directory = is_directory(&ends.source);
         let mut target_is_directory = false;
         if let Some(target) = &ends.target {

@@ -18,6 +18,7 @@ use crate::allocate::{Allocator, Zone};
 use crate::buffer::BufferCache;
 use crate::inode::{InodeCache, Orphans};
 use crate::layout::{Features, Layout, Superblock};
+use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, Log};
 use crate::{BlockSize, Error, Result, Timestamp};
 
@@ -50,6 +51,8 @@ pub struct Volume {
     closed: AtomicBool,
     /// Serialises renames of directories.
     pub(crate) rename_lock: Mutex<()>,
+    /// Files that count what users, groups and projects use.
+    pub(crate) quotas: Quotas,
     /// What is remembered of directories.
     pub(crate) names: crate::names::NameState,
     /// Inodes without a name, or being cut, as recorded on disk.

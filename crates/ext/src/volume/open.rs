@@ -12,10 +12,11 @@ use crate::inode::InodeCache;
 use crate::journal::{self, Journal, JournalParts};
 use crate::layout::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::layout::{GroupDescriptor, Incompat, Layout, RoCompat, Superblock};
+use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, HomeWriter, Log, NoJournal};
 use crate::volume::seal::VolumeSealer;
 use crate::volume::{Access, ReservedBlocks, Volume, VolumeOptions};
-use crate::{Corrupt, Incompatible, Result};
+use crate::{Corrupt, Error, Incompatible, Result};
 
 /// More groups than any volume of a sane shape has; bounds the memory that a superblock can ask for.
 const MAX_GROUPS: u32 = 1 << 22;
@@ -85,7 +86,7 @@ impl Volume {
         };
         let now = options.clock.now();
         let generation = (now.seconds as u32).wrapping_mul(0x85eb_ca6b) ^ now.nanoseconds;
-        let volume = Arc::new(Self {
+        let mut volume = Self {
             device,
             options,
             layout,
@@ -101,12 +102,31 @@ impl Volume {
             marking: Mutex::new(()),
             closed: AtomicBool::new(false),
             rename_lock: Mutex::new(()),
+            quotas: Quotas::default(),
             names: crate::names::NameState::default(),
             orphans: Mutex::default(),
             generations: AtomicU32::new(generation),
-        });
+        };
+        volume.open_quotas()?;
+        let volume = Arc::new(volume);
         volume.finish_recovery(was_in_use)?;
         Ok(volume)
+    }
+
+    /// Open the quota files of a volume that is to be written; it is only read if they are damaged.
+    fn open_quotas(&mut self) -> Result<()> {
+        if self.read_only.is_some() {
+            return Ok(());
+        }
+        match self.load_quotas() {
+            Ok(quotas) => self.quotas = quotas,
+            Err(Error::Corrupt(corrupt)) => {
+                self.read_only =
+                    Some(format!("what its users have cannot be counted: {corrupt}; run e2fsck -f"));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// What a crash interrupted is finished: orphans are freed or cut, and the superblock counts right again.

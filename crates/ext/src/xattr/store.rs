@@ -195,6 +195,8 @@ impl Volume {
         let is_value = InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::EA_INODE);
         if self.has_value_inodes() && !is_value {
             let areas = self.load_attributes(inode, state)?;
+            let in_inodes = areas.all().filter(|attribute| matches!(attribute.value, Value::Inode { .. }));
+            let in_inodes = in_inodes.count() as i32;
             // A shared block keeps its values.
             let of_block = if self.is_block_shared(inode, state)? { &[] } else { &areas.block[..] };
             let values: Vec<_> = areas.inside.iter().chain(of_block).map(|a| &a.value).collect();
@@ -207,6 +209,7 @@ impl Volume {
             for value in values {
                 self.drop_value(handle, inode, value, unused)?;
             }
+            state.value_inodes_change -= in_inodes;
         }
         self.leave_block(handle, inode, state)
     }

@@ -125,10 +125,25 @@ impl Volume {
         let Value::Inode { size, .. } = value else { return };
         let cluster = self.block_size().bytes() * u64::from(self.superblock().blocks_per_cluster());
         let sectors = u64::from(*size).next_multiple_of(cluster) / 512;
-        owner_state.sectors = match users {
-            Users::More => owner_state.sectors + sectors,
-            Users::Less => owner_state.sectors.saturating_sub(sectors),
-        };
+        match users {
+            Users::More => {
+                owner_state.sectors += sectors;
+                owner_state.value_inodes_change += 1;
+            }
+            Users::Less => {
+                owner_state.sectors = owner_state.sectors.saturating_sub(sectors);
+                owner_state.value_inodes_change -= 1;
+            }
+        }
+    }
+
+    /// Attributes of an inode whose values are in inodes of their own.
+    pub(crate) fn value_inodes(&self, inode: &Inode, state: &InodeState) -> Result<i64> {
+        if !self.has_value_inodes() {
+            return Ok(0);
+        }
+        let areas = self.load_attributes(inode, state)?;
+        Ok(areas.all().filter(|attribute| matches!(attribute.value, Value::Inode { .. })).count() as i64)
     }
 
     /// One more attribute uses a value.

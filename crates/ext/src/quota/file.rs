@@ -1,0 +1,167 @@
+//! One quota file of an open volume.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Change;
+use super::tree::{self, QuotaBlock, QuotaBlocks, Slot};
+use crate::buffer::{BlockKind, Buffer};
+use crate::inode::InodeState;
+use crate::layout::quota::{BLOCK_SIZE, QuotaEntry, QuotaHeader, QuotaKind};
+use crate::transaction::Handle;
+use crate::{Corrupt, Error, FileBlock, Inode, InodeNumber, MappingKind, Result, Volume};
+
+/// Entries whose places are remembered.
+const MAX_KNOWN: usize = 1 << 16;
+
+/// A quota file.
+#[derive(Debug)]
+pub(super) struct QuotaFile {
+    pub(super) kind: QuotaKind,
+    inode: Arc<Inode>,
+    header: QuotaHeader,
+    /// Places of entries that were looked up.
+    known: HashMap<u32, Slot>,
+}
+
+impl QuotaFile {
+    /// The file in an inode.
+    pub(super) fn open(volume: &Volume, kind: QuotaKind, number: InodeNumber) -> Result<Self> {
+        let inode = volume.load_inode(number)?;
+        let header = {
+            let mut state = inode.state.write();
+            let mut blocks = Blocks { volume, handle: None, inode: &inode, state: &mut state };
+            let bytes = blocks.read(0)?;
+            let header = QuotaHeader::parse(kind, &bytes).map_err(|what| blocks.corrupt(what))?;
+            if u64::from(header.blocks) * BLOCK_SIZE as u64 > blocks.state.size {
+                return Err(blocks.corrupt("the quota file is shorter than its header says"));
+            }
+            header
+        };
+        Ok(Self { kind, inode, header, known: HashMap::new() })
+    }
+
+    /// Whether somebody has an entry.
+    pub(super) fn has_entry(&mut self, volume: &Volume, id: u32) -> Result<bool> {
+        Ok(self.entry(volume, id)?.is_some())
+    }
+
+    /// Somebody's entry.
+    pub(super) fn entry(&mut self, volume: &Volume, id: u32) -> Result<Option<QuotaEntry>> {
+        let mut state = self.inode.state.write();
+        let mut blocks = Blocks { volume, handle: None, inode: &self.inode, state: &mut state };
+        let slot = match self.known.get(&id) {
+            Some(slot) => Some(*slot),
+            None => tree::find(&mut blocks, &self.header, id)?,
+        };
+        let Some(slot) = slot else { return Ok(None) };
+        let entry = QuotaEntry::parse(&blocks.read(slot.block)?, slot.index);
+        self.known.insert(id, slot);
+        Ok(entry)
+    }
+
+    /// Add to what somebody uses; makes the entry if there is none.
+    pub(super) fn add(
+        &mut self,
+        volume: &Volume,
+        handle: &mut Handle<'_>,
+        id: u32,
+        change: Change,
+    ) -> Result<()> {
+        let mut state = self.inode.state.write();
+        let mut blocks = Blocks { volume, handle: Some(handle), inode: &self.inode, state: &mut state };
+        let slot = if let Some(slot) = self.known.get(&id) {
+            *slot
+        } else {
+            let mut header = self.header;
+            let slot = tree::find_or_insert(&mut blocks, &mut header, id)?;
+            if header != self.header {
+                let mut bytes = blocks.read(0)?;
+                header.write_into(self.kind, &mut bytes);
+                blocks.write(0, &bytes)?;
+                self.header = header;
+            }
+            if self.known.len() >= MAX_KNOWN {
+                self.known.clear();
+            }
+            self.known.insert(id, slot);
+            slot
+        };
+        let mut bytes = blocks.read(slot.block)?;
+        let mut entry =
+            QuotaEntry::parse(&bytes, slot.index).unwrap_or(QuotaEntry { id, ..QuotaEntry::default() });
+        entry.space = entry.space.saturating_add_signed(change.bytes);
+        entry.inodes = entry.inodes.saturating_add_signed(change.inodes);
+        // Below a soft limit no time runs.
+        if entry.space_soft_kib == 0 || entry.space <= entry.space_soft_kib.saturating_mul(1024) {
+            entry.space_time = 0;
+        }
+        if entry.inodes_soft == 0 || entry.inodes <= entry.inodes_soft {
+            entry.inodes_time = 0;
+        }
+        entry.write_into(&mut bytes, slot.index);
+        blocks.write(slot.block, &bytes)
+    }
+}
+
+/// The file's blocks, in the volume's buffers.
+struct Blocks<'a, 'h, 'v> {
+    volume: &'a Volume,
+    /// `None`: only for reading.
+    handle: Option<&'h mut Handle<'v>>,
+    inode: &'a Arc<Inode>,
+    state: &'a mut InodeState,
+}
+
+impl Blocks<'_, '_, '_> {
+    /// The buffer with a block, and where in it.
+    fn buffer(&self, block: u32) -> Result<(Arc<Buffer>, usize)> {
+        let offset = u64::from(block) * BLOCK_SIZE as u64;
+        let size = self.volume.block_size();
+        let at = size.block_of(offset);
+        match self.volume.map_with(self.inode, self.state, at, 1)?.kind {
+            MappingKind::Mapped(found) => {
+                let buffer = self.volume.cache().get(found, BlockKind::Plain)?;
+                Ok((buffer, (offset - size.offset_of(at)) as usize))
+            }
+            _ => Err(self.corrupt("a hole in the quota file")),
+        }
+    }
+}
+
+impl QuotaBlocks for Blocks<'_, '_, '_> {
+    fn read(&mut self, block: u32) -> Result<QuotaBlock> {
+        let (buffer, start) = self.buffer(block)?;
+        let mut bytes = [0; BLOCK_SIZE];
+        bytes.copy_from_slice(&buffer.read()[start..start + BLOCK_SIZE]);
+        Ok(bytes)
+    }
+
+    fn write(&mut self, block: u32, bytes: &QuotaBlock) -> Result<()> {
+        let (buffer, start) = self.buffer(block)?;
+        let Some(handle) = self.handle.as_mut() else {
+            return Err(Error::InvalidArgument("quota is changed in a transaction"));
+        };
+        handle.modify(&buffer, None)?[start..start + BLOCK_SIZE].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn grow(&mut self, blocks: u32) -> Result<()> {
+        let Some(handle) = self.handle.as_mut() else {
+            return Err(Error::InvalidArgument("quota is changed in a transaction"));
+        };
+        let (volume, size) = (self.volume, self.volume.block_size());
+        let bytes = u64::from(blocks) * BLOCK_SIZE as u64;
+        for at in (size.blocks_for(self.state.size)..size.blocks_for(bytes)).map(FileBlock) {
+            if matches!(volume.map_with(self.inode, self.state, at, 1)?.kind, MappingKind::Hole) {
+                volume.add_block(handle, self.inode, self.state, at, BlockKind::Plain)?;
+            }
+        }
+        self.state.size = self.state.size.max(bytes);
+        volume.store_inode(handle, self.inode, self.state)
+    }
+
+    fn corrupt(&self, what: &'static str) -> Error {
+        Corrupt::Inode { inode: self.inode.number(), what }.into()
+    }
+}

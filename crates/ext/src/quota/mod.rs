@@ -1,0 +1,157 @@
+//! What users, groups and projects use, kept in the volume's hidden quota files.
+//!
+//! Where it sits: [`Volume::store_inode`] settles an inode's account in the same handle as the change itself, so the files are
+//! right whenever a transaction is. What an inode was charged last is part of its state ([`Charge`]).
+//!
+//! As in the kernel: use is always counted where the volume has the files; the volume's own inodes are not
+//! counted, and an inode with an attribute's value is charged to those who use it. Limits that are set in the files hold where
+//! [`crate::QuotaLimits::Enforced`] says so.
+//!
+//! Locking: a file's lock is taken inside a handle, before buffers and groups. The lock of the quota inode's own state is taken inside
+//! it, and by nobody else.
+
+mod file;
+pub(crate) mod tree;
+
+use diorite_block::sync::Mutex;
+
+use crate::inode::InodeState;
+use crate::layout::{InodeFlags, QuotaKind, RoCompat};
+use crate::transaction::Handle;
+use crate::{Inode, InodeNumber, Owner, Result, Volume};
+
+use file::QuotaFile;
+
+/// Blocks that settling inodes joins in one handle: a block of entries for each kind, of the owner before and after, of two inodes.
+const SETTLE_CREDITS: u32 = 12;
+/// Blocks that making an entry joins.
+const INSERT_CREDITS: u32 = 48;
+
+/// The quota files of a volume that is written.
+#[derive(Debug, Default)]
+pub(crate) struct Quotas {
+    files: Vec<Mutex<QuotaFile>>,
+}
+
+/// What an inode is charged, and to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Charge {
+    owner: Owner,
+    project: u32,
+    sectors: u64,
+}
+
+impl Charge {
+    fn id(&self, kind: QuotaKind) -> u32 {
+        match kind {
+            QuotaKind::User => self.owner.uid,
+            QuotaKind::Group => self.owner.gid,
+            QuotaKind::Project => self.project,
+        }
+    }
+}
+
+/// A change of what somebody uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Change {
+    bytes: i64,
+    inodes: i64,
+}
+
+impl InodeState {
+    /// What an inode with this state is charged.
+    pub(crate) fn charge(&self) -> Option<Charge> {
+        let is_value = InodeFlags::from_bits_retain(self.flags).contains(InodeFlags::EA_INODE);
+        if self.freed || is_value {
+            return None;
+        }
+        Some(Charge { owner: self.owner, project: self.project, sectors: self.sectors })
+    }
+}
+
+impl Volume {
+    /// Open the quota files that the superblock names.
+    pub(crate) fn load_quotas(&self) -> Result<Quotas> {
+        let mut files = Vec::new();
+        if self.features().has_ro_compat(RoCompat::QUOTA) {
+            for kind in QuotaKind::ALL {
+                if let Some(inode) = self.superblock().quota_inode(kind) {
+                    files.push(Mutex::new(QuotaFile::open(self, kind, inode)?));
+                }
+            }
+        }
+        Ok(Quotas { files })
+    }
+
+    /// Blocks that a handle needs more because of quota.
+    pub(crate) fn quota_credits(&self) -> u32 {
+        if self.quotas.files.is_empty() { 0 } else { SETTLE_CREDITS }
+    }
+
+    /// Whether what this inode uses is anybody's.
+    fn is_accounted(&self, number: InodeNumber) -> bool {
+        let format = self.superblock();
+        let is_files = number == InodeNumber::ROOT || number >= format.first_inode();
+        let is_quota_file = || QuotaKind::ALL.iter().any(|kind| format.quota_inode(*kind) == Some(number));
+        is_files && format.orphan_file() != Some(number) && !is_quota_file()
+    }
+
+    /// Charge an inode's owners what has changed since it was stored last.
+    pub(crate) fn settle_quota(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<()> {
+        let values = i64::from(std::mem::take(&mut state.value_inodes_change));
+        if self.quotas.files.is_empty() || !self.is_accounted(inode.number()) {
+            return Ok(());
+        }
+        let (before, after) = (state.charged, state.charge());
+        if before == after && values == 0 {
+            return Ok(());
+        }
+        for file in &self.quotas.files {
+            let mut file = file.lock();
+            let (from, to) =
+                (before.map(|charge| charge.id(file.kind)), after.map(|charge| charge.id(file.kind)));
+            let bytes = |charge: Option<Charge>| charge.map_or(0, |charge| (charge.sectors * 512) as i64);
+            if let (Some(id), true) = (from, from == to) {
+                let change = Change { bytes: bytes(after) - bytes(before), inodes: values };
+                file.add(self, handle, id, change)?;
+                continue;
+            }
+            // An inode that moves takes its values along; one that goes has given them up already.
+            let moved = if from.is_some() && to.is_some() { self.value_inodes(inode, state)? } else { 0 };
+            if let Some(id) = from {
+                let inodes = -1 - if to.is_some() { moved - values } else { -values };
+                file.add(self, handle, id, Change { bytes: -bytes(before), inodes })?;
+            }
+            if let Some(id) = to {
+                let inodes = 1 + if from.is_some() { moved } else { values };
+                file.add(self, handle, id, Change { bytes: bytes(after), inodes })?;
+            }
+        }
+        state.charged = after;
+        Ok(())
+    }
+
+    /// See to it that these owners have entries, before the handle begins in which they are charged first.
+    pub(crate) fn prepare_quota(&self, owner: Owner, project: u32) -> Result<()> {
+        let charge = Charge { owner, project, sectors: 0 };
+        for file in &self.quotas.files {
+            let id = {
+                let mut file = file.lock();
+                let id = charge.id(file.kind);
+                if file.has_entry(self, id)? {
+                    continue;
+                }
+                id
+            };
+            let mut handle = self.begin(INSERT_CREDITS)?;
+            let result = file.lock().add(self, &mut handle, id, Change::default());
+            crate::names::finish(handle, result)?;
+        }
+        Ok(())
+    }
+}
