@@ -152,7 +152,8 @@ pub(crate) struct Mkfs {
     /// Features to turn on, or off with ^ in front: `-O ^has_journal,extent`
     #[arg(short = 'O', long = "features", value_name = "FEATURE,...", action = clap::ArgAction::Append)]
     pub(crate) features: Vec<String>,
-    /// Extended options: `root_owner=UID:GID`, `resize=BLOCKS`, `quotatype=usrquota:grpquota:prjquota`, `hash_seed=UUID`, and `seed=NUMBER` with `time=SECONDS`,
+    /// Extended options: `root_owner=UID:GID`, `resize=BLOCKS`, `quotatype=usrquota:grpquota:prjquota`,
+    /// `mmp_update_interval=SECONDS`, `hash_seed=UUID`, and `seed=NUMBER` with `time=SECONDS`,
     /// which make the same image each time (no file gets a later time)
     #[arg(short = 'E', long = "extended", value_name = "OPTION,...", value_delimiter = ',')]
     pub(crate) extended: Vec<String>,

@@ -142,6 +142,10 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
                 let seconds = value.parse::<i64>().map_err(|_| wrong("time=SECONDS since 1970"))?;
                 time = Some(Timestamp { seconds, nanoseconds: 0 });
             }
+            "mmp_update_interval" => {
+                let seconds = value.parse().map_err(|_| wrong("mmp_update_interval=SECONDS"))?;
+                options.mmp_update_interval = Some(seconds);
+            }
             "quotatype" => {
                 let kinds = value.split(':').map(|name| {
                     QuotaKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
@@ -153,7 +157,8 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
             "lazy_itable_init" | "lazy_journal_init" | "nodiscard" | "discard" => {}
             _ => {
                 return Err(Failure::Usage(format!(
-                    "-E {word}: not known; there are root_owner, resize, quotatype, hash_seed, seed and time"
+                    "-E {word}: not known; there are root_owner, resize, quotatype, mmp_update_interval, \
+                     hash_seed, seed and time"
                 )));
             }
         }

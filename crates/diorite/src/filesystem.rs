@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite_device::{Backend, DirectPolicy, OpenOptions as DeviceOptions, open_target};
+use diorite_device::{Backend, DirectPolicy, OpenOptions as DeviceOptions, host_name, open_target};
 use diorite_ext::{Volume, VolumeOptions};
 
 use crate::content::engine::{Engine, EngineOptions};
@@ -155,6 +155,7 @@ impl FilesystemOptions {
             access: self.access,
             clock: Arc::clone(&self.engine.clock),
             metadata_cache_bytes: self.metadata_cache_bytes,
+            host_name: host_name(),
             ..VolumeOptions::default()
         };
         let volume = Volume::open(device, options)?;

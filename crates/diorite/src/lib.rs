@@ -28,6 +28,7 @@ mod ext_map;
 mod file;
 mod filesystem;
 mod host;
+mod host_mark;
 mod map;
 pub mod node;
 mod options;

@@ -27,6 +27,7 @@ use crate::content::Content;
 use crate::content::engine::Engine;
 use crate::ext_map::ExtMap;
 use crate::file::FileOwner;
+use crate::host_mark::HostMark;
 use crate::map::Durability;
 use crate::{
     Attributes, DirectoryEntry, Error, File, FileKind, InodeNumber, NodeSpec, OpenOptions, Owner, RenameMode,
@@ -42,6 +43,7 @@ pub(crate) struct Nodes {
     pub(crate) volume: Arc<Volume>,
     pub(crate) engine: Arc<Engine>,
     table: Mutex<HashMap<InodeNumber, Arc<Node>>>,
+    mark: HostMark,
     is_closed: AtomicBool,
 }
 
@@ -70,7 +72,8 @@ impl Node {
 
 impl Nodes {
     pub(crate) fn new(volume: Arc<Volume>, engine: Arc<Engine>) -> Arc<Self> {
-        Arc::new(Self { volume, engine, table: Mutex::default(), is_closed: AtomicBool::new(false) })
+        let mark = HostMark::keep(&volume);
+        Arc::new(Self { volume, engine, table: Mutex::default(), mark, is_closed: AtomicBool::new(false) })
     }
 
     /// A reference to an inode.
@@ -186,6 +189,7 @@ impl Nodes {
         }
         let synced = self.sync();
         self.is_closed.store(true, Ordering::Release);
+        self.mark.stop();
         synced.and(self.put_all_away()).and(self.volume.close().map_err(Error::from))
     }
 

@@ -37,6 +37,18 @@ pub enum Error {
     /// No free block or inode is left.
     #[error("no space left on the volume")]
     NoSpace,
+    /// Another host has the volume open, or e2fsck works on it (multi-mount protection).
+    #[error("{}", in_use_text(*by_check, node, device, *time))]
+    InUse {
+        /// Whether it is e2fsck.
+        by_check: bool,
+        /// The host.
+        node: String,
+        /// The device there.
+        device: String,
+        /// When it said so last: seconds since 1970.
+        time: u64,
+    },
     /// A limit in the volume's quota files is reached.
     #[error("quota exceeded: {kind} {id} may have no more {what}")]
     QuotaExceeded {
@@ -98,6 +110,7 @@ impl Error {
             Self::IsADirectory => 21,
             Self::NotEmpty => 39,
             Self::NoSpace | Self::AttributeTooLarge => 28,
+            Self::InUse { .. } => 16,
             Self::QuotaExceeded { .. } => 122,
             Self::OtherProject => 18,
             Self::TooManyLinks => 31,
@@ -110,6 +123,35 @@ impl Error {
             Self::NotPermitted(_) => 1,
         }
     }
+}
+
+fn in_use_text(by_check: bool, node: &str, device: &str, time: u64) -> String {
+    let who = if by_check { "e2fsck on " } else { "" };
+    let cure = if by_check {
+        "let it finish; if it does not run any more, tune2fs -f -E clear_mmp clears the mark"
+    } else {
+        "close or unmount it there first"
+    };
+    let (days, of_day) = (time / 86_400, time % 86_400);
+    let (year, month, day) = date_of(days);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!(
+        "in use by {who}{node} ({device}), last updated \
+         {year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC; {cure}"
+    )
+}
+
+/// Year, month and day of a day counted from 1970-01-01.
+fn date_of(days: u64) -> (u64, u64, u64) {
+    // Counted from March 0000, so that the leap day is a year's last: eras of 400 years have 146,097 days.
+    let days = days.saturating_add(719_468);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (year + era * 400 + u64::from(month <= 2), month, day)
 }
 
 /// A contradiction on the disk, with the place where it was found.
@@ -199,6 +241,14 @@ pub enum Corrupt {
         /// What is wrong.
         what: &'static str,
     },
+    /// A block of multi-mount protection that is none.
+    #[error("block {block}: {what}")]
+    Mmp {
+        /// The block.
+        block: FsBlock,
+        /// What is wrong.
+        what: &'static str,
+    },
     /// A journal that does not fit together.
     #[error("journal block {block}: {what}")]
     Journal {
@@ -234,4 +284,25 @@ pub enum Incompatible {
     /// Anything else, named.
     #[error("{0}")]
     Other(&'static str),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_the_volume_is_told_with_the_time_and_what_to_do() {
+        let error = |by_check, time| {
+            Error::InUse { by_check, node: "host".to_owned(), device: "sda1".to_owned(), time }.to_string()
+        };
+        assert_eq!(
+            error(false, 1_709_210_096),
+            "in use by host (sda1), last updated 2024-02-29 12:34:56 UTC; close or unmount it there first"
+        );
+        assert!(error(true, 951_868_800).contains("e2fsck on host (sda1), last updated 2000-03-01 00:00:00"));
+        assert_eq!(date_of(0), (1970, 1, 1));
+        assert_eq!(date_of(11_016), (2000, 2, 29));
+        assert_eq!(date_of(364), (1970, 12, 31));
+        let _ = error(false, u64::MAX);
+    }
 }

@@ -106,6 +106,7 @@ impl Volume {
     /// Begin a handle that joins at most `credits` blocks.
     pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
+        self.check_mmp()?;
         self.mark_in_use()?;
         self.relieve()?;
         let credits = credits + self.quota_credits();

@@ -49,6 +49,10 @@ fn header(path: &Path) -> String {
             !line.starts_with("Lifetime writes")
                 && !line.starts_with("Checksum:")
                 && !line.starts_with("Journal checksum:")
+                // Made by whom, when and where.
+                && !line.contains("mmp_update_")
+                && !line.contains("_name: ")
+                && !line.starts_with("MMP block number:")
         })
         .collect::<Vec<_>>()
         .join("\n")
@@ -207,6 +211,7 @@ fn cases() -> Vec<(u64, &'static [&'static str], MkfsOptions)> {
         cases.push((size, &["-b", "8192"], block(8192)));
         cases.push((size, &["-b", "65536"], block(65536)));
         cases.push((size, &["-O", "has_journal,orphan_file"], features("has_journal,orphan_file")));
+        cases.push((size, &["-O", "mmp"], features("mmp")));
         cases.push((size, &["-O", "quota"], features("quota")));
         cases.push((
             size,

@@ -1,6 +1,7 @@
 //! Descriptors and the blocks that groups use for themselves; backups of the superblock.
 
 use crate::check::{CheckPhase, Checker, Place, ProblemKind};
+use crate::layout::mmp::{MmpBlock, SEQUENCE_CLEAN};
 use crate::layout::{GroupDescriptor, Superblock, superblock::STATE_ERROR};
 use crate::{FsBlock, GroupNumber, Result};
 
@@ -35,8 +36,27 @@ impl Checker<'_> {
             self.take(place, descriptor.inode_table, table);
             sound &= self.findings.report.problem_count == before;
         }
+        self.check_mmp()?;
         self.check_backups()?;
         Ok(sound)
+    }
+
+    /// The block that says which host has the volume open.
+    fn check_mmp(&mut self) -> Result<()> {
+        let Some(block) = self.superblock.mmp_block() else { return Ok(()) };
+        self.take(Place::VOLUME, block, 1);
+        let seed = self.superblock.checksum_seed();
+        let seed = self.superblock.features().metadata_csum().then_some(seed);
+        match MmpBlock::parse(&self.reader.block(block)?, seed) {
+            Ok(entry) if entry.sequence == SEQUENCE_CLEAN => {}
+            Ok(entry) => {
+                let node = String::from_utf8_lossy(&entry.node).into_owned();
+                self.findings
+                    .note(format!("the volume is open for writing on {node}, or was not closed there"));
+            }
+            Err(what) => self.problem(ProblemKind::Superblock, Place::block(block.0), what),
+        }
+        Ok(())
     }
 
     fn read_descriptors(&mut self) -> Result<bool> {

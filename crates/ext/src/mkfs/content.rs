@@ -1,9 +1,10 @@
 //! The files of a new volume: root directory, `lost+found`, room for growth, journal, orphan file.
 
-use zerocopy::byteorder::little_endian::U32;
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
 
 use crate::journal::JournalSuperblock;
 use crate::layout::inode::InodeFlags;
+use crate::layout::mmp::{CHECK_INTERVAL_MIN, MmpBlock, SEQUENCE_CLEAN, UPDATE_INTERVAL};
 use crate::layout::{
     ChecksumSeed, Compat, DiskInode, Incompat, Layout, Superblock, directory, le32, orphan, put,
 };
@@ -61,6 +62,9 @@ pub(super) fn make(
         maker.journal()?;
     }
     maker.content.used_inodes = LOST_FOUND.0;
+    if features.has_incompat(Incompat::MMP) {
+        maker.mmp()?;
+    }
     for kind in maker.options.quota_files(features) {
         maker.quota_file(kind)?;
     }
@@ -271,6 +275,27 @@ impl Maker<'_> {
             });
         }
         Ok(Some(asked))
+    }
+
+    /// The block that keeps a second host away: nobody has the volume open.
+    fn mmp(&mut self) -> Result<(), MkfsError> {
+        let block = self.space.take_runs(0, 1).ok_or(MkfsError::NoRoom)?[0].0;
+        let interval = self.options.mmp_update_interval.unwrap_or(UPDATE_INTERVAL);
+        let entry = MmpBlock {
+            sequence: SEQUENCE_CLEAN,
+            time: self.options.time.seconds.max(0) as u64,
+            node: Vec::new(),
+            device: Vec::new(),
+            check_interval: interval.max(CHECK_INTERVAL_MIN),
+        };
+        let seed = self.superblock.checksum_seed();
+        let mut bytes = vec![0; self.block_bytes()];
+        entry.write_into(&mut bytes, self.superblock.features().metadata_csum().then_some(seed));
+        self.content.blocks.push((block, bytes));
+        let raw = self.superblock.raw_mut();
+        raw.mmp_block = U64::new(block.0);
+        raw.mmp_interval = U16::new(interval);
+        Ok(())
     }
 
     /// The first inode that is free.

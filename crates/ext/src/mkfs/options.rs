@@ -55,6 +55,9 @@ pub struct MkfsOptions {
     /// Kinds of quota that are counted, with the feature `quota` (`-E quotatype=`); users and groups if `None`, and projects
     /// with the feature `project` in any case.
     pub quota_kinds: Option<Vec<QuotaKind>>,
+    /// Seconds between updates of the block that keeps a second host away, with the feature `mmp`
+    /// (`-E mmp_update_interval=`): 1 to 300. 5 if `None`.
+    pub mmp_update_interval: Option<u16>,
     /// All times on the volume.
     pub time: Timestamp,
 }
@@ -78,6 +81,7 @@ impl Default for MkfsOptions {
             flex_groups: 16,
             resize_blocks: None,
             quota_kinds: None,
+            mmp_update_interval: None,
             time: crate::Clock::now(&crate::SystemClock),
         }
     }
@@ -122,6 +126,7 @@ const MAKEABLE: Features = Features {
         .union(Incompat::FLEX_BG)
         .union(Incompat::EA_INODE)
         .union(Incompat::CSUM_SEED)
+        .union(Incompat::MMP)
         .union(Incompat::LARGE_DIR)
         .union(Incompat::INLINE_DATA),
     ro_compat: RoCompat::SPARSE_SUPER
@@ -259,6 +264,13 @@ impl MkfsOptions {
                 what: "the percentage of reserved blocks (-m)",
                 given: self.reserved_percent as u64,
                 cure: "give 0 to 50",
+            });
+        }
+        if let Some(seconds) = self.mmp_update_interval.filter(|seconds| !(1..=300).contains(seconds)) {
+            return Err(MkfsError::Invalid {
+                what: "the interval of multi-mount protection (-E mmp_update_interval)",
+                given: seconds.into(),
+                cure: "give 1 to 300 seconds",
             });
         }
         if self.label.len() > 16 {

@@ -4,7 +4,7 @@
 //! blocks of their tables, and a last group too small to be of use is left out.
 
 use zerocopy::FromZeros;
-use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
 
 use crate::layout::superblock::{FLAG_SIGNED_HASH, MAGIC, RawSuperblock, STATE_VALID};
 use crate::layout::{Compat, Features, Incompat, RoCompat, Superblock};
@@ -279,6 +279,10 @@ fn raw_superblock(options: &MkfsOptions, numbers: &Numbers) -> Result<RawSuperbl
     }
     if features.has_incompat(Incompat::FLEX_BG) {
         raw.log_groups_per_flex = options.flex_groups.trailing_zeros() as u8;
+    }
+    if features.has_incompat(Incompat::MMP) {
+        // Until the block is taken, one that is on the volume.
+        raw.mmp_block = U64::new(numbers.first_data_block + 1);
     }
     if features.metadata_csum() {
         raw.checksum_type = 1;

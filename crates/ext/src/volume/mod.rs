@@ -3,6 +3,7 @@
 //! The volume ties its parts together: metadata buffers, the log behind transaction handles, the allocator and the
 //! inodes in memory. Operations are methods of [`Volume`] in the module of what they work on.
 
+mod mmp;
 mod open;
 mod seal;
 mod sync;
@@ -51,6 +52,8 @@ pub struct Volume {
     closed: AtomicBool,
     /// Serialises renames of directories.
     pub(crate) rename_lock: Mutex<()>,
+    /// What says to other hosts that the volume is open here.
+    pub(crate) mmp: Option<mmp::Mmp>,
     /// Files that count what users, groups and projects use.
     pub(crate) quotas: Quotas,
     /// What is remembered of directories.

@@ -14,6 +14,7 @@ use crate::layout::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::layout::{GroupDescriptor, Incompat, Layout, RoCompat, Superblock};
 use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, HomeWriter, Log, NoJournal};
+use crate::volume::mmp::Mmp;
 use crate::volume::seal::VolumeSealer;
 use crate::volume::{Access, ReservedBlocks, Volume, VolumeOptions};
 use crate::{Corrupt, Error, Incompatible, Result};
@@ -31,6 +32,17 @@ impl Volume {
         let mut layout = Layout::new(&superblock);
         check_device(&*device, &layout)?;
         let mut read_only = read_only_reason(&*device, &superblock, &options);
+        let mut mmp = None;
+        if read_only.is_none() {
+            // Before anything is written.
+            match Mmp::acquire(&device, &superblock, &options) {
+                Ok(acquired) => mmp = acquired,
+                Err(Error::Corrupt(corrupt)) => {
+                    read_only = Some(format!("no other host can be kept away: {corrupt}; run e2fsck"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
         let access = if read_only.is_none() { Access::ReadWrite } else { Access::ReadOnly };
         let was_in_use = superblock.features().has_incompat(Incompat::RECOVER);
         let journal = journal::open(device, &superblock, access)?;
@@ -39,9 +51,10 @@ impl Volume {
             superblock = read_superblock(&*device)?;
             layout = Layout::new(&superblock);
             check_device(&*device, &layout)?;
-            read_only = read_only_reason(&*device, &superblock, &options);
+            read_only = read_only.or_else(|| read_only_reason(&*device, &superblock, &options));
         }
         read_only = read_only.or_else(|| journal.read_only.map(str::to_owned));
+        mmp = mmp.filter(|_| read_only.is_none());
         let cache = Arc::new(BufferCache::new(
             device.clone(),
             layout.block_size,
@@ -102,6 +115,7 @@ impl Volume {
             marking: Mutex::new(()),
             closed: AtomicBool::new(false),
             rename_lock: Mutex::new(()),
+            mmp,
             quotas: Quotas::default(),
             names: crate::names::NameState::default(),
             orphans: Mutex::default(),
@@ -187,8 +201,6 @@ fn read_only_reason(
         Some(format!("it uses features that are not kept up to date here: {}", unwritable.join(", ")))
     } else if features.has_ro_compat(RoCompat::BIGALLOC) {
         Some("allocation in clusters (bigalloc) is read but not written".to_owned())
-    } else if features.has_incompat(Incompat::MMP) {
-        Some("protection against a second host (mmp) is not kept up to date here".to_owned())
     } else {
         None
     }

@@ -52,7 +52,8 @@ impl Volume {
         if self.closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        let result = self.close_now();
+        let closed = self.close_now();
+        let result = closed.and(self.release_mmp());
         self.closed.store(true, Ordering::Release);
         result
     }

@@ -29,6 +29,8 @@ pub struct VolumeOptions {
     pub commit_interval: Duration,
     /// Who may use the blocks that `mke2fs -m` set aside.
     pub reserved_blocks: ReservedBlocks,
+    /// The name of this host, for others that want to open the volume at the same time (feature `mmp`).
+    pub host_name: String,
 }
 
 /// Whether file data may use the blocks that are kept for the superuser. Metadata always may.
@@ -49,6 +51,7 @@ impl Default for VolumeOptions {
             metadata_cache_bytes: 64 << 20,
             commit_interval: Duration::from_secs(5),
             reserved_blocks: ReservedBlocks::Kept,
+            host_name: "diorite".to_owned(),
         }
     }
 }

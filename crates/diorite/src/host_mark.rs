@@ -1,0 +1,73 @@
+//! Keeps the mark that says to other hosts that a volume is open here (feature `mmp`).
+//!
+//! Where it sits: beside the table of nodes. One thread, only on volumes that have the feature and are written; it calls
+//! [`Volume::mmp_tick`] when that is due, and ends with the volume.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use diorite_block::sync::{Condvar, JoinHandle, Mutex, now, spawn};
+use diorite_ext::Volume;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct HostMark {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl HostMark {
+    /// Start the thread, if the volume has such a mark.
+    pub(crate) fn keep(volume: &Arc<Volume>) -> Self {
+        let shared = Arc::new(Shared::default());
+        let thread = match volume.mmp_tick(now()) {
+            Ok(Some(due)) => {
+                let (volume, shared) = (Arc::clone(volume), Arc::clone(&shared));
+                // Without a thread every transaction renews the mark when it begins.
+                spawn("diorite-mmp", move || shared.renew(&volume, due)).ok()
+            }
+            // The volume has latched an error, and the next operation tells of it.
+            Ok(None) | Err(_) => None,
+        };
+        Self { shared, thread: Mutex::new(thread) }
+    }
+
+    /// End the thread, and wait for it.
+    pub(crate) fn stop(&self) {
+        *self.shared.stopped.lock() = true;
+        self.shared.changed.notify_all();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            thread.join();
+        }
+    }
+}
+
+impl Drop for HostMark {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn renew(&self, volume: &Volume, mut due: Duration) {
+        loop {
+            let mut stopped = self.stopped.lock();
+            while !*stopped && now() < due {
+                stopped = self.changed.wait_timeout(stopped, due.saturating_sub(now()));
+            }
+            let ended = *stopped;
+            drop(stopped);
+            match volume.mmp_tick(now()) {
+                Ok(Some(next)) if !ended => due = next,
+                _ => return,
+            }
+        }
+    }
+}

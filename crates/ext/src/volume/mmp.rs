@@ -1,0 +1,228 @@
+//! Protection against a second host (MMP): a block on the volume says who has it open, and is renewed as long as that lasts.
+//!
+//! Where it sits: taken before anything is written to the volume, the journal's replay included, and given back at the end.
+//! Like the crate it has no thread: [`Volume::mmp_tick`] is called by whoever has a timer, and every transaction that
+//! begins renews the block where that is due.
+//!
+//! States: free (`SEQUENCE_CLEAN`) -> ours (a sequence that grows with every update) -> free. A sequence that does not grow for twice the check
+//! interval and a second is of a host that is gone, as the kernel sees it.
+//!
+//! Invariants: nothing is written to the block unless what we wrote last was found there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use diorite_block::sync::{Mutex, now, sleep};
+use diorite_block::{BioFlags, BlockDevice};
+
+use crate::buffer::BlockMemory;
+use crate::layout::mmp::{
+    CHECK_INTERVAL_MAX, CHECK_INTERVAL_MIN, DEVICE_MAX, MmpBlock, NODE_MAX, SEQUENCE_CLEAN, SEQUENCE_FSCK,
+    SEQUENCE_MAX, UPDATE_INTERVAL,
+};
+use crate::layout::{ChecksumSeed, Superblock};
+use crate::volume::{Volume, VolumeOptions};
+use crate::{Corrupt, Error, Result};
+
+/// Our entry in the block.
+#[derive(Debug)]
+pub(crate) struct Mmp {
+    place: Place,
+    interval: Duration,
+    /// The entry as written last; `None` when it was given back or lost.
+    entry: Mutex<Option<MmpBlock>>,
+    /// When that was, in nanoseconds of [`now`].
+    written_ns: AtomicU64,
+}
+
+/// Where the block is.
+#[derive(Debug)]
+struct Place {
+    device: Arc<dyn BlockDevice>,
+    offset: u64,
+    len: usize,
+    block: u64,
+    seed: Option<ChecksumSeed>,
+}
+
+impl Place {
+    fn read(&self) -> Result<(BlockMemory, MmpBlock)> {
+        let mut memory = BlockMemory::zeroed(self.len);
+        self.device.read_bytes(self.offset, &mut memory)?;
+        let entry = MmpBlock::parse(&memory, self.seed);
+        let corrupt = |what| Corrupt::Mmp { block: crate::FsBlock(self.block), what };
+        Ok((memory, entry.map_err(corrupt)?))
+    }
+
+    fn write(&self, memory: &mut BlockMemory, entry: &MmpBlock) -> Result<()> {
+        entry.write_into(memory, self.seed);
+        Ok(self.device.write_bytes(self.offset, memory, BioFlags::META | BioFlags::SYNC)?)
+    }
+}
+
+impl Mmp {
+    /// Take the volume for this host; waits until it is clear whether another one has it. `None` on volumes without the feature.
+    pub(crate) fn acquire(
+        device: &Arc<dyn BlockDevice>,
+        superblock: &Superblock,
+        options: &VolumeOptions,
+    ) -> Result<Option<Self>> {
+        let Some(block) = superblock.mmp_block() else { return Ok(None) };
+        let size = superblock.block_size();
+        let seed = superblock.checksum_seed();
+        let place = Place {
+            device: Arc::clone(device),
+            offset: size.sector_of(block).to_bytes(),
+            len: size.bytes() as usize,
+            block: block.0,
+            seed: superblock.features().metadata_csum().then_some(seed),
+        };
+        let interval = superblock.mmp_update_interval();
+        let (mut memory, found) = place.read()?;
+        let wait = match found.sequence {
+            SEQUENCE_CLEAN => Duration::ZERO,
+            SEQUENCE_FSCK => return Err(in_use(&found)),
+            sequence => {
+                let wait = wait_for(&found, interval);
+                sleep(wait);
+                let (again, entry) = place.read()?;
+                if entry.sequence != sequence {
+                    return Err(in_use(&entry));
+                }
+                memory = again;
+                wait
+            }
+        };
+        let entry = MmpBlock {
+            sequence: new_sequence(options),
+            time: options.clock.now().seconds.max(0) as u64,
+            node: field(&options.host_name, NODE_MAX),
+            device: field(device.name().rsplit('/').next().unwrap_or_default(), DEVICE_MAX),
+            check_interval: interval.saturating_mul(2).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX),
+        };
+        place.write(&mut memory, &entry)?;
+        let written = now();
+        sleep(wait);
+        let (_, found) = place.read()?;
+        if found != entry {
+            return Err(in_use(&found));
+        }
+        Ok(Some(Self {
+            place,
+            interval: Duration::from_secs(interval.into()),
+            entry: Mutex::new(Some(entry)),
+            written_ns: AtomicU64::new(written.as_nanos() as u64),
+        }))
+    }
+
+    /// When the block is to be renewed.
+    fn due(&self) -> Duration {
+        Duration::from_nanos(self.written_ns.load(Ordering::Acquire)) + self.interval
+    }
+
+    /// Renew our entry, if it is still there.
+    fn renew(&self, at: Duration, time: u64) -> Result<()> {
+        let mut held = self.entry.lock();
+        let Some(entry) = held.as_mut().filter(|_| self.due() <= at) else { return Ok(()) };
+        let (mut memory, found) = self.place.read()?;
+        if found != *entry {
+            *held = None;
+            return Err(in_use(&found));
+        }
+        entry.sequence = if entry.sequence >= SEQUENCE_MAX { 1 } else { entry.sequence + 1 };
+        entry.time = time;
+        self.place.write(&mut memory, entry)?;
+        self.written_ns.store(at.as_nanos() as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// Nobody has the volume open any more.
+    fn release(&self) -> Result<()> {
+        let Some(entry) = self.entry.lock().take() else { return Ok(()) };
+        let (mut memory, found) = self.place.read()?;
+        if found != entry {
+            return Err(in_use(&found));
+        }
+        self.place.write(&mut memory, &MmpBlock { sequence: SEQUENCE_CLEAN, ..entry })
+    }
+}
+
+impl Drop for Mmp {
+    /// Whoever ends without a close writes nothing more either.
+    fn drop(&mut self) {
+        let _ = self.release();
+    }
+}
+
+/// How long an entry must stand still to be of a host that is gone.
+fn wait_for(found: &MmpBlock, interval: u16) -> Duration {
+    let check = found.check_interval.min(CHECK_INTERVAL_MAX).max(interval).max(CHECK_INTERVAL_MIN);
+    let seconds = u64::from(check);
+    Duration::from_secs((seconds * 2 + 1).min(seconds + 60))
+}
+
+fn new_sequence(options: &VolumeOptions) -> u32 {
+    let mut bytes = [0; 4];
+    if getrandom::fill(&mut bytes).is_err() {
+        let now = options.clock.now();
+        bytes = (now.seconds as u32 ^ now.nanoseconds.wrapping_mul(0x9e37_79b1)).to_le_bytes();
+    }
+    u32::from_le_bytes(bytes) % SEQUENCE_MAX + 1
+}
+
+/// A name as the block can hold it.
+fn field(name: &str, most: usize) -> Vec<u8> {
+    name.bytes().take_while(|byte| *byte != 0).take(most).collect()
+}
+
+fn in_use(found: &MmpBlock) -> Error {
+    Error::InUse {
+        by_check: found.sequence == SEQUENCE_FSCK,
+        node: String::from_utf8_lossy(&found.node).into_owned(),
+        device: String::from_utf8_lossy(&found.device).into_owned(),
+        time: found.time,
+    }
+}
+
+impl Volume {
+    /// Renew the mark that says to other hosts that the volume is open here (MMP), if it is due at `at` (time of
+    /// [`diorite_block::sync::now`]). Returns when to call again; `None` where there is no such mark to keep. If another host has
+    /// written its own mark, this volume is read-only from then on.
+    pub fn mmp_tick(&self, at: Duration) -> Result<Option<Duration>> {
+        let Some(mmp) = &self.mmp else { return Ok(None) };
+        if self.check_writable().is_err() {
+            return Ok(None);
+        }
+        self.renew_mmp(mmp, at)?;
+        Ok(Some(mmp.due()))
+    }
+
+    fn renew_mmp(&self, mmp: &Mmp, at: Duration) -> Result<()> {
+        let time = self.now().seconds.max(0) as u64;
+        mmp.renew(at, time).inspect_err(|error| self.latch().abort(error))
+    }
+
+    /// Before a transaction begins: the volume must still be ours.
+    pub(crate) fn check_mmp(&self) -> Result<()> {
+        match &self.mmp {
+            Some(mmp) if mmp.due() <= now() => self.renew_mmp(mmp, now()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Give the volume back to other hosts.
+    pub(crate) fn release_mmp(&self) -> Result<()> {
+        self.mmp.as_ref().map_or(Ok(()), Mmp::release)
+    }
+}
+
+impl Superblock {
+    /// Seconds between updates of the block of multi-mount protection.
+    pub fn mmp_update_interval(&self) -> u16 {
+        match self.raw().mmp_interval.get() {
+            0 => UPDATE_INTERVAL,
+            seconds => seconds.min(CHECK_INTERVAL_MAX),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Multi-mount protection: of two hosts that want one volume, one gets it. Time is virtual where no kernel takes part.
+#![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{Bench, MemoryDevice, have, run};
+use diorite_block::sync::{now, sleep};
+use diorite_block::{BlockDevice, IoOwner};
+use diorite_device::{DirectPolicy, FileDevice, OpenOptions};
+use diorite_ext::layout::mmp::{MmpBlock, SEQUENCE_CLEAN, SEQUENCE_FSCK};
+use diorite_ext::{Access, Error, FileKind, InodeNumber, NodeSpec, Owner, Result, Volume, VolumeOptions};
+use diorite_sim::world::Simulation;
+
+fn host(name: &str) -> VolumeOptions {
+    VolumeOptions { host_name: name.to_owned(), ..VolumeOptions::default() }
+}
+
+fn create(volume: &Volume, name: &str) -> Result<()> {
+    let spec = NodeSpec { kind: FileKind::Fifo, permissions: 0o600, owner: Owner::default(), device: (0, 0) };
+    volume.create(&*volume.inode(InodeNumber::ROOT)?, name.as_bytes(), &spec).map(drop)
+}
+
+/// A volume with the feature, and the byte of its block.
+fn protected(bench: &Bench, interval: u32) -> Option<(Arc<MemoryDevice>, usize)> {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return None;
+    }
+    let arguments = format!("-t ext4 -b 1024 -O mmp -E mmp_update_interval={interval}");
+    let device = MemoryDevice::new(std::fs::read(bench.image(&arguments, "16M")).unwrap());
+    let magic = device.bytes.read().unwrap();
+    let block = (0..magic.len()).step_by(1024).find(|at| magic[*at..].starts_with(b"PMM\0")).unwrap();
+    drop(magic);
+    Some((device, block))
+}
+
+fn entry(device: &MemoryDevice, at: usize) -> MmpBlock {
+    MmpBlock::parse(&device.bytes.read().unwrap()[at..], None).unwrap()
+}
+
+/// Store an entry with the checksum that belongs to it.
+fn put(device: &MemoryDevice, at: usize, entry: &MmpBlock) {
+    let superblock = diorite_ext::read_superblock(device).unwrap();
+    entry.write_into(&mut device.bytes.write().unwrap()[at..at + 1024], Some(superblock.checksum_seed()));
+}
+
+fn in_virtual_time(body: impl FnOnce() + Send + 'static) {
+    let simulation = Simulation::new(1);
+    simulation.spawn("first", IoOwner::default(), body);
+    simulation.run().unwrap();
+}
+
+#[test]
+fn a_free_volume_is_taken_at_once_and_given_back() {
+    let bench = Bench::new();
+    let Some((device, at)) = protected(&bench, 2) else { return };
+    let disk = device.clone();
+    in_virtual_time(move || {
+        let volume = Volume::open(device.clone(), host("here")).unwrap();
+        assert_eq!((volume.read_only_reason(), now()), (None, Duration::ZERO));
+        let found = entry(&device, at);
+        assert_eq!((&found.node[..], found.check_interval), (&b"here"[..], 5));
+        assert!(found.sequence > 0 && found.sequence < SEQUENCE_FSCK);
+        create(&volume, "a").unwrap();
+        volume.close().unwrap();
+        assert_eq!(entry(&device, at).sequence, SEQUENCE_CLEAN);
+        let before = now();
+        Volume::open(device, host("there")).unwrap().close().unwrap();
+        assert_eq!(now(), before, "a clean volume is taken without waiting");
+    });
+    bench.check(&disk);
+}
+
+#[test]
+fn a_host_that_renews_its_mark_keeps_the_volume() {
+    let bench = Bench::new();
+    let Some((device, _)) = protected(&bench, 2) else { return };
+    let simulation = Simulation::new(1);
+    let first = Volume::open(device.clone(), host("first")).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let (ticking, ended) = (first.clone(), done.clone());
+    simulation.spawn("first", IoOwner::default(), move || {
+        while !ended.load(Ordering::Acquire) {
+            let next = ticking.mmp_tick(now()).unwrap().unwrap();
+            sleep(next.saturating_sub(now()).max(Duration::from_millis(1)));
+        }
+        create(&ticking, "still mine").unwrap();
+    });
+    simulation.spawn("second", IoOwner::default(), move || {
+        let refused = Volume::open(device.clone(), host("second")).unwrap_err();
+        assert!(matches!(&refused, Error::InUse { node, .. } if node == "first"), "{refused}");
+        assert_eq!((refused.errno(), now()), (16, Duration::from_secs(11)));
+        // Reading takes nothing and waits for nothing.
+        let options = VolumeOptions { access: Access::ReadOnly, ..host("second") };
+        Volume::open(device, options).unwrap().close().unwrap();
+        assert_eq!(now(), Duration::from_secs(11));
+        done.store(true, Ordering::Release);
+    });
+    simulation.run().unwrap();
+    assert_eq!(first.read_only_reason(), None);
+}
+
+/// DESIGN 4.9: what another host has taken is not written any more.
+#[test]
+fn a_host_that_stood_still_loses_the_volume_and_learns_of_it() {
+    let bench = Bench::new();
+    let Some((device, at)) = protected(&bench, 2) else { return };
+    for by_tick in [true, false] {
+        let device = MemoryDevice::new(device.bytes.read().unwrap().clone());
+        in_virtual_time(move || {
+            let first = Volume::open(device.clone(), host("first")).unwrap();
+            create(&first, "a").unwrap();
+            let before = now();
+            let second = Volume::open(device.clone(), host("second")).unwrap();
+            assert_eq!(now() - before, Duration::from_secs(22), "its own mark is watched as well");
+            let taken = entry(&device, at);
+            let error = if by_tick {
+                first.mmp_tick(now()).map(drop).unwrap_err()
+            } else {
+                create(&first, "b").unwrap_err()
+            };
+            assert!(matches!(&error, Error::InUse { node, .. } if node == "second"), "{error}");
+            let reason = first.read_only_reason().unwrap();
+            assert!(reason.contains("in use by second"), "{reason}");
+            assert!(matches!(create(&first, "c"), Err(Error::Aborted)));
+            assert!(first.close().is_err());
+            drop(first);
+            assert_eq!(entry(&device, at), taken, "the other's mark is left alone");
+            second.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_volume_under_e2fsck_is_refused_at_once_and_a_damaged_block_leaves_it_read_only() {
+    let bench = Bench::new();
+    let Some((device, at)) = protected(&bench, 2) else { return };
+    let clean = entry(&device, at);
+    put(&device, at, &MmpBlock { sequence: SEQUENCE_FSCK, node: b"elsewhere".to_vec(), ..clean });
+    let refused = Volume::open(device.clone(), host("here")).unwrap_err();
+    assert!(refused.to_string().contains("in use by e2fsck on elsewhere"), "{refused}");
+    device.bytes.write().unwrap()[at + 200] ^= 1;
+    let volume = Volume::open(device.clone(), host("here")).unwrap();
+    let reason = volume.read_only_reason().unwrap();
+    assert!(reason.contains("(MMP)"), "{reason}");
+    // As e2fsck -fn, the check calls that a problem.
+    let options = diorite_ext::check::CheckOptions::default();
+    let report = diorite_ext::check::check(&*device, &options, &mut |_| {}).unwrap();
+    assert_eq!(report.problem_count, 1, "{:?}", report.problems);
+    let path = bench.path("damaged");
+    device.save(&path);
+    assert_ne!(run("e2fsck", &["-fn", &path.to_string_lossy()]).0, 0);
+}
+
+fn shell(directory: &Path, script: &str) -> bool {
+    Command::new("sh").args(["-ec", script]).current_dir(directory).output().unwrap().status.success()
+}
+
+fn open_file(path: &Path) -> Arc<dyn BlockDevice> {
+    FileDevice::open(path, &OpenOptions::read_write().direct(DirectPolicy::Off)).unwrap()
+}
+
+/// Against the kernel, which waits 11 seconds before it believes or refuses: both ways at once.
+#[test]
+fn the_kernel_and_we_keep_each_other_away() {
+    let bench = Bench::new();
+    if protected(&bench, 1).is_none() {
+        return;
+    }
+    let (ours, theirs) = (bench.path("ours"), bench.path("theirs"));
+    for image in [&ours, &theirs] {
+        std::fs::copy(bench.path("image"), image).unwrap();
+    }
+    let directory = ours.parent().unwrap();
+    if !shell(directory, "mkdir mnt mnt2; mount -o loop theirs mnt") {
+        println!("SKIPPED: cannot mount here");
+        return;
+    }
+    let volume = Volume::open(open_file(&ours), host("ours")).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                volume.mmp_tick(now()).unwrap();
+                sleep(Duration::from_millis(100));
+            }
+        });
+        let kernel = scope.spawn(|| shell(directory, "mount -o loop ours mnt2"));
+        let refused = Volume::open(open_file(&theirs), host("ours")).map(drop);
+        let mounted = kernel.join().unwrap();
+        done.store(true, Ordering::Release);
+        shell(directory, "umount mnt");
+        if mounted {
+            shell(directory, "umount mnt2");
+        }
+        assert!(!mounted, "the kernel took a volume that is open here");
+        assert!(matches!(refused, Err(Error::InUse { .. })), "{refused:?}");
+    });
+    create(&volume, "made here").unwrap();
+    volume.close().unwrap();
+    // Both are free now, and at once.
+    assert!(shell(directory, "timeout 5 mount -o loop ours mnt2; test -p 'mnt2/made here'; umount mnt2"));
+    let volume = Volume::open(open_file(&theirs), host("ours")).unwrap();
+    create(&volume, "made later").unwrap();
+    volume.close().unwrap();
+    for image in [&ours, &theirs] {
+        let (code, output) = run("e2fsck", &["-fn", &image.to_string_lossy()]);
+        assert_eq!(code, 0, "{output}");
+    }
+}
