@@ -41,6 +41,7 @@ fn fairness_runs_the_stack_the_same_way_twice_and_shows_the_regression() {
 fn full_bios_cost_less_than_a_bio_for_each_page() {
     let outcome = repro::boundary(&options()).expect("runs");
     assert_holds(&outcome, "CPU with");
+    assert_holds(&outcome, "percent off the published row");
     assert!(measured(&outcome, "a bio for each page", "bios of a pass") >= 1024.0);
 }
 
@@ -53,5 +54,9 @@ fn pipelined_direct_reads_overtake_the_page_cache_on_the_array() {
 #[test]
 fn direct_io_saves_cpu_on_the_disk_of_2001() {
     let outcome = repro::odirect(&options()).expect("runs");
+    assert!(
+        measured(&outcome, "direct, 8 in flight, rewrite", "rate")
+            > measured(&outcome, "direct, rewrite", "rate")
+    );
     assert_holds(&outcome, "CPU of buffered / direct");
 }

@@ -94,7 +94,9 @@ pub(crate) enum Command {
     /// fairness: a direct writer beside two readers under three rule sets of CFQ, and under inject (2009).
     /// boundary: direct writes behind a file's indirect block, a bio for each page against full bios (2013).
     /// raw: one reader of eight disks, direct, raw, buffered, and without the copy (2002).
-    /// odirect: bonnie on a disk and a CPU of 2001, buffered and direct, and the patch's two early mistakes.
+    /// odirect: bonnie on a disk and a CPU of 2001, buffered and direct, and the patch's two early mistakes; then on
+    /// this machine, in files that are made in the current directory and removed.
+    /// fairness --on DEVICE: the job of 2009 on a real device, without a scheduler, with cfq and with inject.
     Repro(Repro),
     /// Print a completion script for a shell
     Completions(Completions),
@@ -474,6 +476,15 @@ pub(crate) struct Repro {
     /// Decides every random choice of the simulation
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Run the fairness job on this device or image instead, in real time; its first third is overwritten
+    #[arg(long, value_name = "DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) on: Option<String>,
+    /// Seconds for each scheduler on a real device
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "on", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) seconds: u32,
+    /// Overwrite a filesystem that the device holds
+    #[arg(long, requires = "on")]
+    pub(crate) force: bool,
     /// Write a page with all figures to FILE
     #[arg(long, value_name = "FILE.html", help_heading = "Output", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use diorite::{BlockDevice, DeviceOptions, SchedulerKind, open_target};
+use diorite::{BlockDevice, DeviceOptions, SchedulerKind, VolumeInfo, open_target};
 
 use crate::args::Queueing;
 use crate::failure::{Failure, Result};
@@ -16,4 +16,14 @@ pub(crate) fn open(name: &str, writes: bool) -> Result<Arc<dyn BlockDevice>> {
 /// The scheduler that the user chose for a device, or the one for its kind.
 pub(crate) fn scheduler(device: &dyn BlockDevice, queueing: Queueing) -> SchedulerKind {
     queueing.choice().unwrap_or_else(|| SchedulerKind::default_for(device.geometry().rotational))
+}
+
+/// A test that writes overwrites its target: not one that holds a filesystem, unless that is what the user wants.
+pub(crate) fn refuse_to_destroy(device: &dyn BlockDevice, name: &str, who: &str) -> Result<()> {
+    if VolumeInfo::read(device).is_ok() {
+        return Err(Failure::Failed(format!(
+            "{name}: it holds a filesystem, which {who} would destroy; use --force if that is meant"
+        )));
+    }
+    Ok(())
 }

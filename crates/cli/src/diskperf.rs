@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use diorite::{BlockDevice, ScheduledDevice, VolumeInfo};
+use diorite::{BlockDevice, ScheduledDevice};
 use diorite_bench::diskperf::{DiskMode, DiskPerf, DiskPerfError, DiskPerfOutcome, Way, run};
 use diorite_bench::{Engine, Machine, Report, SchedulerReport};
 
@@ -20,7 +20,7 @@ pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()>
         names.iter().map(|name| devices::open(name, writes)).collect::<Result<_>>()?;
     if writes && !arguments.force {
         for (device, name) in targets.iter().zip(&names) {
-            refuse_to_destroy(&**device, name)?;
+            devices::refuse_to_destroy(&**device, name, "the write test")?;
         }
     }
     let mut schedulers = Vec::new();
@@ -70,16 +70,6 @@ fn understand(words: &[String]) -> Result<(DiskPerf, Vec<String>)> {
 
 fn size(word: &str, value: &str) -> Result<u64> {
     value.parse::<Size>().map(|Size(number)| number).map_err(|why| Failure::Usage(format!("{word}: {why}")))
-}
-
-/// A write test overwrites its target: not one that holds a filesystem, unless that is what the user wants.
-fn refuse_to_destroy(device: &dyn BlockDevice, name: &str) -> Result<()> {
-    if VolumeInfo::read(device).is_ok() {
-        return Err(Failure::Failed(format!(
-            "{name}: it holds a filesystem, which the write test would destroy; use --force if that is meant"
-        )));
-    }
-    Ok(())
 }
 
 fn print(outcome: &DiskPerfOutcome, output: &mut Output) -> Result<()> {

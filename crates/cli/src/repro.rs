@@ -1,22 +1,23 @@
 //! The command repro: the published tables beside what is measured now.
 
-use diorite_bench::repro::{Options, Outcome, ReproError, boundary, fairness, odirect, page, raw};
+use std::path::Path;
+use std::time::Duration;
+
+use diorite_bench::repro::{
+    Options, Outcome, ReproError, boundary, fairness, fairness_on, odirect, odirect_here, page, raw,
+};
 use diorite_bench::{Better, Machine, Report, Verdict};
 
 use crate::args::{Repro, Table};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
+use crate::progress::StageProgress;
+use crate::{devices, interrupt};
 
 pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
-    let options = Options { seed: arguments.seed, ..Options::default() };
     let mut outcomes = Vec::new();
     for table in arguments.tables() {
-        let outcome = match table {
-            Table::Fairness => fairness(&options)?,
-            Table::Boundary => boundary(&options)?,
-            Table::Raw => raw(&options)?,
-            Table::Odirect => odirect(&options)?,
-        };
+        let outcome = reproduce(table, arguments)?;
         if !arguments.reporting.json {
             print(&outcome, output)?;
         }
@@ -41,8 +42,48 @@ pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
+fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
+    let options = Options { seed: arguments.seed, ..Options::default() };
+    Ok(match (table, &arguments.on) {
+        (Table::Fairness, Some(device)) => on_device(device, arguments)?,
+        (_, Some(_)) => {
+            return Err(Failure::Usage(
+                "--on belongs to `repro fairness`; the other tables need no device".into(),
+            ));
+        }
+        (Table::Fairness, None) => fairness(&options)?,
+        (Table::Boundary, None) => boundary(&options)?,
+        (Table::Raw, None) => raw(&options)?,
+        (Table::Odirect, None) => with_this_machine(odirect(&options)?)?,
+    })
+}
+
+/// The job of 2009 on a real device.
+fn on_device(name: &str, arguments: &Repro) -> Result<Outcome> {
+    let device = devices::open(name, true)?;
+    if !arguments.force {
+        devices::refuse_to_destroy(&*device, name, "the writer")?;
+    }
+    Ok(fairness_on(&device, Duration::from_secs(arguments.seconds.into()))?)
+}
+
+/// Bonnie's table of this machine behind the simulated one; where there is no room for its files, the reason.
+fn with_this_machine(mut outcome: Outcome) -> Result<Outcome> {
+    interrupt::is_changing();
+    let progress = StageProgress::default();
+    let measured = odirect_here(&mut outcome, Path::new("."), &interrupt::cancel(), &progress);
+    interrupt::check()?;
+    if let Err(error) = measured {
+        outcome.notes.push(format!("Not measured on this machine: {error}"));
+    }
+    Ok(outcome)
+}
+
 fn print(outcome: &Outcome, output: &mut Output) -> Result<()> {
     output.line(outcome.title)?;
+    if !outcome.headline.is_empty() {
+        output.line(format!("{}\n", outcome.headline))?;
+    }
     output.line(format!("{:<44} {:<16} {:>12} {:>12} {:>7}", "", "", "published", "now", "ratio"))?;
     for line in &outcome.lines {
         let published = line.published.map_or_else(|| "-".to_owned(), figure);

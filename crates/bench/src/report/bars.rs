@@ -1,7 +1,7 @@
 //! Horizontal bars in groups: what was published and what is measured, one above the other.
 
-use super::svg::{Anchor, Drawing, readable, ticks};
-use super::{Colour, Figure};
+use super::svg::{Anchor, Drawing, readable, ticks, wrapped};
+use super::{Colour, Figure, Room};
 
 /// One bar.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,41 +32,69 @@ pub struct BarChart {
     pub groups: Vec<BarGroup>,
 }
 
-const WIDTH: f64 = 860.0;
-const LEFT: f64 = 230.0;
-const RIGHT: f64 = 90.0;
-const BAR: f64 = 15.0;
-const GAP: f64 = 3.0;
-const GROUP_GAP: f64 = 16.0;
+const LEFT: f64 = 172.0;
+const RIGHT: f64 = 58.0;
+const BAR: f64 = 12.0;
+const BAR_GAP: f64 = 2.0;
+const GROUP_GAP: f64 = 11.0;
+const TEXT_LINE: f64 = 14.0;
+/// Characters of a group's label in one line.
+const LABEL_CHARACTERS: usize = 24;
+
+/// A group with its label in lines, and the height that both need.
+struct Placed<'a> {
+    group: &'a BarGroup,
+    lines: Vec<String>,
+    height: f64,
+}
+
+impl<'a> Placed<'a> {
+    fn of(group: &'a BarGroup) -> Self {
+        let lines = wrapped(&group.label, LABEL_CHARACTERS);
+        let bars = group.bars.len() as f64 * (BAR + BAR_GAP);
+        Self { group, height: bars.max(lines.len() as f64 * TEXT_LINE), lines }
+    }
+
+    fn draw(&self, drawing: &mut Drawing, top: f64, axis: &str, scale: impl Fn(f64) -> f64) {
+        let middle = top + self.height / 2.0;
+        let mut baseline = middle - (self.lines.len() as f64 - 1.0) * TEXT_LINE / 2.0 + 4.0;
+        for line in &self.lines {
+            drawing.text("group", (LEFT - 10.0, baseline), Anchor::End, line);
+            baseline += TEXT_LINE;
+        }
+        let mut y = middle - self.group.bars.len() as f64 * (BAR + BAR_GAP) / 2.0;
+        for bar in &self.group.bars {
+            let value = readable(bar.value);
+            let title = format!("{}, {}: {value} {axis}", self.group.label, bar.label);
+            let class = bar.colour.class();
+            drawing.bar(&class, (LEFT, y), (scale(bar.value), BAR), &title);
+            let place = (LEFT + scale(bar.value) + 5.0, y + BAR - 2.0);
+            drawing.text(&format!("value of-{class}"), place, Anchor::Start, &value);
+            y += BAR + BAR_GAP;
+        }
+    }
+}
 
 impl Figure for BarChart {
-    fn draw(&self) -> String {
-        let bars: usize = self.groups.iter().map(|group| group.bars.len()).sum();
-        let height = bars as f64 * (BAR + GAP) + self.groups.len() as f64 * (GROUP_GAP + 18.0) + 34.0;
+    fn draw(&self, room: Room) -> String {
+        let placed: Vec<_> = self.groups.iter().map(Placed::of).collect();
+        let width = room.units();
+        let height = placed.iter().map(|group| group.height + GROUP_GAP).sum::<f64>() + 30.0;
         let largest =
             self.groups.iter().flat_map(|group| &group.bars).map(|bar| bar.value).fold(0.0, f64::max);
-        let scale = |value: f64| if largest > 0.0 { value / largest * (WIDTH - LEFT - RIGHT) } else { 0.0 };
-        let mut drawing = Drawing::new(WIDTH, height);
-        let bottom = height - 28.0;
-        for tick in ticks(largest, 5) {
+        let scale = |value: f64| if largest > 0.0 { value / largest * (width - LEFT - RIGHT) } else { 0.0 };
+        let mut drawing = Drawing::new(width, height);
+        let bottom = height - 26.0;
+        for tick in ticks(largest, 4) {
             let x = LEFT + scale(tick);
-            drawing.line("grid", (x, 4.0), (x, bottom));
-            drawing.text("tick", (x, bottom + 14.0), Anchor::Middle, &readable(tick));
+            drawing.line("grid", (x, 2.0), (x, bottom));
+            drawing.text("tick", (x, bottom + 15.0), Anchor::Middle, &readable(tick));
         }
-        drawing.text("axis", (WIDTH - RIGHT, height - 2.0), Anchor::End, &self.axis);
-        let mut y = 6.0;
-        for group in &self.groups {
-            drawing.text("group", (4.0, y + 13.0), Anchor::Start, &group.label);
-            y += 18.0;
-            for bar in &group.bars {
-                let value = readable(bar.value);
-                drawing.text("label", (LEFT - 8.0, y + BAR - 3.5), Anchor::End, &bar.label);
-                let title = format!("{}, {}: {value} {}", group.label, bar.label, self.axis);
-                drawing.bar(&bar.colour.class(), (LEFT, y), (scale(bar.value), BAR), &title);
-                drawing.text("value", (LEFT + scale(bar.value) + 6.0, y + BAR - 3.5), Anchor::Start, &value);
-                y += BAR + GAP;
-            }
-            y += GROUP_GAP;
+        drawing.text("axis", (width, bottom + 15.0), Anchor::End, &self.axis);
+        let mut top = 6.0;
+        for group in &placed {
+            group.draw(&mut drawing, top, &self.axis, scale);
+            top += group.height + GROUP_GAP;
         }
         drawing.finish(&self.axis)
     }

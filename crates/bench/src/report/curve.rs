@@ -1,7 +1,7 @@
 //! Latency by percentile, both axes logarithmic, so that the tail can be read.
 
 use super::svg::{Anchor, Drawing, readable};
-use super::{Colour, Figure};
+use super::{Colour, Figure, Room};
 
 /// The latencies of one series.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,7 +10,7 @@ pub struct Curve {
     pub label: String,
     /// Colour.
     pub colour: Colour,
-    /// Percentile (below 100) and latency in microseconds, ascending.
+    /// Percentile and latency in microseconds, ascending; percentile 100 is the slowest of all.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -21,63 +21,128 @@ pub struct CurveChart {
     pub curves: Vec<Curve>,
 }
 
-const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 150.0;
-const BOTTOM: f64 = 40.0;
+const HEIGHT: f64 = 270.0;
+const LEFT: f64 = 54.0;
+const RIGHT: f64 = 142.0;
+const BOTTOM: f64 = 26.0;
 const TOP: f64 = 10.0;
-/// The percentiles on the axis.
-const PERCENTILES: [f64; 6] = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99];
+/// Least distance between the labels of two curves.
+const LABEL_LINE: f64 = 14.0;
+/// The percentiles on the axis. The slowest of all stands a little behind the last.
+const PERCENTILES: [(f64, &str); 5] =
+    [(50.0, "p50"), (90.0, "p90"), (99.0, "p99"), (99.9, "p99.9"), (100.0, "max")];
+const LAST: f64 = 99.98;
 
-/// "Nines": 0 for the median's left end, 1 at 90 %, 2 at 99 %.
+/// "Nines": 0 at the fastest, 1 at 90 %, 2 at 99 %.
 fn nines(percentile: f64) -> f64 {
-    -((100.0 - percentile).clamp(0.005, 100.0) / 100.0).log10()
+    -((100.0 - percentile.min(LAST)) / 100.0).log10()
+}
+
+/// `10 us`, `1 ms`.
+fn time(microseconds: f64) -> String {
+    if microseconds >= 1e6 {
+        format!("{} s", readable(microseconds / 1e6))
+    } else if microseconds >= 1e3 {
+        format!("{} ms", readable(microseconds / 1e3))
+    } else {
+        format!("{} \u{b5}s", readable(microseconds))
+    }
+}
+
+/// From percentiles and microseconds to places in the drawing.
+struct Scale {
+    width: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Scale {
+    fn of(curves: &[Curve], width: f64) -> Self {
+        let values = || curves.iter().flat_map(|curve| &curve.points).map(|(_, latency)| latency.max(0.1));
+        let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(1.0, f64::max));
+        let low = if low.is_finite() { low.log10().floor() } else { 0.0 };
+        Self { width, low, high: high.log10().ceil().max(low + 1.0) }
+    }
+
+    fn x(&self, percentile: f64) -> f64 {
+        LEFT + nines(percentile) / nines(LAST) * (self.width - LEFT - RIGHT)
+    }
+
+    fn y(&self, latency: f64) -> f64 {
+        let share = (latency.max(0.1).log10() - self.low) / (self.high - self.low);
+        HEIGHT - BOTTOM - share.clamp(0.0, 1.0) * (HEIGHT - BOTTOM - TOP)
+    }
+
+    fn draw_grid(&self, drawing: &mut Drawing) {
+        for (percentile, label) in PERCENTILES {
+            let x = self.x(percentile);
+            drawing.line("grid", (x, TOP), (x, HEIGHT - BOTTOM));
+            drawing.text("tick", (x, HEIGHT - BOTTOM + 16.0), Anchor::Middle, label);
+        }
+        let mut decade = self.low;
+        while decade <= self.high {
+            let y = self.y(10f64.powf(decade));
+            drawing.line("grid", (LEFT, y), (self.width - RIGHT, y));
+            drawing.text("tick", (LEFT - 8.0, y + 4.0), Anchor::End, &time(10f64.powf(decade)));
+            decade += 1.0;
+        }
+    }
+}
+
+/// Places for labels that want to stand at these heights: in the same order, and never closer than a line.
+fn spread(wanted: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
+    let mut places = vec![0.0; wanted.len()];
+    let mut free = TOP;
+    for index in &order {
+        places[*index] = wanted[*index].max(free);
+        free = places[*index] + LABEL_LINE;
+    }
+    // What was pushed over the lower edge moves up again.
+    let mut room = HEIGHT - BOTTOM;
+    for index in order.iter().rev() {
+        places[*index] = places[*index].min(room);
+        room = places[*index] - LABEL_LINE;
+    }
+    places
 }
 
 impl Figure for CurveChart {
-    fn draw(&self) -> String {
-        let values =
-            || self.curves.iter().flat_map(|curve| &curve.points).map(|(_, latency)| latency.max(0.1));
-        let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(1.0, f64::max));
-        let low = if low.is_finite() { low.log10().floor() } else { 0.0 };
-        let high = high.log10().ceil().max(low + 1.0);
-        let x = |percentile: f64| LEFT + nines(percentile) / nines(99.995) * (WIDTH - LEFT - RIGHT);
-        let y = |latency: f64| {
-            let share = (latency.max(0.1).log10() - low) / (high - low);
-            HEIGHT - BOTTOM - share.clamp(0.0, 1.0) * (HEIGHT - BOTTOM - TOP)
-        };
-        let mut drawing = Drawing::new(WIDTH, HEIGHT);
-        for percentile in PERCENTILES {
-            drawing.line("grid", (x(percentile), TOP), (x(percentile), HEIGHT - BOTTOM));
-            let label = if percentile == 0.0 { "min".to_owned() } else { format!("p{percentile}") };
-            drawing.text("tick", (x(percentile), HEIGHT - BOTTOM + 15.0), Anchor::Middle, &label);
-        }
-        let mut decade = low;
-        while decade <= high {
-            let latency = 10f64.powf(decade);
-            drawing.line("grid", (LEFT, y(latency)), (WIDTH - RIGHT, y(latency)));
-            drawing.text("tick", (LEFT - 6.0, y(latency) + 3.5), Anchor::End, &readable(latency));
-            decade += 1.0;
-        }
-        drawing.text(
-            "axis",
-            (WIDTH - RIGHT, HEIGHT - 4.0),
-            Anchor::End,
-            "percentile; latency in microseconds",
-        );
-        for curve in &self.curves {
-            let points: Vec<_> = curve.points.iter().map(|(p, latency)| (x(*p), y(*latency))).collect();
+    fn draw(&self, room: Room) -> String {
+        let scale = Scale::of(&self.curves, room.units());
+        let mut drawing = Drawing::new(room.units(), HEIGHT);
+        scale.draw_grid(&mut drawing);
+        let ends: Vec<f64> =
+            self.curves.iter().map(|curve| scale.y(curve.points.last().map_or(1.0, |last| last.1))).collect();
+        for (curve, label_y) in self.curves.iter().zip(spread(&ends)) {
+            let points: Vec<_> = curve.points.iter().map(|(p, us)| (scale.x(*p), scale.y(*us))).collect();
             let class = curve.colour.class();
             drawing.polyline(&format!("curve {class}"), &points, &curve.label);
-            for ((percentile, latency), point) in curve.points.iter().zip(&points) {
-                let title = format!("{} p{percentile}: {} us", curve.label, readable(*latency));
-                drawing.dot(&class, *point, 3.0, &title);
+            for ((percentile, us), point) in curve.points.iter().zip(&points) {
+                let title = format!("{} p{percentile}: {}", curve.label, time(*us));
+                drawing.dot(&class, *point, 2.5, &title);
             }
             if let Some(last) = points.last() {
-                drawing.text("label", (last.0 + 8.0, last.1 + 4.0), Anchor::Start, &curve.label);
+                let x = scale.width - RIGHT + 14.0;
+                drawing.line("leader", (last.0 + 4.0, last.1), (x - 3.0, label_y));
+                drawing.text(&format!("of-{class}"), (x, label_y + 4.0), Anchor::Start, &curve.label);
             }
         }
         drawing.finish("latency by percentile")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_never_overlap_and_stay_inside() {
+        let places = spread(&[20.0, 20.0, 240.0, 243.0, 243.0, 21.0]);
+        let mut sorted = places.clone();
+        sorted.sort_by(f64::total_cmp);
+        assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] >= LABEL_LINE), "{places:?}");
+        assert!(sorted[0] >= TOP && sorted[5] <= HEIGHT - BOTTOM, "{places:?}");
     }
 }

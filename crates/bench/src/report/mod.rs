@@ -6,18 +6,38 @@
 mod bars;
 mod curve;
 mod page;
+mod style;
 mod svg;
 mod timeline;
 
 pub use bars::{Bar, BarChart, BarGroup};
 pub use curve::{Curve, CurveChart};
-pub use page::{Page, Section, Table};
+pub use page::{Captioned, Page, Section, Table};
 pub use timeline::{Lane, Timeline};
 
 /// Something that draws itself as SVG.
 pub trait Figure {
     /// The `<svg>` element.
-    fn draw(&self) -> String;
+    fn draw(&self, room: Room) -> String;
+}
+
+/// How much of the page's width a figure gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Two stand beside each other where the page is wide enough.
+    Half,
+    /// A row of its own.
+    Full,
+}
+
+impl Room {
+    /// Width of a drawing in its own units, so that text has one size on the whole page.
+    pub(crate) fn units(self) -> f64 {
+        match self {
+            Self::Half => 500.0,
+            Self::Full => 1032.0,
+        }
+    }
 }
 
 /// Which of the page's colours a mark has. The same thing keeps its colour through the whole page.
@@ -25,7 +45,9 @@ pub trait Figure {
 pub enum Colour {
     /// What was published: grey.
     Published,
-    /// The n-th series of what was measured, 0 to 5.
+    /// What is measured now, beside it.
+    Measured,
+    /// The n-th series of figures that show several things at once, 0 to 6.
     Series(u8),
 }
 
@@ -34,7 +56,8 @@ impl Colour {
     pub(crate) fn class(self) -> String {
         match self {
             Self::Published => "published".to_owned(),
-            Self::Series(number) => format!("s{}", number % 6),
+            Self::Measured => "measured".to_owned(),
+            Self::Series(number) => format!("s{}", number % 7),
         }
     }
 }

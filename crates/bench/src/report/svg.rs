@@ -79,6 +79,21 @@ impl Drawing {
         ));
     }
 
+    /// Many small dots of one kind as one element.
+    pub(crate) fn marks(&mut self, class: &str, points: &[(f64, f64)], title: &str) {
+        if points.is_empty() {
+            return;
+        }
+        let mut path = String::new();
+        for (x, y) in points {
+            let _ = write!(path, "M{x:.1} {y:.1}h0");
+        }
+        self.put(format_args!(
+            "<path class=\"marks {class}\" d=\"{path}\"><title>{}</title></path>",
+            escape(title)
+        ));
+    }
+
     pub(crate) fn finish(self, label: &str) -> String {
         format!(
             "<svg viewBox=\"0 0 {:.0} {:.0}\" role=\"img\" aria-label=\"{}\">{}</svg>",
@@ -133,6 +148,21 @@ pub(crate) fn readable(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
+/// Text in lines of at most `characters`, broken at spaces; a longer word keeps a line to itself.
+pub(crate) fn wrapped(text: &str, characters: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= characters => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// About `count` round steps that cover zero to `largest`.
 pub(crate) fn ticks(largest: f64, count: usize) -> Vec<f64> {
     if !(largest.is_finite() && largest > 0.0) {
@@ -161,6 +191,12 @@ mod tests {
         assert_eq!(ticks(137.0, 4), [0.0, 50.0, 100.0]);
         assert_eq!(ticks(0.0, 4), [0.0]);
         assert_eq!(ticks(f64::NAN, 4), [0.0]);
+    }
+
+    #[test]
+    fn long_labels_break_at_spaces() {
+        assert_eq!(wrapped("cfq:fixed on sata-2009-stall", 20), ["cfq:fixed on", "sata-2009-stall"]);
+        assert_eq!(wrapped("abcdefgh i", 4), ["abcdefgh", "i"]);
     }
 
     #[test]

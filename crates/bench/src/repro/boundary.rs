@@ -3,14 +3,19 @@
 //! The loop of the report: make a 48 KB file, write 4096 KB directly at offset 48 KB, on an ext3-style volume. The kernel of 2013
 //! submitted a bio for every page there, because a flag stood on the mapping; ours submits full bios. The old way is kept
 //! only here, as a device that takes each bio apart again and pays for each part.
+//!
+//! What the machine of 2013 did besides (pages pinned, blocks allocated and freed, a journal, a shell) is no part of the question
+//! and is taken from the published row with the patch: the same work in each pass of both ways. The row without the patch is
+//! then predicted, from the number of bios and the price of one.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use diorite::mkfs::Flavor;
 use diorite::{BlockDevice, DirectIo, Filesystem};
 use diorite_block::sync::{self, Work, work};
-use diorite_block::{Bio, BioMemory, Geometry, IoCounters, IoError, IoQueue, Op};
+use diorite_block::{Bio, Geometry, IoCounters, IoError, IoQueue, Op};
 use diorite_sim::{Context, CpuCosts, Simulation, WorldOptions};
 use serde::Deserialize;
 
@@ -38,6 +43,13 @@ struct PublishedRow {
     cpu_percent: f64,
 }
 
+impl PublishedRow {
+    /// CPU time of one pass.
+    fn cpu_of_pass(self) -> Duration {
+        Duration::from_secs_f64(self.seconds * self.cpu_percent / 100.0 / ROUNDS as f64)
+    }
+}
+
 fn published() -> Published {
     toml::from_str(include_str!("../../published/boundary-2013.toml"))
         .expect("embedded file, parsed in a test")
@@ -56,13 +68,29 @@ pub fn boundary(options: &Options) -> Result<Outcome, ReproError> {
     let published = published();
     let rounds = (ROUNDS * options.amount_percent / 100).max(10);
     let ground = Ground::new("sata-2009", Flavor::Ext3, VOLUME_BYTES, &[])?;
-    let paged = run(&ground, rounds, options.seed, Splitting::EachPage)?;
-    let full = run(&ground, rounds, options.seed, Splitting::Never)?;
-    let mut outcome = Outcome { title: "Bios behind an indirect block (2013)", ..Outcome::default() };
+    let besides = published.patched.cpu_of_pass();
+    let run = |splitting| run(&ground, rounds, options.seed, besides, splitting);
+    let (paged, full) = (run(Splitting::EachPage)?, run(Splitting::Never)?);
+    let mut outcome = Outcome {
+        title: "Bios behind an indirect block (2013)",
+        text: "A loop writes 48 KB, then 4096 KB directly behind the file's indirect block. A flag that stood on the mapping \
+               made the kernel of 2013 submit a bio for every page. Diorite submits full bios whatever lies between; the old \
+               way is put back here, in the simulation only.",
+        ..Outcome::default()
+    };
     outcome.add_boundary("a bio for each page", &paged, published.default);
     outcome.add_boundary("full bios", &full, published.patched);
     let geometry = ground.disk(None)?;
     let largest = u64::from(geometry.geometry().max_transfer_bytes);
+    let cpu_ratio = paged.cpu_s / full.cpu_s.max(1e-9);
+    outcome.headline = format!(
+        "{:.1} bios a pass instead of {:.0}; a bio for each page costs {:.0} % more CPU (published: 28 %).",
+        full.bios as f64 / full.rounds as f64,
+        paged.bios as f64 / paged.rounds as f64,
+        (cpu_ratio - 1.0) * 100.0
+    );
+    let published_cpu = published.default.cpu_of_pass().as_secs_f64();
+    let off = (paged.cpu_s / paged.rounds as f64 / published_cpu - 1.0).abs() * 100.0;
     outcome.verdicts.extend([
         Verdict::at_most(
             "boundary: bios of a pass, against a contiguous run's ceil(bytes / largest transfer)",
@@ -70,9 +98,16 @@ pub fn boundary(options: &Options) -> Result<Outcome, ReproError> {
             full.bios as f64 / full.rounds as f64 / BODY.div_ceil(largest) as f64,
         ),
         Verdict::at_least(
-            "boundary: CPU with a bio for each page / with full bios",
+            "boundary: CPU with a bio for each page / with full bios (as published)",
             published.default.cpu_percent / published.patched.cpu_percent,
-            paged.cpu_s / full.cpu_s.max(1e-9),
+            cpu_ratio,
+        ),
+        Verdict::at_most("boundary: CPU with a bio for each page, percent off the published row", 15.0, off),
+        Verdict::at_most(
+            "boundary: time with a bio for each page, percent off the published row",
+            15.0,
+            (paged.seconds / paged.rounds as f64 * ROUNDS as f64 / published.default.seconds - 1.0).abs()
+                * 100.0,
         ),
         Verdict::at_most(
             "boundary: time with full bios / with a bio for each page",
@@ -81,9 +116,13 @@ pub fn boundary(options: &Options) -> Result<Outcome, ReproError> {
         ),
     ]);
     outcome.notes.push(
-        "CPU here is only what the stack charges for submitting bios. The machine of 2013 also made files and ran the rest of a \
-         kernel meanwhile, so its ratio is smaller for the same cause."
-            .to_owned(),
+        format!(
+            "Work that has nothing to do with bios ({:.1} ms of CPU in each pass) is taken from the published row with full bios and \
+             added to both ways. A bio costs 7 \u{b5}s, half of what the model's server of 2009 takes for it. So the CPU of the row \
+             with full bios is given, and that of a bio for each page is predicted. The disk of the report is not known; it is \
+             sata-2009, as it is everywhere here.",
+            besides.as_secs_f64() * 1e3
+        ),
     );
     Ok(outcome)
 }
@@ -101,8 +140,14 @@ impl Outcome {
         let cpu_percent = 100.0 * run.cpu_s / run.seconds.max(1e-9);
         self.lines.extend([
             line("time of 1000 passes", "s", Some(published.seconds), run.seconds / rounds * ROUNDS as f64),
+            line(
+                "CPU of a pass",
+                "ms",
+                Some(published.cpu_of_pass().as_secs_f64() * 1e3),
+                run.cpu_s / rounds * 1e3,
+            ),
             line("CPU", "%", Some(published.cpu_percent), cpu_percent),
-            line("bios of a pass", "", None, run.bios as f64 / rounds),
+            line("bios of a pass", "bios", None, run.bios as f64 / rounds),
         ]);
         let bytes = run.rounds * BODY;
         let mut row = Row::new(Engine::Sim, Mode::Direct, format!("boundary {name}"), bytes, run.seconds);
@@ -114,15 +159,24 @@ impl Outcome {
     }
 }
 
-fn run(ground: &Ground, rounds: u64, seed: u64, splitting: Splitting) -> Result<Run, ReproError> {
+fn run(
+    ground: &Ground,
+    rounds: u64,
+    seed: u64,
+    besides: Duration,
+    splitting: Splitting,
+) -> Result<Run, ReproError> {
     let disk = ground.disk(None)?;
-    let world = WorldOptions { seed, costs: CpuCosts::OF_2009, ..WorldOptions::default() };
+    let world = WorldOptions { seed, costs: CpuCosts::OF_2013, ..WorldOptions::default() };
     let (result, _) = Simulation::run_one(world, move || {
         let device = Arc::new(SplittingDevice { lower: disk, splitting, counters: IoCounters::default() });
         let filesystem = open(device, OPENED)?;
         let (begun, cpu) = (sync::now(), cpu_s());
         let mut bios = 0;
         for round in 0..rounds {
+            if let Some(context) = Context::current() {
+                context.compute(besides);
+            }
             bios += pass(&filesystem, round)?;
         }
         let seconds = sync::now().saturating_sub(begun).as_secs_f64();
@@ -164,18 +218,20 @@ struct SplittingDevice {
 }
 
 impl SplittingDevice {
-    fn split(&self, bio: &mut Bio<'_>) -> Result<(), IoError> {
-        let bytes = match &bio.memory {
-            BioMemory::Write(segments) => segments.iter().map(|segment| segment.len() as u64).sum(),
-            BioMemory::Read(_) | BioMemory::None(_) => 0,
-        };
-        let pages = bytes.div_ceil(PAGE).max(1);
-        for _ in 0..pages {
-            self.counters.count(Op::Write, PAGE.min(bytes));
+    /// Each page was built and submitted as a bio; the request queue merged them again. A request goes to the drive when it is
+    /// whole, and meanwhile the next one is put together.
+    fn execute_split(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+        let pages_of = |bio: &Bio<'_>| bio.len().div_ceil(PAGE).max(1);
+        for bio in bios.iter() {
+            (0..pages_of(bio)).for_each(|_| self.counters.count(Op::Write, PAGE.min(bio.len())));
         }
-        // Each was built and submitted; then the request queue merged them again.
-        work(Work::Submit(pages - 1));
-        self.lower.execute(std::slice::from_mut(bio))
+        let extra: Vec<u64> = bios.iter().map(|bio| pages_of(bio) - 1).collect();
+        let (first, others) = (extra.first().copied().unwrap_or(0), extra.iter().skip(1).sum());
+        work(Work::Submit(first));
+        let assembly = sync::spawn("assembly", move || work(Work::Submit(others)));
+        let result = self.lower.execute(bios);
+        assembly.expect("a simulation gives threads").join();
+        result
     }
 }
 
@@ -195,7 +251,7 @@ impl BlockDevice for SplittingDevice {
     fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
         let splits = self.splitting == Splitting::EachPage && bios.iter().all(|bio| bio.op == Op::Write);
         if splits {
-            return bios.iter_mut().try_for_each(|bio| self.split(bio));
+            return self.execute_split(bios);
         }
         for bio in bios.iter() {
             self.counters.count(bio.op, bio.len());

@@ -16,8 +16,8 @@ use diorite_sim::{CpuCosts, SimDisk, Simulation, WorldOptions};
 use serde::Deserialize;
 
 use super::ground::{Ground, Opened, open};
-use super::{Line, Options, Outcome, ReproError, latency_curve, latency_us};
-use crate::report::{Colour, Lane, Timeline};
+use super::{Line, Options, Outcome, ReproError, latency_us, scheduler_colour};
+use crate::report::{Colour, Lane, Room, Timeline};
 use crate::{Engine, Mode, Row, Verdict};
 
 const BLOCK: usize = 4096;
@@ -72,8 +72,14 @@ struct Tally {
 /// The table, `inject`'s row beside it, and both on the less friendly drives.
 pub fn fairness(options: &Options) -> Result<Outcome, ReproError> {
     let published = published();
-    let mut outcome =
-        Outcome { title: "Fairness: one direct writer, two readers (2009)", ..Outcome::default() };
+    let mut outcome = Outcome {
+        title: "Fairness: one direct writer beside two readers (2009)",
+        text: "A synchronous direct writer shares a disk with two greedy buffered readers for ten seconds. A change on the way \
+               to Linux 2.6.33 took the writer's right to be waited for, and it fell to less than a hundredth; the fix gave it \
+               back. The three rule sets of CFQ run here on the same simulated disk, then inject, Diorite's own, which lets cheap writes in beside the \
+               readers and stops where a drive does not like it.",
+        ..Outcome::default()
+    };
     let rows = [
         ("cfq:2.6.32", Some(published.before)),
         ("cfq:noidle-regression", Some(published.regression)),
@@ -85,7 +91,7 @@ pub fn fairness(options: &Options) -> Result<Outcome, ReproError> {
     let mut friendly = Vec::new();
     for (scheduler, row) in rows {
         let run = run("sata-2009", scheduler, options)?;
-        outcome.add_fairness(&format!("{scheduler} on sata-2009"), &run, row);
+        outcome.add_fairness(scheduler, "sata-2009", &run, row);
         friendly.push(run);
     }
     let again = run("sata-2009", "inject", options)?;
@@ -95,10 +101,17 @@ pub fn fairness(options: &Options) -> Result<Outcome, ReproError> {
         f64::from(u8::from(again.trace_hash == friendly[3].trace_hash)),
     ));
     outcome.judge_inject(&friendly[2], &friendly[3]);
+    outcome.headline = format!(
+        "inject: writer {:.0} KB/s and readers {:.0} MB/s at once; CFQ as fixed: {:.0} KB/s and {:.0} MB/s.",
+        friendly[3].writer_kb_per_s,
+        friendly[3].readers_mb_per_s,
+        friendly[2].writer_kb_per_s,
+        friendly[2].readers_mb_per_s
+    );
     for disk in ["sata-2009-stall", "sata-2009-nocache"] {
         let [cfq, inject] = [run(disk, "cfq:fixed", options)?, run(disk, "inject", options)?];
-        outcome.add_fairness(&format!("cfq:fixed on {disk}"), &cfq, None);
-        outcome.add_fairness(&format!("inject on {disk}"), &inject, None);
+        outcome.add_fairness("cfq:fixed", disk, &cfq, None);
+        outcome.add_fairness("inject", disk, &inject, None);
         // Injection finds out by trying what a drive minds: it may cost as much as two seeds differ.
         let ratio = |ours: f64, theirs: f64| ours / theirs.max(1e-9);
         let writer = ratio(inject.writer_kb_per_s, cfq.writer_kb_per_s);
@@ -123,14 +136,10 @@ pub fn fairness(options: &Options) -> Result<Outcome, ReproError> {
 }
 
 impl Outcome {
-    fn add_fairness(&mut self, name: &str, run: &Run, published: Option<PublishedRow>) {
-        let line = |column, unit, published, measured| Line {
-            row: name.to_owned(),
-            column,
-            unit,
-            published,
-            measured,
-        };
+    fn add_fairness(&mut self, scheduler: &str, disk: &str, run: &Run, published: Option<PublishedRow>) {
+        let name = &format!("{scheduler} on {disk}");
+        let line =
+            |column, unit, published, measured| Line { row: name.clone(), column, unit, published, measured };
         let (writer, readers) =
             (published.map(|row| row.writer_kb_per_s), published.map(|row| row.readers_mb_per_s));
         let ms = |histogram: &Histogram| histogram.max().as_secs_f64() * 1e3;
@@ -163,9 +172,12 @@ impl Outcome {
             row.ops_per_s = Some(latency.count() as f64 / seconds.max(1e-9));
             row.latency_us = Some(latency_us(latency));
             self.rows.push(row);
-            self.latencies.push((format!("{who}, {name}"), latency_curve(latency)));
+            let caption =
+                format!("Latency of the {who}' operations on {disk}").replace("writer'", "writer's");
+            self.add_latency(&caption, scheduler, scheduler_colour(scheduler), latency);
         }
-        self.timelines.push((name.to_owned(), timeline(&run.trace)));
+        let room = if disk == "sata-2009" { Room::Full } else { Room::Half };
+        self.timelines.push((name.clone(), room, timeline(&run.trace)));
     }
 
     fn judge_inject(&mut self, cfq: &Run, inject: &Run) {
@@ -187,9 +199,11 @@ impl Outcome {
 fn timeline(trace: &[Trace]) -> Timeline {
     let seconds = |duration: Duration| duration.as_secs_f64();
     let shown = |entry: &&Trace| seconds(entry.completed) >= SHOWN.0 && seconds(entry.submitted) <= SHOWN.1;
+    let position = |entry: &Trace| (seconds(entry.completed), entry.command.start as f64 / 1e9);
     let lane = |task: u64, label: &str| Lane {
         label: label.to_owned(),
         colour: Colour::Series(task as u8 - 1),
+        places: trace.iter().filter(shown).filter(|entry| entry.task == task).map(position).collect(),
         spans: join_spans(
             trace
                 .iter()
@@ -198,12 +212,7 @@ fn timeline(trace: &[Trace]) -> Timeline {
                 .map(|e| (seconds(e.submitted), seconds(e.completed))),
         ),
     };
-    let position = |entry: &Trace| (seconds(entry.completed), entry.command.start as f64 / 1e9);
-    Timeline {
-        window_s: SHOWN,
-        lanes: vec![lane(1, "writer"), lane(2, "reader 1"), lane(3, "reader 2")],
-        head: trace.iter().filter(shown).map(position).collect(),
-    }
+    Timeline { window_s: SHOWN, lanes: vec![lane(1, "writer"), lane(2, "reader 1"), lane(3, "reader 2")] }
 }
 
 /// Spans with less than a millisecond between them become one.

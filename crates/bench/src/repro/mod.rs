@@ -8,6 +8,7 @@
 mod boundary;
 mod fairness;
 mod ground;
+mod here;
 mod odirect;
 mod page;
 mod raw;
@@ -18,11 +19,12 @@ use std::time::Duration;
 use diorite_block::scheduler::Histogram;
 use diorite_sim::Deadlock;
 
-use crate::report::Timeline;
+use crate::report::{Colour, Curve, CurveChart, Room, Timeline};
 use crate::{LatencyUs, Row, Verdict};
 
 pub use boundary::boundary;
 pub use fairness::fairness;
+pub use here::odirect_here;
 pub use odirect::odirect;
 pub use page::page;
 pub use raw::raw;
@@ -65,6 +67,10 @@ pub struct Line {
 pub struct Outcome {
     /// What it is, in a few words.
     pub title: &'static str,
+    /// What was published and what is done here, in a few sentences.
+    pub text: &'static str,
+    /// What came out, in one.
+    pub headline: String,
     /// The table.
     pub lines: Vec<Line>,
     /// Rows as `--json` has them.
@@ -73,10 +79,10 @@ pub struct Outcome {
     pub verdicts: Vec<Verdict>,
     /// What a reader must know: choices of the model.
     pub notes: Vec<String>,
-    /// Who had the disk, by row.
-    pub timelines: Vec<(String, Timeline)>,
-    /// Latency of single operations by row: percent of all, and milliseconds.
-    pub latencies: Vec<(String, Vec<(f64, f64)>)>,
+    /// Who had the disk, by row; rows that belong to the published table get more room.
+    pub timelines: Vec<(String, Room, Timeline)>,
+    /// Latency of single operations.
+    pub latencies: Vec<(String, CurveChart)>,
 }
 
 /// Why a table could not be reproduced.
@@ -109,6 +115,9 @@ pub enum ReproError {
         /// What it said.
         source: std::io::Error,
     },
+    /// Bonnie on this machine failed.
+    #[error(transparent)]
+    Bonnie(#[from] crate::Error),
     /// The disk test failed.
     #[error(transparent)]
     DiskPerf(#[from] crate::diskperf::DiskPerfError),
@@ -133,8 +142,29 @@ fn latency_us(histogram: &Histogram) -> LatencyUs {
     }
 }
 
-/// A latency curve: percent of all operations, milliseconds.
+impl Outcome {
+    /// Add a curve to the chart of that caption.
+    fn add_latency(&mut self, caption: &str, label: &str, colour: Colour, histogram: &Histogram) {
+        let curve = Curve { label: label.to_owned(), colour, points: latency_curve(histogram) };
+        match self.latencies.iter_mut().find(|(known, _)| known == caption) {
+            Some((_, chart)) => chart.curves.push(curve),
+            None => self.latencies.push((caption.to_owned(), CurveChart { curves: vec![curve] })),
+        }
+    }
+}
+
+/// A latency curve: percent of all operations, microseconds.
 fn latency_curve(histogram: &Histogram) -> Vec<(f64, f64)> {
-    let at = |percent: f64| (percent, histogram.percentile(percent).as_secs_f64() * 1e3);
-    [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99, 100.0].map(at).to_vec()
+    let at = |percent: f64| (percent, histogram.percentile(percent).as_secs_f64() * 1e6);
+    [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 100.0].map(at).to_vec()
+}
+
+/// The colour that a scheduler has in every chart.
+fn scheduler_colour(name: &str) -> Colour {
+    Colour::Series(match name {
+        "cfq:2.6.32" | "none" => 3,
+        "cfq:noidle-regression" => 4,
+        "inject" => 6,
+        _ => 5,
+    })
 }

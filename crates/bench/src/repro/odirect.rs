@@ -5,8 +5,9 @@
 //! and an invalidation that looks at every cached page of the file for each direct write.
 
 use diorite::mkfs::Flavor;
-use diorite::{DirectIo, File, Filesystem};
+use diorite::{DirectIo, DirectQueue, File, Filesystem};
 use diorite_block::sync::{self, Work, work};
+use diorite_device::AlignedBuf;
 use diorite_sim::{Context, CpuCosts, Simulation, WorldOptions};
 
 use super::ground::{Ground, Opened, open};
@@ -18,6 +19,8 @@ const CHUNK: u64 = 1 << 20;
 /// The published working set.
 const WORKING_SET: u64 = 400 << 20;
 const VOLUME_BYTES: u64 = 2 << 30;
+/// Transfers at once in the row that 2001 left to async I/O.
+const IN_FLIGHT: u32 = 8;
 const PATH: &str = "/bonnie";
 const PAGE: u64 = 4096;
 /// 128 MB of memory, most of it page cache.
@@ -31,6 +34,15 @@ enum Mistake {
     FlushesMetadata,
     /// Each write looks at all cached pages of the file.
     InvalidatesWholeFile,
+}
+
+/// How a run moves its data.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    direct: DirectIo,
+    mistake: Mistake,
+    /// Chunks that are read, and then written, at once.
+    in_flight: u32,
 }
 
 /// Time and CPU time of the three tests.
@@ -67,17 +79,24 @@ pub fn odirect(options: &Options) -> Result<Outcome, ReproError> {
     let table = Odirect2001::load();
     let size = (WORKING_SET / 100 * options.amount_percent / CHUNK * CHUNK).max(16 * CHUNK);
     let ground = Ground::new("ide-2001", Flavor::Ext2, VOLUME_BYTES, &[])?;
-    let run = |direct, mistake| run(&ground, direct, mistake, size, options.seed);
+    let run = |direct, mistake| run(&ground, Way { direct, mistake, in_flight: 1 }, size, options.seed);
     let buffered = run(DirectIo::Off, Mistake::None)?;
     let direct = run(DirectIo::Required, Mistake::None)?;
     let flushing = run(DirectIo::Required, Mistake::FlushesMetadata)?;
     let quadratic = run(DirectIo::Required, Mistake::InvalidatesWholeFile)?;
-    let mut outcome = Outcome { title: "Direct I/O in bonnie (2001)", ..Outcome::default() };
+    let pipelined = run_in_flight(&ground, size, options.seed)?;
+    let mut outcome = Outcome {
+        title: "Direct I/O in bonnie (2001)",
+        text: "The block tests of bonnie with 1 MiB chunks on a disk of 13.5 MB/s and a CPU of 2001: through the page cache, \
+               directly, directly with several transfers in flight, and with the patch's two early mistakes put back.",
+        ..Outcome::default()
+    };
     let means = |runs: &crate::published::BonnieRuns| {
         [mean(&runs.output), mean(&runs.rewrite), mean(&runs.input)].map(Some)
     };
     outcome.add_bonnie("buffered", Mode::Buffered, &buffered, means(&table.buffered));
     outcome.add_bonnie("direct", Mode::Direct, &direct, means(&table.direct));
+    outcome.add_bonnie(&format!("direct, {IN_FLIGHT} in flight"), Mode::Direct, &pipelined, [None; 3]);
     outcome.add_bonnie(
         "direct, flushing metadata",
         Mode::Direct,
@@ -99,9 +118,14 @@ pub fn odirect(options: &Options) -> Result<Outcome, ReproError> {
         Verdict::at_least("odirect: CPU of buffered / direct, block read", 10.0, cut(|run| run.read)),
         Verdict::at_least("odirect: rate of direct / buffered, block write", 0.985, pace(|run| run.write)),
         Verdict::at_least(
-            "odirect: rate of direct / the published buffered, rewrite",
+            "odirect: rate of direct / buffered as published, rewrite",
             0.985,
             direct.rewrite.kps() / mean(&table.buffered.rewrite).kps,
+        ),
+        Verdict::at_least(
+            format!("odirect: rate of direct with {IN_FLIGHT} in flight / buffered, rewrite"),
+            0.985,
+            pipelined.rewrite.kps() / buffered.rewrite.kps().max(1e-9),
         ),
         Verdict::at_least("odirect: rate of direct / buffered, block read", 0.985, pace(|run| run.read)),
         Verdict::at_most(
@@ -116,11 +140,21 @@ pub fn odirect(options: &Options) -> Result<Outcome, ReproError> {
         ),
     ]);
     outcome.notes.push(format!(
-        "In rewrite our own buffered I/O ({:.0} K/s) is ahead of one synchronous direct transfer at a time ({:.0} K/s): its \
-         write-back goes in larger batches than that of 2001, so the arm travels less.",
+        "Rewrite is judged twice. One direct transfer at a time ({:.0} K/s) is what 2001 measured, and is held against the \
+         buffered rate of 2001 ({:.0} K/s). Our own buffered rewrite ({:.0} K/s) is ahead of both: its write-back goes in larger \
+         batches, so the arm travels less. What the seed says of the difference (\u{201c}can be covered by using async-io\u{201d}) \
+         is the row with {IN_FLIGHT} transfers in flight ({:.0} K/s), held against our own buffered rate.",
+        direct.rewrite.kps(),
+        mean(&table.buffered.rewrite).kps,
         buffered.rewrite.kps(),
-        direct.rewrite.kps()
+        pipelined.rewrite.kps()
     ));
+    outcome.headline = format!(
+        "Direct I/O keeps the rate ({:.0} K/s of {:.0} in block writes) at {:.0} times less CPU.",
+        direct.write.kps(),
+        buffered.write.kps(),
+        cut(|run| run.write)
+    );
     Ok(outcome)
 }
 
@@ -148,12 +182,17 @@ impl Outcome {
     }
 }
 
-fn run(ground: &Ground, direct: DirectIo, mistake: Mistake, size: u64, seed: u64) -> Result<Run, ReproError> {
+fn run_in_flight(ground: &Ground, size: u64, seed: u64) -> Result<Run, ReproError> {
+    let way = Way { direct: DirectIo::Required, mistake: Mistake::None, in_flight: IN_FLIGHT };
+    run(ground, way, size, seed)
+}
+
+fn run(ground: &Ground, way: Way, size: u64, seed: u64) -> Result<Run, ReproError> {
     let disk = ground.disk(None)?;
     let world = WorldOptions { seed, cpus: 2, costs: CpuCosts::OF_2001, ..WorldOptions::default() };
     let (result, _) = Simulation::run_one(world, move || {
         let filesystem = open(disk, OPENED)?;
-        let bonnie = Bonnie { filesystem, direct, mistake, size };
+        let bonnie = Bonnie { filesystem, way, size };
         let write = bonnie.timed(Bonnie::write)?;
         let rewrite = bonnie.timed(Bonnie::rewrite)?;
         let read = bonnie.timed(Bonnie::read)?;
@@ -164,8 +203,7 @@ fn run(ground: &Ground, direct: DirectIo, mistake: Mistake, size: u64, seed: u64
 
 struct Bonnie {
     filesystem: Filesystem,
-    direct: DirectIo,
-    mistake: Mistake,
+    way: Way,
     size: u64,
 }
 
@@ -177,7 +215,8 @@ impl Bonnie {
     /// Run one test with a cold cache.
     fn timed(&self, test: fn(&Self, &File) -> Result<(), ReproError>) -> Result<Spent, ReproError> {
         self.filesystem.drop_caches().map_err(fail)?;
-        let options = self.filesystem.open_options().read(true).write(true).create(true).direct(self.direct);
+        let options =
+            self.filesystem.open_options().read(true).write(true).create(true).direct(self.way.direct);
         let file = options.open(PATH).map_err(fail)?;
         let clocks = || {
             (sync::now(), Context::current().map_or(0.0, |context| context.cpu_time_of_all().as_secs_f64()))
@@ -196,7 +235,7 @@ impl Bonnie {
 
     fn write_chunk(&self, file: &File, memory: &[u8], at: u64) -> Result<(), ReproError> {
         file.write_all_at(memory, at).map_err(fail)?;
-        match self.mistake {
+        match self.way.mistake {
             Mistake::None => {}
             Mistake::FlushesMetadata => file.sync_all().map_err(fail)?,
             // After bonnie's per-byte tests as much of the file was cached as there was memory for. To look at a page and pass
@@ -208,12 +247,47 @@ impl Bonnie {
         Ok(())
     }
 
+    /// Go through the file in batches: all chunks of one are read at once if `reads`, then written at once if `writes`.
+    fn batches(&self, file: &File, reads: bool, writes: bool) -> Result<(), ReproError> {
+        let mut queue: DirectQueue<AlignedBuf> = DirectQueue::new(self.way.in_flight);
+        let memory = |_| file.buffer(CHUNK as usize).map_err(fail);
+        let mut memories: Vec<AlignedBuf> = (0..self.way.in_flight).map(memory).collect::<Result<_, _>>()?;
+        let offsets: Vec<u64> = self.chunks().collect();
+        for batch in offsets.chunks(self.way.in_flight as usize) {
+            for is_read in [reads.then_some(true), writes.then_some(false)].into_iter().flatten() {
+                for offset in batch {
+                    let memory = memories.pop().expect("one for each chunk of a batch");
+                    let len = memory.len();
+                    let submitted = if is_read {
+                        queue.read(file, *offset, memory, len, *offset)
+                    } else {
+                        queue.write(file, *offset, memory, len, *offset)
+                    };
+                    submitted.map_err(|full| fail(full.error.unwrap_or(diorite::Error::BeyondEnd)))?;
+                }
+                let mut done = Vec::new();
+                queue.reap(batch.len() as u32, &mut done).map_err(fail)?;
+                for finished in done {
+                    finished.result.map_err(fail)?;
+                    memories.push(finished.memory);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn write(&self, file: &File) -> Result<(), ReproError> {
+        if self.way.in_flight > 1 {
+            return self.batches(file, false, true);
+        }
         let memory = file.buffer(CHUNK as usize).map_err(fail)?;
         self.chunks().try_for_each(|at| self.write_chunk(file, &memory, at))
     }
 
     fn rewrite(&self, file: &File) -> Result<(), ReproError> {
+        if self.way.in_flight > 1 {
+            return self.batches(file, true, true);
+        }
         let mut memory = file.buffer(CHUNK as usize).map_err(fail)?;
         self.chunks().try_for_each(|at| {
             file.read_exact_at(&mut memory, at).map_err(fail)?;
@@ -222,6 +296,9 @@ impl Bonnie {
     }
 
     fn read(&self, file: &File) -> Result<(), ReproError> {
+        if self.way.in_flight > 1 {
+            return self.batches(file, true, false);
+        }
         let mut memory = file.buffer(CHUNK as usize).map_err(fail)?;
         self.chunks().try_for_each(|at| file.read_exact_at(&mut memory, at).map_err(fail))
     }

@@ -1,51 +1,65 @@
 //! Reproductions as a page of figures.
 
 use crate::Machine;
-use crate::report::{Bar, BarChart, BarGroup, Colour, Curve, CurveChart, Figure, Page, Section, Table};
+use crate::report::{Bar, BarChart, BarGroup, Captioned, Colour, Figure, Page, Room, Section, Table};
 
 use super::Outcome;
 
 /// One page for several reproductions.
 pub fn page(outcomes: &[Outcome], machine: &Machine) -> Page {
-    let verdicts = outcomes.iter().flat_map(|outcome| &outcome.verdicts);
     Page {
         title: "Diorite: the published tables, reproduced".to_owned(),
-        subtitle: format!("diorite {} on {}", env!("CARGO_PKG_VERSION"), machine.name),
-        verdicts: verdicts.map(|verdict| (verdict.name.clone(), verdict.holds)).collect(),
+        subtitle: format!(
+            "diorite {} on {} ({}, {} CPUs, {}). Simulated disks run the whole stack in virtual time; what ran on this machine says so.",
+            env!("CARGO_PKG_VERSION"),
+            machine.name,
+            machine.cpu,
+            machine.cpus,
+            machine.system
+        ),
         sections: outcomes.iter().map(section).collect(),
     }
 }
 
 fn section(outcome: &Outcome) -> Section {
-    let mut figures: Vec<(String, Box<dyn Figure>)> = Vec::new();
-    for (column, unit) in columns(outcome) {
-        figures.push((format!("{column}, {unit}"), Box::new(bars(outcome, column, unit))));
-    }
-    for (row, timeline) in &outcome.timelines {
-        figures
-            .push((format!("Who had the disk, and where its head was: {row}"), Box::new(timeline.clone())));
-    }
-    if !outcome.latencies.is_empty() {
-        let curves = outcome.latencies.iter().enumerate().map(|(index, (row, points))| Curve {
-            label: row.clone(),
-            colour: Colour::Series(index as u8),
-            points: points.iter().map(|(percent, ms)| (percent.min(99.995), ms * 1000.0)).collect(),
-        });
-        figures.push((
-            "Latency of single operations".to_owned(),
-            Box::new(CurveChart { curves: curves.collect() }),
-        ));
+    let has_published = outcome.lines.iter().any(|line| line.published.is_some());
+    let mut legend = vec![(Colour::Measured, "measured now".to_owned())];
+    if has_published {
+        legend.insert(0, (Colour::Published, "published".to_owned()));
     }
     Section {
         heading: outcome.title.to_owned(),
-        text: outcome.notes.join(" "),
-        legend: vec![
-            (Colour::Published, "published".to_owned()),
-            (Colour::Series(0), "measured now".to_owned()),
-        ],
-        figures,
+        text: outcome.text.to_owned(),
+        headline: outcome.headline.clone(),
+        verdicts: outcome.verdicts.clone(),
+        legend,
+        figures: figures(outcome),
         table: Some(table(outcome)),
+        notes: outcome.notes.clone(),
     }
+}
+
+fn figures(outcome: &Outcome) -> Vec<Captioned> {
+    let captioned = |caption: String, room, figure: Box<dyn Figure>| Captioned { caption, room, figure };
+    let bars = columns(outcome).into_iter().map(|(column, unit)| {
+        let caption =
+            if unit.is_empty() { capitalised(column) } else { format!("{}, {unit}", capitalised(column)) };
+        captioned(caption, Room::Half, Box::new(bars(outcome, column, unit)))
+    });
+    let timelines = outcome.timelines.iter().map(|(row, room, timeline)| {
+        let caption = format!("Who had the disk, and where on it: {row}");
+        captioned(caption, *room, Box::new(timeline.clone()))
+    });
+    let latencies = outcome
+        .latencies
+        .iter()
+        .map(|(caption, chart)| captioned(caption.clone(), Room::Half, Box::new(chart.clone())));
+    bars.chain(timelines).chain(latencies).collect()
+}
+
+fn capitalised(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 /// The columns of a table in the order in which they come, each with its unit.
@@ -67,7 +81,7 @@ fn bars(outcome: &Outcome, column: &str, unit: &str) -> BarChart {
             colour: Colour::Published,
         });
         let measured =
-            Bar { label: "measured now".to_owned(), value: line.measured, colour: Colour::Series(0) };
+            Bar { label: "measured now".to_owned(), value: line.measured, colour: Colour::Measured };
         BarGroup { label: line.row.clone(), bars: published.into_iter().chain([measured]).collect() }
     });
     BarChart { axis: unit.to_owned(), groups: groups.collect() }

@@ -1,4 +1,4 @@
-//! The fairness job on a real device: two greedy readers and one synchronous direct writer, without a scheduler and with
+//! The fairness job on a real device: two greedy readers and one synchronous direct writer, without a scheduler, with CFQ and with
 //! `inject`.
 //!
 //! Interface: the first third of the device is written to: what was there is lost. Times are real.
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diorite::{AlignedBuf, BlockDevice, IoOwner, IoPriority, TaskId};
-use diorite_block::scheduler::{Histogram, SchedulerKind};
+use diorite_block::scheduler::{CfqRules, Histogram, SchedulerKind};
 use diorite_block::sync::{self, Mutex};
 use diorite_block::{Bio, BioFlags, IoError, ScheduledDevice, Sector};
 
-use super::{Line, Outcome, ReproError, latency_curve, latency_us};
+use super::{Line, Outcome, ReproError, latency_us, scheduler_colour};
 use crate::{Engine, Mode, Row};
 
 /// What each job transfers at once: the writer, and a reader's read-ahead window.
@@ -27,8 +27,13 @@ struct Tally {
 
 /// Run the job for `length` through each scheduler in turn.
 pub fn fairness_on(device: &Arc<dyn BlockDevice>, length: Duration) -> Result<Outcome, ReproError> {
-    let mut outcome = Outcome { title: "Fairness on a real device", ..Outcome::default() };
-    for kind in [SchedulerKind::None, SchedulerKind::Inject] {
+    let mut outcome = Outcome {
+        title: "Fairness on a real device",
+        text: "The same job in real time: a synchronous direct writer of 4 KiB beside two greedy readers of 128 KiB, on one device, \
+               without a scheduler, with CFQ as fixed, and with inject.",
+        ..Outcome::default()
+    };
+    for kind in [SchedulerKind::None, SchedulerKind::Cfq(CfqRules::Fixed), SchedulerKind::Inject] {
         let scheduled: Arc<dyn BlockDevice> = match kind.build() {
             Some(scheduler) => ScheduledDevice::new(Arc::clone(device), scheduler, DEPTH),
             None => Arc::clone(device),
@@ -36,6 +41,18 @@ pub fn fairness_on(device: &Arc<dyn BlockDevice>, length: Duration) -> Result<Ou
         let [writer, first, second] = three_jobs(&scheduled, length)?;
         outcome.add_real(&kind.to_string(), &writer, [&first, &second], length.as_secs_f64());
     }
+    let writers: Vec<f64> =
+        outcome.lines.iter().filter(|line| line.column == "writer").map(|line| line.measured).collect();
+    if let [none, _, inject] = writers[..] {
+        outcome.headline = format!(
+            "The writer gets {inject:.0} KB/s through inject and {none:.0} KB/s without a scheduler."
+        );
+    }
+    outcome.notes.push(format!(
+        "{}, {} s for each scheduler, real time.",
+        device.name(),
+        length.as_secs_f64()
+    ));
     Ok(outcome)
 }
 
@@ -59,7 +76,7 @@ impl Outcome {
             row.mb_per_s = Some(bytes as f64 / 1e6 / seconds);
             row.latency_us = Some(latency_us(latency));
             self.rows.push(row);
-            self.latencies.push((format!("{who}, {name}"), latency_curve(latency)));
+            self.add_latency(&format!("Latency: {who}"), name, scheduler_colour(name), latency);
         }
     }
 }
@@ -127,11 +144,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_schedulers_are_measured_on_real_time() {
+    fn all_schedulers_are_measured_on_real_time() {
         let device: Arc<dyn BlockDevice> = diorite_device::MemoryDevice::new(24 << 20);
         let outcome = fairness_on(&device, Duration::from_millis(200)).expect("runs");
         let moved =
             outcome.lines.iter().filter(|line| line.column == "writer" && line.measured > 0.0).count();
-        assert_eq!(moved, 2, "{:#?}", outcome.lines);
+        assert_eq!(moved, 3, "{:#?}", outcome.lines);
     }
 }
