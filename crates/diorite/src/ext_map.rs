@@ -208,6 +208,16 @@ impl MapBlocks for ExtMap {
         Ok(self.volume.punch(&self.inode, first, count)?)
     }
 
+    fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
+        let (first, count) = self.blocks(offset, len);
+        Ok(self.volume.collapse_range(&self.inode, first, count)?)
+    }
+
+    fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
+        let (first, count) = self.blocks(offset, len);
+        Ok(self.volume.insert_range(&self.inode, first, count)?)
+    }
+
     fn read_inline(&self) -> Result<Vec<u8>> {
         Ok(self.volume.read_inline(&self.inode)?)
     }

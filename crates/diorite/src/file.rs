@@ -311,6 +311,22 @@ impl File {
         self.named(self.content().zero_range(offset, len))
     }
 
+    /// Take a range out of the file: what follows it moves to the front, and the size shrinks by `len`. No data is copied.
+    /// Offset and length are multiples of the filesystem's block size, and the range ends before the end of the file
+    /// ([`Error::InvalidArgument`] otherwise). For files that are mapped by extents (ext4); `Unsupported` for others.
+    pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_write()?;
+        self.named(self.content().collapse_range(offset, len))
+    }
+
+    /// Make a hole in the file: what is at `offset` and after it moves towards the end, and the size grows by `len`. No data is
+    /// copied. Offset and length are multiples of the filesystem's block size, and `offset` lies before the end of the
+    /// file ([`Error::InvalidArgument`] otherwise). For files that are mapped by extents (ext4); `Unsupported` for others.
+    pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_write()?;
+        self.named(self.content().insert_range(offset, len))
+    }
+
     /// Where the file's data is, in file order.
     pub fn extents(&self) -> Result<Vec<Extent>> {
         self.named(self.content().extents())

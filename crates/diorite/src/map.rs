@@ -151,6 +151,18 @@ pub trait MapBlocks: Send + Sync + fmt::Debug {
     /// Give up the blocks of a range; it reads as zeros from then on.
     fn punch(&self, offset: u64, len: u64) -> Result<()>;
 
+    /// Take a range of whole blocks out of the file; what follows it moves to the front. Nothing of it is cached.
+    fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
+        let _ = (offset, len);
+        Err(Error::Unsupported("nothing can be taken out of this file"))
+    }
+
+    /// Make a hole of whole blocks; what follows it moves towards the end. Nothing of that is cached.
+    fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
+        let _ = (offset, len);
+        Err(Error::Unsupported("nothing can be put into this file"))
+    }
+
     /// The content of a file whose mapping is [`StretchKind::Inline`].
     fn read_inline(&self) -> Result<Vec<u8>> {
         Err(Error::Unsupported("this file has no inline data"))

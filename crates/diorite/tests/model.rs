@@ -7,6 +7,7 @@ use std::sync::Mutex;
 
 use common::{Random, aligned_pattern, assert_device_clean, garbage_volume, open_memory};
 use diorite::{AlignedBuf, DirectIo, File, Filesystem, FilesystemOptions, Unaligned};
+use diorite_ext::layout::Incompat;
 use diorite_ext::mkfs::{Flavor, MkfsOptions};
 
 const FILES: usize = 3;
@@ -26,6 +27,29 @@ fn open(filesystem: &Filesystem, number: usize, kind: u64) -> File {
     options.open(format!("/file{number}")).expect("open")
 }
 
+/// Take blocks out of a file or put a hole in; what is not allowed is refused and changes nothing.
+fn shift(file: &File, model: &mut Vec<u8>, filesystem: &Filesystem, random: &mut Random) {
+    let (block, size) = (filesystem.statfs().block_size, model.len() as u64);
+    let has_extents = filesystem.volume().features().has_incompat(Incompat::EXTENTS);
+    let odd = u64::from(random.below(8) == 0);
+    let (offset, len) = (random.below(SPAN) / block * block + odd, (1 + random.below(9)) * block);
+    let takes_out = random.below(2) == 0;
+    let inside = if takes_out { offset + len < size } else { offset < size };
+    let expected = match (odd == 0 && inside, has_extents) {
+        (false, _) => Err(22),
+        (true, false) => Err(95),
+        (true, true) => Ok(()),
+    };
+    let result = if takes_out { file.collapse_range(offset, len) } else { file.insert_range(offset, len) };
+    assert_eq!(result.map_err(|error| error.errno()), expected, "{offset} {len} of {size}");
+    let (start, end) = (offset as usize, (offset + len) as usize);
+    match (expected, takes_out) {
+        (Err(_), _) => {}
+        (Ok(()), true) => drop(model.drain(start..end)),
+        (Ok(()), false) => drop(model.splice(start..start, std::iter::repeat_n(0, len as usize))),
+    }
+}
+
 fn step(filesystem: &Filesystem, models: &Models, random: &mut Random) {
     let number = random.below(FILES as u64) as usize;
     let mut model = models[number].lock().expect("lock");
@@ -35,7 +59,7 @@ fn step(filesystem: &Filesystem, models: &Models, random: &mut Random) {
     let len = random.below(len) as usize + 1;
     let (offset, len) =
         if random.below(2) == 0 { (offset / 512 * 512, len.next_multiple_of(512)) } else { (offset, len) };
-    match random.below(20) {
+    match random.below(23) {
         0..=7 => {
             let data = aligned_pattern(len, random.next());
             file.write_all_at(&data, offset).expect("write");
@@ -60,6 +84,12 @@ fn step(filesystem: &Filesystem, models: &Models, random: &mut Random) {
             model.resize(grown, 0);
         }
         18 => file.sync_data().expect("sync"),
+        20 => {
+            file.zero_range(offset, len as u64).expect("zero");
+            let (start, end) = ((offset as usize).min(model.len()), (offset as usize + len).min(model.len()));
+            model[start..end].fill(0);
+        }
+        21 | 22 => shift(&file, &mut model, filesystem, random),
         _ => file.drop_cached(offset, len as u64).expect("drop"),
     }
     assert_eq!(file.size(), model.len() as u64);
@@ -119,6 +149,11 @@ fn ext2_with_large_blocks() {
 #[test]
 fn ext4() {
     (1..4).for_each(|seed| run(seed, Flavor::Ext4, 4096));
+}
+
+#[test]
+fn ext4_with_small_blocks() {
+    (1..3).for_each(|seed| run(seed, Flavor::Ext4, 1024));
 }
 
 /// A removed file that is open goes on as before; its blocks come back when it is closed, and its dirty pages go nowhere.

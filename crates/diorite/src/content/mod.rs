@@ -26,6 +26,7 @@ pub(crate) mod plan;
 mod read_ahead;
 mod resize;
 mod seek;
+mod shift;
 #[cfg(test)]
 pub(crate) mod toy_map;
 pub(crate) mod workers;

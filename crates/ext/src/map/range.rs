@@ -15,7 +15,7 @@ impl Volume {
     /// file. Only for files that are mapped by extents.
     pub fn collapse_range(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
         let end = at.0.saturating_add(blocks);
-        self.check_range(inode, blocks, end)?;
+        self.check_range(inode, at.0, blocks, end)?;
         self.punch(inode, at, blocks)?;
         let mut state = inode.state.write();
         let size = self.block_size().offset_of(FileBlock(blocks));
@@ -29,7 +29,7 @@ impl Volume {
     /// Make a hole of whole blocks in a file: what follows moves to the end, the size grows. The range begins before the end of
     /// the file. Only for files that are mapped by extents.
     pub fn insert_range(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
-        self.check_range(inode, blocks, at.0)?;
+        self.check_range(inode, at.0, blocks, at.0)?;
         self.allocator().release_window(inode.number());
         let _promise = self.promise_metadata(8)?;
         let mut state = inode.state.write();
@@ -47,12 +47,16 @@ impl Volume {
         self.shift(inode, &mut state, Shift::Up { from: at.0, by: blocks }, new_size)
     }
 
-    fn check_range(&self, inode: &Inode, blocks: u64, before: u64) -> Result<()> {
+    fn check_range(&self, inode: &Inode, start: u64, blocks: u64, before: u64) -> Result<()> {
         self.check_writable()?;
         let state = inode.state.read();
         self.check_data_change(inode, &state)?;
         if !state.has_extents() {
             return Err(Error::Unsupported("only files that are mapped by extents have ranges that move"));
+        }
+        let per_cluster = u64::from(self.layout().blocks_per_cluster);
+        if !blocks.is_multiple_of(per_cluster) || !start.is_multiple_of(per_cluster) {
+            return Err(Error::InvalidArgument("on this volume ranges that move consist of whole clusters"));
         }
         if blocks == 0 || self.block_size().offset_of(FileBlock(before)) >= state.size {
             return Err(Error::InvalidArgument("the range must lie before the end of the file"));
