@@ -5,6 +5,8 @@
 //! Interface: submitting fills entries, and enters the kernel only every few; issuing or reaping enters it once. A device
 //! of which much is asked stays busier when it hears of new work soon rather than of all of it at the next wait: at
 //! depth 32, that is worth a sixth of the rate (`examples/raw_bench.rs`), and a call for each would cost half as much CPU again.
+//! So a device with nothing to do hears of an entry at once, and a busy one of a few together; the entry that fills the
+//! queue is left to the wait that has to follow.
 //!
 //! States of a transfer: taken -> (flush before it, for `PREFLUSH`) -> its parts, all at once -> (flush behind it, for `FUA`) ->
 //! ended. A transfer that cannot be (misaligned, beyond the end) ends without being issued.
@@ -215,6 +217,11 @@ impl RingQueue {
         Self { ring, slots, free, waiting, ended, in_flight: 0, depth, issue_at, route }
     }
 
+    /// So many entries are worth a system call of their own: fewer where the device is about to run out of work.
+    fn enough_to_issue(&mut self) -> usize {
+        self.issue_at.min(self.ring.working().max(1))
+    }
+
     fn take_slot(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             let (parts, stage) = (Vec::new(), Stage::Parts);
@@ -371,7 +378,7 @@ impl IoQueue for RingQueue {
                 self.route.count_submitted(&io);
                 slot.io = Some(io);
                 self.enter_stage(index, stage);
-                if self.ring.unsubmitted() >= self.issue_at {
+                if self.in_flight < self.depth && self.ring.unsubmitted() >= self.enough_to_issue() {
                     self.ring.enter(0);
                 }
             }
@@ -385,7 +392,9 @@ impl IoQueue for RingQueue {
     }
 
     fn issue(&mut self) -> Result<(), IoError> {
-        self.ring.enter(0);
+        if self.ring.unsubmitted() > 0 {
+            self.ring.enter(0);
+        }
         Ok(())
     }
 

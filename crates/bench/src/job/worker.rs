@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use diorite::{AlignedBuf, DirectQueue, File, Finished, QueueFull};
+use diorite::{AlignedBuf, BufferPool, DirectQueue, File, Finished, PoolBuf, QueueFull};
 use diorite_block::sync::{now, sleep};
 use diorite_block::{IoOwner, Op, TaskId};
 
@@ -59,7 +59,8 @@ pub(crate) fn run_worker(worker: &Worker, place: &dyn Place, cancel: &Cancel) ->
     let cpu = thread_cpu();
     let start = now();
     let mut run = Run::new(worker, file, cancel);
-    let queued = job.engine == Engine::Queue && job.direct;
+    // One transfer at a time needs no queue: the call that waits for it can submit it, too.
+    let queued = job.engine == Engine::Queue && job.direct && job.depth > 1;
     if queued {
         run.queued()?;
     } else {
@@ -180,8 +181,7 @@ impl<'a> Run<'a> {
     }
 
     fn synchronous(&mut self) -> Result<(), JobError> {
-        let largest = self.worker.job.read_block_bytes.max(self.worker.job.write_block_bytes) as usize;
-        let mut memory: AlignedBuf = self.file.buffer(largest).map_err(self.worker.blame())?;
+        let mut memory = self.pool(1)?.take();
         verify::fill(&mut memory, 0, self.worker.number);
         while let Some((op, offset, len)) = self.next() {
             self.prepare(op, offset, &mut memory[..len]);
@@ -199,48 +199,58 @@ impl<'a> Run<'a> {
     }
 
     fn queued(&mut self) -> Result<(), JobError> {
-        let job = &self.worker.job;
-        let largest = job.read_block_bytes.max(job.write_block_bytes) as usize;
-        let depth = job.depth as usize;
-        let mut queue: DirectQueue<AlignedBuf> = DirectQueue::new(job.depth);
-        let mut free: Vec<(u64, AlignedBuf)> = Vec::with_capacity(depth);
-        for tag in 0..depth as u64 {
-            let mut memory = self.file.buffer(largest).map_err(self.worker.blame())?;
-            verify::fill(&mut memory, tag, self.worker.number);
-            free.push((tag, memory));
-        }
-        let mut in_flight = vec![(Op::Read, 0u64, Duration::ZERO); depth];
-        let mut done: Vec<Finished<AlignedBuf>> = Vec::with_capacity(depth);
+        let depth = self.worker.job.depth;
+        let pool = self.pool(depth)?;
+        let mut queue: DirectQueue<PoolBuf> = DirectQueue::new(depth);
+        let mut in_flight = vec![(Op::Read, 0u64, Duration::ZERO); depth as usize];
         let mut over = false;
-        while !over || queue.in_flight() > 0 {
-            while !over && let Some((tag, mut memory)) = free.pop() {
-                let Some((op, offset, len)) = self.next() else {
-                    over = true;
-                    break;
-                };
-                self.prepare(op, offset, &mut memory[..len]);
-                in_flight[tag as usize] = (op, offset, now());
-                let submitted = match op {
-                    Op::Read => queue.read(&self.file, offset, memory, len, tag),
-                    _ => queue.write(&self.file, offset, memory, len, tag),
-                };
-                if let Err(QueueFull { error, .. }) = submitted {
-                    let error = error
-                        .unwrap_or(diorite::Error::InvalidArgument("more transfers than the queue is deep"));
-                    return Err(self.worker.blame()(error));
-                }
-            }
-            queue.reap(1, &mut done).map_err(self.worker.blame())?;
-            for Finished { tag, memory, result } in done.drain(..) {
-                let moved = result.map_err(self.worker.blame())?;
-                let (op, offset, start) = in_flight[tag as usize];
-                self.account(op, start, moved);
-                self.check(op, offset, &memory[..moved])?;
-                self.after(op)?;
-                free.push((tag, memory));
-            }
+        for tag in 0..u64::from(depth) {
+            let mut memory = pool.take();
+            verify::fill(&mut memory, tag, self.worker.number);
+            over = over || !self.submit(&mut queue, memory, tag, &mut in_flight)?;
+        }
+        // Each transfer's memory goes to the next one at once, so that the device is never without work for long.
+        while let Some(finished) = queue.next_finished().map_err(self.worker.blame())? {
+            let Finished { tag, memory, result } = finished;
+            let moved = result.map_err(self.worker.blame())?;
+            let (op, offset, start) = in_flight[tag as usize];
+            self.account(op, start, moved);
+            self.check(op, offset, &memory[..moved])?;
+            self.after(op)?;
+            over = over || !self.submit(&mut queue, memory, tag, &mut in_flight)?;
         }
         Ok(())
+    }
+
+    /// Registered memory for so many transfers.
+    fn pool(&self, count: u32) -> Result<BufferPool, JobError> {
+        let job = &self.worker.job;
+        let largest = job.read_block_bytes.max(job.write_block_bytes) as usize;
+        BufferPool::new(largest, count).map_err(|source| {
+            self.worker.blame()(diorite::Error::Os { what: "cannot get memory for transfers", source })
+        })
+    }
+
+    /// Start the next transfer with this memory; whether there was one.
+    fn submit(
+        &mut self,
+        queue: &mut DirectQueue<PoolBuf>,
+        mut memory: PoolBuf,
+        tag: u64,
+        in_flight: &mut [(Op, u64, Duration)],
+    ) -> Result<bool, JobError> {
+        let Some((op, offset, len)) = self.next() else { return Ok(false) };
+        self.prepare(op, offset, &mut memory[..len]);
+        in_flight[tag as usize] = (op, offset, now());
+        let submitted = match op {
+            Op::Read => queue.read(&self.file, offset, memory, len, tag),
+            _ => queue.write(&self.file, offset, memory, len, tag),
+        };
+        submitted.map_err(|QueueFull { error, .. }| {
+            let full = diorite::Error::InvalidArgument("more transfers than the queue is deep");
+            self.worker.blame()(error.unwrap_or(full))
+        })?;
+        Ok(true)
     }
 
     /// Give a block that is written its content.

@@ -2,12 +2,14 @@
 
 use std::io::IoSliceMut;
 
-use diorite_block::BioFlags;
+use diorite_block::sync::{Work, work};
+use diorite_block::{Bio, BioFlags, Sector};
 
 use crate::Result;
 use crate::content::Content;
 use crate::content::plan::plan_read;
 use crate::direct::{WINDOW, check_alignment};
+use crate::map::StretchKind;
 
 impl Content {
     /// Read into the caller's memory; fewer bytes only at the end of the file.
@@ -29,12 +31,40 @@ impl Content {
         let len = wanted.min(size - offset);
         // The device moves whole blocks; the caller's memory has room for them, its length being a multiple.
         let reach = len.next_multiple_of(u64::from(self.geometry().logical_block_size));
-        self.read_windows(memory, offset, reach)?;
+        match (memory.first_mut(), self.whole_on_device(offset, reach)?) {
+            (Some(first), Some(sector)) if first.len() as u64 >= reach => {
+                self.read_one(sector, &mut first[..reach as usize])?;
+            }
+            _ => self.read_windows(memory, offset, reach)?,
+        }
         if reach > len {
             zero_between(memory, len as usize, reach as usize);
         }
         self.engine.counters.direct_read_bytes.add(len);
         Ok(len as usize)
+    }
+
+    /// Where a range lies on the device, if one bio can read it.
+    fn whole_on_device(&self, offset: u64, reach: u64) -> Result<Option<Sector>> {
+        if reach > u64::from(self.geometry().max_transfer_bytes) {
+            return Ok(None);
+        }
+        let stretch = self.map.map(offset, reach)?;
+        let covers = stretch.offset <= offset && stretch.end() >= offset + reach;
+        Ok(match stretch.kind {
+            StretchKind::Mapped(first) if covers => Some(first.after_bytes(offset - stretch.offset)),
+            _ => None,
+        })
+    }
+
+    /// Read one stretch without a plan: what small reads at random places mostly are.
+    fn read_one(&self, sector: Sector, memory: &mut [u8]) -> Result<()> {
+        work(Work::Submit(1));
+        let mut bio = Bio::read(sector, memory);
+        self.map.device().execute(std::slice::from_mut(&mut bio))?;
+        self.engine.counters.bios.add(1);
+        self.engine.counters.direct_bios.add(1);
+        Ok(())
     }
 
     fn read_windows(&self, memory: &mut [IoSliceMut<'_>], offset: u64, reach: u64) -> Result<()> {

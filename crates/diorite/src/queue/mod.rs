@@ -5,24 +5,30 @@
 //! is reaped, where a write is recorded.
 //!
 //! Interface:
-//! - A transfer is done when [`DirectQueue::reap`] has given it back, not before: sizes and mappings change there.
+//! - A transfer is done when [`DirectQueue::reap`] or [`DirectQueue::next_finished`] has given it back, not before: sizes and
+//!   mappings change there.
+//! - Who gives each transfer's memory to the next one takes them one by one: the device hears of the next before the rest of
+//!   what has ended is looked at.
 //! - A transfer that has to wait for a range makes the queue finish transfers of its own first, which may hold that range.
 //! - A thread with a write in flight reaps it before it touches the same range in another way: it would wait for itself.
 //! - Dropping the queue waits for everything in flight.
 
-use std::collections::{BTreeMap, VecDeque};
+mod plan;
+
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use diorite_block::sync::{Work, work};
-use diorite_block::{BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, Plug, QueuedIo, Sector};
+use diorite_block::{BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo};
 
 use crate::content::{Content, pages_of};
 use crate::direct::check_alignment;
 use crate::direct::write::Durable;
-use crate::map::{MapCommit, StretchKind};
+use crate::map::MapCommit;
 use crate::range_lock::{LockId, LockMode};
 use crate::{AlignedBuf, Error, File, Result};
+use plan::{plan_read, plan_write};
 
 pub use diorite_block::IoMemory as TransferMemory;
 
@@ -31,10 +37,51 @@ pub use diorite_block::IoMemory as TransferMemory;
 pub struct DirectQueue<M: TransferMemory + 'static = AlignedBuf> {
     depth: u32,
     lanes: Vec<Lane>,
-    pending: BTreeMap<u64, Pending>,
+    pending: Slots,
     ready: VecDeque<Finished<M>>,
-    reaped: Vec<Completed>,
-    next: u64,
+    /// What the devices gave back and is not recorded yet, in the order of its end.
+    reaped: VecDeque<Completed>,
+    /// Where a device puts what it gives back.
+    batch: Vec<Completed>,
+}
+
+/// Pending transfers by number; numbers are used again.
+#[derive(Debug, Default)]
+struct Slots {
+    list: Vec<Option<Pending>>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    fn insert(&mut self, pending: Pending) -> u64 {
+        if let Some(number) = self.free.pop() {
+            self.list[number as usize] = Some(pending);
+            return u64::from(number);
+        }
+        self.list.push(Some(pending));
+        self.list.len() as u64 - 1
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Pending> {
+        let pending = self.list.get_mut(number as usize)?.take();
+        if pending.is_some() {
+            self.free.push(number as u32);
+        }
+        pending
+    }
+
+    fn len(&self) -> usize {
+        self.list.len() - self.free.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn take_all(&mut self) -> impl Iterator<Item = Pending> + use<> {
+        self.free.clear();
+        std::mem::take(&mut self.list).into_iter().flatten()
+    }
 }
 
 /// The queue of one device.
@@ -61,11 +108,15 @@ enum Kind {
         /// Bytes from here to there lie behind the end of the file.
         behind: Range<usize>,
     },
-    Write {
-        commit: MapCommit,
-        end: u64,
-        pages: Range<u64>,
-    },
+    Write(Box<WriteEnd>),
+}
+
+/// What is recorded when a write ends.
+#[derive(Debug)]
+struct WriteEnd {
+    commit: MapCommit,
+    end: u64,
+    pages: Range<u64>,
 }
 
 /// A transfer that has ended.
@@ -88,38 +139,6 @@ pub struct QueueFull<M> {
     pub error: Option<Error>,
 }
 
-/// Pieces of one transfer, contiguous ones merged up to the device's largest transfer.
-#[derive(Debug, Default)]
-struct Pieces {
-    list: Vec<Piece>,
-    max: usize,
-}
-
-impl Pieces {
-    fn push(&mut self, mut sector: Sector, mut memory: Range<usize>) {
-        while !memory.is_empty() {
-            let room = match self.list.last_mut() {
-                Some(last)
-                    if last.memory.end == memory.start
-                        && last.memory.len() < self.max
-                        && last.sector.after_bytes(last.memory.len() as u64) == sector =>
-                {
-                    let take = memory.len().min(self.max - last.memory.len());
-                    last.memory.end += take;
-                    take
-                }
-                _ => {
-                    let take = memory.len().min(self.max);
-                    self.list.push(Piece { sector, memory: memory.start..memory.start + take });
-                    take
-                }
-            };
-            sector = sector.after_bytes(room as u64);
-            memory.start += room;
-        }
-    }
-}
-
 /// A transfer that cannot be taken, with its memory.
 type Refused<M> = (M, Error);
 
@@ -129,10 +148,10 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         Self {
             depth: depth.max(1),
             lanes: Vec::new(),
-            pending: BTreeMap::new(),
+            pending: Slots::default(),
             ready: VecDeque::new(),
-            reaped: Vec::new(),
-            next: 0,
+            reaped: VecDeque::new(),
+            batch: Vec::new(),
         }
     }
 
@@ -288,7 +307,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             flags |= BioFlags::FUA;
         }
         content.engine.counters.direct_write_bytes.add(len as u64);
-        let kind = Kind::Write { commit, end: if len == 0 { 0 } else { end }, pages };
+        let kind = Kind::Write(Box::new(WriteEnd { commit, end: if len == 0 { 0 } else { end }, pages }));
         let pending = Pending { file: file.clone(), lock, tag, len, kind };
         self.submit(pending, Op::Write, pieces, memory, flags)
     }
@@ -318,15 +337,13 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         content.engine.counters.bios.add(bios);
         content.engine.counters.direct_bios.add(bios);
         work(Work::Submit(bios));
-        let id = self.next;
-        self.next += 1;
+        let id = self.pending.insert(pending);
         let memory: Option<Box<dyn TransferMemory>> = Some(Box::new(memory));
         let mut io = QueuedIo { op, pieces, memory, flags, owner: IoOwner::current(), tag: id };
-        self.pending.insert(id, pending);
         while let Err(back) = self.lanes[lane].queue.submit(io) {
             io = back;
             if let Err(error) = self.finish_some() {
-                if let Some(pending) = self.pending.remove(&id) {
+                if let Some(pending) = self.pending.remove(id) {
                     content.ranges.release(pending.lock);
                 }
                 return Err((Self::memory_of(io), error));
@@ -342,45 +359,52 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
 
     /// Finish at least one transfer that is in flight.
     fn finish_some(&mut self) -> Result<()> {
-        for lane in &mut self.lanes {
-            lane.queue.issue()?;
+        let result = if self.reaped.is_empty() { self.fetch(1) } else { Ok(()) };
+        self.finish_reaped();
+        result
+    }
+
+    /// Issue everything, wait for so many transfers of some device, and take what all have given back.
+    fn fetch(&mut self, wait_for: u32) -> Result<()> {
+        if self.lanes.len() > 1 {
+            self.issue()?;
         }
-        let mut reaped = std::mem::take(&mut self.reaped);
         let mut result = Ok(0);
         for lane in &mut self.lanes {
-            let in_flight = lane.queue.in_flight();
-            if in_flight > 0 {
-                let wait_for = u32::from(reaped.is_empty());
-                result = lane.queue.reap(wait_for, &mut reaped);
-                if result.is_err() {
-                    break;
-                }
+            if lane.queue.in_flight() > 0 {
+                let wait_for = wait_for.saturating_sub(self.batch.len() as u32);
+                result = result.and(lane.queue.reap(wait_for, &mut self.batch));
             }
         }
-        self.take_reaped(&mut reaped);
-        self.reaped = reaped;
+        self.reaped.extend(self.batch.drain(..));
         Ok(result.map(drop)?)
     }
 
-    fn take_reaped(&mut self, reaped: &mut Vec<Completed>) {
-        for Completed { io, result } in reaped.drain(..) {
-            let pending = self.pending.remove(&io.tag).expect("a transfer ends once");
-            let memory = Self::memory_of(io);
-            self.ready.push_back(Self::finish(pending, memory, result.map_err(Error::from)));
+    fn finish_reaped(&mut self) {
+        while let Some(finished) = self.finish_next() {
+            self.ready.push_back(finished);
         }
+    }
+
+    /// Finish the first of those that were given back.
+    fn finish_next(&mut self) -> Option<Finished<M>> {
+        let Completed { io, result } = self.reaped.pop_front()?;
+        let pending = self.pending.remove(io.tag).expect("a transfer ends once");
+        Some(Self::finish(pending, Self::memory_of(io), result.map_err(Error::from)))
     }
 
     /// Record a transfer and give its range back.
     fn finish(pending: Pending, mut memory: M, result: Result<()>) -> Finished<M> {
         let Pending { file, lock, tag, len, kind } = pending;
         let content = file.content();
-        let is_write = matches!(kind, Kind::Write { .. });
+        let is_write = matches!(kind, Kind::Write(_));
         let result = match kind {
             Kind::Read { behind } => {
                 memory.as_mut_slice()[behind].fill(0);
                 result
             }
-            Kind::Write { mut commit, end, pages } => result.and_then(|()| {
+            Kind::Write(write) => result.and_then(|()| {
+                let WriteEnd { mut commit, end, pages } = *write;
                 commit.size_at_least = (end > content.map.recorded_size()).then_some(end);
                 content.note_modified();
                 content.commit(commit)?;
@@ -409,8 +433,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     pub fn reap(&mut self, wait_for: u32, done: &mut Vec<Finished<M>>) -> Result<usize> {
         let before = done.len();
         if wait_for == 0 && !self.pending.is_empty() {
-            self.poll()?;
+            self.fetch(0)?;
         }
+        self.finish_reaped();
         done.extend(self.ready.drain(..));
         while ((done.len() - before) as u32) < wait_for && !self.pending.is_empty() {
             self.finish_some()?;
@@ -419,15 +444,15 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         Ok(done.len() - before)
     }
 
-    fn poll(&mut self) -> Result<()> {
-        let mut reaped = std::mem::take(&mut self.reaped);
-        let mut result = Ok(());
-        for lane in &mut self.lanes {
-            result = result.and(lane.queue.reap(0, &mut reaped).map(drop));
+    /// The next transfer that has ended; issues and waits if none has. `None` if nothing is in flight.
+    pub fn next_finished(&mut self) -> Result<Option<Finished<M>>> {
+        if let Some(finished) = self.ready.pop_front() {
+            return Ok(Some(finished));
         }
-        self.take_reaped(&mut reaped);
-        self.reaped = reaped;
-        Ok(result?)
+        if self.reaped.is_empty() && !self.pending.is_empty() {
+            self.fetch(1)?;
+        }
+        Ok(self.finish_next())
     }
 }
 
@@ -439,102 +464,8 @@ impl<M: TransferMemory + 'static> Drop for DirectQueue<M> {
             }
         }
         // A queue that cannot even wait any more still gives the ranges back.
-        for pending in std::mem::take(&mut self.pending).into_values() {
+        for pending in self.pending.take_all() {
             pending.file.content().ranges.release(pending.lock);
         }
     }
-}
-
-/// The pieces of a read, its length within the file, and what of the memory lies behind the end.
-fn plan_read<M: TransferMemory>(
-    content: &Content,
-    range: Range<u64>,
-    offset: u64,
-    memory: &mut M,
-    len: usize,
-) -> Result<(Vec<Piece>, usize, Range<usize>)> {
-    let size = content.size();
-    if offset >= size || len == 0 {
-        return Ok((Vec::new(), 0, 0..0));
-    }
-    content.write_back_locked(range, BioFlags::SYNC)?;
-    let keep = (len as u64).min(size - offset);
-    let geometry = content.geometry();
-    let reach = keep.next_multiple_of(u64::from(geometry.logical_block_size));
-    let mut pieces = Pieces { list: Vec::new(), max: geometry.max_transfer_bytes as usize };
-    let mut at = offset;
-    while at < offset + reach {
-        let stretch = content.map.map(at, offset + reach - at)?;
-        let end = stretch.end().min(offset + reach);
-        let part = (at - offset) as usize..(end - offset) as usize;
-        match stretch.kind {
-            StretchKind::Mapped(first) => pieces.push(first.after_bytes(at - stretch.offset), part),
-            StretchKind::Hole | StretchKind::Unwritten(_) => memory.as_mut_slice()[part].fill(0),
-            StretchKind::Inline => {
-                let data = content.map.read_inline()?;
-                let from = (at as usize).min(data.len());
-                let take = (data.len() - from).min(part.len());
-                let target = &mut memory.as_mut_slice()[part];
-                target[..take].copy_from_slice(&data[from..from + take]);
-                target[take..].fill(0);
-                content.engine.counters.bytes_copied.add(take as u64);
-            }
-        }
-        at = end;
-    }
-    Ok((pieces.list, keep as usize, keep as usize..reach as usize))
-}
-
-/// The pieces of a write, and what is to be recorded. The rest of new blocks is zeroed at once.
-fn plan_write(content: &Content, offset: u64, end: u64) -> Result<(Vec<Piece>, MapCommit)> {
-    let block = content.map.block_size();
-    let geometry = content.geometry();
-    let mut pieces = Pieces { list: Vec::new(), max: geometry.max_transfer_bytes as usize };
-    let mut commit = MapCommit::default();
-    let zeros = &content.engine.zeros;
-    let mut plug = Plug::new(geometry, BioFlags::SYNC);
-    // Write `[from, to)` of the file, whose block range begins at `first`, and zeros around the caller's part.
-    let mut place = |from: u64, to: u64, first: Sector, is_new: bool| {
-        let (start, stop) = (from.max(offset), to.min(end));
-        if is_new {
-            for (mut at, until) in [(from, start), (stop, to)] {
-                while at < until {
-                    let take = (until - at).min(zeros.len() as u64);
-                    plug.write(first.after_bytes(at - from), &zeros[..take as usize]);
-                    at += take;
-                }
-            }
-        }
-        pieces.push(first.after_bytes(start - from), (start - offset) as usize..(stop - offset) as usize);
-    };
-    let (mut at, region_end) = (
-        offset / block * block,
-        if end > offset { end.next_multiple_of(block) } else { offset / block * block },
-    );
-    while at < region_end {
-        let stretch = content.map.map(at, region_end - at)?;
-        let stop = stretch.end().min(region_end);
-        match stretch.kind {
-            StretchKind::Mapped(first) => place(at, stop, first.after_bytes(at - stretch.offset), false),
-            StretchKind::Unwritten(first) => {
-                place(at, stop, first.after_bytes(at - stretch.offset), true);
-                commit.converted.push((at, stop - at));
-            }
-            StretchKind::Hole => {
-                let reserved = content.map.reserve(at, stop - at)?;
-                for run in &reserved.runs {
-                    place(run.offset, run.offset + run.len, run.sector, true);
-                }
-                commit.reserved.push(reserved);
-            }
-            StretchKind::Inline => {
-                return Err(Error::Unsupported("the file's content is still in its inode"));
-            }
-        }
-        at = stop;
-    }
-    let summary = plug.unplug(&**content.map.device())?;
-    content.engine.counters.bios.add(summary.bios);
-    content.engine.counters.direct_bios.add(summary.bios);
-    Ok((pieces.list, commit))
 }
