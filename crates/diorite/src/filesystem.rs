@@ -16,9 +16,9 @@ use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
 use crate::node::{NodeRef, Nodes};
 use crate::{
-    Access, Attributes, BlockDevice, Clock, DirectIo, DirectoryEntry, Error, File, FileKind, InodeNumber,
-    NodeSpec, OpenOptions, Owner, RenameMode, Result, ScheduledDevice, SchedulerKind, SetAttributes, SetTime,
-    SpaceUse, Stats, SystemClock, XattrMode,
+    Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, DirectoryEntry, Error, File, FileKind,
+    InodeNumber, NodeSpec, OpenOptions, Owner, RenameMode, Result, ScheduledDevice, SchedulerKind,
+    SetAttributes, SetTime, SpaceUse, Stats, SystemClock, XattrMode,
 };
 
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
@@ -31,6 +31,7 @@ pub struct FilesystemOptions {
     access: Access,
     engine: EngineOptions,
     metadata_cache_bytes: usize,
+    data_mode: Option<DataMode>,
     direct: DirectIo,
     device_direct: DirectPolicy,
     backend: Backend,
@@ -55,6 +56,7 @@ impl FilesystemOptions {
                 clock: SystemClock::shared(),
             },
             metadata_cache_bytes: VolumeOptions::default().metadata_cache_bytes,
+            data_mode: None,
             direct: DirectIo::Off,
             device_direct: DirectPolicy::Preferred,
             backend: Backend::Auto,
@@ -93,6 +95,13 @@ impl FilesystemOptions {
     pub fn dirty_age(mut self, age: Duration) -> Self {
         self.engine.dirty_age = age;
         self
+    }
+
+    /// What the journal does for file data (`data=` of a mount); by default what the volume's superblock says, which is
+    /// [`DataMode::Ordered`] if nobody set it. Data is in its place before its metadata in all modes.
+    #[must_use]
+    pub fn data_mode(self, mode: DataMode) -> Self {
+        Self { data_mode: Some(mode), ..self }
     }
 
     /// Whether files bypass the page cache where their own options do not say.
@@ -155,6 +164,7 @@ impl FilesystemOptions {
             access: self.access,
             clock: Arc::clone(&self.engine.clock),
             metadata_cache_bytes: self.metadata_cache_bytes,
+            data_mode: self.data_mode,
             host_name: host_name(),
             ..VolumeOptions::default()
         };

@@ -30,8 +30,8 @@ use crate::file::FileOwner;
 use crate::host_mark::HostMark;
 use crate::map::Durability;
 use crate::{
-    Attributes, DirectoryEntry, Error, File, FileKind, InodeNumber, NodeSpec, OpenOptions, Owner, RenameMode,
-    Result, SetAttributes, XattrMode,
+    Attributes, DirectIo, DirectoryEntry, Error, File, FileKind, InodeNumber, NodeSpec, OpenOptions, Owner,
+    RenameMode, Result, SetAttributes, XattrMode,
 };
 
 /// Nodes that nobody uses are swept when the table is larger than this.
@@ -327,7 +327,23 @@ impl NodeRef {
         if options.truncate && content.size() > 0 {
             content.set_len(0)?;
         }
-        Ok(File::new(content, Box::new(self.clone()), options, path))
+        let direct = self.direct_io(options.direct)?;
+        Ok(File::new(content, Box::new(self.clone()), &options.clone().direct(direct), path))
+    }
+
+    /// Whether direct I/O can be had: not on a file whose data is to go through the journal.
+    fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {
+        if wanted == DirectIo::Off || !self.volume().wants_journalled_data(self.inode()) {
+            return Ok(wanted);
+        }
+        if wanted == DirectIo::Preferred {
+            return Ok(DirectIo::Off);
+        }
+        Err(Error::DirectRefused(
+            "the file's data goes through the journal (data=journal, or chattr +j); \
+             open it with DirectIo::Preferred, or the volume with data=ordered"
+                .to_owned(),
+        ))
     }
 
     /// What the inode's flags forbid is refused when the file is opened: a cached write could only be lost later.

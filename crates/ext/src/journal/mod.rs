@@ -4,8 +4,9 @@
 //! is independent of the volume: it needs the device, the mapping of the journal's file and the size of the volume.
 //!
 //! Modes: file data is written to its place before the handle that records it begins (DESIGN section 3), so what `data=ordered`
-//! promises holds always, and `data=writeback` would be no faster. A volume whose default is `data=journal` is written the same way:
-//! data that a kernel left in the log is replayed when it is opened, and nothing is added to it. Fast commits are refused by
+//! promises holds always, and `data=writeback` would be no faster. With `data=journal`, and in files with the flag for it, data is
+//! written the same way: what a kernel left in the log is replayed when the volume is opened, and nothing is added to it; direct I/O falls
+//! back to the page cache ([`crate::DataMode`]). Fast commits are refused by
 //! name while they have to be replayed, and not made; a journal on another device leaves the volume read-only.
 mod checkpoint;
 mod commit;

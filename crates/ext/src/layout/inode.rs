@@ -92,6 +92,7 @@ impl InodeFlags {
         .union(Self::APPEND)
         .union(Self::NO_DUMP)
         .union(Self::NO_ATIME)
+        .union(Self::JOURNAL_DATA)
         .union(Self::NO_TAIL)
         .union(Self::DIR_SYNC)
         .union(Self::TOP_DIR)

@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::layout::checksum::crc32c;
 use crate::layout::{ChecksumSeed, Compat, Features, Incompat, QuotaKind, RoCompat};
-use crate::{BlockSize, Corrupt, FsBlock, GroupNumber, Incompatible, InodeNumber, Result};
+use crate::{BlockSize, Corrupt, DataMode, FsBlock, GroupNumber, Incompatible, InodeNumber, Result};
 
 /// Bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;
@@ -650,6 +650,15 @@ impl Superblock {
     /// The block of multi-mount protection.
     pub fn mmp_block(&self) -> Option<FsBlock> {
         self.features.has_incompat(Incompat::MMP).then(|| FsBlock(self.raw.mmp_block.get()))
+    }
+
+    /// What the journal does for data where nobody says otherwise (`tune2fs -o journal_data`).
+    pub fn default_data_mode(&self) -> DataMode {
+        match self.raw.default_mount_opts.get() & 0x60 {
+            0x20 => DataMode::Journal,
+            0x60 => DataMode::Writeback,
+            _ => DataMode::Ordered,
+        }
     }
 
     /// The hidden file that counts use by kind, if the volume has one.

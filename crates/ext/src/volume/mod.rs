@@ -18,14 +18,14 @@ use diorite_block::sync::Mutex;
 use crate::allocate::{Allocator, Zone};
 use crate::buffer::BufferCache;
 use crate::inode::{InodeCache, Orphans};
-use crate::layout::{Features, Layout, Superblock};
+use crate::layout::{Features, InodeFlags, Layout, Superblock};
 use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, Log};
-use crate::{BlockSize, Error, Result, Timestamp};
+use crate::{BlockSize, Error, FileKind, Inode, Result, Timestamp};
 
 pub use types::{
-    Access, DirectoryEntry, Mapping, MappingKind, RenameMode, Reservation, ReservedBlocks, ReservedRun,
-    SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
+    Access, DataMode, DirectoryEntry, Mapping, MappingKind, RenameMode, Reservation, ReservedBlocks,
+    ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
 };
 
 /// A filesystem that is open: shared by all threads that use it.
@@ -96,6 +96,18 @@ impl Volume {
     /// What the volume uses.
     pub fn features(&self) -> Features {
         self.format.features()
+    }
+
+    /// What is asked of the journal for file data: by the options, or else by the volume.
+    pub fn data_mode(&self) -> DataMode {
+        self.options.data_mode.unwrap_or_else(|| self.format.default_data_mode())
+    }
+
+    /// Whether an inode's data is to go through the journal: all data does, or the inode has the flag (`chattr +j`).
+    pub fn wants_journalled_data(&self, inode: &Inode) -> bool {
+        let flags = InodeFlags::from_bits_retain(inode.state.read().flags);
+        let wanted = self.data_mode() == DataMode::Journal || flags.contains(InodeFlags::JOURNAL_DATA);
+        wanted && self.has_journal() && inode.kind() == FileKind::Regular
     }
 
     /// Where things are.

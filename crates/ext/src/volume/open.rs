@@ -11,12 +11,12 @@ use crate::buffer::{BlockKind, BlockMemory, BufferCache};
 use crate::inode::InodeCache;
 use crate::journal::{self, Journal, JournalParts};
 use crate::layout::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use crate::layout::{GroupDescriptor, Incompat, Layout, RoCompat, Superblock};
+use crate::layout::{Compat, GroupDescriptor, Incompat, Layout, RoCompat, Superblock};
 use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, HomeWriter, Log, NoJournal};
 use crate::volume::mmp::Mmp;
 use crate::volume::seal::VolumeSealer;
-use crate::volume::{Access, ReservedBlocks, Volume, VolumeOptions};
+use crate::volume::{Access, DataMode, ReservedBlocks, Volume, VolumeOptions};
 use crate::{Corrupt, Error, Incompatible, Result};
 
 /// More groups than any volume of a sane shape has; bounds the memory that a superblock can ask for.
@@ -29,6 +29,12 @@ impl Volume {
     /// Open the volume on `device`, with all checks; replays the journal where there is one.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Self>> {
         let mut superblock = read_superblock(&*device)?;
+        let has_journal = superblock.features().has_compat(Compat::HAS_JOURNAL);
+        if options.data_mode == Some(DataMode::Journal) && !has_journal {
+            return Err(Error::InvalidArgument(
+                "data=journal needs a journal, which the volume does not have",
+            ));
+        }
         let mut layout = Layout::new(&superblock);
         check_device(&*device, &layout)?;
         let mut read_only = read_only_reason(&*device, &superblock, &options);

@@ -16,6 +16,19 @@ pub enum Access {
     ReadWrite,
 }
 
+/// What is asked of the journal for file data (`data=` of a mount).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataMode {
+    /// Data is in its place before the metadata that makes it readable is committed.
+    #[default]
+    Ordered,
+    /// Nothing. Data is in its place before its metadata all the same, since that costs nothing here.
+    Writeback,
+    /// Data goes through the log, in other implementations. Here it goes to its place before its metadata, and through
+    /// the page cache: such files are not open for direct I/O, as in the kernel.
+    Journal,
+}
+
 /// How to open a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
@@ -27,6 +40,8 @@ pub struct VolumeOptions {
     pub metadata_cache_bytes: usize,
     /// How long a transaction stays open before it is committed by whoever comes next.
     pub commit_interval: Duration,
+    /// What the journal does for data; what the volume's superblock asks for (`tune2fs -o`) if `None`.
+    pub data_mode: Option<DataMode>,
     /// Who may use the blocks that `mke2fs -m` set aside.
     pub reserved_blocks: ReservedBlocks,
     /// The name of this host, for others that want to open the volume at the same time (feature `mmp`).
@@ -50,6 +65,7 @@ impl Default for VolumeOptions {
             clock: SystemClock::shared(),
             metadata_cache_bytes: 64 << 20,
             commit_interval: Duration::from_secs(5),
+            data_mode: None,
             reserved_blocks: ReservedBlocks::Kept,
             host_name: "diorite".to_owned(),
         }
