@@ -48,6 +48,21 @@ fn synced_appends_survive_on_ext3_without_fua() {
     appends_survive("-t ext3 -b 1024 -J size=1", false, 2);
 }
 
+#[test]
+fn synced_appends_survive_in_clusters() {
+    appends_survive("-t ext4 -O bigalloc -b 1024 -C 8192 -J size=1", true, 8);
+}
+
+#[test]
+fn holes_and_cuts_survive_in_clusters() {
+    holes_and_cuts_survive("-t ext4 -O bigalloc,orphan_file -b 1024 -C 4096 -J size=1", 9);
+}
+
+#[test]
+fn long_cuts_survive_in_clusters() {
+    long_cuts_survive("-t ext4 -O bigalloc -b 1024 -C 2048 -J size=1", 10);
+}
+
 fn holes_and_cuts_survive(arguments: &str, seed: u64) {
     if !have(&["mke2fs", "e2fsck"]) {
         return;

@@ -219,6 +219,13 @@ fn files_on_volumes_with_a_journal_equal_a_map_of_blocks() {
 }
 
 #[test]
+fn files_in_clusters_equal_a_map_of_blocks() {
+    model_test("-t ext4 -O bigalloc -b 4096 -C 65536", 4_000_000, 6);
+    model_test("-t ext4 -O bigalloc -b 1024 -C 4096", 70_000, 6);
+    model_test("-t ext4 -O bigalloc,^has_journal -b 2048 -C 16384", 70_000, 4);
+}
+
+#[test]
 fn full_volume_says_so_and_stays_sound() {
     if !have(&["mke2fs", "debugfs", "e2fsck"]) {
         return;

@@ -38,6 +38,21 @@ impl Content {
         data: &[IoSlice<'_>],
         position: Position,
     ) -> Result<(u64, usize)> {
+        match self.write_cached_once(data, position) {
+            Err(error) if Self::is_no_space(&error) && self.engine.cache.dirty() > 0 => {
+                // Claims are made for the worst case; what is written back takes what it needs.
+                self.engine.write_back_to(0);
+                self.write_cached_once(data, position)
+            }
+            result => result,
+        }
+    }
+
+    fn write_cached_once(
+        self: &Arc<Self>,
+        data: &[IoSlice<'_>],
+        position: Position,
+    ) -> Result<(u64, usize)> {
         let len: u64 = data.iter().map(|segment| segment.len() as u64).sum();
         if self.engine.cache.dirty() > self.engine.dirty_limit() {
             self.engine.write_back_to(self.engine.dirty_limit());

@@ -19,21 +19,21 @@ pub(crate) enum Purpose {
 }
 
 impl Allocator {
-    /// Promise blocks to data: whether there were enough.
-    pub(crate) fn claim(&self, blocks: u64) -> bool {
-        self.claim_above(blocks, self.kept)
+    /// Promise clusters to data: whether there were enough.
+    pub(crate) fn claim(&self, clusters: u64) -> bool {
+        self.claim_above(clusters, self.kept)
     }
 
-    /// Promise blocks to metadata, which may use what is kept from data: whether there were enough.
-    pub(crate) fn claim_for_metadata(&self, blocks: u64) -> bool {
-        self.claim_above(blocks, 0)
+    /// Promise clusters to metadata, which may use what is kept from data: whether there were enough.
+    pub(crate) fn claim_for_metadata(&self, clusters: u64) -> bool {
+        self.claim_above(clusters, 0)
     }
 
-    fn claim_above(&self, blocks: u64, floor: u64) -> bool {
-        if blocks == 0 {
+    fn claim_above(&self, clusters: u64, floor: u64) -> bool {
+        if clusters == 0 {
             return true;
         }
-        let Ok(wanted) = i64::try_from(blocks) else { return false };
+        let Ok(wanted) = i64::try_from(clusters) else { return false };
         let before = self.claimed.fetch_add(wanted, Ordering::Relaxed);
         let left = self.free.load(Ordering::Relaxed).saturating_sub(before).saturating_sub(wanted);
         if left >= floor as i64 {
@@ -44,13 +44,13 @@ impl Allocator {
     }
 
     /// Take a promise back.
-    pub(crate) fn release_claim(&self, blocks: u64) {
+    pub(crate) fn release_claim(&self, clusters: u64) {
         let _ = self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |claimed| {
-            Some((claimed - blocks.min(i64::MAX as u64) as i64).max(0))
+            Some((claimed - clusters.min(i64::MAX as u64) as i64).max(0))
         });
     }
 
-    /// Blocks that a taker may have at most now.
+    /// Clusters that a taker may have at most now.
     pub(crate) fn takable(&self, purpose: Purpose) -> u64 {
         let free = self.free.load(Ordering::Relaxed);
         match purpose {
@@ -59,10 +59,11 @@ impl Allocator {
         }
     }
 
-    /// Keep a run of at most `wanted` blocks: right at `goal` if that is free, else as near and as long as possible. `None`
-    /// if no block is free.
+    /// Keep a run of whole clusters, at most those for `wanted` blocks: right at `goal` if that is free, else as near and as
+    /// long as possible. `None` if no cluster is free.
     pub(crate) fn reserve(&self, goal: FsBlock, wanted: u64) -> Result<Option<BlockRun>> {
-        let wanted = wanted.clamp(1, u64::from(self.layout.blocks_per_group)) as u32;
+        let clusters = self.layout.clusters_for(wanted);
+        let wanted = clusters.clamp(1, u64::from(self.layout.clusters_per_group)) as u32;
         let goal_group = self.layout.group_of(goal).unwrap_or_default();
         let goal_bit = if self.layout.group_of(goal).is_some() { self.layout.bit_of(goal) } else { 0 };
         if let Some(run) = self.reserve_at(goal_group, goal_bit, wanted)? {
@@ -145,28 +146,34 @@ impl Allocator {
         state.busy.as_mut().expect("searched before").fill(bit, count, true);
         group.free.fetch_sub(count, Ordering::Relaxed);
         self.free.fetch_sub(i64::from(count), Ordering::Relaxed);
-        let start = FsBlock(self.layout.first_block(number).0 + u64::from(bit));
-        BlockRun { start, blocks: u64::from(count) }
+        self.run_of(number, bit, count)
     }
 
-    /// Parts of a run by group: group, first bit, number of bits.
+    /// The blocks of a group's bits.
+    fn run_of(&self, number: GroupNumber, bit: u32, count: u32) -> BlockRun {
+        let per_cluster = u64::from(self.layout.blocks_per_cluster);
+        let start = FsBlock(self.layout.first_block(number).0 + u64::from(bit) * per_cluster);
+        BlockRun { start, blocks: u64::from(count) * per_cluster }
+    }
+
+    /// The clusters that a run touches by group: group, first bit, number of bits.
     fn by_group(&self, start: FsBlock, blocks: u64) -> impl Iterator<Item = (GroupNumber, u32, u32)> + use<> {
         let layout = self.layout;
-        let (mut at, end) = (start.0, start.0.saturating_add(blocks));
+        let (mut at, end) = (layout.cluster_of(start).0, start.0.saturating_add(blocks));
         std::iter::from_fn(move || {
             if at >= end {
                 return None;
             }
             let group = layout.group_of(FsBlock(at))?;
             let upto = end.min(layout.first_block(group).0 + u64::from(layout.blocks_in(group)));
-            let bit = (at - layout.first_block(group).0) as u32;
-            let count = (upto - at) as u32;
+            let bit = layout.bit_of(FsBlock(at));
+            let count = layout.clusters_for(upto - at) as u32;
             at = upto;
             Some((group, bit, count))
         })
     }
 
-    /// Give kept blocks back.
+    /// Give the clusters of kept blocks back.
     pub(crate) fn release(&self, start: FsBlock, blocks: u64) {
         for (number, bit, count) in self.by_group(start, blocks) {
             let group = self.group(number);
@@ -180,7 +187,7 @@ impl Allocator {
         }
     }
 
-    /// Record kept blocks as in use on disk.
+    /// Record the clusters of kept blocks as in use on disk.
     pub(crate) fn record(&self, handle: &mut Handle<'_>, run: BlockRun) -> Result<()> {
         for (number, bit, count) in self.by_group(run.start, run.blocks) {
             let mut state = self.group(number).state.lock();
@@ -198,9 +205,11 @@ impl Allocator {
         Ok(())
     }
 
-    /// Free blocks on disk. They stay busy until the transaction is durable.
+    /// Free the clusters of blocks on disk. They stay busy until the transaction is durable.
     pub(crate) fn free(&self, handle: &mut Handle<'_>, inode: InodeNumber, run: BlockRun) -> Result<()> {
-        self.zone.check(run.start, run.blocks).map_err(|what| Corrupt::Inode { inode, what })?;
+        let first = self.layout.cluster_of(run.start);
+        let behind = run.start.0.saturating_add(run.blocks);
+        self.zone.check(first, behind - first.0).map_err(|what| Corrupt::Inode { inode, what })?;
         for (number, bit, count) in self.by_group(run.start, run.blocks) {
             let mut state = self.group(number).state.lock();
             // Busy bits are read before the bitmap changes, so that what is freed is busy.
@@ -215,8 +224,7 @@ impl Allocator {
             drop(state);
             self.free_on_disk.fetch_add(i64::from(count), Ordering::Relaxed);
             self.pending.fetch_add(u64::from(count), Ordering::Relaxed);
-            let start = FsBlock(self.layout.first_block(number).0 + u64::from(bit));
-            handle.freed(BlockRun { start, blocks: u64::from(count) });
+            handle.freed(self.run_of(number, bit, count));
             self.touch_descriptor(handle, number)?;
         }
         Ok(())
@@ -246,7 +254,7 @@ impl Allocator {
         Ok(change(&mut bytes))
     }
 
-    /// A block for metadata, near `goal`: kept, and recorded in this handle.
+    /// A block for metadata, near `goal`: kept, and recorded in this handle. With clusters it is the first of its own.
     pub(crate) fn allocate_one(&self, handle: &mut Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
         let mut found = self.reserve(goal, 1)?;
         if found.is_none() {

@@ -7,7 +7,9 @@
 //! Invariants:
 //! 1. Whatever is set on disk is busy. What is busy and clear on disk is in exactly one of: a [`crate::Reservation`], a
 //!    [`window`], or the list of freed blocks of a transaction.
-//! 2. `free` is the number of blocks that are not busy, summed over groups that were read and counted as the descriptors
+//! 2. All counts are of clusters, which are single blocks without `bigalloc`; runs are of blocks. A run that is kept, recorded or
+//!    freed stands for all clusters that it touches.
+//! 3. `free` is the number of clusters that are not busy, summed over groups that were read and counted as the descriptors
 //!    say in others. `claimed` of them are promised.
 //!
 //! Locking: a group's state is a leaf but for the buffer of its bitmap: group state, then bitmap content. The
@@ -16,6 +18,7 @@
 
 mod bits;
 mod blocks;
+pub(crate) mod holds;
 mod inodes;
 pub(crate) mod window;
 mod zone;
@@ -32,6 +35,7 @@ use crate::{FsBlock, GroupNumber, Result};
 
 use bits::Bits;
 pub(crate) use blocks::Purpose;
+use holds::Holds;
 use window::Windows;
 pub(crate) use zone::Zone;
 
@@ -51,9 +55,9 @@ struct Group {
     block_bitmap: FsBlock,
     block_bitmap_checksum: AtomicU32,
     inode_bitmap_checksum: AtomicU32,
-    /// Blocks that are not busy.
+    /// Clusters that are not busy.
     free: AtomicU32,
-    /// No run of blocks that are not busy is longer.
+    /// No run of clusters that are not busy is longer.
     longest: AtomicU32,
     free_inodes: AtomicU32,
     directories: AtomicU32,
@@ -74,18 +78,19 @@ pub(crate) struct Allocator {
     layout: Layout,
     zone: Zone,
     groups: Vec<Group>,
-    /// Blocks that are not busy.
+    /// Clusters that are not busy.
     free: AtomicI64,
     /// Of those, promised.
     claimed: AtomicI64,
-    /// Blocks freed by transactions that are not durable.
+    /// Clusters freed by transactions that are not durable.
     pending: AtomicU64,
     /// Free according to the bitmaps on disk.
     free_on_disk: AtomicI64,
     free_inodes: AtomicI64,
-    /// Blocks that file data leaves free.
+    /// Clusters that file data leaves free.
     kept: u64,
     windows: Windows,
+    holds: Holds,
     /// Where the next top-level directory is looked for.
     next_spread: AtomicU32,
 }
@@ -100,6 +105,7 @@ impl Allocator {
         kept: u64,
     ) -> Self {
         let free: i64 = descriptors.iter().map(|group| i64::from(group.free_clusters)).sum();
+        let per_cluster = u64::from(layout.blocks_per_cluster);
         let free_inodes = descriptors.iter().map(|group| i64::from(group.free_inodes)).sum();
         let groups = descriptors
             .into_iter()
@@ -124,8 +130,9 @@ impl Allocator {
             pending: AtomicU64::new(0),
             free_on_disk: AtomicI64::new(free),
             free_inodes: AtomicI64::new(free_inodes),
-            kept,
+            kept: kept / per_cluster,
             windows: Windows::default(),
+            holds: Holds::default(),
             next_spread: AtomicU32::new(0),
         }
     }
@@ -141,12 +148,35 @@ impl Allocator {
         (blocks, self.free_inodes.load(Ordering::Relaxed).max(0) as u32)
     }
 
-    /// Blocks that are neither allocated nor reserved nor promised; blocks of files' windows and those that wait for a
+    /// Clusters that are neither allocated nor reserved nor promised; those of files' windows and those that wait for a
     /// commit count as free.
     pub(crate) fn free_for_users(&self) -> u64 {
-        let pending = self.pending.load(Ordering::Relaxed) as i64 + self.windows.total() as i64;
+        let pending = self.pending.load(Ordering::Relaxed) as i64 + self.window_clusters();
         let free = self.free.load(Ordering::Relaxed) + pending - self.claimed.load(Ordering::Relaxed);
         free.max(0) as u64
+    }
+
+    /// Blocks of a cluster: 1 without clusters.
+    pub(crate) fn blocks_per_cluster(&self) -> u64 {
+        u64::from(self.layout.blocks_per_cluster)
+    }
+
+    /// Clusters in all windows.
+    fn window_clusters(&self) -> i64 {
+        (self.windows.total() / u64::from(self.layout.blocks_per_cluster)) as i64
+    }
+
+    /// Blocks of the clusters that hold the filesystem's own blocks.
+    pub(crate) fn zone_blocks(&self) -> u64 {
+        let per_cluster = u64::from(self.layout.blocks_per_cluster);
+        let (mut clusters, mut counted) = (0, 0);
+        for (start, end) in self.zone.ranges() {
+            let after = end.saturating_sub(self.layout.first_data_block).div_ceil(per_cluster);
+            let first = (start.saturating_sub(self.layout.first_data_block) / per_cluster).max(counted);
+            clusters += after.saturating_sub(first);
+            counted = counted.max(after);
+        }
+        clusters * per_cluster
     }
 
     /// Whether so few blocks can be taken that one operation may need them all.
@@ -155,10 +185,10 @@ impl Allocator {
         self.free.load(Ordering::Relaxed) - self.claimed.load(Ordering::Relaxed) < OPERATION_BLOCKS
     }
 
-    /// Whether that many blocks are free, or in windows, and promised to nobody.
-    pub(crate) fn has_unclaimed(&self, blocks: u64) -> bool {
-        let free = self.free.load(Ordering::Relaxed) + self.windows.total() as i64;
-        free - self.claimed.load(Ordering::Relaxed) >= blocks as i64
+    /// Whether that many clusters are free, or in windows, and promised to nobody.
+    pub(crate) fn has_unclaimed(&self, clusters: u64) -> bool {
+        let free = self.free.load(Ordering::Relaxed) + self.window_clusters();
+        free - self.claimed.load(Ordering::Relaxed) >= clusters as i64
     }
 
     /// Freed blocks that wait for a commit.
@@ -273,9 +303,12 @@ impl Allocator {
 
 impl ReleaseFreed for Allocator {
     fn release_freed(&self, runs: &[BlockRun]) {
+        let per_cluster = u64::from(self.layout.blocks_per_cluster);
         for run in runs {
-            self.pending.fetch_sub(run.blocks, Ordering::Relaxed);
-            self.release(run.start, run.blocks);
+            self.pending.fetch_sub(run.blocks / per_cluster, Ordering::Relaxed);
+            for part in self.holds.not_busy_for_holders(*run, per_cluster) {
+                self.release(part.start, part.blocks);
+            }
         }
     }
 }

@@ -19,8 +19,8 @@ const FAST_SYMLINK_MAX: u64 = 59;
 /// What a walk over an inode's map comes to.
 #[derive(Debug, Default)]
 struct MapSummary {
-    /// Blocks of data and of the map.
-    blocks: u64,
+    /// Clusters (blocks, without clusters) of data and of the map.
+    clusters: u64,
     /// Last file block that is mapped, and that holds data.
     last: Option<u64>,
     last_written: Option<u64>,
@@ -45,7 +45,7 @@ impl Claim<'_, '_> {
     fn take(&mut self, block: FsBlock, count: u64) -> bool {
         let per_cluster = u64::from(self.checker.layout.blocks_per_cluster);
         let (mut start, end) = (block.0, block.0 + count);
-        if per_cluster > 1 {
+        if per_cluster > 1 && count > 0 {
             let cluster = start / per_cluster;
             if cluster == self.last_cluster {
                 start = ((cluster + 1) * per_cluster).min(end);
@@ -67,17 +67,27 @@ impl Claim<'_, '_> {
             let what = format!("{} blocks from {} on are in use already", run.1, run.0);
             self.checker.problem(ProblemKind::SharedBlock, Place::inode(self.inode), what);
         }
-        self.summary.blocks += count;
+        let clusters = end.div_ceil(per_cluster).saturating_sub(start / per_cluster);
+        self.summary.clusters += if start < end { clusters } else { 0 };
         fresh
     }
 }
 
 impl MapSink for Claim<'_, '_> {
     fn node(&mut self, block: FsBlock) -> bool {
-        self.take(block, 1)
+        // Data before and behind a node may be of one cluster.
+        let last_cluster = std::mem::replace(&mut self.last_cluster, u64::MAX);
+        let fresh = self.take(block, 1);
+        self.last_cluster = last_cluster;
+        fresh
     }
 
     fn data(&mut self, file_block: u64, block: FsBlock, count: u64, unwritten: bool) -> bool {
+        let per_cluster = u64::from(self.checker.layout.blocks_per_cluster);
+        if file_block % per_cluster != block.0 % per_cluster {
+            let what = format!("block {block} lies elsewhere in its cluster than in the file's");
+            self.problem(file_block, what);
+        }
         self.take(block, count);
         let summary = &mut self.summary;
         let last = file_block + count - 1;
@@ -369,8 +379,9 @@ impl Checker<'_> {
         self.superblock.features().metadata_csum().then(|| seed.of_inode(InodeNumber(number), generation))
     }
 
-    fn sectors(&self, blocks: u64) -> u64 {
-        blocks * (self.layout.block_size.bytes() / 512)
+    /// Sectors of clusters.
+    fn sectors(&self, clusters: u64) -> u64 {
+        clusters * u64::from(self.layout.blocks_per_cluster) * (self.layout.block_size.bytes() / 512)
     }
 
     fn check_fast_symlink(&mut self, number: u32, fields: &DiskInode) {
@@ -408,13 +419,9 @@ impl Checker<'_> {
                 self.problem(ProblemKind::Inode, place, what);
             }
         }
-        let blocks =
-            if self.layout.blocks_per_cluster > 1 { None } else { Some(summary.blocks + acl_blocks) };
-        if let Some(blocks) = blocks
-            && fields.sectors != self.sectors(blocks)
-            && summary.shared_runs == 0
-        {
-            let what = format!("it counts {} sectors, but uses {}", fields.sectors, self.sectors(blocks));
+        let sectors = self.sectors(summary.clusters + acl_blocks);
+        if fields.sectors != sectors && summary.shared_runs == 0 {
+            let what = format!("it counts {} sectors, but uses {sectors}", fields.sectors);
             self.problem(ProblemKind::Inode, place, what);
         }
     }

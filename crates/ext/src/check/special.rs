@@ -219,7 +219,7 @@ impl Checker<'_> {
         let bytes = self.reader.block(root)?;
         let backups: Vec<GroupNumber> =
             layout.groups().skip(1).filter(|group| layout.has_superblock(*group)).collect();
-        let first = layout.first_data_block + 1 + u64::from(layout.descriptor_blocks());
+        let first = layout.superblock_block().0 + 1 + u64::from(layout.descriptor_blocks());
         for index in 0..u32::from(layout.reserved_gdt_blocks) {
             let due = first + u64::from(index);
             let slot = (layout.descriptor_blocks() + index) as usize % per_block;

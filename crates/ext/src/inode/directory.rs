@@ -55,12 +55,9 @@ impl Volume {
         kind: BlockKind,
     ) -> Result<Arc<Buffer>> {
         self.check_unclaimed()?;
-        let goal = self.goal(inode, state, at)?;
-        let block = self.allocator().allocate_one(handle, goal)?;
+        let (mapping, block) = self.allocate_next_block(handle, inode, state, at)?;
         inode.runs.write().forget(at.0, at.0 + 1);
-        let mapping = crate::Mapping { start: at, blocks: 1, kind: MappingKind::Mapped(block) };
         self.change_mapping(handle, inode, state, Change::Insert(mapping))?;
-        state.sectors += self.block_size().bytes() / 512;
         inode.note_data_change(handle.transaction());
         handle.create(block, kind, Some(inode.number()))
     }
@@ -82,7 +79,7 @@ impl Volume {
         self.check_unclaimed()?;
         let goal = self.goal(inode, state, FileBlock(0))?;
         let block = self.allocator().allocate_one(handle, goal)?;
-        state.sectors += self.block_size().bytes() / 512;
+        state.sectors += self.cluster_sectors();
         handle.create(block, kind, Some(inode.number()))
     }
 
@@ -95,7 +92,7 @@ impl Volume {
         block: FsBlock,
     ) -> Result<()> {
         handle.forget(block);
-        state.sectors = state.sectors.saturating_sub(self.block_size().bytes() / 512);
+        state.sectors = state.sectors.saturating_sub(self.cluster_sectors());
         self.allocator().free(handle, inode.number(), crate::allocate::BlockRun { start: block, blocks: 1 })
     }
 }

@@ -1,5 +1,6 @@
 //! Where groups, their superblock backups and descriptors, and inodes are: arithmetic on a superblock's numbers.
 
+use crate::layout::superblock::SUPERBLOCK_OFFSET;
 use crate::layout::{Compat, Incompat, RoCompat, Superblock};
 use crate::{BlockSize, Corrupt, FsBlock, GroupNumber, InodeNumber, Result};
 
@@ -125,6 +126,32 @@ impl Layout {
         in_group as u32 / self.blocks_per_cluster
     }
 
+    /// First block of the cluster that holds a block.
+    pub fn cluster_of(&self, block: FsBlock) -> FsBlock {
+        let in_volume = block.0.saturating_sub(self.first_data_block);
+        FsBlock(block.0 - in_volume % u64::from(self.blocks_per_cluster))
+    }
+
+    /// Clusters that `blocks` need, rounded up.
+    pub fn clusters_for(&self, blocks: u64) -> u64 {
+        blocks.div_ceil(u64::from(self.blocks_per_cluster))
+    }
+
+    /// The block that holds the first superblock.
+    pub fn superblock_block(&self) -> FsBlock {
+        FsBlock(SUPERBLOCK_OFFSET / self.block_size.bytes())
+    }
+
+    /// Where the superblock is in that block.
+    pub fn superblock_start(&self) -> usize {
+        (SUPERBLOCK_OFFSET % self.block_size.bytes()) as usize
+    }
+
+    /// With clusters and blocks of 1 KiB the first group begins with the boot sector's block, which is nobody's.
+    fn boot_blocks(&self, group: GroupNumber) -> u32 {
+        if group.0 == 0 { (self.superblock_block().0 - self.first_data_block) as u32 } else { 0 }
+    }
+
     /// Whether `[block, block + blocks)` can hold a file's data: on the volume and behind the first superblock.
     pub fn is_data_range(&self, block: FsBlock, blocks: u64) -> bool {
         block.0 > self.first_data_block
@@ -167,10 +194,11 @@ impl Layout {
     /// The block of descriptor block `index` (primary copy).
     pub fn descriptor_block(&self, index: u32) -> FsBlock {
         if index < self.plain_descriptor_blocks() {
-            return FsBlock(self.first_data_block + 1 + u64::from(index));
+            return FsBlock(self.superblock_block().0 + 1 + u64::from(index));
         }
         let group = GroupNumber(index * self.descriptors_per_block());
-        FsBlock(self.first_block(group).0 + u64::from(self.has_superblock(group)))
+        let before = self.boot_blocks(group) + u32::from(self.has_superblock(group));
+        FsBlock(self.first_block(group).0 + u64::from(before))
     }
 
     /// Block and byte of a group's descriptor (primary copy).
@@ -199,7 +227,7 @@ impl Layout {
         let meta_group = group.0 / self.descriptors_per_block();
         let plain = self.first_meta_group.is_none_or(|first| meta_group < first);
         let growth = if superblock && plain { u32::from(self.reserved_gdt_blocks) } else { 0 };
-        u32::from(superblock) + self.descriptor_blocks_in(group) + growth
+        self.boot_blocks(group) + u32::from(superblock) + self.descriptor_blocks_in(group) + growth
     }
 
     /// Blocks of a group's inode table.

@@ -472,6 +472,11 @@ impl Superblock {
         self.raw.blocks_per_group.get()
     }
 
+    /// Clusters that the filesystem's own structures take, the journal too; 0 if nobody has counted them.
+    pub fn overhead_clusters(&self) -> u64 {
+        u64::from(self.raw.overhead_blocks.get())
+    }
+
     /// Clusters of every group but the last: bits of the block bitmap.
     pub fn clusters_per_group(&self) -> u32 {
         if self.features.has_ro_compat(RoCompat::BIGALLOC) {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::allocate::BlockRun;
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
+use crate::map::cluster::Removed;
 use crate::map::node::{self, ENTRY, Header, RawEntry};
 use crate::map::write::RUNS_PER_STEP;
 use crate::transaction::Handle;
@@ -178,7 +179,7 @@ impl Volume {
         let leaf = way.leaf();
         let mut next = way.high.min(end);
         let mut kept: Vec<RawEntry> = Vec::with_capacity(leaf.entries.len() + 1);
-        let mut freed: Vec<BlockRun> = Vec::new();
+        let mut freed: Vec<Removed> = Vec::new();
         for (index, entry) in leaf.entries.iter().enumerate() {
             let extent = node::extent_of(entry);
             if extent.end() <= at || extent.start.0 >= end {
@@ -197,7 +198,7 @@ impl Volume {
                 continue;
             };
             self.check_run(inode.number(), extent.start, block, upto - from)?;
-            freed.push(BlockRun { start: block, blocks: upto - from });
+            freed.push(Removed { at: from, run: BlockRun { start: block, blocks: upto - from } });
             if extent.start.0 < from {
                 kept.push(node::extent_entry(&extent.part(extent.start, from - extent.start.0)));
             }
@@ -208,9 +209,7 @@ impl Volume {
         if !freed.is_empty() {
             self.store_leaf(handle, inode, state, way, &kept)?;
         }
-        for run in freed {
-            self.free_data(handle, inode, state, run)?;
-        }
+        self.free_data(handle, inode, state, &freed)?;
         if next <= at && next < end {
             return Err(Corrupt::map(inode.number(), FileBlock(at), "extents out of order").into());
         }

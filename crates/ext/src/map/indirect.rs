@@ -9,6 +9,7 @@ use crate::allocate::BlockRun;
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
 use crate::layout::{le32, put};
+use crate::map::cluster::Removed;
 use crate::map::write::RUNS_PER_STEP;
 use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, Result, Volume};
@@ -243,7 +244,7 @@ impl Volume {
     ) -> Result<()> {
         for run in runs {
             self.check_run(inode.number(), FileBlock(0), run.start, run.blocks)?;
-            self.free_data(handle, inode, state, *run)?;
+            self.free_data(handle, inode, state, &[Removed { at: 0, run: *run }])?;
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ impl Volume {
             let kind = MappingKind::Mapped(run.start);
             let mapping = Mapping { start: FileBlock(0), blocks: 1, kind };
             self.change_mapping(&mut handle, inode, state, Change::Insert(mapping))?;
-            state.sectors += self.block_size().bytes() / 512;
+            state.sectors += self.cluster_sectors();
         }
         inode.note_data_change(handle.transaction());
         self.store_inode(&mut handle, inode, state)?;

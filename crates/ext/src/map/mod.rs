@@ -3,6 +3,7 @@
 //! [`Volume::map`] is the hot path of direct reads: a hit in the inode's [`runs::RunCache`] is one shared lock
 //! and a binary search. A miss walks the indirect blocks or the extent tree and merges what is contiguous.
 
+pub(crate) mod cluster;
 mod extent;
 mod extent_change;
 pub(crate) mod indirect;

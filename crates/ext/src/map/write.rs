@@ -4,10 +4,13 @@
 //! in use and maps them. Long changes are cut into steps, each of which leaves the inode consistent, so that none
 //! outgrows a transaction.
 
+use std::collections::BTreeMap;
+
 use crate::allocate::{BlockRun, Purpose};
 use crate::buffer::BlockKind;
 use crate::inode::InodeState;
 use crate::layout::{InodeFlags, QuotaKind};
+use crate::map::cluster::Removed;
 use crate::transaction::Handle;
 use crate::{
     Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, Reservation, ReservedRun, Result,
@@ -55,8 +58,13 @@ impl Volume {
         let Some(end) = end else {
             return Err(Error::FileTooLarge { max_bytes: self.max_size_with(&state) });
         };
-        let mut reservation =
-            Reservation { runs: Vec::new(), claimed: 0, allocator: self.allocator().clone() };
+        let mut reservation = Reservation {
+            inode: inode.number(),
+            runs: Vec::new(),
+            held: BTreeMap::new(),
+            claimed: 0,
+            allocator: self.allocator().clone(),
+        };
         let mut next = at.0;
         while next < end {
             let mapping = self.map_with(inode, &state, FileBlock(next), end - next)?;
@@ -110,17 +118,21 @@ impl Volume {
         reservation: &mut Reservation,
     ) -> Result<()> {
         let (mut at, end) = (hole.start, hole.end());
+        let per_cluster = self.blocks_per_cluster();
         let mut goal = None;
         while at.0 < end {
             let left = end - at.0;
-            let run = if let Some(run) = self.allocator().take_from_window(inode.number(), at, left) {
-                run
+            let within = at.0 % per_cluster;
+            let run = if within == 0 && left >= per_cluster {
+                self.keep_run(inode, state, at, left / per_cluster * per_cluster, goal)?
             } else {
-                let near = match goal {
-                    Some(goal) => goal,
-                    None => self.goal(inode, state, at)?,
+                let number = at.0 / per_cluster;
+                let cluster = match reservation.held.get(&number) {
+                    Some(cluster) => *cluster,
+                    None => self.hold_cluster(inode, state, number, goal)?,
                 };
-                self.reserve_with_window(inode, state, at, left, near)?
+                reservation.held.insert(number, cluster);
+                BlockRun { start: FsBlock(cluster.0 + within), blocks: left.min(per_cluster - within) }
             };
             goal = Some(FsBlock(run.start.0 + run.blocks));
             let addressable = state.has_extents() || u32::try_from(run.start.0 + run.blocks).is_ok();
@@ -140,6 +152,26 @@ impl Volume {
         Ok(())
     }
 
+    /// Keep whole clusters for at most `wanted` blocks, which are whole clusters of the file: of the file's window, or at `goal`, or
+    /// near the file's other blocks.
+    pub(super) fn keep_run(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        at: FileBlock,
+        wanted: u64,
+        goal: Option<FsBlock>,
+    ) -> Result<BlockRun> {
+        if let Some(run) = self.allocator().take_from_window(inode.number(), at, wanted) {
+            return Ok(run);
+        }
+        let near = match goal {
+            Some(goal) => goal,
+            None => self.goal(inode, state, at)?,
+        };
+        self.reserve_with_window(inode, state, at, wanted, near)
+    }
+
     /// Keep at most `wanted` blocks, and if the file grows at its end, some more as its window.
     fn reserve_with_window(
         &self,
@@ -153,7 +185,8 @@ impl Volume {
         let grows = at.0 + wanted >= size_blocks;
         let most = WINDOW_BYTES_MAX / self.block_size().bytes();
         let extra = if grows { (wanted + at.0).next_power_of_two().clamp(8, most.max(8)) } else { 0 };
-        let takable = self.make_takable(wanted)?;
+        let per_cluster = self.blocks_per_cluster();
+        let takable = self.make_takable(wanted.div_ceil(per_cluster))?.saturating_mul(per_cluster);
         let run = self.reserve_run(goal, (wanted + extra).min(takable))?;
         if run.blocks <= wanted {
             return Ok(run);
@@ -163,7 +196,7 @@ impl Volume {
         Ok(BlockRun { start: run.start, blocks: wanted })
     }
 
-    /// See to it that file data may take `wanted` blocks; how many it may take.
+    /// See to it that file data may take `wanted` clusters; how many it may take.
     fn make_takable(&self, wanted: u64) -> Result<u64> {
         for attempt in 0..2 {
             let takable = self.allocator().takable(Purpose::Data);
@@ -190,7 +223,7 @@ impl Volume {
         Err(Error::NoSpace)
     }
 
-    /// Blocks that mapping a reservation may need for the mapping itself.
+    /// Blocks, each in a cluster of its own, that mapping a reservation may need for the mapping itself.
     fn mapping_growth(&self, state: &InodeState, reservation: &Reservation) -> u64 {
         if reservation.runs.is_empty() {
             return 0;
@@ -206,7 +239,7 @@ impl Volume {
         leaves + leaves / pointers + 4
     }
 
-    /// Promise blocks to metadata, which may use what is kept from data.
+    /// Promise clusters to metadata, which may use what is kept from data.
     fn claim_for_metadata(&self, blocks: u64) -> Result<()> {
         for attempt in 0.. {
             if self.allocator().claim_for_metadata(blocks) {
@@ -218,7 +251,8 @@ impl Volume {
     }
 
     /// Take `blocks` (data, and what mapping them may need) from the free count without choosing them: the promise
-    /// that lets a buffered write succeed before its blocks are chosen. Given back by [`Volume::release_claim`].
+    /// that lets a buffered write succeed before its blocks are chosen. Given back by [`Volume::release_claim`]. With clusters
+    /// each block counts as one: it may lie in a cluster of its own.
     pub fn claim(&self, blocks: u64) -> Result<()> {
         self.check_writable()?;
         for attempt in 0.. {
@@ -287,14 +321,12 @@ impl Volume {
         kind: fn(FsBlock) -> MappingKind,
         size_at_least: Option<u64>,
     ) -> Result<()> {
-        let sectors = self.block_size().bytes() / 512;
         for run in runs {
             self.make_handle_room(handle, inode, state, self.insert_credits(state, run.blocks))?;
             inode.runs.write().forget(run.start.0, run.start.0 + run.blocks);
-            self.allocator().record(handle, BlockRun { start: run.block, blocks: run.blocks })?;
+            self.record_clusters(handle, inode, state, run)?;
             let mapping = Mapping { start: run.start, blocks: run.blocks, kind: kind(run.block) };
             self.change_mapping(handle, inode, state, Change::Insert(mapping))?;
-            state.sectors += run.blocks * sectors;
             // The size goes along, so that a step that ends here leaves no blocks behind the end.
             let end = self.block_size().offset_of(FileBlock(run.start.0 + run.blocks));
             state.size = state.size.max(size_at_least.unwrap_or(0).min(end));
@@ -385,7 +417,7 @@ impl Volume {
         // From the start of the group: right behind the data would be in the way of the file's next blocks.
         let group = self.layout().group_of(near).unwrap_or_default();
         let block = self.allocator().allocate_one(handle, self.layout().first_block(group))?;
-        state.sectors += self.block_size().bytes() / 512;
+        state.sectors += self.cluster_sectors();
         handle.create(block, kind, Some(inode.number()))
     }
 
@@ -398,25 +430,32 @@ impl Volume {
         block: FsBlock,
     ) -> Result<()> {
         handle.forget(block);
-        state.sectors = state.sectors.saturating_sub(self.block_size().bytes() / 512);
+        state.sectors = state.sectors.saturating_sub(self.cluster_sectors());
         self.allocator().free(handle, inode.number(), BlockRun { start: block, blocks: 1 })
     }
 
-    /// Free data blocks that are mapped no longer.
+    /// Free data blocks, in file order, that are mapped no longer.
     pub(super) fn free_data(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
         state: &mut InodeState,
-        run: BlockRun,
+        removed: &[Removed],
     ) -> Result<()> {
         if inode.kind() != FileKind::Regular {
             // Blocks of directories and symbolic links are metadata.
-            (run.start.0..run.start.0 + run.blocks).for_each(|block| handle.forget(FsBlock(block)));
+            let blocks = |run: BlockRun| run.start.0..run.start.0 + run.blocks;
+            removed.iter().flat_map(|part| blocks(part.run)).for_each(|block| handle.forget(FsBlock(block)));
         }
-        let sectors = run.blocks * (self.block_size().bytes() / 512);
-        state.sectors = state.sectors.saturating_sub(sectors);
-        self.allocator().free(handle, inode.number(), run)
+        if self.blocks_per_cluster() > 1 {
+            return self.free_clusters(handle, inode, state, removed);
+        }
+        for Removed { run, .. } in removed {
+            let sectors = run.blocks * (self.block_size().bytes() / 512);
+            state.sectors = state.sectors.saturating_sub(sectors);
+            self.allocator().free(handle, inode.number(), *run)?;
+        }
+        Ok(())
     }
 
     /// Allocate unwritten blocks for the holes of a range, on files that can have them (extents);

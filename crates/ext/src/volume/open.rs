@@ -205,8 +205,8 @@ fn read_only_reason(
         Some("the device is read-only".to_owned())
     } else if !unwritable.is_empty() {
         Some(format!("it uses features that are not kept up to date here: {}", unwritable.join(", ")))
-    } else if features.has_ro_compat(RoCompat::BIGALLOC) {
-        Some("allocation in clusters (bigalloc) is read but not written".to_owned())
+    } else if features.has_ro_compat(RoCompat::BIGALLOC) && !features.has_incompat(Incompat::EXTENTS) {
+        Some("allocation in clusters (bigalloc) is written with extents only".to_owned())
     } else {
         None
     }

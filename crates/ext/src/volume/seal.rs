@@ -120,7 +120,7 @@ impl VolumeSealer {
         let (blocks, inodes) = self.allocator().free_on_disk();
         superblock.set_free_blocks_count(blocks * u64::from(self.layout.blocks_per_cluster));
         superblock.set_free_inodes_count(inodes);
-        let start = if self.layout.first_data_block == 0 { 1024 } else { 0 };
+        let start = self.layout.superblock_start();
         if let Some(place) = bytes.get_mut(start..start + SUPERBLOCK_SIZE) {
             superblock.write_into(place);
         }

@@ -9,7 +9,7 @@ use crate::layout::Incompat;
 use crate::layout::superblock::STATE_VALID;
 use crate::transaction::{Handle, TransactionId};
 use crate::volume::{SpaceUse, SyncKind, Volume};
-use crate::{Error, FsBlock, Inode, Result};
+use crate::{Error, Inode, Result};
 
 impl Volume {
     /// Make one inode durable, and exactly what that needs. File data must have been written before; this flushes
@@ -130,7 +130,7 @@ impl Volume {
     }
 
     fn superblock_buffer(&self) -> Result<Arc<Buffer>> {
-        self.cache().get(FsBlock(self.layout().first_data_block), BlockKind::Superblock)
+        self.cache().get(self.layout().superblock_block(), BlockKind::Superblock)
     }
 
     /// Join the superblock to a handle, after it was changed in memory.
@@ -141,11 +141,17 @@ impl Volume {
     /// Space and inodes.
     pub fn space(&self) -> SpaceUse {
         let layout = self.layout();
-        let overhead: u64 = self.zone().ranges().iter().map(|(start, end)| end - start).sum();
+        // As the kernel: what the superblock says that the filesystem itself takes, journal and all, if that can be.
+        let stored = self.superblock().overhead_clusters() * u64::from(layout.blocks_per_cluster);
+        let overhead = if (1..layout.blocks_count).contains(&stored) {
+            stored
+        } else {
+            self.allocator().zone_blocks() + layout.first_data_block
+        };
         let blocks_free = self.allocator().free_for_users() * u64::from(layout.blocks_per_cluster);
         SpaceUse {
             block_size: layout.block_size.bytes(),
-            blocks: layout.blocks_count.saturating_sub(overhead + layout.first_data_block),
+            blocks: layout.blocks_count.saturating_sub(overhead),
             blocks_free,
             blocks_available: blocks_free.saturating_sub(self.superblock().reserved_blocks_count()),
             inodes: u64::from(layout.inodes_count),

@@ -1,5 +1,6 @@
 //! What goes in and out of a [`Volume`](crate::Volume).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,8 +112,11 @@ pub struct ReservedRun {
 /// [`Volume::commit_write`](crate::Volume::commit_write). Nothing on the disk knows of them.
 #[derive(Debug)]
 pub struct Reservation {
+    pub(crate) inode: InodeNumber,
     pub(crate) runs: Vec<ReservedRun>,
-    /// Blocks promised to the mapping's own growth.
+    /// Clusters of the file of which this has a part, and where they are on the volume. Empty without clusters.
+    pub(crate) held: BTreeMap<u64, FsBlock>,
+    /// Clusters promised to the mapping's own growth.
     pub(crate) claimed: u64,
     pub(crate) allocator: Arc<Allocator>,
 }
@@ -124,10 +128,26 @@ impl Reservation {
     }
 }
 
+impl Reservation {
+    /// Give a run back, but for parts of clusters at its ends: those are held.
+    fn release_whole_clusters(&self, run: &ReservedRun) {
+        let per_cluster = self.allocator.blocks_per_cluster();
+        let (at, end) = (run.start.0, run.start.0 + run.blocks);
+        let first = at.next_multiple_of(per_cluster);
+        let blocks = (end / per_cluster * per_cluster).saturating_sub(first);
+        if blocks > 0 {
+            self.allocator.release(FsBlock(run.block.0 + (first - at)), blocks);
+        }
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         for run in &self.runs {
-            self.allocator.release(run.block, run.blocks);
+            self.release_whole_clusters(run);
+        }
+        for number in self.held.keys() {
+            self.allocator.let_go(self.inode, *number);
         }
         self.allocator.release_claim(self.claimed);
     }

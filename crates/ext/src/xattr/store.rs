@@ -162,7 +162,7 @@ impl Volume {
             if header.references > 1 {
                 header.references -= 1;
                 bytes[4..8].copy_from_slice(&header.references.to_le_bytes());
-                state.sectors = state.sectors.saturating_sub(self.block_size().bytes() / 512);
+                state.sectors = state.sectors.saturating_sub(self.cluster_sectors());
                 return Ok(());
             }
         }

@@ -116,6 +116,41 @@ pub fn run(program: &str, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap_or(-1), text)
 }
 
+/// What a shell script that must not fail printed; it runs in `directory`.
+pub fn shell(directory: &Path, script: &str) -> String {
+    let output = Command::new("sh").args(["-ec", script]).current_dir(directory).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// An image that the kernel has mounted, until it is dropped.
+pub struct Mount {
+    pub at: PathBuf,
+}
+
+impl Mount {
+    /// Mount, or say that it is not possible here.
+    pub fn new(bench: &Bench, image: &Path, options: &str) -> Option<Self> {
+        let at = bench.path("mnt");
+        std::fs::create_dir_all(&at).unwrap();
+        let (image, place) = (image.to_string_lossy(), at.to_string_lossy());
+        let (code, output) = run("mount", &["-o", &format!("loop{options}"), &image, &place]);
+        if code != 0 {
+            println!("SKIPPED: cannot mount here: {output}");
+            return None;
+        }
+        Some(Self { at })
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let (code, output) = run("umount", &[&self.at.to_string_lossy()]);
+        assert!(code == 0 || std::thread::panicking(), "umount: {output}");
+    }
+}
+
 /// A directory for one test's images.
 pub struct Bench {
     directory: tempfile::TempDir,
@@ -170,7 +205,7 @@ impl Bench {
         // Counts are settled at the end; nodes that are half full after a split are no damage.
         let lines: Vec<_> = output.lines().collect();
         let is_question = |line: &str| line.contains("? yes");
-        let is_harmless = |line: &str| line.starts_with("Free ") || line.contains("Optimize");
+        let is_harmless = |line: &str| line.starts_with("Free ") || line.contains("Optimize") || line.contains("orphan_present");
         let damage = (0..lines.len()).filter(|&index| {
             let before = index.checked_sub(1).map_or("", |before| lines[before]);
             is_question(lines[index]) && !is_harmless(lines[index]) && !is_harmless(before)

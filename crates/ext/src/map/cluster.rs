@@ -1,0 +1,193 @@
+//! Files on volumes that allocate in clusters of several blocks (`bigalloc`).
+//!
+//! Mappings are of blocks; what is allocated, freed and counted in an inode's sectors are clusters. A file block lies in its
+//! cluster where it lies in the file's cluster, so blocks of one cluster of the file have one cluster of the volume. Blocks of
+//! the mapping itself, and those of attributes, have a cluster each and use its first block.
+
+use crate::allocate::BlockRun;
+use crate::allocate::holds::{Found, Loosened};
+use crate::inode::InodeState;
+use crate::transaction::Handle;
+use crate::{Corrupt, FileBlock, FsBlock, Inode, Mapping, MappingKind, ReservedRun, Result, Volume};
+
+/// Blocks of a file that a step of a removal has taken out of the mapping.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Removed {
+    pub(super) at: u64,
+    pub(super) run: BlockRun,
+}
+
+impl Volume {
+    /// Blocks of a cluster: 1 without clusters.
+    pub(crate) fn blocks_per_cluster(&self) -> u64 {
+        u64::from(self.layout().blocks_per_cluster)
+    }
+
+    /// Sectors of a cluster, which is what an inode counts.
+    pub(crate) fn cluster_sectors(&self) -> u64 {
+        self.block_size().bytes() / 512 * self.blocks_per_cluster()
+    }
+
+    /// The cluster of the volume that holds blocks of the file's cluster `number`, if any is mapped.
+    fn mapped_cluster(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        number: u64,
+    ) -> Result<Option<FsBlock>> {
+        let per_cluster = self.blocks_per_cluster();
+        let (mut at, end) = (number * per_cluster, (number + 1) * per_cluster);
+        while at < end {
+            // Not through the inode's list of stretches: that must not learn of what is about to be removed.
+            let stretch = self.find_stretch(inode.number(), state, FileBlock(at))?;
+            let mapping = stretch.part(FileBlock(at), end - at);
+            if let MappingKind::Mapped(block) | MappingKind::Unwritten(block) = mapping.kind {
+                return self.cluster_at(inode, at, block).map(Some);
+            }
+            at = mapping.end();
+        }
+        Ok(None)
+    }
+
+    /// The cluster of a file block that is at `block`: an error if it lies elsewhere in its cluster than it must.
+    fn cluster_at(&self, inode: &Inode, at: u64, block: FsBlock) -> Result<FsBlock> {
+        let cluster = self.layout().cluster_of(block);
+        if block.0 - cluster.0 == at % self.blocks_per_cluster() {
+            return Ok(cluster);
+        }
+        let what = "a block that lies elsewhere in its cluster than in the file's";
+        Err(Corrupt::map(inode.number(), FileBlock(at), what).into())
+    }
+
+    /// Hold the cluster of a part of the file's cluster `number`: the one that has other blocks of it, or a new one.
+    pub(super) fn hold_cluster(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        number: u64,
+        goal: Option<FsBlock>,
+    ) -> Result<FsBlock> {
+        match self.allocator().loosened(inode.number(), number) {
+            Loosened::No => {}
+            Loosened::In(transaction) => self.log().sync_inode(inode.number(), transaction)?,
+            Loosened::All => self.log().sync()?,
+        }
+        if let Some(cluster) = self.allocator().hold_again(inode.number(), number) {
+            return Ok(cluster);
+        }
+        let (cluster, found) = match self.mapped_cluster(inode, state, number)? {
+            Some(cluster) => (cluster, Found::Mapped),
+            None => {
+                let at = FileBlock(number * self.blocks_per_cluster());
+                let run = self.keep_run(inode, state, at, self.blocks_per_cluster(), goal)?;
+                (run.start, Found::Kept)
+            }
+        };
+        Ok(self.allocator().hold(inode.number(), number, cluster, found))
+    }
+
+    /// Set the clusters of a reserved run on disk, but for those that are set already; the inode counts what is new.
+    pub(super) fn record_clusters(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        run: &ReservedRun,
+    ) -> Result<()> {
+        let per_cluster = self.blocks_per_cluster();
+        let mut record = |handle: &mut Handle<'_>, run: BlockRun| {
+            state.sectors += self.layout().clusters_for(run.blocks) * self.cluster_sectors();
+            self.allocator().record(handle, run)
+        };
+        let whole = BlockRun { start: run.block, blocks: run.blocks };
+        if per_cluster == 1 {
+            return record(handle, whole);
+        }
+        let (mut at, end) = (run.start.0, run.start.0 + run.blocks);
+        while at < end {
+            let number = at / per_cluster;
+            let next = end.min((number + 1) * per_cluster);
+            let block = FsBlock(run.block.0 + (at - run.start.0));
+            if next - at < per_cluster {
+                if self.allocator().record_held(inode.number(), number) != Some(false) {
+                    record(handle, BlockRun { start: block, blocks: next - at })?;
+                }
+                at = next;
+            } else {
+                let blocks = (end - at) / per_cluster * per_cluster;
+                record(handle, BlockRun { start: block, blocks })?;
+                at += blocks;
+            }
+        }
+        Ok(())
+    }
+
+    /// Free the clusters of removed blocks, in file order, that have no mapped block any more.
+    pub(super) fn free_clusters(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        removed: &[Removed],
+    ) -> Result<()> {
+        let per_cluster = self.blocks_per_cluster();
+        let mut done = None;
+        for Removed { at, run } in removed {
+            let first = self.cluster_at(inode, *at, run.start)?;
+            let end = at + run.blocks;
+            let (mut number, last) = (at / per_cluster, (end - 1) / per_cluster);
+            let base = number;
+            let mut free: Vec<BlockRun> = Vec::new();
+            while number <= last {
+                let (start, stop) = (number * per_cluster, (number + 1) * per_cluster);
+                let is_whole = *at <= start && stop <= end;
+                let is_unused = is_whole || self.mapped_cluster(inode, state, number)?.is_none();
+                if !is_unused {
+                    self.allocator().note_loosened(inode.number(), number, handle.transaction());
+                } else if done != Some(number) {
+                    self.allocator().note_freed(inode.number(), number);
+                    let start = FsBlock(first.0 + (number - base) * per_cluster);
+                    match free.last_mut() {
+                        Some(last) if last.start.0 + last.blocks == start.0 => last.blocks += per_cluster,
+                        _ => free.push(BlockRun { start, blocks: per_cluster }),
+                    }
+                    done = Some(number);
+                }
+                number += 1;
+            }
+            for run in free {
+                let clusters = run.blocks / per_cluster;
+                state.sectors = state.sectors.saturating_sub(clusters * self.cluster_sectors());
+                self.allocator().free(handle, inode.number(), run)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A block for a hole at `at` in a directory or a file of the volume's own, marked in use: in the cluster that has its
+    /// neighbours, or a new one.
+    pub(crate) fn allocate_next_block(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        at: FileBlock,
+    ) -> Result<(Mapping, FsBlock)> {
+        let within = at.0 % self.blocks_per_cluster();
+        let neighbours = match self.blocks_per_cluster() {
+            1 => None,
+            _ => self.mapped_cluster(inode, state, at.0 / self.blocks_per_cluster())?,
+        };
+        let cluster = match neighbours {
+            Some(cluster) => cluster,
+            None => {
+                let goal = self.goal(inode, state, at)?;
+                let cluster = self.allocator().allocate_one(handle, goal)?;
+                state.sectors += self.cluster_sectors();
+                cluster
+            }
+        };
+        let block = FsBlock(cluster.0 + within);
+        Ok((Mapping { start: at, blocks: 1, kind: MappingKind::Mapped(block) }, block))
+    }
+}
