@@ -136,6 +136,9 @@ pub(crate) struct Mkfs {
     /// Block size in bytes [default: by the size of the filesystem]
     #[arg(short = 'b', long, value_name = "BYTES")]
     pub(crate) block_size: Option<Size>,
+    /// Cluster size in bytes, with `-O bigalloc` [default: 16 blocks]
+    #[arg(short = 'C', long, value_name = "BYTES")]
+    pub(crate) cluster_size: Option<Size>,
     /// Inode size in bytes
     #[arg(short = 'I', long, value_name = "BYTES")]
     pub(crate) inode_size: Option<Size>,
@@ -155,7 +158,7 @@ pub(crate) struct Mkfs {
     #[arg(short = 'O', long = "features", value_name = "FEATURE,...", action = clap::ArgAction::Append)]
     pub(crate) features: Vec<String>,
     /// Extended options: `root_owner=UID:GID`, `resize=BLOCKS`, `quotatype=usrquota:grpquota:prjquota`,
-    /// `mmp_update_interval=SECONDS`, `hash_seed=UUID`, and `seed=NUMBER` with `time=SECONDS`,
+    /// `mmp_update_interval=SECONDS`, `hash_seed=UUID`, `encoding=utf8`, `encoding_flags=strict`, and `seed=NUMBER` with `time=SECONDS`,
     /// which make the same image each time (no file gets a later time)
     #[arg(short = 'E', long = "extended", value_name = "OPTION,...", value_delimiter = ',')]
     pub(crate) extended: Vec<String>,

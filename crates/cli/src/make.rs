@@ -107,6 +107,7 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
         },
         size_bytes: arguments.size.map(|size| size.0),
         block_size: arguments.block_size.map(|size| narrow(size.0, "the block size")).transpose()?,
+        cluster_size: arguments.cluster_size.map(|size| narrow(size.0, "the cluster size")).transpose()?,
         inode_size: arguments.inode_size.map(|size| narrow(size.0, "the inode size")).transpose()?,
         bytes_per_inode: arguments
             .bytes_per_inode
@@ -124,7 +125,7 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
         let block = u64::from(options.block_size.unwrap_or(4096)).max(1);
         options.journal_blocks = Some(narrow(size.0 / block, "the size of the journal")?);
     }
-    let (mut seed, mut time) = (None, None);
+    let (mut seed, mut time, mut with_casefold) = (None, None, false);
     for word in arguments.extended.iter().flat_map(|words| words.split(',')).filter(|word| !word.is_empty()) {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         let wrong = |form: &str| Failure::Usage(format!("-E {word}: write {form}"));
@@ -142,6 +143,13 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
                 let seconds = value.parse::<i64>().map_err(|_| wrong("time=SECONDS since 1970"))?;
                 time = Some(Timestamp { seconds, nanoseconds: 0 });
             }
+            "encoding" if value == "utf8" || value == "utf8-12.1" => with_casefold = true,
+            "encoding" => return Err(wrong("encoding=utf8")),
+            "encoding_flags" => match value {
+                "strict" => options.strict_encoding = true,
+                "" | "nostrict" | "no-strict" => options.strict_encoding = false,
+                _ => return Err(wrong("encoding_flags=strict")),
+            },
             "mmp_update_interval" => {
                 let seconds = value.parse().map_err(|_| wrong("mmp_update_interval=SECONDS"))?;
                 options.mmp_update_interval = Some(seconds);
@@ -158,10 +166,14 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
             _ => {
                 return Err(Failure::Usage(format!(
                     "-E {word}: not known; there are root_owner, resize, quotatype, mmp_update_interval, \
-                     hash_seed, seed and time"
+                     hash_seed, encoding, encoding_flags, seed and time"
                 )));
             }
         }
+    }
+    if with_casefold {
+        // As mke2fs: who names an encoding wants the feature.
+        options.features.push_str(",casefold");
     }
     if let Some(time) = time {
         options.time = time;

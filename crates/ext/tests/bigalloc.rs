@@ -81,7 +81,9 @@ fn threads_share_clusters() {
         let (device, volume) = bench.open(&bench.image(arguments, "64M"));
         let block = volume.block_size().bytes() as usize;
         let files: Vec<_> = (0..2).map(|index| file(&volume, &format!("f{index}"))).collect();
-        files.iter().for_each(|inode| volume.make_not_inline(inode).unwrap());
+        for inode in &files {
+            volume.make_not_inline(inode).unwrap();
+        }
         let rounds = 60;
         std::thread::scope(|scope| {
             for thread in 0..4_u64 {
@@ -111,7 +113,10 @@ fn threads_share_clusters() {
                 for thread in 0..4 {
                     let seed = (at * 2 + 1) * 100 + thread * 10 + index as u64;
                     let start = (at * 8 + thread) as usize * block;
-                    assert!(content[start..start + block] == pattern(seed, block), "{arguments}: {at} {thread}");
+                    assert!(
+                        content[start..start + block] == pattern(seed, block),
+                        "{arguments}: {at} {thread}"
+                    );
                 }
             }
         }
@@ -134,7 +139,13 @@ fn full_volume_says_so_and_gives_everything_back() {
         let free = volume.space().blocks_free;
         let mut at = 0;
         let full = loop {
-            match write_blocks(&volume, &inode, at * 7, &pattern(at, block as usize), Some((at * 7 + 1) * block)) {
+            match write_blocks(
+                &volume,
+                &inode,
+                at * 7,
+                &pattern(at, block as usize),
+                Some((at * 7 + 1) * block),
+            ) {
                 Ok(()) => at += 1,
                 Err(error) => break error,
             }
@@ -158,13 +169,14 @@ const FILL: &str = r"
     fallocate -p -o 20480 -l 40960 f30; truncate -s 50000 f35
     ln -s $(head -c 200 /dev/zero | tr '\0' x) link; rm f2 d/*7; sync";
 
+const NAMES: [&str; 5] = ["f30", "f35", "sparse", "unwritten", "f40"];
+
 /// What the kernel filled is read here, changed here, and read by the kernel again: contents, sectors and free space.
 #[test]
 fn kernel_and_library_change_the_same_volume() {
     if !have(&["mke2fs", "e2fsck", "debugfs"]) {
         return;
     }
-    const NAMES: [&str; 5] = ["f30", "f35", "sparse", "unwritten", "f40"];
     for arguments in ARGUMENTS {
         let bench = Bench::new();
         let image = bench.image(arguments, "64M");
@@ -198,7 +210,10 @@ fn kernel_and_library_change_the_same_volume() {
         let Some(mount) = Mount::new(&bench, &image, "") else { return };
         for name in NAMES {
             let inode = ours.inode(inode_of(&image, name)).unwrap();
-            assert!(std::fs::read(mount.at.join(name)).unwrap() == read_file(&ours, &inode), "{name} ({arguments})");
+            assert!(
+                std::fs::read(mount.at.join(name)).unwrap() == read_file(&ours, &inode),
+                "{name} ({arguments})"
+            );
             let blocks = shell(&mount.at, &format!("stat -c %b {name}"));
             assert_eq!(blocks.trim(), ours.attributes(&inode).sectors.to_string(), "{name} ({arguments})");
         }
@@ -206,7 +221,10 @@ fn kernel_and_library_change_the_same_volume() {
         let (blocks, free) = (ours.space().blocks, ours.space().blocks_free);
         assert_eq!(space.trim(), format!("{blocks} {free}"), "{arguments}");
         // The kernel goes on where we ended.
-        shell(&mount.at, "rm f30 unwritten; dd if=/dev/urandom of=f35 bs=4096 count=9 conv=notrunc,fsync status=none");
+        shell(
+            &mount.at,
+            "rm f30 unwritten; dd if=/dev/urandom of=f35 bs=4096 count=9 conv=notrunc,fsync status=none",
+        );
         drop(mount);
         let (code, output) = common::run("e2fsck", &["-fn", &image.to_string_lossy()]);
         assert_eq!(code, 0, "{arguments}: {output}");
@@ -222,7 +240,17 @@ fn hostile_cluster_sizes_are_refused() {
     let bench = Bench::new();
     let image = bench.image("-t ext4 -O bigalloc,^metadata_csum -b 4096 -C 65536", "64M");
     let good = std::fs::read(&image).unwrap();
-    for (offset, value) in [(28, 0_u32), (28, 1), (28, 7), (28, 21), (28, 40), (28, u32::MAX), (32, 4096), (36, 0), (36, 1 << 20)] {
+    for (offset, value) in [
+        (28, 0_u32),
+        (28, 1),
+        (28, 7),
+        (28, 21),
+        (28, 40),
+        (28, u32::MAX),
+        (32, 4096),
+        (36, 0),
+        (36, 1 << 20),
+    ] {
         let mut bytes = good.clone();
         bytes[1024 + offset..1024 + offset + 4].copy_from_slice(&value.to_le_bytes());
         let result = Volume::open(MemoryDevice::new(bytes), VolumeOptions::default());

@@ -238,6 +238,21 @@ fn cases() -> Vec<(u64, &'static [&'static str], MkfsOptions)> {
             MkfsOptions { block_size: Some(4096), journal_blocks: Some(5120), ..features("has_journal") },
         ));
     }
+    let more: [(&[&str], MkfsOptions); 4] = [
+        (&["-O", "has_journal,fast_commit"], features("has_journal,fast_commit")),
+        (&["-O", "casefold"], features("casefold")),
+        (&["-O", "encrypt,stable_inodes,extent,verity"], features("encrypt,stable_inodes,extent,verity")),
+        (
+            &["-b", "4096", "-O", "has_journal,fast_commit", "-J", "size=20,fast_commit_size=1024"],
+            MkfsOptions {
+                block_size: Some(4096),
+                journal_blocks: Some(5120),
+                fast_commit_blocks: Some(256),
+                ..features("has_journal,fast_commit")
+            },
+        ),
+    ];
+    cases.extend(more.map(|(arguments, options)| (129 * MIB, arguments, options)));
     cases
 }
 
@@ -249,6 +264,34 @@ fn ext2_is_clean_and_has_the_geometry_of_mke2fs() {
 #[test]
 fn ext3_is_clean_and_has_the_geometry_of_mke2fs() {
     run_matrix(Flavor::Ext3, &cases());
+}
+
+#[test]
+fn clusters_have_the_geometry_of_mke2fs() {
+    const MIB: u64 = 1 << 20;
+    let clusters = |block, cluster, features: &str| MkfsOptions {
+        block_size: block,
+        cluster_size: cluster,
+        features: format!("bigalloc{features}"),
+        ..MkfsOptions::default()
+    };
+    let mut cases: Vec<(u64, &'static [&'static str], MkfsOptions)> = Vec::new();
+    for size in [9 * MIB, 64 * MIB + 13 * 1024, 600 * MIB, 2500 * MIB] {
+        cases.push((size, &["-O", "bigalloc"], clusters(None, None, "")));
+        let small = clusters(Some(1024), Some(2048), "");
+        cases.push((size, &["-O", "bigalloc", "-b", "1024", "-C", "2048"], small));
+        let medium = clusters(Some(1024), Some(16384), "");
+        cases.push((size, &["-O", "bigalloc", "-b", "1024", "-C", "16384"], medium));
+        let large = clusters(Some(4096), Some(65536), ",orphan_file");
+        cases.push((size, &["-O", "bigalloc,orphan_file", "-b", "4096", "-C", "65536"], large));
+        let huge = clusters(Some(4096), Some(1 << 20), ",^resize_inode");
+        cases.push((size, &["-O", "bigalloc,^resize_inode", "-b", "4096", "-C", "1048576"], huge));
+        let plain = clusters(Some(2048), None, ",^flex_bg,^has_journal");
+        cases.push((size, &["-O", "bigalloc,^flex_bg,^has_journal", "-b", "2048"], plain));
+    }
+    let without = MkfsOptions { cluster_size: Some(65536), ..MkfsOptions::default() };
+    cases.push((64 * MIB, &["-C", "65536"], without));
+    run_matrix(Flavor::Ext4, &cases);
 }
 
 #[test]
@@ -310,6 +353,7 @@ fn the_kernel_uses_what_was_made() {
         (Flavor::Ext4, ""),
         (Flavor::Ext4, "metadata_csum_seed,orphan_file,large_dir,ea_inode,inline_data"),
         (Flavor::Ext4, "^resize_inode,meta_bg,^flex_bg"),
+        (Flavor::Ext4, "bigalloc,^resize_inode"),
     ] {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("image");
@@ -336,6 +380,10 @@ fn the_kernel_uses_what_was_made() {
         let report = check(&*open(&path), &CheckOptions::default(), &mut |_| {}).unwrap();
         assert!(report.is_clean(), "{flavor:?} {features:?}: {:?}", report.problems);
         assert_eq!(report.files, 541);
+        if features.contains("bigalloc") {
+            // resize2fs 1.47.0 miscounts what it adds to a volume with clusters, whoever made it.
+            continue;
+        }
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100 << 20).unwrap();
         let grown = Command::new("resize2fs").arg("-f").arg(&path).output().unwrap();
         assert!(grown.status.success(), "resize2fs: {}", String::from_utf8_lossy(&grown.stderr));

@@ -48,11 +48,7 @@ impl Content {
         }
     }
 
-    fn write_cached_once(
-        self: &Arc<Self>,
-        data: &[IoSlice<'_>],
-        position: Position,
-    ) -> Result<(u64, usize)> {
+    fn write_cached_once(self: &Arc<Self>, data: &[IoSlice<'_>], position: Position) -> Result<(u64, usize)> {
         let len: u64 = data.iter().map(|segment| segment.len() as u64).sum();
         if self.engine.cache.dirty() > self.engine.dirty_limit() {
             self.engine.write_back_to(self.engine.dirty_limit());

@@ -259,6 +259,12 @@ impl JournalSuperblock {
         Ok(())
     }
 
+    /// In a new journal: how many of its last blocks are for fast commits, once a writer turns them on.
+    pub(crate) fn set_fast_commit_blocks(&mut self, blocks: u32) {
+        self.fast_commit_blocks = blocks;
+        put_be32(&mut self.raw, 0x54, blocks);
+    }
+
     /// First block after the log: the end of the journal or the start of the fast-commit area.
     pub(crate) fn end(&self) -> u32 {
         if !self.incompat.contains(IncompatFeatures::FAST_COMMIT) {

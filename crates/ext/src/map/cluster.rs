@@ -29,12 +29,7 @@ impl Volume {
     }
 
     /// The cluster of the volume that holds blocks of the file's cluster `number`, if any is mapped.
-    fn mapped_cluster(
-        &self,
-        inode: &Inode,
-        state: &InodeState,
-        number: u64,
-    ) -> Result<Option<FsBlock>> {
+    fn mapped_cluster(&self, inode: &Inode, state: &InodeState, number: u64) -> Result<Option<FsBlock>> {
         let per_cluster = self.blocks_per_cluster();
         let (mut at, end) = (number * per_cluster, (number + 1) * per_cluster);
         while at < end {
@@ -75,13 +70,12 @@ impl Volume {
         if let Some(cluster) = self.allocator().hold_again(inode.number(), number) {
             return Ok(cluster);
         }
-        let (cluster, found) = match self.mapped_cluster(inode, state, number)? {
-            Some(cluster) => (cluster, Found::Mapped),
-            None => {
-                let at = FileBlock(number * self.blocks_per_cluster());
-                let run = self.keep_run(inode, state, at, self.blocks_per_cluster(), goal)?;
-                (run.start, Found::Kept)
-            }
+        let (cluster, found) = if let Some(cluster) = self.mapped_cluster(inode, state, number)? {
+            (cluster, Found::Mapped)
+        } else {
+            let at = FileBlock(number * self.blocks_per_cluster());
+            let run = self.keep_run(inode, state, at, self.blocks_per_cluster(), goal)?;
+            (run.start, Found::Kept)
         };
         Ok(self.allocator().hold(inode.number(), number, cluster, found))
     }
@@ -178,14 +172,12 @@ impl Volume {
             1 => None,
             _ => self.mapped_cluster(inode, state, at.0 / self.blocks_per_cluster())?,
         };
-        let cluster = match neighbours {
-            Some(cluster) => cluster,
-            None => {
-                let goal = self.goal(inode, state, at)?;
-                let cluster = self.allocator().allocate_one(handle, goal)?;
-                state.sectors += self.cluster_sectors();
-                cluster
-            }
+        let cluster = if let Some(cluster) = neighbours {
+            cluster
+        } else {
+            let goal = self.goal(inode, state, at)?;
+            state.sectors += self.cluster_sectors();
+            self.allocator().allocate_one(handle, goal)?
         };
         let block = FsBlock(cluster.0 + within);
         Ok((Mapping { start: at, blocks: 1, kind: MappingKind::Mapped(block) }, block))

@@ -17,6 +17,8 @@ const RESIZE: InodeNumber = InodeNumber(7);
 const JOURNAL: InodeNumber = InodeNumber(8);
 pub(super) const LOST_FOUND: InodeNumber = InodeNumber(11);
 
+/// Blocks of the log for each block for fast commits.
+const LOG_BLOCKS_FOR_A_FAST_ONE: u32 = 64;
 /// Bytes that `lost+found` has at once, so that repair need not allocate.
 const LOST_FOUND_BYTES: u64 = 16 << 10;
 
@@ -116,7 +118,9 @@ impl Maker<'_> {
         let data: u64 = runs.iter().map(|(_, count)| count).sum();
         inode.block = mapped.block_area;
         inode.size = data * size.bytes();
-        inode.sectors = (data + mapped.blocks.len() as u64) * (size.bytes() / 512);
+        let clusters: u64 = runs.iter().map(|(_, count)| self.layout.clusters_for(*count)).sum();
+        let per_cluster = u64::from(self.layout.blocks_per_cluster);
+        inode.sectors = (clusters + mapped.blocks.len() as u64) * per_cluster * (size.bytes() / 512);
         self.content.blocks.extend(mapped.blocks);
         Ok(())
     }
@@ -207,7 +211,8 @@ impl Maker<'_> {
         inode.size = addressed * layout.block_size.bytes();
         let growth = u64::from(layout.reserved_gdt_blocks);
         let blocks = 1 + growth * (1 + backups.len() as u64);
-        inode.sectors = blocks * (layout.block_size.bytes() / 512);
+        // As e2fsprogs: each of these blocks counts as a cluster, though they share some.
+        inode.sectors = blocks * u64::from(layout.blocks_per_cluster) * (layout.block_size.bytes() / 512);
         let number = u32::try_from(root.0).map_err(|_| MkfsError::NoRoom)?;
         put(&mut inode.block, 13 * 4, &number.to_le_bytes());
         self.content.inodes.push((RESIZE, inode));
@@ -222,6 +227,12 @@ impl Maker<'_> {
             self.superblock.set_features(features);
             return Ok(());
         };
+        let fast_commit_blocks = match self.options.fast_commit_blocks {
+            _ if !self.superblock.features().has_compat(Compat::FAST_COMMIT) => 0,
+            Some(asked) => asked.min(blocks),
+            None => blocks / LOG_BLOCKS_FOR_A_FAST_ONE,
+        };
+        let blocks = blocks + fast_commit_blocks;
         let layout = self.layout;
         let middle = layout.first_block(GroupNumber(layout.group_count / 2)).0;
         let runs = self
@@ -242,7 +253,9 @@ impl Maker<'_> {
         raw.jnl_blocks[15] = U32::new((inode.size >> 32) as u32);
         raw.jnl_blocks[16] = U32::new(inode.size as u32);
         self.content.inodes.push((JOURNAL, inode));
-        let head = JournalSuperblock::new(self.block_bytes() as u32, blocks, self.superblock.uuid()).encode();
+        let mut head = JournalSuperblock::new(self.block_bytes() as u32, blocks, self.superblock.uuid());
+        head.set_fast_commit_blocks(fast_commit_blocks);
+        let head = head.encode();
         self.content.blocks.push((runs[0].0, head));
         self.content.zeros.push((FsBlock(runs[0].0.0 + 1), runs[0].1 - 1));
         self.content.zeros.extend(&runs[1..]);

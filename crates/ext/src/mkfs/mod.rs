@@ -175,6 +175,8 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsRepor
     let layout = Layout::new(&superblock);
     let mut space = Space::new(layout.blocks_count);
     let mut descriptors = tables::place(&layout, &mut space)?;
+    let per_cluster = u64::from(layout.blocks_per_cluster);
+    space.round_to_clusters(per_cluster);
     let wanted_journal = superblock.features().has_compat(Compat::HAS_JOURNAL);
     let structures = space.used_in(0, layout.blocks_count);
     let content = content::make(options, &mut superblock, &mut space)?;
@@ -183,7 +185,7 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsRepor
     let used = space.used_in(layout.first_data_block, layout.blocks_count);
     superblock.set_free_blocks_count(layout.blocks_count - layout.first_data_block - used);
     superblock.set_free_inodes_count(layout.inodes_count - content.used_inodes);
-    let overhead = structures + u64::from(content.journal_blocks);
+    let overhead = structures / per_cluster + layout.clusters_for(u64::from(content.journal_blocks));
     superblock.raw_mut().overhead_blocks = U32::new(u32::try_from(overhead).unwrap_or(0));
     let mut image =
         Image { superblock, layout, descriptors, space, writer: Writer::new(device, layout.block_size) };
@@ -276,10 +278,11 @@ impl Image<'_> {
                 let mut bitmap = vec![0; size];
                 let start = self.layout.first_block(group).0;
                 let blocks = u64::from(self.layout.blocks_in(group));
+                let bit = |block: u64| self.layout.clusters_for(block - start) as usize;
                 for (first, end) in self.space.runs_in(start, start + blocks) {
-                    set_bits(&mut bitmap, (first - start) as usize, (end - start) as usize);
+                    set_bits(&mut bitmap, bit(first), bit(end));
                 }
-                set_bits(&mut bitmap, blocks as usize, size * 8);
+                set_bits(&mut bitmap, bit(start + blocks), size * 8);
                 let descriptor = &mut self.descriptors[group.0 as usize];
                 if has_checksum {
                     let bits = self.layout.clusters_per_group;

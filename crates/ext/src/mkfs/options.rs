@@ -28,6 +28,8 @@ pub struct MkfsOptions {
     pub size_bytes: Option<u64>,
     /// Block size in bytes: a power of two from 1024 to 65536. By size if `None`.
     pub block_size: Option<u32>,
+    /// Bytes of a cluster (`-C`), with `bigalloc`: a power of two from the block size on. 16 blocks if `None`.
+    pub cluster_size: Option<u32>,
     /// Bytes of an inode: a power of two from 128 to the block size. 256 if `None`.
     pub inode_size: Option<u16>,
     /// One inode for this many bytes (`-i`). By size if `None`.
@@ -46,8 +48,12 @@ pub struct MkfsOptions {
     pub features: String,
     /// Owner of the root directory.
     pub root_owner: Owner,
-    /// Blocks of the journal. By size if `None`.
+    /// Blocks of the journal's log. By size if `None`.
     pub journal_blocks: Option<u32>,
+    /// With `fast_commit`: blocks behind the log for fast commits. 1 for 64 of the log if `None`.
+    pub fast_commit_blocks: Option<u32>,
+    /// With `casefold`: names that are not valid UTF-8 are refused in directories that ignore case.
+    pub strict_encoding: bool,
     /// Groups whose bitmaps and inode tables are packed together (`-G`): a power of two.
     pub flex_groups: u32,
     /// Reserve room for growth to this many blocks (`-E resize=`); 1024 times the size if `None`.
@@ -68,6 +74,7 @@ impl Default for MkfsOptions {
             flavor: Flavor::Ext2,
             size_bytes: None,
             block_size: None,
+            cluster_size: None,
             inode_size: None,
             bytes_per_inode: None,
             inodes: None,
@@ -78,6 +85,8 @@ impl Default for MkfsOptions {
             features: String::new(),
             root_owner: Owner::default(),
             journal_blocks: None,
+            fast_commit_blocks: None,
+            strict_encoding: false,
             flex_groups: 16,
             resize_blocks: None,
             quota_kinds: None,
@@ -118,6 +127,7 @@ const MAKEABLE: Features = Features {
         .union(Compat::DIR_INDEX)
         .union(Compat::SPARSE_SUPER2)
         .union(Compat::STABLE_INODES)
+        .union(Compat::FAST_COMMIT)
         .union(Compat::ORPHAN_FILE),
     incompat: Incompat::FILETYPE
         .union(Incompat::META_BG)
@@ -128,7 +138,9 @@ const MAKEABLE: Features = Features {
         .union(Incompat::CSUM_SEED)
         .union(Incompat::MMP)
         .union(Incompat::LARGE_DIR)
-        .union(Incompat::INLINE_DATA),
+        .union(Incompat::INLINE_DATA)
+        .union(Incompat::ENCRYPT)
+        .union(Incompat::CASEFOLD),
     ro_compat: RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)
         .union(RoCompat::HUGE_FILE)
@@ -138,6 +150,7 @@ const MAKEABLE: Features = Features {
         .union(RoCompat::METADATA_CSUM)
         .union(RoCompat::QUOTA)
         .union(RoCompat::PROJECT)
+        .union(RoCompat::BIGALLOC)
         .union(RoCompat::VERITY),
 };
 
@@ -234,6 +247,13 @@ impl MkfsOptions {
         let extents = features.has_incompat(Incompat::EXTENTS);
         if features.has_incompat(Incompat::SIXTY_FOUR_BIT) && !extents {
             return conflict("64bit", "^extent", "add -O extent, or ^64bit");
+        }
+        let clusters = features.has_ro_compat(RoCompat::BIGALLOC);
+        if clusters && !extents {
+            return conflict("bigalloc", "^extent", "add -O extent");
+        }
+        if self.cluster_size.is_some() && !clusters {
+            return conflict("a cluster size (-C)", "^bigalloc", "add -O bigalloc");
         }
         if features.has_compat(Compat::ORPHAN_FILE) && !features.has_compat(Compat::HAS_JOURNAL) {
             return conflict("orphan_file", "^has_journal", "add -O has_journal, or ^orphan_file");

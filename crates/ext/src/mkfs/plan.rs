@@ -16,6 +16,11 @@ use crate::{BlockSize, Error};
 const FIRST_INODE: u32 = 11;
 /// Blocks that a last group must have beyond its metadata.
 const LEAST_USE_OF_GROUP: u64 = 50;
+/// `s_encoding`: UTF-8 of Unicode 12.1.
+const ENCODING_UTF8: u16 = 1;
+/// `s_encrypt_algos`: for contents, and for names.
+const AES_256_XTS: u8 = 1;
+const AES_256_CTS: u8 = 4;
 /// Unit to which the size of a whole device is rounded down.
 const PAGE: u64 = 4096;
 
@@ -23,6 +28,7 @@ const PAGE: u64 = 4096;
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     block_size: BlockSize,
+    per_cluster: u64,
     blocks: u64,
     reserved: u64,
     first_data_block: u64,
@@ -98,12 +104,15 @@ fn first_numbers(
             return Err(MkfsError::TooLarge { blocks, most: 1 << 48, cure: "use larger blocks (-b)" });
         }
     }
+    let clusters = features.has_ro_compat(RoCompat::BIGALLOC);
+    let per_cluster = if clusters { blocks_per_cluster(options, block_size)? } else { 1 };
     Ok(Numbers {
         block_size,
-        blocks,
+        per_cluster,
+        blocks: blocks / per_cluster * per_cluster,
         reserved: (options.reserved_percent * blocks as f64 / 100.0) as u64,
-        first_data_block: u64::from(block_size.bytes() == 1024),
-        blocks_per_group: (block_size.bytes() * 8).min(65528),
+        first_data_block: u64::from(block_size.bytes() == 1024 && !clusters),
+        blocks_per_group: (block_size.bytes() * 8).min(65528) * per_cluster,
         groups: 0,
         inodes_per_group: 0,
         table_blocks: 0,
@@ -112,6 +121,22 @@ fn first_numbers(
         descriptor_blocks: 0,
         growth: 0,
         features,
+    })
+}
+
+/// Blocks of a cluster, as asked for or 16. A group must not have more blocks than can be counted.
+fn blocks_per_cluster(options: &MkfsOptions, block_size: BlockSize) -> Result<u64, MkfsError> {
+    let block = block_size.bytes();
+    let cluster = options.cluster_size.map_or(16 * block, u64::from);
+    let most = u64::from(u32::MAX) / (block * 8).min(65528);
+    let per_cluster = cluster / block;
+    if cluster.is_power_of_two() && (2..=most).contains(&per_cluster) && cluster <= 1 << 29 {
+        return Ok(per_cluster);
+    }
+    Err(MkfsError::Invalid {
+        what: "the cluster size (-C)",
+        given: cluster,
+        cure: "give a power of two that is larger than a block and at most 512 MiB",
     })
 }
 
@@ -127,7 +152,8 @@ fn wanted_inodes(options: &MkfsOptions, numbers: &Numbers, usage: UsageType) -> 
             });
         }
         (None, ratio) => {
-            let ratio = u64::from(ratio.unwrap_or(usage.bytes_per_inode)).max(numbers.block_size.bytes());
+            let cluster = numbers.block_size.bytes() * numbers.per_cluster;
+            let ratio = u64::from(ratio.unwrap_or(usage.bytes_per_inode)).max(cluster);
             (bytes / ratio).min(u64::from(u32::MAX))
         }
     };
@@ -157,7 +183,7 @@ fn settle(numbers: &mut Numbers, wanted_inodes: u64, options: &MkfsOptions) -> R
         let bits = numbers.block_size.bytes() * 8;
         let mut per_group = wanted_inodes.max(u64::from(FIRST_INODE) + 1).div_ceil(numbers.groups);
         if per_group > bits {
-            if numbers.blocks_per_group < 256 + 8 {
+            if numbers.blocks_per_group < 256 + 8 || numbers.per_cluster > 1 {
                 let cure = "ask for fewer inodes (-N) or more bytes per inode (-i)";
                 return Err(MkfsError::TooManyInodes { inodes: wanted_inodes, cure });
             }
@@ -249,9 +275,9 @@ fn raw_superblock(options: &MkfsOptions, numbers: &Numbers) -> Result<RawSuperbl
     raw.r_blocks_count_hi = narrow(numbers.reserved >> 32);
     raw.first_data_block = narrow(numbers.first_data_block);
     raw.log_block_size = U32::new(log);
-    raw.log_cluster_size = U32::new(log);
+    raw.log_cluster_size = U32::new(log + numbers.per_cluster.trailing_zeros());
     raw.blocks_per_group = narrow(numbers.blocks_per_group);
-    raw.clusters_per_group = narrow(numbers.blocks_per_group);
+    raw.clusters_per_group = narrow(numbers.blocks_per_group / numbers.per_cluster);
     raw.inodes_per_group = narrow(numbers.inodes_per_group);
     raw.max_mnt_count = U16::new(u16::MAX);
     raw.magic = U16::new(MAGIC);
@@ -286,6 +312,13 @@ fn raw_superblock(options: &MkfsOptions, numbers: &Numbers) -> Result<RawSuperbl
     }
     if features.metadata_csum() {
         raw.checksum_type = 1;
+    }
+    if features.has_incompat(Incompat::CASEFOLD) {
+        raw.encoding = U16::new(ENCODING_UTF8);
+        raw.encoding_flags = U16::new(u16::from(options.strict_encoding));
+    }
+    if features.has_incompat(Incompat::ENCRYPT) {
+        raw.encrypt_algos[..2].copy_from_slice(&[AES_256_XTS, AES_256_CTS]);
     }
     if features.has_incompat(Incompat::CSUM_SEED) {
         raw.checksum_seed = U32::new(crate::layout::ChecksumSeed::of_uuid(&raw.uuid).0);

@@ -10,17 +10,32 @@ pub(super) struct Space {
     /// First block of a run, and the block after its last.
     runs: BTreeMap<u64, u64>,
     end: u64,
+    /// Blocks of a cluster: what is taken is taken as a whole.
+    per_cluster: u64,
 }
 
 impl Space {
     /// Nothing in use on a volume of `blocks`.
     pub(super) fn new(blocks: u64) -> Self {
-        Self { runs: BTreeMap::new(), end: blocks }
+        Self { runs: BTreeMap::new(), end: blocks, per_cluster: 1 }
     }
 
-    /// Take `[first, first + count)`, which must be free.
+    /// From now on clusters are taken; those that are in use in part are in use.
+    pub(super) fn round_to_clusters(&mut self, per_cluster: u64) {
+        let runs = std::mem::take(&mut self.runs);
+        self.per_cluster = per_cluster;
+        let mut taken = 0;
+        for (start, end) in runs {
+            let start = (start / per_cluster * per_cluster).max(taken);
+            taken = taken.max(end.next_multiple_of(per_cluster).min(self.end));
+            self.take(FsBlock(start), taken.saturating_sub(start));
+        }
+    }
+
+    /// Take `[first, first + count)`, which must be free, and the rest of the last cluster.
     pub(super) fn take(&mut self, first: FsBlock, count: u64) {
-        let (mut start, mut end) = (first.0, first.0 + count);
+        let behind = (first.0 + count).next_multiple_of(self.per_cluster);
+        let (mut start, mut end) = (first.0, behind.min(self.end.max(first.0 + count)));
         if count == 0 {
             return;
         }
@@ -97,6 +112,19 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clusters_are_taken_as_a_whole() {
+        let mut space = Space::new(96);
+        for (start, count) in [(0, 3), (5, 2), (18, 1)] {
+            space.take(FsBlock(start), count);
+        }
+        space.round_to_clusters(4);
+        assert_eq!(space.runs, BTreeMap::from([(0, 8), (16, 20)]));
+        assert_eq!(space.take_runs(0, 5), Some(vec![(FsBlock(8), 5)]));
+        assert_eq!(space.take_runs(0, 1), Some(vec![(FsBlock(20), 1)]));
+        assert_eq!(space.used_in(0, 96), 24);
+    }
 
     #[test]
     fn runs_join_and_are_skipped() {

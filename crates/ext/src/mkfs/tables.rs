@@ -34,10 +34,18 @@ pub(super) fn place(layout: &Layout, space: &mut Space) -> Result<Vec<GroupDescr
             descriptor.block_bitmap = find(goal, 1)?;
             goal = descriptor.block_bitmap.0 + 1;
         }
+        // As mke2fs: where clusters count, so does the room that it leaves for a flex group's bitmaps.
+        let gap = if groups.len() == 1 && layout.blocks_per_cluster > 1 {
+            u64::from(layout.groups_per_flex) - 1
+        } else {
+            0
+        };
+        goal += gap;
         for descriptor in groups.iter_mut() {
             descriptor.inode_bitmap = find(goal, 1)?;
             goal = descriptor.inode_bitmap.0 + 1;
         }
+        goal += gap;
         for descriptor in groups.iter_mut() {
             descriptor.inode_table = find(goal, table_blocks)?;
             goal = descriptor.inode_table.0 + table_blocks;
@@ -60,8 +68,8 @@ pub(super) fn complete(
     for (group, descriptor) in layout.groups().zip(descriptors.iter_mut()) {
         let start = layout.first_block(group).0;
         let blocks = layout.blocks_in(group);
-        let used = space.used_in(start, start + u64::from(blocks)) as u32;
-        descriptor.free_clusters = blocks - used;
+        let used = layout.clusters_for(space.used_in(start, start + u64::from(blocks))) as u32;
+        descriptor.free_clusters = layout.clusters_in(group) - used;
         let first_inode = group.0 * layout.inodes_per_group;
         let used_here = used_inodes.saturating_sub(first_inode).min(layout.inodes_per_group);
         descriptor.free_inodes = layout.inodes_per_group - used_here;
@@ -75,18 +83,18 @@ pub(super) fn complete(
             if used_here == 0 {
                 descriptor.flags |= GroupFlags::INODE_UNINIT;
             }
-            if group.0 + 1 < layout.group_count && used == implied_blocks(&layout, group, descriptor) {
+            if group.0 + 1 < layout.group_count && used == implied_clusters(&layout, group, descriptor) {
                 descriptor.flags |= GroupFlags::BLOCK_UNINIT;
             }
         }
     }
 }
 
-/// Blocks that a reader of a group without a block bitmap takes as used. With `flex_bg` a group with bitmaps or tables in
+/// Clusters that a reader of a group without a block bitmap takes as used. With `flex_bg` a group with bitmaps or tables in
 /// it, its own or others', always gets a bitmap.
-fn implied_blocks(layout: &Layout, group: GroupNumber, descriptor: &GroupDescriptor) -> u32 {
+fn implied_clusters(layout: &Layout, group: GroupNumber, descriptor: &GroupDescriptor) -> u32 {
     let own = |block: FsBlock| layout.group_of(block) == Some(group);
     let plain = layout.groups_per_flex == 1;
     let tables = if plain && own(descriptor.inode_table) { 2 + layout.inode_table_blocks() } else { 0 };
-    layout.overhead_in(group) + tables
+    (layout.overhead_in(group) + tables).div_ceil(layout.blocks_per_cluster)
 }

@@ -205,7 +205,9 @@ impl Bench {
         // Counts are settled at the end; nodes that are half full after a split are no damage.
         let lines: Vec<_> = output.lines().collect();
         let is_question = |line: &str| line.contains("? yes");
-        let is_harmless = |line: &str| line.starts_with("Free ") || line.contains("Optimize") || line.contains("orphan_present");
+        let is_harmless = |line: &str| {
+            line.starts_with("Free ") || line.contains("Optimize") || line.contains("orphan_present")
+        };
         let damage = (0..lines.len()).filter(|&index| {
             let before = index.checked_sub(1).map_or("", |before| lines[before]);
             is_question(lines[index]) && !is_harmless(lines[index]) && !is_harmless(before)
