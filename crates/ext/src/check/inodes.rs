@@ -197,7 +197,7 @@ impl Checker<'_> {
         let values = self.check_xattrs(number, raw, &fields);
         let in_use = self.check_map(number, raw, &fields, values)?;
         if !value {
-            self.usage.count(&fields, in_use.blocks * self.layout.block_size.bytes(), 1 + in_use.inodes);
+            self.usage.count(&fields, self.sectors(in_use.clusters) * 512, 1 + in_use.inodes);
         }
         Ok(())
     }
@@ -279,14 +279,14 @@ impl Checker<'_> {
         mut values: ValueUse,
     ) -> Result<ValueUse> {
         let kind = fields.kind();
-        let mut acl_blocks = 0;
+        let mut acl_clusters = 0;
         if fields.file_acl.0 != 0 {
-            let (blocks, in_block) = self.take_xattr_block(number, fields)?;
+            let (clusters, in_block) = self.take_xattr_block(number, fields)?;
             values = values + in_block;
-            acl_blocks = blocks;
+            acl_clusters = clusters;
         }
-        acl_blocks += values.blocks;
-        let uses = |blocks| ValueUse { blocks: blocks + acl_blocks, inodes: values.inodes };
+        acl_clusters += values.clusters;
+        let uses = |clusters| ValueUse { clusters: clusters + acl_clusters, inodes: values.inodes };
         if fields.flags.contains(InodeFlags::INLINE_DATA) {
             if kind == Some(FileKind::Directory) {
                 self.add_inline_directory(number, raw, fields);
@@ -296,7 +296,7 @@ impl Checker<'_> {
         let is_fast_symlink = kind == Some(FileKind::Symlink)
             && fields.size <= FAST_SYMLINK_MAX
             && !fields.flags.contains(InodeFlags::EXTENTS)
-            && fields.sectors == self.sectors(acl_blocks);
+            && fields.sectors == self.sectors(acl_clusters);
         if is_fast_symlink {
             self.check_fast_symlink(number, fields);
             return Ok(uses(0));
@@ -307,13 +307,9 @@ impl Checker<'_> {
             return Ok(uses(0));
         }
         let summary = self.claim_map(number, fields)?;
-        let blocks = if self.layout.blocks_per_cluster > 1 {
-            (fields.sectors / (self.layout.block_size.bytes() / 512)).saturating_sub(acl_blocks)
-        } else {
-            summary.blocks
-        };
+        let clusters = summary.clusters;
         if number != 1 {
-            self.check_size(number, fields, &summary, acl_blocks);
+            self.check_size(number, fields, &summary, acl_clusters);
         }
         if summary.pieces > 1 {
             self.findings.report.fragmented += 1;
@@ -329,7 +325,7 @@ impl Checker<'_> {
                 inline: None,
             });
         }
-        Ok(uses(blocks))
+        Ok(uses(clusters))
     }
 
     fn add_inline_directory(&mut self, number: u32, raw: &[u8], fields: &DiskInode) {
@@ -392,7 +388,7 @@ impl Checker<'_> {
         }
     }
 
-    fn check_size(&mut self, number: u32, fields: &DiskInode, summary: &MapSummary, acl_blocks: u64) {
+    fn check_size(&mut self, number: u32, fields: &DiskInode, summary: &MapSummary, acl_clusters: u64) {
         let place = Place::inode(number);
         let block = self.layout.block_size.bytes();
         let mapped = summary.last.map_or(0, |last| last + 1);
@@ -419,7 +415,7 @@ impl Checker<'_> {
                 self.problem(ProblemKind::Inode, place, what);
             }
         }
-        let sectors = self.sectors(summary.clusters + acl_blocks);
+        let sectors = self.sectors(summary.clusters + acl_clusters);
         if fields.sectors != sectors && summary.shared_runs == 0 {
             let what = format!("it counts {} sectors, but uses {sectors}", fields.sectors);
             self.problem(ProblemKind::Inode, place, what);

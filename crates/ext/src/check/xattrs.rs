@@ -11,7 +11,7 @@ use crate::layout::{DiskInode, InodeFlags, le32};
 /// What an inode has in inodes of attributes' values, and is charged for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ValueUse {
-    pub(super) blocks: u64,
+    pub(super) clusters: u64,
     pub(super) inodes: u64,
 }
 
@@ -20,7 +20,7 @@ impl std::ops::Add for ValueUse {
 
     fn add(self, other: Self) -> Self {
         Self {
-            blocks: self.blocks.saturating_add(other.blocks),
+            clusters: self.clusters.saturating_add(other.clusters),
             inodes: self.inodes.saturating_add(other.inodes),
         }
     }
@@ -55,7 +55,7 @@ impl Checker<'_> {
         values
     }
 
-    /// Take the attribute block of an inode; the number of blocks that the inode counts for it, and what its values use.
+    /// Take the attribute block of an inode; the number of clusters that the inode counts for it, and what its values use.
     pub(super) fn take_xattr_block(&mut self, number: u32, fields: &DiskInode) -> Result<(u64, ValueUse)> {
         let block = fields.file_acl;
         let place = Place::inode(number).and_block(block.0);
@@ -134,7 +134,7 @@ impl Checker<'_> {
         *self.value_inodes.entry(inode.0).or_default() += 1;
         let per_cluster = u64::from(self.layout.blocks_per_cluster);
         let clusters = self.layout.block_size.blocks_for(entry.value_size.into()).div_ceil(per_cluster);
-        ValueUse { blocks: clusters * per_cluster, inodes: 1 }
+        ValueUse { clusters, inodes: 1 }
     }
 
     /// Reference counts of attribute blocks.
