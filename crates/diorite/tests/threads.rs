@@ -1,0 +1,163 @@
+//! Many threads make, write, rename, link and remove names that all of them use, in the same directories, directly and through
+//! the cache; then every block that is left is one that somebody wrote as a whole (DESIGN 4.2, 4.5), and e2fsck finds nothing.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Random, assert_device_clean, garbage_volume, pattern};
+use diorite::{
+    AlignedBuf, DirectIo, Error, Filesystem, FilesystemOptions, Owner, RenameMode, Unaligned, XattrMode,
+};
+use diorite_ext::mkfs::{Flavor, MkfsOptions};
+
+const THREADS: u64 = 8;
+const STEPS: u64 = 220;
+const DIRECTORIES: u64 = 3;
+const NAMES: u64 = 25;
+/// What one write writes: its seed, and bytes that follow from it.
+const UNIT: usize = 4096;
+
+fn unit(seed: u64) -> Vec<u8> {
+    let mut bytes = pattern(UNIT, seed);
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes
+}
+
+/// Every unit is zero or as it was written, up to where the file was cut.
+fn assert_whole(path: &str, bytes: &[u8]) {
+    for (index, found) in bytes.chunks(UNIT).enumerate() {
+        if found.len() < 8 || found.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let seed = u64::from_le_bytes(found[..8].try_into().unwrap());
+        assert!(unit(seed)[..found.len()] == *found, "{path}: unit {index} is torn, stale or of nobody");
+    }
+}
+
+fn name(random: &mut Random) -> String {
+    format!("/d{}/n{}", random.below(DIRECTORIES), random.below(NAMES))
+}
+
+fn write(filesystem: &Filesystem, path: &str, random: &mut Random) -> diorite::Result<()> {
+    let (direct, unaligned) = match random.below(4) {
+        0 => (DirectIo::Off, Unaligned::Error),
+        1 => (DirectIo::Required, Unaligned::Bounce),
+        _ => (DirectIo::Required, Unaligned::Error),
+    };
+    let owner = Owner { uid: random.below(5) as u32, gid: random.below(3) as u32 };
+    let options = filesystem.open_options().read(true).write(true).create(true).owner(owner);
+    let file = options.direct(direct).unaligned(unaligned).open(path)?;
+    for _ in 0..=random.below(4) {
+        let (at, units) = (random.below(24), 1 + random.below(6) as usize);
+        let mut memory = AlignedBuf::zeroed(units * UNIT, 4096);
+        memory.chunks_mut(UNIT).for_each(|place| place.copy_from_slice(&unit(random.next() | 1)));
+        file.write_all_at(&memory, at * UNIT as u64)?;
+        let mut back = AlignedBuf::zeroed(30 * UNIT, 4096);
+        let got = file.read_at(&mut back, 0)?;
+        assert_whole(path, &back[..got]);
+    }
+    match random.below(8) {
+        0 => file.set_len(random.below(20) * UNIT as u64),
+        1 => file.punch_hole(random.below(20) * UNIT as u64, 3 * UNIT as u64),
+        2 => file.allocate(random.below(30) * UNIT as u64, 4 * UNIT as u64),
+        3 => file.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+fn step(filesystem: &Filesystem, random: &mut Random) -> diorite::Result<()> {
+    let path = name(random);
+    match random.below(12) {
+        0..=4 => write(filesystem, &path, random),
+        5 | 6 => filesystem.remove_file(&path),
+        7 | 8 => filesystem.rename(&path, name(random)),
+        9 => match random.below(3) {
+            0 => filesystem.rename_with(&path, name(random), RenameMode::Exchange),
+            1 => filesystem.hard_link(&path, name(random)),
+            _ => filesystem.symlink("elsewhere/".repeat(1 + random.below(9) as usize), &path),
+        },
+        10 => match random.below(3) {
+            0 => filesystem.create_dir(&path),
+            1 => filesystem.remove_dir(&path),
+            _ => filesystem.rename(&path, format!("{}/below", name(random))),
+        },
+        _ => filesystem.set_xattr(&path, b"user.note", &pattern(90, 3), XattrMode::Set),
+    }
+}
+
+/// What others may have done to a name in the meantime.
+fn is_of_others(error: &Error) -> bool {
+    // Not found, exists, (not) a directory, not empty, invalid (into itself), too many links, not permitted, busy.
+    matches!(error.errno(), 2 | 17 | 20 | 21 | 22 | 39 | 40 | 1 | 16)
+}
+
+fn storm(options: &MkfsOptions) {
+    let device = garbage_volume(96, options);
+    let filesystem = FilesystemOptions::new()
+        .cache_bytes(1 << 20)
+        .dirty_age(Duration::from_millis(10))
+        .open_device(Arc::clone(&device))
+        .unwrap();
+    assert_eq!(filesystem.read_only_reason(), None);
+    (0..DIRECTORIES).for_each(|number| filesystem.create_dir(format!("/d{number}")).unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let filesystem = &filesystem;
+            scope.spawn(move || {
+                let mut random = Random((thread + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                for _ in 0..STEPS {
+                    if let Err(error) = step(filesystem, &mut random)
+                        && !is_of_others(&error)
+                    {
+                        panic!("{error}");
+                    }
+                }
+            });
+        }
+    });
+    filesystem.close().unwrap();
+    assert_device_clean(&device);
+    let report =
+        diorite::check::check(&*device, &diorite::check::CheckOptions::default(), &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+    let filesystem = FilesystemOptions::new().open_device(device).unwrap();
+    let mut files = 0;
+    for entry in filesystem.walk("/") {
+        let entry = entry.unwrap();
+        if entry.attributes.kind == diorite::FileKind::Regular {
+            let mut bytes = vec![0; entry.attributes.size as usize];
+            filesystem.open_file(&entry.path).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+            assert_whole(&entry.path.to_string_lossy(), &bytes);
+            files += 1;
+        }
+    }
+    assert!(files > 5, "{files} files are left");
+}
+
+fn options(flavor: Flavor, block_size: u32, features: &str) -> MkfsOptions {
+    let features = features.to_owned();
+    MkfsOptions { flavor, block_size: Some(block_size), features, ..MkfsOptions::default() }
+}
+
+#[test]
+fn threads_on_ext2() {
+    storm(&options(Flavor::Ext2, 1024, ""));
+}
+
+#[test]
+fn threads_on_ext3() {
+    storm(&options(Flavor::Ext3, 4096, ""));
+}
+
+#[test]
+fn threads_on_ext4() {
+    storm(&options(Flavor::Ext4, 4096, "orphan_file"));
+}
+
+#[test]
+fn threads_on_ext4_with_quota_and_inline_data() {
+    storm(&options(Flavor::Ext4, 1024, "quota,inline_data"));
+}
