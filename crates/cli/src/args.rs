@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use diorite::mkfs::Flavor;
 use diorite::{CfqRules, SchedulerKind};
 
 use crate::location::Location;
@@ -195,6 +196,17 @@ pub(crate) enum FilesystemType {
     Ext3,
     /// With a journal, extents and checksums
     Ext4,
+}
+
+impl FilesystemType {
+    /// What the library calls it.
+    pub(crate) fn flavor(self) -> Flavor {
+        match self {
+            Self::Ext2 => Flavor::Ext2,
+            Self::Ext3 => Flavor::Ext3,
+            Self::Ext4 => Flavor::Ext4,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -457,6 +469,9 @@ pub(crate) struct Job {
     /// Where its files live: in an image, on a whole device (`raw:PATH`), or on a simulated disk (`sim:NAME` or `sim:FILE.toml`)
     #[arg(long, value_name = "IMAGE|raw:PATH|sim:NAME", value_hint = ValueHint::AnyPath)]
     pub(crate) on: Option<String>,
+    /// Filesystem on a simulated disk
+    #[arg(long = "fs", value_name = "TYPE", default_value = "ext4")]
+    pub(crate) filesystem: FilesystemType,
     /// Decides every random choice of a simulated disk
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use diorite::Access;
 use diorite_bench::job::{
-    HostPlace, JobError, JobFile, Place, RawPlace, VolumePlace, parse, run, run_simulated,
+    HostPlace, JobError, JobFile, Place, RawPlace, Simulated, VolumePlace, parse, run, run_simulated,
 };
 
 use crate::args::{Job, Opening};
@@ -51,10 +51,14 @@ fn on_image(arguments: &Job, file: &JobFile, image: &Path, output: &mut Output) 
 }
 
 fn on_simulated(arguments: &Job, file: &JobFile, target: &str, output: &mut Output) -> Result<()> {
-    let name = target.strip_prefix("sim:").unwrap_or(target);
+    let on = Simulated {
+        disk: target.strip_prefix("sim:").unwrap_or(target).to_owned(),
+        flavor: arguments.filesystem.flavor(),
+        scheduler: arguments.queueing.choice(),
+        seed: arguments.seed,
+    };
     let progress = StageProgress::default();
-    let outcome = run_simulated(file, name, arguments.queueing.choice(), arguments.seed, &progress)
-        .map_err(|error| Failure::Failed(error.to_string()))?;
+    let outcome = run_simulated(file, &on, &progress).map_err(|error| Failure::Failed(error.to_string()))?;
     if arguments.reporting.json { output.json(&outcome.json()) } else { output.text(&outcome.text()) }
 }
 

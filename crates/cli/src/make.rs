@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use diorite::mkfs::{Flavor, MkfsOptions, MkfsReport, QuotaKind, mkfs};
+use diorite::mkfs::{MkfsOptions, MkfsReport, QuotaKind, mkfs};
 use diorite::{
     Access, BlockDevice, Clock, Create, DeviceOptions, Filesystem, Owner, Timestamp, VolumeInfo, open_target,
 };
@@ -100,11 +100,7 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
 
 fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
     let mut options = MkfsOptions {
-        flavor: match arguments.kind {
-            FilesystemType::Ext2 => Flavor::Ext2,
-            FilesystemType::Ext3 => Flavor::Ext3,
-            FilesystemType::Ext4 => Flavor::Ext4,
-        },
+        flavor: arguments.kind.flavor(),
         size_bytes: arguments.size.map(|size| size.0),
         block_size: arguments.block_size.map(|size| narrow(size.0, "the block size")).transpose()?,
         cluster_size: arguments.cluster_size.map(|size| narrow(size.0, "the cluster size")).transpose()?,

@@ -22,5 +22,5 @@ pub use parse::{JobFileError, parse};
 pub use place::{FileUse, HostPlace, Place, RawPlace, VolumePlace};
 pub use result::{DirectionResult, JobOutcome, JobResult};
 pub use run::run;
-pub use simulate::{SimulatedError, run_simulated};
+pub use simulate::{Simulated, SimulatedError, run_simulated};
 pub use spec::{Engine, Job, JobFile, Pattern, Verify};

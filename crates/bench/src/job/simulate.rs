@@ -50,19 +50,30 @@ pub enum SimulatedError {
     Deadlock(#[from] Deadlock),
 }
 
-/// Run the jobs on the simulated disk `name` (one of `diorite_sim::DISK_NAMES`, or a TOML file with its parameters), on an ext2
-/// volume just large enough. Laying out files takes no virtual time. `scheduler`: by the kind of disk if none is given.
+/// What jobs run on in a simulation.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    /// One of `diorite_sim::DISK_NAMES`, or a TOML file with a disk's parameters.
+    pub disk: String,
+    /// The filesystem on it.
+    pub flavor: Flavor,
+    /// I/O scheduler; by the kind of disk if none is given.
+    pub scheduler: Option<SchedulerKind>,
+    /// Decides every random choice.
+    pub seed: u64,
+}
+
+/// Run the jobs on a simulated disk, on a volume just large enough. Laying out files takes no virtual time.
 pub fn run_simulated(
     file: &JobFile,
-    name: &str,
-    scheduler: Option<SchedulerKind>,
-    seed: u64,
+    on: &Simulated,
     observer: &dyn Observer,
 ) -> Result<JobOutcome, SimulatedError> {
+    let (name, seed) = (&*on.disk, on.seed);
     let disk = open_disk(name)?;
     let volume = |source| SimulatedError::Volume { disk: name.to_owned(), source: Box::new(source) };
     let options =
-        MkfsOptions { flavor: Flavor::Ext2, size_bytes: Some(volume_bytes(file)), ..MkfsOptions::default() };
+        MkfsOptions { flavor: on.flavor, size_bytes: Some(volume_bytes(file)), ..MkfsOptions::default() };
     let options = options.reproducible(seed, Timestamp { seconds: 1_000_000_000, nanoseconds: 0 });
     mkfs(&*disk, &options).map_err(|source| SimulatedError::Mkfs { disk: name.to_owned(), source })?;
     {
@@ -72,7 +83,7 @@ pub fn run_simulated(
         drop(place);
         filesystem.close().map_err(volume)?;
     }
-    let kind = scheduler.unwrap_or_else(|| SchedulerKind::default_for(disk.geometry().rotational));
+    let kind = on.scheduler.unwrap_or_else(|| SchedulerKind::default_for(disk.geometry().rotational));
     let jobs = file.clone();
     let world = WorldOptions { seed, ..WorldOptions::default() };
     let (outcome, _) = Simulation::run_one(world, move || {
@@ -118,7 +129,8 @@ mod tests {
     fn a_job_on_a_simulated_disk_repeats() {
         let text = "[reader]\nrw=read\nsize=64m\nbs=1m\ndirect=1\n[writer]\nrw=write\nsize=16m\nbs=64k\n";
         let file = parse("x.fio", text).unwrap();
-        let run = || run_simulated(&file, "sim:sata-2009", None, 7, &Silent).unwrap();
+        let on = Simulated { disk: "sim:sata-2009".into(), flavor: Flavor::Ext4, scheduler: None, seed: 7 };
+        let run = || run_simulated(&file, &on, &Silent).unwrap();
         let (first, second) = (run(), run());
         let figures = |outcome: &JobOutcome| -> Vec<_> {
             outcome

@@ -35,6 +35,8 @@ const INJECTED: u32 = u32::MAX;
 const SERVICE_CLIP: Duration = Duration::from_millis(8);
 /// Requests of a new owner that are let in before its service time is known.
 const TRIALS: u32 = 3;
+/// After this much measured time a loss is believed within twice the limit, after ten times as much nearly at it.
+const FULL_EVIDENCE: Duration = Duration::from_millis(150);
 /// Owners whose habits are remembered.
 const HABITS_KEPT: usize = 4096;
 
@@ -224,7 +226,9 @@ impl Inject {
         if !finished || self.state != InjectionState::On {
             return;
         }
-        let limit = self.tunables.max_loss_percent.min(100) as f64 / 100.0;
+        // Little evidence must be strong: with a reader's large windows the first sums are a few stretches only.
+        let doubt = 1.0 + FULL_EVIDENCE.as_secs_f64() / self.cost.measured_s().max(1e-3);
+        let limit = self.tunables.max_loss_percent.min(100) as f64 / 100.0 * doubt;
         if self.cost.loss().is_some_and(|loss| loss > limit) {
             self.state = InjectionState::Off { until: now + self.backoff };
             self.backoff = (self.backoff * 2).min(self.tunables.max_backoff);

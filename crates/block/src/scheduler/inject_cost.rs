@@ -134,6 +134,11 @@ impl InjectionCost {
         Some((cost / (alone + cost).max(1e-9)).clamp(0.0, 1.0))
     }
 
+    /// Seconds of stretches that the present judgement rests on.
+    pub(super) fn measured_s(&self) -> f64 {
+        self.sums.time + self.sums.trips
+    }
+
     /// The readers' rate in bytes a second while injection goes on.
     pub(super) fn rate(&self) -> f64 {
         if self.sums.time > 0.0 { self.sums.bytes * 1e6 / self.sums.time } else { 0.0 }
