@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use common::{Bench, Mount, have, pattern, read_file, run, shell, write_blocks};
 use diorite_ext::{
-    FileBlock, FileKind, Inode, InodeNumber, MappingKind, NodeSpec, Owner, RenameMode, SetAttributes, SetTime,
-    Timestamp, Volume, XattrMode,
+    FileBlock, FileKind, Inode, InodeNumber, MappingKind, NodeSpec, Owner, RenameMode, SetAttributes,
+    SetTime, Timestamp, Volume, XattrMode,
 };
 
 /// Arguments of mke2fs, and the size of the image.
@@ -254,7 +254,10 @@ fn assert_same(ours: &Tree, theirs: &Tree, recipe: &str) {
         let (a, b) = (ours.get(path), theirs.get(path));
         if a != b {
             let brief = |node: Option<&Node>| {
-                node.map(|node| Node { content: node.content.iter().copied().take(16).collect(), ..node.clone() })
+                node.map(|node| Node {
+                    content: node.content.iter().copied().take(16).collect(),
+                    ..node.clone()
+                })
             };
             panic!("{recipe}: {path}: here {:?}, the kernel {:?}", brief(a), brief(b));
         }
@@ -264,9 +267,12 @@ fn assert_same(ours: &Tree, theirs: &Tree, recipe: &str) {
 /// Attributes from small to large; a volume that has no room for one says so.
 fn kernel_attributes(root: &Path, recipe: &str) {
     let large = if recipe.contains("ea_inode") { 20_000 } else { 600 };
-    for (name, key, size) in
-        [("d/f1", "user.small", 5), ("d/f1", "trusted.more", 90), ("d", "user.of-a-directory", 200), ("sparse", "user.large", large)]
-    {
+    for (name, key, size) in [
+        ("d/f1", "user.small", 5),
+        ("d/f1", "trusted.more", 90),
+        ("d", "user.of-a-directory", 200),
+        ("sparse", "user.large", large),
+    ] {
         let value = pattern(size as u64, size);
         rustix::fs::setxattr(root.join(name), key, &value, rustix::fs::XattrFlags::empty()).unwrap();
     }
@@ -324,7 +330,15 @@ fn fill_here(volume: &Volume, recipe: &str) {
     volume.symlink(&ours, b"long", &[b'q'; 200], Owner::default()).unwrap();
     volume.link(&data, &root, b"linked").unwrap();
     let many = at(volume, "many");
-    volume.rename(&many, b"a-name-that-takes-some-room-in-its-directory-1", &ours, b"moved", RenameMode::Replace).unwrap();
+    volume
+        .rename(
+            &many,
+            b"a-name-that-takes-some-room-in-its-directory-1",
+            &ours,
+            b"moved",
+            RenameMode::Replace,
+        )
+        .unwrap();
     volume.unlink(&at(volume, "d"), b"f5000").unwrap();
     volume.punch(&at(volume, "d/f300000"), FileBlock(1), 2).unwrap();
     volume.truncate(&at(volume, "d/f70000"), block).unwrap();
@@ -366,11 +380,17 @@ fn run_recipe(recipe: &str, size: &str) {
     assert!(said.contains("Mode:  04711"), "{recipe}: {said}");
     let dumped = bench.path("dumped");
     bench.debugfs(&device, &format!("dump ours/data {}", dumped.display()));
-    assert!(std::fs::read(&dumped).unwrap() == ours["ours/data"].content, "{recipe}: debugfs reads other bytes");
+    assert!(
+        std::fs::read(&dumped).unwrap() == ours["ours/data"].content,
+        "{recipe}: debugfs reads other bytes"
+    );
     if theirs.is_some() {
         let Some(mount) = Mount::new(&bench, &image, ",noatime") else { return };
         assert_same(&ours, &kernel_tree(&mount.at), recipe);
-        shell(&mount.at, "rm -r ours many; dd if=/dev/zero of=d/f1000 bs=5000 count=10 conv=fsync status=none");
+        shell(
+            &mount.at,
+            "rm -r ours many; dd if=/dev/zero of=d/f1000 bs=5000 count=10 conv=fsync status=none",
+        );
         drop(mount);
         let (code, output) = run("e2fsck", &["-fn", &image.to_string_lossy()]);
         assert_eq!(code, 0, "{recipe}: {output}");
@@ -381,7 +401,11 @@ fn run_recipe(recipe: &str, size: &str) {
 fn assert_contents(ours: &Tree, source: &Path, recipe: &str) {
     for (path, node) in ours.iter().filter(|(path, _)| *path != "lost+found") {
         let seen = std::fs::symlink_metadata(source.join(path)).unwrap();
-        assert_eq!((node.permissions, node.owner), (seen.mode() & 0o7777, (seen.uid(), seen.gid())), "{recipe}: {path}");
+        assert_eq!(
+            (node.permissions, node.owner),
+            (seen.mode() & 0o7777, (seen.uid(), seen.gid())),
+            "{recipe}: {path}"
+        );
         if node.kind == FileKind::Regular {
             assert!(node.content == std::fs::read(source.join(path)).unwrap(), "{recipe}: {path}");
         }
