@@ -15,6 +15,7 @@ use diorite_ext::{Volume, VolumeOptions};
 use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
 use crate::node::{NodeRef, Nodes};
+use crate::resolve::Found;
 use crate::{
     Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, DirectoryEntry, Error, File, FileKind,
     InodeNumber, NodeSpec, OpenOptions, Owner, RenameMode, Result, ScheduledDevice, SchedulerKind,
@@ -199,6 +200,10 @@ impl Filesystem {
         self.volume().device()
     }
 
+    pub(crate) fn nodes(&self) -> &Arc<Nodes> {
+        &self.nodes
+    }
+
     /// The volume beneath.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.nodes.volume
@@ -287,9 +292,9 @@ impl Filesystem {
 
     fn find_or_make(&self, path: &Path, options: &OpenOptions) -> Result<NodeRef> {
         let found = self.search(path, !options.create_new)?;
-        match found.node {
+        match found.inode {
             Some(_) if options.create_new => Err(diorite_ext::Error::Exists.into()),
-            Some(node) => Ok(node),
+            Some(inode) => Ok(self.nodes.acquire(inode)),
             None if options.create || options.create_new => {
                 if found.must_be_directory {
                     return Err(diorite_ext::Error::IsADirectory.into());
@@ -300,35 +305,33 @@ impl Filesystem {
                     owner: options.owner,
                     device: (0, 0),
                 };
-                match found.directory.create(&found.name, &spec) {
+                let made = match self.volume().create(&found.directory, &found.name, &spec) {
                     // Somebody else was faster.
-                    Err(error) if options.create && !options.create_new && error.errno() == 17 => {
-                        found.directory.lookup(&found.name)
+                    Err(diorite_ext::Error::Exists) if options.create && !options.create_new => {
+                        self.volume().lookup(&found.directory, &found.name)
                     }
                     result => result,
-                }
+                };
+                Ok(self.nodes.acquire(made?))
             }
             None => Err(diorite_ext::Error::NotFound.into()),
         }
     }
 
     /// The directory that a new name is to be made in, and the name.
-    fn place(&self, path: &Path) -> Result<(NodeRef, Vec<u8>)> {
+    fn place<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
         let found = self.search(path, false)?;
-        match found.node {
-            Some(_) => Err(diorite_ext::Error::Exists.into()),
-            None => Ok((found.directory, found.name)),
-        }
+        if found.inode.is_some() { Err(diorite_ext::Error::Exists.into()) } else { Ok(found) }
     }
 
     /// The directory with an existing name, and the name.
-    fn entry(&self, path: &Path) -> Result<(NodeRef, Vec<u8>, NodeRef)> {
+    fn entry<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
         let found = self.search(path, false)?;
-        match found.node {
+        match found.inode {
             Some(_) if found.name.is_empty() => {
                 Err(Error::InvalidArgument("the path does not end with a name"))
             }
-            Some(node) => Ok((found.directory, found.name, node)),
+            Some(_) => Ok(found),
             None => Err(diorite_ext::Error::NotFound.into()),
         }
     }
@@ -366,29 +369,22 @@ impl Filesystem {
     /// Make a file, directory or device node.
     pub fn create_node(&self, path: impl AsRef<Path>, spec: &NodeSpec) -> Result<NodeRef> {
         let path = path.as_ref();
-        self.place(path).and_then(|(directory, name)| directory.create(&name, spec)).at_path(path)
+        let create = |at: Found<'_>| Ok(self.volume().create(&at.directory, &at.name, spec)?);
+        let inode = self.place(path).and_then(create).at_path(path)?;
+        Ok(self.nodes.acquire(inode))
     }
 
     /// Remove a name of anything but a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        self.entry(path)
-            .and_then(|(directory, name, node)| {
-                drop(node);
-                directory.unlink(&name)
-            })
-            .at_path(path)
+        self.entry(path).and_then(|at| self.nodes.unlink(&at.directory, &at.name)).at_path(path)
     }
 
     /// Remove an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        self.entry(path)
-            .and_then(|(directory, name, node)| {
-                drop(node);
-                directory.remove_directory(&name)
-            })
-            .at_path(path)
+        let remove = |at: Found<'_>| Ok(self.volume().remove_directory(&at.directory, &at.name)?);
+        self.entry(path).and_then(remove).at_path(path)
     }
 
     /// Remove a directory and everything in it. Symbolic links are removed, not followed.
@@ -413,30 +409,29 @@ impl Filesystem {
     /// Rename as `mode` says.
     pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        let (directory, name, node) = self.entry(from).at_path(from)?;
-        drop(node);
+        let source = self.entry(from).at_path(from)?;
         let target = self.search(to, false).at_path(to)?;
         if target.name.is_empty() {
             return Err(Error::InvalidArgument("the new path does not end with a name").at(to));
         }
-        drop(target.node);
-        directory.rename(&name, &target.directory, &target.name, mode).at_path(to)
+        let (old, new) = ((&source.directory, &*source.name), (&target.directory, &*target.name));
+        self.nodes.rename(old, new, mode).at_path(to)
     }
 
     /// Give a file another name.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (original, link) = (original.as_ref(), link.as_ref());
-        let node = self.find(original, false).at_path(original)?;
-        self.place(link).and_then(|(directory, name)| directory.link(&node, &name)).at_path(link)
+        let inode = self.find_inode(original, false).at_path(original)?;
+        let make = |at: Found<'_>| Ok(self.volume().link(&inode, &at.directory, &at.name)?);
+        self.place(link).and_then(make).at_path(link)
     }
 
     /// Make a symbolic link.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (target, link) = (target.as_ref().as_os_str().as_bytes(), link.as_ref());
-        self.place(link)
-            .and_then(|(directory, name)| directory.symlink(&name, target, Owner::default()))
-            .map(drop)
-            .at_path(link)
+        let owner = Owner::default();
+        let make = |at: Found<'_>| Ok(self.volume().symlink(&at.directory, &at.name, target, owner)?);
+        self.place(link).and_then(make).map(drop).at_path(link)
     }
 
     /// Where a symbolic link points.
@@ -449,13 +444,13 @@ impl Filesystem {
     /// What `stat` tells.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
         let path = path.as_ref();
-        self.find(path, true).and_then(|node| node.attributes()).at_path(path)
+        self.find_inode(path, true).and_then(|inode| self.nodes.attributes(&inode)).at_path(path)
     }
 
     /// What `lstat` tells.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
         let path = path.as_ref();
-        self.find(path, false).and_then(|node| node.attributes()).at_path(path)
+        self.find_inode(path, false).and_then(|inode| self.nodes.attributes(&inode)).at_path(path)
     }
 
     /// Whether something is there; errors other than "not found" are errors.

@@ -17,8 +17,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use diorite_block::sync::Mutex;
 use diorite_ext::{Inode, Volume};
@@ -44,6 +44,7 @@ pub(crate) struct Nodes {
     pub(crate) engine: Arc<Engine>,
     table: Mutex<HashMap<InodeNumber, Arc<Node>>>,
     mark: HostMark,
+    root: OnceLock<Arc<Inode>>,
     is_closed: AtomicBool,
 }
 
@@ -73,7 +74,53 @@ impl Node {
 impl Nodes {
     pub(crate) fn new(volume: Arc<Volume>, engine: Arc<Engine>) -> Arc<Self> {
         let mark = HostMark::keep(&volume);
-        Arc::new(Self { volume, engine, table: Mutex::default(), mark, is_closed: AtomicBool::new(false) })
+        Arc::new(Self {
+            volume,
+            engine,
+            table: Mutex::default(),
+            mark,
+            root: OnceLock::new(),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// The root directory's inode.
+    pub(crate) fn root(&self) -> Result<Arc<Inode>> {
+        if let Some(root) = self.root.get() {
+            return Ok(root.clone());
+        }
+        let root = self.volume.inode(InodeNumber::ROOT)?;
+        Ok(self.root.get_or_init(|| root).clone())
+    }
+
+    /// What `stat` tells of an inode that was just found by a name.
+    pub(crate) fn attributes(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Attributes> {
+        // What nobody has open has no content in memory (invariant 2).
+        if inode.is_open() {
+            return self.acquire(Arc::clone(inode)).attributes();
+        }
+        let attributes = self.volume.attributes(inode);
+        // Removed since it was found.
+        if attributes.links == 0 { Err(diorite_ext::Error::NotFound.into()) } else { Ok(attributes) }
+    }
+
+    /// Remove a name of anything but a directory.
+    pub(crate) fn unlink(&self, directory: &Inode, name: &[u8]) -> Result<()> {
+        let inode = self.volume.unlink(directory, name)?;
+        self.name_removed(&inode)
+    }
+
+    /// Rename from a directory and name to another.
+    pub(crate) fn rename(
+        &self,
+        (from, name): (&Arc<Inode>, &[u8]),
+        (to, to_name): (&Arc<Inode>, &[u8]),
+        mode: RenameMode,
+    ) -> Result<()> {
+        match self.volume.rename(from, name, to, to_name, mode)? {
+            Some(replaced) => self.name_removed(&replaced),
+            None => Ok(()),
+        }
     }
 
     /// A reference to an inode.
@@ -151,6 +198,9 @@ impl Nodes {
 
     /// A name of `inode` is gone. If it was the last and nobody uses the inode, its pages go, and the volume frees it.
     fn name_removed(&self, inode: &Arc<Inode>) -> Result<()> {
+        if !inode.is_open() {
+            return Ok(());
+        }
         let mut table = self.table.lock();
         let Some(node) = table.get(&inode.number()).filter(|node| Arc::ptr_eq(&node.inode, inode)) else {
             return Ok(());
@@ -395,8 +445,7 @@ impl NodeRef {
 
     /// Remove a name of anything but a directory.
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
-        let inode = self.volume().unlink(self.inode(), name)?;
-        self.shared.nodes.name_removed(&inode)
+        self.shared.nodes.unlink(self.inode(), name)
     }
 
     /// Remove an empty directory.
@@ -406,10 +455,7 @@ impl NodeRef {
 
     /// Rename from this directory to another.
     pub fn rename(&self, name: &[u8], to: &NodeRef, to_name: &[u8], mode: RenameMode) -> Result<()> {
-        match self.volume().rename(self.inode(), name, to.inode(), to_name, mode)? {
-            Some(replaced) => self.shared.nodes.name_removed(&replaced),
-            None => Ok(()),
-        }
+        self.shared.nodes.rename((self.inode(), name), (to.inode(), to_name), mode)
     }
 
     /// Entries from `cursor` on (0: the first), `.` and `..` included, until `each` returns `false`.

@@ -1,10 +1,14 @@
-//! From a path to a node.
+//! From a path to an inode.
 //!
 //! Paths are bytes, start at the root whether they begin with `/` or not, and are resolved one name at a time. A symbolic link's
-//! target takes its place in the rest of the path, at most 40 times.
+//! target takes its place in the rest of the path, at most 40 times. A path without links is resolved without allocating.
 
+use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
+
+use diorite_ext::Inode;
 
 use crate::node::NodeRef;
 use crate::{Error, FileKind, Filesystem, Result};
@@ -14,80 +18,116 @@ const LINKS_MAX: u32 = 40;
 
 /// What a path leads to.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct Found<'p> {
     /// The directory of the last name.
-    pub(crate) directory: NodeRef,
+    pub(crate) directory: Arc<Inode>,
     /// The last name; empty for the root, and where the path ends with `.` or `..`.
-    pub(crate) name: Vec<u8>,
+    pub(crate) name: Cow<'p, [u8]>,
     /// What it names, if that exists.
-    pub(crate) node: Option<NodeRef>,
+    pub(crate) inode: Option<Arc<Inode>>,
     /// The path ended with a slash.
     pub(crate) must_be_directory: bool,
 }
 
-/// Names that are still to be looked up, the next one last.
-struct Names(Vec<Vec<u8>>);
+/// How far the names of a path lead.
+enum Step<'p> {
+    End(Found<'p>),
+    /// To a symbolic link: the rest of the way, and where it begins.
+    Link(Arc<Inode>, Vec<u8>),
+}
 
-impl Names {
-    fn push_path(&mut self, path: &[u8]) {
-        let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-        self.0.extend(names.rev().map(<[u8]>::to_vec));
-    }
+/// What is asked of the last name of a path.
+#[derive(Clone, Copy)]
+struct Last {
+    follow: bool,
+    must_be_directory: bool,
+}
+
+/// The first name of a path and what comes behind it; `None` at the end.
+fn split_first(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let path = skip_slashes(path);
+    let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
+    let (name, rest) = path.split_at(end);
+    (!name.is_empty()).then(|| (name, skip_slashes(rest)))
+}
+
+fn skip_slashes(path: &[u8]) -> &[u8] {
+    let slashes = path.iter().take_while(|byte| **byte == b'/').count();
+    &path[slashes..]
 }
 
 impl Filesystem {
     /// The node at a path.
     pub(crate) fn find(&self, path: &Path, follow_last: bool) -> Result<NodeRef> {
+        Ok(self.nodes().acquire(self.find_inode(path, follow_last)?))
+    }
+
+    /// The inode at a path; nothing but the reference keeps it.
+    pub(crate) fn find_inode(&self, path: &Path, follow_last: bool) -> Result<Arc<Inode>> {
         let found = self.search(path, follow_last)?;
-        found.node.ok_or_else(|| diorite_ext::Error::NotFound.into())
+        found.inode.ok_or_else(|| diorite_ext::Error::NotFound.into())
     }
 
     /// The last name of a path, its directory, and what it names. All names before must exist.
-    pub(crate) fn search(&self, path: &Path, follow_last: bool) -> Result<Found> {
+    pub(crate) fn search<'p>(&self, path: &'p Path, follow_last: bool) -> Result<Found<'p>> {
         let path = path.as_os_str().as_bytes();
         let must_be_directory = path.ends_with(b"/") || path.ends_with(b"/.");
-        let follow_last = follow_last || must_be_directory;
-        let mut names = Names(Vec::new());
-        names.push_path(path);
-        let mut directory = self.root()?;
-        let mut links = 0;
-        loop {
-            let Some(name) = names.0.pop() else {
-                let node = Some(directory.clone());
-                return Ok(Found { directory, name: Vec::new(), node, must_be_directory });
+        let last = Last { follow: follow_last || must_be_directory, must_be_directory };
+        let (mut directory, mut rest) = match self.walk_names(self.nodes().root()?, path, last)? {
+            Step::End(found) => return Ok(found),
+            Step::Link(directory, rest) => (directory, rest),
+        };
+        for _ in 1..=LINKS_MAX {
+            let next = match self.walk_names(directory, &rest, last)? {
+                Step::End(found) => {
+                    let name = Cow::Owned(found.name.into_owned());
+                    return Ok(Found { name, ..found });
+                }
+                Step::Link(directory, rest) => (directory, rest),
             };
-            let is_last = names.0.is_empty();
+            (directory, rest) = next;
+        }
+        Err(Error::TooManyLinks)
+    }
+
+    /// Go along the names of a path from a directory, to its end or to a link that is to be followed.
+    fn walk_names<'p>(&self, from: Arc<Inode>, path: &'p [u8], last: Last) -> Result<Step<'p>> {
+        let must_be_directory = last.must_be_directory;
+        let (mut directory, mut rest) = (from, path);
+        while let Some((name, behind)) = split_first(rest) {
+            rest = behind;
+            let is_last = rest.is_empty();
             if directory.kind() != FileKind::Directory {
                 return Err(diorite_ext::Error::NotADirectory.into());
             }
             if name == b"." {
                 continue;
             }
-            let node = match directory.lookup(&name) {
-                Ok(node) => node,
-                Err(error) if is_last && error.is_not_found() && name != b".." => {
-                    return Ok(Found { directory, name, node: None, must_be_directory });
+            let inode = match self.volume().lookup(&directory, name) {
+                Ok(inode) => inode,
+                Err(diorite_ext::Error::NotFound) if is_last && name != b".." => {
+                    let name = Cow::Borrowed(name);
+                    return Ok(Step::End(Found { directory, name, inode: None, must_be_directory }));
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             };
-            if node.kind() == FileKind::Symlink && (!is_last || follow_last) {
-                links += 1;
-                if links > LINKS_MAX {
-                    return Err(Error::TooManyLinks);
-                }
-                let target = node.read_link()?;
-                if target.starts_with(b"/") {
-                    directory = self.root()?;
-                }
-                names.push_path(&target);
-            } else if is_last && name != b".." {
-                if must_be_directory && node.kind() != FileKind::Directory {
+            if inode.kind() == FileKind::Symlink && (!is_last || last.follow) {
+                let mut path = self.volume().read_link(&inode)?;
+                let start = if path.starts_with(b"/") { self.nodes().root()? } else { directory };
+                path.push(b'/');
+                path.extend_from_slice(rest);
+                return Ok(Step::Link(start, path));
+            }
+            if is_last && name != b".." {
+                if must_be_directory && inode.kind() != FileKind::Directory {
                     return Err(diorite_ext::Error::NotADirectory.into());
                 }
-                return Ok(Found { directory, name, node: Some(node), must_be_directory });
-            } else {
-                directory = node;
+                let name = Cow::Borrowed(name);
+                return Ok(Step::End(Found { directory, name, inode: Some(inode), must_be_directory }));
             }
+            directory = inode;
         }
+        let inode = Some(directory.clone());
+        Ok(Step::End(Found { directory, name: Cow::Borrowed(b""), inode, must_be_directory }))
     }
 }

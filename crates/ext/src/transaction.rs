@@ -43,6 +43,9 @@ pub(crate) trait Log: Send + Sync + fmt::Debug {
     fn join(&self, transaction: TransactionId, buffer: &Arc<Buffer>, for_inode: Option<InodeNumber>);
     /// A block is metadata no longer: it must not be written or replayed over what comes there next.
     fn forget(&self, transaction: TransactionId, block: FsBlock);
+    /// The transaction that handles join now: what was changed and is not durable is in it or in earlier ones. 0 without a
+    /// journal.
+    fn running(&self) -> TransactionId;
     /// The handle ends. `freed` may be allocated again when the transaction is durable.
     fn end(&self, transaction: TransactionId, credits: u32, freed: Vec<BlockRun>);
     /// Make durable what `transaction` and earlier ones did, or without a journal: the inode's own blocks.
@@ -307,6 +310,10 @@ impl Log for NoJournal {
         if let Some(buffer) = self.dirty.lock().remove(&block.0) {
             buffer.joined.store(0, Ordering::Release);
         }
+    }
+
+    fn running(&self) -> TransactionId {
+        TransactionId(0)
     }
 
     fn end(&self, _transaction: TransactionId, _credits: u32, freed: Vec<BlockRun>) {

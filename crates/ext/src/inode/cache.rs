@@ -1,81 +1,139 @@
 //! Inodes in memory: one [`Inode`] per number for as long as anybody holds it.
 //!
+//! Inodes that nobody holds stay, up to a number; each new one beyond it makes one leave that was not used since the
+//! clock's hand passed it. All of an inode is in its table block's buffer too, so leaving costs no I/O.
+//!
 //! Locking: a shard's lock is held while an inode is parsed from its buffer, so two never exist for one number; the
 //! buffer's content lock is taken inside it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use diorite_block::sync::Mutex;
+use hashbrown::HashMap;
 
 use crate::inode::{Inode, InodeState};
 use crate::layout::DiskInode;
 use crate::{Corrupt, Error, FileKind, InodeNumber, Result, Volume};
 
 const SHARDS: usize = 64;
-/// Inodes of a shard that are kept though nobody holds them.
-const KEPT: usize = 512;
+/// Inodes that one new inode looks at for one that can leave.
+const LOOKS: usize = 16;
 
 /// All inodes in memory.
 #[derive(Debug)]
 pub(crate) struct InodeCache {
     shards: [Mutex<Shard>; SHARDS],
+    shard_capacity: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    map: HashMap<u32, Slot>,
+    /// The same inodes in the order in which the hand meets them.
+    ring: Vec<u32>,
+    hand: usize,
 }
 
 #[derive(Debug)]
-struct Shard {
-    map: HashMap<u32, Arc<Inode>>,
-    /// Size at which unheld ones are dropped.
-    sweep_at: usize,
-}
-
-impl Default for InodeCache {
-    fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::new(Shard { map: HashMap::new(), sweep_at: KEPT })) }
-    }
+struct Slot {
+    inode: Arc<Inode>,
+    /// Its place in the ring.
+    place: usize,
 }
 
 impl InodeCache {
+    /// A cache that keeps about `capacity` inodes that nobody holds.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { shards, shard_capacity: (capacity / SHARDS).max(4) }
+    }
+
     fn shard(&self, number: InodeNumber) -> &Mutex<Shard> {
         &self.shards[number.0 as usize % SHARDS]
     }
 
     /// The inode if it is in memory.
     fn peek(&self, number: InodeNumber) -> Option<Arc<Inode>> {
-        self.shard(number).lock().map.get(&number.0).cloned()
+        let shard = self.shard(number).lock();
+        let inode = &shard.map.get(&number.0)?.inode;
+        inode.note_use();
+        Some(inode.clone())
     }
 
     /// The inode in memory, or the one that `load` makes.
     fn get_or_insert(&self, number: InodeNumber, load: impl FnOnce() -> Result<Inode>) -> Result<Arc<Inode>> {
         let mut shard = self.shard(number).lock();
-        if let Some(inode) = shard.map.get(&number.0) {
-            return Ok(inode.clone());
+        if let Some(slot) = shard.map.get(&number.0) {
+            return Ok(slot.inode.clone());
         }
         let inode = Arc::new(load()?);
-        shard.insert(&inode);
+        shard.insert(&inode, self.shard_capacity);
         Ok(inode)
     }
 
     /// Put a new inode in the place of whatever had its number.
     pub(super) fn replace(&self, inode: &Arc<Inode>) {
-        self.shard(inode.number()).lock().insert(inode);
+        let mut shard = self.shard(inode.number()).lock();
+        match shard.map.get_mut(&inode.number().0) {
+            Some(slot) => slot.inode = inode.clone(),
+            None => shard.insert(inode, self.shard_capacity),
+        }
     }
 
     /// Forget a freed inode.
     pub(super) fn remove(&self, number: InodeNumber) {
-        self.shard(number).lock().map.remove(&number.0);
+        self.shard(number).lock().remove(number.0);
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().map.len()).sum()
     }
 }
 
 impl Shard {
-    fn insert(&mut self, inode: &Arc<Inode>) {
-        if self.map.len() >= self.sweep_at {
-            self.map
-                .retain(|_, inode| Arc::strong_count(inode) > 1 || inode.opens.load(Ordering::Acquire) > 0);
-            self.sweep_at = (self.map.len() * 2).max(KEPT);
+    fn insert(&mut self, inode: &Arc<Inode>, capacity: usize) {
+        if self.map.len() >= capacity {
+            self.evict();
         }
-        self.map.insert(inode.number().0, inode.clone());
+        let slot = Slot { inode: inode.clone(), place: self.ring.len() };
+        self.ring.push(inode.number().0);
+        self.map.insert(inode.number().0, slot);
+    }
+
+    fn remove(&mut self, number: u32) {
+        let Some(slot) = self.map.remove(&number) else { return };
+        self.ring.swap_remove(slot.place);
+        if let Some(moved) = self.ring.get(slot.place).and_then(|number| self.map.get_mut(number)) {
+            moved.place = slot.place;
+        }
+    }
+
+    /// Drop an inode that nobody holds and nobody used lately, if one is found soon. Where many are held, two leave as soon as
+    /// they can, so that the number of those that are not held comes down again.
+    fn evict(&mut self) {
+        let mut wanted = 2;
+        for _ in 0..LOOKS.min(self.ring.len()) {
+            if self.hand >= self.ring.len() {
+                self.hand = 0;
+            }
+            let Some(&number) = self.ring.get(self.hand) else { return };
+            let can_leave = self.map.get(&number).is_some_and(|slot| {
+                Arc::strong_count(&slot.inode) == 1
+                    && slot.inode.opens.load(Ordering::Acquire) == 0
+                    && !slot.inode.was_used()
+            });
+            if !can_leave {
+                self.hand += 1;
+                continue;
+            }
+            self.remove(number);
+            wanted -= 1;
+            if wanted == 0 {
+                return;
+            }
+        }
     }
 }
 
@@ -124,7 +182,12 @@ impl Volume {
             };
             let state = InodeState::from_disk(&disk);
             self.check_inode(number, kind, &state)?;
-            Ok(Inode::new(number, kind, state))
+            let inode = Inode::new(number, kind, state);
+            // The transaction of its last change is not known any more, and may not be durable.
+            let running = self.log().running();
+            inode.note_change(running);
+            inode.note_data_change(running);
+            Ok(inode)
         })
     }
 

@@ -10,6 +10,9 @@ use crate::map::node;
 use crate::transaction::Handle;
 use crate::{FileKind, FsBlock, InodeNumber, NodeSpec, Owner, Result, Volume};
 
+/// Sectors of an inode that is freed with its last name: 1 MiB.
+const RELEASED_AT_ONCE_SECTORS: u64 = 2048;
+
 impl InodeState {
     /// Who owns what `owner` makes in this directory, and its project: with the set-group-ID bit it has the directory's
     /// group (and gives the bit to directories), with the flag for it its project.
@@ -20,7 +23,6 @@ impl InodeState {
         (Owner { uid: owner.uid, gid }, if inherits { self.project } else { 0 })
     }
 }
-
 impl Volume {
     /// A free inode for `spec`, near `parent`, with no link and an empty mapping, stored. The caller links it in the
     /// same handle (and sets `links`), or frees it.
@@ -109,26 +111,58 @@ impl Volume {
         }
         self.allocator().release_window(inode.number());
         let mut handle = self.begin(100)?;
-        if !state.is_inline() && self.has_mapping(inode, &state) {
-            self.remove_blocks(&mut handle, inode, &mut state, 0, u64::MAX)?;
+        let values = self.release(&mut handle, inode, &mut state)?;
+        handle.commit()?;
+        drop(state);
+        // Inodes of values have no values themselves: this goes one level down only.
+        values.iter().try_for_each(|value| self.release_if_unused(value))
+    }
+
+    /// Whether freeing an inode that has lost its last name is so little work that it is done with the directory locked and in
+    /// the handle that took the name.
+    pub(crate) fn is_released_at_once(&self, inode: &Inode, state: &InodeState) -> bool {
+        state.links == 0 && state.sectors <= RELEASED_AT_ONCE_SECTORS && !inode.is_open()
+    }
+
+    /// Whether nothing but the inode itself is to be freed: one transaction does it for certain.
+    pub(crate) fn has_nothing_outside(&self, inode: &Inode, state: &InodeState) -> bool {
+        !self.has_blocks(inode, state) && state.xattr_block == FsBlock(0) && !self.has_value_inodes()
+    }
+
+    /// Whether the mapping leads to any block.
+    fn has_blocks(&self, inode: &Inode, state: &InodeState) -> bool {
+        if state.is_inline() || !self.has_mapping(inode, state) {
+            return false;
         }
-        if !handle.has_room(16) {
-            self.store_inode(&mut handle, inode, &mut state)?;
+        if state.has_extents() { !node::is_empty_root(&state.block) } else { state.block != [0; 60] }
+    }
+
+    /// Free blocks and inode of an inode without name, which is recorded as an orphan unless [`Self::has_nothing_outside`].
+    /// Returns inodes of values that may be released too, after the handle.
+    pub(crate) fn release(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<Vec<Arc<Inode>>> {
+        let is_alone = self.has_nothing_outside(inode, state);
+        if self.has_blocks(inode, state) {
+            self.remove_blocks(handle, inode, state, 0, u64::MAX)?;
+        }
+        if !is_alone && !handle.has_room(16) {
+            self.store_inode(handle, inode, state)?;
             handle.restart(24)?;
         }
-        let values = self.free_attributes(&mut handle, inode, &mut state)?;
-        self.remove_orphan(&mut handle, inode, &mut state)?;
+        let values = self.free_attributes(handle, inode, state)?;
+        self.remove_orphan(handle, inode, state)?;
         state.freed = true;
         state.size = 0;
         state.sectors = 0;
         state.deletion_time = (self.now().seconds as u32).max(1);
         inode.runs.write().forget(0, u64::MAX);
-        self.store_inode(&mut handle, inode, &mut state)?;
+        self.store_inode(handle, inode, state)?;
         self.inodes().remove(inode.number());
-        self.allocator().free_inode(&mut handle, inode.number(), inode.kind())?;
-        handle.commit()?;
-        drop(state);
-        // Inodes of values have no values themselves: this goes one level down only.
-        values.iter().try_for_each(|value| self.release_if_unused(value))
+        self.allocator().free_inode(handle, inode.number(), inode.kind())?;
+        Ok(values)
     }
 }

@@ -15,7 +15,7 @@ mod orphan;
 mod store;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use diorite_block::sync::RwLock;
 
@@ -41,6 +41,10 @@ pub struct Inode {
     /// The last transaction that changed anything of it, and the last that changed what reading data needs.
     sync_transaction: AtomicU64,
     data_transaction: AtomicU64,
+    /// Used since the cache's hand passed.
+    used: AtomicBool,
+    /// Tells it from every other inode in memory, also from one that had its number before.
+    identity: u64,
 }
 
 impl Inode {
@@ -55,6 +59,7 @@ impl Inode {
     }
 
     fn new(number: InodeNumber, kind: FileKind, state: InodeState) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             number,
             kind,
@@ -63,7 +68,32 @@ impl Inode {
             runs: RwLock::default(),
             sync_transaction: AtomicU64::new(0),
             data_transaction: AtomicU64::new(0),
+            used: AtomicBool::new(true),
+            identity: NEXT.fetch_add(1, Ordering::Relaxed),
         }
+    }
+
+    /// Whether somebody has it open ([`crate::Volume::open_inode`]).
+    pub fn is_open(&self) -> bool {
+        self.opens.load(Ordering::Acquire) > 0
+    }
+
+    /// A number that no other inode in memory has, or had.
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// It was used: the cache keeps it a while longer.
+    pub(crate) fn note_use(&self) {
+        // Most find it so; a store would take the cache line from other processors.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was used since the last call.
+    fn was_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
     }
 
     /// Note that a transaction changes anything of it.

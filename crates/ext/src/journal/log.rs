@@ -330,6 +330,10 @@ impl Log for Journal {
         state.running.revoked.insert(block);
     }
 
+    fn running(&self) -> TransactionId {
+        self.state.lock().running.id
+    }
+
     fn end(&self, transaction: TransactionId, credits: u32, freed: Vec<BlockRun>) {
         if cfg!(debug_assertions) {
             OPEN_HANDLES.set(OPEN_HANDLES.get().saturating_sub(1));

@@ -33,6 +33,11 @@ pub(crate) fn write_empty_root(block: &mut [u8; 60]) {
     Header { entries: 0, capacity, depth: 0, generation: 0 }.write_into(block);
 }
 
+/// Whether the inode's block area is a sound tree without extents.
+pub(crate) fn is_empty_root(block: &[u8; 60]) -> bool {
+    Header::parse(block).is_ok_and(|header| header.entries == 0)
+}
+
 /// The key of entry `index`.
 pub(crate) fn key(node: &[u8], index: usize) -> u32 {
     le32(node, ENTRY + index * ENTRY)

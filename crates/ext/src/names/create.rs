@@ -156,9 +156,11 @@ impl Volume {
         state: &mut InodeState,
         place: &Place,
         name: &[u8],
-        inode: &Inode,
+        inode: &Arc<Inode>,
     ) -> Result<()> {
         let new = NewEntry { inode: inode.number().0, kind: kind_code(inode.kind()), name };
-        self.change_directory(handle, directory, state, |entries| entries.put(place, &new)).map(drop)
+        self.change_directory(handle, directory, state, |entries| entries.put(place, &new))?;
+        self.names.known.insert(directory, name, inode);
+        Ok(())
     }
 }

@@ -44,7 +44,7 @@ impl Volume {
         &'v self,
         handle: &mut Handle<'v>,
         locked: &mut Locked<'_>,
-        inode: &Inode,
+        inode: &Arc<Inode>,
         directory: &Inode,
         name: &[u8],
     ) -> Result<()> {

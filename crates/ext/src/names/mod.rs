@@ -14,6 +14,7 @@
 mod access;
 mod create;
 mod inline;
+mod known;
 mod link;
 mod list;
 mod locked;
@@ -30,6 +31,7 @@ use crate::layout::{Compat, Incompat, InodeFlags, RoCompat};
 use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileKind, Inode, InodeNumber, Result, Volume};
 
+use known::KnownNames;
 use locked::Locked;
 
 /// Links that anything on ext4 can have.
@@ -38,10 +40,20 @@ const LINKS_MAX_EXT4: u32 = 65_000;
 const LINKS_MAX: u32 = 32_000;
 
 /// What the volume remembers about names.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct NameState {
+    /// Where entries are in directories.
     caches: NameCaches,
+    /// Inodes behind names.
+    known: KnownNames,
     rules: OnceLock<NameRules>,
+}
+
+impl NameState {
+    /// Remembers about `capacity` names with their inodes.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { caches: NameCaches::default(), known: KnownNames::new(capacity), rules: OnceLock::new() }
+    }
 }
 
 /// What the volume's features say about names.
@@ -183,9 +195,16 @@ impl Volume {
 
     /// The inode behind `name` in `directory`; `.` and `..` are entries like others.
     pub fn lookup(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        if let Some(inode) = self.names.known.find(directory, name) {
+            return Ok(inode);
+        }
         let state = directory.state.read();
         let found = self.find_existing(directory, &state, name)?;
-        self.inode_of(directory, &found)
+        let inode = self.inode_of(directory, &found)?;
+        if name != b"." && name != b".." {
+            self.names.known.insert(directory, name, &inode);
+        }
+        Ok(inode)
     }
 
     /// Refuse a new name where the directory's flags forbid it.

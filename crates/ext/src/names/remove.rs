@@ -27,17 +27,41 @@ impl Volume {
         }
         let mut state = inode.state.write();
         Self::check_may_lose_name(&state)?;
+        if state.links == 1 {
+            self.allocator().release_window(inode.number());
+        }
         let mut handle = self.begin(REMOVE_NAME_CREDITS)?;
         let result = self
             .remove_entry(&mut handle, directory, &mut parent, name, &found)
             .and_then(|()| self.store_touched(&mut handle, directory, &mut parent))
-            .and_then(|()| self.lose_name(&mut handle, &inode, &mut state));
+            .and_then(|()| self.lose_name_and_go(&mut handle, &inode, &mut state));
         let result = finish(handle, result);
         drop(state);
         drop(parent);
-        result?;
+        result?.iter().try_for_each(|value| self.release_if_unused(value))?;
         self.release_if_unused(&inode)?;
         Ok(inode)
+    }
+
+    /// A name of an inode is gone, and the inode with it if it was the last and that is little work. Returns inodes that may be
+    /// released then.
+    fn lose_name_and_go(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<Vec<Arc<Inode>>> {
+        Self::drop_link(inode, state);
+        state.changed = self.now();
+        let goes = self.is_released_at_once(inode, state);
+        if state.links == 0 && !(goes && self.has_nothing_outside(inode, state)) {
+            self.add_orphan(handle, inode, state)?;
+        }
+        if goes {
+            return self.release(handle, inode, state);
+        }
+        self.store_inode(handle, inode, state)?;
+        Ok(Vec::new())
     }
 
     /// Remove an entry that was found while the directory was locked.
@@ -50,6 +74,7 @@ impl Volume {
         found: &Found,
     ) -> Result<()> {
         self.leave_inline(handle, directory, state)?;
+        self.names.known.remove(directory, name);
         self.change_directory(handle, directory, state, |entries| entries.remove(name, found))
     }
 

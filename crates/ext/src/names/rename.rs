@@ -204,7 +204,7 @@ impl Volume {
         ends: &Ends,
         locked: &mut Locked<'_>,
     ) -> Result<()> {
-        let (from, to, source) = (rename.from, rename.to, &*ends.source);
+        let (from, to, source) = (rename.from, rename.to, &ends.source);
         let state = locked.state(to);
         if ends.target.is_some() {
             self.point_entry(handle, to, state, rename.to_name, source)?;
@@ -293,6 +293,7 @@ impl Volume {
     ) -> Result<()> {
         self.leave_inline(handle, directory, state)?;
         let found = self.find_existing(directory, state, name)?;
+        self.names.known.remove(directory, name);
         let (number, kind) = (inode.number(), kind_code(inode.kind()));
         self.change_directory(handle, directory, state, |entries| entries.set_inode(&found, number, kind))
     }

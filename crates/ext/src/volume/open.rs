@@ -25,6 +25,9 @@ const MAX_GROUPS: u32 = 1 << 22;
 /// Descriptor blocks that are read together.
 const DESCRIPTOR_BLOCKS_AT_ONCE: u32 = 64;
 
+/// One inode that nobody holds stays in memory for so many bytes of metadata buffers; it takes about as many itself.
+const METADATA_BYTES_PER_INODE: usize = 512;
+
 impl Volume {
     /// Open the volume on `device`, with all checks; replays the journal where there is one.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Self>> {
@@ -105,6 +108,7 @@ impl Volume {
         };
         let now = options.clock.now();
         let generation = (now.seconds as u32).wrapping_mul(0x85eb_ca6b) ^ now.nanoseconds;
+        let inodes = options.metadata_cache_bytes / METADATA_BYTES_PER_INODE;
         let mut volume = Self {
             device,
             options,
@@ -115,7 +119,7 @@ impl Volume {
             log,
             latch,
             allocator,
-            inodes: InodeCache::default(),
+            inodes: InodeCache::new(inodes),
             read_only,
             in_use: AtomicBool::new(false),
             marking: Mutex::new(()),
@@ -123,7 +127,8 @@ impl Volume {
             rename_lock: Mutex::new(()),
             mmp,
             quotas: Quotas::default(),
-            names: crate::names::NameState::default(),
+            // Twice as many: sets do not fill evenly.
+            names: crate::names::NameState::new(2 * inodes),
             orphans: Mutex::default(),
             generations: AtomicU32::new(generation),
         };

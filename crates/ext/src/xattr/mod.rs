@@ -153,7 +153,7 @@ impl Volume {
     }
 
     /// Whether values may be in inodes of their own.
-    fn has_value_inodes(&self) -> bool {
+    pub(crate) fn has_value_inodes(&self) -> bool {
         self.superblock().features().has_incompat(Incompat::EA_INODE)
     }
 }

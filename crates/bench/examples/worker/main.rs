@@ -1,0 +1,57 @@
+//! The workloads of `cargo xtask bench` that are not fio's: one process is one run of one contender.
+//!
+//! `worker WORKLOAD [COUNT] --on IMAGE` works through the library, `--in DIRECTORY` through the system calls of the host (a
+//! mount by the kernel or by a FUSE server). Both do the same steps; the figures go to standard output as JSON.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark program")]
+
+mod appends;
+mod names;
+mod place;
+
+use std::process::ExitCode;
+
+use place::Place;
+
+/// What can go wrong: the library's errors and the host's.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A figure by its name; rates are per second of wall time.
+type Figures = Vec<(String, f64)>;
+
+fn run() -> Result<Figures, Failure> {
+    let mut arguments = std::env::args().skip(1);
+    let workload = arguments.next().ok_or("no workload")?;
+    let (mut place, mut numbers) = (None, Vec::new());
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or("an argument needs a value");
+        match argument.as_str() {
+            "--on" => place = Some(Place::image(value()?.as_ref())?),
+            "--in" => place = Some(Place::host(value()?.as_ref())?),
+            other => numbers.push(other.parse::<u64>()?),
+        }
+    }
+    let place = place.ok_or("neither --on nor --in")?;
+    let number = |index: usize, default| numbers.get(index).copied().unwrap_or(default);
+    let figures = match workload.as_str() {
+        "names" => names::run(&place, number(0, 100_000) as usize),
+        "appends" => appends::run(&place, number(0, 1) as usize, number(1, 2)),
+        other => Err(format!("no workload {other}").into()),
+    }?;
+    place.close()?;
+    Ok(figures)
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(figures) => {
+            let figures: serde_json::Map<_, _> =
+                figures.into_iter().map(|(name, value)| (name, value.into())).collect();
+            println!("{}", serde_json::Value::Object(figures));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("worker: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Names that were looked up lately, with their inodes: the short way of a look-up.
+//!
+//! Where it sits: before the directory. A hit takes one lock that few others want, allocates nothing, and reads neither the
+//! directory's blocks nor its inode.
+//!
+//! The table is an array of small sets, as a processor's cache is: a name has its place in one set, and where that is
+//! full it takes the place of another. So the memory is bounded, and nothing is ever swept.
+//!
+//! Invariants:
+//! 1. A name that is here is in its directory: names come in under the directory's lock, shared at least, and leave under
+//!    the exclusive one before the entry does.
+//! 2. A directory is known by [`Inode::identity`]: what is remembered of one is not found for another that got its number.
+//! 3. Inodes are not kept in memory by this.
+
+use std::hash::BuildHasher;
+use std::sync::{Arc, OnceLock, Weak};
+
+use diorite_block::sync::Mutex;
+use hashbrown::DefaultHashBuilder;
+
+use crate::Inode;
+
+/// Names in a set.
+const WAYS: usize = 8;
+/// Sets that are made together when the first of them is needed.
+const SETS_AT_ONCE: usize = 64;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct KnownNames {
+    hasher: DefaultHashBuilder,
+    sets: Box<[OnceLock<Box<[Mutex<Set>]>>]>,
+}
+
+#[derive(Debug, Default)]
+struct Set {
+    /// A part of the hash of each name: most others are told apart without looking at them.
+    tags: [u32; WAYS],
+    names: [Option<Name>; WAYS],
+    /// The place that is taken next when all are.
+    next: u8,
+}
+
+#[derive(Debug)]
+struct Name {
+    directory: u64,
+    name: Box<[u8]>,
+    inode: Weak<Inode>,
+}
+
+impl KnownNames {
+    /// Room for about `capacity` names.
+    pub(super) fn new(capacity: usize) -> Self {
+        let groups = capacity.div_ceil(WAYS * SETS_AT_ONCE).next_power_of_two();
+        Self { hasher: DefaultHashBuilder::default(), sets: (0..groups).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// The set of a name, and its tag there.
+    fn place(&self, directory: &Inode, name: &[u8]) -> (&OnceLock<Box<[Mutex<Set>]>>, usize, u32) {
+        let hash = self.hasher.hash_one((directory.identity(), name));
+        let group = (hash as usize / SETS_AT_ONCE) % self.sets.len();
+        (&self.sets[group], hash as usize % SETS_AT_ONCE, (hash >> 32) as u32)
+    }
+
+    /// The inode behind a name of a directory, if it is remembered.
+    pub(super) fn find(&self, directory: &Inode, name: &[u8]) -> Option<Arc<Inode>> {
+        let (group, index, tag) = self.place(directory, name);
+        let set = group.get()?[index].lock();
+        let place = set.position(tag, directory, name)?;
+        let inode = set.names[place].as_ref()?.inode.upgrade()?;
+        drop(set);
+        inode.note_use();
+        Some(inode)
+    }
+
+    /// Remember a name. The directory is locked.
+    pub(super) fn insert(&self, directory: &Inode, name: &[u8], inode: &Arc<Inode>) {
+        let (group, index, tag) = self.place(directory, name);
+        let group = group.get_or_init(|| (0..SETS_AT_ONCE).map(|_| Mutex::default()).collect());
+        let mut set = group[index].lock();
+        let inode = Arc::downgrade(inode);
+        if let Some(place) = set.position(tag, directory, name) {
+            if let Some(known) = &mut set.names[place] {
+                known.inode = inode;
+            }
+            return;
+        }
+        let new = Name { directory: directory.identity(), name: name.into(), inode };
+        let place = set.vacant().unwrap_or_else(|| {
+            set.next = (set.next + 1) % WAYS as u8;
+            usize::from(set.next)
+        });
+        set.tags[place] = tag;
+        set.names[place] = Some(new);
+    }
+
+    /// Forget a name. The directory is locked exclusively.
+    pub(super) fn remove(&self, directory: &Inode, name: &[u8]) {
+        let (group, index, tag) = self.place(directory, name);
+        let Some(group) = group.get() else { return };
+        let mut set = group[index].lock();
+        if let Some(place) = set.position(tag, directory, name) {
+            set.names[place] = None;
+        }
+    }
+}
+
+impl Set {
+    fn position(&self, tag: u32, directory: &Inode, name: &[u8]) -> Option<usize> {
+        (0..WAYS).find(|&place| {
+            self.tags[place] == tag
+                && self.names[place]
+                    .as_ref()
+                    .is_some_and(|known| known.directory == directory.identity() && *known.name == *name)
+        })
+    }
+
+    /// A place without a name, or with one whose inode has left memory.
+    fn vacant(&self) -> Option<usize> {
+        self.names.iter().position(|name| name.as_ref().is_none_or(|known| known.inode.strong_count() == 0))
+    }
+}
