@@ -21,6 +21,7 @@
 //! for metadata; no block that was not written is ever readable.
 
 mod cache;
+mod commit_timer;
 mod content;
 mod direct;
 mod error;

@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 use diorite_block::sync::Mutex;
 use diorite_ext::{Inode, Volume};
 
+use crate::commit_timer::CommitTimer;
 use crate::content::Content;
 use crate::content::engine::Engine;
 use crate::ext_map::ExtMap;
@@ -45,6 +46,7 @@ pub(crate) struct Nodes {
     table: Mutex<HashMap<InodeNumber, Arc<Node>>>,
     mark: HostMark,
     root: OnceLock<Arc<Inode>>,
+    timer: CommitTimer,
     is_closed: AtomicBool,
 }
 
@@ -75,6 +77,7 @@ impl Nodes {
     pub(crate) fn new(volume: Arc<Volume>, engine: Arc<Engine>) -> Arc<Self> {
         let mark = HostMark::keep(&volume);
         Arc::new(Self {
+            timer: CommitTimer::start(&volume),
             volume,
             engine,
             table: Mutex::default(),
@@ -240,6 +243,7 @@ impl Nodes {
         let synced = self.sync();
         self.is_closed.store(true, Ordering::Release);
         self.mark.stop();
+        self.timer.stop();
         synced.and(self.put_all_away()).and(self.volume.close().map_err(Error::from))
     }
 

@@ -36,11 +36,14 @@ enum Step<'p> {
     Link(Arc<Inode>, Vec<u8>),
 }
 
-/// What is asked of the last name of a path.
-#[derive(Clone, Copy)]
-struct Last {
-    follow: bool,
-    must_be_directory: bool,
+/// What is done with the last name of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LastName {
+    LookUp,
+    /// Look it up, and go on if it is a symbolic link.
+    Follow,
+    /// It is wanted as it stands, whether it exists or not.
+    Leave,
 }
 
 /// The first name of a path and what comes behind it; `None` at the end.
@@ -70,15 +73,26 @@ impl Filesystem {
 
     /// The last name of a path, its directory, and what it names. All names before must exist.
     pub(crate) fn search<'p>(&self, path: &'p Path, follow_last: bool) -> Result<Found<'p>> {
+        self.search_for(path, if follow_last { LastName::Follow } else { LastName::LookUp })
+    }
+
+    /// The last name of a path and its directory. Whether the name exists is not looked at: that is left to whoever makes or
+    /// removes it, with the directory locked. Where the path ends in a way that says more (`/`, `.` or `..`), it is looked up.
+    pub(crate) fn search_parent<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
+        self.search_for(path, LastName::Leave)
+    }
+
+    fn search_for<'p>(&self, path: &'p Path, last: LastName) -> Result<Found<'p>> {
         let path = path.as_os_str().as_bytes();
         let must_be_directory = path.ends_with(b"/") || path.ends_with(b"/.");
-        let last = Last { follow: follow_last || must_be_directory, must_be_directory };
-        let (mut directory, mut rest) = match self.walk_names(self.nodes().root()?, path, last)? {
-            Step::End(found) => return Ok(found),
-            Step::Link(directory, rest) => (directory, rest),
-        };
+        let last = if must_be_directory { LastName::Follow } else { last };
+        let (mut directory, mut rest) =
+            match self.walk_names(self.nodes().root()?, path, last, must_be_directory)? {
+                Step::End(found) => return Ok(found),
+                Step::Link(directory, rest) => (directory, rest),
+            };
         for _ in 1..=LINKS_MAX {
-            let next = match self.walk_names(directory, &rest, last)? {
+            let next = match self.walk_names(directory, &rest, last, must_be_directory)? {
                 Step::End(found) => {
                     let name = Cow::Owned(found.name.into_owned());
                     return Ok(Found { name, ..found });
@@ -91,8 +105,13 @@ impl Filesystem {
     }
 
     /// Go along the names of a path from a directory, to its end or to a link that is to be followed.
-    fn walk_names<'p>(&self, from: Arc<Inode>, path: &'p [u8], last: Last) -> Result<Step<'p>> {
-        let must_be_directory = last.must_be_directory;
+    fn walk_names<'p>(
+        &self,
+        from: Arc<Inode>,
+        path: &'p [u8],
+        last: LastName,
+        must_be_directory: bool,
+    ) -> Result<Step<'p>> {
         let (mut directory, mut rest) = (from, path);
         while let Some((name, behind)) = split_first(rest) {
             rest = behind;
@@ -103,6 +122,10 @@ impl Filesystem {
             if name == b"." {
                 continue;
             }
+            if is_last && last == LastName::Leave && name != b".." {
+                let name = Cow::Borrowed(name);
+                return Ok(Step::End(Found { directory, name, inode: None, must_be_directory }));
+            }
             let inode = match self.volume().lookup(&directory, name) {
                 Ok(inode) => inode,
                 Err(diorite_ext::Error::NotFound) if is_last && name != b".." => {
@@ -111,7 +134,7 @@ impl Filesystem {
                 }
                 Err(error) => return Err(error.into()),
             };
-            if inode.kind() == FileKind::Symlink && (!is_last || last.follow) {
+            if inode.kind() == FileKind::Symlink && (!is_last || last == LastName::Follow) {
                 let mut path = self.volume().read_link(&inode)?;
                 let start = if path.starts_with(b"/") { self.nodes().root()? } else { directory };
                 path.push(b'/');

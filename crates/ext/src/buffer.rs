@@ -11,7 +11,6 @@
 //! Locking: a buffer's lock is a leaf. A cache shard's lock is held for a map operation only, never across I/O: a
 //! block that is being read is in the map with its own lock held for writing.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io::IoSliceMut;
 use std::ops::{Deref, DerefMut};
@@ -20,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use diorite_block::sync::{Mutex, ReadGuard, RwLock, WriteGuard};
 use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice};
+use hashbrown::HashMap;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{BlockSize, Corrupt, Error, FsBlock, GroupNumber, InodeNumber, Result};
@@ -288,20 +288,24 @@ impl BufferCache {
     /// The block's buffer, read and verified if it is not in memory.
     pub(crate) fn get(&self, block: FsBlock, kind: BlockKind) -> Result<Arc<Buffer>> {
         loop {
-            let found = self.shard(block).lock().map.get(&block.0).cloned();
-            let Some(buffer) = found else {
-                if let Some(buffer) = self.read(block, kind)? {
-                    return Ok(buffer);
-                }
-                continue;
-            };
-            if !buffer.loaded.load(Ordering::Acquire) && buffer.content.read().failed {
-                continue;
+            if let Some(buffer) = self.get_cached(block, kind)? {
+                return Ok(buffer);
             }
-            buffer.referenced.store(true, Ordering::Relaxed);
-            self.check_kind(&buffer, kind)?;
-            return Ok(buffer);
+            if let Some(buffer) = self.read(block, kind)? {
+                return Ok(buffer);
+            }
         }
+    }
+
+    /// The block's buffer if it is in memory, verified as a block of this kind.
+    pub(crate) fn get_cached(&self, block: FsBlock, kind: BlockKind) -> Result<Option<Arc<Buffer>>> {
+        let Some(buffer) = self.shard(block).lock().map.get(&block.0).cloned() else { return Ok(None) };
+        if !buffer.loaded.load(Ordering::Acquire) && buffer.content.read().failed {
+            return Ok(None);
+        }
+        buffer.referenced.store(true, Ordering::Relaxed);
+        self.check_kind(&buffer, kind)?;
+        Ok(Some(buffer))
     }
 
     /// A block that is in memory as one kind and asked for as another is used twice on this volume.

@@ -21,12 +21,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use diorite_block::sync::{Mutex, now};
+use diorite_block::sync::{Condvar, Mutex, now};
 use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice};
 
 use crate::allocate::BlockRun;
 use crate::buffer::{BlockKind, BlockMemory, Buffer, BufferCache, BufferMut};
 use crate::{BlockSize, Error, FsBlock, InodeNumber, Result, Volume};
+
+/// How much later than the interval is over a timer wakes: then it is over for certain.
+pub(crate) const TIMER_SLACK: Duration = Duration::from_millis(1);
 
 /// A transaction's number; they grow. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +57,10 @@ pub(crate) trait Log: Send + Sync + fmt::Debug {
     fn sync(&self) -> Result<()>;
     /// Commit what is older than the commit interval.
     fn commit_old(&self) -> Result<()>;
+    /// Wait until [`Log::commit_old`] has something to do; `false` when it never will again.
+    fn wait_until_old(&self) -> bool;
+    /// Nobody waits in [`Log::wait_until_old`] from now on.
+    fn end_waiting(&self);
     /// As [`Log::sync`], and leave nothing to replay.
     fn close(&self) -> Result<()>;
 }
@@ -230,6 +237,17 @@ pub(crate) struct NoJournal {
     interval: Duration,
     /// Time of the last full write-out, in nanoseconds of [`now`].
     last_sync_ns: AtomicU64,
+    age: Mutex<Age>,
+    /// Something is not durable now, or nobody may wait any more.
+    age_changed: Condvar,
+}
+
+/// What somebody with a timer waits for.
+#[derive(Debug, Default)]
+struct Age {
+    /// Since when there has been something that is not durable.
+    unsynced_since: Option<Duration>,
+    ended: bool,
 }
 
 impl NoJournal {
@@ -253,6 +271,8 @@ impl NoJournal {
             writing: Mutex::new(()),
             interval,
             last_sync_ns: AtomicU64::new(now().as_nanos() as u64),
+            age: Mutex::default(),
+            age_changed: Condvar::new(),
         }
     }
 
@@ -295,7 +315,10 @@ impl Log for NoJournal {
         let was_clean = buffer.joined.swap(transaction.0, Ordering::AcqRel) == 0;
         if was_clean {
             self.dirty.lock().insert(buffer.block().0, buffer.clone());
-            self.dirty_count.fetch_add(1, Ordering::Relaxed);
+            if self.dirty_count.fetch_add(1, Ordering::Relaxed) == 0 {
+                self.age.lock().unsynced_since.get_or_insert_with(now);
+                self.age_changed.notify_all();
+            }
         }
         if let Some(inode) = for_inode {
             let associated = buffer.associated.swap(inode.0, Ordering::AcqRel);
@@ -332,6 +355,8 @@ impl Log for NoJournal {
     fn sync(&self) -> Result<()> {
         let _writing = self.writing.lock();
         let freed = std::mem::take(&mut *self.freed.lock());
+        // Before anything is written: what changes meanwhile sets it again.
+        self.age.lock().unsynced_since = None;
         self.last_sync_ns.store(now().as_nanos() as u64, Ordering::Relaxed);
         self.write_all()?;
         self.writer.flush().inspect_err(|error| self.latch.abort(error))?;
@@ -341,8 +366,30 @@ impl Log for NoJournal {
 
     fn commit_old(&self) -> Result<()> {
         let age = now().saturating_sub(Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)));
-        let is_clean = self.dirty.lock().is_empty() && self.freed.lock().is_empty();
+        let is_clean = self.age.lock().unsynced_since.is_none() && self.freed.lock().is_empty();
         if is_clean || age <= self.interval { Ok(()) } else { self.sync() }
+    }
+
+    fn wait_until_old(&self) -> bool {
+        let mut age = self.age.lock();
+        loop {
+            if age.ended || self.latch.is_aborted() {
+                return false;
+            }
+            let Some(since) = age.unsynced_since else {
+                age = self.age_changed.wait(age);
+                continue;
+            };
+            match self.interval.checked_sub(now().saturating_sub(since)) {
+                Some(left) => age = self.age_changed.wait_timeout(age, left + TIMER_SLACK),
+                None => return true,
+            }
+        }
+    }
+
+    fn end_waiting(&self) {
+        self.age.lock().ended = true;
+        self.age_changed.notify_all();
     }
 
     fn close(&self) -> Result<()> {

@@ -150,6 +150,11 @@ fn change_in_bytes(bytes: &mut [u8], start: u32, count: u32, change: impl Fn(&mu
     as_expected
 }
 
+/// Whether a bit is set; those beyond the end are.
+pub(crate) fn is_set_in_bytes(bytes: &[u8], bit: u32) -> bool {
+    bytes.get(bit as usize / 8).is_none_or(|byte| byte >> (bit % 8) & 1 == 1)
+}
+
 /// The first clear bit of an on-disk bitmap in `from..end`.
 pub(crate) fn first_clear_in_bytes(bytes: &[u8], from: u32, end: u32) -> Option<u32> {
     let mut at = from;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::allocate::bits;
 use crate::allocate::{Allocator, GroupState};
 use crate::buffer::BlockKind;
-use crate::layout::GroupFlags;
+use crate::layout::{GroupDescriptor, GroupFlags};
 use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileKind, FsBlock, GroupNumber, InodeNumber, Result};
 
@@ -59,11 +59,13 @@ impl Allocator {
         let per_block = (self.layout.block_size.bytes() / u64::from(self.layout.inode_size)) as u32;
         let descriptor = &mut state.descriptor;
         let used_before = self.layout.inodes_per_group.saturating_sub(descriptor.unused_inodes);
-        let fresh_table_block = !descriptor.flags.contains(GroupFlags::INODE_ZEROED)
-            && index / per_block * per_block >= used_before;
-        if fresh_table_block {
+        let first_of_block = index / per_block * per_block;
+        let never_zeroed =
+            !descriptor.flags.contains(GroupFlags::INODE_ZEROED) && first_of_block >= used_before;
+        let block = FsBlock(descriptor.inode_table.0 + u64::from(index / per_block));
+        let is_cached = self.cache.peek(block).is_some();
+        if never_zeroed || (!is_cached && self.is_alone(number, descriptor, index, per_block)?) {
             // Zeroed while the group is locked: the next inode of the same block counts on it.
-            let block = FsBlock(descriptor.inode_table.0 + u64::from(index / per_block));
             handle.create(block, BlockKind::InodeTable, None)?;
         }
         descriptor.unused_inodes = descriptor.unused_inodes.min(self.layout.inodes_per_group - index - 1);
@@ -78,6 +80,21 @@ impl Allocator {
         self.free_inodes.fetch_sub(1, Ordering::Relaxed);
         self.touch_descriptor(handle, number)?;
         Ok(Some(self.layout.inode_at(number, index)))
+    }
+
+    /// Whether an inode that was just taken is the only one of its table block: then nothing of the block is needed.
+    fn is_alone(
+        &self,
+        number: GroupNumber,
+        descriptor: &GroupDescriptor,
+        index: u32,
+        per_block: u32,
+    ) -> Result<bool> {
+        let first = index / per_block * per_block;
+        let last = (first + per_block).min(self.layout.inodes_per_group);
+        let bitmap = self.cache.get(descriptor.inode_bitmap, BlockKind::InodeBitmap(number))?;
+        let bytes = bitmap.read();
+        Ok((first..last).all(|other| other == index || !bits::is_set_in_bytes(&bytes, other)))
     }
 
     /// Set the first clear bit at or after `from` in the group's inode bitmap.

@@ -51,8 +51,9 @@ pub(crate) struct BlockRun {
 #[derive(Debug)]
 struct Group {
     state: Mutex<GroupState>,
-    /// Block of the block bitmap; never changes.
+    /// Block of the block bitmap, and first of the inode table; they never change.
     block_bitmap: FsBlock,
+    inode_table: FsBlock,
     block_bitmap_checksum: AtomicU32,
     inode_bitmap_checksum: AtomicU32,
     /// Clusters that are not busy.
@@ -111,6 +112,7 @@ impl Allocator {
             .into_iter()
             .map(|descriptor| Group {
                 block_bitmap: descriptor.block_bitmap,
+                inode_table: descriptor.inode_table,
                 block_bitmap_checksum: AtomicU32::new(descriptor.block_bitmap_checksum),
                 inode_bitmap_checksum: AtomicU32::new(descriptor.inode_bitmap_checksum),
                 free: AtomicU32::new(descriptor.free_clusters),
@@ -201,9 +203,9 @@ impl Allocator {
         &self.groups[group.0 as usize]
     }
 
-    /// The group's descriptor as it is now.
-    pub(crate) fn descriptor(&self, group: GroupNumber) -> Option<GroupDescriptor> {
-        Some(self.groups.get(group.0 as usize)?.state.lock().descriptor)
+    /// The first block of the group's inode table.
+    pub(crate) fn inode_table(&self, group: GroupNumber) -> Option<FsBlock> {
+        Some(self.groups.get(group.0 as usize)?.inode_table)
     }
 
     /// For the sealer.

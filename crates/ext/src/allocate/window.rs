@@ -3,10 +3,10 @@
 //! A window lives in memory only: it is the rest of a reservation that was made longer than asked for. It is given back when
 //! the file is closed or cut, and when space runs short.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use diorite_block::sync::Mutex;
+use hashbrown::HashMap;
 
 use crate::allocate::{Allocator, BlockRun};
 use crate::{FileBlock, FsBlock, InodeNumber};

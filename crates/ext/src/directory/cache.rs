@@ -11,12 +11,12 @@
 //!
 //! Locking: a directory's cache is locked after the directory's inode and before buffers. The map's lock is a leaf.
 
-use std::hash::Hasher;
-use std::sync::Arc;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use diorite_block::sync::Mutex;
-use hashbrown::{HashMap, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::DirectoryFormat;
 use super::entries::BadEntry;
@@ -45,13 +45,17 @@ pub(crate) struct DirectoryCache {
     /// The directory has more names than may be remembered.
     too_large: bool,
     rooms: Option<Rooms>,
+    /// Of each block, where the record begins that got the rest of the last gap taken there, divided by four; 0 where that is
+    /// not known.
+    last_gaps: Vec<u16>,
 }
+
+/// Hashes names; seeded anew by each process.
+static NAME_HASHER: LazyLock<DefaultHashBuilder> = LazyLock::new(DefaultHashBuilder::default);
 
 /// The hash of a name for [`Slot`]: any good one; it is on no disk.
 pub(crate) fn tag(name: &[u8]) -> u32 {
-    let mut hasher = std::hash::DefaultHasher::new();
-    hasher.write(name);
-    hasher.finish() as u32
+    NAME_HASHER.hash_one(name) as u32
 }
 
 /// A table hash of a tag: the table uses the low and the highest bits.
@@ -147,6 +151,28 @@ impl DirectoryCache {
     /// Set the room of all blocks, or forget it.
     pub(crate) fn set_rooms(&mut self, rooms: Option<Rooms>) {
         self.rooms = rooms;
+    }
+
+    /// Where a gap is likely to be in a block: a record begins there.
+    pub(crate) fn last_gap(&self, block: u32) -> Option<usize> {
+        let offset = *self.last_gaps.get(block as usize)?;
+        (offset > 0).then_some(usize::from(offset) * 4)
+    }
+
+    /// The record at `offset` has what is left of a gap.
+    pub(crate) fn set_last_gap(&mut self, block: u32, offset: usize) {
+        let block = block as usize;
+        if block >= self.last_gaps.len() {
+            self.last_gaps.resize((block + 1).next_power_of_two(), 0);
+        }
+        self.last_gaps[block] = (offset / 4) as u16;
+    }
+
+    /// Records of the block move or go.
+    pub(crate) fn forget_last_gap(&mut self, block: u32) {
+        if let Some(offset) = self.last_gaps.get_mut(block as usize) {
+            *offset = 0;
+        }
     }
 
     /// A block's largest gap changed.

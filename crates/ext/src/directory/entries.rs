@@ -87,6 +87,15 @@ pub(crate) struct Gap {
     pub(crate) largest_after: usize,
 }
 
+/// How much of a block is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// All of it: its largest gap is wanted.
+    AtAll,
+    /// Only what the change itself needs.
+    AsFarAsNeeded,
+}
+
 fn get_u16(block: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([block[at], block[at + 1]])
 }
@@ -188,6 +197,14 @@ impl DirectoryFormat {
         Ok(place.map(|(start, len, used)| Gap { start, len, used, largest_after }))
     }
 
+    /// The gap of the record at `offset`, where one begins, if a record of `need` bytes fits. The other gaps are not looked at.
+    pub(crate) fn gap_at(&self, block: &[u8], offset: usize, need: usize) -> Result<Option<Gap>, BadEntry> {
+        let record = self.record(block, offset)?;
+        let gap = record.gap();
+        let used = record.len - gap;
+        Ok((gap >= need).then(|| Gap { start: offset, len: record.len, used, largest_after: gap - need }))
+    }
+
     /// Put an entry into a gap that was found in this block for its length. Returns its offset.
     pub(crate) fn put(&self, block: &mut [u8], gap: &Gap, new: &NewEntry<'_>) -> usize {
         let offset = gap.start + gap.used;
@@ -198,9 +215,9 @@ impl DirectoryFormat {
         offset
     }
 
-    /// Remove the entry that begins at `offset`; its room goes to the record before it. Returns the largest gap of the
-    /// block. An offset at which no entry begins is an error.
-    pub(crate) fn remove(&self, block: &mut [u8], offset: usize) -> Result<usize, BadEntry> {
+    /// Remove the entry that begins at `offset`; its room goes to the record before it. Returns the largest gap of what was
+    /// looked at. An offset at which no entry begins is an error.
+    pub(crate) fn remove(&self, block: &mut [u8], offset: usize, look: Look) -> Result<usize, BadEntry> {
         let (mut previous, mut found, mut largest) = (None, None, 0);
         for record in self.records(block) {
             let record = record?;
@@ -208,6 +225,9 @@ impl DirectoryFormat {
                 found = Some((record.len, previous));
                 let before = previous.map_or(0, |(_, _, gap)| gap);
                 largest = largest.max(record.len + before);
+                if look == Look::AsFarAsNeeded {
+                    break;
+                }
             } else {
                 largest = largest.max(record.gap());
             }
@@ -423,7 +443,7 @@ mod tests {
                     Step::Remove(at) => {
                         let Some(name) = nth(at) else { continue };
                         let offset = format.find(&block, &name).unwrap().unwrap().offset;
-                        let gap = format.remove(&mut block, offset).unwrap();
+                        let gap = format.remove(&mut block, offset, Look::AtAll).unwrap();
                         prop_assert_eq!(gap, format.largest_gap(&block).unwrap());
                         model.remove(&name);
                     }
@@ -458,7 +478,7 @@ mod tests {
                 format.put(&mut block.clone(), &gap, &NewEntry { inode: 12, kind: 1, name: b"abc" });
             }
             for offset in (0..1024).step_by(4) {
-                let _ = format.remove(&mut block.clone(), offset);
+                let _ = format.remove(&mut block.clone(), offset, Look::AtAll);
                 let _ = format.set_inode(&mut block.clone(), offset, 12, 1);
             }
         }

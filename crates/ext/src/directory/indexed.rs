@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use super::entries::BadEntry;
+use super::entries::{BadEntry, Gap};
 use super::htree::{self, Index, Root};
 use super::{Blocks, ChangeBlocks, Directory, Found, Place};
 use crate::{Error, InodeNumber, Result};
@@ -181,6 +181,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             htree::make_root(&format, &mut root, &mut leaf, version)?;
             Ok((root, leaf))
         })?;
+        self.cache.forget_last_gap(0);
         let number = self.blocks.append(|block| block.copy_from_slice(&leaf))?;
         if number != 1 {
             return self.bad_index(number, "the second block of a directory is not block 1");
@@ -203,7 +204,6 @@ impl<B: ChangeBlocks> Directory<'_, B> {
 
     /// Room for a name in the leaf of its hash.
     pub(super) fn make_room_indexed(&mut self, name: &[u8], need: usize) -> Result<Place> {
-        let format = self.rules.format;
         for _ in 0..GROWTH_STEPS {
             let hash = Cell::new(0);
             let way = self.walk(|root| {
@@ -211,7 +211,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
                 hash.get()
             })?;
             let block = way.leaf;
-            if let Some(gap) = self.blocks.read(block, |bytes| format.find_gap(bytes, need))? {
+            if let Some(gap) = self.find_gap_in_leaf(block, need)? {
                 return Ok(Place { block, gap });
             }
             if self.blocks.count() >= self.rules.blocks_max {
@@ -225,6 +225,19 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             }
         }
         self.bad_index(0, "the index does not grow")
+    }
+
+    /// A gap for a record of `need` bytes: most often behind the name that was added last.
+    fn find_gap_in_leaf(&self, block: u32, need: usize) -> Result<Option<Gap>> {
+        let format = self.rules.format;
+        let last = self.cache.last_gap(block);
+        self.blocks.read(block, |bytes| {
+            let at_last = match last {
+                Some(offset) => format.gap_at(bytes, offset, need)?,
+                None => None,
+            };
+            if at_last.is_some() { Ok(at_last) } else { format.find_gap(bytes, need) }
+        })
     }
 
     /// One step of making room in the index blocks on a way: the upper full block below one with room is split, or the
@@ -269,6 +282,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             .map_err(|bad| super::corrupt(self.blocks.inode(), way.leaf, bad))?;
         let number = self.blocks.count();
         self.append_as(number, &new)?;
+        self.cache.forget_last_gap(way.leaf);
         self.overwrite(way.leaf, &old)?;
         self.blocks.change(lowest.block, |block| {
             lowest.index.insert_after(block, lowest.at, split.index_hash, number);

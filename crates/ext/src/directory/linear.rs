@@ -5,7 +5,7 @@
 //! shortens the way. In both kinds an entry, once found, is changed the same way.
 
 use super::cache::{Rooms, tag};
-use super::entries::{BadEntry, DirectoryFormat, NewEntry, Record, record_len};
+use super::entries::{BadEntry, DirectoryFormat, Look, NewEntry, Record, record_len};
 use super::{Blocks, ChangeBlocks, Directory, Found, NameForm, Place, htree};
 use crate::{Error, InodeNumber, Result};
 
@@ -226,13 +226,16 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         let offset = self.blocks.change(place.block, |bytes| Ok(format.put(bytes, &place.gap, new)))?;
         self.cache.insert(tag(new.name), place.block, offset);
         self.cache.set_room(place.block, place.gap.largest_after);
+        self.cache.set_last_gap(place.block, offset);
         Ok(Found { block: place.block, offset, inode: InodeNumber(new.inode), kind: new.kind })
     }
 
     /// Remove an entry that was found.
     pub(crate) fn remove(&mut self, name: &[u8], found: &Found) -> Result<()> {
         let format = self.rules.format;
-        let gap = self.blocks.change(found.block, |bytes| format.remove(bytes, found.offset))?;
+        self.cache.forget_last_gap(found.block);
+        let look = if self.cache.rooms().is_some() { Look::AtAll } else { Look::AsFarAsNeeded };
+        let gap = self.blocks.change(found.block, |bytes| format.remove(bytes, found.offset, look))?;
         self.cache.remove(tag(name), found.block, found.offset);
         self.cache.set_room(found.block, gap);
         Ok(())

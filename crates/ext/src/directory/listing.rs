@@ -9,7 +9,6 @@
 //! of 31 bits of the hash, 23 bits of another hash, and 8 bits that count names equal in both;
 //! with [`IN_LINE`] set a byte position in a directory whose index cannot be used.
 
-use super::cache::tag;
 use super::entries::{BadEntry, Record, kind_of_code};
 use super::htree::{self, Root};
 use super::indexed::Way;
@@ -201,9 +200,10 @@ impl<B: Blocks> Directory<'_, B> {
                     return Err(BadEntry { offset, what });
                 }
                 let name = form.shown(record.name).map_err(|what| BadEntry { offset, what })?;
+                let (hash, minor) = self.rules.hash.both(root.hash_version, record.name);
                 entries.push(Keyed {
-                    hash: self.hash(root, record.name).max(first).min(last),
-                    minor: tag(record.name) >> 9,
+                    hash: hash.max(first).min(last),
+                    minor: minor >> 9,
                     name,
                     inode: record.inode,
                     kind: record.kind,

@@ -28,6 +28,7 @@ pub(crate) use cache::{DirectoryCache, NameCaches};
 pub(crate) use entries::{BadEntry, DirectoryFormat, NAME_MAX, NewEntry, kind_code};
 pub(crate) use listing::NameForm;
 
+use crate::layout::checksum::crc32c;
 use crate::layout::hash::{Characters, DirectoryHash, HashVersion};
 use crate::{Corrupt, Error, InodeNumber, Result};
 
@@ -78,12 +79,19 @@ pub(crate) struct HashRules {
 impl HashRules {
     /// The hash of a name in an index of that version: bit 0 is clear.
     fn hash(&self, version: u8, name: &[u8]) -> u32 {
+        self.both(version, name).0
+    }
+
+    /// The hash, and another that tells most names of one hash apart.
+    fn both(&self, version: u8, name: &[u8]) -> (u32, u32) {
         let version = match version {
             0 => HashVersion::Legacy,
             1 => HashVersion::HalfMd4,
             _ => HashVersion::Tea,
         };
-        DirectoryHash { version, characters: self.characters, seed: self.seed }.hash(name).0 & !1
+        let (hash, minor) =
+            DirectoryHash { version, characters: self.characters, seed: self.seed }.hash(name);
+        (hash & !1, if version == HashVersion::Legacy { crc32c(0, name) } else { minor })
     }
 }
 

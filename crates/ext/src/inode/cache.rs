@@ -212,3 +212,47 @@ impl Volume {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use diorite_device::MemoryDevice;
+
+    use crate::mkfs::{Flavor, MkfsOptions, mkfs};
+    use crate::{Access, FileKind, InodeNumber, NodeSpec, Owner, SyncKind, Volume, VolumeOptions};
+
+    /// However many files are made and looked at, the inodes in memory stay within the budget, and who holds one keeps it.
+    /// And the regression: an inode that left memory with its change uncommitted was taken for durable when it came back.
+    #[test]
+    fn inodes_leave_memory_but_not_their_unsynced_changes() {
+        let device = MemoryDevice::new(64 << 20);
+        mkfs(&*device, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() }).unwrap();
+        let small = VolumeOptions { metadata_cache_bytes: 1 << 20, ..VolumeOptions::default() };
+        let volume = Volume::open(device.clone(), small.clone()).unwrap();
+        let root = volume.inode(InodeNumber::ROOT).unwrap();
+        let owner = Owner { uid: 0, gid: 0 };
+        let spec = NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner, device: (0, 0) };
+        let name = |n: u32| format!("file-{n}").into_bytes();
+        let held = volume.create(&root, &name(0), &spec).unwrap();
+        for n in 1..9000 {
+            drop(volume.create(&root, &name(n), &spec).unwrap());
+        }
+        let in_memory = volume.inodes().len();
+        assert!((500..=4500).contains(&in_memory), "{in_memory} inodes for 1 MiB");
+        assert!(std::sync::Arc::ptr_eq(&held, &volume.lookup(&root, &name(0)).unwrap()));
+        volume.sync().unwrap();
+
+        let newest = b"the newest";
+        let number = volume.create(&root, newest, &spec).unwrap().number();
+        for n in 0..9000 {
+            drop(volume.lookup(&root, &name(n)).unwrap());
+        }
+        assert!(volume.inodes().peek(number).is_none(), "it has left memory");
+        let inode = volume.lookup(&root, newest).unwrap();
+        volume.sync_inode(&inode, SyncKind::All).unwrap();
+
+        // What is on the disk now, replayed in memory: as after a crash.
+        let crashed = Volume::open(device, VolumeOptions { access: Access::ReadOnly, ..small }).unwrap();
+        let root = crashed.inode(InodeNumber::ROOT).unwrap();
+        assert_eq!(crashed.lookup(&root, newest).unwrap().number(), number);
+    }
+}

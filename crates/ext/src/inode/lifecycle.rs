@@ -24,8 +24,8 @@ impl InodeState {
     }
 }
 impl Volume {
-    /// A free inode for `spec`, near `parent`, with no link and an empty mapping, stored. The caller links it in the
-    /// same handle (and sets `links`), or frees it.
+    /// A free inode for `spec`, near `parent`, with no link and an empty mapping. The caller links it in the same handle
+    /// (and sets `links`) or makes it an orphan, and stores it.
     pub(crate) fn allocate_inode(
         &self,
         handle: &mut Handle<'_>,
@@ -44,7 +44,7 @@ impl Volume {
         }
         let inode = Arc::new(Inode::new(number, spec.kind, state));
         self.inodes().replace(&inode);
-        self.store_inode(handle, &inode, &mut inode.state.write())?;
+        inode.note_change(handle.transaction());
         inode.note_data_change(handle.transaction());
         Ok(inode)
     }
@@ -120,7 +120,7 @@ impl Volume {
 
     /// Whether freeing an inode that has lost its last name is so little work that it is done with the directory locked and in
     /// the handle that took the name.
-    pub(crate) fn is_released_at_once(&self, inode: &Inode, state: &InodeState) -> bool {
+    pub(crate) fn is_released_at_once(inode: &Inode, state: &InodeState) -> bool {
         state.links == 0 && state.sectors <= RELEASED_AT_ONCE_SECTORS && !inode.is_open()
     }
 

@@ -68,16 +68,17 @@ impl Volume {
     pub(crate) fn raw_inode(&self, number: InodeNumber) -> Result<RawInode> {
         let place = self.layout().locate_inode(number)?;
         let missing = Corrupt::Inode { inode: number, what: "its group does not exist" };
-        let descriptor = self.allocator().descriptor(place.group).ok_or(missing)?;
-        let table = descriptor.inode_table.0;
+        let table = self.allocator().inode_table(place.group).ok_or(missing)?.0;
         let block = crate::FsBlock(table + u64::from(place.table_block));
-        if self.cache().peek(block).is_none() {
+        let buffer = if let Some(buffer) = self.cache().get_cached(block, BlockKind::InodeTable)? {
+            buffer
+        } else {
             let step = (READ_AHEAD_BYTES / self.block_size().bytes()).max(1);
             let first = u64::from(place.table_block) / step * step;
             let count = step.min(u64::from(self.layout().inode_table_blocks()) - first);
             self.cache().read_ahead(crate::FsBlock(table + first), count, |_| BlockKind::InodeTable);
-        }
-        let buffer = self.cache().get(block, BlockKind::InodeTable)?;
+            self.cache().get(block, BlockKind::InodeTable)?
+        };
         Ok(RawInode { buffer, offset: place.offset as usize, len: usize::from(self.layout().inode_size) })
     }
 

@@ -8,8 +8,10 @@
 //!
 //! Invariant: every block here is held by its [`Buffer`], so no read from the volume sees what is older than the log.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
 
 use super::format::JournalSuperblock;
 use super::log::Journal;

@@ -6,13 +6,13 @@
 //! Order on the disk: data of files was written before its handle began; log blocks; flush; **the commit block with FUA,
 //! which is the moment at which the transaction exists**. Devices that have no FUA of their own write and flush.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use diorite_block::sync::{MutexGuard, now};
 use diorite_block::{BioFlags, Plug};
+use hashbrown::HashSet;
 
 use super::format::{CommitTime, MAGIC, Tag, TagFlags};
 use super::log::{Journal, Running, State, check_no_open_handle};
@@ -238,7 +238,8 @@ impl Journal {
     /// The log's own blocks before the commit block: revoke blocks, then descriptors.
     fn own_blocks(&self, closed: &Closed, sequence: u32, tags: &[Tag]) -> Vec<BlockMemory> {
         let size = self.block_size.bytes() as usize;
-        let revoked: Vec<_> = closed.revoked.iter().copied().collect();
+        let mut revoked: Vec<_> = closed.revoked.iter().copied().collect();
+        revoked.sort_unstable();
         let revokes = revoked.chunks(self.layout.revokes_per_block()).map(|revoked| {
             let mut block = BlockMemory::zeroed(size);
             self.layout.put_revoke(&mut block, sequence, revoked);

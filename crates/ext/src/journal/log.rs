@@ -19,13 +19,13 @@
 //! handles, so whoever begins, commits or syncs has no handle.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use diorite_block::BlockDevice;
 use diorite_block::sync::{Condvar, Mutex, MutexGuard, now};
+use hashbrown::{HashMap, HashSet};
 
 use super::checkpoint::CheckpointList;
 use super::commit::Gather;
@@ -33,7 +33,7 @@ use super::format::{JournalSuperblock, RecordLayout};
 use super::log_map::LogMap;
 use crate::allocate::BlockRun;
 use crate::buffer::{Buffer, BufferCache};
-use crate::transaction::{AbortLatch, HomeWriter, Log, ReleaseFreed, TransactionId};
+use crate::transaction::{AbortLatch, HomeWriter, Log, ReleaseFreed, TIMER_SLACK, TransactionId};
 use crate::{BlockSize, Clock, Error, FsBlock, InodeNumber, Result};
 
 thread_local! {
@@ -89,6 +89,8 @@ pub(crate) struct Journal {
     pub(super) handles_ended: Condvar,
     /// Another thread syncs the running transaction while one gathers.
     pub(super) gathered: Condvar,
+    /// The running transaction has its first handle.
+    started: Condvar,
     pub(super) checkpoint: Mutex<CheckpointList>,
     /// Held while blocks are written to their places.
     pub(super) checkpointing: Mutex<()>,
@@ -115,6 +117,8 @@ pub(super) struct State {
     pub(super) last_syncers: Vec<u64>,
     /// How long a commit takes, averaged.
     pub(super) commit_time: Duration,
+    /// Nobody may wait for the running transaction to become old any more.
+    timer_ended: bool,
 }
 
 /// The transaction that handles join.
@@ -202,7 +206,9 @@ impl Journal {
                 gathering: false,
                 last_syncers: Vec::new(),
                 commit_time: Duration::ZERO,
+                timer_ended: false,
             }),
+            started: Condvar::new(),
             changed: Condvar::new(),
             handles_ended: Condvar::new(),
             gathered: Condvar::new(),
@@ -294,7 +300,10 @@ impl Log for Journal {
             let running = &mut state.running;
             running.handles += 1;
             running.credits += credits;
-            running.started.get_or_insert_with(now);
+            if running.started.is_none() {
+                running.started = Some(now());
+                self.started.notify_all();
+            }
             if cfg!(debug_assertions) {
                 OPEN_HANDLES.set(OPEN_HANDLES.get() + 1);
             }
@@ -368,6 +377,32 @@ impl Log for Journal {
         if is_old { self.commit_through(id, Gather::Nobody) } else { Ok(()) }
     }
 
+    fn wait_until_old(&self) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if state.timer_ended || self.latch.is_aborted() {
+                return false;
+            }
+            let Some(started) = state.running.started else {
+                state = self.started.wait(state);
+                continue;
+            };
+            match self.interval.checked_sub(now().saturating_sub(started)) {
+                Some(left) => state = self.started.wait_timeout(state, left + TIMER_SLACK),
+                None if state.running.is_empty() => {
+                    // Handles that changed nothing: it starts with the next one.
+                    state.running.started = None;
+                }
+                None => return true,
+            }
+        }
+    }
+
+    fn end_waiting(&self) {
+        self.state.lock().timer_ended = true;
+        self.started.notify_all();
+    }
+
     fn close(&self) -> Result<()> {
         self.sync()?;
         self.checkpoint(None)?;
@@ -404,6 +439,7 @@ impl Journal {
         self.latch.abort(&error);
         let _state = self.state.lock();
         self.changed.notify_all();
+        self.started.notify_all();
         error
     }
 }

@@ -126,25 +126,32 @@ fn tea(state: &mut [u32; 4], key: &[u32; 4]) {
 }
 
 fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
-    type Mix = fn(u32, u32, u32) -> u32;
-    let choose: Mix = |x, y, z| z ^ (x & (y ^ z));
-    let majority: Mix = |x, y, z| (x & y).wrapping_add((x ^ y) & z);
-    let parity: Mix = |x, y, z| x ^ y ^ z;
-    let rounds: [(Mix, u32, [usize; 8], [u32; 4]); 3] = [
-        (choose, 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]),
-        (majority, 0x5a82_7999, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13]),
-        (parity, 0x6ed9_eba1, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15]),
-    ];
-    let [mut a, mut b, mut c, mut d] = *state;
-    for (mix, constant, order, shifts) in rounds {
-        for (step, word) in order.into_iter().enumerate() {
-            let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(input[word]).wrapping_add(constant);
-            (a, b, c, d) = (d, sum.rotate_left(shifts[step % 4]), b, c);
-        }
-    }
-    for (word, add) in state.iter_mut().zip([a, b, c, d]) {
+    let before = *state;
+    md4_round(state, input, 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19], |x, y, z| z ^ (x & (y ^ z)));
+    let majority = |x, y, z| (x & y) | ((x ^ y) & z);
+    md4_round(state, input, 0x5a82_7999, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13], majority);
+    md4_round(state, input, 0x6ed9_eba1, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15], |x, y, z| x ^ y ^ z);
+    for (word, add) in state.iter_mut().zip(before) {
         *word = word.wrapping_add(add);
     }
+}
+
+/// Eight steps of half MD4, one with each word of the input.
+#[inline]
+fn md4_round(
+    state: &mut [u32; 4],
+    input: &[u32; 8],
+    constant: u32,
+    order: [usize; 8],
+    shifts: [u32; 4],
+    mix: impl Fn(u32, u32, u32) -> u32,
+) {
+    let [mut a, mut b, mut c, mut d] = *state;
+    for (step, word) in order.into_iter().enumerate() {
+        let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(input[word]).wrapping_add(constant);
+        (a, b, c, d) = (d, sum.rotate_left(shifts[step % 4]), b, c);
+    }
+    *state = [a, b, c, d];
 }
 
 #[cfg(test)]

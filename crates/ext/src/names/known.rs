@@ -29,20 +29,23 @@ const SETS_AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub(super) struct KnownNames {
     hasher: DefaultHashBuilder,
-    sets: Box<[OnceLock<Box<[Mutex<Set>]>>]>,
+    groups: Box<[Group]>,
 }
+
+/// Sets that are made together.
+type Group = OnceLock<Box<[Mutex<Set>]>>;
 
 #[derive(Debug, Default)]
 struct Set {
     /// A part of the hash of each name: most others are told apart without looking at them.
     tags: [u32; WAYS],
-    names: [Option<Name>; WAYS],
+    names: [Option<Known>; WAYS],
     /// The place that is taken next when all are.
     next: u8,
 }
 
 #[derive(Debug)]
-struct Name {
+struct Known {
     directory: u64,
     name: Box<[u8]>,
     inode: Weak<Inode>,
@@ -52,14 +55,14 @@ impl KnownNames {
     /// Room for about `capacity` names.
     pub(super) fn new(capacity: usize) -> Self {
         let groups = capacity.div_ceil(WAYS * SETS_AT_ONCE).next_power_of_two();
-        Self { hasher: DefaultHashBuilder::default(), sets: (0..groups).map(|_| OnceLock::new()).collect() }
+        Self { hasher: DefaultHashBuilder::default(), groups: (0..groups).map(|_| OnceLock::new()).collect() }
     }
 
     /// The set of a name, and its tag there.
-    fn place(&self, directory: &Inode, name: &[u8]) -> (&OnceLock<Box<[Mutex<Set>]>>, usize, u32) {
+    fn place(&self, directory: &Inode, name: &[u8]) -> (&Group, usize, u32) {
         let hash = self.hasher.hash_one((directory.identity(), name));
-        let group = (hash as usize / SETS_AT_ONCE) % self.sets.len();
-        (&self.sets[group], hash as usize % SETS_AT_ONCE, (hash >> 32) as u32)
+        let group = (hash as usize / SETS_AT_ONCE) % self.groups.len();
+        (&self.groups[group], hash as usize % SETS_AT_ONCE, (hash >> 32) as u32)
     }
 
     /// The inode behind a name of a directory, if it is remembered.
@@ -85,7 +88,7 @@ impl KnownNames {
             }
             return;
         }
-        let new = Name { directory: directory.identity(), name: name.into(), inode };
+        let new = Known { directory: directory.identity(), name: name.into(), inode };
         let place = set.vacant().unwrap_or_else(|| {
             set.next = (set.next + 1) % WAYS as u8;
             usize::from(set.next)

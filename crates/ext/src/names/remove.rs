@@ -53,7 +53,7 @@ impl Volume {
     ) -> Result<Vec<Arc<Inode>>> {
         Self::drop_link(inode, state);
         state.changed = self.now();
-        let goes = self.is_released_at_once(inode, state);
+        let goes = Self::is_released_at_once(inode, state);
         if state.links == 0 && !(goes && self.has_nothing_outside(inode, state)) {
             self.add_orphan(handle, inode, state)?;
         }

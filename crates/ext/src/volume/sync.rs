@@ -37,14 +37,25 @@ impl Volume {
         self.log().sync()
     }
 
-    /// Commit what has waited for longer than [`crate::VolumeOptions::commit_interval`], for whoever has a timer. This crate
-    /// has no threads: without this an idle volume keeps its last changes in memory until the next change, sync or
-    /// close.
+    /// Commit what has waited for longer than [`crate::VolumeOptions::commit_interval`], for whoever has a timer
+    /// ([`Volume::wait_until_old`]). This crate has no threads: without this an idle volume keeps its last changes in
+    /// memory until the next change, sync or close.
     pub fn commit_old(&self) -> Result<()> {
         if self.check_writable().is_err() {
             return self.latch().check();
         }
         self.log().commit_old()
+    }
+
+    /// For the thread of a timer: wait until [`Volume::commit_old`] has something to do; `false` when the volume is closed or
+    /// cannot be written.
+    pub fn wait_until_old(&self) -> bool {
+        self.check_writable().is_ok() && self.log().wait_until_old()
+    }
+
+    /// Nobody waits in [`Volume::wait_until_old`] from now on.
+    pub fn end_waiting(&self) {
+        self.log().end_waiting();
     }
 
     /// Sync, mark the volume clean, and refuse everything from now on.
@@ -55,6 +66,7 @@ impl Volume {
         let closed = self.close_now();
         let result = closed.and(self.release_mmp());
         self.closed.store(true, Ordering::Release);
+        self.end_waiting();
         result
     }
 

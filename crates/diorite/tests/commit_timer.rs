@@ -1,0 +1,95 @@
+//! A volume that nobody calls into commits what it has, at the commit interval; so do its dirty pages.
+
+mod common;
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use common::memory_volume;
+use diorite::{Access, BlockDevice, Filesystem, FilesystemOptions, Timestamp};
+use diorite_block::sync::sleep;
+use diorite_ext::mkfs::{Flavor, MkfsOptions, mkfs};
+use diorite_sim::disk::SimDisk;
+use diorite_sim::{Simulation, WorldOptions};
+
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// The volume as it would be after a crash at this moment: replayed in memory.
+fn after_a_crash(device: &Arc<dyn BlockDevice>) -> Filesystem {
+    FilesystemOptions::new().access(Access::ReadOnly).open_device(Arc::clone(device)).expect("open")
+}
+
+#[test]
+fn an_idle_volume_commits_by_itself() {
+    for flavor in [Flavor::Ext2, Flavor::Ext4] {
+        let device = memory_volume(32, &MkfsOptions { flavor, ..MkfsOptions::default() });
+        let options = FilesystemOptions::new().commit_interval(INTERVAL).dirty_age(INTERVAL);
+        let filesystem = options.open_device(device.clone()).expect("open");
+        for round in 0..2 {
+            let path = format!("/file-{round}");
+            let file = filesystem.create_file(&path).expect("create");
+            file.write_all_at(&[7; 5000], 0).expect("write");
+            let start = Instant::now();
+            loop {
+                std::thread::sleep(INTERVAL);
+                let crashed = after_a_crash(&device);
+                // ext2 writes its blocks one after the other: in the middle of that anything can be seen.
+                if crashed.metadata(&path).is_ok_and(|attributes| attributes.size == 5000) {
+                    let mut found = [0; 5000];
+                    let file = crashed.open_file(&path).expect("open");
+                    file.read_exact_at(&mut found, 0).expect("read");
+                    assert_eq!(found, [7; 5000]);
+                    break;
+                }
+                assert!(start.elapsed() < Duration::from_secs(30), "{flavor:?}: not committed");
+            }
+        }
+        let volume: Weak<_> = Arc::downgrade(filesystem.volume());
+        filesystem.close().expect("close");
+        assert!(volume.upgrade().is_none(), "the timer's thread has ended and let go of the volume");
+    }
+}
+
+/// With an interval that never ends nothing is written, and dropping the volume does not wait for it.
+#[test]
+fn a_long_interval_holds_nobody_up() {
+    let device = memory_volume(32, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() });
+    let options = FilesystemOptions::new().commit_interval(Duration::from_secs(100_000));
+    let filesystem = options.open_device(device.clone()).expect("open");
+    filesystem.create_dir("/directory").expect("create");
+    std::thread::sleep(INTERVAL);
+    assert!(after_a_crash(&device).metadata("/directory").is_err());
+    drop(filesystem);
+    assert!(after_a_crash(&device).metadata("/directory").is_ok());
+}
+
+/// In virtual time: the same seed gives the same run, and the commit comes when it is due.
+#[test]
+fn the_timer_is_simulated_too() {
+    let run = || {
+        let disk = SimDisk::named("sim:sata-2009").expect("disk");
+        let size = Some(64 << 20);
+        let options = MkfsOptions { flavor: Flavor::Ext4, size_bytes: size, ..MkfsOptions::default() };
+        let time = Timestamp { seconds: 1_000_000_000, nanoseconds: 0 };
+        mkfs(&*disk, &options.reproducible(1, time)).expect("mkfs");
+        let device: Arc<dyn BlockDevice> = disk;
+        let (seen, report) = Simulation::run_one(WorldOptions::default(), move || {
+            let filesystem = FilesystemOptions::new().open_device(Arc::clone(&device)).expect("open");
+            filesystem.create_dir("/directory").expect("create");
+            let mut writes = Vec::new();
+            for _ in 0..8 {
+                sleep(Duration::from_secs(1));
+                writes.push(device.counters().snapshot().writes);
+            }
+            filesystem.close().expect("close");
+            writes
+        })
+        .expect("no deadlock");
+        (seen, report.virtual_time, report.trace_hash)
+    };
+    let (writes, end, hash) = run();
+    assert_eq!(writes[0], writes[3], "nothing happens before the interval is over: {writes:?}");
+    assert!(writes[6] > writes[3], "and then it is committed: {writes:?}");
+    assert_eq!(writes[6], writes[7], "once: {writes:?}");
+    assert_eq!((writes, end, hash), run());
+}
