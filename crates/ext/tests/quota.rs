@@ -117,6 +117,7 @@ fn use_is_counted_on_every_format_through_random_work() {
         "-t ext4 -b 4096 -O quota,project,inline_data,orphan_file",
         "-t ext4 -b 4096 -O quota,^has_journal",
         "-t ext3 -b 1024 -O quota -I 128",
+        "-t ext4 -b 1024 -C 8192 -O bigalloc,quota,project,ea_inode",
         "-t ext2 -b 2048 -O quota,project -I 256",
         "-t ext4 -b 65536 -O quota,project,^resize_inode",
     ]
@@ -126,7 +127,8 @@ fn use_is_counted_on_every_format_through_random_work() {
         println!("{arguments}");
         let bench = Bench::new();
         let kinds = if arguments.contains("project") { all } else { "" };
-        let size = if arguments.contains("65536") { "128M" } else { "24M" };
+        let is_wasteful = ["65536", "bigalloc"].iter().any(|word| arguments.contains(word));
+        let size = if is_wasteful { "128M" } else { "24M" };
         let (device, mut volume) = bench.open(&bench.image(&format!("{arguments} {kinds}"), size));
         assert_eq!(volume.read_only_reason(), None);
         let mut random = fastrand::Rng::with_seed(seed as u64);

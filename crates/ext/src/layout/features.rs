@@ -218,6 +218,7 @@ impl Features {
         .union(RoCompat::METADATA_CSUM)
         .union(RoCompat::QUOTA)
         .union(RoCompat::PROJECT)
+        .union(RoCompat::VERITY)
         .union(RoCompat::ORPHAN_PRESENT);
 
     /// Names of the features that have no name yet.

@@ -1,0 +1,59 @@
+//! A volume with verity files is written; the files themselves only lose and get names and attributes, as in the kernel.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+
+mod common;
+
+use common::{Bench, MemoryDevice, have, pattern, read_file, run, write_blocks};
+use diorite_ext::{
+    Error, FileBlock, FileKind, InodeNumber, NodeSpec, Owner, RenameMode, Volume, VolumeOptions, XattrMode,
+};
+
+#[test]
+fn the_content_of_a_verity_file_stays_and_all_else_changes() {
+    if !have(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (device, volume) = bench.open(&bench.image("-t ext4 -b 4096 -O verity", "16M"));
+    let spec =
+        NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner: Owner::default(), device: (0, 0) };
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
+    let content = pattern(3, 9 * 4096);
+    for name in [b"sealed", b"others"] {
+        let inode = volume.create(&root, name, &spec).unwrap();
+        // The tree of hashes lies behind the end.
+        write_blocks(&volume, &inode, 0, &content, Some(5 * 4096)).unwrap();
+    }
+    drop(root);
+    volume.close().unwrap();
+    let path = bench.path("sealed");
+    device.save(&path);
+    let text = path.to_string_lossy().into_owned();
+    let (code, output) = run("debugfs", &["-w", "-R", "set_inode_field sealed flags 0x180000", &text]);
+    assert_eq!(code, 0, "{output}");
+    let (_, output) = run("debugfs", &["-w", "-R", "set_inode_field others flags 0x180000", &text]);
+    assert!(!output.contains("rror"), "{output}");
+    #[allow(clippy::disallowed_methods, reason = "the image that debugfs has changed")]
+    let device = MemoryDevice::new(std::fs::read(&path).unwrap());
+    let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+    assert_eq!(volume.read_only_reason(), None);
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
+    let sealed = volume.lookup(&root, b"sealed").unwrap();
+    assert!(read_file(&volume, &sealed) == content[..5 * 4096]);
+    let refused = |result: diorite_ext::Result<()>| {
+        assert!(matches!(result, Err(Error::NotPermitted("verity"))), "{result:?}");
+    };
+    refused(write_blocks(&volume, &sealed, 9, &content, None));
+    refused(volume.truncate(&sealed, 4096));
+    refused(volume.punch(&sealed, FileBlock(1), 1));
+    refused(volume.allocate_unwritten(&sealed, FileBlock(20), 1, None));
+    refused(volume.insert_range(&sealed, FileBlock(1), 1));
+    volume.set_xattr(&sealed, b"user.note", b"value", XattrMode::Set).unwrap();
+    volume.rename(&root, b"sealed", &root, b"renamed", RenameMode::Replace).unwrap();
+    volume.link(&sealed, &root, b"again").unwrap();
+    volume.unlink(&root, b"others").unwrap();
+    assert!(read_file(&volume, &sealed) == content[..5 * 4096]);
+    drop((sealed, root));
+    volume.close().unwrap();
+    bench.check(&device);
+}
