@@ -28,3 +28,21 @@ fn small_buffered_writes_fill_a_volume() {
     filesystem.close().expect("close");
     common::assert_device_clean(&device);
 }
+
+/// Each of many scattered blocks reserved for its mapping as if it stood alone: a volume with half of its blocks free lost data that
+/// it had taken.
+#[test]
+fn scattered_buffered_blocks_find_room() {
+    let options = MkfsOptions { block_size: Some(4096), inodes: Some(64), ..MkfsOptions::default() };
+    let filesystem = common::open_memory(6, &options, &FilesystemOptions::new());
+    let file = filesystem.create_file("/sparse").expect("create");
+    let block = vec![3; 4096];
+    for index in 0..700 {
+        file.write_all_at(&block, index * 8192).expect("taken");
+    }
+    file.sync_all().expect("what was taken is kept");
+    let mut read = vec![0; 4096];
+    filesystem.drop_caches().expect("drop");
+    file.read_exact_at(&mut read, 699 * 8192).expect("read");
+    assert_eq!(read, block);
+}

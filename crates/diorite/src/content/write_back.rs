@@ -40,9 +40,7 @@ impl Content {
             work(Work::Page(batch.len() as u64));
             let mut result = self.write_batch(&batch, flags);
             if result.as_ref().is_err_and(Self::is_no_space) {
-                // The claims of these very pages are in the way of their blocks' own mapping.
-                self.release_claims(&batch);
-                result = self.write_batch(&batch, flags);
+                result = self.write_by_blocks(&batch, flags);
             }
             self.mark_clean(&batch);
             if let Err(error) = result {
@@ -101,6 +99,17 @@ impl Content {
         let end = end.min(size);
         commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
         self.commit(commit)
+    }
+
+    /// Write a batch a block at a time, each recorded before the next. Where space is short the batch as a whole may not find what it
+    /// asks for: the claims of its pages are still held, and each stretch of it reserves for the mapping as if it stood alone.
+    fn write_by_blocks(&self, batch: &[(u64, PageState)], flags: BioFlags) -> Result<()> {
+        let per_block = (self.map.block_size() / PAGE_SIZE).max(1);
+        for pages in batch.chunk_by(|(a, _), (b, _)| a / per_block == b / per_block) {
+            self.release_claims(pages);
+            self.write_batch(pages, flags)?;
+        }
+        Ok(())
     }
 
     fn release_claims(&self, batch: &[(u64, PageState)]) {
