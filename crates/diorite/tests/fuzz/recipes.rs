@@ -51,7 +51,6 @@ pub(super) const RECIPES: &[Recipe] = &[
     Recipe { name: "ext4 meta_bg", features: "meta_bg,^resize_inode,^metadata_csum", ..PLAIN },
     Recipe { name: "ext4 ea_inode", features: "ea_inode,^metadata_csum", ..PLAIN },
     Recipe { name: "ext4 uninit_bg", features: "^metadata_csum,uninit_bg,^has_journal", ..PLAIN },
-    Recipe { name: "ext4 bigalloc", features: "bigalloc,^metadata_csum,^has_journal,^resize_inode", ..PLAIN },
 ];
 
 impl Recipe {
@@ -82,7 +81,7 @@ impl Recipe {
         open.write_all_at(&[5; 30_000], 0).expect("write");
         filesystem.remove_file("/orphan").expect("remove");
         filesystem.rename("/small", "/renamed").expect("rename");
-        filesystem.remove_file("/many/name-000007").expect("remove");
+        filesystem.remove_file("/many/name-000040-").expect("remove");
         filesystem.sync().expect("sync");
         let bytes = bytes_of(&device);
         drop(open);
