@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::{Access, FileKind, Filesystem, RenameMode};
+use diorite::{Access, FileKind, Filesystem, RenameMode, SeenDirectories};
 
 use crate::args::{Ln, Mkdir, Mv, Rm};
 use crate::failure::{Failure, Result, complain};
@@ -90,8 +90,11 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images) -> Result<()> {
 fn remove_tree(filesystem: &Filesystem, top: &Path, location: &Location) -> Result<()> {
     let failure = |error| Failure::of(location, "remove", &error);
     let mut directories = vec![top.to_owned()];
+    let mut seen = SeenDirectories::default();
     let mut next = 0;
     while let Some(directory) = directories.get(next).cloned() {
+        let attributes = filesystem.symlink_metadata(&directory).map_err(failure)?;
+        seen.note(attributes.inode).map_err(failure)?;
         for entry in filesystem.read_dir(&directory).map_err(failure)? {
             interrupt::check()?;
             let path = directory.join(OsStr::from_bytes(&entry.name));

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::{Access, Attributes, ExtentKind, FileKind, Filesystem, InodeNumber};
+use diorite::{Access, Attributes, ExtentKind, FileKind, Filesystem, InodeNumber, SeenDirectories};
 use serde_json::{Value, json};
 
 use crate::args::{Du, Ls, ManyPaths, OnePath, Tree};
@@ -139,8 +139,11 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
             }
             is_first = false;
         }
+        let mut seen = SeenDirectories::default();
         while let Some(directory) = waiting.pop() {
             interrupt::check()?;
+            let attributes = filesystem.metadata(&directory).map_err(Failure::map(location, "list"))?;
+            seen.note(attributes.inode).map_err(Failure::map(location, "list"))?;
             let mut entries = entries_of(&filesystem, &directory, location)?;
             entries.retain(|entry| arguments.all || !entry.name.starts_with(b"."));
             if arguments.reporting.json {

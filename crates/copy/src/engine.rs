@@ -1,6 +1,6 @@
 //! The copy itself: one file, or a directory with everything in it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use crate::{Error, Summary, Watch};
 const CHUNK_BYTES: usize = 4 << 20;
 /// Alignment that every direct device takes.
 const ALIGNMENT: usize = 4096;
+/// Directories within directories.
+const DEPTH_MAX: usize = 2048;
 /// The longest name of a file.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -65,6 +67,9 @@ pub struct Copier<'a> {
     watch: &'a dyn Watch,
     /// Where the first name of a file with several went.
     linked: HashMap<(u64, u64), PathBuf>,
+    /// Directories of the source that the copy is in or has been in, and how deep it is.
+    directories: HashSet<(u64, u64)>,
+    depth: usize,
     buffer: AlignedBuf,
     summary: Summary,
 }
@@ -82,7 +87,16 @@ impl<'a> Copier<'a> {
     /// Copies into `sink` as `options` say.
     pub fn new(sink: &'a dyn Sink, options: CopyOptions, watch: &'a dyn Watch) -> Self {
         let buffer = AlignedBuf::zeroed(CHUNK_BYTES, ALIGNMENT);
-        Self { sink, options, watch, linked: HashMap::new(), buffer, summary: Summary::default() }
+        Self {
+            sink,
+            options,
+            watch,
+            linked: HashMap::new(),
+            directories: HashSet::new(),
+            depth: 0,
+            buffer,
+            summary: Summary::default(),
+        }
     }
 
     /// What was done so far.
@@ -92,6 +106,7 @@ impl<'a> Copier<'a> {
 
     /// Copy `from` to exactly `to`. The caller has decided that `to` is not a directory to copy into.
     pub fn copy(&mut self, source: &dyn Source, from: &Path, to: &Path) -> Result<(), Error> {
+        (self.directories, self.depth) = (HashSet::new(), 0);
         let follow = match self.options.depth {
             Depth::File => Follow::Yes,
             Depth::Tree => Follow::No,
@@ -254,6 +269,20 @@ impl<'a> Copier<'a> {
         Ok((end_of_data, bytes))
     }
 
+    /// A tree without end is refused: a damaged image may have a directory below itself, or beyond what a call can hold.
+    fn enter(&mut self, source: &dyn Source, from: &Path, meta: &Meta) -> Result<(), Error> {
+        let is_new = self.directories.insert(meta.identity) || source.may_repeat_directories();
+        let why = if !is_new {
+            "it was copied already under another name, so the image is damaged"
+        } else if self.depth == DEPTH_MAX {
+            "directories are nested too deep"
+        } else {
+            self.depth += 1;
+            return Ok(());
+        };
+        Err(Error::NotATree { name: source.name_of(from), why })
+    }
+
     fn copy_directory(
         &mut self,
         source: &dyn Source,
@@ -261,6 +290,7 @@ impl<'a> Copier<'a> {
         to: &Path,
         meta: &Meta,
     ) -> Result<(), Error> {
+        self.enter(source, from, meta)?;
         match self.sink.existing(to, Follow::Yes)? {
             Some(existing) if existing.kind == FileKind::Directory => {}
             Some(_) => {
@@ -277,6 +307,7 @@ impl<'a> Copier<'a> {
             let entry = source.meta(&from.join(name), Follow::No)?;
             self.copy_known(source, &from.join(name), &to.join(name), &entry)?;
         }
+        self.depth -= 1;
         self.finish_attributes(source, from, to, meta)
     }
 }
@@ -285,12 +316,13 @@ impl<'a> Copier<'a> {
 pub fn data_bytes(source: &dyn Source, path: &Path, depth: Depth) -> u64 {
     let follow = if depth == Depth::File { Follow::Yes } else { Follow::No };
     let mut waiting = vec![path.to_owned()];
+    let mut seen = HashSet::new();
     let mut bytes = 0u64;
     while let Some(path) = waiting.pop() {
         let Ok(meta) = source.meta(&path, follow) else { continue };
         match meta.kind {
             FileKind::Regular => bytes = bytes.saturating_add(meta.size),
-            FileKind::Directory if depth == Depth::Tree => {
+            FileKind::Directory if depth == Depth::Tree && seen.insert(meta.identity) => {
                 let names = source.names(&path).unwrap_or_default();
                 waiting.extend(names.iter().map(|name| path.join(OsStr::from_bytes(name))));
             }

@@ -57,6 +57,14 @@ pub enum Error {
         /// The directory.
         name: String,
     },
+    /// Directories that do not form a tree.
+    #[error("{name}: not copied: {why}")]
+    NotATree {
+        /// The directory.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// Source and destination are one file.
     #[error("{name}: not copied: source and destination are the same file")]
     SameFile {

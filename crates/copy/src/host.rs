@@ -87,6 +87,11 @@ fn cannot_have(errno: Errno) -> bool {
 }
 
 impl Source for HostTree {
+    /// A bind mount shows a directory again; the host's own paths end.
+    fn may_repeat_directories(&self) -> bool {
+        true
+    }
+
     fn name_of(&self, path: &Path) -> String {
         path.display().to_string()
     }

@@ -40,6 +40,10 @@ pub trait Source {
     fn name_of(&self, path: &Path) -> String;
     /// What `lstat` tells, or `stat` where `follow` says so.
     fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error>;
+    /// Whether one directory may soundly be met in several places.
+    fn may_repeat_directories(&self) -> bool {
+        false
+    }
     /// Names in a directory, without `.` and `..`, sorted.
     fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error>;
     /// Where a symbolic link points.

@@ -3,7 +3,6 @@
 //! Where it sits: the front door of the library. Each operation on a path resolves it (`resolve.rs`) and calls the node that
 //! it finds (`node.rs`); errors carry the path.
 
-use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
 use crate::node::{NodeRef, Nodes};
 use crate::resolve::Found;
+use crate::walk::Walk;
 use crate::{
     Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, DirectoryEntry, Error, File, FileKind,
     InodeNumber, NodeSpec, OpenOptions, Owner, RenameMode, Result, ScheduledDevice, SchedulerKind,
@@ -546,48 +546,9 @@ impl Filesystem {
         Ok(entries)
     }
 
-    /// Everything beneath a path, the path itself first, parents before children; links are not followed.
+    /// Everything beneath a path, the path itself first, parents before children; links are not followed. A
+    /// directory that was met before is an error: no sound volume has one, and a damaged one would have no end.
     pub fn walk(&self, path: impl AsRef<Path>) -> Walk {
-        Walk { filesystem: self.clone(), pending: vec![(path.as_ref().to_owned(), 0)] }
-    }
-}
-
-/// An iterator over everything beneath a path.
-#[derive(Debug)]
-pub struct Walk {
-    filesystem: Filesystem,
-    pending: Vec<(PathBuf, usize)>,
-}
-
-/// Something that a walk met.
-#[derive(Clone, Debug)]
-pub struct WalkEntry {
-    /// Its path.
-    pub path: PathBuf,
-    /// Steps below the start.
-    pub depth: usize,
-    /// What `lstat` tells.
-    pub attributes: Attributes,
-}
-
-impl Walk {
-    fn visit(&mut self, path: PathBuf, depth: usize) -> Result<WalkEntry> {
-        let attributes = self.filesystem.symlink_metadata(&path)?;
-        if attributes.kind == FileKind::Directory {
-            let mut entries = self.filesystem.read_dir(&path)?;
-            entries.sort_unstable_by(|a, b| b.name.cmp(&a.name));
-            self.pending
-                .extend(entries.iter().map(|entry| (path.join(OsStr::from_bytes(&entry.name)), depth + 1)));
-        }
-        Ok(WalkEntry { path, depth, attributes })
-    }
-}
-
-impl Iterator for Walk {
-    type Item = Result<WalkEntry>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (path, depth) = self.pending.pop()?;
-        Some(self.visit(path, depth))
+        Walk::new(self.clone(), path.as_ref())
     }
 }

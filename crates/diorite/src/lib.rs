@@ -39,6 +39,7 @@ mod raw;
 mod resolve;
 mod stats;
 mod stream;
+mod walk;
 
 pub use diorite_block::scheduler::{
     CfqRules, Histogram, OwnerStatistics, SchedulerKind, Statistics as SchedulerStatistics,
@@ -55,7 +56,7 @@ pub use diorite_ext::{
 };
 pub use error::{AlignedPart, Error, Result};
 pub use file::{Alignment, Extent, ExtentKind, File};
-pub use filesystem::{Filesystem, FilesystemOptions, Walk, WalkEntry};
+pub use filesystem::{Filesystem, FilesystemOptions};
 pub use host::HostFile;
 pub use map::{
     Durability, MapBlocks, MapCommit, ReservationToken, Reserved, ReservedRange, Stretch, StretchKind,
@@ -65,3 +66,4 @@ pub use queue::{DirectQueue, Finished, QueueFull, TransferMemory};
 pub use raw::RawFile;
 pub use stats::Stats;
 pub use stream::{DirectReader, DirectWriter};
+pub use walk::{SeenDirectories, Walk, WalkEntry};

@@ -1,6 +1,6 @@
 //! Damage: fields set to values that hurt, structures copied over others, bits flipped.
 
-use diorite_ext::layout::{GroupDescriptor, DiskInode, directory, extent, htree, orphan, xattr};
+use diorite_ext::layout::{DiskInode, GroupDescriptor, directory, extent, htree, orphan, xattr};
 use diorite_ext::{FsBlock, GroupNumber, InodeNumber};
 
 use super::Random;
