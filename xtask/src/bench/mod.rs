@@ -8,6 +8,7 @@
 mod contender;
 mod direct;
 mod measure;
+mod readers;
 mod store;
 
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ pub(crate) struct Options {
 /// A suite: measures, prints and stores.
 type Suite = fn(&Options) -> Result<(), String>;
 
-const SUITES: &[(&str, Suite)] = &[("direct", direct::run)];
+const SUITES: &[(&str, Suite)] = &[("direct", direct::run), ("readers", readers::run)];
 
 /// Run the suites that `arguments` name, or all.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {

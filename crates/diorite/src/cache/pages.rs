@@ -70,7 +70,8 @@ pub(crate) struct Pages {
     dirty: AtomicUsize,
     /// Dirty pages of all files of the cache.
     dirty_total: Arc<AtomicUsize>,
-    waiters: Mutex<()>,
+    /// Threads that wait for a page to be loaded.
+    waiters: Mutex<usize>,
     loaded: Condvar,
 }
 
@@ -108,7 +109,7 @@ impl Pages {
             cached: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
             dirty_total,
-            waiters: Mutex::new(()),
+            waiters: Mutex::new(0),
             loaded: Condvar::new(),
         }
     }
@@ -203,17 +204,20 @@ impl Pages {
     }
 
     fn wake(&self) {
-        drop(self.waiters.lock());
-        self.loaded.notify_all();
+        // Telling nobody would be a system call for each page that is read.
+        if *self.waiters.lock() > 0 {
+            self.loaded.notify_all();
+        }
     }
 
     /// Wait until a page is not loading.
     pub(crate) fn wait_loaded(&self, page: u64) {
         let mut guard = self.waiters.lock();
+        *guard += 1;
         while self.get(page).is_some_and(|state| state.loading) {
             guard = self.loaded.wait(guard);
         }
-        drop(guard);
+        *guard -= 1;
     }
 
     /// Show the present pages of `range` to `change`, in order.

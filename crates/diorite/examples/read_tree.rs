@@ -1,0 +1,136 @@
+//! Walks a directory of an image and reads each file whole: our part of `cargo xtask bench readers`.
+//!
+//! By inode, by direct I/O, many transfers in flight from one thread. `DEVICE_DIRECT=0` opens the image through the host's page
+//! cache; `CACHED=1` reads by path through Diorite's own page cache, one file after the other.
+#![allow(missing_docs, reason = "a tool")]
+
+#[allow(unreachable_pub, reason = "a module of the peers' crate as well")]
+#[path = "../../../bench/peers/src/tally.rs"]
+mod tally;
+
+use diorite::node::NodeRef;
+use diorite::{
+    Access, AlignedBuf, DirectIo, DirectPolicy, DirectQueue, File, FileKind, Filesystem, Finished, Result,
+};
+use tally::Tally;
+
+/// Transfers in flight.
+const DEPTH: u32 = 16;
+/// Bytes of the largest transfer.
+const TRANSFER_BYTES: usize = 256 << 10;
+/// Bytes in flight: enough for any disk, and few enough for the memory to stay in the CPU's caches.
+const BYTES_IN_FLIGHT: usize = 2 << 20;
+/// Bytes of a cached read.
+const CHUNK_BYTES: usize = 1 << 20;
+
+fn main() -> Result<()> {
+    let (image, directory, mut tally) = Tally::start();
+    let is_set = |name, to| std::env::var_os(name).is_some_and(|value| value == to);
+    let policy = if is_set("DEVICE_DIRECT", "0") { DirectPolicy::Off } else { DirectPolicy::Preferred };
+    let filesystem = Filesystem::options().access(Access::ReadOnly).device_direct(policy).open(image)?;
+    if is_set("CACHED", "1") {
+        read_cached(&filesystem, &directory, &mut tally)?;
+    } else {
+        let mut reader = Reader::new(&filesystem, tally);
+        reader.read_directory(&filesystem.resolve(&directory)?)?;
+        reader.finish_transfers(0)?;
+        tally = reader.tally;
+    }
+    tally.finish();
+    Ok(())
+}
+
+fn read_cached(filesystem: &Filesystem, directory: &str, tally: &mut Tally) -> Result<()> {
+    let mut buffer = vec![0; CHUNK_BYTES];
+    for entry in filesystem.walk(directory) {
+        let entry = entry?;
+        if entry.attributes.kind != FileKind::Regular {
+            continue;
+        }
+        let file = filesystem.open_file(&entry.path)?;
+        let mut offset = 0;
+        loop {
+            let got = file.read_at(&mut buffer, offset)?;
+            tally.add(&buffer[..got]);
+            offset += got as u64;
+            if got < buffer.len() {
+                break;
+            }
+        }
+        tally.end_file();
+    }
+    Ok(())
+}
+
+/// Files whose transfers are in flight.
+struct Reader<'a> {
+    filesystem: &'a Filesystem,
+    queue: DirectQueue,
+    free: Vec<AlignedBuf>,
+    done: Vec<Finished<AlignedBuf>>,
+    bytes_in_flight: usize,
+    tally: Tally,
+}
+
+impl<'a> Reader<'a> {
+    fn new(filesystem: &'a Filesystem, tally: Tally) -> Self {
+        let free = (0..DEPTH).map(|_| AlignedBuf::zeroed(TRANSFER_BYTES, 4096)).collect();
+        Self { filesystem, queue: DirectQueue::new(DEPTH), free, done: Vec::new(), bytes_in_flight: 0, tally }
+    }
+
+    fn read_directory(&mut self, directory: &NodeRef) -> Result<()> {
+        let mut names = Vec::new();
+        directory.read_directory(0, &mut |entry| {
+            names.push(entry.name);
+            true
+        })?;
+        let options = self.filesystem.open_options().read(true).direct(DirectIo::Required);
+        for name in names.iter().filter(|name| *name != b"." && *name != b"..") {
+            let node = directory.lookup(name)?;
+            match node.kind() {
+                FileKind::Directory => self.read_directory(&node)?,
+                FileKind::Regular => self.read_file(&node.open(&options)?)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn read_file(&mut self, file: &File) -> Result<()> {
+        let (mut offset, size) = (0, file.size());
+        while offset < size {
+            if self.free.is_empty() || self.bytes_in_flight >= BYTES_IN_FLIGHT {
+                self.finish_transfers(if self.tally.is_verifying() {
+                    0
+                } else {
+                    self.queue.in_flight() / 2
+                })?;
+            }
+            let memory = self.free.pop().expect("some were finished");
+            let len = TRANSFER_BYTES.min((size - offset).next_multiple_of(4096) as usize);
+            let refused = self.queue.read(file, offset, memory, len, offset);
+            refused.map_err(|refused| refused.error.expect("there is a buffer for each place"))?;
+            offset += len as u64;
+            self.bytes_in_flight += len;
+        }
+        if self.tally.is_verifying() {
+            self.finish_transfers(0)?;
+        }
+        self.tally.end_file();
+        Ok(())
+    }
+
+    /// Wait until no more than `rest` transfers are in flight.
+    fn finish_transfers(&mut self, rest: u32) -> Result<()> {
+        let wait_for = self.queue.in_flight().saturating_sub(rest);
+        self.queue.reap(wait_for, &mut self.done)?;
+        self.done.sort_unstable_by_key(|finished| finished.tag);
+        for finished in self.done.drain(..) {
+            let got = finished.result?;
+            self.tally.add(&finished.memory[..got]);
+            self.bytes_in_flight -= got.next_multiple_of(4096);
+            self.free.push(finished.memory);
+        }
+        Ok(())
+    }
+}
