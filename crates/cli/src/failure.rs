@@ -30,7 +30,11 @@ impl Failure {
             // Names the image itself, with the cure.
             return Self::Failed(error.to_string());
         }
-        let cure = cure_of(error.errno());
+        let cure = if error.is_no_volume() {
+            "; if it is a disk with partitions, name one: ?partition=1"
+        } else {
+            cure_of(error.errno())
+        };
         Self::Failed(format!("{object}: cannot {what}: {bare}{cure}"))
     }
 

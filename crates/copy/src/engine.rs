@@ -171,7 +171,7 @@ impl<'a> Copier<'a> {
         if let Err(error) = made {
             // The first error is the one that counts; the temporary file may not even exist.
             let _ = self.sink.remove(&temporary);
-            return Err(error);
+            return Err(error.about(&temporary, to));
         }
         if meta.links > 1 {
             self.linked.entry(meta.identity).or_insert_with(|| to.to_owned());

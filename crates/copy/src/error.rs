@@ -89,6 +89,16 @@ impl Error {
         Self::Host { path: path.to_owned(), what, source: source.into() }
     }
 
+    /// What happened to the file `temporary` happened to `to`, as far as the user is concerned.
+    pub(crate) fn about(mut self, temporary: &Path, to: &Path) -> Self {
+        if let Self::Host { path, .. } | Self::Image { path, .. } = &mut self
+            && path == temporary
+        {
+            to.clone_into(path);
+        }
+        self
+    }
+
     /// The number that the system would give, if there is one.
     pub fn errno(&self) -> Option<i32> {
         match self {

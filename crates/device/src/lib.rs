@@ -16,6 +16,7 @@ mod file;
 mod host_name;
 mod joined;
 mod layout;
+mod loop_holder;
 mod memory_device;
 mod open;
 mod options;

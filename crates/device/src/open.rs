@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use crate::buffer::AlignedBuf;
 use crate::error::OpenError;
+use crate::loop_holder::busy_loop_device;
 use crate::options::{Access, Create, DirectPolicy, Growth, OpenOptions};
 use crate::sys::{self, DirectAlignment};
 use crate::sysfs::QueueLimits;
@@ -65,6 +66,9 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
 fn finish(path: &Path, options: &OpenOptions, fd: OwnedFd) -> Result<Opened, OpenError> {
     let kind = kind_of(path, &fd)?;
     lock(path, options.access, &fd, kind)?;
+    if kind == Kind::File && options.access == Access::ReadWrite && busy_loop_device(&fd).is_some() {
+        return Err(OpenError::Busy { path: path.to_owned() });
+    }
     let bytes = size(path, options, &fd, kind)?;
     let alignment = make_direct(path, options.direct, &fd, kind)?;
     let geometry = geometry(path, options, &fd, kind, bytes, alignment)?;

@@ -201,7 +201,12 @@ fn block_device_in_use_is_refused_for_writing() {
     assert!(matches!(second, Err(OpenError::Busy { .. })), "{second:?}");
     drop(writer);
     let writer = FileDevice::open(disk.path(), &OpenOptions::read_write()).unwrap();
+    // The kernel takes no lock on the file behind a loop device: an image that it had mounted could be written here.
+    let behind = FileDevice::open(&path, &OpenOptions::read_write());
+    assert!(matches!(behind, Err(OpenError::Busy { .. })), "{behind:?}");
+    FileDevice::open(&path, &OpenOptions::read_only()).unwrap();
     drop(writer);
+    FileDevice::open(&path, &OpenOptions::read_write()).unwrap();
     let options = OpenOptions::read_write().create(Create::Sized(16 << 20));
     assert!(matches!(FileDevice::open(disk.path(), &options), Err(OpenError::CannotGrow { .. })));
 }

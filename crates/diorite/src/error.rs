@@ -160,6 +160,14 @@ impl Error {
         }
     }
 
+    /// Whether this says that there is no ext2, ext3 or ext4 volume at all.
+    pub fn is_no_volume(&self) -> bool {
+        matches!(
+            self.without_path(),
+            Self::Volume(diorite_ext::Error::Corrupt(diorite_ext::Corrupt::Magic { .. }))
+        )
+    }
+
     /// Whether this says that there is no such file.
     pub fn is_not_found(&self) -> bool {
         self.errno() == 2
