@@ -119,6 +119,14 @@ pub fn remove_file(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Have the filesystem that holds `directory` write everything that it has in memory.
+pub fn sync_filesystem(directory: &Path) -> Result<(), Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(directory, flags, Mode::empty())
+        .and_then(rustix::fs::syncfs)
+        .map_err(|errno| Error::host(directory, "sync the filesystem of", errno))
+}
+
 /// Bytes that an unprivileged user may still write in the filesystem that holds `directory`.
 pub fn free_bytes(directory: &Path) -> Result<u64, Error> {
     let stat = rustix::fs::statvfs(directory)

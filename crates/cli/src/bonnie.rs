@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use diorite_bench::bonnie::{
-    FileIo, HostPlace, ImagePlace, Renewal, Seeking, Settings, comparison_text, csv_line, need_space, run,
-    table_text,
+    FileIo, HostPlace, ImagePlace, Seeking, Settings, comparison_text, csv_line, need_space, run, table_text,
 };
 use diorite_bench::{Machine, Report, Row};
 
@@ -49,7 +48,7 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
     let (machine, rows) = match directory {
         Location::Host(path) => {
             need_space(path, settings.size_bytes())?;
-            let place = HostPlace::new(path, "", Renewal::Remove)?;
+            let place = HostPlace::new(path, "")?;
             (Machine::this(Some(path)), run(&place, &settings, &cancel, &progress)?)
         }
         Location::Image { image, path } => {

@@ -95,17 +95,22 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// `preadv2(2)`: the bytes read, or minus the error number, as `io_uring` reports it.
+/// `pread(2)`, or `preadv2(2)` for several segments: the bytes read, or minus the error number, as `io_uring` reports it.
 ///
 /// # Safety
 /// `segments` must describe memory that is valid for writes and touched by nobody else during the call.
 pub(crate) unsafe fn preadv(fd: libc::c_int, segments: &[libc::iovec], offset: u64) -> i64 {
+    if let [segment] = segments {
+        // SAFETY: promised by the caller.
+        return result(unsafe { libc::pread(fd, segment.iov_base, segment.iov_len, offset as libc::off_t) });
+    }
     let count = segments.len().min(libc::UIO_MAXIOV as usize) as libc::c_int;
     // SAFETY: promised by the caller.
     result(unsafe { libc::preadv2(fd, segments.as_ptr(), count, offset as libc::off_t, 0) })
 }
 
-/// `pwritev2(2)`: the bytes written, or minus the error number, as `io_uring` reports it.
+/// `pwrite(2)`, or `pwritev2(2)` for flags or several segments: the bytes written, or minus the error number, as `io_uring`
+/// reports it.
 ///
 /// # Safety
 /// `segments` must describe memory that is valid for reads and changed by nobody during the call.
@@ -115,6 +120,10 @@ pub(crate) unsafe fn pwritev(
     offset: u64,
     flags: libc::c_int,
 ) -> i64 {
+    if let ([segment], 0) = (segments, flags) {
+        // SAFETY: promised by the caller.
+        return result(unsafe { libc::pwrite(fd, segment.iov_base, segment.iov_len, offset as libc::off_t) });
+    }
     let count = segments.len().min(libc::UIO_MAXIOV as usize) as libc::c_int;
     // SAFETY: promised by the caller.
     result(unsafe { libc::pwritev2(fd, segments.as_ptr(), count, offset as libc::off_t, flags) })

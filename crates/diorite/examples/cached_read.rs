@@ -1,6 +1,7 @@
 //! A 4 KiB cached read here against the kernel's `pread` on its own cached page: five interleaved rounds, medians.
 //!
-//! `cargo run --release -p diorite --example cached_read`
+//! `cargo run --release -p diorite --example cached_read [-- --json]`; with `--json` it prints every round, for
+//! `cargo xtask bench cached`.
 
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
@@ -32,6 +33,7 @@ fn measure(bytes: u64, mut read: impl FnMut(&mut [u8], u64)) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let json = std::env::args().any(|argument| argument == "--json");
     let directory = tempfile::tempdir()?;
     let image = directory.path().join("disk.img");
     let create = OpenOptions::read_write().create(Create::NewSized(2 * BYTES));
@@ -61,12 +63,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 kernel.push(theirs);
             }
         }
+        if json {
+            println!(
+                "{{\"kib\": {}, \"reads\": {READS}, \"diorite_ns\": {here:.1?}, \"pread_ns\": {kernel:.1?}}}",
+                bytes >> 10
+            );
+            continue;
+        }
         let (ours, theirs) = (median(here), median(kernel));
         println!(
             "{:6} KiB: {ours:.0} ns here, {theirs:.0} ns by pread, ratio {:.3}",
             bytes >> 10,
             ours / theirs
         );
+    }
+    if json {
+        return Ok(());
     }
     println!("cache misses during the run: {}", filesystem.stats().cache_misses);
     Ok(())

@@ -1,8 +1,9 @@
-//! Space that a buffered write is promised before its blocks are chosen.
+//! Space: what a buffered write is promised before its blocks are chosen, and which blocks are chosen.
 
 mod common;
 
-use diorite::FilesystemOptions;
+use common::memory_volume;
+use diorite::{AlignedBuf, DirectIo, FilesystemOptions};
 use diorite_ext::mkfs::{Flavor, MkfsOptions};
 
 /// Small writes took the blocks for their mapping each anew, so that a file of two thirds of the free space did not
@@ -45,4 +46,31 @@ fn scattered_buffered_blocks_find_room() {
     filesystem.drop_caches().expect("drop");
     file.read_exact_at(&mut read, 699 * 8192).expect("read");
     assert_eq!(read, block);
+}
+
+/// Index blocks do not lie in the way of a file that grows: what is written in pieces is read in full bios (DESIGN 4.8).
+#[test]
+fn a_file_that_grows_stays_in_one_piece() {
+    const PIECES: u64 = 64;
+    let options = MkfsOptions { block_size: Some(4096), ..MkfsOptions::default() };
+    let filesystem = FilesystemOptions::new().open_device(memory_volume(96, &options)).expect("open");
+    let file = filesystem
+        .open_options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .direct(DirectIo::Required)
+        .open("/file")
+        .expect("create");
+    let mut memory = AlignedBuf::zeroed(1 << 20, 4096);
+    for piece in 0..PIECES {
+        file.write_all_at(&memory, piece << 20).expect("write");
+    }
+    let before = filesystem.stats();
+    for piece in 0..PIECES {
+        file.read_exact_at(&mut memory, piece << 20).expect("read");
+    }
+    let bios = filesystem.stats().since(&before).direct_bios;
+    // One piece is cut where the direct blocks end, and one where the first index block lies.
+    assert!((PIECES..=PIECES + 3).contains(&bios), "{bios} bios for {PIECES} MiB");
 }

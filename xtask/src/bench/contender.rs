@@ -12,6 +12,8 @@ pub(crate) struct Workload {
     pub(crate) name: &'static str,
     /// Its options, one a line, without those that say where.
     pub(crate) options: &'static str,
+    /// Threads that it keeps busy.
+    pub(crate) threads: u32,
 }
 
 /// Makes a contender's command from the path of the job file.

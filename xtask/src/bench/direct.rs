@@ -9,10 +9,28 @@ use super::measure::{call, run as run_command};
 use super::store::{self, Figure, Series, Wanted};
 
 const WORKLOADS: &[Workload] = &[
-    Workload { name: "read-1m", options: "rw=read\nbs=1m\niodepth=1\n" },
-    Workload { name: "write-1m", options: "rw=write\nbs=1m\niodepth=1\n" },
-    Workload { name: "randread-4k-qd1", options: "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\n" },
-    Workload { name: "randread-4k-qd32", options: "rw=randread\nbs=4k\niodepth=32\nnorandommap=1\n" },
+    Workload { name: "read-1m", options: "rw=read\nbs=1m\niodepth=1\n", threads: 1 },
+    Workload { name: "write-1m", options: "rw=write\nbs=1m\niodepth=1\n", threads: 1 },
+    Workload {
+        name: "randread-4k-qd1",
+        options: "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\n",
+        threads: 1,
+    },
+    Workload {
+        name: "randread-4k-qd32",
+        options: "rw=randread\nbs=4k\niodepth=32\nnorandommap=1\n",
+        threads: 1,
+    },
+    Workload {
+        name: "randread-4k-8x",
+        options: "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\nnumjobs=8\ngroup_reporting=1\n",
+        threads: 8,
+    },
+    Workload {
+        name: "randwrite-4k-8x",
+        options: "rw=randwrite\nbs=4k\niodepth=1\nnorandommap=1\nnumjobs=8\ngroup_reporting=1\n",
+        threads: 8,
+    },
 ];
 
 /// Size of the file in MiB; the image has a quarter more.
@@ -23,6 +41,8 @@ const RATIOS: &[(&str, &str, Figure, f64)] = &[
     ("write-1m", "raw", Figure::Bandwidth, 0.97),
     ("randread-4k-qd1", "fio-image", Figure::Bandwidth, 0.95),
     ("randread-4k-qd32", "fio-image", Figure::Bandwidth, 0.95),
+    ("randread-4k-8x", "fio-image", Figure::Bandwidth, 0.95),
+    ("randwrite-4k-8x", "fio-image", Figure::Bandwidth, 0.95),
     ("read-1m", "fio-image", Figure::CpuPerGb, 1.1),
     ("write-1m", "fio-image", Figure::CpuPerGb, 1.1),
     ("read-1m", "kernel-ext2", Figure::Bandwidth, 1.0),
@@ -46,16 +66,11 @@ fn make_image(image: &Path, directory: &Path) -> Result<(), String> {
     let path = image.to_string_lossy();
     let mib = FILE_MIB + FILE_MIB / 4;
     println!("--- making {path}, {mib} MiB");
-    call(&[
-        "dd",
-        "if=/dev/zero",
-        &format!("of={path}"),
-        "bs=1M",
-        &format!("count={mib}"),
-        "oflag=direct",
-        "status=none",
-    ])?;
-    call(&["cp", "--sparse=never", &path, &twin_of(image).to_string_lossy()])?;
+    // Both in the same way, so that the host lays both out alike and has written every block of both.
+    for file in [image, &twin_of(image)] {
+        let of = format!("of={}", file.display());
+        call(&["dd", "if=/dev/zero", &of, "bs=1M", &format!("count={mib}"), "oflag=direct", "status=none"])?;
+    }
     call(&["sync"])?;
     call(&["mke2fs", "-q", "-t", "ext2", "-b", "4096", "-F", &path])?;
     let layout = directory.join("layout.fio");
@@ -157,11 +172,14 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
             rounds: vec![],
         }));
         for round in 0..options.rounds {
-            for (index, contender) in contenders.iter().enumerate() {
+            // Who comes first changes from round to round.
+            for turn in 0..contenders.len() {
+                let index = (turn + round as usize) % contenders.len();
+                let contender = &contenders[index];
                 let job = store.join(format!("{}-{}.fio", workload.name, contender.name));
                 let text = contender.job_file(workload) + &common;
                 store::write(&job, &text)?;
-                let command = (contender.command)(&job);
+                let command = pinned((contender.command)(&job), workload.threads);
                 let raw = store.join(format!("{}-{}-{round}.json", workload.name, contender.name));
                 let figures = one_run(contender, &command, &raw)?;
                 println!(
@@ -193,6 +211,18 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
     store::write(&store.join("README.md"), &text)?;
     println!("\n{report}\nstored in {}", store.display());
     Ok(())
+}
+
+/// A thread that waits for each transfer is faster on the CPU that takes the disk's interrupts than on another, by more than
+/// what is to be measured: all contenders of such a workload get the last CPU.
+fn pinned(command: Vec<String>, threads: u32) -> Vec<String> {
+    let last = std::thread::available_parallelism().map_or(0, |cpus| cpus.get() - 1);
+    if threads > 1 || call(&["taskset", "--version"]).is_err() {
+        return command;
+    }
+    let mut pinned = vec!["taskset".to_owned(), "-c".to_owned(), last.to_string()];
+    pinned.extend(command);
+    pinned
 }
 
 fn one_run(contender: &Contender, command: &[String], raw: &Path) -> Result<Figures, String> {

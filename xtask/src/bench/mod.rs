@@ -5,6 +5,7 @@
 //! that drift of the machine hits all alike; ratios are taken within a round, and their medians are reported. Raw
 //! output, commands and versions are stored under `bench/runs/DATE-HOST/SUITE/`.
 
+mod cached;
 mod contender;
 mod direct;
 mod measure;
@@ -24,7 +25,8 @@ pub(crate) struct Options {
 /// A suite: measures, prints and stores.
 type Suite = fn(&Options) -> Result<(), String>;
 
-const SUITES: &[(&str, Suite)] = &[("direct", direct::run), ("readers", readers::run)];
+const SUITES: &[(&str, Suite)] =
+    &[("direct", direct::run), ("cached", cached::run), ("readers", readers::run)];
 
 /// Run the suites that `arguments` name, or all.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {

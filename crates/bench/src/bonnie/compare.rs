@@ -3,9 +3,10 @@
 //! How it is kept fair:
 //! - Every round does each test of each contender once, in an order that turns, so that drift of the disk or of the
 //!   machine hits all alike. Rates are medians over the rounds.
-//! - The image and the host's file lie on the same filesystem; both were allocated and written in full before
-//!   the first round. The host then writes over its blocks, which is its fastest case; Diorite makes its file
-//!   anew in the image every time, allocation and metadata included.
+//! - The image and the host's file lie on the same filesystem; the image was written in full before the first round.
+//! - The block write makes its file anew each time, on the host as in the image, as the program of 2001 did: allocation and
+//!   metadata of the filesystem that holds the file are included. The rewrite goes over blocks that are there.
+//! - The host's old file is gone, journal commit included, before a clock starts: freeing it is nobody's work.
 //! - Every write test ends with a sync, and every read test begins with a cold cache, except for the row that
 //!   says warm.
 //! - CPU time is that of the whole machine, since kernel threads write back what a buffered program wrote and
@@ -255,7 +256,7 @@ pub(super) fn rows_of(report: &Report, engine: Engine, mode: Mode) -> Vec<&Row> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bonnie::place::{HostPlace, Renewal};
+    use crate::bonnie::place::HostPlace;
     use crate::{Machine, Silent};
 
     #[test]
@@ -277,7 +278,7 @@ mod tests {
     #[test]
     fn comparison_of_host_modes_has_a_row_for_each_test() {
         let directory = tempfile::tempdir().unwrap();
-        let place = |label| Arc::new(HostPlace::new(directory.path(), label, Renewal::Remove).unwrap());
+        let place = |label| Arc::new(HostPlace::new(directory.path(), label).unwrap());
         let contenders = [
             Contender { place: place("a"), io: FileIo::Buffered, warm: true, per_byte: true },
             Contender { place: place("b"), io: FileIo::Buffered, warm: false, per_byte: false },

@@ -11,7 +11,7 @@ use diorite::{BlockDevice, Filesystem};
 use diorite_device::{AlignedBuf, DirectPolicy, FileDevice, OpenOptions};
 
 use super::compare::{Contender, Plan, measure};
-use super::place::{FileIo, HostPlace, Place, Renewal, huge_buffer};
+use super::place::{FileIo, HostPlace, Place, huge_buffer};
 use super::workload::Seeking;
 use super::{CHUNK_BYTES, ImagePlace};
 use crate::host::{HostCreate, HostFile, HostIo, TemporaryFile, free_bytes};
@@ -64,7 +64,7 @@ pub fn compare_all(
 ) -> Result<Comparison, Error> {
     let mut report = Report::new(command, Machine::this(Some(directory)));
     need_space(directory, 2 * PROBE_BYTES)?;
-    let host = Arc::new(HostPlace::new(directory, "", Renewal::Overwrite)?);
+    let host = Arc::new(HostPlace::new(directory, "")?);
     let io = if supports_direct(host.path())? { HostIo::Direct } else { HostIo::Buffered };
     let size = match size_mib {
         Some(mib) => u64::from(mib) * CHUNK_BYTES as u64,
@@ -72,7 +72,6 @@ pub fn compare_all(
     };
     let image_bytes = image_bytes_for(size);
     need_space(directory, size + image_bytes)?;
-    fill(host.path(), io, size, "host file", cancel, observer)?;
     let image = TemporaryFile::new(directory, format!("Bonnie.{}.img", std::process::id()).as_ref())?;
     fill(image.path(), io, image_bytes, "image", cancel, observer)?;
     let filesystem = make_filesystem(image.path(), size, io)?;
@@ -124,7 +123,8 @@ fn contenders(host: &Arc<HostPlace>, filesystem: &Filesystem, image: &Path, io: 
 fn notes(report: &mut Report, io: HostIo) {
     report.notes.push(
         "How it was measured: all ways in turn on one disk, medians over the rounds; writes are synced before the \
-         clock stops, reads begin cold; the host writes over blocks that it has, Diorite makes its file anew."
+         clock stops, reads begin cold; every block write makes its file anew, the host's as Diorite's, and a \
+         rewrite goes over the blocks that are there."
             .to_owned(),
     );
     if io == HostIo::Buffered {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use diorite_device::AlignedBuf;
 
-use crate::host::{HostCreate, HostFile, HostIo, remove_file};
+use crate::host::{HostCreate, HostFile, HostIo, remove_file, sync_filesystem};
 use crate::{Engine, Error};
 
 /// Huge pages begin here, and make direct I/O cheaper for the host as for Diorite.
@@ -87,28 +87,18 @@ pub(super) fn huge_buffer(
     allocate(bytes, HUGE_BYTES).map_err(|source| Error::Memory { bytes, source })
 }
 
-/// What [`Start::New`] means for a file of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Renewal {
-    /// The old file is removed and a new one made, as in the seeds.
-    Remove,
-    /// The file is written over, so that its blocks stay allocated.
-    Overwrite,
-}
-
 /// A file in a directory of the host; removed when this is dropped.
 #[derive(Debug)]
 pub struct HostPlace {
     path: PathBuf,
-    renewal: Renewal,
 }
 
 impl HostPlace {
     /// A file of a name that no other process uses, in `directory`. `label` tells several files of one process apart.
-    pub fn new(directory: &Path, label: &str, renewal: Renewal) -> Result<Self, Error> {
+    pub fn new(directory: &Path, label: &str) -> Result<Self, Error> {
         let path = directory.join(format!("Bonnie.{}{label}", std::process::id()));
         remove_file(&path)?;
-        Ok(Self { path, renewal })
+        Ok(Self { path })
     }
 
     /// The file.
@@ -135,11 +125,13 @@ impl Place for HostPlace {
             FileIo::Direct => HostIo::Direct,
         };
         let create = match start {
-            Start::New if self.renewal == Renewal::Remove => {
+            Start::New => {
                 remove_file(&self.path)?;
+                // Or the journal would free the old file's blocks while somebody else is measured.
+                sync_filesystem(self.path.parent().unwrap_or(Path::new(".")))?;
                 HostCreate::New
             }
-            Start::Existing | Start::New => HostCreate::Existing,
+            Start::Existing => HostCreate::Existing,
         };
         Ok(Arc::new(HostFile::open(&self.path, io, create)?))
     }

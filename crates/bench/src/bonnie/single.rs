@@ -94,12 +94,12 @@ pub(super) fn mode_of(io: FileIo) -> Mode {
 mod tests {
     use super::*;
     use crate::Silent;
-    use crate::bonnie::place::{HostPlace, Renewal};
+    use crate::bonnie::place::HostPlace;
 
     #[test]
     fn host_run_gives_every_row_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let place = HostPlace::new(directory.path(), "t", Renewal::Remove).unwrap();
+        let place = HostPlace::new(directory.path(), "t").unwrap();
         let seeking = Some(Seeking { seeks: 20, seekers: 3, update_every: 10 });
         let settings = Settings { size_mib: 8, io: FileIo::Buffered, seeking };
         let rows = run(&place, &settings, &Cancel::default(), &Silent).unwrap();
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn interrupted_run_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let place = HostPlace::new(directory.path(), "t", Renewal::Remove).unwrap();
+        let place = HostPlace::new(directory.path(), "t").unwrap();
         let settings = Settings { size_mib: 8, io: FileIo::Buffered, seeking: None };
         let cancel = Cancel::default();
         cancel.cancel();

@@ -12,6 +12,7 @@ use crate::allocate::BlockRun;
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
 use crate::map::cluster::Removed;
+use crate::map::indirect::Growth;
 use crate::map::node::{self, ENTRY, Header, RawEntry};
 use crate::map::write::RUNS_PER_STEP;
 use crate::transaction::Handle;
@@ -364,7 +365,8 @@ impl Volume {
         entries: &[RawEntry],
     ) -> Result<FsBlock> {
         let kind = BlockKind::ExtentNode { inode: inode.number(), generation: state.generation };
-        let buffer = self.allocate_index_block(handle, inode, state, near, kind)?;
+        let goal = self.index_goal(near, Growth::Some);
+        let buffer = self.allocate_index_block(handle, inode, state, goal, kind)?;
         let capacity = Header::capacity_of(self.block_size().bytes() as usize);
         let header = Header { entries: 0, capacity, depth, generation: 0 };
         write_node(&mut handle.modify(&buffer, Some(inode.number()))?, header, entries);

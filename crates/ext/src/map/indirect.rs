@@ -63,6 +63,15 @@ impl Path {
     }
 }
 
+/// What is known of how large a file becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Growth {
+    /// Nothing.
+    Some,
+    /// It has outgrown its first index block.
+    Large,
+}
+
 impl Volume {
     /// Block numbers in an index block.
     pub(crate) fn pointers_per_block(&self) -> u64 {
@@ -85,6 +94,7 @@ impl Volume {
             return self.stretch(inode, FileBlock(0), DIRECT, at.0, entries);
         }
         let mut block = le32(&state.block, path.slots[0] as usize * 4);
+        let mut parent: Option<Arc<Buffer>> = None;
         for level in 1..path.len {
             if block == 0 {
                 let span = path.spans[level - 1];
@@ -92,6 +102,11 @@ impl Volume {
                 return Ok(Mapping { start: FileBlock(start), blocks: span, kind: MappingKind::Hole });
             }
             let address = self.index_block(inode, at, block)?;
+            if let Some(parent) = parent.take()
+                && self.cache().peek(address).is_none()
+            {
+                self.read_siblings_ahead(inode, &parent, path.slots[level - 1], address);
+            }
             let buffer = self.cache().get(address, BlockKind::Plain)?;
             let bytes = buffer.read();
             if level == path.len - 1 {
@@ -100,8 +115,41 @@ impl Volume {
                 return self.stretch(inode, FileBlock(at.0 - slot), pointers, slot, entries);
             }
             block = le32(&bytes, path.slots[level] as usize * 4);
+            drop(bytes);
+            parent = Some(buffer);
         }
         unreachable!("the last level returns")
+    }
+
+    /// Read the index block of a slot, and those of the next slots as far as they lie behind it on the device.
+    fn read_siblings_ahead(&self, inode: InodeNumber, parent: &Buffer, slot: u32, first: FsBlock) {
+        const AT_ONCE: u64 = 32;
+        let bytes = parent.read();
+        let slots = (bytes.len() / 4) as u64 - u64::from(slot);
+        let follows = |offset: &u64| {
+            let block = le32(&bytes, (u64::from(slot) + offset) as usize * 4);
+            u64::from(block) == first.0 + offset && self.index_block(inode, FileBlock(0), block).is_ok()
+        };
+        let count = (0..AT_ONCE.min(slots)).take_while(follows).count() as u64;
+        drop(bytes);
+        if count > 1 {
+            self.cache().read_ahead(first, count, |_| BlockKind::Plain);
+        }
+    }
+
+    /// Where an index block for data at `near` should be: not behind the data, where the file's next blocks go. Those of a
+    /// large file lie together at the end of the group, which the data reaches last.
+    pub(super) fn index_goal(&self, near: FsBlock, growth: Growth) -> FsBlock {
+        let group = self.layout().group_of(near).unwrap_or_default();
+        let first = self.layout().first_block(group);
+        match growth {
+            Growth::Some => first,
+            Growth::Large => {
+                let blocks = u64::from(self.layout().blocks_in(group));
+                // As many as map a whole group, and as many again.
+                FsBlock(first.0 + blocks - (2 * blocks.div_ceil(self.pointers_per_block())).min(blocks))
+            }
+        }
     }
 
     /// An address of an index block, checked.
@@ -155,9 +203,10 @@ impl Volume {
         near: FsBlock,
     ) -> Result<Arc<Buffer>> {
         let root = path.slots[0] as usize * 4;
+        let goal = self.index_goal(near, if path.len > 2 { Growth::Large } else { Growth::Some });
         let mut buffer = match le32(&state.block, root) {
             0 => {
-                let made = self.allocate_index_block(handle, inode, state, near, BlockKind::Plain)?;
+                let made = self.allocate_index_block(handle, inode, state, goal, BlockKind::Plain)?;
                 put(&mut state.block, root, &(made.block().0 as u32).to_le_bytes());
                 made
             }
@@ -167,7 +216,7 @@ impl Volume {
             let place = path.slots[level] as usize * 4;
             let child = le32(&buffer.read(), place);
             buffer = if child == 0 {
-                let made = self.allocate_index_block(handle, inode, state, near, BlockKind::Plain)?;
+                let made = self.allocate_index_block(handle, inode, state, goal, BlockKind::Plain)?;
                 let mut bytes = handle.modify(&buffer, Some(inode.number()))?;
                 put(&mut bytes, place, &(made.block().0 as u32).to_le_bytes());
                 drop(bytes);

@@ -414,9 +414,7 @@ impl Volume {
         near: FsBlock,
         kind: BlockKind,
     ) -> Result<std::sync::Arc<crate::buffer::Buffer>> {
-        // From the start of the group: right behind the data would be in the way of the file's next blocks.
-        let group = self.layout().group_of(near).unwrap_or_default();
-        let block = self.allocator().allocate_one(handle, self.layout().first_block(group))?;
+        let block = self.allocator().allocate_one(handle, near)?;
         state.sectors += self.cluster_sectors();
         handle.create(block, kind, Some(inode.number()))
     }

@@ -1,0 +1,58 @@
+//! Suite `cached`: a 4 KiB `read_at` that the page cache answers, against the kernel's `pread` on its own cached page.
+
+use std::fmt::Write;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::Options;
+use super::measure::{call, median};
+use super::store;
+
+/// At most so much of the kernel's time.
+const BOUND: f64 = 0.5;
+
+pub(super) fn run(options: &Options) -> Result<(), String> {
+    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite", "--example", "cached_read"])?;
+    let store = store::directory("cached")?;
+    let command = "target/release/examples/cached_read --json";
+    let mut raw = String::new();
+    let mut text = format!(
+        "# Cached reads of 4 KiB\n\n{}\n| file, KiB | run | diorite, ns | pread, ns | ratio (wanted <= {BOUND}) | |\n\
+         |---|---|---|---|---|---|\n",
+        store::versions()
+    );
+    for round in 0..options.rounds {
+        let output = Command::new("target/release/examples/cached_read")
+            .arg("--json")
+            .env("TMPDIR", &options.directory)
+            .output()
+            .map_err(|error| format!("{command}: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("{command}: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let _ = writeln!(raw, "{line}");
+            row(&mut text, round, line)?;
+        }
+    }
+    let _ = write!(text, "\nMedians of the rounds of a run. Command: `{command}`\n");
+    store::write(&store.join("cached.jsonl"), &raw)?;
+    store::write(&store.join("README.md"), &text)?;
+    println!("{text}\nstored in {}", store.display());
+    Ok(())
+}
+
+/// One size in one run: medians over its interleaved rounds.
+fn row(text: &mut String, run: u32, line: &str) -> Result<(), String> {
+    let json: Value = serde_json::from_str(line).map_err(|error| format!("cached_read: {error}: {line}"))?;
+    let middle = |name: &str| {
+        let values = json[name].as_array().into_iter().flatten();
+        median(&values.filter_map(Value::as_f64).collect::<Vec<_>>())
+    };
+    let (ours, theirs) = (middle("diorite_ns"), middle("pread_ns"));
+    let ratio = ours / theirs;
+    let verdict = if ratio <= BOUND { "holds" } else { "MISSED" };
+    let _ = writeln!(text, "| {} | {run} | {ours:.0} | {theirs:.0} | {ratio:.3} | {verdict} |", json["kib"]);
+    Ok(())
+}
