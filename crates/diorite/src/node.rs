@@ -370,6 +370,7 @@ impl NodeRef {
     pub(crate) fn open_as(&self, options: &OpenOptions, path: Option<PathBuf>) -> Result<File> {
         options.check()?;
         let content = self.content()?;
+        self.check_readable()?;
         if options.can_write()
             && let Some(reason) = self.volume().read_only_reason()
         {
@@ -398,6 +399,16 @@ impl NodeRef {
              open it with DirectIo::Preferred, or the volume with data=ordered"
                 .to_owned(),
         ))
+    }
+
+    /// Ciphertext is nobody's content.
+    fn check_readable(&self) -> Result<()> {
+        const ENCRYPTED: u32 = 0x800;
+        let inode = self.inode();
+        if self.volume().attributes(inode).flags & ENCRYPTED == 0 {
+            return Ok(());
+        }
+        Err(diorite_ext::Error::Encrypted { inode: inode.number() }.into())
     }
 
     /// What the inode's flags forbid is refused when the file is opened: a cached write could only be lost later.

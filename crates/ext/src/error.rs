@@ -62,6 +62,12 @@ pub enum Error {
     /// The directory hands its project on to what is in it, and the file belongs to another.
     #[error("the directory belongs to another project, which all its files have")]
     OtherProject,
+    /// Content, or names, are encrypted, and there is no key.
+    #[error("inode {inode} is encrypted, and there is no key for it here")]
+    Encrypted {
+        /// The file or directory.
+        inode: InodeNumber,
+    },
     /// The inode has as many links as the format can count.
     #[error("too many links")]
     TooManyLinks,
@@ -113,6 +119,7 @@ impl Error {
             Self::InUse { .. } => 16,
             Self::QuotaExceeded { .. } => 122,
             Self::OtherProject => 18,
+            Self::Encrypted { .. } => 126,
             Self::TooManyLinks => 31,
             Self::NameTooLong => 36,
             Self::FileTooLarge { .. } => 27,

@@ -382,7 +382,8 @@ impl Checker<'_> {
 
     fn check_fast_symlink(&mut self, number: u32, fields: &DiskInode) {
         let target = &fields.block[..fields.size.min(60) as usize];
-        if fields.size == 0 || target.contains(&0) {
+        let has_nul = !fields.flags.contains(InodeFlags::ENCRYPTED) && target.contains(&0);
+        if fields.size == 0 || has_nul {
             let what = "a symbolic link has no target, or one with a NUL";
             self.problem(ProblemKind::Inode, Place::inode(number), what);
         }

@@ -13,7 +13,7 @@ use super::entries::{BadEntry, Record, kind_of_code};
 use super::htree::{self, Root};
 use super::indexed::Way;
 use super::linear::for_each_record;
-use super::{Blocks, Directory};
+use super::{Blocks, Directory, HashRules, folding, nokey};
 use crate::{DirectoryEntry, Error, InodeNumber, Result};
 
 /// Cursor of the entry with key 0.
@@ -28,28 +28,32 @@ const MINOR_BITS: u32 = 31;
 pub(crate) enum NameForm {
     /// As they are.
     Plain,
-    /// They are ciphertext: any bytes.
-    Encrypted,
+    /// As they are, found without regard to case.
+    Folded,
+    /// They are ciphertext: any bytes. Where the volume has indexes, what is shown begins with their hash.
+    Encrypted(Option<HashRules>),
 }
 
 impl NameForm {
     /// Whether users see the stored name as `name`.
     pub(crate) fn is_shown_as(self, stored: &[u8], name: &[u8]) -> bool {
-        let same = |(stored, shown): (&u8, &u8)| {
-            stored == shown || (self == Self::Encrypted && matches!(stored, b'/' | 0) && *shown == b'_')
-        };
-        stored.len() == name.len() && stored.iter().zip(name).all(same)
+        match self {
+            Self::Plain => stored == name,
+            Self::Folded => folding::is_same(stored, name),
+            Self::Encrypted(_) if matches!(stored, b"." | b"..") => stored == name,
+            Self::Encrypted(hash) => nokey::shown(stored, hash) == name,
+        }
     }
 
     /// The name as users see it, or what is wrong with it.
     pub(crate) fn shown(self, name: &[u8]) -> Result<Vec<u8>, &'static str> {
         let is_special = |byte: &u8| matches!(byte, b'/' | 0);
         match self {
-            Self::Plain if name.iter().any(is_special) => Err("a name has a slash or a zero byte in it"),
-            Self::Plain => Ok(name.to_vec()),
-            Self::Encrypted => {
-                Ok(name.iter().map(|byte| if is_special(byte) { b'_' } else { *byte }).collect())
+            Self::Plain | Self::Folded if name.iter().any(is_special) => {
+                Err("a name has a slash or a zero byte in it")
             }
+            Self::Plain | Self::Folded => Ok(name.to_vec()),
+            Self::Encrypted(hash) => Ok(nokey::shown(name, hash)),
         }
     }
 }

@@ -17,12 +17,14 @@
 
 mod cache;
 pub(crate) mod entries;
+mod folding;
 mod htree;
 mod indexed;
 mod linear;
 mod listing;
 #[cfg(test)]
 mod model;
+mod nokey;
 
 pub(crate) use cache::{DirectoryCache, NameCaches};
 pub(crate) use entries::{BadEntry, DirectoryFormat, NAME_MAX, NewEntry, kind_code};

@@ -204,9 +204,6 @@ impl Features {
         .union(Incompat::ENCRYPT)
         .union(Incompat::CASEFOLD);
 
-    /// Of [`Features::READABLE`], what keeps a volume from being written.
-    pub const NOT_WRITABLE_INCOMPAT: Incompat = Incompat::ENCRYPT.union(Incompat::CASEFOLD);
-
     /// What this crate keeps intact when it writes.
     pub const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)
@@ -214,6 +211,7 @@ impl Features {
         .union(RoCompat::GDT_CSUM)
         .union(RoCompat::DIR_NLINK)
         .union(RoCompat::EXTRA_ISIZE)
+        .union(RoCompat::VERITY)
         .union(RoCompat::BIGALLOC)
         .union(RoCompat::METADATA_CSUM)
         .union(RoCompat::QUOTA)
@@ -236,10 +234,9 @@ impl Features {
 
     /// Names of the features that keep this volume from being written; empty if none does.
     pub fn unwritable(&self) -> Vec<String> {
-        let writable = Self::READABLE.difference(Self::NOT_WRITABLE_INCOMPAT);
         let bad = Self {
             compat: Compat::empty(),
-            incompat: self.incompat.difference(writable),
+            incompat: self.incompat.difference(Self::READABLE),
             ro_compat: self.ro_compat.difference(Self::WRITABLE_RO_COMPAT),
         };
         bad.names()

@@ -94,6 +94,9 @@ impl Volume {
         if flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Error::NotPermitted("immutable"));
         }
+        if flags.contains(InodeFlags::ENCRYPTED) {
+            return Err(Error::Encrypted { inode: inode.number() });
+        }
         if flags.contains(InodeFlags::VERITY) {
             return Err(Error::NotPermitted("verity"));
         }

@@ -18,7 +18,7 @@ impl Volume {
         loop {
             let batch = {
                 let state = directory.state.read();
-                let form = Self::name_form(&state);
+                let form = self.name_form(&state);
                 self.with_directory(directory, &state, |entries| entries.list(cursor, form))?
             };
             if batch.is_empty() {

@@ -149,8 +149,15 @@ impl Volume {
     }
 
     /// How names of this directory are to be read.
-    fn name_form(state: &InodeState) -> NameForm {
-        if has(state, InodeFlags::ENCRYPTED) { NameForm::Encrypted } else { NameForm::Plain }
+    fn name_form(&self, state: &InodeState) -> NameForm {
+        let rules = &self.name_rules().directory;
+        if has(state, InodeFlags::ENCRYPTED) {
+            NameForm::Encrypted(rules.make_index.then_some(rules.hash))
+        } else if has(state, InodeFlags::CASEFOLD) {
+            NameForm::Folded
+        } else {
+            NameForm::Plain
+        }
     }
 
     /// Look up a name. The directory is locked.
@@ -159,13 +166,10 @@ impl Volume {
         if !is_directory(directory) {
             return Err(Error::NotADirectory);
         }
-        if has(state, InodeFlags::CASEFOLD) && name != b"." && name != b".." {
-            return Err(Error::Unsupported("no look-up in a directory that ignores case (casefold)"));
-        }
-        let form = Self::name_form(state);
+        let form = self.name_form(state);
         self.with_directory(directory, state, |entries| match form {
             NameForm::Plain => entries.find(name),
-            NameForm::Encrypted => entries.search(name, form),
+            NameForm::Folded | NameForm::Encrypted(_) => entries.search(name, form),
         })
     }
 
@@ -209,6 +213,18 @@ impl Volume {
 
     /// Refuse a new name where the directory's flags forbid it.
     fn check_may_add(directory: &Inode, state: &InodeState) -> Result<()> {
+        Self::check_may_change(directory, state)?;
+        if has(state, InodeFlags::ENCRYPTED) {
+            return Err(Error::Encrypted { inode: directory.number() });
+        }
+        if has(state, InodeFlags::CASEFOLD) {
+            return Err(Error::Unsupported("no new names in a directory that ignores case (casefold)"));
+        }
+        Ok(())
+    }
+
+    /// Refuse any change of names where the directory's flags forbid it.
+    fn check_may_change(directory: &Inode, state: &InodeState) -> Result<()> {
         if !is_directory(directory) {
             return Err(Error::NotADirectory);
         }
@@ -218,18 +234,12 @@ impl Volume {
         if has(state, InodeFlags::IMMUTABLE) {
             return Err(Error::NotPermitted("immutable"));
         }
-        if has(state, InodeFlags::ENCRYPTED) {
-            return Err(Error::Unsupported("names of an encrypted directory cannot be changed"));
-        }
-        if has(state, InodeFlags::CASEFOLD) {
-            return Err(Error::Unsupported("no change of a directory that ignores case (casefold)"));
-        }
         Ok(())
     }
 
     /// Refuse to take a name from a directory where its flags forbid it.
     fn check_may_remove(directory: &Inode, state: &InodeState) -> Result<()> {
-        Self::check_may_add(directory, state)?;
+        Self::check_may_change(directory, state)?;
         if has(state, InodeFlags::APPEND) { Err(Error::NotPermitted("append-only")) } else { Ok(()) }
     }
 

@@ -89,6 +89,7 @@ impl Volume {
         let source = {
             let state = rename.from.state.read();
             Self::check_may_remove(rename.from, &state)?;
+            Self::check_may_add(rename.from, &state)?;
             let found = self.find_existing(rename.from, &state, rename.from_name)?;
             self.child(rename.from, &found)?
         };

@@ -52,7 +52,7 @@ impl Volume {
         }
         let state = inode.state.read();
         if has(&state, InodeFlags::ENCRYPTED) {
-            return Err(Error::Unsupported("the target of this symbolic link is encrypted"));
+            return Err(Error::Encrypted { inode: inode.number() });
         }
         let bad = |what| Err(Error::from(Corrupt::Inode { inode: inode.number(), what }));
         if state.size == 0 || state.size > self.block_size().bytes() {
