@@ -73,6 +73,20 @@ impl ExtMap {
         Ok(mapping)
     }
 
+    /// Claim blocks of the volume for data, and what mapping them may need.
+    fn claim_blocks(&self, blocks: u64) -> Result<()> {
+        let mapping = blocks / (self.block_size() / 4) + 6;
+        let claimed = match self.volume.claim(blocks + mapping) {
+            Ok(()) => mapping,
+            Err(diorite_ext::Error::NoSpace) => self.claim_tightly(blocks)?,
+            Err(error) => return Err(error.into()),
+        };
+        let mut claims = self.claims.lock();
+        claims.data += blocks;
+        claims.mapping += claimed;
+        Ok(())
+    }
+
     /// Give up the claims on blocks for the mapping: a reservation is about to take its own.
     fn release_mapping_claim(&self) -> u64 {
         let mapping = std::mem::take(&mut self.claims.lock().mapping);
@@ -135,23 +149,31 @@ impl MapBlocks for ExtMap {
         Ok(Reserved { runs, token: Box::new(Token(reservation)) })
     }
 
+    fn check_room(&self, offset: u64, len: u64) -> Result<()> {
+        if !self.volume.enforces_quota() {
+            return Ok(());
+        }
+        let (first, count) = self.blocks(offset, len);
+        let (mut at, end, mut holes) = (first, first.0 + count, 0);
+        while at.0 < end {
+            let mapping = self.volume.map(&self.inode, at, end - at.0)?;
+            let blocks = mapping.blocks.clamp(1, end - at.0);
+            holes += if mapping.kind == MappingKind::Hole { blocks } else { 0 };
+            at = FileBlock(at.0 + blocks);
+        }
+        Ok(self.volume.check_quota(&self.inode, holes)?)
+    }
+
     fn claim(&self, blocks: u64) -> Result<()> {
-        let mapping = blocks / (self.block_size() / 4) + 6;
-        let claimed = match self.volume.claim(blocks + mapping) {
-            Ok(()) => mapping,
-            Err(diorite_ext::Error::NoSpace) => self.claim_tightly(blocks)?,
-            Err(error) => return Err(error.into()),
-        };
-        let mut claims = self.claims.lock();
-        claims.data += blocks;
-        claims.mapping += claimed;
-        Ok(())
+        self.volume.claim_quota(&self.inode, blocks)?;
+        self.claim_blocks(blocks).inspect_err(|_| self.volume.release_quota_claim(&self.inode, blocks))
     }
 
     fn release_claim(&self, blocks: u64) {
         if blocks == 0 {
             return;
         }
+        self.volume.release_quota_claim(&self.inode, blocks);
         let mut claims = self.claims.lock();
         let rest = claims.data.saturating_sub(blocks);
         let mapping = if rest == 0 { claims.mapping } else { (claims.mapping * blocks) / claims.data.max(1) };

@@ -18,8 +18,8 @@ use crate::resolve::Found;
 use crate::walk::Walk;
 use crate::{
     Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, DirectoryEntry, Error, File, FileKind,
-    InodeNumber, NodeSpec, OpenOptions, Owner, RenameMode, Result, ScheduledDevice, SchedulerKind,
-    SetAttributes, SetTime, SpaceUse, Stats, SystemClock, XattrMode,
+    InodeNumber, NodeSpec, OpenOptions, Owner, QuotaLimits, RenameMode, Result, ScheduledDevice,
+    SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, SystemClock, XattrMode,
 };
 
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
@@ -33,6 +33,7 @@ pub struct FilesystemOptions {
     engine: EngineOptions,
     metadata_cache_bytes: usize,
     data_mode: Option<DataMode>,
+    quota_limits: QuotaLimits,
     commit_interval: Duration,
     direct: DirectIo,
     device_direct: DirectPolicy,
@@ -59,6 +60,7 @@ impl FilesystemOptions {
             },
             metadata_cache_bytes: VolumeOptions::default().metadata_cache_bytes,
             data_mode: None,
+            quota_limits: QuotaLimits::Ignored,
             commit_interval: VolumeOptions::default().commit_interval,
             direct: DirectIo::Off,
             device_direct: DirectPolicy::Preferred,
@@ -112,6 +114,12 @@ impl FilesystemOptions {
     #[must_use]
     pub fn commit_interval(self, commit_interval: Duration) -> Self {
         Self { commit_interval, ..self }
+    }
+
+    /// Whether the hard limits in the volume's quota files hold; they do not by default, as for the superuser.
+    #[must_use]
+    pub fn quota_limits(self, quota_limits: QuotaLimits) -> Self {
+        Self { quota_limits, ..self }
     }
 
     /// Whether files bypass the page cache where their own options do not say.
@@ -175,6 +183,7 @@ impl FilesystemOptions {
             clock: Arc::clone(&self.engine.clock),
             metadata_cache_bytes: self.metadata_cache_bytes,
             data_mode: self.data_mode,
+            quota_limits: self.quota_limits,
             host_name: host_name(),
             commit_interval: self.commit_interval,
             ..VolumeOptions::default()

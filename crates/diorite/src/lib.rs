@@ -51,8 +51,8 @@ pub use diorite_device::{
     AlignedBuf, Backend, BufferPool, Create, DirectPolicy, OpenOptions as DeviceOptions, PoolBuf, open_target,
 };
 pub use diorite_ext::{
-    Access, Attributes, Clock, DataMode, DirectoryEntry, FileKind, InodeNumber, NodeSpec, Owner, RenameMode,
-    SetAttributes, SetTime, SpaceUse, SystemClock, Timestamp, VolumeInfo, XattrMode, check, mkfs,
+    Access, Attributes, Clock, DataMode, DirectoryEntry, FileKind, InodeNumber, NodeSpec, Owner, QuotaLimits,
+    RenameMode, SetAttributes, SetTime, SpaceUse, SystemClock, Timestamp, VolumeInfo, XattrMode, check, mkfs,
 };
 pub use error::{AlignedPart, Error, Result};
 pub use file::{Alignment, Extent, ExtentKind, File};

@@ -128,6 +128,12 @@ pub trait MapBlocks: Send + Sync + fmt::Debug {
     /// Keep blocks for the holes of a range.
     fn reserve(&self, offset: u64, len: u64) -> Result<Reserved>;
 
+    /// Refuse a write or an allocation of a range for which its owner may not have the blocks (quota).
+    fn check_room(&self, offset: u64, len: u64) -> Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
+
     /// Promise that `blocks` blocks can be reserved later, whatever others do.
     fn claim(&self, blocks: u64) -> Result<()>;
 

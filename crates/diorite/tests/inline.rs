@@ -37,7 +37,7 @@ fn shorter(file: &File, model: &mut Vec<u8>) {
 
 fn hole(file: &File, model: &mut Vec<u8>) {
     file.punch_hole(2, 5).unwrap();
-    model[2..7].fill(0);
+    drop(model.splice(2..7, [0; 5]));
 }
 
 fn blocks(file: &File, model: &mut Vec<u8>) {

@@ -36,6 +36,6 @@ pub use types::{
     Timestamp,
 };
 pub use volume::{
-    Access, DataMode, DirectoryEntry, Mapping, MappingKind, RenameMode, Reservation, ReservedBlocks,
-    ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, WriteCommit, XattrMode,
+    Access, DataMode, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
+    ReservedBlocks, ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, WriteCommit, XattrMode,
 };

@@ -213,7 +213,7 @@ fn a_volume_whose_quota_files_are_damaged_is_only_read_and_says_why() {
     let (device, volume) = bench.open(&path);
     volume.close().unwrap();
     let listed = bench.debugfs(&device, "blocks <3>");
-    let first: usize = listed.split_whitespace().filter_map(|word| word.parse().ok()).next().unwrap();
+    let first: usize = listed.split_whitespace().find_map(|word| word.parse().ok()).unwrap();
     device.bytes.write().unwrap()[first * 1024] ^= 0xff;
     let volume = Volume::open(device, VolumeOptions::default()).unwrap();
     let reason = volume.read_only_reason().unwrap();

@@ -106,6 +106,7 @@ impl Content {
         let block = self.map.block_size();
         let (start, stop) = (offset / block * block, end.next_multiple_of(block));
         let size_at_least = (end > self.size()).then_some(end);
+        self.map.check_room(start, stop - start)?;
         match self.map.allocate(start, stop - start, size_at_least) {
             Ok(()) => self.note_unsynced(),
             Err(error) if error.errno() == 95 => self.allocate_zeros(start, stop, size_at_least)?,

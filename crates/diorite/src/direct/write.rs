@@ -103,6 +103,9 @@ impl Content {
         if sync != SyncMode::None && self.geometry().fua {
             flags |= BioFlags::FUA;
         }
+        if let Some((start, _)) = parts.first() {
+            self.map.check_room(*start, end - start)?;
+        }
         let plan = plan_write(&*self.map, parts, &self.engine.zeros, flags)?;
         let (summary, mut commit) = plan.submit(&*self.map)?;
         self.engine.counters.bios.add(summary.bios);

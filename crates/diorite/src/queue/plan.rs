@@ -83,6 +83,7 @@ pub(super) fn plan_read<M: TransferMemory>(
 
 /// The pieces of a write, and what is to be recorded. The rest of new blocks is zeroed at once.
 pub(super) fn plan_write(content: &Content, offset: u64, end: u64) -> Result<(Vec<Piece>, MapCommit)> {
+    content.map.check_room(offset, end.saturating_sub(offset))?;
     let block = content.map.block_size();
     let geometry = content.geometry();
     let mut pieces = Pieces { list: Vec::new(), max: geometry.max_transfer_bytes as usize };

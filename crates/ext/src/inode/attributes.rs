@@ -51,6 +51,9 @@ impl Volume {
             gid: changes.gid.unwrap_or(state.owner.gid),
         };
         let project = changes.project.unwrap_or(state.project);
+        if let Some(charged) = state.charged {
+            self.check_quota_of_moved(charged, owner, project)?;
+        }
         self.prepare_quota(owner, project)?;
         let now = self.now();
         let time = |time: SetTime| match time {

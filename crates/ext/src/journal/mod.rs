@@ -28,6 +28,7 @@ use diorite_block::{BioFlags, BlockDevice};
 
 pub(crate) use format::JournalSuperblock;
 pub(crate) use log::{Journal, JournalParts};
+pub(crate) use log_map::LogMap;
 pub(crate) use open::{clear_needs_recovery, open};
 
 /// Write a block so that it is durable on return. `flags` may ask for a flush before it.

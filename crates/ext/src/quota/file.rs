@@ -9,7 +9,7 @@ use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
 use crate::layout::quota::{BLOCK_SIZE, QuotaEntry, QuotaHeader, QuotaKind};
 use crate::transaction::Handle;
-use crate::{Corrupt, Error, FileBlock, Inode, InodeNumber, MappingKind, Result, Volume};
+use crate::{Corrupt, Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, Result, Volume};
 
 /// Entries whose places are remembered.
 const MAX_KNOWN: usize = 1 << 16;
@@ -27,7 +27,19 @@ pub(super) struct QuotaFile {
 impl QuotaFile {
     /// The file in an inode.
     pub(super) fn open(volume: &Volume, kind: QuotaKind, number: InodeNumber) -> Result<Self> {
+        let usual = match kind {
+            QuotaKind::User => number.0 == 3,
+            QuotaKind::Group => number.0 == 4,
+            QuotaKind::Project => number >= volume.superblock().first_inode(),
+        };
+        if !usual {
+            let what = "the superblock names it as a quota file, which it cannot be";
+            return Err(Corrupt::Inode { inode: number, what }.into());
+        }
         let inode = volume.load_inode(number)?;
+        if inode.kind() != FileKind::Regular {
+            return Err(Corrupt::Inode { inode: number, what: "a quota file that is no regular file" }.into());
+        }
         let header = {
             let mut state = inode.state.write();
             let mut blocks = Blocks { volume, handle: None, inode: &inode, state: &mut state };

@@ -7,10 +7,11 @@
 //! counted, and an inode with an attribute's value is charged to those who use it. Limits that are set in the files hold where
 //! [`crate::QuotaLimits::Enforced`] says so.
 //!
-//! Locking: a file's lock is taken inside a handle, before buffers and groups. The lock of the quota inode's own state is taken inside
+//! Locking: promises, then files. A file's lock is taken inside a handle, before buffers and groups. The lock of the quota inode's own state is taken inside
 //! it, and by nobody else.
 
 mod file;
+mod limits;
 pub(crate) mod tree;
 
 use diorite_block::sync::Mutex;
@@ -21,6 +22,7 @@ use crate::transaction::Handle;
 use crate::{Inode, InodeNumber, Owner, Result, Volume};
 
 use file::QuotaFile;
+use limits::Promises;
 
 /// Blocks that settling inodes joins in one handle: a block of entries for each kind, of the owner before and after, of two inodes.
 const SETTLE_CREDITS: u32 = 12;
@@ -31,6 +33,7 @@ const INSERT_CREDITS: u32 = 48;
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
     files: Vec<Mutex<QuotaFile>>,
+    promises: Mutex<Promises>,
 }
 
 /// What an inode is charged, and to whom.
@@ -80,7 +83,7 @@ impl Volume {
                 }
             }
         }
-        Ok(Quotas { files })
+        Ok(Quotas { files, promises: Mutex::default() })
     }
 
     /// Blocks that a handle needs more because of quota.

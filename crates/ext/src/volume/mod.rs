@@ -24,8 +24,8 @@ use crate::transaction::{AbortLatch, Log};
 use crate::{BlockSize, Error, FileKind, Inode, Result, Timestamp};
 
 pub use types::{
-    Access, DataMode, DirectoryEntry, Mapping, MappingKind, RenameMode, Reservation, ReservedBlocks,
-    ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
+    Access, DataMode, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
+    ReservedBlocks, ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
 };
 
 /// A filesystem that is open: shared by all threads that use it.
@@ -101,6 +101,11 @@ impl Volume {
     /// What is asked of the journal for file data: by the options, or else by the volume.
     pub fn data_mode(&self) -> DataMode {
         self.options.data_mode.unwrap_or_else(|| self.format.default_data_mode())
+    }
+
+    /// Whether limits were asked to hold.
+    pub(crate) fn quota_limits(&self) -> QuotaLimits {
+        self.options.quota_limits
     }
 
     /// Whether an inode's data is to go through the journal: all data does, or the inode has the flag (`chattr +j`).

@@ -9,7 +9,7 @@ use diorite_block::sync::Mutex;
 use crate::allocate::{Allocator, Zone};
 use crate::buffer::{BlockKind, BlockMemory, BufferCache};
 use crate::inode::InodeCache;
-use crate::journal::{self, Journal, JournalParts};
+use crate::journal::{self, Journal, JournalParts, JournalSuperblock, LogMap};
 use crate::layout::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::layout::{Compat, GroupDescriptor, Incompat, Layout, RoCompat, Superblock};
 use crate::quota::Quotas;
@@ -31,39 +31,8 @@ const METADATA_BYTES_PER_INODE: usize = 512;
 impl Volume {
     /// Open the volume on `device`, with all checks; replays the journal where there is one.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Self>> {
-        let mut superblock = read_superblock(&*device)?;
-        let has_journal = superblock.features().has_compat(Compat::HAS_JOURNAL);
-        if options.data_mode == Some(DataMode::Journal) && !has_journal {
-            return Err(Error::InvalidArgument(
-                "data=journal needs a journal, which the volume does not have",
-            ));
-        }
-        let mut layout = Layout::new(&superblock);
-        check_device(&*device, &layout)?;
-        let mut read_only = read_only_reason(&*device, &superblock, &options);
-        let mut mmp = None;
-        if read_only.is_none() {
-            // Before anything is written.
-            match Mmp::acquire(&device, &superblock, &options) {
-                Ok(acquired) => mmp = acquired,
-                Err(Error::Corrupt(corrupt)) => {
-                    read_only = Some(format!("no other host can be kept away: {corrupt}; run e2fsck"));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let access = if read_only.is_none() { Access::ReadWrite } else { Access::ReadOnly };
-        let was_in_use = superblock.features().has_incompat(Incompat::RECOVER);
-        let journal = journal::open(device, &superblock, access)?;
-        let device = journal.device;
-        if journal.superblock_changed {
-            superblock = read_superblock(&*device)?;
-            layout = Layout::new(&superblock);
-            check_device(&*device, &layout)?;
-            read_only = read_only.or_else(|| read_only_reason(&*device, &superblock, &options));
-        }
-        read_only = read_only.or_else(|| journal.read_only.map(str::to_owned));
-        mmp = mmp.filter(|_| read_only.is_none());
+        let Recovered { device, superblock, layout, log, read_only, mmp, was_in_use } =
+            recover(device, &options)?;
         let cache = Arc::new(BufferCache::new(
             device.clone(),
             layout.block_size,
@@ -86,7 +55,7 @@ impl Volume {
             allocator: Arc::downgrade(&allocator),
         }));
         let latch = Arc::new(AbortLatch::default());
-        let log: Box<dyn Log> = match journal.log {
+        let log: Box<dyn Log> = match log {
             Some((map, journal_superblock)) => Box::new(Journal::new(JournalParts {
                 device: device.clone(),
                 block_size: layout.block_size,
@@ -165,6 +134,54 @@ impl Volume {
         }
         self.recover_orphans(&orphans)
     }
+}
+
+/// A volume whose journal has been replayed.
+struct Recovered {
+    /// What to read it through.
+    device: Arc<dyn BlockDevice>,
+    superblock: Superblock,
+    layout: Layout,
+    log: Option<(LogMap, JournalSuperblock)>,
+    read_only: Option<String>,
+    mmp: Option<Mmp>,
+    was_in_use: bool,
+}
+
+/// Keep other hosts away, and replay the journal.
+fn recover(device: Arc<dyn BlockDevice>, options: &VolumeOptions) -> Result<Recovered> {
+    let mut superblock = read_superblock(&*device)?;
+    let has_journal = superblock.features().has_compat(Compat::HAS_JOURNAL);
+    if options.data_mode == Some(DataMode::Journal) && !has_journal {
+        return Err(Error::InvalidArgument("data=journal needs a journal, which the volume does not have"));
+    }
+    let mut layout = Layout::new(&superblock);
+    check_device(&*device, &layout)?;
+    let mut read_only = read_only_reason(&*device, &superblock, options);
+    let mut mmp = None;
+    if read_only.is_none() {
+        // Before anything is written.
+        match Mmp::acquire(&device, &superblock, options) {
+            Ok(acquired) => mmp = acquired,
+            Err(Error::Corrupt(corrupt)) => {
+                read_only = Some(format!("no other host can be kept away: {corrupt}; run e2fsck"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let access = if read_only.is_none() { Access::ReadWrite } else { Access::ReadOnly };
+    let was_in_use = superblock.features().has_incompat(Incompat::RECOVER);
+    let journal = journal::open(device, &superblock, access)?;
+    let device = journal.device;
+    if journal.superblock_changed {
+        superblock = read_superblock(&*device)?;
+        layout = Layout::new(&superblock);
+        check_device(&*device, &layout)?;
+        read_only = read_only.or_else(|| read_only_reason(&*device, &superblock, options));
+    }
+    read_only = read_only.or_else(|| journal.read_only.map(str::to_owned));
+    let mmp = mmp.filter(|_| read_only.is_none());
+    Ok(Recovered { device, superblock, layout, log: journal.log, read_only, mmp, was_in_use })
 }
 
 fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {

@@ -30,6 +30,16 @@ pub enum DataMode {
     Journal,
 }
 
+/// Whether the limits in a volume's quota files hold. What everybody uses is counted in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QuotaLimits {
+    /// They do not, as on a mount without `usrquota`, `grpquota` and `prjquota`, and for the superuser on any.
+    #[default]
+    Ignored,
+    /// What goes beyond a hard limit is refused ([`crate::Error::QuotaExceeded`]).
+    Enforced,
+}
+
 /// How to open a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
@@ -46,6 +56,8 @@ pub struct VolumeOptions {
     pub data_mode: Option<DataMode>,
     /// Who may use the blocks that `mke2fs -m` set aside.
     pub reserved_blocks: ReservedBlocks,
+    /// Whether limits hold.
+    pub quota_limits: QuotaLimits,
     /// The name of this host, for others that want to open the volume at the same time (feature `mmp`).
     pub host_name: String,
 }
@@ -69,6 +81,7 @@ impl Default for VolumeOptions {
             commit_interval: Duration::from_secs(5),
             data_mode: None,
             reserved_blocks: ReservedBlocks::Kept,
+            quota_limits: QuotaLimits::Ignored,
             host_name: "diorite".to_owned(),
         }
     }
