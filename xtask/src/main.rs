@@ -11,6 +11,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test    setup, then every test of the workspace
   ci      formatting, lints, documentation, then test: before a change lands
   bench   [--directory DIR] [--rounds N] [SUITE...]: ratios against peers, stored under bench/runs
+  fuzz    [--seconds N] [--seed FIRST_CASE] [--case N]: hostile images, with a limit of memory
 ";
 
 fn main() -> ExitCode {
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
         "test" => test(),
         "ci" => ci(),
         "bench" => bench::run(&std::env::args().skip(2).collect::<Vec<_>>()),
+        "fuzz" => fuzz(&std::env::args().skip(2).collect::<Vec<_>>()),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -48,6 +50,20 @@ fn ci() -> Result<(), String> {
 fn test() -> Result<(), String> {
     setup::install_packages()?;
     cargo(&["test", "--workspace"], &[])
+}
+
+/// Kibibytes of address space that the campaign against hostile images may have: what takes more ends it.
+const FUZZ_ADDRESS_SPACE_KIB: u32 = 6 << 20;
+
+fn fuzz(arguments: &[String]) -> Result<(), String> {
+    cargo(&["build", "--release", "--package", "diorite", "--example", "fuzz"], &[])?;
+    let script = format!("ulimit -v {FUZZ_ADDRESS_SPACE_KIB} && exec target/release/examples/fuzz \"$@\"");
+    let status = Command::new("sh")
+        .args(["-c", &script, "fuzz"])
+        .args(arguments)
+        .status()
+        .map_err(|error| format!("sh: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("fuzz: {status}")) }
 }
 
 /// Run cargo with `arguments`, shown as a heading; its output goes to the terminal.
