@@ -5,15 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use diorite::{AlignedBuf, FileKind};
+use diorite::FileKind;
 
-use crate::tree::{Follow, Meta, ReadFile, Sink, Source, WriteFile};
+use crate::stretches::{Copied, Stretches};
+use crate::tree::{Follow, Meta, Sink, Source};
 use crate::{Error, Summary, Watch};
 
-/// Size of a transfer: large enough for full bios, and on huge pages.
-const CHUNK_BYTES: usize = 4 << 20;
-/// Alignment that every direct device takes.
-const ALIGNMENT: usize = 4096;
 /// Directories within directories.
 const DEPTH_MAX: usize = 2048;
 /// The longest name of a file.
@@ -70,7 +67,7 @@ pub struct Copier<'a> {
     /// Directories of the source that the copy is in or has been in, and how deep it is.
     directories: HashSet<(u64, u64)>,
     depth: usize,
-    buffer: AlignedBuf,
+    stretches: Stretches,
     summary: Summary,
 }
 
@@ -86,7 +83,6 @@ impl std::fmt::Debug for Copier<'_> {
 impl<'a> Copier<'a> {
     /// Copies into `sink` as `options` say.
     pub fn new(sink: &'a dyn Sink, options: CopyOptions, watch: &'a dyn Watch) -> Self {
-        let buffer = AlignedBuf::zeroed(CHUNK_BYTES, ALIGNMENT);
         Self {
             sink,
             options,
@@ -94,7 +90,7 @@ impl<'a> Copier<'a> {
             linked: HashMap::new(),
             directories: HashSet::new(),
             depth: 0,
-            buffer,
+            stretches: Stretches::new(),
             summary: Summary::default(),
         }
     }
@@ -225,7 +221,7 @@ impl<'a> Copier<'a> {
         let reader = source.open(from)?;
         let writer = self.sink.create(to, meta.size)?;
         self.watch.begin(from, meta.size);
-        let (end, bytes) = self.copy_stretches(reader.as_ref(), writer.as_ref(), meta.size)?;
+        let Copied { end, bytes } = self.stretches.copy(&*reader, &*writer, meta.size, self.watch)?;
         if end != meta.size {
             writer.set_size(meta.size.max(end))?;
         }
@@ -234,39 +230,6 @@ impl<'a> Copier<'a> {
         }
         self.summary.bytes += bytes;
         Ok(())
-    }
-
-    /// Copy each stretch of data; returns where the last one ended, and how many bytes there were.
-    fn copy_stretches(
-        &mut self,
-        reader: &dyn ReadFile,
-        writer: &dyn WriteFile,
-        size: u64,
-    ) -> Result<(u64, u64), Error> {
-        let (mut offset, mut end_of_data, mut bytes, mut told) = (0, 0, 0, 0);
-        while let Some((start, end)) = reader.next_data(offset)? {
-            // Whole pages keep direct transfers aligned where data begins in the middle of one.
-            offset = (start - start % ALIGNMENT as u64).max(offset);
-            while offset < end {
-                if self.watch.is_cancelled() {
-                    return Err(Error::Interrupted);
-                }
-                let len = (end - offset).next_multiple_of_saturating(ALIGNMENT as u64).min(CHUNK_BYTES as u64)
-                    as usize;
-                let count = reader.read_at(&mut self.buffer[..len], offset)?;
-                writer.write_at(&self.buffer[..count], offset)?;
-                offset += count as u64;
-                end_of_data = offset;
-                bytes += count as u64;
-                self.watch.advance(offset - told);
-                told = offset;
-                if count < len {
-                    return Ok((end_of_data, bytes));
-                }
-            }
-        }
-        self.watch.advance(size.saturating_sub(told));
-        Ok((end_of_data, bytes))
     }
 
     /// A tree without end is refused: a damaged image may have a directory below itself, or beyond what a call can hold.
@@ -330,17 +293,6 @@ pub fn data_bytes(source: &dyn Source, path: &Path, depth: Depth) -> u64 {
         }
     }
     bytes
-}
-
-/// `next_multiple_of` that cannot overflow.
-trait NextMultiple {
-    fn next_multiple_of_saturating(self, of: Self) -> Self;
-}
-
-impl NextMultiple for u64 {
-    fn next_multiple_of_saturating(self, of: Self) -> Self {
-        self.checked_next_multiple_of(of).unwrap_or(Self::MAX)
-    }
 }
 
 /// The name under which a file is made before it gets its own: hidden, in the same directory.

@@ -16,6 +16,7 @@ mod engine;
 mod error;
 mod host;
 mod image;
+mod stretches;
 mod tree;
 
 pub use archive::unpack;

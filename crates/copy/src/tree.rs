@@ -99,8 +99,8 @@ pub trait Sink {
     fn sync(&self) -> Result<(), Error>;
 }
 
-/// A file that is written.
-pub trait WriteFile {
+/// A file that is written, perhaps by another thread than the one that made it.
+pub trait WriteFile: Sync {
     /// Write all of `data`.
     fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error>;
     /// Set the size, which makes a hole at the end if that is needed.

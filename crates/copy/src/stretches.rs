@@ -1,0 +1,273 @@
+//! The data of one file: its stretches, read and written in pieces.
+//!
+//! Where it sits: below the copier. A small file is read and written in turns. A large one is written by a second thread while
+//! the next piece is read, so that both devices work at once; pieces are written in their order.
+//!
+//! Interface: [`Stretches::copy`]. Whatever fails, both sides have ended when it returns.
+
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+
+use diorite::AlignedBuf;
+
+use crate::tree::{ReadFile, WriteFile};
+use crate::{Error, Watch};
+
+/// Size of a transfer: large enough for full bios, and on huge pages.
+pub(crate) const CHUNK_BYTES: usize = 4 << 20;
+/// Alignment that every direct device takes.
+const ALIGNMENT: usize = 4096;
+/// Pieces of a large file that are read, waiting, or written at once.
+const PIECES: usize = 3;
+
+/// Where data ended, and how much there was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Copied {
+    /// End of the last stretch.
+    pub(crate) end: u64,
+    /// Bytes of all stretches.
+    pub(crate) bytes: u64,
+}
+
+/// Memory for pieces, kept from file to file.
+pub(crate) struct Stretches {
+    memories: Vec<AlignedBuf>,
+}
+
+/// A piece on its way to the writer.
+struct Piece {
+    memory: AlignedBuf,
+    len: usize,
+    offset: u64,
+}
+
+/// Why reading ended early.
+enum Stop {
+    Failed(Error),
+    /// The writing thread has ended; it knows why.
+    WriterEnded,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Takes pieces, and gives memory for the next.
+trait Outlet {
+    fn memory(&mut self) -> Result<AlignedBuf, Stop>;
+    fn put(&mut self, piece: Piece) -> Result<(), Stop>;
+}
+
+impl Stretches {
+    pub(crate) fn new() -> Self {
+        Self { memories: Vec::new() }
+    }
+
+    fn memories(&mut self, count: usize) -> Vec<AlignedBuf> {
+        while self.memories.len() < count {
+            self.memories.push(AlignedBuf::zeroed(CHUNK_BYTES, ALIGNMENT));
+        }
+        self.memories.split_off(self.memories.len() - count)
+    }
+
+    /// Copy each stretch of data of a file of `size` bytes.
+    pub(crate) fn copy(
+        &mut self,
+        reader: &dyn ReadFile,
+        writer: &dyn WriteFile,
+        size: u64,
+        watch: &dyn Watch,
+    ) -> Result<Copied, Error> {
+        if size <= CHUNK_BYTES as u64 {
+            let mut outlet = InTurns { writer, memory: self.memories(1) };
+            let copied = read_all(reader, size, watch, &mut outlet);
+            self.memories.append(&mut outlet.memory);
+            return copied.map_err(|stop| match stop {
+                Stop::Failed(error) => error,
+                Stop::WriterEnded => unreachable!("nobody else writes"),
+            });
+        }
+        let memories = self.memories(PIECES);
+        self.copy_behind(reader, writer, size, watch, memories)
+    }
+
+    /// Read here, and write on another thread.
+    fn copy_behind(
+        &mut self,
+        reader: &dyn ReadFile,
+        writer: &dyn WriteFile,
+        size: u64,
+        watch: &dyn Watch,
+        memories: Vec<AlignedBuf>,
+    ) -> Result<Copied, Error> {
+        let (pieces, to_write) = sync_channel(PIECES);
+        let (written, free) = channel();
+        for memory in memories {
+            // The receiver is right here.
+            let _ = written.send(memory);
+        }
+        let (copied, wrote) = std::thread::scope(|scope| {
+            let thread = scope.spawn(move || write_all(writer, &to_write, &written));
+            let mut outlet = Behind { pieces, free };
+            let copied = read_all(reader, size, watch, &mut outlet);
+            let Behind { pieces, free } = outlet;
+            drop(pieces);
+            let wrote = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            self.memories.extend(free.try_iter());
+            (copied, wrote)
+        });
+        match (copied, wrote) {
+            (_, Err(error)) | (Err(Stop::Failed(error)), Ok(())) => Err(error),
+            (Err(Stop::WriterEnded), Ok(())) => unreachable!("it ends early only with an error"),
+            (Ok(copied), Ok(())) => Ok(copied),
+        }
+    }
+}
+
+/// The writing thread: until no more pieces come.
+fn write_all(
+    writer: &dyn WriteFile,
+    pieces: &Receiver<Piece>,
+    written: &Sender<AlignedBuf>,
+) -> Result<(), Error> {
+    for Piece { memory, len, offset } in pieces {
+        writer.write_at(&memory[..len], offset)?;
+        // Nobody takes it when the reader has failed.
+        let _ = written.send(memory);
+    }
+    Ok(())
+}
+
+/// Each piece is written before the next one is read.
+struct InTurns<'a> {
+    writer: &'a dyn WriteFile,
+    memory: Vec<AlignedBuf>,
+}
+
+impl Outlet for InTurns<'_> {
+    fn memory(&mut self) -> Result<AlignedBuf, Stop> {
+        self.memory.pop().ok_or(Stop::WriterEnded)
+    }
+
+    fn put(&mut self, piece: Piece) -> Result<(), Stop> {
+        self.writer.write_at(&piece.memory[..piece.len], piece.offset)?;
+        self.memory.push(piece.memory);
+        Ok(())
+    }
+}
+
+/// Pieces go to another thread.
+struct Behind {
+    pieces: SyncSender<Piece>,
+    free: Receiver<AlignedBuf>,
+}
+
+impl Outlet for Behind {
+    fn memory(&mut self) -> Result<AlignedBuf, Stop> {
+        self.free.recv().map_err(|_| Stop::WriterEnded)
+    }
+
+    fn put(&mut self, piece: Piece) -> Result<(), Stop> {
+        self.pieces.send(piece).map_err(|_| Stop::WriterEnded)
+    }
+}
+
+fn read_all(
+    reader: &dyn ReadFile,
+    size: u64,
+    watch: &dyn Watch,
+    outlet: &mut dyn Outlet,
+) -> Result<Copied, Stop> {
+    let (mut offset, mut told, mut copied) = (0, 0, Copied::default());
+    while let Some((start, end)) = reader.next_data(offset)? {
+        // Whole pages keep direct transfers aligned where data begins in the middle of one.
+        offset = (start - start % ALIGNMENT as u64).max(offset);
+        while offset < end {
+            if watch.is_cancelled() {
+                return Err(Stop::Failed(Error::Interrupted));
+            }
+            let whole = (end - offset).checked_next_multiple_of(ALIGNMENT as u64).unwrap_or(u64::MAX);
+            let wanted = whole.min(CHUNK_BYTES as u64) as usize;
+            let mut memory = outlet.memory()?;
+            let len = reader.read_at(&mut memory[..wanted], offset)?;
+            outlet.put(Piece { memory, len, offset })?;
+            offset += len as u64;
+            copied = Copied { end: offset, bytes: copied.bytes + len as u64 };
+            watch.advance(offset - told);
+            told = offset;
+            if len < wanted {
+                return Ok(copied);
+            }
+        }
+    }
+    watch.advance(size.saturating_sub(told));
+    Ok(copied)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::Unwatched;
+
+    struct Numbers(u64);
+
+    impl ReadFile for Numbers {
+        fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
+            let len = memory.len().min((self.0 - offset) as usize);
+            memory[..len].fill((offset / CHUNK_BYTES as u64) as u8);
+            Ok(len)
+        }
+        fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error> {
+            Ok((offset < self.0).then_some((offset, self.0)))
+        }
+    }
+
+    /// Remembers what came; fails at a piece if told so.
+    #[derive(Default)]
+    struct Log(Mutex<Vec<(u64, usize, u8)>>, Option<usize>);
+
+    impl WriteFile for Log {
+        fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
+            let mut log = self.0.lock().unwrap();
+            if self.1 == Some(log.len()) {
+                return Err(Error::SameFile { name: "full".into() });
+            }
+            log.push((offset, data.len(), data[0]));
+            Ok(())
+        }
+        fn set_size(&self, _size: u64) -> Result<(), Error> {
+            Ok(())
+        }
+        fn sync(&self) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn pieces_arrive_whole_and_in_order() {
+        let (size, mut stretches) = (10 * CHUNK_BYTES as u64 + 5000, Stretches::new());
+        for _ in 0..2 {
+            let log = Log::default();
+            let copied = stretches.copy(&Numbers(size), &log, size, &Unwatched).unwrap();
+            assert_eq!(copied, Copied { end: size, bytes: size });
+            let pieces = log.0.into_inner().unwrap();
+            assert_eq!(pieces.len(), 11);
+            for (number, (offset, _, byte)) in pieces.iter().enumerate() {
+                assert_eq!((*offset, usize::from(*byte)), ((number * CHUNK_BYTES) as u64, number));
+            }
+            assert_eq!(stretches.memories.len(), PIECES, "memory comes back");
+        }
+    }
+
+    /// The writer's error is the one that is told, and the reader does not wait for memory that never comes.
+    #[test]
+    fn failed_write_ends_the_copy() {
+        let size = 50 * CHUNK_BYTES as u64;
+        let log = Log(Mutex::default(), Some(3));
+        let result = Stretches::new().copy(&Numbers(size), &log, size, &Unwatched);
+        assert!(matches!(result, Err(Error::SameFile { .. })), "{result:?}");
+    }
+}
