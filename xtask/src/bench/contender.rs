@@ -69,6 +69,8 @@ pub(crate) struct Figures {
     pub(crate) iops: f64,
     /// CPU seconds of the machine per 10^9 bytes.
     pub(crate) cpu_s_per_gb: f64,
+    /// CPU seconds of the job's own threads per 10^9 bytes.
+    pub(crate) own_cpu_s_per_gb: f64,
     /// Median and 99th percentile of a transfer, in microseconds.
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
@@ -86,11 +88,14 @@ pub(crate) fn figures(run: &Run) -> Result<Figures, String> {
     let direction = direction.ok_or("the job moved nothing")?;
     let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
     let bytes = number(&direction["io_bytes"]);
+    let own_percent = number(&job["usr_cpu"]) + number(&job["sys_cpu"]);
+    let own_s = own_percent / 100.0 * number(&direction["runtime"]) / 1e3;
     let percentile = |name: &str| number(&direction["clat_ns"]["percentile"][name]) / 1000.0;
     Ok(Figures {
         bandwidth: number(&direction["bw_bytes"]),
         iops: number(&direction["iops"]),
         cpu_s_per_gb: run.cpu_s / (bytes / 1e9),
+        own_cpu_s_per_gb: own_s / (bytes / 1e9),
         p50_us: percentile("50.000000"),
         p99_us: percentile("99.000000"),
     })

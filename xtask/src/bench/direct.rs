@@ -162,22 +162,49 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
     let contenders = contenders(image, directory);
     let common =
         format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=1\ntime_based=1\ninvalidate=0\n");
+    let (series, commands) = take_rounds(&store, WORKLOADS, &contenders, &common, options.rounds)?;
+    let wanted: Vec<_> = RATIOS
+        .iter()
+        .map(|&(workload, peer, figure, bound)| Wanted {
+            workload,
+            contender: "diorite",
+            peer,
+            figure,
+            bound,
+        })
+        .collect();
+    let report = store::report(&series, &wanted);
+    let text = format!("# Direct I/O through ext2\n\n{}\n{report}\nCommands:\n{commands}", store::versions());
+    store::write(&store.join("README.md"), &text)?;
+    println!("\n{report}\nstored in {}", store.display());
+    Ok(())
+}
+
+/// Let the contenders take turns at each workload, `rounds` times; raw output goes to `store`. The series, and the commands as
+/// lines of a list.
+pub(super) fn take_rounds(
+    store: &Path,
+    workloads: &[Workload],
+    contenders: &[Contender],
+    common: &str,
+    rounds: u32,
+) -> Result<(Vec<Series>, String), String> {
     let mut series = Vec::new();
     let mut commands = String::new();
-    for workload in WORKLOADS {
+    for workload in workloads {
         let first = series.len();
         series.extend(contenders.iter().map(|c| Series {
             workload: workload.name,
             contender: c.name,
             rounds: vec![],
         }));
-        for round in 0..options.rounds {
+        for round in 0..rounds {
             // Who comes first changes from round to round.
             for turn in 0..contenders.len() {
                 let index = (turn + round as usize) % contenders.len();
                 let contender = &contenders[index];
                 let job = store.join(format!("{}-{}.fio", workload.name, contender.name));
-                let text = contender.job_file(workload) + &common;
+                let text = contender.job_file(workload) + common;
                 store::write(&job, &text)?;
                 let command = pinned((contender.command)(&job), workload.threads);
                 let raw = store.join(format!("{}-{}-{round}.json", workload.name, contender.name));
@@ -196,21 +223,7 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
             }
         }
     }
-    let wanted: Vec<_> = RATIOS
-        .iter()
-        .map(|&(workload, peer, figure, bound)| Wanted {
-            workload,
-            contender: "diorite",
-            peer,
-            figure,
-            bound,
-        })
-        .collect();
-    let report = store::report(&series, &wanted);
-    let text = format!("# Direct I/O through ext2\n\n{}\n{report}\nCommands:\n{commands}", store::versions());
-    store::write(&store.join("README.md"), &text)?;
-    println!("\n{report}\nstored in {}", store.display());
-    Ok(())
+    Ok((series, commands))
 }
 
 /// A thread that waits for each transfer is faster on the CPU that takes the disk's interrupts than on another, by more than

@@ -10,6 +10,7 @@ mod contender;
 mod direct;
 mod measure;
 mod readers;
+mod schedulers;
 mod store;
 
 use std::path::PathBuf;
@@ -25,8 +26,12 @@ pub(crate) struct Options {
 /// A suite: measures, prints and stores.
 type Suite = fn(&Options) -> Result<(), String>;
 
-const SUITES: &[(&str, Suite)] =
-    &[("direct", direct::run), ("cached", cached::run), ("readers", readers::run)];
+const SUITES: &[(&str, Suite)] = &[
+    ("direct", direct::run),
+    ("cached", cached::run),
+    ("readers", readers::run),
+    ("schedulers", schedulers::run),
+];
 
 /// Run the suites that `arguments` name, or all.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {

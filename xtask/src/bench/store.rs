@@ -29,6 +29,8 @@ pub(crate) enum Figure {
     Bandwidth,
     /// Less is better.
     CpuPerGb,
+    /// Less is better; what others do at the same time does not count.
+    OwnCpuPerGb,
 }
 
 impl Figure {
@@ -36,6 +38,7 @@ impl Figure {
         match self {
             Self::Bandwidth => "bandwidth",
             Self::CpuPerGb => "CPU per GB",
+            Self::OwnCpuPerGb => "own CPU per GB",
         }
     }
 
@@ -43,13 +46,14 @@ impl Figure {
         match self {
             Self::Bandwidth => figures.bandwidth,
             Self::CpuPerGb => figures.cpu_s_per_gb,
+            Self::OwnCpuPerGb => figures.own_cpu_s_per_gb,
         }
     }
 
     fn holds(self, ratio: f64, bound: f64) -> bool {
         match self {
             Self::Bandwidth => ratio >= bound,
-            Self::CpuPerGb => ratio <= bound,
+            Self::CpuPerGb | Self::OwnCpuPerGb => ratio <= bound,
         }
     }
 }
@@ -75,11 +79,12 @@ pub(crate) fn versions() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("\t: unknown");
     format!(
-        "- commit: {}\n- kernel: {}\n- CPU: {} x {}\n- {}\n- {}\n",
+        "- commit: {}\n- kernel: {}\n- CPU: {} x {}, load before: {}\n- {}\n- {}\n",
         ask(&["git", "describe", "--always", "--dirty"]),
         ask(&["uname", "-srm"]),
         std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         model.trim_start_matches(['\t', ':', ' ']),
+        ask(&["cut", "-d ", "-f1-2", "/proc/loadavg"]),
         ask(&["fio", "--version"]),
         ask(&["rustc", "--version"]),
     )
@@ -88,13 +93,13 @@ pub(crate) fn versions() -> String {
 /// Medians of all series as a table, and of all wanted ratios with a verdict.
 pub(crate) fn report(series: &[Series], wanted: &[Wanted]) -> String {
     let mut text = String::from(
-        "| workload | contender | MB/s | IOPS | p50 us | p99 us | CPU s/GB |\n|---|---|---|---|---|---|---|\n",
+        "| workload | contender | MB/s | IOPS | p50 us | p99 us | CPU s/GB | own |\n|---|---|---|---|---|---|---|---|\n",
     );
     for entry in series {
         let of = |figure: fn(&Figures) -> f64| median(&entry.rounds.iter().map(figure).collect::<Vec<_>>());
         let _ = writeln!(
             text,
-            "| {} | {} | {:.0} | {:.0} | {:.0} | {:.0} | {:.3} |",
+            "| {} | {} | {:.0} | {:.0} | {:.0} | {:.0} | {:.3} | {:.3} |",
             entry.workload,
             entry.contender,
             of(|f| f.bandwidth / 1e6),
@@ -102,6 +107,7 @@ pub(crate) fn report(series: &[Series], wanted: &[Wanted]) -> String {
             of(|f| f.p50_us),
             of(|f| f.p99_us),
             of(|f| f.cpu_s_per_gb),
+            of(|f| f.own_cpu_s_per_gb),
         );
     }
     text.push_str(

@@ -4,9 +4,9 @@
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     /// A file of the job could not be used.
-    #[error("job {job}: {file}: {source}")]
+    #[error("{job}: {}", named(file, &**source))]
     File {
-        /// The job's name.
+        /// The job, as `file:line: [name]`.
         job: String,
         /// Its file.
         file: String,
@@ -14,9 +14,9 @@ pub enum JobError {
         source: Box<diorite::Error>,
     },
     /// Data was read back that nobody wrote.
-    #[error("job {job}: {file}: verify failed at byte {offset}: {what}")]
+    #[error("{job}: {file}: verify failed at byte {offset}: {what}")]
     Verify {
-        /// The job's name.
+        /// The job, as `file:line: [name]`.
         job: String,
         /// Its file.
         file: String,
@@ -26,11 +26,17 @@ pub enum JobError {
         what: &'static str,
     },
     /// A thread could not be started.
-    #[error("job {job}: cannot start a thread: {source}")]
+    #[error("{job}: cannot start a thread: {source}")]
     Thread {
-        /// The job's name.
+        /// The job, as `file:line: [name]`.
         job: String,
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+/// What the library said, with the file's name in front, unless it says that itself.
+fn named(file: &str, source: &diorite::Error) -> String {
+    let text = source.to_string();
+    if text.starts_with(file) { text } else { format!("{file}: {text}") }
 }

@@ -56,7 +56,7 @@ pub fn parse(file: &str, text: &str) -> Result<JobFile, JobFileError> {
     let sections = split_sections(text, &mut complaints);
     let mut jobs = Vec::new();
     for section in &sections {
-        jobs.push(understand(section, &mut complaints));
+        jobs.push(understand(file, section, &mut complaints));
     }
     if jobs.is_empty() && complaints.is_empty() {
         complaints.push((0, "no job: a job is a section such as [seqread]".to_owned()));
@@ -152,9 +152,12 @@ impl Taker<'_> {
     }
 }
 
-fn understand(section: &Section, complaints: &mut Vec<(usize, String)>) -> Job {
+fn understand(file: &str, section: &Section, complaints: &mut Vec<(usize, String)>) -> Job {
     let mut options = Taker { settings: section.settings.clone(), complaints };
     let size_line = options.line_of("size").or_else(|| options.line_of("bs")).unwrap_or(section.line);
+    let has_size = options.line_of("size").is_some();
+    let spelled =
+        section.settings.iter().map(|(name, setting)| (name.clone(), setting.value.clone())).collect();
     let pattern = options.take("rw", pattern).unwrap_or_default();
     let (read_block_bytes, write_block_bytes) = options.take("bs", block_sizes).unwrap_or((4096, 4096));
     let direct = options.flag("direct");
@@ -201,6 +204,8 @@ fn understand(section: &Section, complaints: &mut Vec<(usize, String)>) -> Job {
         seed: options.number("randseed", 0, u64::MAX).unwrap_or(0x8989),
         stonewall: options.flag("stonewall").unwrap_or(false),
         new_group: options.flag("new_group").unwrap_or(false),
+        origin: format!("{file}:{}", section.line),
+        options: spelled,
         line: section.line,
     };
     let unknown: Vec<_> =
@@ -211,7 +216,8 @@ fn understand(section: &Section, complaints: &mut Vec<(usize, String)>) -> Job {
             format!("{option}: not an option that diorite job knows; remove it, or run this file with fio"),
         ));
     }
-    check(&job, size_bytes.is_some(), size_line, complaints);
+    // A size that could not be read has been complained of.
+    check(&job, has_size, size_line, complaints);
     job
 }
 
@@ -220,7 +226,7 @@ fn check(job: &Job, has_size: bool, size_line: usize, complaints: &mut Vec<(usiz
     let largest = job.read_block_bytes.max(job.write_block_bytes);
     if !has_size {
         complaints.push((job.line, format!("[{}]: no size; add one such as size=1g", job.name)));
-    } else if job.size_bytes < largest {
+    } else if job.size_bytes > 0 && job.size_bytes < largest {
         complaints.push((
             size_line,
             format!("[{}]: size={} is smaller than one block of {largest} bytes", job.name, job.size_bytes),
@@ -359,7 +365,7 @@ mod tests {
         let text = "[global]\nzonemode=zbd\n[a]\nrw=sideways\nsize=4q\nbs=0\n[b]\nsize=1k\nverify=md5\n";
         let error = parse("x.fio", text).unwrap_err();
         let lines: Vec<_> = error.complaints.iter().map(|(line, _)| *line).collect();
-        assert_eq!(lines, [2, 3, 4, 5, 6, 8, 9]);
+        assert_eq!(lines, [2, 4, 5, 6, 8, 9]);
         assert!(error.to_string().starts_with("x.fio:2: zonemode: not an option"), "{error}");
     }
 

@@ -19,12 +19,21 @@ pub struct DirectionResult {
     pub latency_ns: Histogram<u64>,
     /// Bandwidth of each half second, in KiB/s.
     pub samples_kib_s: Vec<f64>,
+    /// Transfers a second in each half second.
+    pub samples_iops: Vec<f64>,
 }
 
 impl Default for DirectionResult {
     fn default() -> Self {
         let latency_ns = Histogram::new_with_max(3_600_000_000_000, 3).expect("constant bounds are valid");
-        Self { bytes: 0, ios: 0, runtime: Duration::ZERO, latency_ns, samples_kib_s: Vec::new() }
+        Self {
+            bytes: 0,
+            ios: 0,
+            runtime: Duration::ZERO,
+            latency_ns,
+            samples_kib_s: Vec::new(),
+            samples_iops: Vec::new(),
+        }
     }
 }
 
@@ -45,11 +54,16 @@ impl DirectionResult {
         self.ios += other.ios;
         self.runtime = self.runtime.max(other.runtime);
         self.latency_ns.add(&other.latency_ns).expect("both have the same bounds");
-        for (index, sample) in other.samples_kib_s.iter().enumerate() {
-            match self.samples_kib_s.get_mut(index) {
-                Some(sum) => *sum += sample,
-                None => self.samples_kib_s.push(*sample),
-            }
+        add_samples(&mut self.samples_kib_s, &other.samples_kib_s);
+        add_samples(&mut self.samples_iops, &other.samples_iops);
+    }
+}
+
+fn add_samples(sums: &mut Vec<f64>, samples: &[f64]) {
+    for (index, sample) in samples.iter().enumerate() {
+        match sums.get_mut(index) {
+            Some(sum) => *sum += sample,
+            None => sums.push(*sample),
         }
     }
 }
@@ -69,6 +83,8 @@ pub struct JobResult {
     pub jobs: u32,
     /// The heading: `rw=..., bs=..., ioengine=..., iodepth=...`.
     pub settings: Vec<(String, String)>,
+    /// The job's options as its file spells them.
+    pub options: Vec<(String, String)>,
     /// Transfers in flight at most.
     pub depth: u32,
     /// Reads.

@@ -136,12 +136,12 @@ fn run_wave(wave: &[Worker], place: &Arc<dyn Place>, cancel: &Cancel) -> Result<
     for (index, worker) in wave.iter().enumerate() {
         let (worker, place, cancel, results) =
             (worker.clone(), place.clone(), cancel.clone(), results.clone());
-        let name = worker.job.name.clone();
-        let thread = spawn(&name.clone(), move || {
+        let (name, title) = (worker.job.name.clone(), worker.title());
+        let thread = spawn(&name, move || {
             let result = run_worker(&worker, &*place, &cancel);
             results.lock()[index] = Some(result);
         });
-        threads.push(thread.map_err(|source| JobError::Thread { job: name, source }));
+        threads.push(thread.map_err(|source| JobError::Thread { job: title, source }));
     }
     let mut failed = None;
     for thread in threads {

@@ -19,7 +19,7 @@ pub enum SimulatedError {
     #[error(transparent)]
     Disk(#[from] ParameterError),
     /// The file with the disk's parameters could not be read.
-    #[error("{}: cannot read: {source}", path.display())]
+    #[error("{}: cannot read: {}", path.display(), reason(source))]
     File {
         /// The file.
         path: PathBuf,
@@ -48,6 +48,12 @@ pub enum SimulatedError {
     /// The simulated processes wait for each other: a fault of the stack.
     #[error(transparent)]
     Deadlock(#[from] Deadlock),
+}
+
+/// What the system said, without the number.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 /// What jobs run on in a simulation.

@@ -143,6 +143,10 @@ pub struct Job {
     pub stonewall: bool,
     /// `new_group`: reported apart from the jobs before.
     pub new_group: bool,
+    /// Where it stands, as `file:line`.
+    pub origin: String,
+    /// Options as the file spells them.
+    pub options: Vec<(String, String)>,
     /// Line of the section's heading.
     pub line: usize,
 }

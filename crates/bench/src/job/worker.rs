@@ -36,10 +36,15 @@ impl Worker {
         TaskId(self.number + 1)
     }
 
+    /// The job in messages.
+    pub(crate) fn title(&self) -> String {
+        format!("{}: [{}]", self.job.origin, self.job.name)
+    }
+
     /// Turns a library error into one that names job and file.
     pub(crate) fn blame(&self) -> impl Fn(diorite::Error) -> JobError + '_ {
         |source| JobError::File {
-            job: self.job.name.clone(),
+            job: self.title(),
             file: self.path.display().to_string(),
             source: Box::new(source),
         }
@@ -96,6 +101,7 @@ struct Run<'a> {
     /// Blocks that were written, for the check afterwards.
     written: std::collections::BTreeSet<u64>,
     sample_bytes: [u64; 2],
+    sample_ios: [u64; 2],
     sample_start: Duration,
 }
 
@@ -115,6 +121,7 @@ impl<'a> Run<'a> {
             group: worker.group,
             jobs: 1,
             settings: settings_of(job),
+            options: job.options.clone(),
             depth: if job.engine == Engine::Queue && job.direct { job.depth } else { 1 },
             join: job.group_reporting,
             ..JobResult::default()
@@ -134,6 +141,7 @@ impl<'a> Run<'a> {
             writes_since_sync: 0,
             written: std::collections::BTreeSet::new(),
             sample_bytes: [0; 2],
+            sample_ios: [0; 2],
             sample_start: counted_from,
         }
     }
@@ -282,12 +290,16 @@ impl<'a> Run<'a> {
         direction.runtime = end.saturating_sub(self.counted_from);
         direction.latency_ns.saturating_record(end.saturating_sub(start).as_nanos() as u64);
         self.sample_bytes[side] += bytes as u64;
+        self.sample_ios[side] += 1;
         let sampled = end.saturating_sub(self.sample_start);
         if sampled >= SAMPLE {
             let seconds = sampled.as_secs_f64() * 1024.0;
             self.result.read.samples_kib_s.push(self.sample_bytes[0] as f64 / seconds);
             self.result.write.samples_kib_s.push(self.sample_bytes[1] as f64 / seconds);
-            self.sample_bytes = [0; 2];
+            let seconds = sampled.as_secs_f64();
+            self.result.read.samples_iops.push(self.sample_ios[0] as f64 / seconds);
+            self.result.write.samples_iops.push(self.sample_ios[1] as f64 / seconds);
+            (self.sample_bytes, self.sample_ios) = ([0; 2], [0; 2]);
             self.sample_start = end;
         }
     }
@@ -342,7 +354,7 @@ fn verify_pass(
 
 fn check_block(worker: &Worker, memory: &[u8], offset: u64) -> Result<(), JobError> {
     verify::check(memory, offset).map_err(|what| JobError::Verify {
-        job: worker.job.name.clone(),
+        job: worker.title(),
         file: worker.path.display().to_string(),
         offset,
         what,

@@ -1,0 +1,191 @@
+//! Suite `schedulers`: what each I/O scheduler costs on the direct-issue path, how many decisions it makes a second, and how fast
+//! the fairness job of 2009 runs in a simulation.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::Options;
+use super::contender::{CommandFor, Contender, Workload};
+use super::direct::take_rounds;
+use super::measure::{call, median};
+use super::store::{self, Figure, Wanted};
+
+const WORKLOADS: &[Workload] = &[
+    Workload { name: "read-128k", options: "rw=read\nbs=128k\niodepth=1\n", threads: 1 },
+    Workload {
+        name: "randread-4k-qd1",
+        options: "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\n",
+        threads: 1,
+    },
+    Workload {
+        name: "randread-4k-qd32",
+        options: "rw=randread\nbs=4k\niodepth=32\nnorandommap=1\n",
+        threads: 1,
+    },
+];
+/// As `--scheduler` takes them; nothing is said for the first.
+const SCHEDULERS: [&str; 5] = ["unset", "none", "deadline", "cfq", "inject"];
+const FILE_MIB: u32 = 512;
+/// Decisions a second that each scheduler must reach on one core.
+const DECISIONS_LEAST: f64 = 1e6;
+/// Real seconds for ten virtual ones.
+const SIMULATION_MOST_S: f64 = 5.0;
+
+/// The job of the report of 2009, as it was posted.
+const SEED_JOB: &str = "[global]\ndirectory=/mnt/sdc/fio/\nruntime=10\n\n[seqwrite]\nrw=write\nsize=4G\ndirect=1\n\n\
+                        [seqread]\nrw=read\nsize=2G\nnumjobs=2\n";
+
+pub(super) fn run(options: &Options) -> Result<(), String> {
+    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
+    let store = store::directory("schedulers")?;
+    let file = options.directory.canonicalize().map_err(|error| error.to_string())?.join("schedulers.bare");
+    let path = file.to_string_lossy();
+    call(&[
+        "dd",
+        "if=/dev/urandom",
+        &format!("of={path}"),
+        "bs=1M",
+        &format!("count={FILE_MIB}"),
+        "oflag=direct",
+        "status=none",
+    ])?;
+    let versions = store::versions();
+    let issued = direct_issue(options, &store, &file);
+    let _ = std::fs::remove_file(&file);
+    let text = format!(
+        "# What I/O schedulers cost\n\n{}\nWith `none` and where nothing is said the device is used as it is: both are the same way, and the ratio \
+         shows what the machine's noise is. `own` is CPU time of the job's threads.\n\n{}\n{}\n{}",
+        versions,
+        issued?,
+        decisions(&store)?,
+        simulation(&store)?
+    );
+    store::write(&store.join("README.md"), &text)?;
+    println!("\n{text}\nstored in {}", store.display());
+    Ok(())
+}
+
+fn job_command(file: &Path, scheduler: &'static str) -> CommandFor {
+    let on = format!("raw:{}", file.display());
+    Box::new(move |job| {
+        let job = job.to_string_lossy();
+        let mut words =
+            ["target/release/diorite", "job", "--json", &job, "--on", &on].map(str::to_owned).to_vec();
+        if scheduler != SCHEDULERS[0] {
+            words.extend(["--scheduler", scheduler].map(str::to_owned));
+        }
+        words
+    })
+}
+
+/// Direct reads of a bare file through each scheduler.
+fn direct_issue(options: &Options, store: &Path, file: &Path) -> Result<String, String> {
+    let contender = |name| Contender {
+        name,
+        before: vec![],
+        command: job_command(file, name),
+        options: "filename=/file\n".into(),
+        after: vec![],
+    };
+    let contenders: Vec<_> = SCHEDULERS.into_iter().map(contender).collect();
+    let common =
+        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=2\ntime_based=1\ninvalidate=0\n");
+    let (series, commands) = take_rounds(store, WORKLOADS, &contenders, &common, options.rounds)?;
+    let wanted: Vec<_> = WORKLOADS
+        .iter()
+        .map(|workload| Wanted {
+            workload: workload.name,
+            contender: "none",
+            peer: "unset",
+            figure: Figure::OwnCpuPerGb,
+            bound: 1.02,
+        })
+        .collect();
+    let text = store::report(&series, &wanted);
+    Ok(text + "\nCommands:\n" + &commands)
+}
+
+/// Decisions a second on one core.
+fn decisions(store: &Path) -> Result<String, String> {
+    let command =
+        ["cargo", "run", "--release", "--quiet", "-p", "diorite-block", "--example", "scheduler_rate"];
+    let said = call(&command)?;
+    store::write(&store.join("decisions.txt"), &said)?;
+    let mut text = format!(
+        "Decisions (insert, dispatch, complete) on one core, `{}`; wanted {:.0} million a second:\n",
+        command.join(" "),
+        DECISIONS_LEAST / 1e6
+    );
+    for line in said.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(name), Some(Ok(rate))) = (words.next(), words.next().map(str::parse::<f64>)) else {
+            continue;
+        };
+        let verdict = if rate * 1e6 >= DECISIONS_LEAST { "holds" } else { "MISSED" };
+        let _ = writeln!(text, "- {name}: {rate:.2} million: {verdict}");
+    }
+    Ok(text)
+}
+
+/// The job of 2009 twice in virtual time: how long that takes, and whether both runs are the same.
+fn simulation(store: &Path) -> Result<String, String> {
+    let job = store.join("fairness-2009.fio");
+    store::write(&job, SEED_JOB)?;
+    let mut text =
+        format!("The job of 2009, ten virtual seconds; wanted {SIMULATION_MOST_S} s of real time:\n");
+    for scheduler in ["cfq", "inject"] {
+        let job = job.to_string_lossy();
+        let command = [
+            "target/release/diorite",
+            "job",
+            &job,
+            "--on",
+            "sim:sata-2009",
+            "--scheduler",
+            scheduler,
+            "--seed",
+            "1",
+            "--json",
+        ];
+        let (mut seconds, mut cpu_s, mut moved) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..3 {
+            let (start, cpu) = (Instant::now(), children_cpu_s()?);
+            let said = call(&command)?;
+            seconds.push(start.elapsed().as_secs_f64());
+            cpu_s.push(children_cpu_s()? - cpu);
+            store::write(&store.join(format!("simulation-{scheduler}-{round}.json")), &said)?;
+            moved.push(transfers(&said)?);
+        }
+        let (taken, same) = (median(&seconds), moved.windows(2).all(|pair| pair[0] == pair[1]));
+        let verdict = if same && taken < SIMULATION_MOST_S { "holds" } else { "MISSED" };
+        let equal = if same { "the same figures three times" } else { "DIFFERENT figures" };
+        let _ = writeln!(
+            text,
+            "- `{}`: {taken:.2} s ({:.2} s of CPU), {equal}: {verdict}",
+            command.join(" "),
+            median(&cpu_s)
+        );
+    }
+    Ok(text)
+}
+
+/// CPU seconds of all programs that this one has run.
+fn children_cpu_s() -> Result<f64, String> {
+    let text = std::fs::read_to_string("/proc/self/stat").map_err(|error| error.to_string())?;
+    let fields: Vec<f64> = text
+        .rsplit_once(')')
+        .map(|(_, rest)| rest.split_whitespace().map(|field| field.parse().unwrap_or(0.0)).collect())
+        .unwrap_or_default();
+    // cutime and cstime, in hundredths of a second.
+    Ok((fields.get(13).unwrap_or(&0.0) + fields.get(14).unwrap_or(&0.0)) / 100.0)
+}
+
+/// What the jobs read and wrote, without the real CPU time.
+fn transfers(said: &str) -> Result<Vec<Value>, String> {
+    let json: Value = serde_json::from_str(said).map_err(|error| format!("the job's JSON: {error}"))?;
+    let jobs = json["jobs"].as_array().ok_or("the job's JSON has no jobs")?;
+    Ok(jobs.iter().flat_map(|job| [job["read"].clone(), job["write"].clone()]).collect())
+}
