@@ -128,7 +128,7 @@ impl World {
             }
             Step::Collapse { file, at, blocks } => {
                 let result = self.volume.collapse_range(&self.inodes[file], FileBlock(at), blocks);
-                if moved(result) {
+                if moved(&result) {
                     let model = std::mem::take(&mut self.models[file]);
                     let kept = model.into_iter().filter(|(key, _)| !(at..at + blocks).contains(key));
                     self.models[file] =
@@ -137,7 +137,7 @@ impl World {
             }
             Step::Insert { file, at, blocks } => {
                 let result = self.volume.insert_range(&self.inodes[file], FileBlock(at), blocks);
-                if moved(result) {
+                if moved(&result) {
                     let model = std::mem::take(&mut self.models[file]).into_iter();
                     self.models[file] =
                         model.map(|(key, seed)| (if key < at { key } else { key + blocks }, seed)).collect();
@@ -155,7 +155,7 @@ impl World {
 }
 
 /// Whether a range was moved; it is refused on indirect mappings and behind the end.
-fn moved(result: diorite_ext::Result<()>) -> bool {
+fn moved(result: &diorite_ext::Result<()>) -> bool {
     assert!(matches!(result, Ok(()) | Err(Error::Unsupported(_) | Error::InvalidArgument(_))), "{result:?}");
     result.is_ok()
 }
