@@ -120,7 +120,7 @@ pub fn remove_file(path: &Path) -> Result<(), Error> {
 }
 
 /// Have the filesystem that holds `directory` write everything that it has in memory.
-pub fn sync_filesystem(directory: &Path) -> Result<(), Error> {
+pub(crate) fn sync_filesystem(directory: &Path) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(directory, flags, Mode::empty())
         .and_then(rustix::fs::syncfs)

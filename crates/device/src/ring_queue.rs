@@ -2,11 +2,10 @@
 //!
 //! Where it sits: behind [`diorite_block::IoQueue`], for the library's async queue, for streams and for benchmarks.
 //!
-//! Interface: submitting fills entries, and enters the kernel only every few; issuing or reaping enters it once. A device
-//! of which much is asked stays busier when it hears of new work soon rather than of all of it at the next wait: at
-//! depth 32, that is worth a sixth of the rate (`examples/raw_bench.rs`), and a call for each would cost half as much CPU again.
-//! So a device with nothing to do hears of an entry at once, and a busy one of a few together; the entry that fills the
-//! queue is left to the wait that has to follow.
+//! Interface: submitting fills entries, and enters the kernel for every second one; issuing or reaping enters it once. A
+//! device of which much is asked stays busier when it hears of new work soon rather than of all of it at the next wait: at
+//! depth 32, that is worth a sixth of the rate (`examples/raw_bench.rs`). A device with nothing to do hears of an entry at
+//! once; the entry that fills the queue is left to the wait that has to follow.
 //!
 //! States of a transfer: taken -> (flush before it, for `PREFLUSH`) -> its parts, all at once -> (flush behind it, for `FUA`) ->
 //! ended. A transfer that cannot be (misaligned, beyond the end) ends without being issued.
@@ -32,8 +31,8 @@ use crate::transfer::{Direction, Step, Transfer, is_passing};
 
 /// Entries of a ring beyond which more depth would not make a device busier.
 const RING_ENTRIES_MAX: u32 = 1024;
-/// Entries that are kept back for one system call, at most.
-const ISSUE_AT_MAX: usize = 4;
+/// So many entries are not kept back until the next wait.
+const ISSUE_AT: usize = 2;
 /// From here on a number stands for a flush of a target where otherwise the number of a part is.
 const FLUSH: u32 = 1 << 31;
 
@@ -201,8 +200,6 @@ struct RingQueue {
     ended: Vec<Completed>,
     in_flight: u32,
     depth: u32,
-    /// So many entries are not kept back until the next wait.
-    issue_at: usize,
     route: Route,
 }
 
@@ -213,13 +210,12 @@ impl RingQueue {
             target.file = file;
         }
         let (slots, free, waiting, ended) = (Vec::new(), Vec::new(), VecDeque::new(), Vec::new());
-        let issue_at = (depth as usize / 8).clamp(2, ISSUE_AT_MAX);
-        Self { ring, slots, free, waiting, ended, in_flight: 0, depth, issue_at, route }
+        Self { ring, slots, free, waiting, ended, in_flight: 0, depth, route }
     }
 
     /// So many entries are worth a system call of their own: fewer where the device is about to run out of work.
     fn enough_to_issue(&mut self) -> usize {
-        self.issue_at.min(self.ring.working().max(1))
+        ISSUE_AT.min(self.ring.working().max(1))
     }
 
     fn take_slot(&mut self) -> u32 {

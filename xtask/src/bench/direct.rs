@@ -162,7 +162,14 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
     let contenders = contenders(image, directory);
     let common =
         format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=1\ntime_based=1\ninvalidate=0\n");
-    let (series, commands) = take_rounds(&store, WORKLOADS, &contenders, &common, options.rounds)?;
+    let (series, commands) = take_rounds(
+        &store,
+        WORKLOADS,
+        &contenders,
+        &common,
+        &[image.to_owned(), twin_of(image)],
+        options.rounds,
+    )?;
     let wanted: Vec<_> = RATIOS
         .iter()
         .map(|&(workload, peer, figure, bound)| Wanted {
@@ -180,18 +187,24 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
     Ok(())
 }
 
-/// Let the contenders take turns at each workload, `rounds` times; raw output goes to `store`. The series, and the commands as
+/// Let the contenders take turns at each workload, `rounds` times; `files` are what they read. Raw output goes to `store`. The series, and the commands as
 /// lines of a list.
 pub(super) fn take_rounds(
     store: &Path,
     workloads: &[Workload],
     contenders: &[Contender],
     common: &str,
+    files: &[PathBuf],
     rounds: u32,
 ) -> Result<(Vec<Series>, String), String> {
     let mut series = Vec::new();
     let mut commands = String::new();
     for workload in workloads {
+        // Whatever caches lie below this machine have seen all of the files, and lately.
+        for file in files {
+            let file = format!("if={}", file.display());
+            call(&["dd", &file, "of=/dev/null", "bs=1M", "iflag=direct", "status=none"])?;
+        }
         let first = series.len();
         series.extend(contenders.iter().map(|c| Series {
             workload: workload.name,

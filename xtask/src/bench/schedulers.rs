@@ -93,7 +93,7 @@ fn direct_issue(options: &Options, store: &Path, file: &Path) -> Result<String, 
     let contenders: Vec<_> = SCHEDULERS.into_iter().map(contender).collect();
     let common =
         format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=2\ntime_based=1\ninvalidate=0\n");
-    let (series, commands) = take_rounds(store, WORKLOADS, &contenders, &common, options.rounds)?;
+    let (series, commands) = take_rounds(store, WORKLOADS, &contenders, &common, &[], options.rounds)?;
     let wanted: Vec<_> = WORKLOADS
         .iter()
         .map(|workload| Wanted {
