@@ -187,6 +187,22 @@ impl Allocator {
         }
     }
 
+    /// Keep what is free of a run from being allocated: a replay is going to map it.
+    pub(crate) fn keep_out(&self, run: BlockRun) -> Result<()> {
+        for (number, bit, count) in self.by_group(run.start, run.blocks) {
+            let mut state = self.group(number).state.lock();
+            let mut at = bit;
+            while at < bit + count {
+                let free = self.busy(number, &mut state)?.clear_run_at(at, bit + count - at);
+                if free > 0 {
+                    self.take(number, &mut state, at, free);
+                }
+                at += free.max(1);
+            }
+        }
+        Ok(())
+    }
+
     /// Record the clusters of kept blocks as in use on disk.
     pub(crate) fn record(&self, handle: &mut Handle<'_>, run: BlockRun) -> Result<()> {
         for (number, bit, count) in self.by_group(run.start, run.blocks) {

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use diorite_block::sync::MutexGuard;
+
 use crate::allocate::bits;
 use crate::allocate::{Allocator, GroupState};
 use crate::buffer::BlockKind;
@@ -56,6 +58,40 @@ impl Allocator {
             return Ok(None);
         };
         state.first_free_inode = index + 1;
+        self.count_taken_inode(handle, number, state, index, kind).map(Some)
+    }
+
+    /// Take this very inode; whether it was free.
+    pub(crate) fn claim_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: InodeNumber,
+        kind: FileKind,
+    ) -> Result<bool> {
+        let place = self.layout.locate_inode(inode)?;
+        let mut state = self.group(place.group).state.lock();
+        if !state.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
+            let kind = BlockKind::InodeBitmap(place.group);
+            let buffer = self.cache.get(state.descriptor.inode_bitmap, kind)?;
+            let is_free = bits::first_clear_in_bytes(&buffer.read(), place.index, place.index + 1).is_some();
+            if !is_free {
+                return Ok(false);
+            }
+        }
+        self.take_inode_bit(handle, place.group, &mut state, place.index)?;
+        self.count_taken_inode(handle, place.group, state, place.index, kind).map(|_| true)
+    }
+
+    /// An inode's bit was set: the descriptor and the counts follow.
+    fn count_taken_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        number: GroupNumber,
+        mut state: MutexGuard<'_, GroupState>,
+        index: u32,
+        kind: FileKind,
+    ) -> Result<InodeNumber> {
+        let group = self.group(number);
         let per_block = (self.layout.block_size.bytes() / u64::from(self.layout.inode_size)) as u32;
         let descriptor = &mut state.descriptor;
         let used_before = self.layout.inodes_per_group.saturating_sub(descriptor.unused_inodes);
@@ -79,7 +115,7 @@ impl Allocator {
             group.free_inodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1));
         self.free_inodes.fetch_sub(1, Ordering::Relaxed);
         self.touch_descriptor(handle, number)?;
-        Ok(Some(self.layout.inode_at(number, index)))
+        Ok(self.layout.inode_at(number, index))
     }
 
     /// Whether an inode that was just taken is the only one of its table block: then nothing of the block is needed.

@@ -12,6 +12,7 @@ mod cache;
 mod directory;
 mod lifecycle;
 mod orphan;
+mod replay;
 mod store;
 
 use std::sync::Arc;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use diorite_block::{BioFlags, BlockDevice};
 
+use super::fast_replay;
 use super::format::{CompatFeatures, IncompatFeatures, JournalSuperblock};
 use super::log_map::{LogMap, LogReader};
 use super::overlay::OverlayDevice;
@@ -31,7 +32,7 @@ pub(crate) struct Recovered {
     /// With an empty log, unless the volume cannot be written.
     pub(crate) superblock: JournalSuperblock,
     /// What to read the volume through, if blocks had to be replayed and nothing may be written.
-    pub(crate) overlay: Option<Arc<OverlayDevice>>,
+    pub(crate) overlay: Option<Arc<dyn BlockDevice>>,
     /// Blocks that were newer in the log.
     pub(crate) blocks: usize,
 }
@@ -49,17 +50,29 @@ pub(crate) fn recover(
     let mut replay = scan(&**device, map, &superblock, block_size, volume_blocks)?;
     if content == Content::IsLeftOver {
         replay.blocks.clear();
+        replay.fast.clear();
     }
-    let blocks = replay.blocks.len();
+    let mut blocks = replay.blocks.len();
+    let mut overlay: Option<Arc<dyn BlockDevice>> = None;
+    if blocks > 0 && (access == Access::ReadOnly || !replay.fast.is_empty()) {
+        overlay = Some(OverlayDevice::new(device.clone(), &replay, map, block_size)?);
+    }
+    let mut fast = None;
+    if !replay.fast.is_empty() {
+        let view = overlay.take().unwrap_or_else(|| device.clone());
+        let scratch = fast_replay::replay(view, block_size, &replay.fast)?;
+        blocks += scratch.count();
+        fast = Some(scratch);
+    }
     if access == Access::ReadOnly {
-        let overlay = match blocks {
-            0 => None,
-            _ => Some(OverlayDevice::new(device.clone(), &replay, map, block_size)?),
-        };
+        let overlay = fast.map(|scratch| scratch.sealed()).or(overlay);
         return Ok(Recovered { superblock, overlay, blocks });
     }
     if superblock.start != 0 {
         replay.apply(&**device, map, block_size)?;
+        if let Some(scratch) = fast {
+            scratch.write_out(&**device)?;
+        }
         device.flush()?;
         (superblock.start, superblock.sequence) = (0, replay.next_sequence);
         write_superblock(&**device, map, block_size, &superblock)?;

@@ -18,14 +18,14 @@ use std::collections::HashMap;
 
 use diorite_block::{BioFlags, BlockDevice, Plug};
 
-use super::fast_commit;
+use super::fast_commit::{self, FastChange};
 use super::format::{
     CommitTime, CompatFeatures, Header, JournalSuperblock, MAGIC, RecordKind, RecordLayout, TagFlags,
     TransactionChecksum,
 };
 use super::log_map::{LogMap, LogReader};
 use crate::buffer::BlockMemory;
-use crate::{BlockSize, Corrupt, FsBlock, Incompatible, Result};
+use crate::{BlockSize, Corrupt, FsBlock, Result};
 
 /// Bytes that [`Replay::apply`] holds in memory.
 const BATCH_BYTES: usize = 4 << 20;
@@ -52,6 +52,8 @@ pub(crate) struct Replay {
     pub(crate) transactions: u32,
     /// The sequence number that the next transaction must have: nothing that is left in the log matches it.
     pub(crate) next_sequence: u32,
+    /// What fast commits change on top of the blocks.
+    pub(crate) fast: Vec<FastChange>,
 }
 
 /// Find out what has to be replayed.
@@ -80,11 +82,11 @@ pub(crate) fn scan(
     if superblock.start != 0 {
         while scan.step(&mut reader)? {}
     }
-    if fast_commit::is_pending(&mut reader, superblock, scan.sequence)? {
-        let what = "the journal holds fast commits: mount the volume once with a kernel that knows them";
-        return Err(Incompatible::Other(what).into());
-    }
-    let replay = scan.finish();
+    let fast = match superblock.start {
+        0 => Vec::new(),
+        _ => fast_commit::read(&mut reader, superblock, scan.sequence)?,
+    };
+    let replay = Replay { fast, ..scan.finish() };
     replay.verify(&mut reader, &layout)?;
     Ok(replay)
 }
@@ -257,6 +259,7 @@ impl Scan<'_> {
             } else {
                 self.sequence.wrapping_add(1)
             },
+            fast: Vec::new(),
         }
     }
 }

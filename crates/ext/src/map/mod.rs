@@ -10,6 +10,7 @@ pub(crate) mod indirect;
 mod inline;
 pub(crate) mod node;
 mod range;
+mod replay;
 pub(crate) mod runs;
 mod write;
 

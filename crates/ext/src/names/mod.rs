@@ -20,6 +20,7 @@ mod list;
 mod locked;
 mod remove;
 mod rename;
+mod replay;
 mod symlink;
 
 use std::sync::{Arc, OnceLock};

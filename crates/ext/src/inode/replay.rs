@@ -1,0 +1,63 @@
+//! Inodes as fast commits tell them.
+
+use crate::layout::inode::{BLOCK_AREA_SIZE, GOOD_OLD_SIZE};
+use crate::layout::{DiskInode, InodeFlags, le16};
+use crate::map::node;
+use crate::{Corrupt, FileKind, Incompatible, InodeNumber, Result, Volume};
+
+/// Where the mapping, and what follows it, is in an inode; and the count of sectors, in two parts.
+const MAPPING: usize = 0x28;
+const BEHIND_MAPPING: usize = MAPPING + BLOCK_AREA_SIZE;
+const SECTORS: std::ops::Range<usize> = 0x1c..0x20;
+const SECTORS_HIGH: std::ops::Range<usize> = 0x74..0x76;
+
+impl Volume {
+    /// Put an inode's bytes in its place, but for its mapping by extents and the sectors that it counts: those follow from its ranges. It
+    /// is taken if it was free.
+    pub(crate) fn replay_inode(&self, number: InodeNumber, bytes: &[u8]) -> Result<()> {
+        let bad = |what| Corrupt::Inode { inode: number, what };
+        let size = usize::from(self.layout().inode_size);
+        let is_special = number < self.superblock().first_inode() && number != InodeNumber::ROOT;
+        if is_special || bytes.len() < GOOD_OLD_SIZE || bytes.len() > size {
+            return Err(bad("a fast commit has an inode that cannot be").into());
+        }
+        let Some(kind) = FileKind::from_mode(le16(bytes, 0)) else {
+            return Err(bad("a fast commit has an inode of no kind").into());
+        };
+        let flags = InodeFlags::from_bits_retain(crate::layout::le32(bytes, 0x20));
+        let has_extents = flags.contains(InodeFlags::EXTENTS);
+        let is_inline = flags.contains(InodeFlags::INLINE_DATA);
+        if is_inline || (!has_extents && matches!(kind, FileKind::Regular | FileKind::Directory)) {
+            let what = "the journal holds a fast commit of a file that is not mapped by extents";
+            return Err(Incompatible::Other(what).into());
+        }
+        let mut handle = self.begin(16)?;
+        let is_new = self.allocator().claim_inode(&mut handle, number, kind)?;
+        let raw = self.raw_inode(number)?;
+        {
+            let mut content = handle.modify(&raw.buffer, Some(number))?;
+            let Some(place) = content.get_mut(raw.offset..raw.offset + raw.len) else {
+                return Err(bad("its place is outside of its block").into());
+            };
+            if is_new {
+                place.fill(0);
+            }
+            let kept = place.to_vec();
+            place[..bytes.len()].copy_from_slice(bytes);
+            if has_extents {
+                place[MAPPING..BEHIND_MAPPING].copy_from_slice(&kept[MAPPING..BEHIND_MAPPING]);
+                if node::header_of(&kept[MAPPING..BEHIND_MAPPING], None).is_err() {
+                    let mut root = [0; BLOCK_AREA_SIZE];
+                    node::write_empty_root(&mut root);
+                    place[MAPPING..BEHIND_MAPPING].copy_from_slice(&root);
+                }
+                for part in [SECTORS, SECTORS_HIGH] {
+                    place[part.clone()].copy_from_slice(&kept[part]);
+                }
+            }
+            DiskInode::set_checksum(number, place, self.superblock());
+        }
+        self.inodes().remove(number);
+        handle.commit().map(drop)
+    }
+}

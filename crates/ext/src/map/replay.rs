@@ -1,0 +1,84 @@
+//! Stretches of files as fast commits tell them.
+
+use crate::allocate::BlockRun;
+use crate::layout::extent::Extent;
+use crate::map::Change;
+use crate::{
+    Corrupt, Error, FileBlock, Incompatible, Inode, InodeNumber, Mapping, MappingKind, Result, Volume,
+};
+
+/// Blocks that one change of a mapping joins.
+const CREDITS: u32 = 120;
+
+impl Volume {
+    /// The inode of a fast commit's range; `None` if it is gone again.
+    fn inode_to_replay(&self, number: InodeNumber) -> Result<Option<std::sync::Arc<Inode>>> {
+        let inode = match self.load_inode(number) {
+            Ok(inode) => inode,
+            Err(Error::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let is_mapped = inode.state.read().has_extents();
+        if !is_mapped {
+            let what = "the journal holds a fast commit of a file that is not mapped by extents";
+            return Err(Incompatible::Other(what).into());
+        }
+        Ok(Some(inode))
+    }
+
+    /// A stretch of a file is at these blocks, whatever was there.
+    pub(crate) fn replay_extent(&self, number: InodeNumber, extent: &Extent) -> Result<()> {
+        let Some(inode) = self.inode_to_replay(number)? else { return Ok(()) };
+        let end = extent.end().0;
+        if extent.blocks == 0 || end > super::node::MAX_FILE_BLOCKS - 1 {
+            return Err(Corrupt::map(number, extent.start, "a fast commit maps blocks that cannot be").into());
+        }
+        let kind = if extent.unwritten { MappingKind::Unwritten } else { MappingKind::Mapped };
+        let mut state = inode.state.write();
+        let mut at = extent.start.0;
+        while at < end {
+            let due = crate::FsBlock(extent.block.0 + (at - extent.start.0));
+            let found = self.map_with(&inode, &state, FileBlock(at), end - at)?;
+            let mut handle = self.begin(CREDITS)?;
+            let wanted = Mapping { start: FileBlock(at), blocks: found.blocks, kind: kind(due) };
+            let insert = match found.kind {
+                MappingKind::Mapped(block) | MappingKind::Unwritten(block) if block == due => {
+                    if matches!((found.kind, extent.unwritten), (MappingKind::Unwritten(_), false)) {
+                        inode.runs.write().forget(at, found.end());
+                        let change = Change::Convert(FileBlock(at), found.blocks);
+                        self.change_mapping(&mut handle, &inode, &mut state, change)?;
+                    }
+                    false
+                }
+                MappingKind::Mapped(_) | MappingKind::Unwritten(_) => {
+                    self.remove_blocks(&mut handle, &inode, &mut state, at, found.end())?;
+                    true
+                }
+                MappingKind::Hole => true,
+                MappingKind::Inline => {
+                    return Err(Corrupt::map(number, FileBlock(at), "content in the inode").into());
+                }
+            };
+            if insert {
+                inode.runs.write().forget(at, found.end());
+                self.allocator().record(&mut handle, BlockRun { start: due, blocks: found.blocks })?;
+                state.sectors += found.blocks * self.cluster_sectors();
+                self.change_mapping(&mut handle, &inode, &mut state, Change::Insert(wanted))?;
+            }
+            self.store_inode(&mut handle, &inode, &mut state)?;
+            handle.commit()?;
+            at = found.end();
+        }
+        Ok(())
+    }
+
+    /// A stretch of a file has no blocks any more.
+    pub(crate) fn replay_removal(&self, number: InodeNumber, start: u64, blocks: u64) -> Result<()> {
+        let Some(inode) = self.inode_to_replay(number)? else { return Ok(()) };
+        let mut state = inode.state.write();
+        let mut handle = self.begin(CREDITS)?;
+        self.remove_blocks(&mut handle, &inode, &mut state, start, start + blocks)?;
+        self.store_inode(&mut handle, &inode, &mut state)?;
+        handle.commit().map(drop)
+    }
+}

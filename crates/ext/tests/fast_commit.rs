@@ -1,0 +1,184 @@
+//! Fast commits that the kernel left behind are replayed to what its own replay gives.
+//!
+//! The image is copied while it is mounted, after files were synced that only fast commits have. Needs root, loop devices and
+//! python3; skips by name where they are missing.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+#![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use common::{Bench, MemoryDevice, Mount, have, read_file, run, shell};
+use diorite_ext::{Access, FileKind, Inode, InodeNumber, Volume, VolumeOptions};
+
+/// After a full commit: small changes, each synced, none of which needs a full commit.
+const WORK: &str = r"
+import os
+def w(name, data, mode='w'):
+    with open(name, mode) as f:
+        f.write(data); f.flush(); os.fsync(f.fileno())
+os.mkdir('d')
+for i in range(40): open(f'd/old{i}', 'w').write('o' * (i * 700))
+open('base', 'w').write('b' * 20000); open('cut', 'w').write('c' * 50000); open('gone', 'w').write('g' * 60000)
+open('sparse', 'w').write('s'); os.sync()
+w('base', 'B' * 9000, 'a')
+os.unlink('gone'); w('base', 'x', 'a')
+for i in range(0, 40, 4): os.unlink(f'd/old{i}')
+for i in range(1, 40, 4): os.rename(f'd/old{i}', f'd/renamed{i}')
+for i in range(2, 40, 4): os.link(f'd/old{i}', f'linked{i}')
+w('base', 'y', 'a')
+for i in range(30): w(f'd/new-file-with-a-long-name-that-fills-the-directory-{i}', 'n' * (i * 900))
+with open('sparse', 'r+') as f:
+    for i in range(12):
+        f.seek(i * 3 * 8192); f.write('S' * 4096); f.flush(); os.fsync(f.fileno())
+with open('cut', 'r+') as f: f.truncate(10001); f.flush(); os.fsync(f.fileno())
+os.rename('d/old3', 'd/old7'); w('base', 'z', 'a')
+os.posix_fallocate(os.open('base', os.O_RDWR), 40000, 30000); w('base', 'end', 'a')
+";
+
+type Tree = BTreeMap<String, (FileKind, u32, u64, u64, Vec<u8>)>;
+
+fn kernel_tree(directory: &Path, path: &str, tree: &mut Tree) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{path}/{}", String::from_utf8_lossy(entry.file_name().as_bytes()));
+        let seen = entry.metadata().unwrap();
+        let kind = FileKind::from_mode(seen.mode() as u16).unwrap();
+        let content =
+            if kind == FileKind::Regular { std::fs::read(entry.path()).unwrap() } else { Vec::new() };
+        let size = if kind == FileKind::Regular { seen.size() } else { 0 };
+        tree.insert(path.clone(), (kind, seen.mode() & 0o7777, seen.nlink(), size, content));
+        if kind == FileKind::Directory {
+            kernel_tree(&entry.path(), &path, tree);
+        }
+    }
+}
+
+fn our_tree(volume: &Volume, directory: &Inode, path: &str, tree: &mut Tree) {
+    let mut entries = Vec::new();
+    let mut take = |entry: diorite_ext::DirectoryEntry| {
+        entries.push((entry.name, entry.inode));
+        true
+    };
+    volume.read_directory(directory, 0, &mut take).unwrap();
+    for (name, number) in entries.into_iter().filter(|(name, _)| name != b"." && name != b"..") {
+        let path = format!("{path}/{}", String::from_utf8_lossy(&name));
+        let inode = volume.inode(number).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let seen = volume.attributes(&inode);
+        let is_file = inode.kind() == FileKind::Regular;
+        let content = if is_file { read_file(volume, &inode) } else { Vec::new() };
+        let size = if is_file { seen.size } else { 0 };
+        let node = (inode.kind(), u32::from(seen.permissions), u64::from(seen.links), size, content);
+        tree.insert(path.clone(), node);
+        if inode.kind() == FileKind::Directory {
+            our_tree(volume, &inode, &path, tree);
+        }
+    }
+}
+
+fn tree_of(volume: &Volume) -> Tree {
+    let mut tree = Tree::new();
+    our_tree(volume, &volume.inode(InodeNumber::ROOT).unwrap(), "", &mut tree);
+    tree
+}
+
+fn assert_same(ours: &Tree, theirs: &Tree, what: &str) {
+    for path in ours.keys().chain(theirs.keys()) {
+        let brief =
+            |tree: &Tree| tree.get(path).map(|(kind, mode, links, size, _)| (*kind, *mode, *links, *size));
+        assert_eq!(brief(ours), brief(theirs), "{what}: {path}: here and by the kernel");
+        assert!(ours[path].4 == theirs[path].4, "{what}: the content of {path}");
+    }
+}
+
+/// The dirty image, and what the kernel makes of it.
+fn dirty_image(bench: &Bench, arguments: &str) -> Option<(std::path::PathBuf, Tree)> {
+    let image = bench.image(arguments, "32M");
+    let copy = bench.path("copy");
+    let script = bench.path("work.py");
+    std::fs::write(&script, WORK).unwrap();
+    let mount = Mount::new(bench, &image, ",commit=600")?;
+    shell(&mount.at, &format!("python3 {}", script.display()));
+    shell(&mount.at, &format!("cp --sparse=always {} {}", image.display(), copy.display()));
+    drop(mount);
+    let again = bench.path("again");
+    std::fs::copy(&copy, &again).unwrap();
+    let mount = Mount::new(bench, &again, "")?;
+    let mut tree = Tree::new();
+    kernel_tree(&mount.at, "", &mut tree);
+    Some((copy, tree))
+}
+
+fn replays_as_the_kernel(arguments: &str) {
+    if !have(&["mke2fs", "e2fsck", "python3"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let Some((copy, theirs)) = dirty_image(&bench, arguments) else { return };
+    let before = std::fs::read(&copy).unwrap();
+    let device = MemoryDevice::new(before.clone());
+    let options = VolumeOptions { access: Access::ReadOnly, ..VolumeOptions::default() };
+    let volume = Volume::open(device.clone(), options).unwrap();
+    assert_same(&tree_of(&volume), &theirs, arguments);
+    assert!(*device.bytes.read().unwrap() == before, "{arguments}: reading wrote");
+    let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+    assert_eq!(volume.read_only_reason(), None);
+    assert_same(&tree_of(&volume), &theirs, arguments);
+    volume.close().unwrap();
+    bench.check(&device);
+    let saved = bench.path("replayed");
+    device.save(&saved);
+    let Some(mount) = Mount::new(&bench, &saved, "") else { return };
+    let mut again = Tree::new();
+    kernel_tree(&mount.at, "", &mut again);
+    drop(mount);
+    assert_same(&again, &theirs, arguments);
+    let (code, output) = run("e2fsck", &["-fn", &saved.to_string_lossy()]);
+    assert_eq!(code, 0, "{output}");
+}
+
+#[test]
+fn fast_commits_replay_as_the_kernel_does() {
+    replays_as_the_kernel("-t ext4 -b 4096 -O fast_commit");
+}
+
+#[test]
+fn fast_commits_replay_as_the_kernel_does_with_small_blocks() {
+    replays_as_the_kernel("-t ext4 -b 1024 -O fast_commit,^metadata_csum,^64bit");
+    replays_as_the_kernel("-t ext4 -b 2048 -O fast_commit,orphan_file,metadata_csum_seed");
+}
+
+/// Records that cannot be end in an error, or count for nothing; never in a panic.
+#[test]
+fn damaged_fast_commits_are_refused_or_ignored() {
+    if !have(&["mke2fs", "e2fsck", "python3"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let Some((copy, theirs)) = dirty_image(&bench, "-t ext4 -b 1024 -O fast_commit -J size=4") else {
+        return;
+    };
+    let bytes = std::fs::read(&copy).unwrap();
+    // Heads are where a block begins with kind 9 and length 8.
+    let is_head = |at: &usize| bytes[*at..*at + 8] == [9, 0, 8, 0, 0, 0, 0, 0];
+    let area = (0..bytes.len()).step_by(1024).find(is_head).expect("the kernel left fast commits");
+    let read_only = || VolumeOptions { access: Access::ReadOnly, ..VolumeOptions::default() };
+    let mut without = bytes.clone();
+    without[area] = 0;
+    let volume = Volume::open(MemoryDevice::new(without), read_only()).unwrap();
+    assert!(tree_of(&volume) != theirs, "the fast commits tell something");
+    let mut random = fastrand::Rng::with_seed(5);
+    for _ in 0..30 {
+        let mut damaged = bytes.clone();
+        for _ in 0..random.usize(1..4) {
+            damaged[area + random.usize(..4096)] ^= 1 << random.u8(..8);
+        }
+        if let Ok(volume) = Volume::open(MemoryDevice::new(damaged), read_only()) {
+            tree_of(&volume);
+        }
+    }
+}
