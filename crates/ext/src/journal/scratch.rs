@@ -4,6 +4,7 @@
 //! device below ([`ScratchDevice::write_out`]), or the volume is read through them ([`ScratchDevice::sealed`]).
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use diorite_block::sync::Mutex;
@@ -93,17 +94,18 @@ impl ScratchDevice {
         let size = self.block_size.bytes();
         let mut done = 0;
         for (block, within, part) in self.parts(start, len) {
-            if !blocks.contains_key(&block) {
-                let mut memory = BlockMemory::zeroed(size as usize);
-                self.lower.read_bytes(block * size, &mut memory)?;
-                blocks.insert(block, memory);
-            }
-            if let Some(memory) = blocks.get_mut(&block) {
-                let place = &mut memory[within..within + part];
-                match content {
-                    Some(content) => place.copy_from_slice(&content[done..done + part]),
-                    None => place.fill(0),
+            let memory = match blocks.entry(block) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let mut memory = BlockMemory::zeroed(size as usize);
+                    self.lower.read_bytes(block * size, &mut memory)?;
+                    entry.insert(memory)
                 }
+            };
+            let place = &mut memory[within..within + part];
+            match content {
+                Some(content) => place.copy_from_slice(&content[done..done + part]),
+                None => place.fill(0),
             }
             done += part;
         }
