@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::image;
-use diorite_block::{BioFlags, BlockDevice};
+use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, Sector};
 use diorite_device::{AlignedBuf, Backend, BufferPool, FileDevice, OpenOptions, registered_memory};
 
 fn open(path: &std::path::Path) -> Arc<FileDevice> {
@@ -133,6 +133,59 @@ fn forked_child_does_not_touch_its_parents_ring() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child failed");
     round_trip(&*device, &mut memory, 3);
+}
+
+/// Direct I/O bug class 8: reads were lost when a process forked while they were in flight, since its pages were copied from under them.
+#[test]
+fn reads_in_flight_survive_a_fork() {
+    const LEN: usize = 1 << 20;
+    let (_directory, path) = image(8 << 20);
+    let device = open(&path);
+    for (mark, at) in (0..8u64).map(|index| (index as u8 + 1, index * LEN as u64)) {
+        let mut data = AlignedBuf::zeroed(LEN, 4096);
+        data.fill(mark);
+        (&*device as &dyn BlockDevice).write_bytes(at, &data, BioFlags::NONE).unwrap();
+    }
+    let device: Arc<dyn BlockDevice> = device;
+    for round in 0..10 {
+        let mut queue = Arc::clone(&device).open_queue(8).unwrap();
+        for index in 0..8 {
+            // Half of it as private memory as a program can have, half known to the ring.
+            let memory = if index % 2 == 0 {
+                AlignedBuf::zeroed(LEN, 4096)
+            } else {
+                AlignedBuf::registered(LEN, 4096).unwrap()
+            };
+            let piece = Piece { sector: Sector::containing(index * LEN as u64), memory: 0..LEN };
+            let read = QueuedIo {
+                op: Op::Read,
+                pieces: vec![piece],
+                memory: Some(Box::new(memory)),
+                flags: BioFlags::SYNC,
+                owner: IoOwner::current(),
+                tag: index,
+            };
+            queue.submit(read).unwrap();
+        }
+        queue.issue().unwrap();
+        // SAFETY: the child leaves at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(0) };
+        }
+        let mut done = Vec::new();
+        queue.reap(8, &mut done).unwrap();
+        assert_eq!(done.len(), 8);
+        for completed in done {
+            completed.result.unwrap();
+            let (mark, memory) = (completed.io.tag as u8 + 1, completed.io.memory.unwrap());
+            assert!(memory.as_slice().iter().all(|byte| *byte == mark), "round {round}, read {mark}");
+        }
+        let mut status = 0;
+        // SAFETY: our own child, and a valid place for its status.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+    }
 }
 
 /// A thread that ends while its ring is there takes it along; the next one has its own.

@@ -203,6 +203,24 @@ fn class_9_reads_around_the_end() {
     }
 }
 
+/// Class 10 (generic/647, 729): a write whose source is a view of the very range that it changes. There it never ended; here it is
+/// refused, and a write elsewhere in another file is not.
+#[test]
+fn class_10_a_view_as_the_source_of_a_write() {
+    let filesystem = open(&common::memory_volume(16, &MkfsOptions::default()));
+    let (file, other) = (direct(&filesystem), filesystem.create_file("/other").expect("create"));
+    file.write_all_at(&aligned_pattern(8192, 1), 0).expect("write");
+    let mut results = Vec::new();
+    let mut each = |bytes: &[u8]| {
+        results.push(file.write_at(bytes, 0).map_err(|error| error.errno()));
+        other.append(bytes).expect("another file may be written");
+    };
+    file.view(0, 8192, &mut each).expect("view");
+    assert!(!results.is_empty() && results.iter().all(|result| *result == Err(22)), "{results:?}");
+    assert_eq!(other.size(), 8192);
+    file.write_all_at(&aligned_pattern(8192, 2), 0).expect("after the view");
+}
+
 /// Class 11 (generic/362, 708): memory that was never touched, and a size that follows what was written.
 #[test]
 fn class_11_memory_that_no_page_is_behind_yet() {
