@@ -103,7 +103,7 @@ impl Viewing {
 
 impl Drop for Viewing {
     fn drop(&mut self) {
-        VIEWED.with_borrow_mut(|viewed| viewed.pop());
+        VIEWED.with_borrow_mut(Vec::pop);
     }
 }
 

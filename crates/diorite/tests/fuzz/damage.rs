@@ -121,7 +121,7 @@ fn seal(bytes: &mut [u8], place: Place, places: &Places) {
             }
         }
         Kind::Xattr { block } => {
-            xattr::set_checksum(&mut bytes[range], FsBlock(block), superblock.checksum_seed())
+            xattr::set_checksum(&mut bytes[range], FsBlock(block), superblock.checksum_seed());
         }
         Kind::Orphans { number, block } => {
             let seed = of_inode(bytes, number);

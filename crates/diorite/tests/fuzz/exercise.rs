@@ -42,15 +42,12 @@ fn options(access: Access) -> FilesystemOptions {
 }
 
 fn note<T, E>(outcome: &mut Outcome, result: Result<T, E>) -> Option<T> {
-    match result {
-        Ok(value) => {
-            outcome.answers += 1;
-            Some(value)
-        }
-        Err(_) => {
-            outcome.errors += 1;
-            None
-        }
+    if let Ok(value) = result {
+        outcome.answers += 1;
+        Some(value)
+    } else {
+        outcome.errors += 1;
+        None
     }
 }
 
@@ -141,7 +138,9 @@ fn change(device: &Arc<dyn BlockDevice>, outcome: &mut Outcome, random: &mut Ran
     note(outcome, filesystem.sync());
     note(outcome, filesystem.drop_caches());
     let kept = names.first().and_then(|path| filesystem.open_file(path).ok());
-    names.iter().take(30).for_each(|path| drop(note(outcome, filesystem.metadata(path))));
+    for path in names.iter().take(30) {
+        note(outcome, filesystem.metadata(path));
+    }
     drop(kept);
     note(outcome, filesystem.close());
 }

@@ -162,7 +162,7 @@ fn status(field: &str) -> Option<u64> {
     Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)
 }
 
-/// A sequence that a seed decides (SplitMix64).
+/// A sequence that a seed decides (`SplitMix64`).
 pub struct Random(u64);
 
 impl Random {

@@ -78,7 +78,7 @@ impl Recipe {
         filesystem.sync().expect("sync");
         // What follows is in the journal only.
         let open = filesystem.create_file("/orphan").expect("create");
-        open.write_all_at(&[5; 30_000], 0).expect("write");
+        open.write_all_at(&vec![5; 30_000], 0).expect("write");
         filesystem.remove_file("/orphan").expect("remove");
         filesystem.rename("/small", "/renamed").expect("rename");
         filesystem.remove_file("/many/name-000040-").expect("remove");
