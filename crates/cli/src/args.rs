@@ -115,6 +115,7 @@ pub(crate) struct Reporting {
 
 /// For commands that open an image.
 #[derive(Clone, Copy, Debug, Default, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Opening {
     /// Move file data between disk and memory without a cache; an error where that cannot be done
     #[arg(long, conflicts_with = "buffered", help_heading = "Input and output")]
@@ -122,6 +123,9 @@ pub(crate) struct Opening {
     /// Move file data through the page cache
     #[arg(long, help_heading = "Input and output")]
     pub(crate) buffered: bool,
+    /// Open images for reading only: an error where the command would change one
+    #[arg(long, help_heading = "Input and output")]
+    pub(crate) read_only: bool,
     /// Tell on standard error what was read, written, copied and cached, and what the I/O scheduler gave whom
     #[arg(long, help_heading = "Output")]
     pub(crate) stats: bool,

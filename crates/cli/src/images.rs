@@ -44,6 +44,12 @@ impl Images {
             return Ok(image.filesystem.clone());
         }
         if access == Access::ReadWrite {
+            if self.opening.read_only {
+                let name = name.display();
+                return Err(Failure::Failed(format!(
+                    "{name}: cannot be changed: --read-only was given; leave it out"
+                )));
+            }
             crate::interrupt::is_changing();
         }
         let mut options = Filesystem::options().access(access);

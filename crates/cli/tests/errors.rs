@@ -53,6 +53,22 @@ fn wrong_scheduler_lists_those_that_there_are() {
 }
 
 #[test]
+fn read_only_changes_nothing() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.write("file", &pattern(10_000, 1));
+    bench.run("cp file a.img:/");
+    let before = std::fs::read(bench.path("a.img")).expect("the image");
+    for line in
+        ["cp --read-only file a.img:/again", "rm --read-only a.img:/file", "mkdir --read-only a.img:/d"]
+    {
+        expect(&bench.fail(line, 1), &["a.img", "--read-only"]);
+    }
+    bench.run("cp --read-only a.img:/file out");
+    assert!(std::fs::read(bench.path("a.img")).expect("the image") == before, "not a byte");
+}
+
+#[test]
 fn what_is_no_filesystem_says_so() {
     let bench = Bench::new();
     bench.write("zeros", &vec![0; 1 << 20]);
