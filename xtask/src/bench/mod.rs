@@ -9,6 +9,8 @@ mod cached;
 mod contender;
 mod direct;
 mod measure;
+mod metadata;
+mod rates;
 mod readers;
 mod schedulers;
 mod store;
@@ -31,6 +33,8 @@ const SUITES: &[(&str, Suite)] = &[
     ("cached", cached::run),
     ("readers", readers::run),
     ("schedulers", schedulers::run),
+    ("names", metadata::names),
+    ("appends", metadata::appends),
 ];
 
 /// Run the suites that `arguments` name, or all.

@@ -212,7 +212,8 @@ mod tests {
     fn every_number_finds_its_own_entry_again() {
         let (mut blocks, mut header) = (MemoryBlocks::new(), QuotaHeader::new(2));
         let mut slots = BTreeMap::new();
-        let ids = (0..40).chain((0..300).map(|n| n * 0x0101_0101)).chain([u32::MAX, u32::MAX - 1]);
+        let ids =
+            (0..40).chain((0..300_u32).map(|n| n.wrapping_mul(0x0101_0101))).chain([u32::MAX, u32::MAX - 1]);
         for id in ids {
             let slot = find_or_insert(&mut blocks, &mut header, id).unwrap();
             assert_eq!(find_or_insert(&mut blocks, &mut header, id).unwrap(), slot);

@@ -1,0 +1,232 @@
+//! Suites whose runs are one process each that prints its figures as a JSON object: rates, times, sizes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use super::Options;
+use super::measure::{call, median, run as run_command};
+use super::store;
+
+/// Who takes part in a suite.
+pub(super) struct Runner {
+    /// Its name in reports.
+    pub(super) name: &'static str,
+    /// Shell commands before each run, not on any clock.
+    pub(super) before: Vec<String>,
+    /// The command line that is run; it prints its figures as a JSON object.
+    pub(super) command: Vec<String>,
+    /// Shell commands after each run.
+    pub(super) after: Vec<String>,
+}
+
+/// A ratio that is wanted: a figure of one runner against a figure of another in the same round.
+pub(super) struct WantedRatio {
+    /// Runner and figure.
+    pub(super) ours: (&'static str, &'static str),
+    /// Runner and figure of the peer.
+    pub(super) peer: (&'static str, &'static str),
+    /// What the ratio is to be.
+    pub(super) bound: Bound,
+}
+
+/// The side of a bound on which a ratio is to be.
+#[derive(Clone, Copy)]
+pub(super) enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Bound {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(bound) => value >= bound,
+            Self::AtMost(bound) => value <= bound,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::AtLeast(bound) => format!(">= {bound}"),
+            Self::AtMost(bound) => format!("<= {bound}"),
+        }
+    }
+}
+
+/// The figures of one run, by name.
+type Figures = BTreeMap<String, f64>;
+
+/// A suite and what is said about it.
+pub(super) struct RateSuite {
+    /// Its name, of the directory it is stored in too.
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    /// What was done, and what is on the clock.
+    pub(super) about: String,
+    pub(super) runners: Vec<Runner>,
+    pub(super) wanted: Vec<WantedRatio>,
+}
+
+impl RateSuite {
+    /// Run all rounds, print, and store.
+    pub(super) fn run(&self, options: &Options) -> Result<(), String> {
+        let store = store::directory(self.name)?;
+        let mut rounds: Vec<Vec<Figures>> = self.runners.iter().map(|_| Vec::new()).collect();
+        for round in 0..options.rounds {
+            for (runner, figures) in self.runners.iter().zip(&mut rounds) {
+                let raw = store.join(format!("{}-{round}.json", runner.name));
+                let found = run_once(runner, &raw)?;
+                let shown: Vec<String> =
+                    found.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
+                println!("{} {} round {round}: {}", self.name, runner.name, shown.join(", "));
+                figures.push(found);
+            }
+        }
+        let report = self.report(&rounds);
+        let mut text =
+            format!("# {}\n\n{}\n{}\n{report}\nCommands:\n", self.title, store::versions(), self.about);
+        for runner in &self.runners {
+            let _ = writeln!(text, "- {}: `{}`", runner.name, runner.command.join(" "));
+        }
+        store::write(&store.join("README.md"), &text)?;
+        println!("\n{report}\nstored in {}", store.display());
+        Ok(())
+    }
+
+    fn report(&self, rounds: &[Vec<Figures>]) -> String {
+        let mut text = String::from("| who | figure | median | least | most |\n|---|---|---|---|---|\n");
+        for (runner, figures) in self.runners.iter().zip(rounds) {
+            let names: Vec<&String> = figures.first().map(|first| first.keys().collect()).unwrap_or_default();
+            for name in names {
+                let values = series(figures, name);
+                let _ = writeln!(
+                    text,
+                    "| {} | {name} | {} | {} | {} |",
+                    runner.name,
+                    number(median(&values)),
+                    number(values.iter().copied().fold(f64::INFINITY, f64::min)),
+                    number(values.iter().copied().fold(0.0, f64::max)),
+                );
+            }
+        }
+        if !self.wanted.is_empty() {
+            text.push_str(
+                "\n| ratio | of | wanted | got (median of rounds; range) | |\n|---|---|---|---|---|\n",
+            );
+        }
+        for want in &self.wanted {
+            let of = |(runner, figure): (&str, &str)| {
+                let index = self.runners.iter().position(|other| other.name == runner)?;
+                Some(series(&rounds[index], figure))
+            };
+            let (Some(ours), Some(peer)) = (of(want.ours), of(want.peer)) else { continue };
+            let ratios: Vec<f64> = ours.iter().zip(&peer).map(|(ours, peer)| ours / peer).collect();
+            let ratio = median(&ratios);
+            let figure = if want.ours.1 == want.peer.1 {
+                want.ours.1.to_owned()
+            } else {
+                format!("{} / {}", want.ours.1, want.peer.1)
+            };
+            let _ = writeln!(
+                text,
+                "| {} / {} | {figure} | {} | {ratio:.3} ({:.3} to {:.3}) | {} |",
+                want.ours.0,
+                want.peer.0,
+                want.bound.text(),
+                ratios.iter().copied().fold(f64::INFINITY, f64::min),
+                ratios.iter().copied().fold(0.0, f64::max),
+                if want.bound.holds(ratio) { "holds" } else { "MISSED" },
+            );
+        }
+        text
+    }
+}
+
+fn series(figures: &[Figures], name: &str) -> Vec<f64> {
+    figures.iter().map(|round| round.get(name).copied().unwrap_or(f64::NAN)).collect()
+}
+
+fn number(value: f64) -> String {
+    if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.3}") }
+}
+
+fn run_once(runner: &Runner, raw: &Path) -> Result<Figures, String> {
+    let shell =
+        |commands: &[String]| commands.iter().try_for_each(|line| call(&["sh", "-c", line]).map(drop));
+    let run = shell(&runner.before).and_then(|()| run_command(&runner.command));
+    let cleaned = shell(&runner.after);
+    let run = run?;
+    cleaned?;
+    store::write(raw, &run.stdout)?;
+    let value: serde_json::Value = serde_json::from_str(run.stdout.trim())
+        .map_err(|error| format!("{}: its figures: {error}", runner.name))?;
+    let object = value.as_object().ok_or("the figures are no JSON object")?;
+    Ok(object.iter().filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect())
+}
+
+/// The program that does the workloads through the library or the host's system calls, built.
+pub(super) fn build_worker() -> Result<String, String> {
+    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-bench", "--example", "worker"])?;
+    let path = Path::new("target/release/examples/worker").canonicalize();
+    path.map(|path| path.to_string_lossy().into_owned()).map_err(|error| format!("the worker: {error}"))
+}
+
+/// A runner that works through the library.
+pub(super) fn library(worker: &str, workload: &str, image: &str) -> Runner {
+    Runner { name: "diorite", before: vec![], command: words(worker, workload, "--on", image), after: vec![] }
+}
+
+/// A runner that works on the kernel's own mount of the image, the loop device past the host's page cache.
+pub(super) fn kernel(worker: &str, workload: &str, image: &str, mount: &str) -> Runner {
+    Runner {
+        name: "kernel",
+        before: vec![format!(
+            "mkdir -p {mount} && mount -o loop {image} {mount} && losetup --direct-io=on $(findmnt -no SOURCE {mount})"
+        )],
+        command: words(worker, workload, "--in", mount),
+        after: vec![format!("umount {mount}")],
+    }
+}
+
+/// A runner that works on a mount by fuse2fs.
+pub(super) fn fuse2fs(worker: &str, workload: &str, image: &str, mount: &str) -> Runner {
+    Runner {
+        name: "fuse2fs",
+        before: vec![format!("mkdir -p {mount} && fuse2fs {image} {mount}")],
+        command: words(worker, workload, "--in", mount),
+        // The server writes everything back after the unmount; the next one wants the image for itself.
+        after: vec![format!(
+            "umount {mount} && while pgrep -f '^fuse2fs {image} ' >/dev/null; do sleep 0.05; done"
+        )],
+    }
+}
+
+fn words(worker: &str, workload: &str, how: &str, place: &str) -> Vec<String> {
+    let mut words = vec![worker.to_owned()];
+    words.extend(workload.split(' ').map(str::to_owned));
+    words.extend([how.to_owned(), place.to_owned()]);
+    words
+}
+
+/// Whether this process may mount.
+pub(super) fn can_mount() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
+}
+
+/// An image whose blocks the host has really written, formatted by `mke2fs` with these arguments.
+pub(super) fn make_image(image: &Path, mib: u32, mke2fs: &str) -> Result<String, String> {
+    let path = image.to_string_lossy().into_owned();
+    println!("--- making {path}, {mib} MiB: mke2fs {mke2fs}");
+    call(&[
+        "dd",
+        "if=/dev/zero",
+        &format!("of={path}"),
+        "bs=1M",
+        &format!("count={mib}"),
+        "oflag=direct",
+        "status=none",
+    ])?;
+    call(&["sh", "-c", &format!("mke2fs -q -F {mke2fs} {path} && sync")])?;
+    Ok(path)
+}
