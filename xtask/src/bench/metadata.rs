@@ -47,6 +47,7 @@ pub(super) fn names(options: &Options) -> Result<(), String> {
              (`syncfs`, or `Filesystem::sync`); stat and readdir follow with what the contender has in memory; mounting and \
              closing are not on the clock. The kernel's loop device and the library both go past the host's page cache."
         ),
+        rounds: None,
         runners,
         wanted,
     };
@@ -79,6 +80,7 @@ pub(super) fn appends(options: &Options) -> Result<(), String> {
                 image file (loop device: `fsync` of it; library: `fdatasync`). Writes and flushes per append are the \
                 library's, as issued to the image."
             .to_owned(),
+        rounds: None,
         runners,
         wanted: vec![
             against("diorite-1", "kernel-1", Bound::AtLeast(1.0)),

@@ -14,6 +14,7 @@ mod rates;
 mod readers;
 mod schedulers;
 mod store;
+mod volumes;
 
 use std::path::PathBuf;
 
@@ -30,11 +31,16 @@ type Suite = fn(&Options) -> Result<(), String>;
 
 const SUITES: &[(&str, Suite)] = &[
     ("direct", direct::run),
+const SUITES: &[(&str, Suite)] = &[
+    ("direct", direct::run),
     ("cached", cached::run),
     ("readers", readers::run),
     ("schedulers", schedulers::run),
     ("names", metadata::names),
     ("appends", metadata::appends),
+    ("stream", volumes::stream),
+    ("scale", volumes::scale),
+];
 ];
 
 /// Run the suites that `arguments` name, or all.

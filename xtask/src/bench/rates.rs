@@ -63,6 +63,8 @@ pub(super) struct RateSuite {
     pub(super) title: &'static str,
     /// What was done, and what is on the clock.
     pub(super) about: String,
+    /// Rounds where they are not what the command line says.
+    pub(super) rounds: Option<u32>,
     pub(super) runners: Vec<Runner>,
     pub(super) wanted: Vec<WantedRatio>,
 }
@@ -72,7 +74,7 @@ impl RateSuite {
     pub(super) fn run(&self, options: &Options) -> Result<(), String> {
         let store = store::directory(self.name)?;
         let mut rounds: Vec<Vec<Figures>> = self.runners.iter().map(|_| Vec::new()).collect();
-        for round in 0..options.rounds {
+        for round in 0..self.rounds.unwrap_or(options.rounds) {
             for (runner, figures) in self.runners.iter().zip(&mut rounds) {
                 let raw = store.join(format!("{}-{round}.json", runner.name));
                 let found = run_once(runner, &raw)?;

@@ -1,12 +1,14 @@
 //! The workloads of `cargo xtask bench` that are not fio's: one process is one run of one contender.
 //!
-//! `worker WORKLOAD [COUNT] --on IMAGE` works through the library, `--in DIRECTORY` through the system calls of the host (a
+//! `worker WORKLOAD [COUNT] [WORD...] --on IMAGE` (`--make IMAGE` for a new one of 16 TiB) works through the library, `--in DIRECTORY` through the system calls of the host (a
 //! mount by the kernel or by a FUSE server). Both do the same steps; the figures go to standard output as JSON.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark program")]
 
 mod appends;
 mod names;
 mod place;
+mod scale;
+mod stream;
 
 use std::process::ExitCode;
 
@@ -21,13 +23,19 @@ type Figures = Vec<(String, f64)>;
 fn run() -> Result<Figures, Failure> {
     let mut arguments = std::env::args().skip(1);
     let workload = arguments.next().ok_or("no workload")?;
-    let (mut place, mut numbers) = (None, Vec::new());
+    let (mut place, mut numbers, mut words) = (None, Vec::new(), Vec::new());
+    let mut metadata_mib = None;
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or("an argument needs a value");
         match argument.as_str() {
-            "--on" => place = Some(Place::image(value()?.as_ref())?),
+            "--metadata-mib" => metadata_mib = Some(value()?.parse()?),
+            "--on" => place = Some(Place::image(value()?.as_ref(), metadata_mib)?),
             "--in" => place = Some(Place::host(value()?.as_ref())?),
-            other => numbers.push(other.parse::<u64>()?),
+            "--make" => place = Some(Place::Image(scale::make(value()?.as_ref())?)),
+            other => match other.parse::<u64>() {
+                Ok(number) => numbers.push(number),
+                Err(_) => words.push(argument),
+            },
         }
     }
     let place = place.ok_or("neither --on nor --in")?;
@@ -35,6 +43,11 @@ fn run() -> Result<Figures, Failure> {
     let figures = match workload.as_str() {
         "names" => names::run(&place, number(0, 100_000) as usize),
         "appends" => appends::run(&place, number(0, 1) as usize, number(1, 2)),
+        "stream" => stream::run(&place, number(0, 512), &words),
+        "million" => scale::million(&place, number(0, 1_000_000) as usize),
+        "far" => scale::far(&place),
+        "extents" => scale::extents(&place, number(0, 100_000)),
+        "full" => scale::full(&place),
         other => Err(format!("no workload {other}").into()),
     }?;
     place.close()?;

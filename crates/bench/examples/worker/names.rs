@@ -4,43 +4,44 @@
 //! looking and listing come after it, with whatever the contender still has in memory. Opening and closing the volume,
 //! mount and unmount are not on the clock.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::place::Place;
 use crate::{Failure, Figures};
 
 const DIRECTORY: &str = "names";
-/// Files that one contender can look at or list so fast that it is done several times.
-const LOOKS: usize = 200_000;
+/// Looking and listing are repeated until this much time has passed.
+const LOOK: Duration = Duration::from_millis(300);
 
 pub(crate) fn run(place: &Place, count: usize) -> Result<Figures, Failure> {
     let paths: Vec<String> = (0..count).map(|n| format!("{DIRECTORY}/file-{n:08}")).collect();
     place.make_directory(DIRECTORY)?;
     place.sync()?;
     let mut figures = Figures::new();
-    let mut timed = |name: &str, rounds: usize, work: &mut dyn FnMut() -> Result<(), Failure>| {
-        let start = Instant::now();
-        for _ in 0..rounds {
+    let mut timed = |name: &str, at_least: Duration, work: &mut dyn FnMut() -> Result<(), Failure>| {
+        let (start, mut rounds) = (Instant::now(), 0);
+        while rounds == 0 || start.elapsed() < at_least {
             work()?;
+            rounds += 1;
         }
         figures.push((name.to_owned(), (rounds * count) as f64 / start.elapsed().as_secs_f64()));
         Ok::<(), Failure>(())
     };
-    timed("create", 1, &mut || {
+    timed("create", Duration::ZERO, &mut || {
         paths.iter().try_for_each(|path| place.create(path))?;
         place.sync()
     })?;
-    timed("stat", LOOKS.div_ceil(count), &mut || {
+    timed("stat", LOOK, &mut || {
         paths.iter().try_for_each(|path| match place.size_of(path)? {
             0 => Ok(()),
             size => Err(format!("{path} has {size} bytes").into()),
         })
     })?;
-    timed("readdir", LOOKS.div_ceil(count), &mut || match place.list(DIRECTORY)? {
+    timed("readdir", LOOK, &mut || match place.list(DIRECTORY)? {
         listed if listed == count => Ok(()),
         listed => Err(format!("{listed} names listed").into()),
     })?;
-    timed("unlink", 1, &mut || {
+    timed("unlink", Duration::ZERO, &mut || {
         paths.iter().try_for_each(|path| place.remove(path))?;
         place.sync()
     })?;

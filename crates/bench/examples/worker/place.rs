@@ -9,16 +9,21 @@ use crate::Failure;
 
 /// See the module's head.
 pub(crate) enum Place {
-    /// An image, opened by the library with its default options.
+    /// An image, opened by the library.
     Image(Filesystem),
     /// The current directory of the process.
     Host,
 }
 
 impl Place {
-    /// Open an image.
-    pub(crate) fn image(path: &Path) -> Result<Self, Failure> {
-        Ok(Self::Image(FilesystemOptions::new().open(path)?))
+    /// Open an image, with that much memory for metadata buffers if it is not to be the usual amount.
+    pub(crate) fn image(path: &Path, metadata_mib: Option<usize>) -> Result<Self, Failure> {
+        let options = FilesystemOptions::new();
+        let options = match metadata_mib {
+            Some(mib) => options.metadata_cache_bytes(mib << 20),
+            None => options,
+        };
+        Ok(Self::Image(options.open(path)?))
     }
 
     /// Make a directory the current one, so that paths are as short as on the image.
