@@ -31,8 +31,6 @@ type Suite = fn(&Options) -> Result<(), String>;
 
 const SUITES: &[(&str, Suite)] = &[
     ("direct", direct::run),
-const SUITES: &[(&str, Suite)] = &[
-    ("direct", direct::run),
     ("cached", cached::run),
     ("readers", readers::run),
     ("schedulers", schedulers::run),
@@ -40,7 +38,6 @@ const SUITES: &[(&str, Suite)] = &[
     ("appends", metadata::appends),
     ("stream", volumes::stream),
     ("scale", volumes::scale),
-];
 ];
 
 /// Run the suites that `arguments` name, or all.
