@@ -132,6 +132,20 @@ impl Error {
     }
 }
 
+/// Where a volume's journal is, if not in it.
+pub(crate) fn elsewhere(uuid: &[u8; 16], device: u32) -> String {
+    let mut text = String::from("its journal is on another device, the one with UUID ");
+    for (at, byte) in uuid.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    // Eight bits of the minor number, then the major number, then the rest of the minor.
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
+    if device == 0 { text } else { format!("{text} (last {major}:{minor})") }
+}
+
 fn in_use_text(by_check: bool, node: &str, device: &str, time: u64) -> String {
     let who = if by_check { "e2fsck on " } else { "" };
     let cure = if by_check {
@@ -287,6 +301,14 @@ pub enum Incompatible {
         block_size: u64,
         /// Of the device.
         logical: u32,
+    },
+    /// The journal must be replayed first, and is on another device.
+    #[error("{}; it must be replayed first: e2fsck -y does, or a mount by the kernel, with that device there", elsewhere(uuid, *device))]
+    ExternalJournal {
+        /// The journal's UUID.
+        uuid: [u8; 16],
+        /// Number of the device that it was on last, as the superblock has it.
+        device: u32,
     },
     /// Anything else, named.
     #[error("{0}")]

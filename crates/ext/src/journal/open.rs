@@ -28,7 +28,7 @@ pub(crate) struct OpenedJournal {
     /// The superblock on the disk is not the one that was given any more.
     pub(crate) superblock_changed: bool,
     /// Why the volume cannot be written because of its journal.
-    pub(crate) read_only: Option<&'static str>,
+    pub(crate) read_only: Option<String>,
 }
 
 /// Replay the journal of the volume on `device`, if it has one: in place if it may be written, and otherwise as an
@@ -46,12 +46,12 @@ pub(crate) fn open(
         superblock_changed: needs_recovery,
         read_only: None,
     };
-    if superblock.external_journal().is_some() {
+    if let Some(uuid) = superblock.external_journal() {
+        let device = superblock.journal_device();
         if needs_recovery {
-            let what = "the volume's journal is on another device and must be replayed first";
-            return Err(Incompatible::Other(what).into());
+            return Err(Incompatible::ExternalJournal { uuid, device }.into());
         }
-        opened.read_only = Some("its journal is on another device");
+        opened.read_only = Some(crate::error::elsewhere(&uuid, device));
         return Ok(opened);
     }
     let Some(number) = superblock.journal_inode() else { return Ok(opened) };

@@ -606,6 +606,11 @@ impl Superblock {
             .then_some(self.raw.journal_uuid)
     }
 
+    /// The number of the device that an external journal was on last, in the kernel's form.
+    pub fn journal_device(&self) -> u32 {
+        self.raw.journal_dev.get()
+    }
+
     /// First inode of the list of orphans.
     pub fn last_orphan(&self) -> Option<InodeNumber> {
         let inode = self.raw.last_orphan.get();
