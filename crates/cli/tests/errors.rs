@@ -58,14 +58,14 @@ fn read_only_changes_nothing() {
     bench.image("a.img", "ext4", "16M");
     bench.write("file", &pattern(10_000, 1));
     bench.run("cp file a.img:/");
-    let before = std::fs::read(bench.path("a.img")).expect("the image");
+    let before = bench.read("a.img");
     for line in
         ["cp --read-only file a.img:/again", "rm --read-only a.img:/file", "mkdir --read-only a.img:/d"]
     {
         expect(&bench.fail(line, 1), &["a.img", "--read-only"]);
     }
     bench.run("cp --read-only a.img:/file out");
-    assert!(std::fs::read(bench.path("a.img")).expect("the image") == before, "not a byte");
+    assert!(bench.read("a.img") == before, "not a byte");
 }
 
 #[test]
