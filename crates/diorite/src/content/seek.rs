@@ -6,6 +6,9 @@ use crate::file::{Extent, ExtentKind};
 use crate::map::StretchKind;
 use crate::{Error, Result};
 
+/// Extents of a file after which it is looked whether they fit on the device at all.
+const MANY_EXTENTS: usize = 1 << 16;
+
 impl Content {
     /// First data at or after `offset`.
     pub(crate) fn seek_data(&self, offset: u64) -> Result<u64> {
@@ -58,7 +61,7 @@ impl Content {
         let size = self.size();
         let _range = self.ranges.shared(0..u64::MAX);
         let mut extents: Vec<Extent> = Vec::new();
-        let mut at = 0;
+        let (mut at, mut mapped) = (0, 0);
         while at < size {
             let stretch = self.map.map(at, size - at)?;
             let end = stretch.end().min(size);
@@ -77,6 +80,15 @@ impl Content {
                 StretchKind::Inline => (ExtentKind::Inline, None),
             };
             extents.push(Extent { offset: at, len: end - at, sector, kind });
+            mapped += end - at;
+            if let Some(sector) = sector
+                && extents.len() > MANY_EXTENTS
+                && mapped > self.geometry().capacity_bytes
+            {
+                // A map that points to itself: it has more extents than memory can hold.
+                let block = diorite_ext::FsBlock(sector.to_bytes() / self.map.block_size());
+                return Err(diorite_ext::Error::from(diorite_ext::Corrupt::SharedBlock { block }).into());
+            }
             at = end;
         }
         Ok(extents)
