@@ -139,7 +139,9 @@ pub(crate) fn elsewhere(uuid: &[u8; 16], device: u32) -> String {
         if matches!(at, 4 | 6 | 8 | 10) {
             text.push('-');
         }
-        text.push_str(&format!("{byte:02x}"));
+        text.extend(
+            [byte >> 4, byte & 15].into_iter().filter_map(|digit| char::from_digit(u32::from(digit), 16)),
+        );
     }
     // Eight bits of the minor number, then the major number, then the rest of the minor.
     let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);

@@ -179,7 +179,7 @@ fn recover(device: Arc<dyn BlockDevice>, options: &VolumeOptions) -> Result<Reco
         check_device(&*device, &layout)?;
         read_only = read_only.or_else(|| read_only_reason(&*device, &superblock, options));
     }
-    read_only = read_only.or_else(|| journal.read_only);
+    read_only = read_only.or(journal.read_only);
     let mmp = mmp.filter(|_| read_only.is_none());
     Ok(Recovered { device, superblock, layout, log: journal.log, read_only, mmp, was_in_use })
 }
