@@ -65,6 +65,9 @@ const FILL: &str = r"
     touch -d '1970-01-01 00:00:01.25 UTC' d/f1; touch -d '2037-12-31 12:00:00.123456789 UTC' d/f59
     touch -d '1955-03-04 05:06:07.5 UTC' d/f60; sync";
 
+/// Stretches with blocks: first block, number, block on the volume, whether unwritten. `None`: the content is in the inode.
+type Map = Option<Vec<(u64, u64, u64, bool)>>;
+
 /// What a program sees of a file.
 #[derive(Clone, Debug, PartialEq)]
 struct Node {
@@ -79,8 +82,7 @@ struct Node {
     device: (u32, u32),
     content: Vec<u8>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Stretches with blocks: first block, number, block on the volume, whether unwritten. `None`: the content is in the inode.
-    map: Option<Vec<(u64, u64, u64, bool)>>,
+    map: Map,
 }
 
 type Tree = BTreeMap<String, Node>;
@@ -99,7 +101,7 @@ fn kernel_xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 /// Where the kernel says that files' blocks are, by path.
-fn kernel_maps(root: &Path) -> BTreeMap<String, Option<Vec<(u64, u64, u64, bool)>>> {
+fn kernel_maps(root: &Path) -> BTreeMap<String, Map> {
     let said = shell(root, "find . -type f -exec filefrag -v {} +");
     let mut maps = BTreeMap::new();
     let mut path = String::new();
@@ -189,7 +191,7 @@ fn kernel_tree(root: &Path) -> Tree {
     tree
 }
 
-fn map_of(volume: &Volume, inode: &Inode) -> Option<Vec<(u64, u64, u64, bool)>> {
+fn map_of(volume: &Volume, inode: &Inode) -> Map {
     let mut map = Vec::new();
     let mut at = 0;
     while at < volume.max_file_size(inode) / volume.block_size().bytes() {
