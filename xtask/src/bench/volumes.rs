@@ -61,7 +61,7 @@ pub(super) fn scale(options: &Options) -> Result<(), String> {
         about: "Each was correct, or the run would have failed, and `e2fsck -fn` found the image clean. `million`: names in one \
                 directory; a tenth is left; 192 MiB of metadata buffers instead of 64. \
                 `16-tib`: an image of 16 TiB less 1 MiB, made here. `full`: files of 64 KiB until \
-                the volume is full, one of a hundred removed, halves of it used again, then one file until there is no space."
+                the volume is full, one of four hundred removed, halves of it used again, then one file until there is no space."
             .to_owned(),
         rounds: Some(1),
         runners: vec![

@@ -14,6 +14,9 @@ use crate::{Failure, Figures};
 /// As much as fits a file of the host's ext4: 16 TiB but 1 MiB.
 const FAR_BYTES: u64 = (16 << 40) - (1 << 20);
 
+/// What a file is allocated on that volume, so that something lies far from its beginning.
+const WIDE_BYTES: u64 = 1 << 40;
+
 fn filesystem(place: &Place) -> Result<&Filesystem, Failure> {
     match place {
         Place::Image(filesystem) => Ok(filesystem),
@@ -120,8 +123,14 @@ pub(crate) fn far(place: &Place) -> Result<Figures, Failure> {
             return Err(format!("other bytes at {offset}").into());
         }
     }
-    let furthest = file.extents()?.iter().filter_map(|extent| extent.sector).map(|s| s.0 * 512).max();
     steps.seconds("read");
+    let wide = filesystem.create_file("/wide")?;
+    wide.allocate(0, WIDE_BYTES)?;
+    wide.write_all_at(&[9; 4096], WIDE_BYTES - 4096)?;
+    wide.sync_all()?;
+    let furthest =
+        wide.extents()?.iter().filter_map(|extent| extent.sector).map(|sector| sector.0 * 512).max();
+    steps.seconds("allocate");
     steps.figures.push(("furthest_byte_tib".to_owned(), furthest.unwrap_or(0) as f64 / (1_u64 << 40) as f64));
     steps.end()
 }
@@ -174,15 +183,18 @@ pub(crate) fn full(place: &Place) -> Result<Figures, Failure> {
         let file = filesystem.create_file(path)?;
         Ok(file.write_all_at(&vec![1; bytes as usize], 0)?)
     };
-    let space = filesystem.statfs();
-    let files = space.blocks_available * space.block_size / SMALL;
     let mut steps = Steps::new();
-    (0..files).try_for_each(|n| write(&format!("/fill/{n}"), SMALL))?;
+    let mut files = 0;
+    // The directory grows on the way.
+    while filesystem.statfs().blocks_available > 4 * SMALL / filesystem.statfs().block_size {
+        write(&format!("/fill/{files}"), SMALL)?;
+        files += 1;
+    }
     filesystem.sync()?;
     steps.rate("fill_files", files);
-    // One file of a hundred goes: the free blocks are in pieces of one file.
-    let freed = files.div_ceil(100);
-    let mut holes = (0..files).step_by(100);
+    // One file of four hundred goes: the free blocks are in pieces of one file.
+    let freed = files.div_ceil(400);
+    let mut holes = (0..files).step_by(400);
     holes.try_for_each(|n| Ok::<(), Failure>(filesystem.remove_file(format!("/fill/{n}"))?))?;
     filesystem.sync()?;
     steps.rate("free_files", freed);
