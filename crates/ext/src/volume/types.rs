@@ -48,7 +48,7 @@ pub struct VolumeOptions {
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Memory for metadata buffers, in bytes. Dirty buffers are written back before it is exceeded. Inodes and names that
-    /// are kept although nobody uses them take about as much again at most.
+    /// are kept although nobody uses them take up to four times as much again.
     pub metadata_cache_bytes: usize,
     /// How long a transaction stays open before it is committed by whoever comes next.
     pub commit_interval: Duration,
