@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     /// A file of the job could not be used.
-    #[error("{job}: {}", named(file, &**source))]
+    #[error("{job}: {}", named(file, source))]
     File {
         /// The job, as `file:line: [name]`.
         job: String,
