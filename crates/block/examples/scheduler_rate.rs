@@ -65,7 +65,6 @@ fn rate(kind: SchedulerKind) -> f64 {
 
 /// CPU time of this thread so far: what others do on a busy machine does not count.
 fn cpu_time() -> Duration {
-    #[expect(clippy::disallowed_methods, reason = "a clock, not data I/O")]
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
     Duration::from_nanos(text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("nanoseconds"))
 }

@@ -153,6 +153,7 @@ fn run_matrix(flavor: Flavor, cases: &[(u64, &[&str], MkfsOptions)]) {
     assert!(failures.is_empty(), "{} of {} differ:\n{}", failures.len(), cases.len(), failures.join("\n"));
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn cases() -> Vec<(u64, &'static [&'static str], MkfsOptions)> {
     const KIB: u64 = 1024;
     const MIB: u64 = 1 << 20;
