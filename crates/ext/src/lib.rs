@@ -5,9 +5,9 @@
 //! it has been written ([`Volume::commit_write`]). It has no threads and never touches file data, except
 //! data that lives in the inode.
 //!
-//! Locking (outer first): the volume's rename lock; inode locks, parent before child and otherwise by
-//! number; then a transaction handle; then, as leaves, allocator groups and buffers. A thread that has a
-//! handle takes no inode lock.
+//! Locking (outer first): the volume's rename lock; inode locks, directories by number, then others by
+//! number (who holds one directory waits for no other); then a transaction handle; then, as leaves, allocator groups and
+//! buffers. A thread that has a handle takes no inode lock.
 
 mod allocate;
 mod buffer;

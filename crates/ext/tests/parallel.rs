@@ -152,3 +152,32 @@ fn fill_and_remove(volume: &Volume, root: &Arc<Inode>, thread: u64) {
         }
     }
 }
+
+/// Whoever holds a directory looks at a child; whoever locks both begins with the lower number, which may be the child's.
+#[test]
+fn a_directory_older_than_its_parent_blocks_nobody() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (device, volume) = bench.open(&bench.image("-t ext4 -b 1024", "8M"));
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
+    let child = volume.create(&root, b"child", &spec(FileKind::Directory)).unwrap();
+    let parent = volume.create(&root, b"parent", &spec(FileKind::Directory)).unwrap();
+    assert!(child.number() < parent.number());
+    volume.rename(&root, b"child", &parent, b"even", RenameMode::Replace).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..20_000 {
+                volume.rename(&parent, b"even", &parent, b"odd", RenameMode::Replace).unwrap();
+                volume.rename(&parent, b"odd", &parent, b"even", RenameMode::Replace).unwrap();
+            }
+        });
+        for _ in 0..80_000 {
+            let result = volume.unlink(&parent, b"even");
+            assert!(matches!(result, Err(Error::IsADirectory | Error::NotFound)), "{result:?}");
+        }
+    });
+    volume.close().unwrap();
+    bench.check(&device);
+}

@@ -144,7 +144,7 @@ impl Volume {
             return Err(Error::NotFound);
         }
         let inode = self.load_inode(number)?;
-        if inode.state.read().freed {
+        if inode.is_freed() {
             return Err(Error::NotFound);
         }
         Ok(inode)

@@ -155,7 +155,7 @@ impl Volume {
         }
         let values = self.free_attributes(handle, inode, state)?;
         self.remove_orphan(handle, inode, state)?;
-        state.freed = true;
+        inode.note_freed(state);
         state.size = 0;
         state.sectors = 0;
         state.deletion_time = (self.now().seconds as u32).max(1);

@@ -37,6 +37,8 @@ pub struct Inode {
     /// Handles of users; the inode of a removed file is freed when the last one is closed.
     pub(crate) opens: AtomicU32,
     pub(crate) state: RwLock<InodeState>,
+    /// [`InodeState::freed`], for whoever may not wait for the state: who holds a directory looks at its children so.
+    freed: AtomicBool,
     /// Stretches of the mapping that were looked up.
     pub(crate) runs: RwLock<RunCache>,
     /// The last transaction that changed anything of it, and the last that changed what reading data needs.
@@ -65,6 +67,7 @@ impl Inode {
             number,
             kind,
             opens: AtomicU32::new(0),
+            freed: AtomicBool::new(state.freed),
             state: RwLock::new(state),
             runs: RwLock::default(),
             sync_transaction: AtomicU64::new(0),
@@ -77,6 +80,17 @@ impl Inode {
     /// Whether somebody has it open ([`crate::Volume::open_inode`]).
     pub fn is_open(&self) -> bool {
         self.opens.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether it was freed and its number may be another's by now.
+    fn is_freed(&self) -> bool {
+        self.freed.load(Ordering::Acquire)
+    }
+
+    /// Its state is freed; whoever calls this holds it.
+    fn note_freed(&self, state: &mut InodeState) {
+        state.freed = true;
+        self.freed.store(true, Ordering::Release);
     }
 
     /// A number that no other inode in memory has, or had.
