@@ -573,8 +573,8 @@ impl Queueing {
 /// For commands that measure.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Profiling {
-    /// Show where the CPU time went, and write a flame graph to FILE
-    #[arg(long, value_name = "FILE.svg", help_heading = "Output", value_hint = ValueHint::FilePath)]
+    /// Show where the CPU time went, and write a flame graph to FILE (profile.svg)
+    #[arg(long, value_name = "FILE.svg", help_heading = "Output", num_args = 0..=1, require_equals = true, default_missing_value = "profile.svg", value_hint = ValueHint::FilePath)]
     pub(crate) profile: Option<PathBuf>,
 }
 
