@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use common::{Bench, MemoryDevice, Mount, have, read_file, run, shell};
+use common::{Bench, MemoryDevice, Mount, entries_of, have, read_file, run, shell};
 use diorite_ext::{Access, FileKind, Inode, InodeNumber, Volume, VolumeOptions};
 
 /// After a full commit: small changes, each synced, none of which needs a full commit.
@@ -59,13 +59,7 @@ fn kernel_tree(directory: &Path, path: &str, tree: &mut Tree) {
 }
 
 fn our_tree(volume: &Volume, directory: &Inode, path: &str, tree: &mut Tree) {
-    let mut entries = Vec::new();
-    let mut take = |entry: diorite_ext::DirectoryEntry| {
-        entries.push((entry.name, entry.inode));
-        true
-    };
-    volume.read_directory(directory, 0, &mut take).unwrap();
-    for (name, number) in entries.into_iter().filter(|(name, _)| name != b"." && name != b"..") {
+    for (name, number) in entries_of(volume, directory) {
         let path = format!("{path}/{}", String::from_utf8_lossy(&name));
         let inode = volume.inode(number).unwrap_or_else(|error| panic!("{path}: {error}"));
         let seen = volume.attributes(&inode);

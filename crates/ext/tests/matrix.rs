@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Bench, Mount, have, pattern, read_file, run, shell, write_blocks};
+use common::{Bench, Mount, entries_of, have, pattern, read_file, run, shell, write_blocks};
 use diorite_ext::{
     FileBlock, FileKind, Inode, InodeNumber, MappingKind, NodeSpec, Owner, RenameMode, SetAttributes,
     SetTime, Timestamp, Volume, XattrMode,
@@ -209,13 +209,7 @@ fn map_of(volume: &Volume, inode: &Inode) -> Map {
 
 fn our_tree(volume: &Volume) -> Tree {
     fn walk(volume: &Volume, directory: &Inode, path: &str, tree: &mut Tree) {
-        let mut entries = Vec::new();
-        let mut take = |entry: diorite_ext::DirectoryEntry| {
-            entries.push((entry.name, entry.inode));
-            true
-        };
-        volume.read_directory(directory, 0, &mut take).unwrap();
-        for (name, number) in entries.into_iter().filter(|(name, _)| name != b"." && name != b"..") {
+        for (name, number) in entries_of(volume, directory) {
             let path = format!("{path}{}", String::from_utf8_lossy(&name));
             let inode = volume.inode(number).unwrap_or_else(|error| panic!("{path}: {error}"));
             let seen = volume.attributes(&inode);

@@ -8,7 +8,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use common::{Bench, Mount, have, inode_of, pattern, read_file, run, shell, write_blocks};
+use common::{Bench, Mount, entries_of, have, inode_of, pattern, read_file, run, shell, write_blocks};
 use diorite_ext::{Error, FileBlock, FileKind, Inode, InodeNumber, NodeSpec, Owner, RenameMode, Volume};
 
 fn spec(kind: FileKind) -> NodeSpec {
@@ -24,13 +24,8 @@ fn at(volume: &Volume, path: &str) -> Arc<Inode> {
 }
 
 fn paths_below(volume: &Volume, directory: &Inode, path: &str, paths: &mut BTreeSet<String>) {
-    let mut names = Vec::new();
-    let mut take = |entry: diorite_ext::DirectoryEntry| {
-        names.push(String::from_utf8(entry.name).unwrap());
-        true
-    };
-    volume.read_directory(directory, 0, &mut take).unwrap();
-    for name in names.into_iter().filter(|name| name != "." && name != "..") {
+    for (name, _) in entries_of(volume, directory) {
+        let name = String::from_utf8(name).unwrap();
         let inode = volume.lookup(directory, name.as_bytes()).unwrap();
         let path = format!("{path}/{name}");
         if inode.kind() == FileKind::Directory {

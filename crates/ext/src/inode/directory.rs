@@ -78,12 +78,10 @@ impl Volume {
     ) -> Result<Arc<Buffer>> {
         self.check_unclaimed()?;
         let goal = self.goal(inode, state, FileBlock(0))?;
-        let block = self.allocator().allocate_one(handle, goal)?;
-        state.sectors += self.cluster_sectors();
-        handle.create(block, kind, Some(inode.number()))
+        self.allocate_index_block(handle, inode, state, goal, kind)
     }
 
-    /// The counterpart of [`Volume::allocate_metadata_block`].
+    /// The counterpart of [`Volume::allocate_metadata_block`] and of [`Volume::allocate_index_block`].
     pub(crate) fn free_metadata_block(
         &self,
         handle: &mut Handle<'_>,

@@ -11,10 +11,9 @@ use std::sync::Arc;
 use diorite_block::{BioFlags, BlockDevice};
 
 use super::fast_commit::FastChange;
+use super::open::edit_superblock;
 use super::scratch::ScratchDevice;
 use crate::allocate::BlockRun;
-use crate::buffer::BlockMemory;
-use crate::layout::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::layout::{Compat, Incompat, RoCompat, Superblock};
 use crate::{Access, BlockSize, Error, Incompatible, ReservedBlocks, Result, Volume, VolumeOptions};
 
@@ -25,7 +24,7 @@ pub(super) fn replay(
     changes: &[FastChange],
 ) -> Result<Arc<ScratchDevice>> {
     let scratch = ScratchDevice::new(device, block_size);
-    let original = edit_superblock(&*scratch, |superblock| {
+    let original = change_superblock(&*scratch, |superblock| {
         let features = superblock.features();
         if features.ro_compat.intersects(RoCompat::QUOTA | RoCompat::BIGALLOC) {
             return Err(refused(
@@ -57,7 +56,7 @@ pub(super) fn replay(
     }
     changes.iter().try_for_each(|change| apply(&volume, change))?;
     volume.close()?;
-    edit_superblock(&*scratch, |superblock| {
+    change_superblock(&*scratch, |superblock| {
         superblock.set_features(original.features());
         superblock.set_state(original.state());
         Ok(())
@@ -83,20 +82,11 @@ fn apply(volume: &Volume, change: &FastChange) -> Result<()> {
 }
 
 /// Change the superblock where it is; returns what it was.
-fn edit_superblock(
+fn change_superblock(
     device: &dyn BlockDevice,
     edit: impl FnOnce(&mut Superblock) -> Result<()>,
 ) -> Result<Superblock> {
-    let logical = u64::from(device.geometry().logical_block_size);
-    let start = SUPERBLOCK_OFFSET / logical * logical;
-    let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64).next_multiple_of(logical);
-    let mut memory = BlockMemory::zeroed((end - start) as usize);
-    device.read_bytes(start, &mut memory)?;
-    let bytes = &mut memory[(SUPERBLOCK_OFFSET - start) as usize..][..SUPERBLOCK_SIZE];
-    let original = Superblock::parse(bytes)?;
-    let mut superblock = original.clone();
-    edit(&mut superblock)?;
-    superblock.write_into(bytes);
-    device.write_bytes(start, &memory, BioFlags::META)?;
-    Ok(original)
+    let edited = edit_superblock(device, edit)?;
+    device.write_bytes(edited.start, &edited.memory, BioFlags::META)?;
+    Ok(edited.original)
 }

@@ -91,17 +91,39 @@ pub(crate) fn clear_needs_recovery(device: &dyn BlockDevice) -> Result<()> {
 
 /// Clear `needs_recovery` and set bits of the state: an error that the journal remembers becomes the volume's.
 fn change_superblock(device: &dyn BlockDevice, state: u16) -> Result<()> {
+    let edited = edit_superblock(device, |superblock| {
+        let mut features = superblock.features();
+        features.incompat -= Incompat::RECOVER;
+        superblock.set_features(features);
+        superblock.set_state(superblock.state() | state);
+        Ok(())
+    })?;
+    super::write_durably(device, edited.start, &edited.memory, BioFlags::PREFLUSH)
+}
+
+/// The logical blocks of a device that hold its superblock, as they are to be written.
+pub(super) struct EditedSuperblock {
+    /// Where they start on the device, in bytes.
+    pub(super) start: u64,
+    pub(super) memory: BlockMemory,
+    /// What it was.
+    pub(super) original: Superblock,
+}
+
+/// Read the superblock and change it in memory; the caller writes it where it was.
+pub(super) fn edit_superblock(
+    device: &dyn BlockDevice,
+    edit: impl FnOnce(&mut Superblock) -> Result<()>,
+) -> Result<EditedSuperblock> {
     let logical = u64::from(device.geometry().logical_block_size);
     let start = SUPERBLOCK_OFFSET / logical * logical;
     let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64).next_multiple_of(logical);
     let mut memory = BlockMemory::zeroed((end - start) as usize);
     device.read_bytes(start, &mut memory)?;
     let bytes = &mut memory[(SUPERBLOCK_OFFSET - start) as usize..][..SUPERBLOCK_SIZE];
-    let mut superblock = Superblock::parse(bytes)?;
-    let mut features = superblock.features();
-    features.incompat -= Incompat::RECOVER;
-    superblock.set_features(features);
-    superblock.set_state(superblock.state() | state);
+    let original = Superblock::parse(bytes)?;
+    let mut superblock = original.clone();
+    edit(&mut superblock)?;
     superblock.write_into(bytes);
-    super::write_durably(device, start, &memory, BioFlags::PREFLUSH)
+    Ok(EditedSuperblock { start, memory, original })
 }

@@ -302,7 +302,7 @@ impl Volume {
         let mut parent = std::mem::take(&mut way.levels[level - 1].entries);
         let place = way.levels[level - 1].position;
         let Some(first) = entries.first().map(node::key_of) else {
-            self.free_index_block(handle, inode, state, buffer.block())?;
+            self.free_metadata_block(handle, inode, state, buffer.block())?;
             parent.remove(place);
             return self.store_level(handle, inode, state, way, level - 1, &parent);
         };
@@ -397,7 +397,7 @@ impl Volume {
                 return Ok(());
             }
             write_node(&mut state.block, Header { depth: header.depth, ..root }, &entries);
-            self.free_index_block(handle, inode, state, child)?;
+            self.free_metadata_block(handle, inode, state, child)?;
         }
     }
 }

@@ -279,7 +279,7 @@ impl Volume {
                 Some(parent) => put(&mut handle.modify(parent, Some(inode.number()))?, place, &[0; 4]),
                 None => put(&mut state.block, place, &[0; 4]),
             }
-            self.free_index_block(handle, inode, state, buffer.block())?;
+            self.free_metadata_block(handle, inode, state, buffer.block())?;
         }
         Ok((at + (u64::from(cut.next) - slot)).min(end))
     }

@@ -408,8 +408,8 @@ impl Volume {
         }
     }
 
-    /// A zeroed block for the mapping itself, accounted to the inode.
-    pub(super) fn allocate_index_block(
+    /// A zeroed block for the mapping itself, accounted to the inode; [`Volume::free_metadata_block`] frees it.
+    pub(crate) fn allocate_index_block(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
@@ -420,19 +420,6 @@ impl Volume {
         let block = self.allocator().allocate_one(handle, near)?;
         state.sectors += self.cluster_sectors();
         handle.create(block, kind, Some(inode.number()))
-    }
-
-    /// The counterpart of [`Volume::allocate_index_block`].
-    pub(super) fn free_index_block(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-        block: FsBlock,
-    ) -> Result<()> {
-        handle.forget(block);
-        state.sectors = state.sectors.saturating_sub(self.cluster_sectors());
-        self.allocator().free(handle, inode.number(), BlockRun { start: block, blocks: 1 })
     }
 
     /// Free data blocks, in file order, that are mapped no longer.

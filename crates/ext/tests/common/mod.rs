@@ -229,6 +229,18 @@ pub fn inode_of(image: &Path, path: &str) -> InodeNumber {
     InodeNumber(number.unwrap_or_else(|| panic!("no inode in {output}")).parse().unwrap())
 }
 
+/// The names in a directory, but the dots, and what they name.
+pub fn entries_of(volume: &Volume, directory: &Inode) -> Vec<(Vec<u8>, InodeNumber)> {
+    let mut entries = Vec::new();
+    let mut take = |entry: diorite_ext::DirectoryEntry| {
+        entries.push((entry.name, entry.inode));
+        true
+    };
+    volume.read_directory(directory, 0, &mut take).unwrap();
+    entries.retain(|(name, _)| name != b"." && name != b"..");
+    entries
+}
+
 /// A file's content, read straight at its mapped blocks.
 pub fn read_file(volume: &Volume, inode: &Inode) -> Vec<u8> {
     let size = volume.attributes(inode).size;
