@@ -14,7 +14,7 @@ use diorite_ext::{Volume, VolumeOptions};
 use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
 use crate::node::{NodeRef, Nodes};
-use crate::resolve::Found;
+use crate::resolve::{Found, while_stale};
 use crate::walk::Walk;
 use crate::{
     Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, DirectoryEntry, Error, File, FileKind,
@@ -273,7 +273,7 @@ impl Filesystem {
 
     /// The inode of that number.
     pub fn node(&self, number: InodeNumber) -> Result<NodeRef> {
-        Ok(self.nodes.acquire(self.volume().inode(number)?))
+        self.nodes.acquire(self.volume().inode(number)?)
     }
 
     /// The inode at a path, symbolic links followed.
@@ -305,7 +305,7 @@ impl Filesystem {
 
     pub(crate) fn open_with(&self, path: &Path, options: &OpenOptions) -> Result<File> {
         options.check().at_path(path)?;
-        let node = self.find_or_make(path, options).at_path(path)?;
+        let node = while_stale(|| self.find_or_make(path, options)).at_path(path)?;
         node.open_as(options, Some(path.to_owned())).at_path(path)
     }
 
@@ -313,7 +313,7 @@ impl Filesystem {
         let found = if options.create_new { self.search_parent(path)? } else { self.search(path, true)? };
         match found.inode {
             Some(_) if options.create_new => Err(diorite_ext::Error::Exists.into()),
-            Some(inode) => Ok(self.nodes.acquire(inode)),
+            Some(inode) => self.nodes.acquire(inode),
             None if options.create || options.create_new => {
                 if found.must_be_directory {
                     return Err(diorite_ext::Error::IsADirectory.into());
@@ -324,14 +324,15 @@ impl Filesystem {
                     owner: options.owner,
                     device: (0, 0),
                 };
-                let made = match self.volume().create(&found.directory, &found.name, &spec) {
+                match self.nodes.create(&found.directory, &found.name, &spec) {
                     // Somebody else was faster.
-                    Err(diorite_ext::Error::Exists) if options.create && !options.create_new => {
-                        self.volume().lookup(&found.directory, &found.name)
+                    Err(Error::Volume(diorite_ext::Error::Exists))
+                        if options.create && !options.create_new =>
+                    {
+                        self.nodes.acquire(self.volume().lookup(&found.directory, &found.name)?)
                     }
                     result => result,
-                };
-                Ok(self.nodes.acquire(made?))
+                }
             }
             None => Err(diorite_ext::Error::NotFound.into()),
         }
@@ -388,9 +389,8 @@ impl Filesystem {
     /// Make a file, directory or device node.
     pub fn create_node(&self, path: impl AsRef<Path>, spec: &NodeSpec) -> Result<NodeRef> {
         let path = path.as_ref();
-        let create = |at: Found<'_>| Ok(self.volume().create(&at.directory, &at.name, spec)?);
-        let inode = self.place(path).and_then(create).at_path(path)?;
-        Ok(self.nodes.acquire(inode))
+        let create = |at: Found<'_>| self.nodes.create(&at.directory, &at.name, spec);
+        self.place(path).and_then(create).at_path(path)
     }
 
     /// Remove a name of anything but a directory.
@@ -444,8 +444,8 @@ impl Filesystem {
     /// Give a file another name.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (original, link) = (original.as_ref(), link.as_ref());
-        let inode = self.find_inode(original, false).at_path(original)?;
-        let make = |at: Found<'_>| Ok(self.volume().link(&inode, &at.directory, &at.name)?);
+        let node = self.find(original, false).at_path(original)?;
+        let make = |at: Found<'_>| Ok(self.volume().link(node.inode(), &at.directory, &at.name)?);
         self.place(link).and_then(make).at_path(link)
     }
 
@@ -467,13 +467,13 @@ impl Filesystem {
     /// What `stat` tells.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
         let path = path.as_ref();
-        self.find_inode(path, true).and_then(|inode| self.nodes.attributes(&inode)).at_path(path)
+        while_stale(|| self.nodes.attributes(&self.find_inode(path, true)?)).at_path(path)
     }
 
     /// What `lstat` tells.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
         let path = path.as_ref();
-        self.find_inode(path, false).and_then(|inode| self.nodes.attributes(&inode)).at_path(path)
+        while_stale(|| self.nodes.attributes(&self.find_inode(path, false)?)).at_path(path)
     }
 
     /// Whether something is there; errors other than "not found" are errors.

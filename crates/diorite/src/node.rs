@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, MutexGuard};
 use diorite_ext::{Inode, Volume};
 
 use crate::commit_timer::CommitTimer;
@@ -30,6 +30,7 @@ use crate::ext_map::ExtMap;
 use crate::file::FileOwner;
 use crate::host_mark::HostMark;
 use crate::map::Durability;
+use crate::resolve::while_stale;
 use crate::{
     Attributes, DirectIo, DirectoryEntry, Error, File, FileKind, InodeNumber, NodeSpec, OpenOptions, Owner,
     RenameMode, Result, SetAttributes, XattrMode,
@@ -38,12 +39,14 @@ use crate::{
 /// Nodes that nobody uses are swept when the table is larger than this.
 const NODES_MAX: usize = 4096;
 
+type Table = HashMap<InodeNumber, Arc<Node>>;
+
 /// The inodes of a volume that are in use or have cached pages.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     pub(crate) volume: Arc<Volume>,
     pub(crate) engine: Arc<Engine>,
-    table: Mutex<HashMap<InodeNumber, Arc<Node>>>,
+    table: Mutex<Table>,
     mark: HostMark,
     root: OnceLock<Arc<Inode>>,
     timer: CommitTimer,
@@ -99,12 +102,13 @@ impl Nodes {
     /// What `stat` tells of an inode that was just found by a name.
     pub(crate) fn attributes(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Attributes> {
         // What nobody has open has no content in memory (invariant 2).
-        if inode.is_open() {
-            return self.acquire(Arc::clone(inode)).attributes();
-        }
-        let attributes = self.volume.attributes(inode);
+        let attributes = if inode.is_open() {
+            self.acquire(Arc::clone(inode))?.attributes()?
+        } else {
+            self.volume.attributes(inode)
+        };
         // Removed since it was found.
-        if attributes.links == 0 { Err(diorite_ext::Error::NotFound.into()) } else { Ok(attributes) }
+        if attributes.links == 0 { Err(diorite_ext::Error::Stale.into()) } else { Ok(attributes) }
     }
 
     /// Remove a name of anything but a directory.
@@ -126,20 +130,49 @@ impl Nodes {
         }
     }
 
-    /// A reference to an inode.
-    pub(crate) fn acquire(self: &Arc<Self>, inode: Arc<Inode>) -> NodeRef {
-        let mut table = self.table.lock();
-        let stale = match table.get(&inode.number()) {
-            Some(node) if Arc::ptr_eq(&node.inode, &inode) => {
-                *node.users.lock() += 1;
-                let node = Arc::clone(node);
-                return NodeRef { shared: Arc::new(NodeUse { nodes: Arc::clone(self), node }) };
-            }
-            // Its number was given to another inode.
-            Some(_) => table.remove(&inode.number()),
-            None => None,
-        };
-        self.volume.open_inode(&inode);
+    /// A reference to an inode; [`diorite_ext::Error::Stale`] if it was removed since it was looked up.
+    pub(crate) fn acquire(self: &Arc<Self>, inode: Arc<Inode>) -> Result<NodeRef> {
+        let table = self.table.lock();
+        if let Some(node) = Self::used_once_more(&table, &inode) {
+            return Ok(self.reference(node));
+        }
+        self.volume.open_inode(&inode)?;
+        Ok(self.insert(table, inode))
+    }
+
+    /// Make a file, directory or node, and refer to it before anybody else can remove it.
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        directory: &Inode,
+        name: &[u8],
+        spec: &NodeSpec,
+    ) -> Result<NodeRef> {
+        let inode = self.volume.create_open(directory, name, spec)?;
+        let table = self.table.lock();
+        if let Some(node) = Self::used_once_more(&table, &inode) {
+            // Somebody has found it since, and the node has it open.
+            drop(table);
+            self.volume.close_inode(&inode)?;
+            return Ok(self.reference(node));
+        }
+        Ok(self.insert(table, inode))
+    }
+
+    /// The node of an inode, if it is in the table, with one user more.
+    fn used_once_more(table: &Table, inode: &Arc<Inode>) -> Option<Arc<Node>> {
+        let node = table.get(&inode.number()).filter(|node| Arc::ptr_eq(&node.inode, inode))?;
+        *node.users.lock() += 1;
+        Some(Arc::clone(node))
+    }
+
+    fn reference(self: &Arc<Self>, node: Arc<Node>) -> NodeRef {
+        NodeRef { shared: Arc::new(NodeUse { nodes: Arc::clone(self), node }) }
+    }
+
+    /// Put an inode that is open into the table.
+    fn insert(self: &Arc<Self>, mut table: MutexGuard<'_, Table>, inode: Arc<Inode>) -> NodeRef {
+        // There may be one that had its number before.
+        let stale = table.remove(&inode.number());
         let node = Arc::new(Node { inode, content: Mutex::default(), users: Mutex::new(1) });
         table.insert(node.inode.number(), Arc::clone(&node));
         let swept = if table.len() > NODES_MAX { Self::sweep(&mut table) } else { Vec::new() };
@@ -148,11 +181,11 @@ impl Nodes {
             // What is lost here is the error of giving up an inode that nobody has open.
             let _ = self.put_away(&node);
         }
-        NodeRef { shared: Arc::new(NodeUse { nodes: Arc::clone(self), node }) }
+        self.reference(node)
     }
 
     /// Take clean nodes that nobody uses out of the table, half of it at most.
-    fn sweep(table: &mut HashMap<InodeNumber, Arc<Node>>) -> Vec<Arc<Node>> {
+    fn sweep(table: &mut Table) -> Vec<Arc<Node>> {
         let mut numbers: Vec<InodeNumber> = table
             .iter()
             .filter(|(_, node)| node.is_idle() && node.is_clean())
@@ -296,11 +329,11 @@ impl NodeRef {
         &self.shared.nodes.volume
     }
 
-    fn inode(&self) -> &Arc<Inode> {
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
         &self.shared.node.inode
     }
 
-    fn found(&self, inode: Arc<Inode>) -> Self {
+    fn found(&self, inode: Arc<Inode>) -> Result<Self> {
         self.shared.nodes.acquire(inode)
     }
 
@@ -432,17 +465,17 @@ impl NodeRef {
 
     /// The inode behind a name in this directory.
     pub fn lookup(&self, name: &[u8]) -> Result<NodeRef> {
-        Ok(self.found(self.volume().lookup(self.inode(), name)?))
+        while_stale(|| self.found(self.volume().lookup(self.inode(), name)?))
     }
 
     /// Make a file, directory or node in this directory.
     pub fn create(&self, name: &[u8], spec: &NodeSpec) -> Result<NodeRef> {
-        Ok(self.found(self.volume().create(self.inode(), name, spec)?))
+        self.shared.nodes.create(self.inode(), name, spec)
     }
 
     /// Make a symbolic link in this directory.
     pub fn symlink(&self, name: &[u8], target: &[u8], owner: Owner) -> Result<NodeRef> {
-        Ok(self.found(self.volume().symlink(self.inode(), name, target, owner)?))
+        self.found(self.volume().symlink(self.inode(), name, target, owner)?)
     }
 
     /// Where this symbolic link points.

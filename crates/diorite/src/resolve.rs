@@ -16,6 +16,9 @@ use crate::{Error, FileKind, Filesystem, Result};
 /// As many links as Linux follows.
 const LINKS_MAX: u32 = 40;
 
+/// Only on a damaged volume does a name go on leading to an inode that has lost its last one.
+const ATTEMPTS_MAX: u32 = 1000;
+
 /// What a path leads to.
 #[derive(Debug)]
 pub(crate) struct Found<'p> {
@@ -59,10 +62,21 @@ fn skip_slashes(path: &[u8]) -> &[u8] {
     &path[slashes..]
 }
 
+/// Look up and use what a name leads to; again if it was removed in between, since the name may lead to something else now.
+pub(crate) fn while_stale<R>(mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
+    for _ in 1..ATTEMPTS_MAX {
+        match attempt() {
+            Err(Error::Volume(diorite_ext::Error::Stale)) => {}
+            result => return result,
+        }
+    }
+    attempt()
+}
+
 impl Filesystem {
     /// The node at a path.
     pub(crate) fn find(&self, path: &Path, follow_last: bool) -> Result<NodeRef> {
-        Ok(self.nodes().acquire(self.find_inode(path, follow_last)?))
+        while_stale(|| self.nodes().acquire(self.find_inode(path, follow_last)?))
     }
 
     /// The inode at a path; nothing but the reference keeps it.
@@ -83,7 +97,10 @@ impl Filesystem {
     }
 
     fn search_for<'p>(&self, path: &'p Path, last: LastName) -> Result<Found<'p>> {
-        let path = path.as_os_str().as_bytes();
+        while_stale(|| self.search_once(path.as_os_str().as_bytes(), last))
+    }
+
+    fn search_once<'p>(&self, path: &'p [u8], last: LastName) -> Result<Found<'p>> {
         let must_be_directory = path.ends_with(b"/") || path.ends_with(b"/.");
         let last = if must_be_directory { LastName::Follow } else { last };
         let (mut directory, mut rest) =

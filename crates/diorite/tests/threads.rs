@@ -161,3 +161,42 @@ fn threads_on_ext4() {
 fn threads_on_ext4_with_quota_and_inline_data() {
     storm(&options(Flavor::Ext4, 1024, "quota,inline_data"));
 }
+
+/// A name that is replaced again and again is always there: no look-up, no opening and no change of what it names fails, or
+/// meets what was removed.
+#[test]
+fn a_name_that_is_replaced_is_never_missing() {
+    let device = garbage_volume(32, &options(Flavor::Ext4, 4096, ""));
+    let filesystem = FilesystemOptions::new().open_device(Arc::clone(&device)).unwrap();
+    let far = format!("{}content", "./".repeat(50));
+    filesystem.create_file("/content").unwrap().write_all_at(b"content", 0).unwrap();
+    let replace = |round: u32| {
+        filesystem.create_file("/new").unwrap().write_all_at(b"content", 0).unwrap();
+        filesystem.rename("/new", "/file").unwrap();
+        filesystem.symlink(if round.is_multiple_of(2) { "content" } else { &far }, "/new").unwrap();
+        filesystem.rename("/new", "/link").unwrap();
+    };
+    replace(0);
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                    for path in ["/file", "/link"] {
+                        let mut bytes = [0; 7];
+                        filesystem.open_file(path).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+                        assert_eq!(&bytes, b"content", "{path}");
+                        assert_eq!(filesystem.metadata(path).unwrap().links, 1);
+                    }
+                    assert!(filesystem.read_link("/link").unwrap().ends_with("content"));
+                    filesystem.set_xattr("/file", b"user.note", &[7; 90], XattrMode::Set).unwrap();
+                    filesystem.set_permissions("/link", 0o600).unwrap();
+                }
+            });
+        }
+        (0..1500).for_each(replace);
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    filesystem.close().unwrap();
+    assert_device_clean(&device);
+}

@@ -22,6 +22,9 @@ pub enum Error {
     /// No entry of that name.
     #[error("no such file or directory")]
     NotFound,
+    /// The file was removed since it was looked up, and nobody has it open: look its name up again.
+    #[error("the file was removed meanwhile")]
+    Stale,
     /// The name is taken.
     #[error("it exists already")]
     Exists,
@@ -111,6 +114,7 @@ impl Error {
             Self::Corrupt(_) => 117,
             Self::Incompatible(_) | Self::Unsupported(_) => 95,
             Self::NotFound => 2,
+            Self::Stale => 116,
             Self::Exists => 17,
             Self::NotADirectory => 20,
             Self::IsADirectory => 21,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use common::{Bench, have, pattern, read_file, write_blocks};
 use diorite_ext::{
-    Error, FileBlock, FileKind, Inode, InodeNumber, NodeSpec, Owner, RenameMode, Result, SyncKind, Volume,
+    Error, FileBlock, FileKind, Inode, InodeNumber, NodeSpec, Owner, RenameMode, Result, SetAttributes,
+    SyncKind, Volume, XattrMode,
 };
 
 const THREADS: u64 = 6;
@@ -34,7 +35,7 @@ fn worker(volume: &Volume, shared: &Arc<Inode>, thread: u64) -> Result<Vec<(Vec<
             0 => drop(volume.unlink(shared, &name)?),
             1 => {
                 // Removed while it is open: it stays readable until it is closed.
-                volume.open_inode(&file);
+                volume.open_inode(&file).unwrap();
                 volume.unlink(shared, &name)?;
                 assert!(read_file(volume, &file) == content);
                 volume.close_inode(&file)?;
@@ -178,6 +179,58 @@ fn a_directory_older_than_its_parent_blocks_nobody() {
             assert!(matches!(result, Err(Error::IsADirectory | Error::NotFound)), "{result:?}");
         }
     });
+    volume.close().unwrap();
+    bench.check(&device);
+}
+
+/// Who looked a file up before it was removed changes nothing through what it holds: the number is another's by now.
+#[test]
+fn an_inode_that_was_freed_takes_no_change_and_shows_nothing_of_its_successor() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (device, volume) = bench.open(&bench.image("-t ext4 -b 4096", "16M"));
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
+    let old = volume.create(&root, b"old", &spec(FileKind::Regular)).unwrap();
+    let target = "far/".repeat(40);
+    let old_link = volume.symlink(&root, b"link", target.as_bytes(), Owner::default()).unwrap();
+    let old_directory = volume.create(&root, b"directory", &spec(FileKind::Directory)).unwrap();
+    volume.unlink(&root, b"old").unwrap();
+    volume.unlink(&root, b"link").unwrap();
+    volume.remove_directory(&root, b"directory").unwrap();
+
+    let new = volume.create(&root, b"new", &spec(FileKind::Regular)).unwrap();
+    let new_link = volume.create(&root, b"not a link", &spec(FileKind::Regular)).unwrap();
+    let new_directory = volume.create(&root, b"new directory", &spec(FileKind::Directory)).unwrap();
+    assert_eq!(new.number(), old.number(), "the number is used again");
+    assert_eq!(new_link.number(), old_link.number());
+    volume.create(&new_directory, b"inside", &spec(FileKind::Regular)).unwrap();
+    let value = pattern(3, 200);
+    volume.set_xattr(&new, b"user.note", &value, XattrMode::Set).unwrap();
+
+    let stale = |result: Result<()>| assert!(matches!(result, Err(Error::Stale)), "{result:?}");
+    stale(volume.set_xattr(&old, b"user.other", &value, XattrMode::Set));
+    stale(volume.remove_xattr(&old, b"user.note"));
+    stale(volume.xattr(&old, b"user.note").map(drop));
+    stale(volume.xattr_names(&old).map(drop));
+    stale(volume.truncate(&old, 0));
+    stale(volume.punch(&old, FileBlock(0), 1));
+    stale(volume.make_not_inline(&old));
+    stale(volume.allocate_unwritten(&old, FileBlock(0), 4, None));
+    stale(volume.reserve(&old, FileBlock(0), 4).map(drop));
+    stale(volume.map(&old, FileBlock(0), 4).map(drop));
+    stale(volume.set_attributes(&old, &SetAttributes { uid: Some(1), ..SetAttributes::default() }));
+    stale(volume.read_link(&old_link).map(drop));
+    stale(volume.open_inode(&old));
+    let found = volume.lookup(&old_directory, b"inside");
+    assert!(matches!(found, Err(Error::NotFound)), "{found:?}");
+    let linked = volume.link(&old, &root, b"again");
+    assert!(matches!(linked, Err(Error::NotFound)), "{linked:?}");
+
+    assert_eq!(volume.xattr(&new, b"user.note").unwrap(), value);
+    assert_eq!(volume.lookup(&new_directory, b"inside").unwrap().kind(), FileKind::Regular);
+    drop((root, old, old_link, old_directory, new, new_link, new_directory));
     volume.close().unwrap();
     bench.check(&device);
 }

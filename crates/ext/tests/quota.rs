@@ -140,7 +140,7 @@ fn use_is_counted_on_every_format_through_random_work() {
             // One that is removed while open is counted until it is closed.
             let open = files.iter().position(|(inode, _)| inode.kind() == FileKind::Regular);
             if let Some((inode, name)) = open.map(|index| &files[index]) {
-                volume.open_inode(inode);
+                volume.open_inode(inode).unwrap();
                 volume.unlink(&root(&volume), name.as_bytes()).unwrap();
                 volume.sync().unwrap();
                 volume.close_inode(inode).unwrap();

@@ -1,6 +1,5 @@
 //! What `stat` tells and `chmod`, `chown`, `utimes` and `chattr` change.
 
-use std::sync::atomic::Ordering;
 
 use crate::inode::{Attributes, Inode, InodeState, SetAttributes, SetTime};
 use crate::layout::{InodeFlags, RoCompat};
@@ -37,10 +36,7 @@ impl Volume {
 
     /// Change attributes.
     pub fn set_attributes(&self, inode: &Inode, changes: &SetAttributes) -> Result<()> {
-        let mut state = inode.state.write();
-        if state.freed {
-            return Err(Error::NotFound);
-        }
+        let mut state = inode.write_in_use()?;
         let frozen = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
         if changes.flags.is_none() && InodeFlags::from_bits_retain(state.flags).intersects(frozen) {
             return Err(Error::NotPermitted("immutable or append-only"));
@@ -120,16 +116,15 @@ impl Volume {
         addressed.min((all_blocks - index_blocks.min(all_blocks)).saturating_mul(block))
     }
 
-    /// A user has the inode open from now on: it outlives its last name until [`Volume::close_inode`].
-    pub fn open_inode(&self, inode: &std::sync::Arc<Inode>) {
-        inode.opens.fetch_add(1, Ordering::AcqRel);
+    /// A user has the inode open from now on: it outlives its last name until [`Volume::close_inode`]. [`Error::Stale`] if it
+    /// was removed since it was looked up.
+    pub fn open_inode(&self, inode: &std::sync::Arc<Inode>) -> Result<()> {
+        inode.open()
     }
 
     /// The counterpart of [`Volume::open_inode`]; frees the inode if that was the last user and no name is left.
     pub fn close_inode(&self, inode: &std::sync::Arc<Inode>) -> Result<()> {
-        let before = inode.opens.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "an inode was closed more often than opened");
-        if before > 1 {
+        if !inode.close() {
             return Ok(());
         }
         self.allocator().release_window(inode.number());

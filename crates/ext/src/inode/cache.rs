@@ -7,7 +7,6 @@
 //! buffer's content lock is taken inside it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use diorite_block::sync::Mutex;
 use hashbrown::HashMap;
@@ -121,7 +120,7 @@ impl Shard {
             let Some(&number) = self.ring.get(self.hand) else { return };
             let can_leave = self.map.get(&number).is_some_and(|slot| {
                 Arc::strong_count(&slot.inode) == 1
-                    && slot.inode.opens.load(Ordering::Acquire) == 0
+                    && !slot.inode.is_open()
                     && !slot.inode.was_used()
             });
             if !can_leave {

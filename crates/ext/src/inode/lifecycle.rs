@@ -102,11 +102,11 @@ impl Volume {
     /// Free blocks and inode of an orphan that nobody has open. Call it without handle or inode lock, after `unlink`,
     /// `rename` and `close_inode`.
     pub(crate) fn release_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.opens.load(Ordering::Acquire) > 0 || inode.state.read().links > 0 {
+        if inode.is_open() || inode.state.read().links > 0 {
             return Ok(());
         }
         let mut state = inode.state.write();
-        if state.freed || state.links > 0 || inode.opens.load(Ordering::Acquire) > 0 {
+        if state.freed || state.links > 0 || !inode.begin_freeing() {
             return Ok(());
         }
         self.allocator().release_window(inode.number());
@@ -118,10 +118,10 @@ impl Volume {
         values.iter().try_for_each(|value| self.release_if_unused(value))
     }
 
-    /// Whether freeing an inode that has lost its last name is so little work that it is done with the directory locked and in
-    /// the handle that took the name.
-    pub(crate) fn is_released_at_once(inode: &Inode, state: &InodeState) -> bool {
-        state.links == 0 && state.sectors <= RELEASED_AT_ONCE_SECTORS && !inode.is_open()
+    /// Whether an inode is to be freed at once: it has lost its last name, nobody has it open, and from now on nobody will, and it
+    /// is so little work that it is done with the directory locked and in the handle that took the name.
+    pub(crate) fn begins_freeing_at_once(inode: &Inode, state: &InodeState) -> bool {
+        state.links == 0 && state.sectors <= RELEASED_AT_ONCE_SECTORS && inode.begin_freeing()
     }
 
     /// Whether nothing but the inode itself is to be freed: one transaction does it for certain.
@@ -137,7 +137,7 @@ impl Volume {
         if state.has_extents() { !node::is_empty_root(&state.block) } else { state.block != [0; 60] }
     }
 
-    /// Free blocks and inode of an inode without name, which is recorded as an orphan unless [`Self::has_nothing_outside`].
+    /// Free blocks and inode of an inode without name, for which [`Inode::begin_freeing`] said yes and which is recorded as an orphan unless [`Self::has_nothing_outside`].
     /// Returns inodes of values that may be released too, after the handle.
     pub(crate) fn release(
         &self,
@@ -155,7 +155,7 @@ impl Volume {
         }
         let values = self.free_attributes(handle, inode, state)?;
         self.remove_orphan(handle, inode, state)?;
-        inode.note_freed(state);
+        state.freed = true;
         state.size = 0;
         state.sectors = 0;
         state.deletion_time = (self.now().seconds as u32).max(1);

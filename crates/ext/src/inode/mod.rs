@@ -3,6 +3,8 @@
 //! Interface:
 //! - [`Inode::state`] guards everything that changes. Whoever changes it stores it with [`Volume::store_inode`] in
 //!   the same handle; inode-table blocks are never newer than the state.
+//! - An inode that was freed may still be held by whoever looked it up before, and its number may be another's by now. Nothing
+//!   may be read or changed on the volume through it: [`Inode::read_in_use`] and [`Inode::write_in_use`] refuse.
 //! - The raw bytes behind the fixed fields (extended attributes, inline data) are reached with [`Volume::raw_inode`].
 //!
 //! Locking: the state's lock is taken before a handle begins (see the crate's head). [`Inode::runs`] is a leaf.
@@ -18,13 +20,13 @@ mod store;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use diorite_block::sync::RwLock;
+use diorite_block::sync::{ReadGuard, RwLock, WriteGuard};
 
 use crate::buffer::Buffer;
 use crate::map::runs::RunCache;
 use crate::quota::Charge;
 use crate::transaction::TransactionId;
-use crate::{FileKind, FsBlock, InodeNumber, Owner, Timestamp};
+use crate::{Error, FileKind, FsBlock, InodeNumber, Owner, Result, Timestamp};
 
 pub(crate) use cache::InodeCache;
 pub(crate) use orphan::Orphans;
@@ -34,11 +36,9 @@ pub(crate) use orphan::Orphans;
 pub struct Inode {
     number: InodeNumber,
     kind: FileKind,
-    /// Handles of users; the inode of a removed file is freed when the last one is closed.
-    pub(crate) opens: AtomicU32,
+    /// Handles of users, or [`FREED`]; the inode of a removed file is freed when the last one is closed.
+    opens: AtomicU32,
     pub(crate) state: RwLock<InodeState>,
-    /// [`InodeState::freed`], for whoever may not wait for the state: who holds a directory looks at its children so.
-    freed: AtomicBool,
     /// Stretches of the mapping that were looked up.
     pub(crate) runs: RwLock<RunCache>,
     /// The last transaction that changed anything of it, and the last that changed what reading data needs.
@@ -49,6 +49,10 @@ pub struct Inode {
     /// Tells it from every other inode in memory, also from one that had its number before.
     identity: u64,
 }
+
+/// In place of the number of users: it is freed, or about to be. For whoever may not wait for the state: who holds a directory
+/// looks at its children so.
+const FREED: u32 = u32::MAX;
 
 impl Inode {
     /// Its number.
@@ -67,7 +71,6 @@ impl Inode {
             number,
             kind,
             opens: AtomicU32::new(0),
-            freed: AtomicBool::new(state.freed),
             state: RwLock::new(state),
             runs: RwLock::default(),
             sync_transaction: AtomicU64::new(0),
@@ -79,18 +82,43 @@ impl Inode {
 
     /// Whether somebody has it open ([`crate::Volume::open_inode`]).
     pub fn is_open(&self) -> bool {
-        self.opens.load(Ordering::Acquire) > 0
+        !matches!(self.opens.load(Ordering::Acquire), 0 | FREED)
     }
 
-    /// Whether it was freed and its number may be another's by now.
-    fn is_freed(&self) -> bool {
-        self.freed.load(Ordering::Acquire)
+    /// Whether it was freed, or is about to be, and its number may be another's by now.
+    pub(crate) fn is_freed(&self) -> bool {
+        self.opens.load(Ordering::Acquire) == FREED
     }
 
-    /// Its state is freed; whoever calls this holds it.
-    fn note_freed(&self, state: &mut InodeState) {
-        state.freed = true;
-        self.freed.store(true, Ordering::Release);
+    /// Count a user; [`Error::Stale`] if it was freed.
+    pub(crate) fn open(&self) -> Result<()> {
+        let one_more = |opens| (opens != FREED).then(|| opens + 1);
+        let counted = self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        counted.map(drop).map_err(|_| Error::Stale)
+    }
+
+    /// Count a user less: whether it was the last.
+    fn close(&self) -> bool {
+        let before = self.opens.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0 && before != FREED, "an inode was closed more often than opened");
+        before == 1
+    }
+
+    /// Whether nobody has it open; then nobody will: it is about to be freed. Its state is locked.
+    fn begin_freeing(&self) -> bool {
+        self.opens.compare_exchange(0, FREED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The state, to read what is found through it; [`Error::Stale`] if the inode was freed.
+    pub(crate) fn read_in_use(&self) -> Result<ReadGuard<'_, InodeState>> {
+        let state = self.state.read();
+        if state.freed { Err(Error::Stale) } else { Ok(state) }
+    }
+
+    /// The state, to change it and what is found through it; [`Error::Stale`] if the inode was freed.
+    pub(crate) fn write_in_use(&self) -> Result<WriteGuard<'_, InodeState>> {
+        let state = self.state.write();
+        if state.freed { Err(Error::Stale) } else { Ok(state) }
     }
 
     /// A number that no other inode in memory has, or had.
@@ -159,7 +187,7 @@ pub(crate) struct InodeState {
     /// Deletion time, or the next inode of the orphan list.
     pub(crate) deletion_time: u32,
     pub(crate) version: u64,
-    /// The inode was freed: who still holds it has a file of no bytes that takes no change.
+    /// The inode was freed; see the module's head.
     pub(crate) freed: bool,
     /// Where the orphan file has it, if it does: block of that file and slot.
     pub(crate) orphan_slot: Option<(u32, u32)>,

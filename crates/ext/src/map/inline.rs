@@ -17,7 +17,7 @@ const SYSTEM_DATA: (u8, &[u8]) = (7, b"data");
 impl Volume {
     /// The content of a file whose mapping is [`MappingKind::Inline`].
     pub fn read_inline(&self, inode: &Inode) -> Result<Vec<u8>> {
-        let state = inode.state.read();
+        let state = inode.read_in_use()?;
         let mut content = self.inline_content(inode, &state)?;
         content.resize(usize::try_from(state.size).unwrap_or(usize::MAX).min(content.len()), 0);
         Ok(content)
@@ -50,7 +50,7 @@ impl Volume {
         if inode.kind() != FileKind::Regular {
             return Err(Error::InvalidArgument("only a regular file's content moves out of the inode"));
         }
-        let mut state = inode.state.write();
+        let mut state = inode.write_in_use()?;
         if !state.is_inline() {
             return Ok(());
         }

@@ -52,7 +52,7 @@ impl Volume {
         if let Some(mapping) = inode.runs.read().lookup(at, max_blocks) {
             return Ok(mapping);
         }
-        let state = inode.state.read();
+        let state = inode.read_in_use()?;
         self.map_with(inode, &state, at, max_blocks)
     }
 

@@ -17,7 +17,7 @@ impl Volume {
         let end = at.0.saturating_add(blocks);
         self.check_range(inode, at.0, blocks, end)?;
         self.punch(inode, at, blocks)?;
-        let mut state = inode.state.write();
+        let mut state = inode.write_in_use()?;
         let size = self.block_size().offset_of(FileBlock(blocks));
         if !state.has_extents() || self.block_size().offset_of(FileBlock(end)) >= state.size {
             return Err(Error::InvalidArgument("the range must end before the end of the file"));
@@ -32,7 +32,7 @@ impl Volume {
         self.check_range(inode, at.0, blocks, at.0)?;
         self.allocator().release_window(inode.number());
         let _promise = self.promise_metadata(8)?;
-        let mut state = inode.state.write();
+        let mut state = inode.write_in_use()?;
         if !state.has_extents() || self.block_size().offset_of(at) >= state.size {
             return Err(Error::InvalidArgument("the range must begin before the end of the file"));
         }

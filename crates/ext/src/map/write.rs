@@ -88,7 +88,7 @@ impl Volume {
             return Err(Error::InvalidArgument("only regular files have data of users"));
         }
         if state.freed {
-            return Err(Error::NotFound);
+            return Err(Error::Stale);
         }
         let flags = InodeFlags::from_bits_retain(state.flags);
         if flags.contains(InodeFlags::IMMUTABLE) {
@@ -275,10 +275,7 @@ impl Volume {
     /// Record data that has been written: allocate and map the reserved blocks, convert unwritten ranges, set size
     /// and times, in one transaction (several if the runs are too many for one; each leaves the file consistent).
     pub fn commit_write(&self, inode: &Inode, mut commit: WriteCommit) -> Result<()> {
-        let mut state = inode.state.write();
-        if state.freed {
-            return Err(Error::NotFound);
-        }
+        let mut state = inode.write_in_use()?;
         if let Some(size) = commit.size_at_least
             && size > self.max_size_with(&state)
         {
@@ -459,7 +456,7 @@ impl Volume {
             return Err(Error::Unsupported("files that are not mapped by extents have no unwritten blocks"));
         }
         let mut reservation = self.reserve(inode, at, blocks)?;
-        let mut state = inode.state.write();
+        let mut state = inode.write_in_use()?;
         let mut handle = self.begin(BASE_CREDITS)?;
         let runs = std::mem::take(&mut reservation.runs);
         self.record_runs(&mut handle, inode, &mut state, &runs, MappingKind::Unwritten, size_at_least)?;

@@ -21,16 +21,39 @@ struct NewName<'a, 'v> {
     directory: &'a Inode,
     name: &'a [u8],
     spec: &'a NodeSpec,
+    opening: Opening,
     complete: Complete<'a, 'v>,
+}
+
+/// Whether who makes an inode has it open from the beginning, before others can find, and remove, it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    Closed,
+    Open,
 }
 
 impl Volume {
     /// Make a file, directory or node.
     pub fn create(&self, directory: &Inode, name: &[u8], spec: &NodeSpec) -> Result<Arc<Inode>> {
+        self.create_any(directory, name, spec, Opening::Closed)
+    }
+
+    /// As [`Self::create`], and [`Self::open_inode`] before anybody else can remove it.
+    pub fn create_open(&self, directory: &Inode, name: &[u8], spec: &NodeSpec) -> Result<Arc<Inode>> {
+        self.create_any(directory, name, spec, Opening::Open)
+    }
+
+    fn create_any(
+        &self,
+        directory: &Inode,
+        name: &[u8],
+        spec: &NodeSpec,
+        opening: Opening,
+    ) -> Result<Arc<Inode>> {
         if spec.kind == FileKind::Symlink {
             return Err(Error::InvalidArgument("a symbolic link needs a target"));
         }
-        self.create_with(directory, name, spec, &|_, _, _, _| Ok(()))
+        self.create_with(directory, name, spec, opening, &|_, _, _, _| Ok(()))
     }
 
     /// Make an inode and give it a name.
@@ -39,6 +62,7 @@ impl Volume {
         directory: &Inode,
         name: &[u8],
         spec: &NodeSpec,
+        opening: Opening,
         complete: Complete<'_, 'v>,
     ) -> Result<Arc<Inode>> {
         check_new_name(name)?;
@@ -48,7 +72,7 @@ impl Volume {
         if self.find(directory, &parent, name)?.is_some() {
             return Err(Error::Exists);
         }
-        let new = NewName { directory, name, spec, complete };
+        let new = NewName { directory, name, spec, opening, complete };
         if spec.kind == FileKind::Directory {
             self.check_link_room(directory, &parent)?;
         }
@@ -108,6 +132,9 @@ impl Volume {
             self.add_link(directory, parent);
         }
         self.store_touched(handle, directory, parent)?;
+        if new.opening == Opening::Open {
+            inode.open()?;
+        }
         Ok(inode)
     }
 

@@ -72,6 +72,10 @@ impl KnownNames {
         let place = set.position(tag, directory, name)?;
         let inode = set.names[place].as_ref()?.inode.upgrade()?;
         drop(set);
+        if inode.is_freed() {
+            // On a damaged volume an inode may have more names than links.
+            return None;
+        }
         inode.note_use();
         Some(inode)
     }

@@ -17,7 +17,7 @@ impl Volume {
         }
         loop {
             let batch = {
-                let state = directory.state.read();
+                let state = directory.read_in_use()?;
                 let form = self.name_form(&state);
                 self.with_directory(directory, &state, |entries| entries.list(cursor, form))?
             };

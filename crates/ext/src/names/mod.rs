@@ -167,6 +167,9 @@ impl Volume {
         if !is_directory(directory) {
             return Err(Error::NotADirectory);
         }
+        if state.freed {
+            return Err(Error::NotFound);
+        }
         let form = self.name_form(state);
         self.with_directory(directory, state, |entries| match form {
             NameForm::Plain => entries.find(name),

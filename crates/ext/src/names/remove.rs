@@ -53,7 +53,7 @@ impl Volume {
     ) -> Result<Vec<Arc<Inode>>> {
         Self::drop_link(inode, state);
         state.changed = self.now();
-        let goes = Self::is_released_at_once(inode, state);
+        let goes = Self::begins_freeing_at_once(inode, state);
         if state.links == 0 && !(goes && self.has_nothing_outside(inode, state)) {
             self.add_orphan(handle, inode, state)?;
         }
@@ -129,7 +129,7 @@ impl Volume {
             let parent = locked.state(directory);
             Self::check_may_remove(directory, parent)?;
             let found = self.find_existing(directory, parent, name)?;
-            if found.inode != child.number() {
+            if found.inode != child.number() || child.is_freed() {
                 continue;
             }
             let state = locked.state(&child);

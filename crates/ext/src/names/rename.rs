@@ -102,7 +102,7 @@ impl Volume {
         match (&target, rename.mode) {
             (Some(_), RenameMode::NoReplace) => Err(Error::Exists),
             (None, RenameMode::Exchange) => Err(Error::NotFound),
-            (Some(target), _) if target.number() == source.number() => Ok(None),
+            (Some(target), _) if Arc::ptr_eq(target, &source) => Ok(None),
             _ => Ok(Some(Ends { source, target })),
         }
     }
@@ -110,9 +110,12 @@ impl Volume {
     fn ends_still_hold(&self, rename: &Rename<'_>, ends: &Ends, locked: &mut Locked<'_>) -> Result<bool> {
         let source = self.find(rename.from, locked.state(rename.from), rename.from_name)?;
         let target = self.find(rename.to, locked.state(rename.to), rename.to_name)?;
-        let number = |found: Option<Found>| found.map(|found| found.inode);
-        Ok(number(source) == Some(ends.source.number())
-            && number(target) == ends.target.as_ref().map(|target| target.number()))
+        // A number may have been given to another inode.
+        let is = |found: Option<Found>, inode: Option<&Arc<Inode>>| match (found, inode) {
+            (Some(found), Some(inode)) => found.inode == inode.number() && !inode.is_freed(),
+            (found, inode) => found.is_none() && inode.is_none(),
+        };
+        Ok(is(source, Some(&ends.source)) && is(target, ends.target.as_ref()))
     }
 
     /// A directory cannot go into itself or something below, and what is above cannot be replaced.

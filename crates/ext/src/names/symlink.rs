@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::create::Opening;
 use super::has;
 use crate::buffer::BlockKind;
 use crate::inode::InodeState;
@@ -29,7 +30,7 @@ impl Volume {
             return Err(Error::NameTooLong);
         }
         let spec = NodeSpec { kind: FileKind::Symlink, permissions: 0o777, owner, device: (0, 0) };
-        self.create_with(directory, name, &spec, &|volume, handle, inode, state| {
+        self.create_with(directory, name, &spec, Opening::Closed, &|volume, handle, inode, state| {
             if target.len() < FAST_MAX {
                 state.flags &= !InodeFlags::EXTENTS.bits();
                 state.block = [0; 60];
@@ -50,7 +51,7 @@ impl Volume {
         if inode.kind() != FileKind::Symlink {
             return Err(Error::InvalidArgument("not a symbolic link"));
         }
-        let state = inode.state.read();
+        let state = inode.read_in_use()?;
         if has(&state, InodeFlags::ENCRYPTED) {
             return Err(Error::Encrypted { inode: inode.number() });
         }

@@ -61,7 +61,7 @@ impl Volume {
     /// An attribute's value.
     pub fn xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         let (index, rest) = check_name(name)?;
-        let state = inode.state.read();
+        let state = inode.read_in_use()?;
         let areas = self.load_attributes(inode, &state)?;
         let attribute = areas.find(index, rest).ok_or(Error::NoAttribute)?;
         let value = self.value_of(inode, attribute)?;
@@ -73,7 +73,7 @@ impl Volume {
 
     /// All names.
     pub fn xattr_names(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
-        let state = inode.state.read();
+        let state = inode.read_in_use()?;
         let areas = self.load_attributes(inode, &state)?;
         let shown = |attribute: &&Attribute| {
             matches!(attribute.index, USER | ACL_ACCESS | ACL_DEFAULT | TRUSTED | SECURITY)
@@ -88,7 +88,7 @@ impl Volume {
             return Err(Error::AttributeTooLarge);
         }
         self.check_writable()?;
-        let mut state = inode.state.write();
+        let mut state = inode.write_in_use()?;
         check_may_change(inode, &state, index)?;
         let mut permissions = None;
         let acl;
@@ -113,7 +113,7 @@ impl Volume {
     pub fn remove_xattr(&self, inode: &Inode, name: &[u8]) -> Result<()> {
         let (index, rest) = check_name(name)?;
         self.check_writable()?;
-        let mut state = inode.state.write();
+        let mut state = inode.write_in_use()?;
         check_may_change(inode, &state, index)?;
         self.change_attribute(inode, &mut state, (index, rest), None, XattrMode::Replace, None)
     }
