@@ -1,6 +1,5 @@
 //! What `stat` tells and `chmod`, `chown`, `utimes` and `chattr` change.
 
-
 use crate::inode::{Attributes, Inode, InodeState, SetAttributes, SetTime};
 use crate::layout::{InodeFlags, RoCompat};
 use crate::{Error, FileKind, Owner, Result, Timestamp, Volume};

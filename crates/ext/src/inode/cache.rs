@@ -119,9 +119,7 @@ impl Shard {
             }
             let Some(&number) = self.ring.get(self.hand) else { return };
             let can_leave = self.map.get(&number).is_some_and(|slot| {
-                Arc::strong_count(&slot.inode) == 1
-                    && !slot.inode.is_open()
-                    && !slot.inode.was_used()
+                Arc::strong_count(&slot.inode) == 1 && !slot.inode.is_open() && !slot.inode.was_used()
             });
             if !can_leave {
                 self.hand += 1;
