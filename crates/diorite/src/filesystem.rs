@@ -13,8 +13,8 @@ use diorite_ext::{Volume, VolumeOptions};
 
 use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
-use crate::node::{NodeRef, Nodes};
-use crate::resolve::{Found, while_stale};
+use crate::node::{NodeRef, Nodes, while_stale};
+use crate::resolve::Found;
 use crate::walk::Walk;
 use crate::{
     Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, DirectoryEntry, Error, File, FileKind,

@@ -30,7 +30,6 @@ use crate::ext_map::ExtMap;
 use crate::file::FileOwner;
 use crate::host_mark::HostMark;
 use crate::map::Durability;
-use crate::resolve::while_stale;
 use crate::{
     Attributes, DirectIo, DirectoryEntry, Error, File, FileKind, InodeNumber, NodeSpec, OpenOptions, Owner,
     RenameMode, Result, SetAttributes, XattrMode,
@@ -38,6 +37,9 @@ use crate::{
 
 /// Nodes that nobody uses are swept when the table is larger than this.
 const NODES_MAX: usize = 4096;
+
+/// Only on a damaged volume does a name go on leading to an inode that has lost its last one.
+const ATTEMPTS_MAX: u32 = 1000;
 
 type Table = HashMap<InodeNumber, Arc<Node>>;
 
@@ -316,6 +318,17 @@ impl Drop for NodeUse {
     fn drop(&mut self) {
         self.nodes.release(&self.node);
     }
+}
+
+/// Look up and use what a name leads to; again if it was removed in between, since the name may lead to something else now.
+pub(crate) fn while_stale<R>(mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
+    for _ in 1..ATTEMPTS_MAX {
+        match attempt() {
+            Err(Error::Volume(diorite_ext::Error::Stale)) => {}
+            result => return result,
+        }
+    }
+    attempt()
 }
 
 /// An inode that is kept alive. Clones share the reference.

@@ -10,14 +10,11 @@ use std::sync::Arc;
 
 use diorite_ext::Inode;
 
-use crate::node::NodeRef;
+use crate::node::{NodeRef, while_stale};
 use crate::{Error, FileKind, Filesystem, Result};
 
 /// As many links as Linux follows.
 const LINKS_MAX: u32 = 40;
-
-/// Only on a damaged volume does a name go on leading to an inode that has lost its last one.
-const ATTEMPTS_MAX: u32 = 1000;
 
 /// What a path leads to.
 #[derive(Debug)]
@@ -60,17 +57,6 @@ fn split_first(path: &[u8]) -> Option<(&[u8], &[u8])> {
 fn skip_slashes(path: &[u8]) -> &[u8] {
     let slashes = path.iter().take_while(|byte| **byte == b'/').count();
     &path[slashes..]
-}
-
-/// Look up and use what a name leads to; again if it was removed in between, since the name may lead to something else now.
-pub(crate) fn while_stale<R>(mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
-    for _ in 1..ATTEMPTS_MAX {
-        match attempt() {
-            Err(Error::Volume(diorite_ext::Error::Stale)) => {}
-            result => return result,
-        }
-    }
-    attempt()
 }
 
 impl Filesystem {
