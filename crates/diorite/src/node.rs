@@ -228,6 +228,9 @@ impl Nodes {
             if has_pages {
                 return;
             }
+        } else if !self.volume.retire_inode(&node.inode) {
+            // Who made it is about to refer to it.
+            return;
         }
         table.remove(&node.inode.number());
         drop(table);
@@ -243,7 +246,8 @@ impl Nodes {
         let Some(node) = table.get(&inode.number()).filter(|node| Arc::ptr_eq(&node.inode, inode)) else {
             return Ok(());
         };
-        if !node.is_idle() || self.volume.attributes(inode).links > 0 {
+        // Whoever still finds the inode must not see it without the data that is discarded.
+        if !node.is_idle() || !self.volume.retire_inode(inode) {
             return Ok(());
         }
         let node = table.remove(&inode.number()).expect("just seen");

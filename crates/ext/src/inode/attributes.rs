@@ -121,6 +121,12 @@ impl Volume {
         inode.open()
     }
 
+    /// Whether the caller, who has it open, is the only one who has, and it has lost its last name. Then nobody can open it any
+    /// more: its data may be discarded, and [`Volume::close_inode`] frees it.
+    pub fn retire_inode(&self, inode: &Inode) -> bool {
+        inode.state.read().links == 0 && inode.retire(1)
+    }
+
     /// The counterpart of [`Volume::open_inode`]; frees the inode if that was the last user and no name is left.
     pub fn close_inode(&self, inode: &std::sync::Arc<Inode>) -> Result<()> {
         if !inode.close() {

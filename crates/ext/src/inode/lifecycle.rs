@@ -106,7 +106,7 @@ impl Volume {
             return Ok(());
         }
         let mut state = inode.state.write();
-        if state.freed || state.links > 0 || !inode.begin_freeing() {
+        if state.freed || state.links > 0 || !inode.retire(0) {
             return Ok(());
         }
         self.allocator().release_window(inode.number());
@@ -121,7 +121,7 @@ impl Volume {
     /// Whether an inode is to be freed at once: it has lost its last name, nobody has it open, and from now on nobody will, and it
     /// is so little work that it is done with the directory locked and in the handle that took the name.
     pub(crate) fn begins_freeing_at_once(inode: &Inode, state: &InodeState) -> bool {
-        state.links == 0 && state.sectors <= RELEASED_AT_ONCE_SECTORS && inode.begin_freeing()
+        state.links == 0 && state.sectors <= RELEASED_AT_ONCE_SECTORS && inode.retire(0)
     }
 
     /// Whether nothing but the inode itself is to be freed: one transaction does it for certain.
@@ -137,7 +137,7 @@ impl Volume {
         if state.has_extents() { !node::is_empty_root(&state.block) } else { state.block != [0; 60] }
     }
 
-    /// Free blocks and inode of an inode without name, for which [`Inode::begin_freeing`] said yes and which is recorded as an orphan unless [`Self::has_nothing_outside`].
+    /// Free blocks and inode of an inode without name, which is retired and which is recorded as an orphan unless [`Self::has_nothing_outside`].
     /// Returns inodes of values that may be released too, after the handle.
     pub(crate) fn release(
         &self,

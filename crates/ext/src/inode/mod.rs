@@ -36,7 +36,7 @@ pub(crate) use orphan::Orphans;
 pub struct Inode {
     number: InodeNumber,
     kind: FileKind,
-    /// Handles of users, or [`FREED`]; the inode of a removed file is freed when the last one is closed.
+    /// Handles of users, and [`RETIRED`]; the inode of a removed file is freed when the last one is closed.
     opens: AtomicU32,
     pub(crate) state: RwLock<InodeState>,
     /// Stretches of the mapping that were looked up.
@@ -50,9 +50,9 @@ pub struct Inode {
     identity: u64,
 }
 
-/// In place of the number of users: it is freed, or about to be. For whoever may not wait for the state: who holds a directory
-/// looks at its children so.
-const FREED: u32 = u32::MAX;
+/// With the number of users: it is freed, or about to be, and takes no new user. For whoever may not wait for the state: who holds
+/// a directory looks at its children so.
+const RETIRED: u32 = 1 << 31;
 
 impl Inode {
     /// Its number.
@@ -82,17 +82,17 @@ impl Inode {
 
     /// Whether somebody has it open ([`crate::Volume::open_inode`]).
     pub fn is_open(&self) -> bool {
-        !matches!(self.opens.load(Ordering::Acquire), 0 | FREED)
+        self.opens.load(Ordering::Acquire) & !RETIRED > 0
     }
 
     /// Whether it was freed, or is about to be, and its number may be another's by now.
     pub(crate) fn is_freed(&self) -> bool {
-        self.opens.load(Ordering::Acquire) == FREED
+        self.opens.load(Ordering::Acquire) & RETIRED != 0
     }
 
-    /// Count a user; [`Error::Stale`] if it was freed.
+    /// Count a user; [`Error::Stale`] if it was freed, or is about to be.
     pub(crate) fn open(&self) -> Result<()> {
-        let one_more = |opens| (opens != FREED).then(|| opens + 1);
+        let one_more = |opens| (opens & RETIRED == 0).then(|| opens + 1);
         let counted = self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
         counted.map(drop).map_err(|_| Error::Stale)
     }
@@ -100,13 +100,14 @@ impl Inode {
     /// Count a user less: whether it was the last.
     fn close(&self) -> bool {
         let before = self.opens.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0 && before != FREED, "an inode was closed more often than opened");
-        before == 1
+        assert!(before & !RETIRED > 0, "an inode was closed more often than opened");
+        before & !RETIRED == 1
     }
 
-    /// Whether nobody has it open; then nobody will: it is about to be freed. Its state is locked.
-    fn begin_freeing(&self) -> bool {
-        self.opens.compare_exchange(0, FREED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    /// Take no new user if there are no more than so many: whether that is so.
+    pub(crate) fn retire(&self, users: u32) -> bool {
+        let retired = |opens: u32| (opens & !RETIRED <= users).then_some(opens | RETIRED);
+        self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, retired).is_ok()
     }
 
     /// The state, to read what is found through it; [`Error::Stale`] if the inode was freed.
