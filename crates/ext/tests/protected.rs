@@ -1,4 +1,4 @@
-//! Encrypted files and directories without their key, files with Merkle trees, directories that ignore case: read where that is
+//! Encrypted files and directories without their key, files with Merkle trees: read where that is
 //! possible, refused by name where it is not, and the rest of the volume is written as any other.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
@@ -115,55 +115,6 @@ fn refuse_all_but_removal(volume: &Volume, paths: &BTreeSet<String>) {
     for name in names.iter().step_by(3).chain(names.iter().skip(1).step_by(300)) {
         volume.unlink(&directory, name.as_bytes()).unwrap();
     }
-}
-
-/// Made by mke2fs from a directory and marked by debugfs: the kernel here need not know the feature.
-#[test]
-fn directories_that_ignore_case_find_names_in_any_case() {
-    if !have(&["mke2fs", "e2fsck", "debugfs"]) {
-        return;
-    }
-    let bench = Bench::new();
-    let image = bench.image("-t ext4 -b 1024 -O casefold", "16M");
-    let path = image.to_string_lossy().into_owned();
-    let empty = bench.path("content");
-    std::fs::write(&empty, b"content").unwrap();
-    // An empty directory is marked, then filled; e2fsck makes its index by the folded names.
-    let mut commands =
-        vec!["mkdir d".to_owned(), "set_inode_field d flags 0x40080000".to_owned(), "cd d".to_owned()];
-    for index in 0..120 {
-        commands.push(format!("write {} A-Name-That-Has-Capitals-{index}", empty.display()));
-    }
-    commands.push(format!("write {} Stra\u{df}e", empty.display()));
-    let script = bench.path("script");
-    std::fs::write(&script, commands.join("\n")).unwrap();
-    run("debugfs", &["-w", "-f", &script.to_string_lossy(), &path]);
-    run("e2fsck", &["-fyD", &path]);
-    let (device, volume) = bench.open(&image);
-    assert_eq!(volume.read_only_reason(), None);
-    bench.check(&device);
-    let directory = at(&volume, "d");
-    for index in 0..120 {
-        let stored =
-            volume.lookup(&directory, format!("A-Name-That-Has-Capitals-{index}").as_bytes()).unwrap();
-        let found =
-            volume.lookup(&directory, format!("a-name-that-has-CAPITALS-{index}").as_bytes()).unwrap();
-        assert_eq!(stored.number(), found.number());
-    }
-    let street = volume.lookup(&directory, b"STRASSE").unwrap();
-    assert_eq!(read_file(&volume, &street), b"content");
-    let mut listed = BTreeSet::new();
-    paths_below(&volume, &directory, "", &mut listed);
-    assert!(listed.len() == 121 && listed.contains("/Stra\u{df}e"));
-    // The directory is only read, but for what is removed; others are written.
-    let refused = volume.create(&directory, b"new", &spec(FileKind::Regular)).unwrap_err();
-    assert!(refused.to_string().contains("casefold"), "{refused}");
-    volume.unlink(&directory, b"a-NAME-that-has-capitals-7").unwrap();
-    assert!(matches!(volume.lookup(&directory, b"A-Name-That-Has-Capitals-7"), Err(Error::NotFound)));
-    let root = at(&volume, "");
-    volume.create(&root, b"new", &spec(FileKind::Regular)).unwrap();
-    volume.close().unwrap();
-    bench.check(&device);
 }
 
 /// A file with a Merkle tree is read, and never changed.

@@ -132,7 +132,7 @@ impl Checker<'_> {
             if entry.is_free() {
                 continue;
             }
-            if !names.insert(entry.name) {
+            if !names.insert(place.names.key(entry.name)) {
                 let what = format!("two entries are called {:?}", text(entry.name));
                 self.problem(ProblemKind::Directory, place.place(), what);
             }
@@ -167,7 +167,7 @@ impl Checker<'_> {
         let Some(index) = place.index else { return };
         let Some(hash) = index.hash else { return };
         if let Some(bounds) = index.leaves.get(&place.at)
-            && !bounds.holds(hash.hash(entry.name).0)
+            && !bounds.holds(hash.hash(&place.names.key(entry.name)).0)
         {
             let what = format!("entry {:?} is in a leaf that its hash does not lead to", text(entry.name));
             self.problem(ProblemKind::Directory, place.place(), what);
@@ -181,6 +181,10 @@ impl Checker<'_> {
         };
         if entry.name == b"." || entry.name == b".." {
             return wrong(self, "is there a second time");
+        }
+        let strict = place.names == NameForm::Folded && self.superblock.strict_encoding();
+        if strict && std::str::from_utf8(entry.name).is_err() {
+            return wrong(self, "is not valid UTF-8, which all names of the directory must be");
         }
         let inode = entry.inode.0;
         if inode == InodeNumber::ROOT.0 {

@@ -66,7 +66,7 @@ pub(super) fn read(
     if hash.is_none() && info.hash_version != 6 {
         wrong(0, "the index uses a hash that is not known");
     }
-    let hash = hash.filter(|_| directory.names == NameForm::Plain);
+    let hash = hash.filter(|_| directory.names != NameForm::Encrypted);
     let mut walk = Walk {
         reader,
         directory,

@@ -255,6 +255,11 @@ impl Checker<'_> {
         {
             wrong("it claims to be an indexed directory");
         }
+        if fields.flags.contains(InodeFlags::CASEFOLD)
+            && !(is_directory && features.has_incompat(Incompat::CASEFOLD))
+        {
+            wrong("it claims to be a directory that ignores case");
+        }
         if le32(raw, 0x70) != 0 {
             wrong("the address of a fragment is set");
         }

@@ -22,6 +22,7 @@ mod special;
 mod used;
 mod xattrs;
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ use diorite_block::BlockDevice;
 
 pub use report::{CheckOptions, CheckPhase, CheckProgress, CheckReport, Problem, ProblemKind};
 
+use crate::directory::folded_key;
 use crate::info::read_superblock;
 use crate::journal;
 use crate::layout::{GroupDescriptor, Incompat, InodeFlags, Layout, Superblock};
@@ -62,7 +64,7 @@ struct DirectoryWork {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameForm {
     Plain,
-    /// Compared, and hashed, without regard to case: their hashes are not checked.
+    /// Compared, and hashed, without regard to case.
     Folded,
     /// Any bytes; their hashes are not checked.
     Encrypted,
@@ -77,6 +79,11 @@ impl NameForm {
         } else {
             Self::Plain
         }
+    }
+
+    /// What names that are one have in common.
+    fn key(self, name: &[u8]) -> Cow<'_, [u8]> {
+        if self == Self::Folded { folded_key(name) } else { Cow::Borrowed(name) }
     }
 }
 

@@ -18,8 +18,8 @@ use std::sync::{Arc, LazyLock};
 use diorite_block::sync::Mutex;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
-use super::DirectoryFormat;
 use super::entries::BadEntry;
+use super::{DirectoryFormat, NameForm};
 use crate::InodeNumber;
 
 /// Names that are remembered in all directories together: about 16 bytes each.
@@ -53,9 +53,9 @@ pub(crate) struct DirectoryCache {
 /// Hashes names; seeded anew by each process.
 static NAME_HASHER: LazyLock<DefaultHashBuilder> = LazyLock::new(DefaultHashBuilder::default);
 
-/// The hash of a name for [`Slot`]: any good one; it is on no disk.
-pub(crate) fn tag(name: &[u8]) -> u32 {
-    NAME_HASHER.hash_one(name) as u32
+/// The hash for [`Slot`] of a name's [key](NameForm::key): any good one; it is on no disk.
+pub(crate) fn tag(key: &[u8]) -> u32 {
+    NAME_HASHER.hash_one(key) as u32
 }
 
 /// A table hash of a tag: the table uses the low and the highest bits.
@@ -116,9 +116,15 @@ impl DirectoryCache {
     }
 
     /// All entries of a block, before they move.
-    pub(crate) fn remove_block(&mut self, format: &DirectoryFormat, number: u32, block: &[u8]) {
+    pub(crate) fn remove_block(
+        &mut self,
+        format: &DirectoryFormat,
+        form: NameForm,
+        number: u32,
+        block: &[u8],
+    ) {
         for record in format.records(block).map_while(Result::ok).filter(|record| record.inode != 0) {
-            self.remove(tag(record.name), number, record.offset);
+            self.remove(tag(&form.key(record.name)), number, record.offset);
         }
     }
 
@@ -126,13 +132,14 @@ impl DirectoryCache {
     pub(crate) fn insert_block(
         &mut self,
         format: &DirectoryFormat,
+        form: NameForm,
         number: u32,
         block: &[u8],
     ) -> Result<(), BadEntry> {
         for record in format.records(block) {
             let record = record?;
             if record.inode != 0 {
-                self.insert(tag(record.name), number, record.offset);
+                self.insert(tag(&form.key(record.name)), number, record.offset);
             }
         }
         Ok(())

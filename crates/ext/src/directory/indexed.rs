@@ -48,7 +48,7 @@ impl Way {
 impl<B: Blocks> Directory<'_, B> {
     /// The hash of a name in this index: bit 0 is clear.
     pub(super) fn hash(&self, root: &Root, name: &[u8]) -> u32 {
-        self.rules.hash.hash(root.hash_version, name)
+        self.rules.hash.hash(root.hash_version, &self.form.key(name))
     }
 
     pub(super) fn bad_index<T>(&self, block: u32, what: &'static str) -> Result<T> {
@@ -153,12 +153,8 @@ impl<B: Blocks> Directory<'_, B> {
         for _ in 0..self.blocks.count() {
             let leaf = way.leaf;
             let found = self.blocks.read(leaf, |block| {
-                Ok(format.find(block, name)?.map(|record| Found {
-                    block: leaf,
-                    offset: record.offset,
-                    inode: InodeNumber(record.inode),
-                    kind: record.kind,
-                }))
+                let record = format.find(block, |stored| self.form.is_shown_as(stored, name))?;
+                Ok(record.map(|record| Found::new(leaf, &record)))
             })?;
             if found.is_some() {
                 return Ok(found);
@@ -187,7 +183,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             return self.bad_index(number, "the second block of a directory is not block 1");
         }
         self.blocks.read(0, |block| {
-            self.cache.remove_block(&format, 0, block);
+            self.cache.remove_block(&format, self.form, 0, block);
             Ok(())
         })?;
         self.blocks.change(0, |block| {
@@ -199,7 +195,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         for (offset, name) in [(0, b".".as_slice()), (12, b"..")] {
             self.cache.insert(super::cache::tag(name), 0, offset);
         }
-        self.blocks.read(1, |block| self.cache.insert_block(&format, 1, block))
+        self.blocks.read(1, |block| self.cache.insert_block(&format, self.form, 1, block))
     }
 
     /// Room for a name in the leaf of its hash.
@@ -288,11 +284,11 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             lowest.index.insert_after(block, lowest.at, split.index_hash, number);
             Ok(())
         })?;
-        self.cache.remove_block(&format, way.leaf, &before);
+        self.cache.remove_block(&format, self.form, way.leaf, &before);
         let inserted = self
             .cache
-            .insert_block(&format, way.leaf, &old)
-            .and_then(|()| self.cache.insert_block(&format, number, &new));
+            .insert_block(&format, self.form, way.leaf, &old)
+            .and_then(|()| self.cache.insert_block(&format, self.form, number, &new));
         assert!(inserted.is_ok(), "just written");
         Ok(())
     }

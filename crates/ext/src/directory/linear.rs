@@ -10,7 +10,7 @@ use super::{Blocks, ChangeBlocks, Directory, Found, NameForm, Place, htree};
 use crate::{Error, InodeNumber, Result};
 
 impl Found {
-    fn new(block: u32, record: &Record<'_>) -> Self {
+    pub(super) fn new(block: u32, record: &Record<'_>) -> Self {
         Self { block, offset: record.offset, inode: InodeNumber(record.inode), kind: record.kind }
     }
 }
@@ -45,7 +45,10 @@ pub(super) fn for_each_record<'a>(
 impl<B: Blocks> Directory<'_, B> {
     /// The entry of that name.
     pub(crate) fn find(&mut self, name: &[u8]) -> Result<Option<Found>> {
-        let tag = tag(name);
+        if matches!(self.form, NameForm::Encrypted(_)) {
+            return self.search(name);
+        }
+        let tag = tag(&self.form.key(name));
         if let Some(found) = self.find_cached(tag, name)? {
             return Ok(Some(found));
         }
@@ -59,12 +62,12 @@ impl<B: Blocks> Directory<'_, B> {
                     return Ok(Some(found));
                 }
                 // An index that cannot be used hides nothing from a reader.
-                Err(Error::Corrupt(_)) => return self.search(name, NameForm::Plain),
+                Err(Error::Corrupt(_)) => return self.search(name),
                 other => return other,
             }
         }
         if !self.cache.may_be_complete() {
-            return self.search(name, NameForm::Plain);
+            return self.search(name);
         }
         self.remember_all()?;
         self.find_cached(tag, name)
@@ -75,7 +78,8 @@ impl<B: Blocks> Directory<'_, B> {
         for (block, offset) in self.cache.candidates(tag) {
             let record = self.blocks.read(block, |bytes| {
                 let record = self.format_of(block, &format).record(bytes, offset)?;
-                Ok((record.name == name && record.inode != 0).then(|| Found::new(block, &record)))
+                let is_it = record.inode != 0 && self.form.is_shown_as(record.name, name);
+                Ok(is_it.then(|| Found::new(block, &record)))
             })?;
             if record.is_some() {
                 return Ok(record);
@@ -96,13 +100,13 @@ impl<B: Blocks> Directory<'_, B> {
     }
 
     /// Look through all blocks for the name, as users see it.
-    pub(crate) fn search(&self, name: &[u8], form: NameForm) -> Result<Option<Found>> {
+    pub(crate) fn search(&self, name: &[u8]) -> Result<Option<Found>> {
         let indexed = self.blocks.is_indexed();
         for number in 0..self.blocks.count() {
             let mut found = None;
             self.blocks.read(number, |block| {
                 for_each_record(&self.rules.format, indexed, number, block, |record| {
-                    if form.is_shown_as(record.name, name) {
+                    if self.form.is_shown_as(record.name, name) {
                         found = Some(Found::new(number, &record));
                     }
                 })
@@ -118,10 +122,10 @@ impl<B: Blocks> Directory<'_, B> {
     fn remember_all(&mut self) -> Result<()> {
         self.cache.clear();
         let mut rooms = Rooms::default();
-        let (format, cache) = (&self.rules.format, &mut *self.cache);
+        let (format, form, cache) = (&self.rules.format, self.form, &mut *self.cache);
         for number in 0..self.blocks.count() {
             let gap = self.blocks.read(number, |block| {
-                cache.insert_block(format, number, block)?;
+                cache.insert_block(format, form, number, block)?;
                 format.largest_gap(block)
             });
             // Half a memory is worse than none.
@@ -159,7 +163,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         let mut rooms = Rooms::default();
         self.blocks.read(0, |block| {
             rooms.set(0, format.largest_gap(block)?);
-            self.cache.insert_block(&format, 0, block)
+            self.cache.insert_block(&format, self.form, 0, block)
         })?;
         self.cache.set_rooms(Some(rooms));
         self.cache.set_complete();
@@ -224,7 +228,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
     pub(crate) fn put(&mut self, place: &Place, new: &NewEntry<'_>) -> Result<Found> {
         let format = self.rules.format;
         let offset = self.blocks.change(place.block, |bytes| Ok(format.put(bytes, &place.gap, new)))?;
-        self.cache.insert(tag(new.name), place.block, offset);
+        self.cache.insert(tag(&self.form.key(new.name)), place.block, offset);
         self.cache.set_room(place.block, place.gap.largest_after);
         self.cache.set_last_gap(place.block, offset);
         Ok(Found { block: place.block, offset, inode: InodeNumber(new.inode), kind: new.kind })
@@ -236,7 +240,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         self.cache.forget_last_gap(found.block);
         let look = if self.cache.rooms().is_some() { Look::AtAll } else { Look::AsFarAsNeeded };
         let gap = self.blocks.change(found.block, |bytes| format.remove(bytes, found.offset, look))?;
-        self.cache.remove(tag(name), found.block, found.offset);
+        self.cache.remove(tag(&self.form.key(name)), found.block, found.offset);
         self.cache.set_room(found.block, gap);
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::entries::{BadEntry, Record, kind_of_code};
 use super::htree::{self, Root};
 use super::indexed::Way;
 use super::linear::for_each_record;
-use super::{Blocks, Directory, HashRules, folding, nokey};
+use super::{Blocks, Directory, NameForm};
 use crate::{DirectoryEntry, Error, InodeNumber, Result};
 
 /// Cursor of the entry with key 0.
@@ -22,41 +22,6 @@ const FIRST_KEY: u64 = 3;
 const IN_LINE: u64 = 1 << 62;
 /// Bits of a key below the hash.
 const MINOR_BITS: u32 = 31;
-
-/// How names of a directory are to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NameForm {
-    /// As they are.
-    Plain,
-    /// As they are, found without regard to case.
-    Folded,
-    /// They are ciphertext: any bytes. Where the volume has indexes, what is shown begins with their hash.
-    Encrypted(Option<HashRules>),
-}
-
-impl NameForm {
-    /// Whether users see the stored name as `name`.
-    pub(crate) fn is_shown_as(self, stored: &[u8], name: &[u8]) -> bool {
-        match self {
-            Self::Plain => stored == name,
-            Self::Folded => folding::is_same(stored, name),
-            Self::Encrypted(_) if matches!(stored, b"." | b"..") => stored == name,
-            Self::Encrypted(hash) => nokey::shown(stored, hash) == name,
-        }
-    }
-
-    /// The name as users see it, or what is wrong with it.
-    pub(crate) fn shown(self, name: &[u8]) -> Result<Vec<u8>, &'static str> {
-        let is_special = |byte: &u8| matches!(byte, b'/' | 0);
-        match self {
-            Self::Plain | Self::Folded if name.iter().any(is_special) => {
-                Err("a name has a slash or a zero byte in it")
-            }
-            Self::Plain | Self::Folded => Ok(name.to_vec()),
-            Self::Encrypted(hash) => Ok(nokey::shown(name, hash)),
-        }
-    }
-}
 
 /// An entry with its place in the order of hashes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,23 +36,23 @@ struct Keyed {
 
 impl<B: Blocks> Directory<'_, B> {
     /// Entries from `cursor` on: some, or none at the end.
-    pub(crate) fn list(&self, cursor: u64, form: NameForm) -> Result<Vec<DirectoryEntry>> {
+    pub(crate) fn list(&self, cursor: u64) -> Result<Vec<DirectoryEntry>> {
         let indexed = self.blocks.is_indexed() && self.blocks.count() > 1;
         let by_hash = self.rules.make_index && self.blocks.count() == 1 || indexed;
         if !by_hash {
-            return self.list_in_line(cursor, 0, form);
+            return self.list_in_line(cursor, 0);
         }
         if cursor & IN_LINE != 0 || (indexed && cursor == 0 && !self.index_is_sound()?) {
-            return self.list_in_line(cursor & !IN_LINE, IN_LINE, form);
+            return self.list_in_line(cursor & !IN_LINE, IN_LINE);
         }
         if cursor < 2 {
             return self.list_dots(cursor);
         }
         let least = cursor.saturating_sub(FIRST_KEY);
-        if indexed { self.list_leaves(least, form) } else { self.list_single(least, form) }
+        if indexed { self.list_leaves(least) } else { self.list_single(least) }
     }
 
-    fn list_in_line(&self, cursor: u64, flag: u64, form: NameForm) -> Result<Vec<DirectoryEntry>> {
+    fn list_in_line(&self, cursor: u64, flag: u64) -> Result<Vec<DirectoryEntry>> {
         let size = self.rules.format.block_size as u64;
         let indexed = flag != 0;
         let first = u32::try_from(cursor / size).unwrap_or(u32::MAX);
@@ -106,7 +71,7 @@ impl<B: Blocks> Directory<'_, B> {
                     let name = if is_dot && (number > 0 || nth > 2) {
                         Err("an entry for the directory itself is not at its beginning")
                     } else {
-                        form_of(&record, form).shown(record.name)
+                        form_of(&record, self.form).shown(record.name)
                     };
                     match name {
                         Ok(name) => entries.push(DirectoryEntry {
@@ -145,14 +110,14 @@ impl<B: Blocks> Directory<'_, B> {
     }
 
     /// The entries of a directory of one block in the order in which its index would have them.
-    fn list_single(&self, least: u64, form: NameForm) -> Result<Vec<DirectoryEntry>> {
+    fn list_single(&self, least: u64) -> Result<Vec<DirectoryEntry>> {
         let root = Root::unborn(self.rules.hash.version);
         let mut entries = Vec::new();
-        self.collect(&root, 0, (0, u32::MAX), form, &mut entries)?;
+        self.collect(&root, 0, (0, u32::MAX), &mut entries)?;
         Ok(in_order(entries, least))
     }
 
-    fn list_leaves(&self, least: u64, form: NameForm) -> Result<Vec<DirectoryEntry>> {
+    fn list_leaves(&self, least: u64) -> Result<Vec<DirectoryEntry>> {
         let start = ((least >> MINOR_BITS) as u32) << 1;
         let mut way = self.walk(|_| start)?;
         let mut carried = Vec::new();
@@ -166,7 +131,7 @@ impl<B: Blocks> Directory<'_, B> {
             };
             let mut entries = std::mem::take(&mut carried);
             let range = (way.leaf_hash & !1, last);
-            self.collect(&way.root, way.leaf, range, form, &mut entries)?;
+            self.collect(&way.root, way.leaf, range, &mut entries)?;
             if continues {
                 // Names of this hash go on in the next leaf: one group in the order.
                 (carried, entries) = entries.into_iter().partition(|entry| entry.hash == last);
@@ -187,7 +152,6 @@ impl<B: Blocks> Directory<'_, B> {
         root: &Root,
         number: u32,
         (first, last): (u32, u32),
-        form: NameForm,
         entries: &mut Vec<Keyed>,
     ) -> Result<()> {
         let format = &self.rules.format;
@@ -203,8 +167,8 @@ impl<B: Blocks> Directory<'_, B> {
                     let what = "an entry for the directory itself is not at its beginning";
                     return Err(BadEntry { offset, what });
                 }
-                let name = form.shown(record.name).map_err(|what| BadEntry { offset, what })?;
-                let (hash, minor) = self.rules.hash.both(root.hash_version, record.name);
+                let name = self.form.shown(record.name).map_err(|what| BadEntry { offset, what })?;
+                let (hash, minor) = self.rules.hash.both(root.hash_version, &self.form.key(record.name));
                 entries.push(Keyed {
                     hash: hash.max(first).min(last),
                     minor: minor >> 9,

@@ -7,6 +7,7 @@
 //! - `linear`: search and room in a directory as a whole, and all that changes entries
 //! - `indexed`: walk and growth of the hash index
 //! - `listing`: every entry once, with a cursor
+//! - `form`, `folding`, `nokey`: what names are as users see them: plain, without regard to case, or encrypted
 //! - `cache`: where names are, in memory
 //!
 //! Interface:
@@ -18,6 +19,7 @@
 mod cache;
 pub(crate) mod entries;
 mod folding;
+mod form;
 mod htree;
 mod indexed;
 mod linear;
@@ -28,7 +30,8 @@ mod nokey;
 
 pub(crate) use cache::{DirectoryCache, NameCaches};
 pub(crate) use entries::{BadEntry, DirectoryFormat, NAME_MAX, NewEntry, kind_code};
-pub(crate) use listing::NameForm;
+pub(crate) use folding::key as folded_key;
+pub(crate) use form::NameForm;
 
 use crate::layout::checksum::crc32c;
 use crate::layout::hash::{Characters, DirectoryHash, HashVersion};
@@ -102,6 +105,7 @@ impl HashRules {
 pub(crate) struct Directory<'a, B> {
     pub(crate) blocks: B,
     pub(crate) rules: &'a DirectoryRules,
+    pub(crate) form: NameForm,
     pub(crate) cache: &'a mut DirectoryCache,
 }
 

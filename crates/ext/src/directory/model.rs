@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::listing::NameForm;
 use super::*;
 use crate::DirectoryEntry;
 
@@ -67,13 +66,15 @@ struct Test {
     memory: Memory,
     rules: DirectoryRules,
     cache: DirectoryCache,
+    form: NameForm,
     model: BTreeMap<Vec<u8>, u32>,
 }
 
 impl Test {
     fn new(rules: DirectoryRules) -> Self {
         let memory = Memory { size: rules.format.block_size, full_at: usize::MAX, ..Memory::default() };
-        let mut test = Self { memory, rules, cache: DirectoryCache::default(), model: BTreeMap::new() };
+        let (cache, form) = (DirectoryCache::default(), NameForm::Plain);
+        let mut test = Self { memory, rules, cache, form, model: BTreeMap::new() };
         test.directory().create(InodeNumber(2)).unwrap();
         test.model.insert(b".".to_vec(), 20);
         test.model.insert(b"..".to_vec(), 2);
@@ -81,7 +82,7 @@ impl Test {
     }
 
     fn directory(&mut self) -> Directory<'_, &mut Memory> {
-        Directory { blocks: &mut self.memory, rules: &self.rules, cache: &mut self.cache }
+        Directory { blocks: &mut self.memory, rules: &self.rules, form: self.form, cache: &mut self.cache }
     }
 
     fn add(&mut self, name: &[u8], inode: u32) -> Result<()> {
@@ -103,7 +104,7 @@ impl Test {
     fn list(&mut self, mut cursor: u64, stop_after: usize) -> Vec<DirectoryEntry> {
         let mut all = Vec::new();
         loop {
-            let mut batch = self.directory().list(cursor, NameForm::Plain).unwrap();
+            let mut batch = self.directory().list(cursor).unwrap();
             if batch.is_empty() {
                 return all;
             }
@@ -155,7 +156,10 @@ impl Test {
             .unwrap();
             for (name, offset) in records {
                 entries += 1;
-                let known = self.cache.candidates(cache::tag(&name)).any(|place| place == (number, offset));
+                let known = self
+                    .cache
+                    .candidates(cache::tag(&self.form.key(&name)))
+                    .any(|place| place == (number, offset));
                 assert!(known || !self.cache.is_complete(), "{number}:{offset}");
             }
         }
@@ -200,6 +204,40 @@ proptest! {
     }
 
     #[test]
+    fn directory_that_ignores_case_behaves_as_a_map_of_folded_names(
+        rules in any_rules(),
+        steps in proptest::collection::vec((0_u8..8, 0_u32..300, any::<bool>(), any::<bool>()), 1..600),
+    ) {
+        let mut test = Test::new(rules);
+        test.form = NameForm::Folded;
+        let mut stored = BTreeMap::new();
+        for (what, n, upper, forget) in steps {
+            let lower = format!("\u{e9}t\u{e9}-{n}-stra\u{df}e");
+            let name = if upper { lower.to_uppercase() } else { lower.clone() }.into_bytes();
+            if forget && n < 10 {
+                test.cache = DirectoryCache::default();
+            }
+            let found = test.directory().find(&name).unwrap();
+            prop_assert_eq!(found.is_some(), stored.contains_key(&n));
+            match stored.get(&n) {
+                None if what < 6 => {
+                    test.add(&name, n + 100).unwrap();
+                    stored.insert(n, name);
+                }
+                Some(as_stored) if what > 4 => {
+                    let found = found.unwrap();
+                    prop_assert_eq!(found.inode.0, n + 100);
+                    test.directory().remove(&name, &found).unwrap();
+                    test.model.remove(as_stored);
+                    stored.remove(&n);
+                }
+                _ => {}
+            }
+        }
+        test.check();
+    }
+
+    #[test]
     fn flipped_bits_never_panic_or_loop(
         rules in any_rules(),
         flips in proptest::collection::vec((any::<usize>(), any::<usize>(), 0_u8..8), 1..12),
@@ -217,7 +255,7 @@ proptest! {
         }
         let mut cursor = 0;
         for _ in 0..10_000 {
-            let Ok(batch) = test.directory().list(cursor, NameForm::Plain) else { break };
+            let Ok(batch) = test.directory().list(cursor) else { break };
             let Some(last) = batch.last() else { break };
             prop_assert!(last.next_cursor > cursor);
             cursor = last.next_cursor;
@@ -295,7 +333,7 @@ fn entries_present_throughout_a_listing_come_exactly_once_while_leaves_split() {
         }
         let (mut cursor, mut seen, mut n) = (0, BTreeMap::new(), 0);
         loop {
-            let batch = test.directory().list(cursor, NameForm::Plain).unwrap();
+            let batch = test.directory().list(cursor).unwrap();
             let Some(entry) = batch.into_iter().next() else { break };
             cursor = entry.next_cursor;
             *seen.entry(entry.name).or_insert(0) += 1;
@@ -336,9 +374,10 @@ fn listing_refuses_names_that_would_leave_the_directory() {
     for make_index in [false, true] {
         let mut test = Test::new(rules(1024, false, make_index, 1, 1));
         test.add(b"../../etc", 100).unwrap();
-        let list = |test: &mut Test, cursor| test.directory().list(cursor, NameForm::Plain);
+        let list = |test: &mut Test, cursor| test.directory().list(cursor);
         assert!([0, 2].into_iter().any(|cursor| matches!(list(&mut test, cursor), Err(Error::Corrupt(_)))));
-        let shown = [0, 2].map(|c| test.directory().list(c, NameForm::Encrypted(None)).unwrap()).concat();
+        test.form = NameForm::Encrypted(None);
+        let shown = [0, 2].map(|c| test.directory().list(c).unwrap()).concat();
         let all_plain =
             |name: &[u8]| name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte));
         assert!(shown.iter().all(|entry| all_plain(&entry.name)));

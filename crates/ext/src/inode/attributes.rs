@@ -41,6 +41,7 @@ impl Volume {
             return Err(Error::NotPermitted("immutable or append-only"));
         }
         self.check_project(&state, changes.project)?;
+        self.check_folding(inode, &state, changes.flags)?;
         let owner = Owner {
             uid: changes.uid.unwrap_or(state.owner.uid),
             gid: changes.gid.unwrap_or(state.owner.gid),
@@ -73,6 +74,21 @@ impl Volume {
         state.changed = now;
         self.store_inode(&mut handle, inode, &mut state)?;
         handle.commit().map(drop)
+    }
+
+    /// Whether names ignore case is changed in empty directories only, of volumes that know of it.
+    fn check_folding(&self, inode: &Inode, state: &InodeState, flags: Option<u32>) -> Result<()> {
+        let changes = flags.is_some_and(|flags| (flags ^ state.flags) & InodeFlags::CASEFOLD.bits() != 0);
+        if !changes {
+            return Ok(());
+        }
+        if self.superblock().encoding().is_none() {
+            return Err(Error::Unsupported("the volume has no names that ignore case (feature `casefold`)"));
+        }
+        if inode.kind() != FileKind::Directory {
+            return Err(Error::NotADirectory);
+        }
+        if self.is_empty_directory(inode, state)? { Ok(()) } else { Err(Error::NotEmpty) }
     }
 
     /// Refuse a project that the volume or the inode cannot hold.

@@ -96,7 +96,8 @@ impl InodeFlags {
         .union(Self::NO_TAIL)
         .union(Self::DIR_SYNC)
         .union(Self::TOP_DIR)
-        .union(Self::PROJECT_INHERIT);
+        .union(Self::PROJECT_INHERIT)
+        .union(Self::CASEFOLD);
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -36,6 +36,11 @@ pub const FLAG_SIGNED_HASH: u32 = 1;
 /// `s_flags`: directory hashes were made with unsigned characters.
 pub const FLAG_UNSIGNED_HASH: u32 = 2;
 
+/// `s_encoding`: UTF-8 of Unicode 12.1, the only one that there is.
+pub const ENCODING_UTF8: u16 = 1;
+/// `s_encoding_flags`: names that are not valid are refused.
+pub const ENCODING_STRICT: u16 = 1;
+
 /// The bytes as they are on the disk; field names are the kernel's without `s_`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -641,6 +646,16 @@ impl Superblock {
     /// Whether directory hashes take characters as unsigned.
     pub fn unsigned_hash(&self) -> bool {
         self.raw.flags.get() & FLAG_UNSIGNED_HASH != 0
+    }
+
+    /// The encoding of names that ignore case; `None` on a volume without `casefold`.
+    pub fn encoding(&self) -> Option<u16> {
+        self.features.has_incompat(Incompat::CASEFOLD).then(|| self.raw.encoding.get())
+    }
+
+    /// Whether names that are not valid in the encoding are refused in directories that ignore case.
+    pub fn strict_encoding(&self) -> bool {
+        self.encoding().is_some() && self.raw.encoding_flags.get() & ENCODING_STRICT != 0
     }
 
     /// Groups that hold backups, with `sparse_super2`.

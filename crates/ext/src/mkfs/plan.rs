@@ -6,7 +6,9 @@
 use zerocopy::FromZeros;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 
-use crate::layout::superblock::{FLAG_SIGNED_HASH, MAGIC, RawSuperblock, STATE_VALID};
+use crate::layout::superblock::{
+    ENCODING_STRICT, ENCODING_UTF8, FLAG_SIGNED_HASH, MAGIC, RawSuperblock, STATE_VALID,
+};
 use crate::layout::{Compat, Features, Incompat, RoCompat, Superblock};
 use crate::mkfs::options::{UsageType, as_uuid};
 use crate::mkfs::{MkfsError, MkfsOptions};
@@ -16,8 +18,6 @@ use crate::{BlockSize, Error};
 const FIRST_INODE: u32 = 11;
 /// Blocks that a last group must have beyond its metadata.
 const LEAST_USE_OF_GROUP: u64 = 50;
-/// `s_encoding`: UTF-8 of Unicode 12.1.
-const ENCODING_UTF8: u16 = 1;
 /// `s_encrypt_algos`: for contents, and for names.
 const AES_256_XTS: u8 = 1;
 const AES_256_CTS: u8 = 4;
@@ -315,7 +315,7 @@ fn raw_superblock(options: &MkfsOptions, numbers: &Numbers) -> Result<RawSuperbl
     }
     if features.has_incompat(Incompat::CASEFOLD) {
         raw.encoding = U16::new(ENCODING_UTF8);
-        raw.encoding_flags = U16::new(u16::from(options.strict_encoding));
+        raw.encoding_flags = U16::new(if options.strict_encoding { ENCODING_STRICT } else { 0 });
     }
     if features.has_incompat(Incompat::ENCRYPT) {
         raw.encrypt_algos[..2].copy_from_slice(&[AES_256_XTS, AES_256_CTS]);

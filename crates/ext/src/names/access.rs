@@ -112,11 +112,17 @@ impl Volume {
         state: &InodeState,
         work: impl FnOnce(&mut Directory<'_, VolumeBlocks<'_>>) -> Result<R>,
     ) -> Result<R> {
-        let rules = &self.name_rules().directory;
+        let (rules, form) = (&self.name_rules().directory, self.name_form(state));
         let inline = if state.is_inline() { Some(self.inline_as_block(inode, state)?) } else { None };
         self.names.caches.with(inode.number(), |cache| {
-            work(&mut Directory { blocks: VolumeBlocks { volume: self, inode, state, inline }, rules, cache })
+            let blocks = VolumeBlocks { volume: self, inode, state, inline };
+            work(&mut Directory { blocks, rules, form, cache })
         })
+    }
+
+    /// Whether a directory has no names but the dots. Its state is locked.
+    pub(crate) fn is_empty_directory(&self, inode: &Inode, state: &InodeState) -> Result<bool> {
+        self.with_directory(inode, state, |entries| entries.is_empty())
     }
 
     /// Change a directory. Its state is locked, and it is not inline.
@@ -127,14 +133,14 @@ impl Volume {
         state: &mut InodeState,
         work: impl FnOnce(&mut Directory<'_, ChangingBlocks<'_, 'v>>) -> Result<R>,
     ) -> Result<R> {
-        let rules = &self.name_rules().directory;
+        let (rules, form) = (&self.name_rules().directory, self.name_form(state));
         if has(state, InodeFlags::INDEX) && !rules.make_index {
             // As on ext2: who does not keep the index says that there is none.
             state.flags &= !InodeFlags::INDEX.bits();
         }
         self.names.caches.with(inode.number(), |cache| {
             let blocks = ChangingBlocks { volume: self, inode, state, handle };
-            work(&mut Directory { blocks, rules, cache })
+            work(&mut Directory { blocks, rules, form, cache })
         })
     }
 }

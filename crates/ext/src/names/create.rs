@@ -68,7 +68,7 @@ impl Volume {
         check_new_name(name)?;
         self.check_writable()?;
         let mut parent = directory.state.write();
-        Self::check_may_add(directory, &parent)?;
+        self.check_may_add(directory, &parent, name)?;
         if self.find(directory, &parent, name)?.is_some() {
             return Err(Error::Exists);
         }
@@ -188,7 +188,7 @@ impl Volume {
     ) -> Result<()> {
         let new = NewEntry { inode: inode.number().0, kind: kind_code(inode.kind()), name };
         self.change_directory(handle, directory, state, |entries| entries.put(place, &new))?;
-        self.names.known.insert(directory, name, inode);
+        self.remember_name(directory, state, name, inode);
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ impl Volume {
             return Err(Error::NotPermitted("as a directory, which has one name only"));
         }
         let mut locked = Locked::new([directory, &**inode]);
-        Self::check_may_add(directory, locked.state(directory))?;
+        self.check_may_add(directory, locked.state(directory), name)?;
         let state = locked.state(inode);
         if state.links == 0 {
             return Err(Error::NotFound);

@@ -18,8 +18,7 @@ impl Volume {
         loop {
             let batch = {
                 let state = directory.read_in_use()?;
-                let form = self.name_form(&state);
-                self.with_directory(directory, &state, |entries| entries.list(cursor, form))?
+                self.with_directory(directory, &state, |entries| entries.list(cursor))?
             };
             if batch.is_empty() {
                 return Ok(());

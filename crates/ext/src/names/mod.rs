@@ -170,11 +170,7 @@ impl Volume {
         if state.freed {
             return Err(Error::NotFound);
         }
-        let form = self.name_form(state);
-        self.with_directory(directory, state, |entries| match form {
-            NameForm::Plain => entries.find(name),
-            NameForm::Folded | NameForm::Encrypted(_) => entries.search(name, form),
-        })
+        self.with_directory(directory, state, |entries| entries.find(name))
     }
 
     /// As [`Self::find`], for a name that must be there.
@@ -210,19 +206,27 @@ impl Volume {
         let found = self.find_existing(directory, &state, name)?;
         let inode = self.inode_of(directory, &found)?;
         if name != b"." && name != b".." {
-            self.names.known.insert(directory, name, &inode);
+            self.remember_name(directory, &state, name, &inode);
         }
         Ok(inode)
     }
 
+    /// Remember what is behind a name. Where case is ignored, an entry has more names than it could be forgotten by.
+    fn remember_name(&self, directory: &Inode, state: &InodeState, name: &[u8], inode: &Arc<Inode>) {
+        if self.name_form(state) != NameForm::Folded {
+            self.names.known.insert(directory, name, inode);
+        }
+    }
+
     /// Refuse a new name where the directory's flags forbid it.
-    fn check_may_add(directory: &Inode, state: &InodeState) -> Result<()> {
+    fn check_may_add(&self, directory: &Inode, state: &InodeState, name: &[u8]) -> Result<()> {
         Self::check_may_change(directory, state)?;
         if has(state, InodeFlags::ENCRYPTED) {
             return Err(Error::Encrypted { inode: directory.number() });
         }
-        if has(state, InodeFlags::CASEFOLD) {
-            return Err(Error::Unsupported("no new names in a directory that ignores case (casefold)"));
+        let strict = has(state, InodeFlags::CASEFOLD) && self.superblock().strict_encoding();
+        if strict && std::str::from_utf8(name).is_err() {
+            return Err(Error::InvalidArgument("a name in this directory must be valid UTF-8"));
         }
         Ok(())
     }

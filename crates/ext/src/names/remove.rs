@@ -134,7 +134,7 @@ impl Volume {
             }
             let state = locked.state(&child);
             Self::check_may_lose_name(state)?;
-            if !self.with_directory(&child, state, |entries| entries.is_empty())? {
+            if !self.is_empty_directory(&child, state)? {
                 return Err(Error::NotEmpty);
             }
             let mut handle = self.begin(REMOVE_NAME_CREDITS)?;

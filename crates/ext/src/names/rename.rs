@@ -89,12 +89,12 @@ impl Volume {
         let source = {
             let state = rename.from.state.read();
             Self::check_may_remove(rename.from, &state)?;
-            Self::check_may_add(rename.from, &state)?;
+            self.check_may_add(rename.from, &state, rename.from_name)?;
             let found = self.find_existing(rename.from, &state, rename.from_name)?;
             self.child(rename.from, &found)?
         };
         let state = rename.to.state.read();
-        Self::check_may_add(rename.to, &state)?;
+        self.check_may_add(rename.to, &state, rename.to_name)?;
         let target = match self.find(rename.to, &state, rename.to_name)? {
             Some(found) => Some(self.child(rename.to, &found)?),
             None => None,
@@ -166,7 +166,7 @@ impl Volume {
     fn check_rename(&self, rename: &Rename<'_>, ends: &Ends, locked: &mut Locked<'_>) -> Result<()> {
         let across = rename.from.number() != rename.to.number();
         Self::check_may_remove(rename.from, locked.state(rename.from))?;
-        Self::check_may_add(rename.to, locked.state(rename.to))?;
+        self.check_may_add(rename.to, locked.state(rename.to), rename.to_name)?;
         Self::check_may_lose_name(locked.state(&ends.source))?;
         let project = locked.state(&ends.source).project;
         Self::check_same_project(locked.state(rename.to), project)?;
@@ -185,7 +185,7 @@ impl Volume {
                 match (source_is_directory, target_is_directory) {
                     (true, false) => return Err(Error::NotADirectory),
                     (false, true) => return Err(Error::IsADirectory),
-                    (true, true) if !self.with_directory(target, state, |entries| entries.is_empty())? => {
+                    (true, true) if !self.is_empty_directory(target, state)? => {
                         return Err(Error::NotEmpty);
                     }
                     _ => {}

@@ -22,9 +22,9 @@ impl Volume {
             result => result?,
         };
         let mut parent = directory.state.write();
-        let is_folded = has(&parent, InodeFlags::CASEFOLD) || has(&parent, InodeFlags::ENCRYPTED);
-        if inode.kind() == FileKind::Directory || is_folded || !is_directory(&directory) {
-            let what = "the journal holds a fast commit of a directory, or in an encrypted or casefolded one";
+        let is_encrypted = has(&parent, InodeFlags::ENCRYPTED);
+        if inode.kind() == FileKind::Directory || is_encrypted || !is_directory(&directory) {
+            let what = "the journal holds a fast commit of a directory, or in an encrypted one";
             return Err(Incompatible::Other(what).into());
         }
         if let Some(found) = self.find(&directory, &parent, name)? {

@@ -1,0 +1,49 @@
+//! How the names of one directory are read and compared.
+
+use std::borrow::Cow;
+
+use super::{HashRules, folding, nokey};
+
+/// How names of a directory are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameForm {
+    /// As they are.
+    Plain,
+    /// As they are, found without regard to case.
+    Folded,
+    /// They are ciphertext: any bytes. Where the volume has indexes, what is shown begins with their hash.
+    Encrypted(Option<HashRules>),
+}
+
+impl NameForm {
+    /// What two names of one entry have in common, and what an index hashes. No name is found by the key of the dots but
+    /// the dots.
+    pub(crate) fn key(self, name: &[u8]) -> Cow<'_, [u8]> {
+        match self {
+            Self::Folded => folding::key(name),
+            Self::Plain | Self::Encrypted(_) => Cow::Borrowed(name),
+        }
+    }
+
+    /// Whether users see the stored name as `name`.
+    pub(crate) fn is_shown_as(self, stored: &[u8], name: &[u8]) -> bool {
+        match self {
+            Self::Folded | Self::Encrypted(_) if matches!(stored, b"." | b"..") => stored == name,
+            Self::Plain => stored == name,
+            Self::Folded => stored == name || folding::key(stored) == folding::key(name),
+            Self::Encrypted(hash) => nokey::shown(stored, hash) == name,
+        }
+    }
+
+    /// The name as users see it, or what is wrong with it.
+    pub(crate) fn shown(self, name: &[u8]) -> Result<Vec<u8>, &'static str> {
+        let is_special = |byte: &u8| matches!(byte, b'/' | 0);
+        match self {
+            Self::Plain | Self::Folded if name.iter().any(is_special) => {
+                Err("a name has a slash or a zero byte in it")
+            }
+            Self::Plain | Self::Folded => Ok(name.to_vec()),
+            Self::Encrypted(hash) => Ok(nokey::shown(name, hash)),
+        }
+    }
+}
