@@ -31,6 +31,7 @@ pub mod mkfs;
 pub use error::{Corrupt, Error, Incompatible, Result};
 pub use info::{VolumeInfo, read_descriptors, read_superblock};
 pub use inode::{Attributes, Inode, SetAttributes, SetTime};
+pub(crate) use types::BlockRun;
 pub use types::{
     BlockSize, Clock, FileBlock, FileKind, FsBlock, GroupNumber, InodeNumber, NodeSpec, Owner, SystemClock,
     Timestamp,

@@ -24,7 +24,7 @@ use std::time::Duration;
 use diorite_block::sync::{Condvar, Mutex, now};
 use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice};
 
-use crate::allocate::BlockRun;
+use crate::BlockRun;
 use crate::buffer::{BlockKind, BlockMemory, Buffer, BufferCache, BufferMut};
 use crate::{BlockSize, Error, FsBlock, InodeNumber, Result, Volume};
 
@@ -442,5 +442,16 @@ impl HomeWriter {
     /// Make what was written durable.
     pub(crate) fn flush(&self) -> Result<()> {
         Ok(self.device.flush()?)
+    }
+}
+/// End an operation's handle: what it changed is sound also when it ends with an error of the request.
+pub(crate) fn finish<R>(handle: Handle<'_>, result: Result<R>) -> Result<R> {
+    match result {
+        // The handle shuts the volume down if it changed something.
+        Err(error @ (Error::Io(_) | Error::Aborted)) => Err(error),
+        result => {
+            handle.commit()?;
+            result
+        }
     }
 }

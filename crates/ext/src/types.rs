@@ -13,6 +13,15 @@ pub struct FsBlock(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileBlock(pub u64);
 
+/// A run of blocks on the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockRun {
+    /// The first.
+    pub(crate) start: FsBlock,
+    /// How many.
+    pub(crate) blocks: u64,
+}
+
 /// A block group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupNumber(pub u32);

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::BlockRun;
 use crate::allocate::bits::{self, Found};
-use crate::allocate::{Allocator, BlockRun, GroupState};
+use crate::allocate::{Allocator, GroupState};
 use crate::buffer::BlockKind;
 use crate::layout::GroupFlags;
 use crate::transaction::Handle;

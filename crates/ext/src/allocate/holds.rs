@@ -15,7 +15,8 @@ use std::collections::HashMap;
 
 use diorite_block::sync::Mutex;
 
-use crate::allocate::{Allocator, BlockRun};
+use crate::BlockRun;
+use crate::allocate::Allocator;
 use crate::transaction::TransactionId;
 use crate::{FsBlock, InodeNumber};
 

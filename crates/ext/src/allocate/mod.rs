@@ -31,22 +31,13 @@ use diorite_block::sync::Mutex;
 use crate::buffer::{BlockKind, Buffer, BufferCache};
 use crate::layout::{GroupDescriptor, GroupFlags, Layout, Superblock};
 use crate::transaction::{Handle, ReleaseFreed};
-use crate::{FsBlock, GroupNumber, Result};
+use crate::{BlockRun, FsBlock, GroupNumber, Result};
 
 use bits::Bits;
 pub(crate) use blocks::Purpose;
 use holds::Holds;
 use window::Windows;
 pub(crate) use zone::Zone;
-
-/// A run of blocks on the volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BlockRun {
-    /// The first.
-    pub(crate) start: FsBlock,
-    /// How many.
-    pub(crate) blocks: u64,
-}
 
 #[derive(Debug)]
 struct Group {

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use diorite_block::sync::Mutex;
 use hashbrown::HashMap;
 
-use crate::allocate::{Allocator, BlockRun};
+use crate::BlockRun;
+use crate::allocate::Allocator;
 use crate::{FileBlock, FsBlock, InodeNumber};
 
 const SHARDS: usize = 16;

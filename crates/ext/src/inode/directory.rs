@@ -91,6 +91,6 @@ impl Volume {
     ) -> Result<()> {
         handle.forget(block);
         state.sectors = state.sectors.saturating_sub(self.cluster_sectors());
-        self.allocator().free(handle, inode.number(), crate::allocate::BlockRun { start: block, blocks: 1 })
+        self.allocator().free(handle, inode.number(), crate::BlockRun { start: block, blocks: 1 })
     }
 }

@@ -16,7 +16,7 @@ use hashbrown::HashSet;
 
 use super::format::{CommitTime, MAGIC, Tag, TagFlags};
 use super::log::{Journal, Running, State, check_no_open_handle};
-use crate::allocate::BlockRun;
+use crate::BlockRun;
 use crate::buffer::{BlockMemory, Buffer};
 use crate::transaction::TransactionId;
 use crate::{Error, FsBlock, Result};

@@ -13,7 +13,7 @@ use diorite_block::{BioFlags, BlockDevice};
 use super::fast_commit::FastChange;
 use super::open::edit_superblock;
 use super::scratch::ScratchDevice;
-use crate::allocate::BlockRun;
+use crate::BlockRun;
 use crate::layout::{Compat, Incompat, RoCompat, Superblock};
 use crate::{Access, BlockSize, Error, Incompatible, ReservedBlocks, Result, Volume, VolumeOptions};
 

@@ -31,7 +31,7 @@ use super::checkpoint::CheckpointList;
 use super::commit::Gather;
 use super::format::{JournalSuperblock, RecordLayout};
 use super::log_map::LogMap;
-use crate::allocate::BlockRun;
+use crate::BlockRun;
 use crate::buffer::{Buffer, BufferCache};
 use crate::transaction::{AbortLatch, HomeWriter, Log, ReleaseFreed, TIMER_SLACK, TransactionId};
 use crate::{BlockSize, Clock, Error, FsBlock, InodeNumber, Result};

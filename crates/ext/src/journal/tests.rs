@@ -14,7 +14,7 @@ use super::format::{CompatFeatures, IncompatFeatures, JournalSuperblock, MAGIC};
 use super::log_map::LogMap;
 use super::recover::{Content, prepare_for_writing, recover};
 use super::{Journal, JournalParts};
-use crate::allocate::BlockRun;
+use crate::BlockRun;
 use crate::buffer::{BlockKind, BufferCache, Sealer};
 use crate::transaction::{AbortLatch, Log, ReleaseFreed, TransactionId};
 use crate::{Access, BlockSize, Corrupt, FsBlock, SystemClock};

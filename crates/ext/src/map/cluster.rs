@@ -4,7 +4,7 @@
 //! cluster where it lies in the file's cluster, so blocks of one cluster of the file have one cluster of the volume. Blocks of
 //! the mapping itself, and those of attributes, have a cluster each and use its first block.
 
-use crate::allocate::BlockRun;
+use crate::BlockRun;
 use crate::allocate::holds::{Found, Loosened};
 use crate::inode::InodeState;
 use crate::transaction::Handle;

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::allocate::BlockRun;
+use crate::BlockRun;
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
 use crate::map::cluster::Removed;

@@ -3,7 +3,7 @@
 //! On disk: the first 60 bytes in the block area, the rest as the value of the attribute `system.data` in the inode's own
 //! attribute area. The attribute is there even when it is empty.
 
-use crate::allocate::BlockRun;
+use crate::BlockRun;
 use crate::buffer::BlockMemory;
 use crate::inode::{Inode, InodeState, RawInode};
 use crate::layout::xattr::{self, Attributes, INODE_HEADER};

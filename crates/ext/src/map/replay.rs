@@ -1,6 +1,6 @@
 //! Stretches of files as fast commits tell them.
 
-use crate::allocate::BlockRun;
+use crate::BlockRun;
 use crate::layout::extent::Extent;
 use crate::map::Change;
 use crate::{

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::allocate::{BlockRun, Purpose};
+use crate::BlockRun;
+use crate::allocate::Purpose;
 use crate::buffer::BlockKind;
 use crate::inode::InodeState;
 use crate::layout::{InodeFlags, QuotaKind};

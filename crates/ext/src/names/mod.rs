@@ -29,7 +29,7 @@ use crate::directory::{DirectoryFormat, DirectoryRules, Found, HashRules, NAME_M
 use crate::inode::InodeState;
 use crate::layout::hash::Characters;
 use crate::layout::{Compat, Incompat, InodeFlags, RoCompat};
-use crate::transaction::Handle;
+use crate::transaction::{Handle, finish};
 use crate::{Corrupt, Error, FileKind, Inode, InodeNumber, Result, Volume};
 
 use known::KnownNames;
@@ -92,18 +92,6 @@ fn check_new_name(name: &[u8]) -> Result<()> {
             Err(Error::InvalidArgument("a name cannot have a slash or a zero byte in it"))
         }
         _ => Ok(()),
-    }
-}
-
-/// End an operation's handle: what it changed is sound also when it ends with an error of the request.
-pub(crate) fn finish<R>(handle: Handle<'_>, result: Result<R>) -> Result<R> {
-    match result {
-        // The handle shuts the volume down if it changed something.
-        Err(error @ (Error::Io(_) | Error::Aborted)) => Err(error),
-        result => {
-            handle.commit()?;
-            result
-        }
     }
 }
 

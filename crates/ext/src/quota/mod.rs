@@ -153,7 +153,7 @@ impl Volume {
             };
             let mut handle = self.begin(INSERT_CREDITS)?;
             let result = file.lock().add(self, &mut handle, id, Change::default());
-            crate::names::finish(handle, result)?;
+            crate::transaction::finish(handle, result)?;
         }
         Ok(())
     }

@@ -7,8 +7,8 @@ use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
 use crate::layout::InodeFlags;
 use crate::layout::xattr::BlockHeader;
-use crate::names::finish;
 use crate::transaction::Handle;
+use crate::transaction::finish;
 use crate::{Error, FsBlock, Inode, Result, Volume, XattrMode};
 
 use std::sync::Arc;
