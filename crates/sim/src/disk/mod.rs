@@ -81,6 +81,41 @@ pub struct Trace {
     pub task: u64,
 }
 
+/// What a drive did in the present world, as the kernel counts it of a real one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Commands that have ended: reads, writes.
+    pub ios: [u64; 2],
+    /// Time that they took, from submission to end, summed.
+    pub took: [Duration; 2],
+    /// The same of flushes.
+    pub flushes_took: Duration,
+    /// Time in which there was at least one command.
+    pub busy: Duration,
+    /// Since when there has been one, if there is.
+    busy_since: Option<Duration>,
+}
+
+impl Activity {
+    fn submitted(&mut self, now: Duration) {
+        self.busy_since.get_or_insert(now);
+    }
+
+    fn ended(&mut self, trace: &Trace, is_idle: bool) {
+        let took = trace.completed.saturating_sub(trace.submitted);
+        match trace.command.op {
+            Op::Flush => self.flushes_took += took,
+            op => {
+                self.ios[usize::from(op.is_write())] += 1;
+                self.took[usize::from(op.is_write())] += took;
+            }
+        }
+        if is_idle && let Some(since) = self.busy_since.take() {
+            self.busy += trace.completed.saturating_sub(since);
+        }
+    }
+}
+
 /// A disk that exists only in memory and in virtual time.
 pub struct SimDisk {
     name: String,
@@ -103,6 +138,7 @@ struct Drive {
     /// Times of the events that the world will fire for this disk.
     scheduled: BTreeSet<u64>,
     trace: Option<Vec<Trace>>,
+    activity: Activity,
 }
 
 /// Somebody waits for several commands.
@@ -155,6 +191,7 @@ impl SimDisk {
             calls: HashMap::new(),
             scheduled: BTreeSet::new(),
             trace: None,
+            activity: Activity::default(),
         });
         Arc::new_cyclic(|this| Self {
             name: format!("sim:{name}"),
@@ -188,6 +225,11 @@ impl SimDisk {
         lock(&self.drive).trace.take().unwrap_or_default()
     }
 
+    /// What the drive did in the latest world.
+    pub fn activity(&self) -> Activity {
+        lock(&self.drive).activity
+    }
+
     /// The drive's state, for a person.
     pub fn describe(&self) -> String {
         format!("{}: {}", self.name, lock(&self.drive).model.describe())
@@ -208,6 +250,7 @@ impl SimDisk {
             }
             drive.calls.clear();
             drive.scheduled.clear();
+            drive.activity = Activity::default();
         }
         drive
     }
@@ -223,6 +266,7 @@ impl SimDisk {
             drive.next_id += 1;
             let trace = Trace { submitted: now, completed: now, command: *command, task: *task };
             drive.calls.insert(id, (Arc::clone(&call), trace));
+            drive.activity.submitted(now);
             drive.model.submit(id, *command, nanoseconds(now));
         }
         drop(drive);
@@ -240,6 +284,8 @@ impl SimDisk {
         for id in done {
             let (call, mut trace) = drive.calls.remove(&id).expect("ended what was submitted");
             trace.completed = now;
+            let is_idle = drive.calls.is_empty();
+            drive.activity.ended(&trace, is_idle);
             if let Some(list) = &mut drive.trace {
                 list.push(trace);
             }

@@ -233,15 +233,10 @@ impl DiskParameters {
             problem,
             cure,
         };
-        let line_of_key = |key: &str| {
-            let is_key = |line: &str| {
-                line.trim_start().strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='))
-            };
-            text.lines().position(is_key).map_or(1, |line| line + 1)
-        };
+        let line_of_key = |key: &str| line_of(text, key).unwrap_or(1);
         let mut table: toml::Table = toml::from_str(text).map_err(|error: toml::de::Error| {
-            let line =
-                error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+            let start = error.span().map_or(0, |span| span.start.min(text.len()));
+            let line = 1 + text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count();
             in_file(line, error.message().to_owned(), "write it as TOML: key = value".to_owned())
         })?;
         let names = || format!("say base = \"NAME\" with one of {}", DISK_NAMES.join(", "));
@@ -259,9 +254,9 @@ impl DiskParameters {
                 return Err(in_file(line_of_key(&key), format!("unknown key '{key}'"), cure));
             };
             let value = with_type_of(old, value);
-            if !value.same_type(old) {
-                let problem = format!("{key} is {}", value.type_str());
-                return Err(in_file(line_of_key(&key), problem, format!("it must be {}", old.type_str())));
+            if let Some(wanted) = is_not_like(&value, old) {
+                let problem = format!("{key} = {value} is of the wrong kind");
+                return Err(in_file(line_of_key(&key), problem, format!("give {wanted}")));
             }
             whole.insert(key, value);
         }
@@ -274,7 +269,9 @@ impl DiskParameters {
         })?;
         disk.check().map_err(|error| match error {
             ParameterError::Impossible { key, problem, cure } => {
-                in_file(line_of_key(key), format!("{key}: {problem}"), cure)
+                // What is impossible only together with another key may stand at that one.
+                let line = line_of(text, key).or_else(|| line_of(text, "outer_mb_per_s")).unwrap_or(1);
+                in_file(line, format!("{key}: {problem}"), cure)
             }
             other => other,
         })?;
@@ -287,9 +284,17 @@ impl DiskParameters {
             Self::Rotational(p) => {
                 range("capacity_gb", p.capacity_gb, 0.001, 100_000.0)?;
                 range("rpm", p.rpm, 100.0, 100_000.0)?;
-                range("heads", p.heads, 1.0, 64.0)?;
+                whole("heads", p.heads, 1.0, 64.0)?;
                 range("outer_mb_per_s", p.outer_mb_per_s, 0.1, 10_000.0)?;
-                range("inner_mb_per_s", p.inner_mb_per_s, 0.1, p.outer_mb_per_s)?;
+                range("inner_mb_per_s", p.inner_mb_per_s, 0.1, 10_000.0)?;
+                if p.inner_mb_per_s > p.outer_mb_per_s {
+                    let problem = format!(
+                        "{} is faster than outer_mb_per_s = {}, where a turn passes over more",
+                        p.inner_mb_per_s, p.outer_mb_per_s
+                    );
+                    let cure = "give the inside at most the rate of the outside".to_owned();
+                    return Err(ParameterError::Impossible { key: "inner_mb_per_s", problem, cure });
+                }
                 range("bus_mb_per_s", p.bus_mb_per_s, 0.1, 100_000.0)?;
                 for time in p.seek_ms {
                     range("seek_ms", time, 0.0, 1000.0)?;
@@ -305,8 +310,8 @@ impl DiskParameters {
                 range("write_cache_kib", p.write_cache_kib, 0.0, 1e7)?;
                 range("destage_idle_ms", p.destage_idle_ms, 0.0, 1e6)?;
                 range("destage_age_ms", p.destage_age_ms, 0.0, 1e6)?;
-                range("queue_depth", p.queue_depth, 1.0, 1024.0)?;
-                range("read_segments", p.read_segments, 1.0, 1024.0)?;
+                whole("queue_depth", p.queue_depth, 1.0, 1024.0)?;
+                whole("read_segments", p.read_segments, 1.0, 1024.0)?;
                 range("read_ahead_kib", p.read_ahead_kib, 0.0, 1e6)?;
                 range("max_transfer_kib", p.max_transfer_kib, 4.0, 65_536.0)
             }
@@ -316,7 +321,7 @@ impl DiskParameters {
                 range("read_us", p.read_us, 0.0, 1e6)?;
                 range("write_us", p.write_us, 0.0, 1e6)?;
                 range("flush_us", p.flush_us, 0.0, 1e7)?;
-                range("units", p.units, 1.0, 4096.0)?;
+                whole("units", p.units, 1.0, 4096.0)?;
                 range("max_transfer_kib", p.max_transfer_kib, 4.0, 65_536.0)
             }
         }
@@ -367,6 +372,40 @@ fn range(key: &'static str, value: f64, least: f64, most: f64) -> Result<(), Par
     Err(ParameterError::Impossible { key, problem: format!("{value} is impossible"), cure })
 }
 
+fn whole(key: &'static str, value: f64, least: f64, most: f64) -> Result<(), ParameterError> {
+    range(key, value, least, most)?;
+    if value.fract() == 0.0 {
+        return Ok(());
+    }
+    let cure = format!("give a whole number from {least} to {most}");
+    Err(ParameterError::Impossible { key, problem: format!("{value} is impossible"), cure })
+}
+
+/// The line on which a key is given, or a table of that name begins, from 1.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let is_key = |line: &str| {
+        let line = line.trim_start();
+        let heading = line.strip_prefix('[').map(|rest| rest.trim_start_matches('[').trim_start());
+        let rest = heading.unwrap_or(line).strip_prefix(key).map(str::trim_start);
+        rest.is_some_and(|rest| rest.starts_with(if heading.is_some() { [']', '.'] } else { ['=', '.'] }))
+    };
+    text.lines().position(is_key).map(|line| line + 1)
+}
+
+/// What should stand there, if a value is not like the one that it is to replace.
+fn is_not_like(value: &toml::Value, old: &toml::Value) -> Option<&'static str> {
+    let is_number = |value: &toml::Value| matches!(value, toml::Value::Float(_));
+    match old {
+        toml::Value::Array(wanted) => {
+            let list = value.as_array();
+            let is_like = list.is_some_and(|list| list.len() == wanted.len() && list.iter().all(is_number));
+            (!is_like).then_some("three numbers, such as [0.8, 8.5, 17.0]: for one cylinder, a third and all")
+        }
+        toml::Value::Boolean(_) => (!value.is_bool()).then_some("true or false"),
+        _ => (!is_number(value)).then_some("a number, without a unit: the key's name says which"),
+    }
+}
+
 /// Whole numbers may stand for others.
 fn with_type_of(old: &toml::Value, value: toml::Value) -> toml::Value {
     match (old, value) {
@@ -408,12 +447,38 @@ mod tests {
             ("base = \"sata\"\n", "d.toml:1: unknown base 'sata': say base"),
             ("base = \"ssd\"\n\nrpm = 7200\n", "d.toml:3: unknown key 'rpm': this disk has"),
             ("base = \"sata-2009\"\nrpm = -1\n", "d.toml:2: rpm: -1 is impossible: give a number from 100"),
-            ("base = \"sata-2009\"\nrpm = \"fast\"\n", "d.toml:2: rpm is string: it must be float"),
+            (
+                "base = \"sata-2009\"\nrpm = \"fast\"\n",
+                "d.toml:2: rpm = \"fast\" is of the wrong kind: give a number, without a unit",
+            ),
+            (
+                "base = \"sata-2009\"\nseek_ms = [1, 2]\n",
+                "d.toml:2: seek_ms = [1.0, 2.0] is of the wrong kind: give three",
+            ),
+            ("base = \"sata-2009\"\nseek_ms = [\"a\", 1, 2]\n", "d.toml:2: seek_ms = "),
+            (
+                "base = \"sata-2009\"\nmedia_stalls = 1\n",
+                "d.toml:2: media_stalls = 1 is of the wrong kind: give true",
+            ),
+            (
+                "base = \"sata-2009\"\n\nheads = 1.5\n",
+                "d.toml:3: heads: 1.5 is impossible: give a whole number",
+            ),
+            ("base = \"sata-2009\"\nrpm = nan\n", "d.toml:2: rpm: NaN is impossible"),
+            (
+                "base = \"sata-2009\"\nouter_mb_per_s = 10\n",
+                "d.toml:2: inner_mb_per_s: 70 is faster than outer",
+            ),
+            ("base = \"ssd\"\nbase = \"ssd\"\n", "d.toml:2: duplicate key"),
+            ("base = \"ssd\"\n[zones]\n", "d.toml:2: unknown key 'zones'"),
             (
                 "base = \"sata-2009\"\nseek_ms = [9, 8, 7]\n",
                 "d.toml:2: seek_ms: [9.0, 8.0, 7.0] does not rise",
             ),
-            ("base = \"sata-2009\"\ninner_mb_per_s = 200\n", "d.toml:2: inner_mb_per_s: 200 is impossible"),
+            (
+                "base = \"sata-2009\"\ninner_mb_per_s = 200\n",
+                "d.toml:2: inner_mb_per_s: 200 is faster than outer",
+            ),
             ("base = \"sata-2009\"\nrpm 7200\n", "d.toml:2: "),
         ];
         for (text, expected) in cases {
