@@ -3,6 +3,8 @@
 //! In 2002 one synchronous direct read at a time kept one of eight disks busy. `depth` keeps that many transfers in flight on
 //! each device, still from one thread: what closes the gap.
 
+mod simulate;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use diorite_block::{BioFlags, BlockDevice, IoError};
 use crate::measure::{Latencies, Snapshot, Spent};
 use crate::watch::{Cancel, Observer};
 use crate::{CpuScope, Engine, Mode, Row};
+
+pub use simulate::{run_simulated, simulated_devices, simulated_names};
 
 /// How the data moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,6 +16,7 @@ pub mod published;
 pub mod report;
 pub mod repro;
 
+pub use diorite_sim::WorldOptions;
 pub use error::Error;
 pub use host::{HostCreate, HostFile, HostIo, TemporaryFile, free_bytes, remove_file};
 pub use machine::Machine;

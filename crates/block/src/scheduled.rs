@@ -118,6 +118,11 @@ impl ScheduledDevice {
         )
     }
 
+    /// The name of the device below.
+    pub fn device_name(&self) -> String {
+        self.lower.name()
+    }
+
     /// The scheduler's name.
     pub fn scheduler_name(&self) -> &'static str {
         self.core.state.lock().scheduler.name()

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use diorite::mkfs::Flavor;
 use diorite::{CfqRules, SchedulerKind};
 
+use crate::failure::Failure;
 use crate::location::Location;
 use crate::size::Size;
 
@@ -457,6 +458,9 @@ pub(crate) struct DiskPerf {
     /// Overwrite a filesystem that a target holds (write only)
     #[arg(long)]
     pub(crate) force: bool,
+    /// Decides every random choice of simulated devices
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) queueing: Queueing,
     #[command(flatten)]
@@ -479,6 +483,9 @@ pub(crate) struct Job {
     /// Decides every random choice of a simulated disk
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Overwrite a filesystem that a whole device holds
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Tell on standard error what was read, written, copied and cached
     #[arg(long, help_heading = "Output")]
     pub(crate) stats: bool,
@@ -561,11 +568,12 @@ pub(crate) struct Queueing {
 }
 
 impl Queueing {
-    /// The scheduler that was chosen, with its rules.
-    pub(crate) fn choice(self) -> Option<SchedulerKind> {
+    /// The scheduler that was chosen, with its rules, which only cfq has.
+    pub(crate) fn choice(self) -> crate::failure::Result<Option<SchedulerKind>> {
         match (self.scheduler, self.rules) {
-            (Some(SchedulerKind::Cfq(_)), Some(rules)) => Some(SchedulerKind::Cfq(rules)),
-            (scheduler, _) => scheduler,
+            (Some(SchedulerKind::Cfq(_)), Some(rules)) => Ok(Some(SchedulerKind::Cfq(rules))),
+            (scheduler, None) => Ok(scheduler),
+            _ => Err(Failure::Usage("--rules are those of cfq; use --scheduler cfq with them".to_owned())),
         }
     }
 }

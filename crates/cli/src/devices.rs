@@ -14,8 +14,8 @@ pub(crate) fn open(name: &str, writes: bool) -> Result<Arc<dyn BlockDevice>> {
 }
 
 /// The scheduler that the user chose for a device, or the one for its kind.
-pub(crate) fn scheduler(device: &dyn BlockDevice, queueing: Queueing) -> SchedulerKind {
-    queueing.choice().unwrap_or_else(|| SchedulerKind::default_for(device.geometry().rotational))
+pub(crate) fn scheduler(device: &dyn BlockDevice, queueing: Queueing) -> Result<SchedulerKind> {
+    Ok(queueing.choice()?.unwrap_or_else(|| SchedulerKind::default_for(device.geometry().rotational)))
 }
 
 /// A test that writes overwrites its target: not one that holds a filesystem, unless that is what the user wants.

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use diorite::{BlockDevice, ScheduledDevice};
-use diorite_bench::diskperf::{DiskMode, DiskPerf, DiskPerfError, DiskPerfOutcome, Way, run};
-use diorite_bench::{Engine, Machine, Report, SchedulerReport};
+use diorite_bench::diskperf::{
+    DiskMode, DiskPerf, DiskPerfError, DiskPerfOutcome, Way, run, run_simulated, simulated_devices,
+};
+use diorite_bench::{Engine, Machine, Report, SchedulerReport, WorldOptions};
 
 use crate::args::DiskPerf as Arguments;
 use crate::failure::{Failure, Result};
@@ -15,6 +17,9 @@ use crate::{devices, interrupt, profiling};
 
 pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()> {
     let (options, names) = understand(&arguments.words)?;
+    if names.iter().any(|name| name.starts_with("sim:")) {
+        return simulated(arguments, options, &names, output);
+    }
     let writes = options.way == Way::Write;
     let mut targets: Vec<Arc<dyn BlockDevice>> =
         names.iter().map(|name| devices::open(name, writes)).collect::<Result<_>>()?;
@@ -25,7 +30,7 @@ pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()>
     }
     let mut schedulers = Vec::new();
     for target in &mut targets {
-        let kind = devices::scheduler(&**target, arguments.queueing);
+        let kind = devices::scheduler(&**target, arguments.queueing)?;
         if let Some(scheduled) = ScheduledDevice::of_kind(target, kind) {
             *target = scheduled.clone();
             schedulers.push(scheduled);
@@ -36,14 +41,49 @@ pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()>
     let profiler = profiling::start(arguments.profiling.profile.as_deref())?;
     let outcome = run(&targets, options, &progress, &interrupt::cancel())?;
     let profile = profiling::finish(profiler, arguments.profiling.profile.as_deref())?;
+    let report =
+        |scheduler: &Arc<ScheduledDevice>| SchedulerReport::of(scheduler, |_| Some(scheduler.name()));
+    let engine = if options.mode == DiskMode::Raw { Engine::Raw } else { Engine::Diorite };
+    let reports: Vec<_> = schedulers.iter().map(report).collect();
+    show(arguments, &outcome, engine, &reports, output)?;
+    if !arguments.reporting.json {
+        profiling::print(profile.as_ref(), output)?;
+    }
+    interrupt::check()
+}
+
+/// The same in virtual time, on devices that are all simulated.
+fn simulated(arguments: &Arguments, options: DiskPerf, names: &[String], output: &mut Output) -> Result<()> {
+    if let Some(real) = names.iter().find(|name| !name.starts_with("sim:")) {
+        let why =
+            format!("{real}: real and simulated devices do not go together; they live in different times");
+        return Err(Failure::Usage(why));
+    }
+    if arguments.profiling.profile.is_some() {
+        return Err(Failure::Usage(
+            "--profile samples real CPU time; a simulation has none to show".to_owned(),
+        ));
+    }
+    let world = WorldOptions { seed: arguments.seed, ..WorldOptions::default() };
+    let scheduler = arguments.queueing.choice()?;
+    let result =
+        simulated_devices(names).and_then(|devices| run_simulated(devices, options, scheduler, world));
+    let (outcome, reports) = result.map_err(|error| Failure::Failed(error.to_string()))?;
+    show(arguments, &outcome, Engine::Sim, &reports, output)
+}
+
+fn show(
+    arguments: &Arguments,
+    outcome: &DiskPerfOutcome,
+    engine: Engine,
+    schedulers: &[SchedulerReport],
+    output: &mut Output,
+) -> Result<()> {
     if arguments.reporting.json {
-        return json(&outcome, output);
+        return json(outcome, engine, schedulers, output);
     }
-    print(&outcome, output)?;
-    for scheduler in schedulers {
-        output.text(&SchedulerReport::of(&scheduler, |_| Some(scheduler.name())).text())?;
-    }
-    profiling::print(profile.as_ref(), output)
+    print(outcome, output)?;
+    schedulers.iter().try_for_each(|scheduler| output.text(&scheduler.text()))
 }
 
 /// Take the words apart: `name=value`, a mode, or a target.
@@ -90,12 +130,20 @@ fn print(outcome: &DiskPerfOutcome, output: &mut Output) -> Result<()> {
     ))
 }
 
-fn json(outcome: &DiskPerfOutcome, output: &mut Output) -> Result<()> {
+fn json(
+    outcome: &DiskPerfOutcome,
+    engine: Engine,
+    schedulers: &[SchedulerReport],
+    output: &mut Output,
+) -> Result<()> {
     let command: Vec<String> = std::env::args().skip(1).collect();
     let mut report = Report::new(format!("diorite {}", command.join(" ")), Machine::this(None));
-    let engine = if outcome.options.mode == DiskMode::Raw { Engine::Raw } else { Engine::Diorite };
     report.rows.push(outcome.row(engine));
-    output.json(&serde_json::to_value(&report).map_err(std::io::Error::from)?)
+    let mut json = serde_json::to_value(&report).map_err(std::io::Error::from)?;
+    if !schedulers.is_empty() {
+        json["schedulers"] = schedulers.iter().map(SchedulerReport::json).collect();
+    }
+    output.json(&json)
 }
 
 impl From<DiskPerfError> for Failure {

@@ -56,7 +56,7 @@ impl Images {
         if self.opening.direct {
             options = options.direct(DirectIo::Preferred).device_direct(DirectPolicy::Required);
         }
-        if let Some(kind) = self.opening.queueing.choice() {
+        if let Some(kind) = self.opening.queueing.choice()? {
             options = options.scheduler(kind);
         }
         let filesystem = options.open(name).map_err(Failure::map(name.display(), "open"))?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use diorite::Access;
+use diorite::{Access, host_paths};
 use diorite_bench::job::{
     HostPlace, JobError, JobFile, Place, RawPlace, Simulated, VolumePlace, parse, run, run_simulated,
 };
@@ -18,11 +18,13 @@ use crate::progress::StageProgress;
 
 pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     let name = arguments.file.display().to_string();
-    let text =
-        std::fs::read_to_string(&arguments.file).map_err(|error| Failure::host(&name, "read", &error))?;
-    let file = parse(&name, &text).map_err(|error| Failure::Failed(error.to_string()))?;
-    // Files that jobs make are whole when the program ends.
-    interrupt::is_changing();
+    arguments.queueing.choice()?;
+    let file =
+        parse(&name, &read(&arguments.file, &name)?).map_err(|error| Failure::Failed(error.to_string()))?;
+    if !arguments.on.as_deref().is_some_and(|target| target.starts_with("sim:")) {
+        // Files that jobs make are whole when the program ends.
+        interrupt::is_changing();
+    }
     match arguments.on.as_deref() {
         None => on_place(arguments, &file, &(Arc::new(HostPlace) as Arc<dyn Place>), output),
         Some(target) if target.starts_with("sim:") => on_simulated(arguments, &file, target, output),
@@ -30,8 +32,11 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
             Some(path) => {
                 let writes = file.jobs.iter().any(|job| job.pattern.writes());
                 let device = crate::devices::open(path, writes)?;
-                let kind = crate::devices::scheduler(&*device, arguments.queueing);
-                let place: Arc<dyn Place> = Arc::new(RawPlace::new(device, kind));
+                if writes && !arguments.force {
+                    crate::devices::refuse_to_destroy(&*device, path, "the job")?;
+                }
+                let kind = crate::devices::scheduler(&*device, arguments.queueing)?;
+                let place: Arc<dyn Place> = Arc::new(RawPlace::new(device, kind, host_paths(path)));
                 on_place(arguments, &file, &place, output)
             }
             None => on_image(arguments, &file, Path::new(target), output),
@@ -39,11 +44,23 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     }
 }
 
+/// The job file as text.
+fn read(path: &Path, name: &str) -> Result<String> {
+    #[expect(clippy::disallowed_methods, reason = "a text, not data I/O")]
+    let bytes = std::fs::read(path).map_err(|error| Failure::host(name, "read", &error))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+        Failure::Failed(format!("{name}:{line}: it is not text in UTF-8; a job file is text as fio reads it"))
+    })
+}
+
 fn on_image(arguments: &Job, file: &JobFile, image: &Path, output: &mut Output) -> Result<()> {
     let mut images =
         Images::new(Opening { stats: arguments.stats, queueing: arguments.queueing, ..Opening::default() });
     let filesystem = images.open(image, Access::ReadWrite)?;
-    let place: Arc<dyn Place> = Arc::new(VolumePlace::new(filesystem, "/"));
+    let files = host_paths(&image.to_string_lossy());
+    let place: Arc<dyn Place> = Arc::new(VolumePlace::new(filesystem, "/").on_host(files));
     let done = on_place(arguments, file, &place, output);
     drop(place);
     let closed = images.close();
@@ -54,7 +71,7 @@ fn on_simulated(arguments: &Job, file: &JobFile, target: &str, output: &mut Outp
     let on = Simulated {
         disk: target.strip_prefix("sim:").unwrap_or(target).to_owned(),
         flavor: arguments.filesystem.flavor(),
-        scheduler: arguments.queueing.choice(),
+        scheduler: arguments.queueing.choice()?,
         seed: arguments.seed,
     };
     let progress = StageProgress::default();
@@ -68,10 +85,15 @@ fn on_place(arguments: &Job, file: &JobFile, place: &Arc<dyn Place>, output: &mu
     let outcome = run(file, place, &progress, &interrupt::cancel()).map_err(Failure::from)?;
     let profile = profiling::finish(profiler, arguments.profiling.profile.as_deref())?;
     if arguments.reporting.json {
-        return output.json(&outcome.json());
+        output.json(&outcome.json())?;
+    } else {
+        output.text(&outcome.text())?;
+        profiling::print(profile.as_ref(), output)?;
     }
-    output.text(&outcome.text())?;
-    profiling::print(profile.as_ref(), output)
+    if interrupt::cancel().is_cancelled() {
+        return Err(Failure::Failed("interrupted; the figures are those until then".to_owned()));
+    }
+    Ok(())
 }
 
 impl From<JobError> for Failure {

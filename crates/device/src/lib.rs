@@ -46,4 +46,4 @@ pub use pool::{BufferPool, PoolBuf};
 pub use region::PageKind;
 pub use ring::RegisteredMemory;
 pub use table::{Partition, PartitionKind, partitions};
-pub use target::open_target;
+pub use target::{host_paths, open_target};

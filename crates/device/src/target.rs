@@ -14,7 +14,7 @@
 //! A path that exists as it stands is taken as it stands, whatever characters it has. What is behind a `?` belongs to the
 //! target right before it; of several that are joined, to the last.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use diorite_block::BlockDevice;
@@ -64,6 +64,21 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
         }
         _ => Ok(device),
     }
+}
+
+/// The files and block devices of the host that a target stands on, as far as its name tells.
+pub fn host_paths(spec: &str) -> Vec<PathBuf> {
+    if Path::new(spec).exists() {
+        return vec![PathBuf::from(spec)];
+    }
+    if let Some(path) = spec.strip_prefix("raw:") {
+        return host_paths(path);
+    }
+    if let Some((_, list)) = joined_list(spec) {
+        let list = list.rsplit_once("?chunk=").map_or(list, |(list, _)| list);
+        return list.split(',').flat_map(host_paths).collect();
+    }
+    split_query(spec).map_or_else(Vec::new, |(outer, _)| host_paths(outer))
 }
 
 /// How several devices become one.
@@ -196,6 +211,14 @@ mod tests {
         assert!(Window::parse("partition=0").unwrap_err().contains("from 1 on"));
         assert!(Window::parse("part=1").unwrap_err().contains("?partition=N"));
         assert!(Window::parse("offset=x").unwrap_err().contains("bytes"));
+    }
+
+    #[test]
+    fn what_a_target_stands_on_is_in_its_name() {
+        assert_eq!(host_paths("raw:/dev/null?offset=4K"), [PathBuf::from("/dev/null")]);
+        let both = host_paths("stripe:/dev/null,/dev/zero?partition=1?chunk=4K");
+        assert_eq!(both, [PathBuf::from("/dev/null"), PathBuf::from("/dev/zero")]);
+        assert_eq!(host_paths("sim:ideal"), [PathBuf::new(); 0]);
     }
 
     #[test]

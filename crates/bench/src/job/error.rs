@@ -25,6 +25,27 @@ pub enum JobError {
         /// What is wrong with the block.
         what: &'static str,
     },
+    /// The files of the jobs do not fit together.
+    #[error(
+        "{job}: {file}: no room: up to here the jobs' files need {needed_bytes} bytes more than they have, and {free_bytes} are \
+         free; choose a smaller size, or something larger to run on"
+    )]
+    NoRoom {
+        /// The job with which they become too large, as `file:line: [name]`.
+        job: String,
+        /// Its file.
+        file: String,
+        /// What the files would grow by.
+        needed_bytes: u64,
+        /// What is free.
+        free_bytes: u64,
+    },
+    /// The user wanted no more while a file was laid out.
+    #[error("interrupted while {file} was laid out; no job ran")]
+    Interrupted {
+        /// The file, which was removed unless it was there before.
+        file: String,
+    },
     /// A thread could not be started.
     #[error("{job}: cannot start a thread: {source}")]
     Thread {
@@ -38,5 +59,9 @@ pub enum JobError {
 /// What the library said, with the file's name in front, unless it says that itself.
 fn named(file: &str, source: &diorite::Error) -> String {
     let text = source.to_string();
-    if text.starts_with(file) { text } else { format!("{file}: {text}") }
+    if text.trim_start_matches('/').starts_with(file.trim_start_matches('/')) {
+        text
+    } else {
+        format!("{file}: {text}")
+    }
 }

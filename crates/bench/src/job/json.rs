@@ -4,8 +4,9 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
+use super::counts::DepthCounts;
 use super::text::{PERCENTILES, spread};
-use super::{DirectionResult, JobOutcome, JobResult};
+use super::{DirectionResult, DiskUse, JobOutcome, JobResult};
 
 impl JobOutcome {
     /// fio's JSON: the keys that its readers use, with fio's units; and `scheduler`, where there is one.
@@ -15,26 +16,46 @@ impl JobOutcome {
             "fio version": concat!("diorite-", env!("CARGO_PKG_VERSION")),
             "timestamp": now.as_secs(),
             "timestamp_ms": now.as_millis() as u64,
-            "jobs": self.results.iter().map(JobResult::json).collect::<Vec<_>>(),
+            "time": date(),
+            "global options": options(&self.global_options),
+            "jobs": self.results.iter().map(|result| self.job_json(result)).collect::<Vec<_>>(),
         });
+        if !self.disks.is_empty() {
+            json["disk_util"] = self.disks.iter().map(DiskUse::json).collect();
+        }
         if let Some(scheduler) = &self.scheduler {
             json["scheduler"] = scheduler.json();
         }
         json
     }
+
+    fn job_json(&self, result: &JobResult) -> Value {
+        let mut json = result.json();
+        json["read"]["bw_agg"] = self.share_of_group(result, |result| &result.read).into();
+        json["write"]["bw_agg"] = self.share_of_group(result, |result| &result.write).into();
+        json
+    }
+}
+
+/// The date as fio writes it.
+pub(super) fn date() -> String {
+    jiff::Zoned::now().strftime("%a %b %e %H:%M:%S %Y").to_string()
+}
+
+fn options(pairs: &[(String, String)]) -> Value {
+    pairs.iter().map(|(name, value)| (name.clone(), Value::from(value.clone()))).collect()
 }
 
 impl JobResult {
     fn json(&self) -> Value {
-        let options: serde_json::Map<_, _> =
-            self.options.iter().map(|(name, value)| (name.clone(), Value::from(value.clone()))).collect();
         let (user, system) = self.cpu_percent();
         json!({
             "jobname": self.name,
             "groupid": self.group,
             "error": 0,
-            "elapsed": self.elapsed.as_secs(),
-            "job options": options,
+            "eta": 0,
+            "elapsed": self.elapsed.as_millis().div_ceil(1000) as u64,
+            "job options": options(&self.options),
             "read": self.read.json(),
             "write": self.write.json(),
             "trim": DirectionResult::default().json(),
@@ -42,36 +63,50 @@ impl JobResult {
             "job_runtime": self.elapsed.as_millis() as u64,
             "usr_cpu": user,
             "sys_cpu": system,
+            "ctx": self.usage.switches,
+            "majf": self.usage.major_faults,
+            "minf": self.usage.minor_faults,
+            "iodepth_level": self.levels.json(DepthCounts::LEVELS),
+            "iodepth_submit": self.submitted.json(DepthCounts::BATCHES),
+            "iodepth_complete": self.completed.json(DepthCounts::BATCHES),
             "latency_depth": self.depth,
             "latency_target": 0,
             "latency_percentile": 100.0,
             "latency_window": 0,
-            "latency_ns": self.shares(1, &[2, 4, 10, 20, 50, 100, 250, 500, 750, 1000]),
-            "latency_us": self.shares(1000, &[2, 4, 10, 20, 50, 100, 250, 500, 750, 1000]),
-            "latency_ms": self.shares(1_000_000, &[2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000]),
+            "latency_ns": object(self.shares(1)),
+            "latency_us": object(self.shares(1000)),
+            "latency_ms": object(self.shares(1_000_000)),
         })
     }
 }
 
+fn object(shares: Vec<(String, f64)>) -> Value {
+    shares.into_iter().map(|(bound, percent)| (bound, Value::from(percent))).collect()
+}
+
+/// fio's bounds of latency in each unit; milliseconds have one more.
+const BOUNDS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
+
 impl JobResult {
     /// Percent of all transfers that took at most each bound (in units of so many nanoseconds) and more than the one below.
-    fn shares(&self, unit_ns: u64, bounds: &[u64]) -> Value {
+    pub(super) fn shares(&self, unit_ns: u64) -> Vec<(String, f64)> {
+        let bounds = if unit_ns == 1_000_000 { &BOUNDS[..] } else { &BOUNDS[..10] };
         let sides = [&self.read, &self.write];
         let all: u64 = sides.iter().map(|side| side.latency_ns.len()).sum();
         // The unit below reaches up to one of this unit.
         let mut from = if unit_ns == 1 { 0 } else { unit_ns + 1 };
-        let mut shares = serde_json::Map::new();
+        let mut shares = Vec::new();
         for bound in bounds {
             let to = bound * unit_ns;
             let count: u64 = sides.iter().map(|side| side.latency_ns.count_between(from, to)).sum();
-            shares.insert(bound.to_string(), json!(100.0 * count as f64 / all.max(1) as f64));
+            shares.push((bound.to_string(), 100.0 * count as f64 / all.max(1) as f64));
             from = to + 1;
         }
         if unit_ns == 1_000_000 {
             let count: u64 = sides.iter().map(|side| side.latency_ns.count_between(from, u64::MAX)).sum();
-            shares.insert(">=2000".to_owned(), json!(100.0 * count as f64 / all.max(1) as f64));
+            shares.push((">=2000".to_owned(), 100.0 * count as f64 / all.max(1) as f64));
         }
-        Value::Object(shares)
+        shares
     }
 }
 
@@ -87,12 +122,14 @@ impl DirectionResult {
             "iops": self.iops(),
             "runtime": self.runtime.as_millis() as u64,
             "total_ios": self.ios,
-            "short_ios": 0,
+            "short_ios": self.short,
             "drop_ios": 0,
+            "slat_ns": self.submission.json(),
             "clat_ns": latency(self),
-            "lat_ns": latency(self),
+            "lat_ns": self.total.json(),
             "bw_min": min as u64,
             "bw_max": max as u64,
+            "bw_agg": 0.0,
             "bw_mean": mean,
             "bw_dev": deviation,
             "bw_samples": self.samples_kib_s.len(),
@@ -101,13 +138,12 @@ impl DirectionResult {
             "iops_mean": iops_mean,
             "iops_stddev": iops_deviation,
             "iops_samples": self.samples_iops.len(),
-            // A transfer is submitted and waited for in one call: all of its time is `clat`.
-            "slat_ns": { "min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0 },
         })
     }
 }
 
 fn latency(direction: &DirectionResult) -> Value {
+    let mut json = direction.completion.json();
     let histogram = &direction.latency_ns;
     let percentiles: serde_json::Map<_, _> = PERCENTILES
         .iter()
@@ -116,14 +152,8 @@ fn latency(direction: &DirectionResult) -> Value {
             (format!("{percentile:.6}"), Value::from(value))
         })
         .collect();
-    json!({
-        "min": if direction.ios == 0 { 0 } else { histogram.min() },
-        "max": histogram.max(),
-        "mean": histogram.mean(),
-        "stddev": histogram.stdev(),
-        "N": histogram.len(),
-        "percentile": percentiles,
-    })
+    json["percentile"] = percentiles.into();
+    json
 }
 
 #[cfg(test)]

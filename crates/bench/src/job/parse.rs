@@ -48,37 +48,42 @@ struct Section {
     name: String,
     line: usize,
     settings: Settings,
+    /// Options of its own, without those of `[global]`.
+    own: Vec<String>,
 }
 
 /// Read the job file `text`; `file` is its name in messages.
 pub fn parse(file: &str, text: &str) -> Result<JobFile, JobFileError> {
     let mut complaints = Vec::new();
-    let sections = split_sections(text, &mut complaints);
+    let (global, sections) = split_sections(text, &mut complaints);
     let mut jobs = Vec::new();
     for section in &sections {
         jobs.push(understand(file, section, &mut complaints));
     }
     if jobs.is_empty() && complaints.is_empty() {
-        complaints.push((0, "no job: a job is a section such as [seqread]".to_owned()));
+        let cure = "no job in it; a job is a section such as [seqread] with rw= and size= under it";
+        complaints.push((0, cure.to_owned()));
     }
     // An option of [global] is complained of once, not once per job.
     complaints.sort();
     complaints.dedup();
     if complaints.is_empty() {
-        Ok(JobFile { jobs })
+        Ok(JobFile { jobs, global_options: spelled(&global, |_| true) })
     } else {
         Err(JobFileError { file: file.to_owned(), complaints })
     }
 }
 
-fn split_sections(text: &str, complaints: &mut Vec<(usize, String)>) -> Vec<Section> {
+/// The options of all `[global]` sections together, and the jobs.
+fn split_sections(text: &str, complaints: &mut Vec<(usize, String)>) -> (Settings, Vec<Section>) {
     let mut global = Settings::new();
     let mut sections: Vec<Section> = Vec::new();
-    let mut in_global = true;
-    for (index, raw) in text.lines().enumerate() {
+    let mut in_global = false;
+    for (index, raw) in text.trim_start_matches('\u{feff}').lines().enumerate() {
         let line = index + 1;
-        let text = raw.trim();
-        if text.is_empty() || text.starts_with(['#', ';']) {
+        // As in fio, a comment may stand behind an option.
+        let text = raw.split([';', '#']).next().unwrap_or_default().trim();
+        if text.is_empty() {
             continue;
         }
         if let Some(heading) = text.strip_prefix('[') {
@@ -88,19 +93,35 @@ fn split_sections(text: &str, complaints: &mut Vec<(usize, String)>) -> Vec<Sect
             };
             in_global = name == "global";
             if !in_global {
-                sections.push(Section { name: name.to_owned(), line, settings: global.clone() });
+                let (settings, own) = (global.clone(), Vec::new());
+                sections.push(Section { name: name.to_owned(), line, settings, own });
             }
             continue;
         }
         let (option, value) = text.split_once('=').unwrap_or((text, "1"));
         let setting = Setting { value: value.trim().to_owned(), line };
-        let settings = match sections.last_mut() {
-            Some(section) if !in_global => &mut section.settings,
-            _ => &mut global,
-        };
-        settings.insert(canonical(option.trim()).to_owned(), setting);
+        let option = canonical(option.trim()).to_owned();
+        match sections.last_mut() {
+            Some(section) if !in_global => {
+                section.own.push(option.clone());
+                section.settings.insert(option, setting);
+            }
+            None if !in_global => {
+                complaints
+                    .push((line, format!("{option}: stands in no section; begin with [global] or [name]")));
+            }
+            _ => {
+                global.insert(option, setting);
+            }
+        }
     }
-    sections
+    (global, sections)
+}
+
+/// Some of the options with their values, as the file spells them.
+fn spelled(settings: &Settings, is_wanted: impl Fn(&String) -> bool) -> Vec<(String, String)> {
+    let wanted = settings.iter().filter(|(name, _)| is_wanted(name));
+    wanted.map(|(name, setting)| (name.clone(), setting.value.clone())).collect()
 }
 
 /// fio's aliases.
@@ -121,7 +142,11 @@ struct Taker<'a> {
 
 impl Taker<'_> {
     /// The option read by `read`, which returns what a right value looks like if it is wrong.
-    fn take<T>(&mut self, option: &str, read: impl FnOnce(&str) -> Result<T, &'static str>) -> Option<T> {
+    fn take<T, E: fmt::Display>(
+        &mut self,
+        option: &str,
+        read: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
         let setting = self.settings.remove(option)?;
         match read(&setting.value) {
             Ok(value) => Some(value),
@@ -136,14 +161,14 @@ impl Taker<'_> {
         self.take(option, |value| match value {
             "0" => Ok(false),
             "1" | "" => Ok(true),
-            _ => Err("is 0 or 1"),
+            _ => Err("is neither 0 nor 1"),
         })
     }
 
     fn number(&mut self, option: &str, least: u64, most: u64) -> Option<u64> {
         self.take(option, |value| {
-            let number: u64 = value.parse().map_err(|_| "is not a whole number")?;
-            if (least..=most).contains(&number) { Ok(number) } else { Err("is out of range") }
+            let number = value.parse().ok().filter(|number| (least..=most).contains(number));
+            number.ok_or_else(|| format!("is not a whole number from {least} to {most}"))
         })
     }
 
@@ -156,8 +181,8 @@ fn understand(file: &str, section: &Section, complaints: &mut Vec<(usize, String
     let mut options = Taker { settings: section.settings.clone(), complaints };
     let size_line = options.line_of("size").or_else(|| options.line_of("bs")).unwrap_or(section.line);
     let has_size = options.line_of("size").is_some();
-    let spelled =
-        section.settings.iter().map(|(name, setting)| (name.clone(), setting.value.clone())).collect();
+    let offset_line = options.line_of("offset").unwrap_or(section.line);
+    let file_line = options.line_of("filename").or_else(|| options.line_of("directory"));
     let pattern = options.take("rw", pattern).unwrap_or_default();
     let (read_block_bytes, write_block_bytes) = options.take("bs", block_sizes).unwrap_or((4096, 4096));
     let direct = options.flag("direct");
@@ -171,7 +196,7 @@ fn understand(file: &str, section: &Section, complaints: &mut Vec<(usize, String
     let size_bytes = options.take("size", size);
     let job = Job {
         name: section.name.clone(),
-        description: options.take("description", |text| Ok(text.to_owned())),
+        description: options.take("description", text),
         pattern,
         read_block_bytes,
         write_block_bytes,
@@ -191,8 +216,8 @@ fn understand(file: &str, section: &Section, complaints: &mut Vec<(usize, String
         fdatasync_every: every(options.number("fdatasync", 0, u64::from(u32::MAX))),
         end_fsync: options.flag("end_fsync").unwrap_or(false),
         read_percent: percent_read.or(percent_written.map(|written| 100 - written)).unwrap_or(50) as u8,
-        filename: options.take("filename", |name| Ok(name.to_owned())),
-        directory: options.take("directory", |name| Ok(name.to_owned())),
+        filename: options.take("filename", text),
+        directory: options.take("directory", text),
         think_time: options.take("thinktime", microseconds).unwrap_or_default(),
         rate_bytes: options.take("rate", size),
         rate_iops: options.number("rate_iops", 1, u64::from(u32::MAX)),
@@ -205,7 +230,8 @@ fn understand(file: &str, section: &Section, complaints: &mut Vec<(usize, String
         stonewall: options.flag("stonewall").unwrap_or(false),
         new_group: options.flag("new_group").unwrap_or(false),
         origin: format!("{file}:{}", section.line),
-        options: spelled,
+        file_origin: format!("{file}:{}", file_line.unwrap_or(section.line)),
+        options: spelled(&section.settings, |name| section.own.contains(name)),
         line: section.line,
     };
     let unknown: Vec<_> =
@@ -217,19 +243,27 @@ fn understand(file: &str, section: &Section, complaints: &mut Vec<(usize, String
         ));
     }
     // A size that could not be read has been complained of.
-    check(&job, has_size, size_line, complaints);
+    check(&job, has_size, [size_line, offset_line], complaints);
     job
 }
 
 /// Options that are right alone and wrong together.
-fn check(job: &Job, has_size: bool, size_line: usize, complaints: &mut Vec<(usize, String)>) {
+fn check(
+    job: &Job,
+    has_size: bool,
+    [size_line, offset_line]: [usize; 2],
+    complaints: &mut Vec<(usize, String)>,
+) {
     let largest = job.read_block_bytes.max(job.write_block_bytes);
     if !has_size {
         complaints.push((job.line, format!("[{}]: no size; add one such as size=1g", job.name)));
-    } else if job.size_bytes > 0 && job.size_bytes < largest {
+    } else if job.size_bytes < largest && !complaints.iter().any(|(line, _)| *line == size_line) {
         complaints.push((
             size_line,
-            format!("[{}]: size={} is smaller than one block of {largest} bytes", job.name, job.size_bytes),
+            format!(
+                "[{}]: size={} is smaller than one block of {largest} bytes; give a larger size or a smaller bs",
+                job.name, job.size_bytes
+            ),
         ));
     }
     if job.time_based && job.runtime.is_none() {
@@ -242,6 +276,15 @@ fn check(job: &Job, has_size: bool, size_line: usize, complaints: &mut Vec<(usiz
     {
         complaints.push((job.line, format!("[{}]: direct=1 needs a bs that is a multiple of 512", job.name)));
     }
+    if job.direct && !job.offset_bytes.is_multiple_of(512) {
+        let what = format!("[{}]: direct=1 needs an offset that is a multiple of 512", job.name);
+        complaints.push((offset_line, what));
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a reader of values, as the others are")]
+fn text(value: &str) -> Result<String, &'static str> {
+    Ok(value.to_owned())
 }
 
 fn every(count: Option<u64>) -> Option<u32> {
@@ -364,6 +407,7 @@ mod tests {
     fn names_every_unknown_option_and_bad_value_with_its_line() {
         let text = "[global]\nzonemode=zbd\n[a]\nrw=sideways\nsize=4q\nbs=0\n[b]\nsize=1k\nverify=md5\n";
         let error = parse("x.fio", text).unwrap_err();
+        assert!(error.to_string().contains("\nx.fio:6: bs=0: is not a block size"), "{error}");
         let lines: Vec<_> = error.complaints.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [2, 4, 5, 6, 8, 9]);
         assert!(error.to_string().starts_with("x.fio:2: zonemode: not an option"), "{error}");
@@ -382,5 +426,34 @@ mod tests {
     fn an_empty_file_and_a_missing_runtime_are_errors() {
         assert!(parse("x.fio", "# nothing\n").unwrap_err().to_string().contains("no job"));
         assert!(parse("x.fio", "[a]\nsize=1m\ntime_based\n").unwrap_err().to_string().contains("runtime"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_line_and_a_cure() {
+        let message = |text: &str| parse("x.fio", text).unwrap_err().to_string();
+        let cases = [
+            ("[a]\nsize=0\n", "x.fio:2: [a]: size=0 is smaller than one block of 4096 bytes; give a larger"),
+            ("[a]\nsize=1m\nnumjobs=0\n", "x.fio:3: numjobs=0: is not a whole number from 1 to 4096"),
+            ("[a]\nsize=1m\nprio=9\n", "x.fio:3: prio=9: is not a whole number from 0 to 7"),
+            ("[a]\nsize=1m\ndirect=1\noffset=100\n", "x.fio:4: [a]: direct=1 needs an offset"),
+            ("rw=read\n[a]\nsize=1m\n", "x.fio:1: rw: stands in no section"),
+            ("\u{feff}nonsense\n", "x.fio:1: nonsense: stands in no section"),
+        ];
+        for (text, expected) in cases {
+            assert!(message(text).starts_with(expected), "{text:?}: {}", message(text));
+        }
+    }
+
+    #[test]
+    fn comments_may_stand_behind_options() {
+        let file = parse("x.fio", "\u{feff}[a] ; one\nrw = write # two\nsize=1m;three\n# four\n").unwrap();
+        assert_eq!((file.jobs[0].pattern, file.jobs[0].size_bytes), (Pattern::Write, 1 << 20));
+    }
+
+    #[test]
+    fn options_of_global_are_told_apart() {
+        let file = parse("x.fio", "[global]\nbs=8k\n[a]\nsize=1m\n").unwrap();
+        let pair = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+        assert_eq!((file.global_options, &file.jobs[0].options), (pair("bs", "8k"), &pair("size", "1m")));
     }
 }

@@ -37,6 +37,18 @@ pub trait Place: Send + Sync {
         None
     }
 
+    /// Size of a file in bytes; nothing if it is not there.
+    fn size_of(&self, path: &Path) -> Option<u64>;
+
+    /// Bytes that files may grow by together; nothing where only trying tells.
+    fn free_bytes(&self) -> Option<u64>;
+
+    /// Remove a file.
+    fn remove(&self, path: &Path) -> Result<(), Error>;
+
+    /// What a file of this place lies on in the host's eyes: files or block devices.
+    fn host_files(&self, path: &Path) -> Vec<PathBuf>;
+
     /// Whether files laid out for reading are written as zeros: a simulated disk then needs no memory for them.
     fn lays_out_zeros(&self) -> bool {
         false
@@ -55,6 +67,22 @@ impl Place for HostPlace {
     fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error> {
         HostFile::open(path, &purpose.apply(OpenOptions::new()))
     }
+
+    fn size_of(&self, path: &Path) -> Option<u64> {
+        std::fs::metadata(path).ok().map(|metadata| metadata.len())
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        std::fs::remove_file(path).map_err(|source| Error::Os { what: "cannot remove", source })
+    }
+
+    fn host_files(&self, path: &Path) -> Vec<PathBuf> {
+        vec![path.to_owned()]
+    }
 }
 
 /// Files of a volume. Relative names start at `root`; directories that a job names are made.
@@ -63,18 +91,26 @@ pub struct VolumePlace {
     filesystem: Filesystem,
     root: PathBuf,
     zeros: bool,
+    host_files: Vec<PathBuf>,
 }
 
 impl VolumePlace {
     /// Files of `filesystem`, under `root`.
     pub fn new(filesystem: Filesystem, root: impl Into<PathBuf>) -> Self {
-        Self { filesystem, root: root.into(), zeros: false }
+        Self { filesystem, root: root.into(), zeros: false, host_files: Vec::new() }
     }
 
     /// Lay files out as zeros.
     #[must_use]
     pub fn laying_out_zeros(mut self) -> Self {
         self.zeros = true;
+        self
+    }
+
+    /// The volume lies on these files or devices of the host.
+    #[must_use]
+    pub fn on_host(mut self, files: Vec<PathBuf>) -> Self {
+        self.host_files = files;
         self
     }
 
@@ -93,8 +129,25 @@ impl Place for VolumePlace {
         purpose.apply(self.filesystem.open_options()).open(self.inside(path))
     }
 
+    fn size_of(&self, path: &Path) -> Option<u64> {
+        self.filesystem.metadata(self.inside(path)).ok().map(|attributes| attributes.size)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let space = self.filesystem.statfs();
+        Some(space.blocks_available.saturating_mul(space.block_size))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        self.filesystem.remove_file(self.inside(path))
+    }
+
     fn scheduler(&self) -> Option<Arc<ScheduledDevice>> {
         self.filesystem.scheduler().cloned()
+    }
+
+    fn host_files(&self, _path: &Path) -> Vec<PathBuf> {
+        self.host_files.clone()
     }
 
     fn lays_out_zeros(&self) -> bool {
@@ -107,16 +160,17 @@ impl Place for VolumePlace {
 pub struct RawPlace {
     device: Arc<dyn BlockDevice>,
     scheduler: Option<Arc<ScheduledDevice>>,
+    host_files: Vec<PathBuf>,
 }
 
 impl RawPlace {
     /// Page cache of each open file, where it is not direct.
     const CACHE_BYTES: usize = 64 << 20;
 
-    /// The whole of `device`, through a scheduler of this kind.
-    pub fn new(device: Arc<dyn BlockDevice>, kind: SchedulerKind) -> Self {
+    /// The whole of `device`, which lies on these files or devices of the host, through a scheduler of this kind.
+    pub fn new(device: Arc<dyn BlockDevice>, kind: SchedulerKind, host_files: Vec<PathBuf>) -> Self {
         let scheduler = ScheduledDevice::of_kind(&device, kind);
-        Self { device: scheduler.clone().map_or(device, |scheduled| scheduled), scheduler }
+        Self { device: scheduler.clone().map_or(device, |scheduled| scheduled), scheduler, host_files }
     }
 }
 
@@ -131,7 +185,23 @@ impl Place for RawPlace {
         RawFile::open_device(self.device.clone(), &options, Self::CACHE_BYTES)
     }
 
+    fn size_of(&self, _path: &Path) -> Option<u64> {
+        Some(self.device.geometry().capacity_bytes)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        Some(0)
+    }
+
+    fn remove(&self, _path: &Path) -> Result<(), Error> {
+        Ok(())
+    }
+
     fn scheduler(&self) -> Option<Arc<ScheduledDevice>> {
         self.scheduler.clone()
+    }
+
+    fn host_files(&self, _path: &Path) -> Vec<PathBuf> {
+        self.host_files.clone()
     }
 }

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::counts::{DepthCounts, Moments};
+use super::disks::DiskUse;
+use super::usage::Usage;
 use crate::SchedulerReport;
 
 /// What one job did in one direction.
@@ -13,10 +16,18 @@ pub struct DirectionResult {
     pub bytes: u64,
     /// Transfers.
     pub ios: u64,
+    /// Of them those that moved less than they were to.
+    pub short: u64,
     /// From the first transfer's start to the last one's end.
     pub runtime: Duration,
-    /// Time of each transfer in nanoseconds.
+    /// Time of each transfer in nanoseconds: fio's `clat`, from its submission (with one transfer at a time: from its start).
     pub latency_ns: Histogram<u64>,
+    /// Time that submitting took, where it is apart from waiting: fio's `slat`.
+    pub submission: Moments,
+    /// Extremes and mean of `latency_ns`, exactly.
+    pub completion: Moments,
+    /// Time from start to end: fio's `lat`.
+    pub total: Moments,
     /// Bandwidth of each half second, in KiB/s.
     pub samples_kib_s: Vec<f64>,
     /// Transfers a second in each half second.
@@ -29,8 +40,12 @@ impl Default for DirectionResult {
         Self {
             bytes: 0,
             ios: 0,
+            short: 0,
             runtime: Duration::ZERO,
             latency_ns,
+            submission: Moments::default(),
+            completion: Moments::default(),
+            total: Moments::default(),
             samples_kib_s: Vec::new(),
             samples_iops: Vec::new(),
         }
@@ -52,8 +67,12 @@ impl DirectionResult {
     fn add(&mut self, other: &Self) {
         self.bytes += other.bytes;
         self.ios += other.ios;
+        self.short += other.short;
         self.runtime = self.runtime.max(other.runtime);
         self.latency_ns.add(&other.latency_ns).expect("both have the same bounds");
+        self.submission.add(&other.submission);
+        self.completion.add(&other.completion);
+        self.total.add(&other.total);
         add_samples(&mut self.samples_kib_s, &other.samples_kib_s);
         add_samples(&mut self.samples_iops, &other.samples_iops);
     }
@@ -81,8 +100,8 @@ pub struct JobResult {
     pub group: u32,
     /// Jobs in this result.
     pub jobs: u32,
-    /// The heading: `rw=..., bs=..., ioengine=..., iodepth=...`.
-    pub settings: Vec<(String, String)>,
+    /// What fio says of a job before it starts: `rw=..., bs=..., ioengine=..., iodepth=...`.
+    pub heading: String,
     /// The job's options as its file spells them.
     pub options: Vec<(String, String)>,
     /// Transfers in flight at most.
@@ -93,10 +112,14 @@ pub struct JobResult {
     pub write: DirectionResult,
     /// Time of each sync in nanoseconds.
     pub sync_ns: DirectionResult,
-    /// CPU time in user mode.
-    pub user: Duration,
-    /// CPU time in kernel mode.
-    pub system: Duration,
+    /// What the jobs' threads used of the processor.
+    pub usage: Usage,
+    /// Transfers in flight, at each submission.
+    pub levels: DepthCounts,
+    /// Transfers submitted by one call.
+    pub submitted: DepthCounts,
+    /// Transfers brought back by one wait.
+    pub completed: DepthCounts,
     /// Elapsed time, summed over the jobs.
     pub elapsed: Duration,
     /// Report together with the job before.
@@ -110,15 +133,17 @@ impl JobResult {
         self.read.add(&other.read);
         self.write.add(&other.write);
         self.sync_ns.add(&other.sync_ns);
-        self.user += other.user;
-        self.system += other.system;
+        self.usage.add(&other.usage);
+        self.levels.add(&other.levels);
+        self.submitted.add(&other.submitted);
+        self.completed.add(&other.completed);
         self.elapsed += other.elapsed;
     }
 
     /// CPU time in user and kernel mode as percentages of the elapsed time.
     pub fn cpu_percent(&self) -> (f64, f64) {
         let share = |time: Duration| 100.0 * time.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9);
-        (share(self.user), share(self.system))
+        (share(self.usage.user), share(self.usage.system))
     }
 }
 
@@ -127,10 +152,16 @@ impl JobResult {
 pub struct JobOutcome {
     /// One for each job, or for each group that is reported as one.
     pub results: Vec<JobResult>,
+    /// The jobs as they were asked for: heading, and how many of them.
+    pub headings: Vec<(String, u32)>,
     /// Per group: all jobs of it together.
     pub groups: Vec<JobResult>,
     /// What the I/O scheduler gave each job, where there is one.
     pub scheduler: Option<SchedulerReport>,
+    /// What the disks under the files did.
+    pub disks: Vec<DiskUse>,
+    /// Options of `[global]` as the file spells them.
+    pub global_options: Vec<(String, String)>,
 }
 
 impl JobOutcome {
@@ -138,6 +169,11 @@ impl JobOutcome {
     pub(crate) fn collect(singles: Vec<JobResult>) -> Self {
         let mut outcome = Self::default();
         for single in singles {
+            let heading = format!("{}: (g={}): {}", single.name, single.group, single.heading);
+            match outcome.headings.last_mut() {
+                Some((last, count)) if *last == heading => *count += 1,
+                _ => outcome.headings.push((heading, 1)),
+            }
             match outcome.groups.get_mut(single.group as usize) {
                 Some(group) => group.add(&single),
                 None => outcome.groups.push(single.clone()),
@@ -149,4 +185,16 @@ impl JobOutcome {
         }
         outcome
     }
+
+    /// Percent of a group's mean bandwidth that one of its results has: fio's `bw_agg`.
+    pub(super) fn share_of_group(&self, result: &JobResult, side: fn(&JobResult) -> &DirectionResult) -> f64 {
+        let mean = mean(&side(result).samples_kib_s);
+        let group = self.groups.iter().find(|group| group.group == result.group);
+        let all = group.map_or(0.0, |group| side(group).bandwidth() / 1024.0);
+        if all > 0.0 { (100.0 * mean / all).min(100.0) } else { 0.0 }
+    }
+}
+
+fn mean(samples: &[f64]) -> f64 {
+    samples.iter().sum::<f64>() / samples.len().max(1) as f64
 }

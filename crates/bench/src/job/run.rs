@@ -3,19 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use diorite::{AlignedBuf, TaskId};
+use diorite::TaskId;
 use diorite_block::sync::{Mutex, spawn};
 
-use super::offsets::Random;
-use super::place::FileUse;
+use super::disks::DiskProbe;
+use super::layout::lay_out_all;
 use super::result::{JobOutcome, JobResult};
 use super::worker::{Worker, run_worker};
-use super::{Job, JobError, JobFile, Place, verify};
+use super::{Job, JobError, JobFile, Place};
 use crate::SchedulerReport;
 use crate::watch::{Cancel, Observer};
-
-/// Bytes of one transfer while files are laid out.
-const LAYOUT_BYTES: usize = 1 << 20;
 
 /// Run all jobs of `file` on `place`. Jobs run at once, except that one with `stonewall` waits for those before it.
 pub fn run(
@@ -24,8 +21,10 @@ pub fn run(
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<JobOutcome, JobError> {
-    lay_out_all(file, &**place, observer, cancel)?;
     let workers = workers_of(file);
+    lay_out_all(&workers, &**place, observer, cancel)?;
+    let host_files: Vec<_> = workers.iter().flat_map(|worker| place.host_files(&worker.path)).collect();
+    let disks = DiskProbe::start(&host_files);
     let mut singles = Vec::new();
     let mut rest = workers.as_slice();
     while !rest.is_empty() {
@@ -47,21 +46,12 @@ pub fn run(
         })
     };
     let scheduler = place.scheduler().map(|device| SchedulerReport::of(&device, name_of));
-    Ok(JobOutcome { scheduler, ..JobOutcome::collect(singles) })
-}
-
-/// Make the files that the jobs read, where they are not there yet.
-pub(super) fn lay_out_all(
-    file: &JobFile,
-    place: &dyn Place,
-    observer: &dyn Observer,
-    cancel: &Cancel,
-) -> Result<(), JobError> {
-    workers_of(file).iter().try_for_each(|worker| lay_out(worker, place, observer, cancel))
+    let (disks, global_options) = (disks.finish(), file.global_options.clone());
+    Ok(JobOutcome { scheduler, disks, global_options, ..JobOutcome::collect(singles) })
 }
 
 /// One worker for each clone of each job, with its file.
-fn workers_of(file: &JobFile) -> Vec<Worker> {
+pub(super) fn workers_of(file: &JobFile) -> Vec<Worker> {
     let mut workers: Vec<Worker> = Vec::new();
     let mut group = 0;
     for (index, job) in file.jobs.iter().enumerate() {
@@ -89,43 +79,6 @@ fn path_of(job: &Job, clone: u32) -> PathBuf {
         Some(directory) => Path::new(directory).join(name),
         None => PathBuf::from(name),
     }
-}
-
-/// Make sure that a file which is read has something to read. What a job writes, it makes itself.
-fn lay_out(
-    worker: &Worker,
-    place: &dyn Place,
-    observer: &dyn Observer,
-    cancel: &Cancel,
-) -> Result<(), JobError> {
-    let job = &worker.job;
-    place.prepare(job.directory.as_deref()).map_err(worker.blame())?;
-    if !job.pattern.reads() || job.verify != super::Verify::None {
-        return Ok(());
-    }
-    let needed = job.offset_bytes.saturating_add(job.size_bytes);
-    let purpose = FileUse { write: true, direct: false };
-    let file = place.open(&worker.path, purpose).map_err(worker.blame())?;
-    let mut at = file.size() / LAYOUT_BYTES as u64 * LAYOUT_BYTES as u64;
-    if file.size() >= needed {
-        return Ok(());
-    }
-    observer.begin(&format!("laying out {}", worker.path.display()), needed - at);
-    let mut memory: AlignedBuf = file.buffer(LAYOUT_BYTES).map_err(worker.blame())?;
-    if !place.lays_out_zeros() {
-        let mut random = Random::new(worker.number);
-        verify::fill(&mut memory, random.next(), worker.number);
-    }
-    while at < needed && !cancel.is_cancelled() {
-        let len = (needed - at).min(LAYOUT_BYTES as u64) as usize;
-        file.write_all_at(&memory[..len], at).map_err(worker.blame())?;
-        at += len as u64;
-        observer.advance(len as u64);
-    }
-    file.sync_all().map_err(worker.blame())?;
-    file.drop_cached(0, needed).map_err(worker.blame())?;
-    observer.end();
-    Ok(())
 }
 
 /// Run workers at once and give their results in order. The first error is returned when all have ended.

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use diorite::mkfs::{Flavor, MkfsError, MkfsOptions, mkfs};
 use diorite::{BlockDevice, Filesystem, SchedulerKind, Timestamp};
+use diorite_block::sync;
 use diorite_sim::disk::ParameterError;
 use diorite_sim::{Deadlock, DiskParameters, SimDisk, Simulation, WorldOptions};
 
-use super::run::lay_out_all;
-use super::{JobError, JobFile, JobOutcome, Place, VolumePlace, run};
+use super::layout::lay_out_all;
+use super::run::workers_of;
+use super::{DiskUse, JobError, JobFile, JobOutcome, Place, VolumePlace, run};
 use crate::watch::{Cancel, Observer, Silent};
 
 /// Why jobs could not be run on a simulated disk.
@@ -42,6 +44,9 @@ pub enum SimulatedError {
         /// What the library said.
         source: Box<diorite::Error>,
     },
+    /// The disk test failed.
+    #[error(transparent)]
+    DiskPerf(#[from] crate::diskperf::DiskPerfError),
     /// A job failed.
     #[error(transparent)]
     Job(#[from] JobError),
@@ -76,37 +81,42 @@ pub fn run_simulated(
     observer: &dyn Observer,
 ) -> Result<JobOutcome, SimulatedError> {
     let (name, seed) = (&*on.disk, on.seed);
-    let disk = open_disk(name)?;
+    let disk = open_simulated(name)?;
     let volume = |source| SimulatedError::Volume { disk: name.to_owned(), source: Box::new(source) };
-    let options =
-        MkfsOptions { flavor: on.flavor, size_bytes: Some(volume_bytes(file)), ..MkfsOptions::default() };
+    let size_bytes = Some(volume_bytes(file).min(disk.geometry().capacity_bytes));
+    let options = MkfsOptions { flavor: on.flavor, size_bytes, ..MkfsOptions::default() };
     let options = options.reproducible(seed, Timestamp { seconds: 1_000_000_000, nanoseconds: 0 });
     mkfs(&*disk, &options).map_err(|source| SimulatedError::Mkfs { disk: name.to_owned(), source })?;
     {
         let filesystem = Filesystem::options().open_device(Arc::clone(&disk) as _).map_err(volume)?;
         let place = VolumePlace::new(filesystem.clone(), "/").laying_out_zeros();
-        lay_out_all(file, &place, observer, &Cancel::default())?;
+        lay_out_all(&workers_of(file), &place, observer, &Cancel::default())?;
         drop(place);
         filesystem.close().map_err(volume)?;
     }
     let kind = on.scheduler.unwrap_or_else(|| SchedulerKind::default_for(disk.geometry().rotational));
     let jobs = file.clone();
     let world = WorldOptions { seed, ..WorldOptions::default() };
-    let (outcome, _) = Simulation::run_one(world, move || {
-        let filesystem = Filesystem::options().scheduler(kind).open_device(disk)?;
+    observer.begin("simulating", 0);
+    let drive = Arc::clone(&disk);
+    let result = Simulation::run_one(world, move || {
+        let filesystem = Filesystem::options().scheduler(kind).open_device(drive)?;
         let place: Arc<dyn Place> = Arc::new(VolumePlace::new(filesystem.clone(), "/").laying_out_zeros());
         let outcome = run(&jobs, &place, &Silent, &Cancel::default());
+        let (activity, ended) = (disk.activity(), sync::now());
         drop(place);
         let closed = filesystem.close();
-        Ok((outcome, closed))
-    })?;
-    let (outcome, closed) = outcome.map_err(volume)?;
-    let outcome = outcome?;
+        Ok((outcome, closed, DiskUse::of_drive(&disk.name(), &activity, ended)))
+    });
+    observer.end();
+    let (outcome, closed, used) = result?.0.map_err(volume)?;
+    let outcome = JobOutcome { disks: vec![used], ..outcome? };
     closed.map_err(volume)?;
     Ok(outcome)
 }
 
-fn open_disk(name: &str) -> Result<Arc<SimDisk>, SimulatedError> {
+/// The simulated disk of that name, or that a TOML file describes.
+pub fn open_simulated(name: &str) -> Result<Arc<SimDisk>, SimulatedError> {
     let path = PathBuf::from(name);
     if path.extension().is_none_or(|extension| extension != "toml") {
         return Ok(SimDisk::named(name)?);

@@ -145,7 +145,9 @@ pub struct Job {
     pub new_group: bool,
     /// Where it stands, as `file:line`.
     pub origin: String,
-    /// Options as the file spells them.
+    /// Where its `filename` or `directory` is given, as `file:line`.
+    pub file_origin: String,
+    /// Options of the section itself as the file spells them.
     pub options: Vec<(String, String)>,
     /// Line of the section's heading.
     pub line: usize,
@@ -156,4 +158,6 @@ pub struct Job {
 pub struct JobFile {
     /// Its jobs, in order.
     pub jobs: Vec<Job>,
+    /// Options of `[global]` as the file spells them.
+    pub global_options: Vec<(String, String)>,
 }

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 
+use super::counts::DepthCounts;
+use super::json::date;
 use super::{DirectionResult, JobOutcome, JobResult};
 
 /// The percentiles that fio shows.
@@ -14,8 +16,18 @@ impl JobOutcome {
     /// fio's familiar summary.
     pub fn text(&self) -> String {
         let mut text = String::new();
+        for (heading, count) in &self.headings {
+            let _ = writeln!(text, "{heading}{}", if *count > 1 { "\n..." } else { "" });
+        }
+        let threads: u32 = self.headings.iter().map(|(_, count)| count).sum();
+        let plural = if threads == 1 { "" } else { "s" };
+        let _ = writeln!(
+            text,
+            concat!("diorite-", env!("CARGO_PKG_VERSION"), "\nRan {} thread{}\n"),
+            threads, plural
+        );
         for result in &self.results {
-            result.write_text(&mut text);
+            self.write_result(&mut text, result);
         }
         for group in &self.groups {
             let _ = writeln!(text, "\nRun status group {} (all jobs):", group.group);
@@ -23,10 +35,24 @@ impl JobOutcome {
                 self.write_group_line(&mut text, name, group.group, direction);
             }
         }
+        if !self.disks.is_empty() {
+            text.push_str("\nDisk stats (read/write):\n");
+        }
+        for disk in &self.disks {
+            let _ = writeln!(text, "{}", disk.text());
+        }
         if let Some(scheduler) = &self.scheduler {
             text.push_str(&scheduler.text());
         }
         text
+    }
+
+    fn write_result(&self, text: &mut String, result: &JobResult) {
+        let JobResult { name, group, jobs, .. } = result;
+        let _ = writeln!(text, "{name}: (groupid={group}, jobs={jobs}): err= 0: {}", date());
+        result.read.write_text(text, "read", self.share_of_group(result, |result| &result.read));
+        result.write.write_text(text, "write", self.share_of_group(result, |result| &result.write));
+        result.write_text(text);
     }
 
     fn write_group_line(&self, text: &mut String, name: &str, group: u32, all: &DirectionResult) {
@@ -58,37 +84,59 @@ impl JobOutcome {
 }
 
 impl JobResult {
+    /// What is behind the directions: shares of latency, syncs, processor, depths.
     fn write_text(&self, text: &mut String) {
-        let settings: Vec<_> = self.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let _ = writeln!(
-            text,
-            "{}: (groupid={}, jobs={}): {}",
-            self.name,
-            self.group,
-            self.jobs,
-            settings.join(", ")
-        );
-        for (name, direction) in [("read", &self.read), ("write", &self.write)] {
-            direction.write_text(text, name);
+        for (unit, ns) in [("nsec", 1), ("usec", 1000), ("msec", 1_000_000)] {
+            write_shares(text, unit, &self.shares(ns));
         }
         if self.sync_ns.ios > 0 {
-            let _ = writeln!(text, "  fsync/fdatasync:");
-            write_latency(text, "sync", &self.sync_ns.latency_ns);
+            let _ = writeln!(text, "  fsync/fdatasync/sync_file_range:");
+            write_latency(text, "sync", self.sync_ns.completion.summary());
+            write_percentiles(text, "sync", &self.sync_ns.latency_ns);
         }
-        let (user, system) = self.cpu_percent();
-        let _ = writeln!(text, "  cpu          : usr={user:.2}%, sys={system:.2}%");
+        let ((user, system), usage) = (self.cpu_percent(), &self.usage);
         let _ = writeln!(
             text,
-            "     issued rwts: total={},{},0,{} short=0,0,0,0 dropped=0,0,0,0",
-            self.read.ios, self.write.ios, self.sync_ns.ios
+            "  cpu          : usr={user:.2}%, sys={system:.2}%, ctx={}, majf={}, minf={}",
+            usage.switches, usage.major_faults, usage.minor_faults
+        );
+        write_depths(text, "  IO depths    :", &self.levels, DepthCounts::LEVELS);
+        write_depths(text, "     submit    :", &self.submitted, DepthCounts::BATCHES);
+        write_depths(text, "     complete  :", &self.completed, DepthCounts::BATCHES);
+        let _ = writeln!(
+            text,
+            "     issued rwts: total={},{},0,{} short={},{},0,0 dropped=0,0,0,0",
+            self.read.ios, self.write.ios, self.sync_ns.ios, self.read.short, self.write.short
         );
         let _ =
             writeln!(text, "     latency   : target=0, window=0, percentile=100.00%, depth={}", self.depth);
     }
 }
 
+/// The classes that have anything in them, five to a line.
+fn write_shares(text: &mut String, unit: &str, shares: &[(String, f64)]) {
+    let cells: Vec<_> = shares
+        .iter()
+        .filter(|(_, percent)| *percent > 0.0)
+        .map(|(bound, percent)| format!("{bound}={:.2}%", percent.max(0.01)))
+        .collect();
+    for row in cells.chunks(5) {
+        let _ = writeln!(text, "  lat ({unit})   : {}", row.join(", "));
+    }
+}
+
+fn write_depths(text: &mut String, title: &str, counts: &DepthCounts, names: [&str; 7]) {
+    // As fio shows it: what is there at all is at least a tenth of a percent.
+    let cell = |(name, percent): (&&str, f64)| {
+        let shown = if percent > 0.0 { percent.max(0.1) } else { 0.0 };
+        format!("{name}={shown:.1}%")
+    };
+    let cells: Vec<_> = names.iter().zip(counts.percent()).map(cell).collect();
+    let _ = writeln!(text, "{title} {}", cells.join(", "));
+}
+
 impl DirectionResult {
-    fn write_text(&self, text: &mut String, name: &str) {
+    fn write_text(&self, text: &mut String, name: &str, percent_of_group: f64) {
         if self.ios == 0 {
             return;
         }
@@ -100,13 +148,25 @@ impl DirectionResult {
             binary(self.bytes as f64, ""),
             self.runtime.as_millis(),
         );
-        write_latency(text, "clat", &self.latency_ns);
-        write_percentiles(text, &self.latency_ns);
+        if self.submission.count() > 0 {
+            write_latency(text, "slat", self.submission.summary());
+        }
+        write_latency(text, "clat", self.completion.summary());
+        write_latency(text, " lat", self.total.summary());
+        write_percentiles(text, "clat", &self.latency_ns);
         if let Some((min, max, mean, deviation)) = spread(&self.samples_kib_s) {
             let _ = writeln!(
                 text,
-                "   bw (  KiB/s): min={min:.0}, max={max:.0}, avg={mean:.2}, stdev={deviation:.2}, samples={}",
+                "   bw (  KiB/s): min={min:.0}, max={max:.0}, per={percent_of_group:.2}%, avg={mean:.2}, \
+                 stdev={deviation:.2}, samples={}",
                 self.samples_kib_s.len()
+            );
+        }
+        if let Some((min, max, mean, deviation)) = spread(&self.samples_iops) {
+            let _ = writeln!(
+                text,
+                "   iops        : min={min:.0}, max={max:.0}, avg={mean:.2}, stdev={deviation:.2}, samples={}",
+                self.samples_iops.len()
             );
         }
     }
@@ -123,33 +183,31 @@ fn unit(nanoseconds: f64) -> (&'static str, f64) {
     }
 }
 
-fn write_latency(text: &mut String, name: &str, latency: &Histogram<u64>) {
-    let (unit, factor) = unit(latency.mean());
+fn write_latency(text: &mut String, name: &str, (min, max, mean, deviation): (f64, f64, f64, f64)) {
+    let (unit, factor) = unit(mean);
     let digits = if unit == "nsec" { 0 } else { 2 };
     let _ = writeln!(
         text,
         "    {name} ({unit}): min={:.digits$}, max={:.digits$}, avg={:.2}, stdev={:.2}",
-        latency.min() as f64 / factor,
-        latency.max() as f64 / factor,
-        latency.mean() / factor,
-        latency.stdev() / factor,
+        min / factor,
+        max / factor,
+        mean / factor,
+        deviation / factor,
     );
 }
 
-fn write_percentiles(text: &mut String, latency: &Histogram<u64>) {
+fn write_percentiles(text: &mut String, name: &str, latency: &Histogram<u64>) {
     let (unit, factor) = unit(latency.value_at_quantile(0.5) as f64);
     let digits = usize::from(factor >= 1e6);
-    let _ = writeln!(text, "    clat percentiles ({unit}):");
-    for row in PERCENTILES.chunks(4) {
-        let cells: Vec<_> = row
-            .iter()
-            .map(|percentile| {
-                let value = latency.value_at_quantile(percentile / 100.0) as f64 / factor;
-                format!("{percentile:>5.2}th=[{value:>7.digits$}]")
-            })
-            .collect();
-        let _ = writeln!(text, "     | {}", cells.join(", "));
-    }
+    let _ = writeln!(text, "    {name} percentiles ({unit}):");
+    let rows = PERCENTILES.chunks(4).map(|row| {
+        let cell = |percentile: &f64| {
+            let value = latency.value_at_quantile(percentile / 100.0) as f64 / factor;
+            format!("{percentile:>5.2}th=[{value:>5.digits$}]")
+        };
+        format!("     | {}", row.iter().map(cell).collect::<Vec<_>>().join(", "))
+    });
+    let _ = writeln!(text, "{}", rows.collect::<Vec<_>>().join(",\n"));
 }
 
 /// Least, largest, mean and standard deviation.

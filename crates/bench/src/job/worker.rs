@@ -10,6 +10,7 @@ use diorite_block::{IoOwner, Op, TaskId};
 use super::offsets::{Offsets, Permutation, Random};
 use super::place::FileUse;
 use super::result::JobResult;
+use super::usage::Usage;
 use super::{Engine, Job, JobError, Place, Verify, verify};
 use crate::watch::Cancel;
 
@@ -44,7 +45,7 @@ impl Worker {
     /// Turns a library error into one that names job and file.
     pub(crate) fn blame(&self) -> impl Fn(diorite::Error) -> JobError + '_ {
         |source| JobError::File {
-            job: self.title(),
+            job: format!("{}: [{}]", self.job.file_origin, self.job.name),
             file: self.path.display().to_string(),
             source: Box::new(source),
         }
@@ -61,7 +62,7 @@ pub(crate) fn run_worker(worker: &Worker, place: &dyn Place, cancel: &Cancel) ->
     if job.invalidate {
         file.drop_cached(0, u64::MAX).map_err(worker.blame())?;
     }
-    let cpu = thread_cpu();
+    let used = Usage::of_this_thread();
     let start = now();
     let mut run = Run::new(worker, file, cancel);
     // One transfer at a time needs no queue: the call that waits for it can submit it, too.
@@ -72,14 +73,20 @@ pub(crate) fn run_worker(worker: &Worker, place: &dyn Place, cancel: &Cancel) ->
         run.synchronous()?;
     }
     run.finish()?;
-    let (user, system) = thread_cpu();
-    let mut result = run.result;
-    (result.user, result.system) = (user.saturating_sub(cpu.0), system.saturating_sub(cpu.1));
-    result.elapsed = now().saturating_sub(start);
     if job.verify == Verify::Crc32c && job.pattern.writes() && !cancel.is_cancelled() {
-        verify_pass(worker, &run.file, &run.written)?;
+        run.verify_all()?;
     }
+    let mut result = run.result;
+    result.usage = Usage::of_this_thread().since(&used);
+    result.elapsed = now().saturating_sub(start);
     Ok(result)
+}
+
+/// When a transfer was begun, and when its submission was over, where that is not the end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    start: Duration,
+    submitted: Option<Duration>,
 }
 
 /// A worker at work.
@@ -98,6 +105,8 @@ struct Run<'a> {
     left: Option<u64>,
     moved: [u64; 2],
     writes_since_sync: u32,
+    /// What was written is being read back, in blocks as they were written.
+    is_verifying: bool,
     /// Blocks that were written, for the check afterwards.
     written: std::collections::BTreeSet<u64>,
     sample_bytes: [u64; 2],
@@ -120,7 +129,7 @@ impl<'a> Run<'a> {
             name: job.name.clone(),
             group: worker.group,
             jobs: 1,
-            settings: settings_of(job),
+            heading: heading_of(job),
             options: job.options.clone(),
             depth: if job.engine == Engine::Queue && job.direct { job.depth } else { 1 },
             join: job.group_reporting,
@@ -139,6 +148,7 @@ impl<'a> Run<'a> {
             left: (!job.time_based).then(|| job.size_bytes.saturating_mul(u64::from(job.loops))),
             moved: [0; 2],
             writes_since_sync: 0,
+            is_verifying: false,
             written: std::collections::BTreeSet::new(),
             sample_bytes: [0; 2],
             sample_ios: [0; 2],
@@ -199,7 +209,10 @@ impl<'a> Run<'a> {
                 _ => self.file.write_at(&memory[..len], offset),
             };
             let moved = done.map_err(self.worker.blame())?;
-            self.account(op, start, moved);
+            self.result.levels.record_level(1);
+            self.result.submitted.record_batch(1);
+            self.result.completed.record_batch(1);
+            self.account(op, Times { start, submitted: None }, moved);
             self.check(op, offset, &memory[..moved])?;
             self.after(op)?;
         }
@@ -210,7 +223,7 @@ impl<'a> Run<'a> {
         let depth = self.worker.job.depth;
         let pool = self.pool(depth)?;
         let mut queue: DirectQueue<PoolBuf> = DirectQueue::new(depth);
-        let mut in_flight = vec![(Op::Read, 0u64, Duration::ZERO); depth as usize];
+        let mut in_flight = vec![(Op::Read, 0u64, Times::default()); depth as usize];
         let mut over = false;
         for tag in 0..u64::from(depth) {
             let mut memory = pool.take();
@@ -218,11 +231,16 @@ impl<'a> Run<'a> {
             over = over || !self.submit(&mut queue, memory, tag, &mut in_flight)?;
         }
         // Each transfer's memory goes to the next one at once, so that the device is never without work for long.
-        while let Some(finished) = queue.next_finished().map_err(self.worker.blame())? {
+        loop {
+            let waits = queue.ended() == 0;
+            let Some(finished) = queue.next_finished().map_err(self.worker.blame())? else { break };
+            if waits {
+                self.result.completed.record_batch(1 + queue.ended());
+            }
             let Finished { tag, memory, result } = finished;
             let moved = result.map_err(self.worker.blame())?;
-            let (op, offset, start) = in_flight[tag as usize];
-            self.account(op, start, moved);
+            let (op, offset, times) = in_flight[tag as usize];
+            self.account(op, times, moved);
             self.check(op, offset, &memory[..moved])?;
             self.after(op)?;
             over = over || !self.submit(&mut queue, memory, tag, &mut in_flight)?;
@@ -245,11 +263,11 @@ impl<'a> Run<'a> {
         queue: &mut DirectQueue<PoolBuf>,
         mut memory: PoolBuf,
         tag: u64,
-        in_flight: &mut [(Op, u64, Duration)],
+        in_flight: &mut [(Op, u64, Times)],
     ) -> Result<bool, JobError> {
         let Some((op, offset, len)) = self.next() else { return Ok(false) };
         self.prepare(op, offset, &mut memory[..len]);
-        in_flight[tag as usize] = (op, offset, now());
+        let start = now();
         let submitted = match op {
             Op::Read => queue.read(&self.file, offset, memory, len, tag),
             _ => queue.write(&self.file, offset, memory, len, tag),
@@ -258,6 +276,9 @@ impl<'a> Run<'a> {
             let full = diorite::Error::InvalidArgument("more transfers than the queue is deep");
             self.worker.blame()(error.unwrap_or(full))
         })?;
+        in_flight[tag as usize] = (op, offset, Times { start, submitted: Some(now()) });
+        self.result.levels.record_level(queue.in_flight());
+        self.result.submitted.record_batch(1);
         Ok(true)
     }
 
@@ -278,17 +299,28 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn account(&mut self, op: Op, start: Duration, bytes: usize) {
+    fn account(&mut self, op: Op, times: Times, bytes: usize) {
         let end = now();
-        if start < self.counted_from {
+        if times.start < self.counted_from {
             return;
         }
         let side = usize::from(op == Op::Write);
+        let job = &self.worker.job;
+        let wanted =
+            if op == Op::Read && !self.is_verifying { job.read_block_bytes } else { job.write_block_bytes };
         let direction = if op == Op::Read { &mut self.result.read } else { &mut self.result.write };
         direction.bytes += bytes as u64;
         direction.ios += 1;
+        direction.short += u64::from((bytes as u64) < wanted);
         direction.runtime = end.saturating_sub(self.counted_from);
-        direction.latency_ns.saturating_record(end.saturating_sub(start).as_nanos() as u64);
+        let passed = |from: Duration, to: Duration| to.saturating_sub(from).as_nanos() as u64;
+        if let Some(submitted) = times.submitted {
+            direction.submission.record(passed(times.start, submitted));
+        }
+        let completed = passed(times.submitted.unwrap_or(times.start), end);
+        direction.latency_ns.saturating_record(completed);
+        direction.completion.record(completed);
+        direction.total.record(passed(times.start, end));
         self.sample_bytes[side] += bytes as u64;
         self.sample_ios[side] += 1;
         let sampled = end.saturating_sub(self.sample_start);
@@ -324,8 +356,28 @@ impl<'a> Run<'a> {
         let start = now();
         sync(&self.file).map_err(self.worker.blame())?;
         self.result.sync_ns.ios += 1;
-        self.result.sync_ns.latency_ns.saturating_record(now().saturating_sub(start).as_nanos() as u64);
+        let took = now().saturating_sub(start).as_nanos() as u64;
+        self.result.sync_ns.latency_ns.saturating_record(took);
+        self.result.sync_ns.completion.record(took);
         self.writes_since_sync = 0;
+        Ok(())
+    }
+
+    /// Read back and check what was written. As in fio these are reads of the job.
+    fn verify_all(&mut self) -> Result<(), JobError> {
+        let len = self.worker.job.write_block_bytes as usize;
+        let mut memory: AlignedBuf = self.file.buffer(len).map_err(self.worker.blame())?;
+        // A job that only writes has no reads before: their time begins here.
+        if !self.worker.job.pattern.reads() {
+            self.counted_from = now();
+        }
+        self.is_verifying = true;
+        for offset in std::mem::take(&mut self.written) {
+            let start = now();
+            let moved = self.file.read_at(&mut memory[..len], offset).map_err(self.worker.blame())?;
+            self.account(Op::Read, Times { start, submitted: None }, moved);
+            check_block(self.worker, &memory[..moved], offset)?;
+        }
         Ok(())
     }
 
@@ -337,21 +389,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Read back and check what was written.
-fn verify_pass(
-    worker: &Worker,
-    file: &File,
-    written: &std::collections::BTreeSet<u64>,
-) -> Result<(), JobError> {
-    let len = worker.job.write_block_bytes as usize;
-    let mut memory: AlignedBuf = file.buffer(len).map_err(worker.blame())?;
-    for offset in written {
-        let count = file.read_at(&mut memory[..len], *offset).map_err(worker.blame())?;
-        check_block(worker, &memory[..count], *offset)?;
-    }
-    Ok(())
-}
-
 fn check_block(worker: &Worker, memory: &[u8], offset: u64) -> Result<(), JobError> {
     verify::check(memory, offset).map_err(|what| JobError::Verify {
         job: worker.title(),
@@ -361,29 +398,17 @@ fn check_block(worker: &Worker, memory: &[u8], offset: u64) -> Result<(), JobErr
     })
 }
 
-/// The settings that fio shows in a job's heading.
-fn settings_of(job: &Job) -> Vec<(String, String)> {
-    let mut settings = vec![
-        ("rw".to_owned(), job.pattern.name().to_owned()),
-        ("bs".to_owned(), job.read_block_bytes.to_string()),
-        ("size".to_owned(), job.size_bytes.to_string()),
-        ("ioengine".to_owned(), job.engine_name.clone()),
-        ("iodepth".to_owned(), job.depth.to_string()),
-        ("direct".to_owned(), u8::from(job.direct).to_string()),
-    ];
-    if let Some(runtime) = job.runtime {
-        settings.push(("runtime".to_owned(), runtime.as_secs_f64().to_string()));
-    }
-    settings
-}
-
-/// CPU time of the calling thread in user and kernel mode, to the kernel's clock tick.
-fn thread_cpu() -> (Duration, Duration) {
-    let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
-    // The name in parentheses may hold spaces; what follows it does not.
-    let fields: Vec<&str> =
-        text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
-    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
-    let second = rustix::param::clock_ticks_per_second() as f64;
-    (Duration::from_secs_f64(ticks(11) / second), Duration::from_secs_f64(ticks(12) / second))
+/// What fio says of a job before it starts.
+fn heading_of(job: &Job) -> String {
+    format!(
+        "rw={}, bs=(R) {}B-{}B, (W) {}B-{}B, ioengine={}, iodepth={}, direct={}",
+        job.pattern.name(),
+        job.read_block_bytes,
+        job.read_block_bytes,
+        job.write_block_bytes,
+        job.write_block_bytes,
+        job.engine_name,
+        job.depth,
+        u8::from(job.direct)
+    )
 }

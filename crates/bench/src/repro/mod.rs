@@ -121,6 +121,9 @@ pub enum ReproError {
     /// The disk test failed.
     #[error(transparent)]
     DiskPerf(#[from] crate::diskperf::DiskPerfError),
+    /// The disk test in a simulation failed.
+    #[error(transparent)]
+    Simulated(#[from] crate::job::SimulatedError),
 }
 
 impl ReproError {

@@ -3,20 +3,15 @@
 //! The published rows: synchronous direct reads keep one disk busy at a time; buffered reads keep all busy, and pay for the copy;
 //! without the copy they are half as fast again. Ours: the same one thread with several direct reads in flight on each disk.
 
-use std::sync::Arc;
-
-use diorite::BlockDevice;
-use diorite_block::sync;
-use diorite_sim::{Context, CpuCosts, DiskParameters, SimDisk, Simulation, WorldOptions};
+use diorite::SchedulerKind;
+use diorite_sim::{CpuCosts, WorldOptions};
 use serde::Deserialize;
 
 use super::here::raw_in_memory;
 use super::{Line, Options, Outcome, ReproError};
 use crate::diskperf::{self, DiskMode, DiskPerf};
-use crate::watch::{Cancel, Silent};
 use crate::{Engine, Verdict};
 
-const DISKS: usize = 8;
 /// 1 MiB reads of each disk in the published runs.
 const BLOCKS: u64 = 2048;
 const MIB: f64 = 1_048_576.0;
@@ -95,24 +90,12 @@ impl Outcome {
         published: Option<PublishedRow>,
         seed: u64,
     ) -> Result<f64, ReproError> {
-        let parameters = DiskParameters::named("fc-2002")?;
-        let disks: Vec<Arc<dyn BlockDevice>> =
-            SimDisk::array("fc-2002", &parameters, DISKS).into_iter().map(|disk| disk as _).collect();
+        let disks = diskperf::simulated_devices(&["fc-array".to_owned()])?;
         let world = WorldOptions { seed, cpus: 2, costs: CpuCosts::OF_2002, ..WorldOptions::default() };
-        let ((result, seconds, cpu), _) = Simulation::run_one(world, move || {
-            let begun = sync::now();
-            let result = diskperf::run(&disks, test, &Silent, &Cancel::default());
-            let cpu = Context::current().map_or(0.0, |context| context.cpu_time_of_all().as_secs_f64());
-            (result, sync::now().saturating_sub(begun).as_secs_f64(), cpu)
-        })?;
-        let done = result?;
+        let (done, _) = diskperf::run_simulated(disks, test, Some(SchedulerKind::None), world)?;
         let mut row = done.row(Engine::Sim);
         row.test = format!("raw {name}");
-        (row.seconds, row.mb_per_s) = (seconds, Some(done.bytes as f64 / 1e6 / seconds.max(1e-9)));
-        row.ops_per_s = Some(done.latencies.count() as f64 / seconds.max(1e-9));
-        (row.cpu_percent, row.cpu_s_process) = (Some(100.0 * cpu / seconds.max(1e-9)), Some(cpu));
-        (row.cpu_s_per_gb, row.cpu_s_machine) = (Some(cpu / (done.bytes as f64 / 1e9).max(1e-9)), Some(cpu));
-        let rate = done.bytes as f64 / MIB / seconds.max(1e-9);
+        let rate = done.bytes as f64 / MIB / done.spent.seconds.max(1e-9);
         let mean = row.latency_us.map_or(0.0, |latency| latency.mean);
         let line = |column, unit, published, measured| Line {
             row: name.to_owned(),

@@ -160,6 +160,11 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         (self.pending.len() + self.ready.len()) as u32
     }
 
+    /// Transfers that have ended and can be had without waiting.
+    pub fn ended(&self) -> u32 {
+        (self.ready.len() + self.reaped.len()) as u32
+    }
+
     /// Read the first `len` bytes of `memory` from `offset` of `file`.
     pub fn read(
         &mut self,
