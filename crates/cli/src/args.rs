@@ -85,11 +85,14 @@ pub(crate) enum Command {
     ///
     /// WORDS: `blocks=2K` transfers of `bs=1m` bytes per target, `depth=N` of them in flight, a mode (`direct`, `raw`: no file
     /// layer, `nocopy`: into the page cache and no further; else through the page cache), `read` or `write`.
+    /// TARGET: a device or an image, `stripe:A,B,...?chunk=64K`, `linear:A,B,...`, or a simulated device in virtual time.
+    #[command(after_long_help = DISKPERF_EXAMPLES)]
     Diskperf(DiskPerf),
     /// Run a fio job file
     ///
     /// On the host's files, or with --on inside an image, on a bare device, or on a simulated disk. Options that are
     /// not known are named, and nothing runs.
+    #[command(after_long_help = JOB_OPTIONS)]
     Job(Job),
     /// Reproduce the published tables, each beside what is measured now
     ///
@@ -449,6 +452,33 @@ pub(crate) struct Bonnie {
     #[command(flatten)]
     pub(crate) reporting: Reporting,
 }
+
+/// Behind the help of diskperf.
+const DISKPERF_EXAMPLES: &str = "\
+Examples:
+  diorite diskperf blocks=2K bs=1m direct depth=4 /dev/sdb /dev/sdc
+  diorite diskperf blocks=16K bs=8k nocopy disk.img
+  diorite diskperf blocks=64 direct depth=4 sim:fc-array
+Simulated devices:
+  sata-2009, sata-2009-stall, sata-2009-nocache, fc-2002, ssd, ide-2001,
+  ideal, fc-array (eight fc-2002 behind one link), FILE.toml";
+
+/// Behind the help of job.
+const JOB_OPTIONS: &str = "\
+Options of a job file:
+  what      rw, bs, size, offset, rwmixread, rwmixwrite, loops, norandommap,
+            randseed, verify=crc32c
+  where     filename, directory
+  how       direct, buffered, ioengine, iodepth, numjobs, invalidate,
+            fsync, fdatasync, end_fsync
+  when      runtime, time_based, startdelay, ramp_time, thinktime, rate,
+            rate_iops, stonewall
+  who       prio, prioclass (heard by the I/O scheduler, where there is one)
+  report    group_reporting, new_group, description
+Simulated disks:
+  sata-2009, sata-2009-stall, sata-2009-nocache, fc-2002, ssd, ide-2001,
+  ideal; a file of parameters begins with base = \"NAME\", and then what differs:
+  rpm = 5400, write_cache_kib = 0, ...";
 
 #[derive(Debug, Args)]
 pub(crate) struct DiskPerf {

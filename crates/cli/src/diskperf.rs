@@ -6,7 +6,7 @@ use diorite::{BlockDevice, ScheduledDevice};
 use diorite_bench::diskperf::{
     DiskMode, DiskPerf, DiskPerfError, DiskPerfOutcome, Way, run, run_simulated, simulated_devices,
 };
-use diorite_bench::{Engine, Machine, Report, SchedulerReport, WorldOptions};
+use diorite_bench::{Engine, Machine, Observer, Report, SchedulerReport, WorldOptions};
 
 use crate::args::DiskPerf as Arguments;
 use crate::failure::{Failure, Result};
@@ -66,8 +66,11 @@ fn simulated(arguments: &Arguments, options: DiskPerf, names: &[String], output:
     }
     let world = WorldOptions { seed: arguments.seed, ..WorldOptions::default() };
     let scheduler = arguments.queueing.choice()?;
+    let progress = StageProgress::default();
+    progress.begin("simulating", 0);
     let result =
         simulated_devices(names).and_then(|devices| run_simulated(devices, options, scheduler, world));
+    progress.end();
     let (outcome, reports) = result.map_err(|error| Failure::Failed(error.to_string()))?;
     show(arguments, &outcome, Engine::Sim, &reports, output)
 }

@@ -35,6 +35,16 @@ fn bar(total: u64, unit: Unit) -> ProgressBar {
         .with_style(style)
 }
 
+/// Something that moves while nobody can say how much is left.
+fn spinner(what: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {spinner} {elapsed}").expect("constant template");
+    let spinner =
+        ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10)).with_style(style);
+    spinner.set_message(what.to_owned());
+    spinner.enable_steady_tick(Duration::from_millis(200));
+    spinner
+}
+
 /// One bar for a whole copy.
 pub(crate) struct CopyProgress {
     bar: ProgressBar,
@@ -100,9 +110,10 @@ impl StageProgress {
 impl Observer for StageProgress {
     fn begin(&self, what: &str, total: u64) {
         self.with(|slot| {
-            let bar = bar(total, self.unit);
-            bar.set_message(what.to_owned());
-            *slot = Some(bar);
+            *slot = Some(if total == 0 { spinner(what) } else { bar(total, self.unit) });
+            if let Some(bar) = slot {
+                bar.set_message(what.to_owned());
+            }
         });
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use diorite_bench::repro::{
     Options, Outcome, ReproError, boundary, fairness, fairness_on, odirect, odirect_here, page, raw,
 };
-use diorite_bench::{Better, Machine, Report, Verdict};
+use diorite_bench::{Better, Machine, Observer, Report, Verdict};
 
 use crate::args::{Repro, Table};
 use crate::failure::{Failure, Result};
@@ -44,6 +44,13 @@ pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
 
 fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
     let options = Options { seed: arguments.seed, ..Options::default() };
+    let simulate = |reproduce: fn(&Options) -> Result<Outcome, ReproError>| {
+        let progress = StageProgress::default();
+        progress.begin(&format!("{table:?}: simulating"), 0);
+        let outcome = reproduce(&options);
+        progress.end();
+        outcome
+    };
     Ok(match (table, &arguments.on) {
         (Table::Fairness, Some(device)) => on_device(device, arguments)?,
         (_, Some(_)) => {
@@ -51,10 +58,10 @@ fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
                 "--on belongs to `repro fairness`; the other tables need no device".into(),
             ));
         }
-        (Table::Fairness, None) => fairness(&options)?,
-        (Table::Boundary, None) => boundary(&options)?,
-        (Table::Raw, None) => raw(&options)?,
-        (Table::Odirect, None) => with_this_machine(odirect(&options)?)?,
+        (Table::Fairness, None) => simulate(fairness)?,
+        (Table::Boundary, None) => simulate(boundary)?,
+        (Table::Raw, None) => simulate(raw)?,
+        (Table::Odirect, None) => with_this_machine(simulate(odirect)?)?,
     })
 }
 
@@ -64,7 +71,11 @@ fn on_device(name: &str, arguments: &Repro) -> Result<Outcome> {
     if !arguments.force {
         devices::refuse_to_destroy(&*device, name, "the writer")?;
     }
-    Ok(fairness_on(&device, Duration::from_secs(arguments.seconds.into()))?)
+    let progress = StageProgress::default();
+    progress.begin(&format!("{name}: three schedulers, {} s each", arguments.seconds), 0);
+    let outcome = fairness_on(&device, Duration::from_secs(arguments.seconds.into()));
+    progress.end();
+    Ok(outcome?)
 }
 
 /// Bonnie's table of this machine behind the simulated one; where there is no room for its files, the reason.

@@ -31,7 +31,10 @@ pub fn run(
         let end = rest.iter().skip(1).position(|worker| worker.starts_wave).map_or(rest.len(), |at| at + 1);
         let (wave, later) = rest.split_at(end);
         let longest = wave.iter().filter_map(|worker| worker.job.runtime).max().unwrap_or_default();
-        observer.begin(&format!("running {} jobs", wave.len()), longest.as_secs());
+        let plural = if wave.len() == 1 { "" } else { "s" };
+        let time =
+            if longest.is_zero() { String::new() } else { format!(", up to {} s", longest.as_secs_f64()) };
+        observer.begin(&format!("running {} job{plural}{time}", wave.len()), 0);
         singles.extend(run_wave(wave, place, cancel)?);
         observer.end();
         rest = later;
