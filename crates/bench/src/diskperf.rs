@@ -89,7 +89,7 @@ impl Default for DiskPerf {
 #[derive(Debug, thiserror::Error)]
 pub enum DiskPerfError {
     /// A target could not be used as a file.
-    #[error("{target}: {source}")]
+    #[error("{}", crate::error::named(target, source))]
     File {
         /// The device.
         target: String,

@@ -10,7 +10,7 @@ use diorite_block::{BioFlags, IoOwner, IoPriority, Op, Sector, TaskId};
 /// Requests pending at any time, spread over the tasks.
 const DEPTH: u64 = 32;
 const TASKS: u64 = 16;
-const DECISIONS: u64 = 2_000_000;
+const DECISIONS: u64 = 400_000;
 
 fn main() {
     for name in ["deadline", "cfq:2.6.32", "cfq:noidle-regression", "cfq:fixed", "inject"] {

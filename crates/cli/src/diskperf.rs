@@ -1,5 +1,6 @@
 //! The command diskperf: the disk test of 2002, with its own way of naming options.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use diorite::{BlockDevice, ScheduledDevice};
@@ -14,6 +15,11 @@ use crate::output::Output;
 use crate::progress::StageProgress;
 use crate::size::Size;
 use crate::{devices, interrupt, profiling};
+
+/// Largest transfer.
+const MOST_BYTES: u64 = 1 << 30;
+/// Most transfers in flight on each device; each has a buffer of its own.
+const MOST_IN_FLIGHT: u64 = 1024;
 
 pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()> {
     let (options, names) = understand(&arguments.words)?;
@@ -93,26 +99,55 @@ fn show(
 fn understand(words: &[String]) -> Result<(DiskPerf, Vec<String>)> {
     let mut options = DiskPerf::default();
     let mut targets = Vec::new();
+    let mut mode: Option<(&str, DiskMode)> = None;
     for word in words {
         match word.split_once('=') {
-            Some(("blocks", value)) => options.blocks = size(word, value)?,
-            Some(("bs", value)) => options.block_bytes = size(word, value)? as usize,
-            Some(("depth", value)) => options.depth = size(word, value)? as u32,
+            Some(("blocks", value)) => options.blocks = number(word, value, u64::MAX)?,
+            Some(("bs", value)) => options.block_bytes = number(word, value, MOST_BYTES)? as usize,
+            Some(("depth", value)) => options.depth = number(word, value, MOST_IN_FLIGHT)? as u32,
+            Some((name, _)) if is_word(name) && !Path::new(word).exists() => {
+                let why = format!(
+                    "{word}: no such option, and no such device; options are blocks=, bs= and depth="
+                );
+                return Err(Failure::Usage(why));
+            }
             _ => match word.as_str() {
-                "direct" => options.mode = DiskMode::Direct,
-                "raw" => options.mode = DiskMode::Raw,
-                "nocopy" => options.mode = DiskMode::Nocopy,
+                "direct" => choose(&mut mode, word, DiskMode::Direct)?,
+                "raw" => choose(&mut mode, word, DiskMode::Raw)?,
+                "nocopy" => choose(&mut mode, word, DiskMode::Nocopy)?,
                 "read" => options.way = Way::Read,
                 "write" => options.way = Way::Write,
                 _ => targets.push(word.clone()),
             },
         }
     }
+    options.mode = mode.map_or(DiskMode::Buffered, |(_, mode)| mode);
     Ok((options, targets))
 }
 
-fn size(word: &str, value: &str) -> Result<u64> {
-    value.parse::<Size>().map(|Size(number)| number).map_err(|why| Failure::Usage(format!("{word}: {why}")))
+/// One mode, not two.
+fn choose<'a>(chosen: &mut Option<(&'a str, DiskMode)>, word: &'a str, mode: DiskMode) -> Result<()> {
+    match chosen.replace((word, mode)) {
+        Some((former, other)) if other != mode => {
+            Err(Failure::Usage(format!("{former} and {word}: the data moves one way; give one of them")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_word(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// A number from 1 to `most`.
+fn number(word: &str, value: &str, most: u64) -> Result<u64> {
+    let wrong = |why: String| Failure::Usage(format!("{word}: {why}"));
+    let Size(number) = value.parse::<Size>().map_err(|why| wrong(why.to_string()))?;
+    if (1..=most).contains(&number) {
+        Ok(number)
+    } else {
+        Err(wrong(format!("give a number from 1 to {most}")))
+    }
 }
 
 fn print(outcome: &DiskPerfOutcome, output: &mut Output) -> Result<()> {
@@ -151,7 +186,10 @@ fn json(
 
 impl From<DiskPerfError> for Failure {
     fn from(error: DiskPerfError) -> Self {
-        Self::Failed(error.to_string())
+        match error {
+            DiskPerfError::Options(why) => Self::Usage(why.to_owned()),
+            other => Self::Failed(other.to_string()),
+        }
     }
 }
 
@@ -166,6 +204,16 @@ mod tests {
         let (options, targets) = understand(&words).unwrap();
         assert_eq!((options.blocks, options.block_bytes, options.mode), (2048, 1 << 20, DiskMode::Direct));
         assert_eq!(targets, ["/dev/sde", "/dev/sdf"]);
-        assert!(matches!(understand(&["bs=huge".to_owned()]), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn words_that_cannot_be_are_wrong_usage() {
+        let cases = ["bs=huge", "bs=0", "blocks=0", "depth=99999999999", "foo=3", "BLOCKS=4"];
+        for word in cases {
+            assert!(matches!(understand(&[word.to_owned()]), Err(Failure::Usage(_))), "{word}");
+        }
+        let both = ["direct", "raw"].map(str::to_owned);
+        assert!(matches!(understand(&both), Err(Failure::Usage(why)) if why.starts_with("direct and raw")));
+        assert!(understand(&["/dev/disk/by-label=x".to_owned()]).is_ok(), "a path may have an equals sign");
     }
 }

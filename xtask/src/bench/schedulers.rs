@@ -29,6 +29,8 @@ const WORKLOADS: &[Workload] = &[
 /// As `--scheduler` takes them; nothing is said for the first.
 const SCHEDULERS: [&str; 5] = ["unset", "none", "deadline", "cfq", "inject"];
 const FILE_MIB: u32 = 512;
+/// Length of one run. CPU time is known to the microsecond: more rounds tell more than longer ones.
+const RUN_MS: u32 = 600;
 /// Decisions a second that each scheduler must reach on one core.
 const DECISIONS_LEAST: f64 = 1e6;
 /// Real seconds for ten virtual ones.
@@ -91,8 +93,9 @@ fn direct_issue(options: &Options, store: &Path, file: &Path) -> Result<String, 
         after: vec![],
     };
     let contenders: Vec<_> = SCHEDULERS.into_iter().map(contender).collect();
-    let common =
-        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=2\ntime_based=1\ninvalidate=0\n");
+    let common = format!(
+        "size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime={RUN_MS}ms\ntime_based=1\ninvalidate=0\n"
+    );
     let (series, commands) = take_rounds(store, WORKLOADS, &contenders, &common, &[], options.rounds)?;
     let wanted: Vec<_> = WORKLOADS
         .iter()

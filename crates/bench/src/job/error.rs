@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     /// A file of the job could not be used.
-    #[error("{job}: {}", named(file, source))]
+    #[error("{job}: {}", crate::error::named(file, source))]
     File {
         /// The job, as `file:line: [name]`.
         job: String,
@@ -54,14 +54,4 @@ pub enum JobError {
         /// What the system said.
         source: std::io::Error,
     },
-}
-
-/// What the library said, with the file's name in front, unless it says that itself.
-fn named(file: &str, source: &diorite::Error) -> String {
-    let text = source.to_string();
-    if text.trim_start_matches('/').starts_with(file.trim_start_matches('/')) {
-        text
-    } else {
-        format!("{file}: {text}")
-    }
 }
