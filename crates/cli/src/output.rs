@@ -52,6 +52,11 @@ impl Output {
         self.line("")
     }
 
+    /// Hand what there is to the reader, who waits for more.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        Ok(self.writer.flush()?)
+    }
+
     /// Hand everything to the reader.
     pub(crate) fn finish(mut self) -> Result<()> {
         Ok(self.writer.flush()?)

@@ -20,6 +20,7 @@ pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
         let outcome = reproduce(table, arguments)?;
         if !arguments.reporting.json {
             print(&outcome, output)?;
+            output.flush()?;
         }
         outcomes.push(outcome);
     }
