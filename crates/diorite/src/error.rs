@@ -92,6 +92,9 @@ pub enum Error {
     /// The argument makes no sense.
     #[error("{0}")]
     InvalidArgument(&'static str),
+    /// The root, `.` and `..` are not names that can be taken away (`EBUSY`).
+    #[error("{0}")]
+    FixedName(&'static str),
     /// Not available on this kind of file.
     #[error("{0}")]
     Unsupported(&'static str),
@@ -155,7 +158,7 @@ impl Error {
             Self::TooManyLinks => 40,
             Self::UnexpectedEnd { .. } => 5,
             Self::BeyondEnd => 6,
-            Self::Busy(_) => 16,
+            Self::Busy(_) | Self::FixedName(_) => 16,
             Self::WriteBack(source) => source.errno(),
         }
     }

@@ -3,7 +3,7 @@
 //! Where it sits: the front door of the library. Each operation on a path resolves it (`resolve.rs`) and calls the node that
 //! it finds (`node.rs`); errors carry the path.
 
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,11 @@ use diorite_ext::{Volume, VolumeOptions};
 use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
 use crate::node::{NodeRef, Nodes, while_stale};
-use crate::resolve::Found;
 use crate::walk::Walk;
 use crate::{
     Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, DirectoryEntry, Error, File, FileKind,
-    InodeNumber, NodeSpec, OpenOptions, Owner, QuotaLimits, RenameMode, Result, ScheduledDevice,
-    SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, SystemClock, XattrMode,
+    InodeNumber, NodeSpec, OpenOptions, QuotaLimits, Result, ScheduledDevice, SchedulerKind, SetAttributes,
+    SetTime, SpaceUse, Stats, SystemClock, XattrMode,
 };
 
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
@@ -310,151 +309,29 @@ impl Filesystem {
     }
 
     fn find_or_make(&self, path: &Path, options: &OpenOptions) -> Result<NodeRef> {
-        let found = if options.create_new { self.search_parent(path)? } else { self.search(path, true)? };
-        match found.inode {
-            Some(_) if options.create_new => Err(diorite_ext::Error::Exists.into()),
-            Some(inode) => self.nodes.acquire(inode),
-            None if options.create || options.create_new => {
-                if found.must_be_directory {
-                    return Err(diorite_ext::Error::IsADirectory.into());
-                }
-                let spec = NodeSpec {
-                    kind: FileKind::Regular,
-                    permissions: options.permissions,
-                    owner: options.owner,
-                    device: (0, 0),
-                };
-                match self.nodes.create(&found.directory, &found.name, &spec) {
-                    // Somebody else was faster.
-                    Err(Error::Volume(diorite_ext::Error::Exists))
-                        if options.create && !options.create_new =>
-                    {
-                        self.nodes.acquire(self.volume().lookup(&found.directory, &found.name)?)
-                    }
-                    result => result,
-                }
-            }
-            None => Err(diorite_ext::Error::NotFound.into()),
+        if !options.create && !options.create_new {
+            return self.find(path, true);
         }
-    }
-
-    /// The directory that a new name is to be made in, and the name.
-    fn place<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
-        let found = self.search_parent(path)?;
-        if found.inode.is_some() { Err(diorite_ext::Error::Exists.into()) } else { Ok(found) }
-    }
-
-    /// The directory of a name that is to be changed, and the name.
-    fn entry<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
-        let found = self.search_parent(path)?;
-        if found.name.is_empty() {
-            return Err(Error::InvalidArgument("the path does not end with a name"));
+        let found = if options.create_new { self.place(path)? } else { self.search_to_make(path)? };
+        if let Some(inode) = found.inode {
+            return self.nodes.acquire(inode);
         }
-        if found.must_be_directory && found.inode.is_none() {
-            return Err(diorite_ext::Error::NotFound.into());
+        if found.has_slash {
+            return Err(diorite_ext::Error::IsADirectory.into());
         }
-        Ok(found)
-    }
-
-    /// Make a directory with permissions 0755.
-    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let spec = NodeSpec {
-            kind: FileKind::Directory,
-            permissions: 0o755,
-            owner: Owner::default(),
+            kind: FileKind::Regular,
+            permissions: options.permissions,
+            owner: options.owner,
             device: (0, 0),
         };
-        self.create_node(path, &spec).map(drop)
-    }
-
-    /// Make a directory and all missing parents.
-    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let mut at = PathBuf::new();
-        for component in path.components() {
-            at.push(component);
-            match self.find(&at, true) {
-                Ok(node) if node.kind() == FileKind::Directory => {}
-                Ok(_) => return Err(Error::from(diorite_ext::Error::NotADirectory).at(&at)),
-                Err(error) if error.is_not_found() => match self.create_dir(&at) {
-                    Err(error) if error.errno() == 17 => {}
-                    result => result?,
-                },
-                Err(error) => return Err(error.at(&at)),
+        match self.nodes.create(&found.directory, &found.name, &spec) {
+            // Somebody else was faster.
+            Err(Error::Volume(diorite_ext::Error::Exists)) if !options.create_new => {
+                self.nodes.acquire(self.volume().lookup(&found.directory, &found.name)?)
             }
+            result => result,
         }
-        Ok(())
-    }
-
-    /// Make a file, directory or device node.
-    pub fn create_node(&self, path: impl AsRef<Path>, spec: &NodeSpec) -> Result<NodeRef> {
-        let path = path.as_ref();
-        let create = |at: Found<'_>| self.nodes.create(&at.directory, &at.name, spec);
-        self.place(path).and_then(create).at_path(path)
-    }
-
-    /// Remove a name of anything but a directory.
-    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        self.entry(path).and_then(|at| self.nodes.unlink(&at.directory, &at.name)).at_path(path)
-    }
-
-    /// Remove an empty directory.
-    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let remove = |at: Found<'_>| Ok(self.volume().remove_directory(&at.directory, &at.name)?);
-        self.entry(path).and_then(remove).at_path(path)
-    }
-
-    /// Remove a directory and everything in it. Symbolic links are removed, not followed.
-    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let mut found = Vec::new();
-        for entry in self.walk(path) {
-            let entry = entry?;
-            found.push((entry.path, entry.attributes.kind));
-        }
-        for (path, kind) in found.iter().rev() {
-            if *kind == FileKind::Directory { self.remove_dir(path)? } else { self.remove_file(path)? }
-        }
-        Ok(())
-    }
-
-    /// Rename, replacing what is there as POSIX says.
-    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        self.rename_with(from, to, RenameMode::Replace)
-    }
-
-    /// Rename as `mode` says.
-    pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
-        let (from, to) = (from.as_ref(), to.as_ref());
-        let source = self.entry(from).at_path(from)?;
-        if source.inode.is_none() {
-            // So that an error says which of the two paths is wrong.
-            self.volume().lookup(&source.directory, &source.name).map_err(Error::from).at_path(from)?;
-        }
-        let target = self.search(to, false).at_path(to)?;
-        if target.name.is_empty() {
-            return Err(Error::InvalidArgument("the new path does not end with a name").at(to));
-        }
-        let (old, new) = ((&source.directory, &*source.name), (&target.directory, &*target.name));
-        self.nodes.rename(old, new, mode).at_path(to)
-    }
-
-    /// Give a file another name.
-    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let (original, link) = (original.as_ref(), link.as_ref());
-        let node = self.find(original, false).at_path(original)?;
-        let make = |at: Found<'_>| Ok(self.volume().link(node.inode(), &at.directory, &at.name)?);
-        self.place(link).and_then(make).at_path(link)
-    }
-
-    /// Make a symbolic link.
-    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let (target, link) = (target.as_ref().as_os_str().as_bytes(), link.as_ref());
-        let owner = Owner::default();
-        let make = |at: Found<'_>| Ok(self.volume().symlink(&at.directory, &at.name, target, owner)?);
-        self.place(link).and_then(make).map(drop).at_path(link)
     }
 
     /// Where a symbolic link points.

@@ -31,6 +31,7 @@ mod filesystem;
 mod host;
 mod host_mark;
 mod map;
+mod names;
 pub mod node;
 mod options;
 mod queue;

@@ -16,17 +16,32 @@ use crate::{Error, FileKind, Filesystem, Result};
 /// As many links as Linux follows.
 const LINKS_MAX: u32 = 40;
 
+/// How a path ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastName {
+    /// With a name that can be made, removed and renamed.
+    Name,
+    /// There is no name: it is the root.
+    Root,
+    /// With `.`.
+    Dot,
+    /// With `..`.
+    DotDot,
+}
+
 /// What a path leads to.
 #[derive(Debug)]
 pub(crate) struct Found<'p> {
     /// The directory of the last name.
     pub(crate) directory: Arc<Inode>,
-    /// The last name; empty for the root, and where the path ends with `.` or `..`.
+    /// How the path ends, links followed.
+    pub(crate) last: LastName,
+    /// The last name; empty where it is none.
     pub(crate) name: Cow<'p, [u8]>,
-    /// What it names, if that exists.
+    /// What it names, if that was looked at and exists.
     pub(crate) inode: Option<Arc<Inode>>,
-    /// The path ended with a slash.
-    pub(crate) must_be_directory: bool,
+    /// A slash follows the last name.
+    pub(crate) has_slash: bool,
 }
 
 /// How far the names of a path lead.
@@ -38,10 +53,13 @@ enum Step<'p> {
 
 /// What is done with the last name of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum LastName {
+enum AtLast {
+    /// Look it up. A slash behind it follows a link, and wants a directory.
     LookUp,
     /// Look it up, and go on if it is a symbolic link.
     Follow,
+    /// The same, but what has a slash behind it is left as it stands: no file can be made there.
+    FollowToMake,
     /// It is wanted as it stands, whether it exists or not.
     Leave,
 }
@@ -51,7 +69,7 @@ fn split_first(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let path = skip_slashes(path);
     let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
     let (name, rest) = path.split_at(end);
-    (!name.is_empty()).then(|| (name, skip_slashes(rest)))
+    (!name.is_empty()).then_some((name, rest))
 }
 
 fn skip_slashes(path: &[u8]) -> &[u8] {
@@ -67,35 +85,33 @@ impl Filesystem {
 
     /// The inode at a path; nothing but the reference keeps it.
     pub(crate) fn find_inode(&self, path: &Path, follow_last: bool) -> Result<Arc<Inode>> {
-        let found = self.search(path, follow_last)?;
+        let found = self.search(path, if follow_last { AtLast::Follow } else { AtLast::LookUp })?;
         found.inode.ok_or_else(|| diorite_ext::Error::NotFound.into())
     }
 
-    /// The last name of a path, its directory, and what it names. All names before must exist.
-    pub(crate) fn search<'p>(&self, path: &'p Path, follow_last: bool) -> Result<Found<'p>> {
-        self.search_for(path, if follow_last { LastName::Follow } else { LastName::LookUp })
+    /// The last name of a path and its directory, links followed, and what is there to be opened. What is missing can be made, unless
+    /// it has a slash behind it.
+    pub(crate) fn search_to_make<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
+        self.search(path, AtLast::FollowToMake)
     }
 
     /// The last name of a path and its directory. Whether the name exists is not looked at: that is left to whoever makes or
-    /// removes it, with the directory locked. Where the path ends in a way that says more (`/`, `.` or `..`), it is looked up.
+    /// removes it, with the directory locked.
     pub(crate) fn search_parent<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
-        self.search_for(path, LastName::Leave)
+        self.search(path, AtLast::Leave)
     }
 
-    fn search_for<'p>(&self, path: &'p Path, last: LastName) -> Result<Found<'p>> {
-        while_stale(|| self.search_once(path.as_os_str().as_bytes(), last))
+    fn search<'p>(&self, path: &'p Path, at_last: AtLast) -> Result<Found<'p>> {
+        while_stale(|| self.search_once(path.as_os_str().as_bytes(), at_last))
     }
 
-    fn search_once<'p>(&self, path: &'p [u8], last: LastName) -> Result<Found<'p>> {
-        let must_be_directory = path.ends_with(b"/") || path.ends_with(b"/.");
-        let last = if must_be_directory { LastName::Follow } else { last };
-        let (mut directory, mut rest) =
-            match self.walk_names(self.nodes().root()?, path, last, must_be_directory)? {
-                Step::End(found) => return Ok(found),
-                Step::Link(directory, rest) => (directory, rest),
-            };
+    fn search_once<'p>(&self, path: &'p [u8], at_last: AtLast) -> Result<Found<'p>> {
+        let (mut directory, mut rest) = match self.walk_names(self.nodes().root()?, path, at_last)? {
+            Step::End(found) => return Ok(found),
+            Step::Link(directory, rest) => (directory, rest),
+        };
         for _ in 1..=LINKS_MAX {
-            let next = match self.walk_names(directory, &rest, last, must_be_directory)? {
+            let next = match self.walk_names(directory, &rest, at_last)? {
                 Step::End(found) => {
                     let name = Cow::Owned(found.name.into_owned());
                     return Ok(Found { name, ..found });
@@ -108,52 +124,51 @@ impl Filesystem {
     }
 
     /// Go along the names of a path from a directory, to its end or to a link that is to be followed.
-    fn walk_names<'p>(
-        &self,
-        from: Arc<Inode>,
-        path: &'p [u8],
-        last: LastName,
-        must_be_directory: bool,
-    ) -> Result<Step<'p>> {
-        let (mut directory, mut rest) = (from, path);
+    fn walk_names<'p>(&self, from: Arc<Inode>, path: &'p [u8], at_last: AtLast) -> Result<Step<'p>> {
+        let (mut directory, mut rest, mut last) = (from, path, LastName::Root);
         while let Some((name, behind)) = split_first(rest) {
             rest = behind;
-            let is_last = rest.is_empty();
+            let is_last = skip_slashes(rest).is_empty();
+            let has_slash = is_last && !rest.is_empty();
             if directory.kind() != FileKind::Directory {
                 return Err(diorite_ext::Error::NotADirectory.into());
             }
-            if name == b"." {
+            last = match name {
+                b"." => LastName::Dot,
+                b".." => LastName::DotDot,
+                _ => LastName::Name,
+            };
+            if last == LastName::Dot {
                 continue;
             }
-            if is_last && last == LastName::Leave && name != b".." {
-                let name = Cow::Borrowed(name);
-                return Ok(Step::End(Found { directory, name, inode: None, must_be_directory }));
+            let ends_here = is_last && last == LastName::Name;
+            let end = |directory, inode| {
+                Ok(Step::End(Found { directory, last, name: Cow::Borrowed(name), inode, has_slash }))
+            };
+            let is_left = at_last == AtLast::Leave || at_last == AtLast::FollowToMake && has_slash;
+            if ends_here && is_left {
+                return end(directory, None);
             }
             let inode = match self.volume().lookup(&directory, name) {
                 Ok(inode) => inode,
-                Err(diorite_ext::Error::NotFound) if is_last && name != b".." => {
-                    let name = Cow::Borrowed(name);
-                    return Ok(Step::End(Found { directory, name, inode: None, must_be_directory }));
-                }
+                Err(diorite_ext::Error::NotFound) if ends_here => return end(directory, None),
                 Err(error) => return Err(error.into()),
             };
-            if inode.kind() == FileKind::Symlink && (!is_last || last == LastName::Follow) {
+            if inode.kind() == FileKind::Symlink && (!is_last || has_slash || at_last != AtLast::LookUp) {
                 let mut path = self.volume().read_link(&inode)?;
                 let start = if path.starts_with(b"/") { self.nodes().root()? } else { directory };
-                path.push(b'/');
                 path.extend_from_slice(rest);
                 return Ok(Step::Link(start, path));
             }
-            if is_last && name != b".." {
-                if must_be_directory && inode.kind() != FileKind::Directory {
+            if ends_here {
+                if has_slash && inode.kind() != FileKind::Directory {
                     return Err(diorite_ext::Error::NotADirectory.into());
                 }
-                let name = Cow::Borrowed(name);
-                return Ok(Step::End(Found { directory, name, inode: Some(inode), must_be_directory }));
+                return end(directory, Some(inode));
             }
             directory = inode;
         }
         let inode = Some(directory.clone());
-        Ok(Step::End(Found { directory, name: Cow::Borrowed(b""), inode, must_be_directory }))
+        Ok(Step::End(Found { directory, last, name: Cow::Borrowed(b""), inode, has_slash: false }))
     }
 }

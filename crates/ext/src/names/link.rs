@@ -17,6 +17,9 @@ impl Volume {
             return Err(Error::NotADirectory);
         }
         if is_directory(inode) {
+            if self.find(directory, &directory.state.read(), name)?.is_some() {
+                return Err(Error::Exists);
+            }
             return Err(Error::NotPermitted("as a directory, which has one name only"));
         }
         let mut locked = Locked::new([directory, &**inode]);

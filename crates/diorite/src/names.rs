@@ -1,0 +1,178 @@
+//! Names made, removed and renamed by path, with the rules of POSIX for how a path may end.
+//!
+//! Where it sits: beside `filesystem.rs`, on top of `resolve.rs`. `tests/names_like_the_kernel.rs` holds it against the host.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use diorite_ext::Inode;
+
+use crate::error::AtPath;
+use crate::node::NodeRef;
+use crate::resolve::{Found, LastName};
+use crate::{Error, FileKind, Filesystem, NodeSpec, Owner, RenameMode, Result};
+
+impl Filesystem {
+    /// The directory that a new name is to be made in, and the name.
+    pub(crate) fn place<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
+        let found = self.search_parent(path)?;
+        if found.last == LastName::Name { Ok(found) } else { Err(diorite_ext::Error::Exists.into()) }
+    }
+
+    /// The same for a name of anything but a directory: a slash behind it asks for a directory, which nobody is making.
+    fn place_of_no_directory<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
+        let found = self.place(path)?;
+        if found.has_slash {
+            self.volume().lookup(&found.directory, &found.name)?;
+            return Err(diorite_ext::Error::Exists.into());
+        }
+        Ok(found)
+    }
+
+    /// Make a directory with permissions 0755.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let spec = NodeSpec {
+            kind: FileKind::Directory,
+            permissions: 0o755,
+            owner: Owner::default(),
+            device: (0, 0),
+        };
+        self.create_node(path, &spec).map(drop)
+    }
+
+    /// Make a directory and all missing parents.
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let mut at = PathBuf::new();
+        for component in path.components() {
+            at.push(component);
+            match self.find(&at, true) {
+                Ok(node) if node.kind() == FileKind::Directory => {}
+                Ok(_) => return Err(Error::from(diorite_ext::Error::NotADirectory).at(&at)),
+                Err(error) if error.is_not_found() => match self.create_dir(&at) {
+                    Err(error) if error.errno() == 17 => {}
+                    result => result?,
+                },
+                Err(error) => return Err(error.at(&at)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Make a file, directory or device node.
+    pub fn create_node(&self, path: impl AsRef<Path>, spec: &NodeSpec) -> Result<NodeRef> {
+        let path = path.as_ref();
+        let create = |at: Found<'_>| self.nodes().create(&at.directory, &at.name, spec);
+        let is_directory = spec.kind == FileKind::Directory;
+        let place = if is_directory { self.place(path) } else { self.place_of_no_directory(path) };
+        place.and_then(create).at_path(path)
+    }
+
+    /// Remove a name of anything but a directory.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let remove = |at: Found<'_>| {
+            if at.last != LastName::Name {
+                return Err(diorite_ext::Error::IsADirectory.into());
+            }
+            if at.has_slash && self.volume().lookup(&at.directory, &at.name)?.kind() != FileKind::Directory {
+                return Err(diorite_ext::Error::NotADirectory.into());
+            }
+            self.nodes().unlink(&at.directory, &at.name)
+        };
+        self.search_parent(path).and_then(remove).at_path(path)
+    }
+
+    /// Remove an empty directory.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let remove = |at: Found<'_>| match at.last {
+            LastName::Name => Ok(self.volume().remove_directory(&at.directory, &at.name)?),
+            LastName::Root => Err(Error::FixedName("the root cannot be removed")),
+            LastName::Dot => Err(Error::InvalidArgument("the name `.` cannot be removed")),
+            LastName::DotDot => Err(diorite_ext::Error::NotEmpty.into()),
+        };
+        self.search_parent(path).and_then(remove).at_path(path)
+    }
+
+    /// Remove a directory and everything in it. Symbolic links are removed, not followed.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let mut found = Vec::new();
+        for entry in self.walk(path) {
+            let entry = entry?;
+            found.push((entry.path, entry.attributes.kind));
+        }
+        for (path, kind) in found.iter().rev() {
+            if *kind == FileKind::Directory { self.remove_dir(path)? } else { self.remove_file(path)? }
+        }
+        Ok(())
+    }
+
+    /// Rename, replacing what is there as POSIX says.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.rename_with(from, to, RenameMode::Replace)
+    }
+
+    /// Rename as `mode` says.
+    pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let source = self.search_parent(from).at_path(from)?;
+        let target = self.search_parent(to).at_path(to)?;
+        let fixed = || Error::FixedName("the root, `.` and `..` cannot be renamed");
+        if source.last != LastName::Name {
+            return Err(fixed().at(from));
+        }
+        match (target.last, mode) {
+            (LastName::Name, _) => {}
+            (_, RenameMode::NoReplace) => return Err(Error::from(diorite_ext::Error::Exists).at(to)),
+            _ => return Err(fixed().at(to)),
+        }
+        // So that an error says which of the two paths is wrong.
+        let moved = self.volume().lookup(&source.directory, &source.name).at_path(from)?;
+        self.check_slashes(&moved, &source, &target, mode).at_path(to)?;
+        let (old, new) = ((&source.directory, &*source.name), (&target.directory, &*target.name));
+        self.nodes().rename(old, new, mode).at_path(to)
+    }
+
+    /// A slash behind a name that is renamed says that a directory is: the old one, or both where they change places.
+    fn check_slashes(
+        &self,
+        moved: &Inode,
+        source: &Found<'_>,
+        target: &Found<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        if !source.has_slash && !target.has_slash {
+            return Ok(());
+        }
+        let not_a_directory = || Err(diorite_ext::Error::NotADirectory.into());
+        let is_file = |inode: &Inode| inode.kind() != FileKind::Directory;
+        match (mode, self.volume().lookup(&target.directory, &target.name)) {
+            // What `rename` itself says of it comes first.
+            (RenameMode::NoReplace, Ok(_)) | (RenameMode::Exchange, Err(_)) => return Ok(()),
+            (RenameMode::Exchange, Ok(other)) if target.has_slash && is_file(&other) => {
+                return not_a_directory();
+            }
+            _ => {}
+        }
+        let wants_directory = source.has_slash || mode != RenameMode::Exchange;
+        if wants_directory && is_file(moved) { not_a_directory() } else { Ok(()) }
+    }
+
+    /// Give a file another name.
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let (original, link) = (original.as_ref(), link.as_ref());
+        let node = self.find(original, false).at_path(original)?;
+        let make = |at: Found<'_>| Ok(self.volume().link(node.inode(), &at.directory, &at.name)?);
+        self.place_of_no_directory(link).and_then(make).at_path(link)
+    }
+
+    /// Make a symbolic link.
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let (target, link) = (target.as_ref().as_os_str().as_bytes(), link.as_ref());
+        let owner = Owner::default();
+        let make = |at: Found<'_>| Ok(self.volume().symlink(&at.directory, &at.name, target, owner)?);
+        self.place_of_no_directory(link).and_then(make).map(drop).at_path(link)
+    }
+}
