@@ -176,7 +176,7 @@ impl VolumeInfo {
             checksum_seed: features.has_incompat(Incompat::CSUM_SEED).then(|| raw.checksum_seed.get()),
             mmp_block: superblock.mmp_block(),
             error_count: raw.error_count.get(),
-            lifetime_kib: raw.kbytes_written.get(),
+            lifetime_kib: superblock.kib_written(),
         }
     }
 
@@ -191,8 +191,7 @@ pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let logical = u64::from(device.geometry().logical_block_size).max(SECTOR_SIZE);
     let end = (SUPERBLOCK_OFFSET + 1024).next_multiple_of(logical);
     if device.geometry().capacity_bytes < end {
-        let (value, why) = (device.geometry().capacity_bytes, "a device of that size holds no superblock");
-        return Err(crate::Corrupt::Superblock { field: "size", value, why }.into());
+        return Err(crate::Corrupt::Magic { found: 0 }.into());
     }
     let start = SUPERBLOCK_OFFSET / logical * logical;
     let mut memory = BlockMemory::zeroed((end - start) as usize);

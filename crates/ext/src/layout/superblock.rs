@@ -708,6 +708,16 @@ impl Superblock {
         self.raw.mtime_hi = (seconds >> 32) as u8;
         self.raw.mnt_count = U16::new(self.raw.mnt_count.get().saturating_add(1));
     }
+
+    /// KiB written over the volume's life.
+    pub fn kib_written(&self) -> u64 {
+        self.raw.kbytes_written.get()
+    }
+
+    /// Set the KiB written over the volume's life.
+    pub fn set_kib_written(&mut self, kib: u64) {
+        self.raw.kbytes_written = U64::new(kib);
+    }
 }
 
 fn until_nul(bytes: &[u8]) -> &[u8] {

@@ -32,6 +32,8 @@ pub use types::{
 #[derive(Debug)]
 pub struct Volume {
     device: Arc<dyn BlockDevice>,
+    /// Bytes that had been written to the device when the volume was opened.
+    written_before: u64,
     options: VolumeOptions,
     layout: Layout,
     /// The superblock as it was when the volume was opened: what never changes is read here, without a lock.

@@ -32,6 +32,7 @@ const METADATA_BYTES_PER_INODE: usize = 512;
 impl Volume {
     /// Open the volume on `device`, with all checks; replays the journal where there is one.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Self>> {
+        let written_before = device.counters().snapshot().write_bytes;
         let Recovered { device, superblock, layout, log, read_only, mmp, was_in_use } =
             recover(device, &options)?;
         let cache = Arc::new(BufferCache::new(
@@ -81,6 +82,7 @@ impl Volume {
         let inodes = options.metadata_cache_bytes / METADATA_BYTES_PER_INODE;
         let mut volume = Self {
             device,
+            written_before,
             options,
             layout,
             format,

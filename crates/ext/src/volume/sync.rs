@@ -31,6 +31,7 @@ impl Volume {
         // With a journal the counters in the superblock are made right when the volume is opened next.
         if self.in_use.load(Ordering::Acquire) && !self.has_journal() {
             let mut handle = self.begin(1)?;
+            self.count_written();
             self.touch_superblock(&mut handle)?;
             handle.commit()?;
         }
@@ -91,6 +92,7 @@ impl Volume {
             superblock.set_state(self.superblock().state());
             superblock.set_write_time(self.now().seconds);
         }
+        self.count_written();
         self.touch_superblock(&mut handle)?;
         handle.commit()?;
         self.log().close()?;
@@ -99,6 +101,14 @@ impl Volume {
             journal::clear_needs_recovery(&**self.device()).inspect_err(|error| self.latch().abort(error))?;
         }
         Ok(())
+    }
+
+    /// Bring the count of what was written over the volume's life up to date. As in the kernel it counts everything that was
+    /// written to the device while the volume was open, and what this superblock's own block adds is left to the next time.
+    fn count_written(&self) {
+        let written = self.device().counters().snapshot().write_bytes.saturating_sub(self.written_before);
+        let total = self.superblock().kib_written().saturating_add(written / 1024);
+        self.current_superblock().lock().set_kib_written(total);
     }
 
     /// Say on disk that the volume is in use, before the first change.
