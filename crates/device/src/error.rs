@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use diorite_block::IoError;
 
+use crate::lock_holder::LockHolder;
+
 /// A device that could not be opened. Every message is `OBJECT: what happened: why`, with the cure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -31,12 +33,14 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// Somebody else has the image open.
-    #[error("{}: locked by another process: {holder}; close it there, or wait and try again", path.display())]
+    #[error("{}: locked by {holder}: it is {used} there; {}", path.display(), holder.cure())]
     Locked {
         /// What was to be opened.
         path: PathBuf,
-        /// What the other does with it.
-        holder: &'static str,
+        /// Who has it open.
+        holder: LockHolder,
+        /// What the other does with it: `"open"` or `"being written"`.
+        used: &'static str,
     },
     /// The block device is mounted, or part of something else.
     #[error("{}: in use: it is mounted or belongs to another device or program; unmount it, or open it read-only", path.display())]

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use crate::buffer::AlignedBuf;
 use crate::error::OpenError;
+use crate::lock_holder::{LockHolder, lock_holder};
 use crate::loop_holder::busy_loop_device;
 use crate::options::{Access, Create, DirectPolicy, Growth, OpenOptions};
 use crate::sys::{self, DirectAlignment};
@@ -35,6 +36,8 @@ const BLOCK_BYTES_MAX: u32 = 64 << 10;
 const FILE_BYTES_MAX: u64 = 1 << 62;
 /// How long a holder that is about to go away (udev's probes, a request that is being freed) is waited for.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// How long a lock is waited for whose process has ended: the kernel lets go of it when the transfers in flight are done.
+const PATIENCE_WITH_THE_DEAD: Duration = Duration::from_secs(1);
 
 /// What is behind the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +98,8 @@ fn open_or_make(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), O
     let kind = device_kind(path, FileType::from_raw_mode(stat.st_mode))?;
     let exclusive = kind == Kind::BlockDevice && options.access == Access::ReadWrite;
     let flags = if exclusive { flags | OFlags::EXCL } else { flags };
-    let fd = patiently(Errno::BUSY, || rustix::fs::open(path, flags, Mode::empty())).map_err(error)?;
+    let fd =
+        patiently(PATIENCE, Errno::BUSY, || rustix::fs::open(path, flags, Mode::empty())).map_err(error)?;
     Ok((fd, false))
 }
 
@@ -115,12 +119,16 @@ fn open_error(path: &Path, access: Access, errno: Errno) -> OpenError {
 }
 
 /// Repeat `call` for a moment while it gives `errno`.
-fn patiently<T>(errno: Errno, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+fn patiently<T>(
+    patience: Duration,
+    errno: Errno,
+    mut call: impl FnMut() -> Result<T, Errno>,
+) -> Result<T, Errno> {
     const STEP: Duration = Duration::from_millis(5);
     let mut waited = Duration::ZERO;
     loop {
         match call() {
-            Err(error) if error == errno && waited < PATIENCE => {
+            Err(error) if error == errno && waited < patience => {
                 std::thread::sleep(STEP);
                 waited += STEP;
             }
@@ -152,19 +160,24 @@ fn os_error<E: Into<io::Error>>(path: &Path, what: &'static str) -> impl FnOnce(
 }
 
 fn lock(path: &Path, access: Access, fd: &OwnedFd, kind: Kind) -> Result<(), OpenError> {
-    let (operation, holder) = match access {
-        Access::ReadOnly => (FlockOperation::NonBlockingLockShared, "it is being written there"),
-        Access::ReadWrite => (FlockOperation::NonBlockingLockExclusive, "it is open there"),
+    let (operation, used) = match access {
+        Access::ReadOnly => (FlockOperation::NonBlockingLockShared, "being written"),
+        Access::ReadWrite => (FlockOperation::NonBlockingLockExclusive, "open"),
     };
     let path = || path.to_owned();
-    let result = match kind {
-        Kind::File => rustix::fs::flock(fd, operation),
-        // udev locks a device for a moment while it looks at it.
-        Kind::BlockDevice => patiently(Errno::WOULDBLOCK, || rustix::fs::flock(fd, operation)),
-    };
+    let mut result = rustix::fs::flock(fd, operation);
+    if result == Err(Errno::WOULDBLOCK) {
+        let patience = match kind {
+            // udev locks a device for a moment while it looks at it.
+            Kind::BlockDevice => PATIENCE,
+            Kind::File if lock_holder(fd) == LockHolder::Unknown => PATIENCE_WITH_THE_DEAD,
+            Kind::File => Duration::ZERO,
+        };
+        result = patiently(patience, Errno::WOULDBLOCK, || rustix::fs::flock(fd, operation));
+    }
     match result {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(OpenError::Locked { path: path(), holder }),
+        Err(Errno::WOULDBLOCK) => Err(OpenError::Locked { path: path(), holder: lock_holder(fd), used }),
         // Nothing is endangered by a reader that cannot lock.
         Err(_) if access == Access::ReadOnly => Ok(()),
         Err(errno) => Err(OpenError::NoLocks { path: path(), source: errno.into() }),

@@ -24,7 +24,7 @@ fn one_writer_or_many_readers() {
     let writer = write().unwrap();
     assert!(matches!(write(), Err(OpenError::Locked { .. })));
     let text = message(read());
-    assert!(text.contains("locked by another process") && text.contains("close it"), "{text}");
+    assert!(text.contains("locked by this process") && text.contains("two steps"), "{text}");
     drop(writer);
     let (first, second) = (read().unwrap(), read().unwrap());
     assert!(matches!(write(), Err(OpenError::Locked { .. })));
