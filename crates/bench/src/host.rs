@@ -130,7 +130,7 @@ pub(crate) fn sync_filesystem(directory: &Path) -> Result<(), Error> {
 /// Bytes that an unprivileged user may still write in the filesystem that holds `directory`.
 pub fn free_bytes(directory: &Path) -> Result<u64, Error> {
     let stat = rustix::fs::statvfs(directory)
-        .map_err(|errno| Error::host(directory, "look at the space of", errno))?;
+        .map_err(|errno| Error::host(directory, "look for free space", errno))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 

@@ -34,6 +34,17 @@ impl ImagePlace {
         Self { filesystem, image: image.into(), path }
     }
 
+    /// Refuse a file of `bytes` that the volume has no room for.
+    pub fn need_space(&self, bytes: u64) -> Result<(), Error> {
+        let space = self.filesystem.statfs();
+        let free = space.blocks_free.saturating_mul(space.block_size);
+        if bytes <= free {
+            return Ok(());
+        }
+        let (path, needed, free) = (self.name().into(), bytes / 1_000_000, free / 1_000_000);
+        Err(Error::Space { path, needed, free })
+    }
+
     fn error(&self) -> impl FnOnce(diorite::Error) -> Error + use<> {
         let object = self.name();
         move |source| match source {
