@@ -57,7 +57,7 @@ pub(crate) enum Command {
     /// Show everything about files
     Stat(ManyPaths),
     /// Write files to standard output
-    Cat(ManyPaths),
+    Cat(Cat),
     /// Copy files and directories, in and out of images and between them
     ///
     /// Kept: holes, permissions, times, extended attributes, hard links among the copied files, and owners (into
@@ -261,6 +261,15 @@ pub(crate) struct ManyPaths {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Cat {
+    /// Files, as IMAGE:/path
+    #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) paths: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Ls {
     /// With permissions, links, owner, size and time
@@ -337,6 +346,8 @@ pub(crate) struct Mv {
     #[arg(value_name = "FROM... TO", required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
     pub(crate) opening: Opening,
 }
 
@@ -355,6 +366,8 @@ pub(crate) struct Rm {
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
     pub(crate) opening: Opening,
 }
 
@@ -369,6 +382,8 @@ pub(crate) struct Mkdir {
     /// Directories to make, as IMAGE:/path
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
     #[command(flatten)]
     pub(crate) opening: Opening,
 }
@@ -387,6 +402,8 @@ pub(crate) struct Ln {
     /// The new name, as IMAGE:/path
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) link: Location,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
     #[command(flatten)]
     pub(crate) opening: Opening,
 }

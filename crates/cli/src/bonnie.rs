@@ -55,7 +55,9 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
             let mut images = Images::new(Opening { queueing: arguments.queueing, ..Opening::default() });
             let filesystem = images.open(image, Access::ReadWrite)?;
             let place = ImagePlace::new(filesystem, image.display().to_string(), path);
-            let rows = run(&place, &settings, &cancel, &progress);
+            let rows = place
+                .need_space(settings.size_bytes())
+                .and_then(|()| run(&place, &settings, &cancel, &progress));
             drop(place);
             let closed = images.close();
             let rows = rows?;

@@ -5,12 +5,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use diorite::{Access, FileKind, Filesystem, RenameMode, SeenDirectories};
+use serde_json::{Value, json};
 
-use crate::args::{Ln, Mkdir, Mv, Rm};
+use crate::args::{Ln, Mkdir, Mv, Reporting, Rm};
 use crate::failure::{Failure, Result, complain};
 use crate::images::Images;
 use crate::interrupt;
-use crate::location::Location;
+use crate::location::{Location, is_same_image};
+use crate::output::{Output, json_name};
 
 const NEED_IMAGE: &str = "is not in an image; write IMAGE:/path";
 
@@ -40,8 +42,32 @@ pub(crate) fn for_each(locations: &[Location], mut act: impl FnMut(&Location) ->
     if failed { Err(Failure::Reported) } else { Ok(()) }
 }
 
-pub(crate) fn mkdir(arguments: &Mkdir, images: &mut Images) -> Result<()> {
-    for_each(&arguments.paths, |location| {
+/// Whether some of what [`for_each`] was given is done, so that there is something to show beside the complaints.
+pub(crate) fn is_worth_showing(done: &Result<()>) -> bool {
+    matches!(done, Ok(()) | Err(Failure::Reported))
+}
+
+/// What a command changed, as one JSON object where that is wanted.
+fn report(
+    json: Reporting,
+    done: Result<()>,
+    output: &mut Output,
+    what: impl FnOnce() -> Value,
+) -> Result<()> {
+    if json.json && is_worth_showing(&done) {
+        output.json(&what())?;
+    }
+    done
+}
+
+/// A path in an image, as JSON.
+fn json_path(path: &Path) -> Value {
+    json_name(path.as_os_str().as_bytes())
+}
+
+pub(crate) fn mkdir(arguments: &Mkdir, images: &mut Images, output: &mut Output) -> Result<()> {
+    let mut made = Vec::new();
+    let done = for_each(&arguments.paths, |location| {
         let (image, path) = in_image(location)?;
         let filesystem = images.open(image, Access::ReadWrite)?;
         let failure = Failure::map(location, "make the directory");
@@ -56,12 +82,23 @@ pub(crate) fn mkdir(arguments: &Mkdir, images: &mut Images) -> Result<()> {
         filesystem
             .create_dir(path)
             .and_then(|()| filesystem.set_permissions(path, arguments.mode))
-            .map_err(failure)
-    })
+            .map_err(failure)?;
+        made.push(json_path(path));
+        Ok(())
+    });
+    report(arguments.reporting, done, output, || json!({ "command": "mkdir", "made": made }))
 }
 
-pub(crate) fn rm(arguments: &Rm, images: &mut Images) -> Result<()> {
-    for_each(&arguments.paths, |location| {
+/// How much was removed.
+#[derive(Default)]
+struct Removed {
+    files: u64,
+    directories: u64,
+}
+
+pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Result<()> {
+    let mut removed = Removed::default();
+    let done = for_each(&arguments.paths, |location| {
         let (image, path) = in_image(location)?;
         let filesystem = images.open(image, Access::ReadWrite)?;
         let attributes = match filesystem.symlink_metadata(path) {
@@ -69,7 +106,9 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images) -> Result<()> {
             other => other.map_err(Failure::map(location, "remove"))?,
         };
         if attributes.kind != FileKind::Directory {
-            return filesystem.remove_file(path).map_err(Failure::map(location, "remove"));
+            filesystem.remove_file(path).map_err(Failure::map(location, "remove"))?;
+            removed.files += 1;
+            return Ok(());
         }
         if path.file_name().is_none() {
             return Err(Failure::Failed(format!(
@@ -77,17 +116,30 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images) -> Result<()> {
             )));
         }
         if arguments.recursive {
-            remove_tree(&filesystem, path, location)
+            remove_tree(&filesystem, path, location, &mut removed)
         } else if arguments.dir {
-            filesystem.remove_dir(path).map_err(Failure::map(location, "remove"))
+            filesystem.remove_dir(path).map_err(Failure::map(location, "remove"))?;
+            removed.directories += 1;
+            Ok(())
         } else {
             Err(Failure::Failed(format!("{location}: cannot remove: it is a directory; use -r")))
         }
-    })
+    });
+    report(
+        arguments.reporting,
+        done,
+        output,
+        || json!({ "command": "rm", "files": removed.files, "directories": removed.directories }),
+    )
 }
 
 /// Remove a directory and everything in it, entry by entry, so that it can be interrupted. Depth is held on the heap.
-fn remove_tree(filesystem: &Filesystem, top: &Path, location: &Location) -> Result<()> {
+fn remove_tree(
+    filesystem: &Filesystem,
+    top: &Path,
+    location: &Location,
+    removed: &mut Removed,
+) -> Result<()> {
     let failure = |error| Failure::of(location, "remove", &error);
     let mut directories = vec![top.to_owned()];
     let mut seen = SeenDirectories::default();
@@ -106,6 +158,7 @@ fn remove_tree(filesystem: &Filesystem, top: &Path, location: &Location) -> Resu
                 directories.push(path);
             } else {
                 filesystem.remove_file(&path).map_err(failure)?;
+                removed.files += 1;
             }
         }
         next += 1;
@@ -113,6 +166,7 @@ fn remove_tree(filesystem: &Filesystem, top: &Path, location: &Location) -> Resu
     for directory in directories.iter().rev() {
         interrupt::check()?;
         filesystem.remove_dir(directory).map_err(failure)?;
+        removed.directories += 1;
     }
     Ok(())
 }
@@ -126,7 +180,7 @@ fn destination(filesystem: &Filesystem, from: &Path, to: &Path) -> PathBuf {
     }
 }
 
-pub(crate) fn mv(arguments: &Mv, images: &mut Images) -> Result<()> {
+pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Result<()> {
     let Some((to, sources)) = arguments.paths.split_last() else { return Ok(()) };
     let (to_image, to_path) = in_image(to)?;
     let filesystem = images.open(to_image, Access::ReadWrite)?;
@@ -134,9 +188,10 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images) -> Result<()> {
     if sources.len() > 1 && !is_directory {
         return Err(Failure::Usage(format!("{to}: several files need a directory to move into")));
     }
-    for_each(sources, |from| {
+    let mut moved = Vec::new();
+    let done = for_each(sources, |from| {
         let (image, path) = in_image(from)?;
-        if image != to_image {
+        if !is_same_image(image, to_image) {
             return Err(Failure::Failed(format!(
                 "{from}: cannot move: {} is another image; use `diorite cp -a`, then `diorite rm -r`",
                 to_image.display()
@@ -147,18 +202,23 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images) -> Result<()> {
         match filesystem.rename_with(path, &target, mode) {
             // EEXIST: there is something, and it was to be left alone.
             Err(error) if arguments.no_clobber && error.errno() == 17 => Ok(()),
-            other => other.map_err(Failure::map(from, "move")),
+            other => {
+                other.map_err(Failure::map(from, "move"))?;
+                moved.push(json!({ "from": json_path(path), "to": json_path(&target) }));
+                Ok(())
+            }
         }
-    })
+    });
+    report(arguments.reporting, done, output, || json!({ "command": "mv", "moved": moved }))
 }
 
-pub(crate) fn ln(arguments: &Ln, images: &mut Images) -> Result<()> {
+pub(crate) fn ln(arguments: &Ln, images: &mut Images, output: &mut Output) -> Result<()> {
     let (image, link) = in_image(&arguments.link)?;
     let filesystem = images.open(image, Access::ReadWrite)?;
     let target_location = Location::parse(Path::new(&arguments.target));
     let target = match &target_location {
         _ if arguments.symbolic => Path::new(&arguments.target),
-        Location::Image { image: of, path } if of == image => path,
+        Location::Image { image: of, path } if is_same_image(of, image) => path,
         _ => {
             let target = arguments.target.display();
             return Err(Failure::Usage(format!(
@@ -177,5 +237,13 @@ pub(crate) fn ln(arguments: &Ln, images: &mut Images) -> Result<()> {
     } else {
         filesystem.hard_link(target, &link)
     };
-    made.map_err(Failure::map(&arguments.link, "make the link"))
+    let done = made.map_err(|error| match error.path() {
+        // What is missing or cannot be linked may be the file.
+        Some(path) if path == target => Failure::of(&target_location, "link", &error),
+        _ => Failure::of(&arguments.link, "make the link", &error),
+    });
+    report(arguments.reporting, done, output, || {
+        let kind = if arguments.symbolic { "symbolic" } else { "hard" };
+        json!({ "command": "ln", "kind": kind, "link": json_path(&link), "target": json_path(target) })
+    })
 }

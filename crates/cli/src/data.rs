@@ -8,24 +8,19 @@ use diorite_copy::{
 };
 use serde_json::json;
 
-use crate::args::{Cp, ManyPaths};
+use crate::args::{Cat, Cp};
 use crate::change::for_each;
 use crate::failure::{Failure, Result};
 use crate::images::Images;
 use crate::interrupt;
-use crate::location::Location;
+use crate::location::{Location, is_same_image};
 use crate::output::{Output, json_name};
 use crate::progress::CopyProgress;
 
 /// Size of a read of `cat`.
 const CHUNK_BYTES: usize = 1 << 20;
 
-pub(crate) fn cat(arguments: &ManyPaths, images: &mut Images, output: &mut Output) -> Result<()> {
-    if arguments.reporting.json {
-        return Err(Failure::Usage(
-            "cat writes files as they are; use stat --json for what is known of them".into(),
-        ));
-    }
+pub(crate) fn cat(arguments: &Cat, images: &mut Images, output: &mut Output) -> Result<()> {
     let direct = images.direct().unwrap_or(DirectIo::Preferred);
     for_each(&arguments.paths, |location| {
         let Location::Image { image, path } = location else {
@@ -93,6 +88,14 @@ fn image_of(location: &Location) -> Option<&Path> {
     }
 }
 
+/// Whether both are in one image, or both on the host.
+fn is_same_side(a: &Location, b: &Location) -> bool {
+    match (image_of(a), image_of(b)) {
+        (Some(a), Some(b)) => is_same_image(a, b),
+        (a, b) => a == b,
+    }
+}
+
 pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Result<()> {
     let Some((to, sources)) = arguments.paths.split_last() else { return Ok(()) };
     if image_of(to).is_none() && sources.iter().any(|from| image_of(from).is_none()) {
@@ -110,7 +113,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     }
     let mut jobs = Vec::new();
     for from in sources {
-        let access = if image_of(from) == image_of(to) { Access::ReadWrite } else { Access::ReadOnly };
+        let access = if is_same_side(from, to) { Access::ReadWrite } else { Access::ReadOnly };
         jobs.push((from, Side::of(from, access, images)?));
     }
     let recursive = arguments.recursive || arguments.archive;
@@ -176,7 +179,7 @@ fn name_of(path: &Path) -> Option<std::ffi::OsString> {
 
 /// A copy onto itself would lose the file, and one into itself would not end.
 fn refuse_nesting(from: &Location, from_path: &Path, to: &Location, target: &Path) -> Result<()> {
-    if image_of(from) != image_of(to) {
+    if !is_same_side(from, to) {
         return Ok(());
     }
     if from_path == target {

@@ -30,12 +30,7 @@ impl Failure {
             // Names the image itself, with the cure.
             return Self::Failed(error.to_string());
         }
-        let cure = if error.is_no_volume() {
-            "; if it is a disk with partitions, name one: ?partition=1"
-        } else {
-            cure_of(error.errno())
-        };
-        Self::Failed(format!("{object}: cannot {what}: {bare}{cure}"))
+        Self::Failed(format!("{object}: cannot {what}: {bare}{}", cure(error)))
     }
 
     /// A map for `Result::map_err`, as [`Failure::of`].
@@ -98,6 +93,21 @@ pub(crate) fn reason(error: &io::Error) -> String {
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
+/// What the user can do about an error of the library, if that is clear.
+fn cure(error: &diorite::Error) -> &'static str {
+    if error.is_no_volume() {
+        return "; if it is a disk with partitions, name one: ?partition=1";
+    }
+    let cause = match error.without_path() {
+        diorite::Error::WriteBack(cause) => cause.without_path(),
+        other => other,
+    };
+    match (cause, error.errno()) {
+        (diorite::Error::Io(_), 28) => "; the host has no room for the image: make some there",
+        (_, errno) => cure_of(errno),
+    }
+}
+
 /// What the user can do about an error number, if that is clear.
 fn cure_of(errno: i32) -> &'static str {
     match errno {
@@ -113,12 +123,12 @@ fn cure_of(errno: i32) -> &'static str {
 
 impl From<diorite_copy::Error> for Failure {
     fn from(error: diorite_copy::Error) -> Self {
-        let cure = error.errno().map_or("", cure_of);
         let text = match &error {
             diorite_copy::Error::Host { path, what, source } => {
                 format!("{}: cannot {what}: {}", path.display(), reason(source))
             }
-            other => format!("{other}{cure}"),
+            diorite_copy::Error::Image { source, .. } => format!("{error}{}", cure(source)),
+            other => format!("{other}{}", other.errno().map_or("", cure_of)),
         };
         Self::Failed(text)
     }

@@ -6,6 +6,7 @@ use diorite::{Access, DirectIo, DirectPolicy, Filesystem};
 
 use crate::args::Opening;
 use crate::failure::{Failure, Result};
+use crate::location::is_same_image;
 use crate::size::human;
 
 /// Images by the names that the user gave them.
@@ -36,7 +37,7 @@ impl Images {
 
     /// The filesystem in an image, opened for at least `access`. A command asks for writing first.
     pub(crate) fn open(&mut self, name: &Path, access: Access) -> Result<Filesystem> {
-        if let Some(image) = self.open.iter().find(|image| image.name == name) {
+        if let Some(image) = self.open.iter().find(|image| is_same_image(&image.name, name)) {
             assert!(
                 access == Access::ReadOnly || image.access == Access::ReadWrite,
                 "commands open for writing first"

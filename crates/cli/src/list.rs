@@ -9,7 +9,7 @@ use diorite::{Access, Attributes, ExtentKind, FileKind, Filesystem, InodeNumber,
 use serde_json::{Value, json};
 
 use crate::args::{Du, Ls, ManyPaths, OnePath, Tree};
-use crate::change::for_each;
+use crate::change::{for_each, is_worth_showing};
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
 use crate::interrupt;
@@ -118,7 +118,7 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
     let several = arguments.paths.len() > 1 || arguments.recursive;
     let mut lists = Vec::new();
     let mut is_first = true;
-    for_each(&arguments.paths, |location| {
+    let done = for_each(&arguments.paths, |location| {
         let (image, path) = location.in_image();
         let filesystem = images.open(image, Access::ReadOnly)?;
         let attributes = filesystem.symlink_metadata(path).map_err(Failure::map(location, "list"))?;
@@ -172,11 +172,11 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
             }
         }
         Ok(())
-    })?;
-    if arguments.reporting.json {
+    });
+    if arguments.reporting.json && is_worth_showing(&done) {
         output.json(&json!({ "command": "ls", "lists": lists }))?;
     }
-    Ok(())
+    done
 }
 
 fn show_list(filesystem: &Filesystem, entries: &[Entry], arguments: &Ls, output: &mut Output) -> Result<()> {
@@ -298,7 +298,7 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
 
 pub(crate) fn stat(arguments: &ManyPaths, images: &mut Images, output: &mut Output) -> Result<()> {
     let mut files = Vec::new();
-    for_each(&arguments.paths, |location| {
+    let done = for_each(&arguments.paths, |location| {
         let (image, path) = location.in_image();
         let filesystem = images.open(image, Access::ReadOnly)?;
         let failure = |error| Failure::of(location, "look up", &error);
@@ -315,11 +315,11 @@ pub(crate) fn stat(arguments: &ManyPaths, images: &mut Images, output: &mut Outp
             return Ok(());
         }
         show_stat(&filesystem, location, path, &attributes, &xattrs, output)
-    })?;
-    if arguments.reporting.json {
+    });
+    if arguments.reporting.json && is_worth_showing(&done) {
         output.json(&json!({ "command": "stat", "files": files }))?;
     }
-    Ok(())
+    done
 }
 
 fn show_stat(
@@ -377,7 +377,7 @@ fn du_bytes(attributes: &Attributes, apparent: bool) -> u64 {
 
 pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Result<()> {
     let mut totals = Vec::new();
-    for_each(&arguments.paths, |location| {
+    let done = for_each(&arguments.paths, |location| {
         let (image, path) = location.in_image();
         let filesystem = images.open(image, Access::ReadOnly)?;
         let mut seen: HashSet<InodeNumber> = HashSet::new();
@@ -428,11 +428,11 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
             output.line("")?;
         }
         Ok(())
-    })?;
-    if arguments.reporting.json {
+    });
+    if arguments.reporting.json && is_worth_showing(&done) {
         output.json(&json!({ "command": "du", "totals": totals }))?;
     }
-    Ok(())
+    done
 }
 
 /// A directory's sum is complete: it counts for its parent.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParserFactory};
@@ -47,6 +48,12 @@ impl Location {
             Self::Image { image, path } => (image, path),
         }
     }
+}
+
+/// Whether two names of images mean the same: equal names, or names of one file.
+pub(crate) fn is_same_image(a: &Path, b: &Path) -> bool {
+    let file = |name: &Path| name.metadata().ok().map(|at| (at.dev(), at.ino()));
+    a == b || file(a).is_some_and(|place| file(b) == Some(place))
 }
 
 impl fmt::Display for Location {

@@ -24,11 +24,11 @@ enum Unit {
 
 fn bar(total: u64, unit: Unit) -> ProgressBar {
     let template = if unit == Unit::Steps {
-        "{msg:32!} [{bar:24}] {pos:>10} of {len} {eta:>4}"
+        "{msg:24!} [{wide_bar}] {pos:>10} of {len} {eta:>4}"
     } else if total > 0 {
-        "{msg:32!} [{bar:24}] {bytes:>10} of {total_bytes} {bytes_per_sec:>12} {eta:>4}"
+        "{msg:24!} [{wide_bar}] {bytes:>10} of {total_bytes} {bytes_per_sec:>12} {eta:>4}"
     } else {
-        "{msg:32!} {spinner} {bytes:>10} {bytes_per_sec:>12}"
+        "{msg:24!} {spinner} {bytes:>10} {bytes_per_sec:>12}"
     };
     let style = ProgressStyle::with_template(template).expect("constant template").progress_chars("=> ");
     ProgressBar::with_draw_target((total > 0).then_some(total), ProgressDrawTarget::stderr_with_hz(10))

@@ -8,7 +8,7 @@ use diorite::{Access, DeviceOptions, Timestamp, VolumeInfo, open_target};
 use serde_json::json;
 
 use crate::args::{Df, Info};
-use crate::change::for_each;
+use crate::change::{for_each, is_worth_showing};
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
 use crate::output::{Output, json_name, json_time, local_time};
@@ -162,17 +162,21 @@ fn json_info(image: &Path, info: &VolumeInfo) -> serde_json::Value {
         "written": json_time(info.written),
         "checked": json_time(info.checked),
         "mount_count": info.mount_count,
+        "written_kib": info.lifetime_kib,
     })
 }
 
 pub(crate) fn df(arguments: &Df, images: &mut Images, output: &mut Output) -> Result<()> {
     let mut rows = Vec::new();
-    for_each(&arguments.images, |location| {
+    let done = for_each(&arguments.images, |location| {
         let (image, _) = location.in_image();
         let filesystem = images.open(image, Access::ReadOnly)?;
         rows.push((image.to_owned(), filesystem.statfs()));
         Ok(())
-    })?;
+    });
+    if !is_worth_showing(&done) {
+        return done;
+    }
     if arguments.reporting.json {
         let list: Vec<_> = rows
             .iter()
@@ -188,7 +192,8 @@ pub(crate) fn df(arguments: &Df, images: &mut Images, output: &mut Output) -> Re
                 })
             })
             .collect();
-        return output.json(&json!({ "command": "df", "images": list }));
+        output.json(&json!({ "command": "df", "images": list }))?;
+        return done;
     }
     let width = rows.iter().map(|(image, _)| image.as_os_str().len()).max().unwrap_or(0).max(5);
     let (size, free) = if arguments.inodes { ("Inodes", "Free") } else { ("Size", "Avail") };
@@ -211,5 +216,5 @@ pub(crate) fn df(arguments: &Df, images: &mut Images, output: &mut Output) -> Re
             show(available)
         ))?;
     }
-    Ok(())
+    done
 }

@@ -115,6 +115,57 @@ fn sums_and_free_space_follow_the_files() {
 }
 
 #[test]
+fn changes_are_reported_as_one_object() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    assert_eq!(bench.json("mkdir a.img:/one a.img:/two")["made"], serde_json::json!(["/one", "/two"]));
+    let link = bench.json("ln -s one a.img:/link");
+    assert_eq!((link["kind"].as_str(), link["target"].as_str()), (Some("symbolic"), Some("one")));
+    let moved = bench.json("mv a.img:/two a.img:/one");
+    assert_eq!(moved["moved"], serde_json::json!([{ "from": "/two", "to": "/one/two" }]));
+    let removed = bench.json("rm -r a.img:/one a.img:/link");
+    assert_eq!((removed["files"].as_u64(), removed["directories"].as_u64()), (Some(1), Some(2)));
+}
+
+/// What is there is shown although something else is not.
+#[test]
+fn one_missing_name_does_not_hide_the_others() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    for line in ["ls -d", "stat", "du"] {
+        let line = format!("{line} a.img:/none a.img:/lost+found --json");
+        let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert!(common::text(&output.stdout).contains("/lost+found"), "{line}");
+        assert!(common::text(&output.stderr).contains("a.img:/none: "), "{line}");
+    }
+    let output = bench.diorite(["df", "none.img", "a.img"]).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(common::text(&output.stdout).contains("a.img"));
+}
+
+/// The count of what was written in a volume's life goes on where the kernel left it, and counts what is written here.
+#[test]
+fn what_was_written_so_far_is_counted() {
+    for kind in TYPES {
+        let bench = Bench::new();
+        bench.image("a.img", kind, "32M");
+        let written = || bench.json("info a.img")["written_kib"].as_u64().expect("a number");
+        bench.write("file", &pattern(4 << 20, 1));
+        let start = written();
+        bench.run("cp file a.img:/file");
+        let once = written();
+        assert!((4096..8192).contains(&(once - start)), "{kind}: {start} KiB, then {once}");
+        bench.run("cp file a.img:/again");
+        assert!((4096..8192).contains(&(written() - once)), "{kind}: {once} KiB, then {}", written());
+        if let Some(answer) = bench.debugfs("a.img", "stats -h") {
+            assert!(answer.lines().any(|line| line.starts_with("Lifetime writes:")), "{answer}");
+        }
+        bench.must_be_clean("a.img");
+    }
+}
+
+#[test]
 fn options_of_mkfs_reach_the_image() {
     let bench = Bench::new();
     let uuid = "01234567-89ab-4def-8123-456789abcdef";

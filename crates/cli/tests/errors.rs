@@ -88,6 +88,9 @@ fn missing_and_wrong_paths_say_so() {
     expect(&bench.fail("cat a.img:/nope", 1), &["a.img:/nope", "no such file"]);
     expect(&bench.fail("cat a.img:/dir", 1), &["a.img:/dir", "directory"]);
     expect(&bench.fail("mkdir a.img:/dir", 1), &["a.img:/dir", "exists"]);
+    expect(&bench.fail("ln a.img:/nope a.img:/link", 1), &["a.img:/nope: cannot link", "no such file"]);
+    expect(&bench.fail("ln a.img:/nope a.img:/dir/../dir", 1), &["a.img:/nope: cannot link", "no such file"]);
+    expect(&bench.fail("ln -s x a.img:/nowhere/link", 1), &["a.img:/nowhere/link: cannot make the link"]);
     expect(&bench.fail("rm a.img:/dir", 1), &["a.img:/dir", "use -r"]);
     expect(&bench.fail("rm -r a.img:/", 1), &["root"]);
     expect(&bench.fail("cp -r a.img:/dir a.img:/dir/inside", 1), &["inside"]);
@@ -128,18 +131,36 @@ fn full_image_is_an_error_and_stays_sound() {
     bench.must_be_clean("a.img");
 }
 
+/// A measurement that has no room is refused before its first byte.
+#[test]
+fn bonnie_asks_for_room_first() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    let parts = ["a.img:/", "not enough space", "smaller -s"];
+    expect(&bench.fail("bonnie -d a.img:/ -s 100", 1), &parts);
+    expect(&bench.fail("bonnie -d . -s 16000000", 1), &parts[1..]);
+    expect(
+        &bench.fail("bonnie -d nowhere -s 1", 1),
+        &["nowhere: cannot look for free space", "check the path"],
+    );
+    assert_eq!(bench.run("ls a.img"), "lost+found\n");
+}
+
 #[test]
 fn locked_image_is_an_error() {
     let bench = Bench::new();
     bench.image("a.img", "ext4", "32M");
     // A lock of the kind that the program takes, held by another process.
-    let script = format!("exec 9<>{}; flock 9 && echo held && read x", bench.path("a.img").display());
-    let mut holder = std::process::Command::new("bash")
-        .args(["-c", &script])
+    let Ok(mut holder) = std::process::Command::new("flock")
+        .arg(bench.path("a.img"))
+        .args(["sh", "-c", "echo held && read x"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("bash");
+    else {
+        eprintln!("SKIPPED: flock(1) is missing");
+        return;
+    };
     let mut held = [0; 5];
     holder.stdout.as_mut().expect("piped").read_exact(&mut held).expect("the lock");
     let output = bench.diorite(["mkdir", "a.img:/x"]).output().expect("the program starts");
@@ -148,8 +169,32 @@ fn locked_image_is_an_error() {
     if output.status.success() {
         eprintln!("SKIPPED: locks of flock(1) are of another kind");
     } else {
-        expect(&common::text(&output.stderr), &["a.img", "locked"]);
+        expect(
+            &common::text(&output.stderr),
+            &["a.img", "locked by another process, flock (", "close it there"],
+        );
     }
+}
+
+/// One image under two names is one image, and two parts of one disk are not open for writing at once: the error says who holds it.
+#[test]
+fn image_under_another_name_is_the_same_image() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    bench.write("file", &pattern(100_000, 1));
+    bench.run("cp file a.img:/file");
+    std::os::unix::fs::symlink("a.img", bench.path("link.img")).expect("a link");
+    std::fs::hard_link(bench.path("a.img"), bench.path("hard.img")).expect("a link");
+    bench.run("cp a.img:/file link.img:/one");
+    bench.run("cp hard.img:/file ./a.img:/two");
+    bench.run("mv hard.img:/two a.img:/three");
+    expect(&bench.fail("cp link.img:/one a.img:/one", 1), &["same file"]);
+    assert_eq!(bench.run("ls a.img"), "file\nlost+found\none\nthree\n");
+    bench.must_be_clean("a.img");
+    expect(
+        &bench.fail("cp a.img?offset=4M:/file a.img:/file", 1),
+        &["a.img: locked by this process", "another part of the device", "two steps"],
+    );
 }
 
 #[test]
