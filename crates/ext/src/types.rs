@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use diorite_block::Sector;
 
@@ -147,6 +148,15 @@ pub struct Timestamp {
     pub seconds: i64,
     /// 0 to 999,999,999.
     pub nanoseconds: u32,
+}
+
+impl Timestamp {
+    /// The time from `earlier` to this one; `None` if that is not earlier, or too long to tell.
+    pub(crate) fn since(self, earlier: Self) -> Option<Duration> {
+        let seconds = u64::try_from(self.seconds.checked_sub(earlier.seconds)?).ok()?;
+        let whole = Duration::from_secs(seconds) + Duration::from_nanos(self.nanoseconds.into());
+        whole.checked_sub(Duration::from_nanos(earlier.nanoseconds.into()))
+    }
 }
 
 /// Where "now" comes from: the system, or a fixed time for reproducible images, or a simulation.

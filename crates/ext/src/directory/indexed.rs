@@ -70,23 +70,30 @@ impl<B: Blocks> Directory<'_, B> {
     /// The way to the first leaf for a hash, which the root tells how to make.
     pub(super) fn walk(&self, hash: impl FnOnce(&Root) -> u32) -> Result<Way> {
         let format = &self.rules.format;
-        let mut way = Way { root: self.root()?, frames: [None; LEVELS], leaf: 0, leaf_hash: 0 };
-        let hash = hash(&way.root);
-        let mut block = 0;
+        let step = |block, index: Index, bytes: &[u8], hash| {
+            let at = index.search(bytes, hash);
+            (Frame { block, index, at }, index.child(bytes, at), index.hash(bytes, at))
+        };
+        let (root, hash, mut found) = self.blocks.read(0, |bytes| {
+            let root = Root::parse(format, bytes, self.rules.levels_max)?;
+            let hash = hash(&root);
+            Ok((root, hash, step(0, root.index, bytes, hash)))
+        })?;
+        let mut way = Way { root, frames: [None; LEVELS], leaf: 0, leaf_hash: 0 };
         for level in 0..way.depth() {
-            let (frame, child, child_hash) = self.blocks.read(block, |bytes| {
-                let index = if level == 0 { way.root.index } else { htree::parse_node(format, bytes)? };
-                let at = index.search(bytes, hash);
-                Ok((Frame { block, index, at }, index.child(bytes, at), index.hash(bytes, at)))
-            })?;
-            self.check_child(block, child)?;
+            let (frame, child, child_hash) = found;
+            self.check_child(frame.block, child)?;
             if frame.at > 0 {
                 way.leaf_hash = child_hash;
             }
             way.frames[level] = Some(frame);
-            block = child;
+            way.leaf = child;
+            if level + 1 < way.depth() {
+                found = self
+                    .blocks
+                    .read(child, |bytes| Ok(step(child, htree::parse_node(format, bytes)?, bytes, hash)))?;
+            }
         }
-        way.leaf = block;
         Ok(way)
     }
 

@@ -338,20 +338,18 @@ impl DiskInode {
 
     /// The checksum that belongs to the inode in `bytes`.
     pub fn checksum(number: InodeNumber, bytes: &[u8], superblock: &Superblock) -> u32 {
-        let generation = crate::layout::le32(bytes, 0x64);
-        let mut register = superblock.checksum_seed().of_inode(number, generation).0;
-        let fixed = bytes.len().min(GOOD_OLD_SIZE);
-        register = crc32c(register, &bytes[..fixed.min(CHECKSUM_LO)]);
-        register = crc32c(register, &[0, 0]);
-        register = crc32c(register, bytes.get(CHECKSUM_LO + 2..fixed).unwrap_or_default());
-        let Some(rest) = bytes.get(GOOD_OLD_SIZE..) else { return register };
+        // In one piece, with zeros where the checksum is: a call for each of many short pieces takes several times as long.
+        let mut start = ChecksummedStart([0; ChecksummedStart::BYTES]);
+        let (head, rest) = bytes.split_at(bytes.len().min(ChecksummedStart::INODE_BYTES));
+        put(&mut start.0, 0, &number.0.to_le_bytes());
+        put(&mut start.0, 4, &crate::layout::le32(bytes, 0x64).to_le_bytes());
+        put(&mut start.0, 8, head);
+        put(&mut start.0, 8 + CHECKSUM_LO, &[0; 2]);
         if has_high_checksum(bytes) {
-            register = crc32c(register, &rest[..2]);
-            register = crc32c(register, &[0, 0]);
-            crc32c(register, &rest[4..])
-        } else {
-            crc32c(register, rest)
+            put(&mut start.0, 8 + CHECKSUM_HI, &[0; 2]);
         }
+        let register = crc32c(superblock.checksum_seed().0, &start.0[..8 + head.len()]);
+        if rest.is_empty() { register } else { crc32c(register, rest) }
     }
 
     /// Whether the checksum in `bytes` is right, or the volume has none. An inode of zeros was never used and has none.
@@ -374,6 +372,17 @@ impl DiskInode {
             }
         }
     }
+}
+
+/// What the checksum of an inode begins with: its number, its generation, and its first bytes; aligned as the processor's
+/// instruction likes it.
+#[repr(align(8))]
+struct ChecksummedStart([u8; Self::BYTES]);
+
+impl ChecksummedStart {
+    /// Bytes of an inode in it: all of most.
+    const INODE_BYTES: usize = 256;
+    const BYTES: usize = 8 + Self::INODE_BYTES;
 }
 
 fn has_high_checksum(bytes: &[u8]) -> bool {

@@ -101,6 +101,9 @@ impl RunCache {
 
     /// The mapping of `[start, end)` is about to change.
     pub(crate) fn forget(&mut self, start: u64, end: u64) {
+        if self.runs.is_empty() {
+            return;
+        }
         let first = self.runs.partition_point(|run| run.mapping.end() < start);
         let after = self.runs.partition_point(|run| run.mapping.start.0 < end);
         let mut kept = Vec::with_capacity(2);

@@ -137,6 +137,7 @@ impl Volume {
         if has(state, InodeFlags::INDEX) && !rules.make_index {
             // As on ext2: who does not keep the index says that there is none.
             state.flags &= !InodeFlags::INDEX.bits();
+            self.store_inode(handle, inode, state)?;
         }
         self.names.caches.with(inode.number(), |cache| {
             let blocks = ChangingBlocks { volume: self, inode, state, handle };

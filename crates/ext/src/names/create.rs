@@ -130,8 +130,10 @@ impl Volume {
         self.put_entry(handle, directory, parent, &place, new.name, &inode)?;
         if is_directory(&inode) {
             self.add_link(directory, parent);
+            self.store_touched(handle, directory, parent)?;
+        } else {
+            self.store_times(handle, directory, parent)?;
         }
-        self.store_touched(handle, directory, parent)?;
         if new.opening == Opening::Open {
             inode.open()?;
         }
@@ -168,9 +170,9 @@ impl Volume {
         name: &[u8],
     ) -> Result<Place> {
         self.leave_inline(handle, directory, state)?;
-        let (size, flags) = (state.size, state.flags);
+        let before = (state.size, state.flags, state.sectors);
         let place = self.change_directory(handle, directory, state, |entries| entries.make_room(name));
-        if (size, flags) != (state.size, state.flags) {
+        if before != (state.size, state.flags, state.sectors) {
             self.store_inode(handle, directory, state)?;
         }
         place

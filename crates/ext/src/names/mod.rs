@@ -24,6 +24,7 @@ mod replay;
 mod symlink;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::directory::{DirectoryFormat, DirectoryRules, Found, HashRules, NAME_MAX, NameCaches, NameForm};
 use crate::inode::InodeState;
@@ -39,6 +40,8 @@ use locked::Locked;
 const LINKS_MAX_EXT4: u32 = 65_000;
 /// The same on ext2 and ext3.
 const LINKS_MAX: u32 = 32_000;
+/// How long a directory keeps the time of a change when others follow: the kernel's tick where it is shortest.
+const TICK: Duration = Duration::from_millis(1);
 
 /// What the volume remembers about names.
 #[derive(Debug)]
@@ -276,11 +279,22 @@ impl Volume {
         if state.links >= rules.links_max && !unbounded { Err(Error::TooManyLinks) } else { Ok(()) }
     }
 
-    /// The entries of a directory changed: note when, and store it.
+    /// The entries of a directory changed, and maybe more of it: note when, and store it.
     fn store_touched(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
         let now = self.now();
         (state.modified, state.changed) = (now, now);
         self.store_inode(handle, inode, state)
+    }
+
+    /// As [`Self::store_touched`], where nothing of the directory has changed but its entries since it was stored. A time that was
+    /// stored in this transaction stays for a tick, as in the kernel: of many changes in a moment, few store the inode.
+    fn store_times(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
+        let since = self.now().since(state.changed);
+        let is_recent = state.modified == state.changed && since.is_some_and(|since| since < TICK);
+        if is_recent && inode.last_any_change() == handle.transaction() {
+            return Ok(());
+        }
+        self.store_touched(handle, inode, state)
     }
 }
 

@@ -33,7 +33,7 @@ impl Volume {
         let mut handle = self.begin(REMOVE_NAME_CREDITS)?;
         let result = self
             .remove_entry(&mut handle, directory, &mut parent, name, &found)
-            .and_then(|()| self.store_touched(&mut handle, directory, &mut parent))
+            .and_then(|()| self.store_times(&mut handle, directory, &mut parent))
             .and_then(|()| self.lose_name_and_go(&mut handle, &inode, &mut state));
         let result = finish(handle, result);
         drop(state);
