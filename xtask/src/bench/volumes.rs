@@ -5,13 +5,15 @@ use super::rates::{Bound, RateSuite, Runner, WantedRatio, build_worker, library,
 
 /// Sequential writes into fresh files on ext4 against overwriting on ext2.
 pub(super) fn stream(options: &Options) -> Result<(), String> {
-    const MIB: u32 = 512;
+    const MIB: u32 = 1024;
+    // A round takes two seconds, and one run of it much less: few of them say little.
+    const ROUNDS: u32 = 11;
     let worker = build_worker()?;
     let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
     let (ext2, ext4) = (directory.join("stream-ext2.img"), directory.join("stream-ext4.img"));
     let full = "-E lazy_itable_init=0,lazy_journal_init=0";
-    let old = make_image(&ext2, MIB * 3 / 2, "-t ext2 -b 4096")?;
-    let new = make_image(&ext4, MIB * 3 / 2, &format!("-t ext4 {full}"))?;
+    let old = make_image(&ext2, MIB * 5 / 4, "-t ext2 -b 4096")?;
+    let new = make_image(&ext4, MIB * 5 / 4, &format!("-t ext4 {full}"))?;
     let mut runners = Vec::new();
     let mut wanted = Vec::new();
     for (mode, fresh, overwrite) in [
@@ -28,10 +30,10 @@ pub(super) fn stream(options: &Options) -> Result<(), String> {
     }
     let about = format!(
         "One file of {MIB} MiB in steps of 1 MiB, then `fdatasync`, which is on the clock; through the library, on images \
-         whose blocks the host has written before."
+         of whose blocks the host has written every one before."
     );
     let title = "Sequential writes: fresh files on ext4, overwriting on ext2";
-    let suite = RateSuite { name: "stream", title, about, rounds: None, runners, wanted };
+    let suite = RateSuite { name: "stream", title, about, rounds: Some(options.rounds.max(ROUNDS)), runners, wanted };
     let result = suite.run(options);
     let _ = (std::fs::remove_file(&ext2), std::fs::remove_file(&ext4));
     result
