@@ -129,6 +129,12 @@ impl MapBlocks for ExtMap {
         })
     }
 
+    fn is_inline(&self) -> Result<bool> {
+        // Of most volumes no file is, and nobody has to look.
+        Ok(self.volume.has_inline_data()
+            && self.volume.map(&self.inode, FileBlock(0), 1)?.kind == MappingKind::Inline)
+    }
+
     fn reserve(&self, offset: u64, len: u64) -> Result<Reserved> {
         let reservation = match self.reserve_now(offset, len) {
             Err(diorite_ext::Error::NoSpace) if self.release_mapping_claim() > 0 => {

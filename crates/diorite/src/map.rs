@@ -125,6 +125,11 @@ pub trait MapBlocks: Send + Sync + fmt::Debug {
     /// The stretch at `offset`, at most `len` long (rounded up to whole blocks).
     fn map(&self, offset: u64, len: u64) -> Result<Stretch>;
 
+    /// Whether the content lies in the inode.
+    fn is_inline(&self) -> Result<bool> {
+        Ok(self.map(0, 1)?.kind == StretchKind::Inline)
+    }
+
     /// Keep blocks for the holes of a range.
     fn reserve(&self, offset: u64, len: u64) -> Result<Reserved>;
 

@@ -161,6 +161,13 @@ impl Buffer {
         self.block
     }
 
+    /// It was used: the cache keeps it a while longer.
+    pub(crate) fn note_use(&self) {
+        if !self.referenced.load(Ordering::Relaxed) {
+            self.referenced.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// What it is.
     pub(crate) fn kind(&self) -> BlockKind {
         self.content.read().kind
@@ -303,7 +310,7 @@ impl BufferCache {
         if !buffer.loaded.load(Ordering::Acquire) && buffer.content.read().failed {
             return Ok(None);
         }
-        buffer.referenced.store(true, Ordering::Relaxed);
+        buffer.note_use();
         self.check_kind(&buffer, kind)?;
         Ok(Some(buffer))
     }
@@ -479,6 +486,18 @@ impl Shard {
         }
     }
 
+    /// Drop a buffer from the map unless somebody holds it: whoever had it only weakly may take hold of it at any moment, and a
+    /// block must never have two buffers.
+    fn let_go(&mut self, block: u64) -> bool {
+        match self.map.remove(&block).map(Arc::try_unwrap) {
+            Some(Err(held)) => {
+                self.map.insert(block, held);
+                false
+            }
+            Some(Ok(_)) | None => true,
+        }
+    }
+
     /// Drop one buffer that nobody holds and nobody used lately. Looks at each at most twice.
     fn evict(&mut self) {
         for _ in 0..(2 * self.ring.len()).min(64) {
@@ -487,8 +506,9 @@ impl Shard {
             }
             let Some(&block) = self.ring.get(self.hand) else { return };
             let Some(buffer) = self.map.get(&block) else { return };
-            if Arc::strong_count(buffer) == 1 && !buffer.referenced.swap(false, Ordering::Relaxed) {
-                self.map.remove(&block);
+            let can_leave =
+                Arc::strong_count(buffer) == 1 && !buffer.referenced.swap(false, Ordering::Relaxed);
+            if can_leave && self.let_go(block) {
                 self.ring.swap_remove(self.hand);
                 return;
             }

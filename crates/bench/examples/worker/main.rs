@@ -11,6 +11,7 @@ mod scale;
 mod stream;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use place::Place;
 
@@ -24,14 +25,18 @@ fn run() -> Result<Figures, Failure> {
     let mut arguments = std::env::args().skip(1);
     let workload = arguments.next().ok_or("no workload")?;
     let (mut place, mut numbers, mut words) = (None, Vec::new(), Vec::new());
-    let mut metadata_mib = None;
+    let (mut metadata_mib, mut made_s) = (None, None);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or("an argument needs a value");
         match argument.as_str() {
             "--metadata-mib" => metadata_mib = Some(value()?.parse()?),
             "--on" => place = Some(Place::image(value()?.as_ref(), metadata_mib)?),
             "--in" => place = Some(Place::host(value()?.as_ref())?),
-            "--make" => place = Some(Place::Image(scale::make(value()?.as_ref())?)),
+            "--make" => {
+                let start = Instant::now();
+                place = Some(Place::Image(scale::make(value()?.as_ref())?));
+                made_s = Some(start.elapsed().as_secs_f64());
+            }
             other => match other.parse::<u64>() {
                 Ok(number) => numbers.push(number),
                 Err(_) => words.push(argument),
@@ -40,7 +45,7 @@ fn run() -> Result<Figures, Failure> {
     }
     let place = place.ok_or("neither --on nor --in")?;
     let number = |index: usize, default| numbers.get(index).copied().unwrap_or(default);
-    let figures = match workload.as_str() {
+    let mut figures = match workload.as_str() {
         "names" => names::run(&place, number(0, 100_000) as usize),
         "appends" => appends::run(&place, number(0, 1) as usize, number(1, 2)),
         "stream" => stream::run(&place, number(0, 512), &words),
@@ -51,6 +56,7 @@ fn run() -> Result<Figures, Failure> {
         other => Err(format!("no workload {other}").into()),
     }?;
     place.close()?;
+    figures.extend(made_s.map(|seconds| ("make_and_open_s".to_owned(), seconds)));
     Ok(figures)
 }
 

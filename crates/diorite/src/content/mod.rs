@@ -41,7 +41,7 @@ use diorite_block::sync::Mutex;
 
 use crate::cache::arena::PAGE_SIZE;
 use crate::cache::pages::Pages;
-use crate::map::{Durability, MapBlocks, MapCommit, StretchKind};
+use crate::map::{Durability, MapBlocks, MapCommit};
 use crate::range_lock::RangeLock;
 use crate::{Error, Result, SetTime, Timestamp};
 pub(crate) use cached_write::Position;
@@ -77,7 +77,7 @@ impl Content {
                 "devices with logical blocks larger than 4096 bytes are not supported",
             ));
         }
-        let is_inline = map.map(0, 1)?.kind == StretchKind::Inline;
+        let is_inline = map.is_inline()?;
         let pages = Arc::new(Pages::new(Arc::clone(&engine.cache.dirty_total)));
         Ok(Arc::new(Self {
             size: AtomicU64::new(map.recorded_size()),

@@ -7,13 +7,13 @@
 //! 1. A slot says where an entry begins: whoever moves or removes an entry moves or removes its slot.
 //! 2. A complete cache has a slot for every entry.
 //! 3. The room of a block is its largest gap.
-//! 4. All caches together have at most [`SLOTS_MAX`] slots, and one directory more while it is in use.
+//! 4. All caches together have at most as many slots as [`NameCaches::new`] was told, and one directory more while it is in use.
 //!
 //! Locking: a directory's cache is locked after the directory's inode and before buffers. The map's lock is a leaf.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 
 use diorite_block::sync::Mutex;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
@@ -21,9 +21,8 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use super::entries::BadEntry;
 use super::{DirectoryFormat, NameForm};
 use crate::InodeNumber;
+use crate::buffer::Buffer;
 
-/// Names that are remembered in all directories together: about 16 bytes each.
-const SLOTS_MAX: usize = 3 << 20;
 /// Directories that are remembered.
 const DIRECTORIES_MAX: usize = 4096;
 
@@ -38,9 +37,11 @@ struct Slot {
 }
 
 /// What is remembered of one directory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DirectoryCache {
     names: HashTable<Slot>,
+    /// Slots that it may have.
+    slots_max: usize,
     complete: bool,
     /// The directory has more names than may be remembered.
     too_large: bool,
@@ -64,6 +65,18 @@ fn spread(tag: u32) -> u64 {
 }
 
 impl DirectoryCache {
+    /// Nothing yet; at most `slots_max` names later: 13 to 26 bytes each.
+    pub(crate) fn new(slots_max: usize) -> Self {
+        Self {
+            names: HashTable::new(),
+            slots_max,
+            complete: false,
+            too_large: false,
+            rooms: None,
+            last_gaps: Vec::new(),
+        }
+    }
+
     /// Places where an entry with that tag begins: usually none or one.
     pub(crate) fn candidates(&self, tag: u32) -> impl Iterator<Item = (u32, usize)> + '_ {
         let same = self.names.iter_hash(spread(tag)).filter(move |slot| slot.tag == tag);
@@ -90,7 +103,7 @@ impl DirectoryCache {
         if self.too_large {
             return;
         }
-        if self.names.len() >= SLOTS_MAX {
+        if self.names.len() >= self.slots_max {
             // A linear directory of this size is searched from now on; an indexed one has its index.
             self.names = HashTable::new();
             (self.complete, self.too_large) = (false, true);
@@ -147,7 +160,7 @@ impl DirectoryCache {
 
     /// Forget everything.
     pub(crate) fn clear(&mut self) {
-        *self = Self { too_large: self.too_large, ..Self::default() };
+        *self = Self { too_large: self.too_large, ..Self::new(self.slots_max) };
     }
 
     /// The room of each block, if known.
@@ -248,43 +261,95 @@ impl Rooms {
     }
 }
 
-/// The caches of a volume's directories.
+/// The buffers of a directory's blocks, while they are in memory: the way past the mapping and the map of all buffers. Blocks of a
+/// directory stay where they are until it is removed, and then its cache is forgotten.
 #[derive(Debug, Default)]
+pub(crate) struct KnownBlocks {
+    buffers: Vec<Weak<Buffer>>,
+}
+
+impl KnownBlocks {
+    /// Blocks that are remembered of one directory, from its first one on.
+    const MAX: usize = 1 << 16;
+
+    /// The block's buffer, if it is known and in memory.
+    pub(crate) fn get(&self, block: u32) -> Option<Arc<Buffer>> {
+        let buffer = self.buffers.get(block as usize)?.upgrade()?;
+        buffer.note_use();
+        Some(buffer)
+    }
+
+    /// Remember a block's buffer.
+    pub(crate) fn keep(&mut self, block: u32, buffer: &Arc<Buffer>) {
+        let block = block as usize;
+        if block >= Self::MAX {
+            return;
+        }
+        if block >= self.buffers.len() {
+            self.buffers.resize_with((block + 1).next_power_of_two(), Weak::new);
+        }
+        self.buffers[block] = Arc::downgrade(buffer);
+    }
+}
+
+/// The caches of a volume's directories.
+#[derive(Debug)]
 pub(crate) struct NameCaches {
+    slots_max: usize,
     map: Mutex<HashMap<InodeNumber, Arc<CacheEntry>>>,
     slots: AtomicUsize,
     uses: AtomicU64,
 }
 
 /// A directory's cache, and how it counts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CacheEntry {
-    cache: Mutex<DirectoryCache>,
+    cache: Mutex<(DirectoryCache, KnownBlocks)>,
     slots: AtomicUsize,
     last_use: AtomicU64,
 }
 
+impl CacheEntry {
+    fn new(slots_max: usize) -> Self {
+        Self {
+            cache: Mutex::new((DirectoryCache::new(slots_max), KnownBlocks::default())),
+            slots: AtomicUsize::new(0),
+            last_use: AtomicU64::new(0),
+        }
+    }
+}
+
 impl NameCaches {
+    /// For at most `slots_max` names in all directories together.
+    pub(crate) fn new(slots_max: usize) -> Self {
+        Self { slots_max, map: Mutex::default(), slots: AtomicUsize::new(0), uses: AtomicU64::new(0) }
+    }
+
     /// Work with a directory's cache. The directory's inode is locked.
-    pub(crate) fn with<R>(&self, directory: InodeNumber, work: impl FnOnce(&mut DirectoryCache) -> R) -> R {
+    pub(crate) fn with<R>(
+        &self,
+        directory: InodeNumber,
+        work: impl FnOnce(&mut DirectoryCache, &mut KnownBlocks) -> R,
+    ) -> R {
         let entry = {
             let mut map = self.map.lock();
             if map.len() >= DIRECTORIES_MAX && !map.contains_key(&directory) {
-                self.evict(&mut map, directory, DIRECTORIES_MAX / 2, SLOTS_MAX);
+                self.evict(&mut map, directory, DIRECTORIES_MAX / 2, self.slots_max);
             }
-            map.entry(directory).or_default().clone()
+            map.entry(directory).or_insert_with(|| Arc::new(CacheEntry::new(self.slots_max))).clone()
         };
-        let mut cache = entry.cache.lock();
-        let result = work(&mut cache);
+        let mut guard = entry.cache.lock();
+        let (cache, blocks) = &mut *guard;
+        let result = work(cache, blocks);
         let (before, slots) = (entry.slots.load(Ordering::Relaxed), cache.slots());
         if before != slots {
             entry.slots.store(slots, Ordering::Relaxed);
             entry.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
             let grown = slots.wrapping_sub(before);
             let total = self.slots.fetch_add(grown, Ordering::Relaxed).wrapping_add(grown);
-            drop(cache);
-            if total > SLOTS_MAX {
-                self.evict(&mut self.map.lock(), directory, DIRECTORIES_MAX, SLOTS_MAX / 4 * 3);
+            drop(guard);
+            if total > self.slots_max {
+                self.evict(&mut self.map.lock(), directory, DIRECTORIES_MAX, self.slots_max / 4 * 3);
             }
         }
         result
@@ -349,9 +414,10 @@ mod tests {
 
     #[test]
     fn caches_stay_within_their_bound() {
-        let caches = NameCaches::default();
+        const SLOTS_MAX: usize = 1 << 16;
+        let caches = NameCaches::new(SLOTS_MAX);
         for directory in 0..64_u32 {
-            caches.with(InodeNumber(directory), |cache| {
+            caches.with(InodeNumber(directory), |cache, _| {
                 for n in 0..SLOTS_MAX / 16 {
                     cache.insert(n as u32, n as u32, 0);
                 }

@@ -28,7 +28,7 @@ mod listing;
 mod model;
 mod nokey;
 
-pub(crate) use cache::{DirectoryCache, NameCaches};
+pub(crate) use cache::{DirectoryCache, KnownBlocks, NameCaches};
 pub(crate) use entries::{BadEntry, DirectoryFormat, NAME_MAX, NewEntry, kind_code};
 pub(crate) use folding::key as folded_key;
 pub(crate) use form::NameForm;

@@ -73,7 +73,7 @@ struct Test {
 impl Test {
     fn new(rules: DirectoryRules) -> Self {
         let memory = Memory { size: rules.format.block_size, full_at: usize::MAX, ..Memory::default() };
-        let (cache, form) = (DirectoryCache::default(), NameForm::Plain);
+        let (cache, form) = (DirectoryCache::new(1 << 20), NameForm::Plain);
         let mut test = Self { memory, rules, cache, form, model: BTreeMap::new() };
         test.directory().create(InodeNumber(2)).unwrap();
         test.model.insert(b".".to_vec(), 20);
@@ -190,7 +190,7 @@ proptest! {
             match what {
                 0..5 if !test.model.contains_key(&name) => test.add(&name, n + 100).unwrap(),
                 5 | 6 if test.model.contains_key(&name) => test.remove(&name),
-                7 if pad == 0 => test.cache = DirectoryCache::default(),
+                7 if pad == 0 => test.cache = DirectoryCache::new(1 << 20),
                 7 => {
                     if let Some(found) = test.directory().find(&name).unwrap() {
                         test.directory().set_inode(&found, InodeNumber(n + 1000), 1).unwrap();
@@ -215,7 +215,7 @@ proptest! {
             let lower = format!("\u{e9}t\u{e9}-{n}-stra\u{df}e");
             let name = if upper { lower.to_uppercase() } else { lower.clone() }.into_bytes();
             if forget && n < 10 {
-                test.cache = DirectoryCache::default();
+                test.cache = DirectoryCache::new(1 << 20);
             }
             let found = test.directory().find(&name).unwrap();
             prop_assert_eq!(found.is_some(), stored.contains_key(&n));
@@ -247,7 +247,7 @@ proptest! {
         for n in 0..300 {
             test.add(format!("a-name-of-some-length-{n}").as_bytes(), n + 100).unwrap();
         }
-        test.cache = DirectoryCache::default();
+        test.cache = DirectoryCache::new(1 << 20);
         for (block, byte, bit) in flips {
             let blocks = test.memory.blocks.len();
             let size = if head_only { 48 } else { rules.format.block_size };
@@ -361,7 +361,7 @@ fn corrupt_index_is_read_in_line_and_not_written() {
         test.add(format!("file-{n}").as_bytes(), n + 100).unwrap();
     }
     test.memory.blocks[0][34] = 0; // number of index entries
-    test.cache = DirectoryCache::default();
+    test.cache = DirectoryCache::new(1 << 20);
     assert_eq!(test.directory().find(b"file-77").unwrap().unwrap().inode.0, 177);
     assert_eq!(test.directory().find(b"file-777").unwrap(), None);
     let listed = test.list(0, 10);

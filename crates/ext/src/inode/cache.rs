@@ -60,22 +60,29 @@ impl InodeCache {
         Some(inode.clone())
     }
 
-    /// The inode in memory, or the one that `load` makes.
-    fn get_or_insert(&self, number: InodeNumber, load: impl FnOnce() -> Result<Inode>) -> Result<Arc<Inode>> {
+    /// The inode in memory, or the one that `load` makes; and what left memory for it.
+    fn get_or_insert(
+        &self,
+        number: InodeNumber,
+        load: impl FnOnce() -> Result<Inode>,
+    ) -> Result<(Arc<Inode>, Evicted)> {
         let mut shard = self.shard(number).lock();
         if let Some(slot) = shard.map.get(&number.0) {
-            return Ok(slot.inode.clone());
+            return Ok((slot.inode.clone(), Evicted::default()));
         }
         let inode = Arc::new(load()?);
-        shard.insert(&inode, self.shard_capacity);
-        Ok(inode)
+        let evicted = shard.insert(&inode, self.shard_capacity);
+        Ok((inode, evicted))
     }
 
-    /// Put a new inode in the place of whatever had its number.
-    pub(super) fn replace(&self, inode: &Arc<Inode>) {
+    /// Put a new inode in the place of whatever had its number; what left memory for it.
+    fn replace(&self, inode: &Arc<Inode>) -> Evicted {
         let mut shard = self.shard(inode.number()).lock();
         match shard.map.get_mut(&inode.number().0) {
-            Some(slot) => slot.inode = inode.clone(),
+            Some(slot) => {
+                slot.inode = inode.clone();
+                Evicted::default()
+            }
             None => shard.insert(inode, self.shard_capacity),
         }
     }
@@ -91,46 +98,79 @@ impl InodeCache {
     }
 }
 
+/// The remembered names of inodes that have just left memory.
+#[derive(Debug, Default)]
+struct Evicted {
+    known_names: [Option<u64>; Self::MAX],
+}
+
+impl Evicted {
+    /// Inodes that leave for one that comes: where many are held, two leave as soon as they can, so that the number of those
+    /// that are not held comes down again.
+    const MAX: usize = 2;
+}
+
 impl Shard {
-    fn insert(&mut self, inode: &Arc<Inode>, capacity: usize) {
-        if self.map.len() >= capacity {
-            self.evict();
-        }
+    fn insert(&mut self, inode: &Arc<Inode>, capacity: usize) -> Evicted {
+        let evicted = if self.map.len() >= capacity { self.evict() } else { Evicted::default() };
         let slot = Slot { inode: inode.clone(), place: self.ring.len() };
         self.ring.push(inode.number().0);
         self.map.insert(inode.number().0, slot);
+        evicted
     }
 
     fn remove(&mut self, number: u32) {
-        let Some(slot) = self.map.remove(&number) else { return };
-        self.ring.swap_remove(slot.place);
-        if let Some(moved) = self.ring.get(slot.place).and_then(|number| self.map.get_mut(number)) {
-            moved.place = slot.place;
+        if let Some(slot) = self.map.remove(&number) {
+            self.leave_ring(slot.place);
         }
     }
 
-    /// Drop an inode that nobody holds and nobody used lately, if one is found soon. Where many are held, two leave as soon as
-    /// they can, so that the number of those that are not held comes down again.
-    fn evict(&mut self) {
-        let mut wanted = 2;
+    fn leave_ring(&mut self, place: usize) {
+        self.ring.swap_remove(place);
+        if let Some(moved) = self.ring.get(place).and_then(|number| self.map.get_mut(number)) {
+            moved.place = place;
+        }
+    }
+
+    /// Take an inode out unless somebody holds it: who had it only weakly may take hold of it at any moment, and there must
+    /// never be two of one number.
+    fn let_go(&mut self, number: u32) -> Option<Inode> {
+        let Slot { inode, place } = self.map.remove(&number)?;
+        match Arc::try_unwrap(inode) {
+            Ok(inode) => {
+                self.leave_ring(place);
+                Some(inode)
+            }
+            Err(inode) => {
+                self.map.insert(number, Slot { inode, place });
+                None
+            }
+        }
+    }
+
+    /// Drop inodes that nobody holds and nobody used lately, if any are found soon.
+    fn evict(&mut self) -> Evicted {
+        let mut evicted = Evicted::default();
+        let mut count = 0;
         for _ in 0..LOOKS.min(self.ring.len()) {
             if self.hand >= self.ring.len() {
                 self.hand = 0;
             }
-            let Some(&number) = self.ring.get(self.hand) else { return };
+            let Some(&number) = self.ring.get(self.hand) else { break };
             let can_leave = self.map.get(&number).is_some_and(|slot| {
                 Arc::strong_count(&slot.inode) == 1 && !slot.inode.is_open() && !slot.inode.was_used()
             });
-            if !can_leave {
+            let Some(inode) = can_leave.then(|| self.let_go(number)).flatten() else {
                 self.hand += 1;
                 continue;
-            }
-            self.remove(number);
-            wanted -= 1;
-            if wanted == 0 {
-                return;
+            };
+            evicted.known_names[count] = Some(inode.known_name.into_inner()).filter(|hash| *hash != 0);
+            count += 1;
+            if count == Evicted::MAX {
+                break;
             }
         }
+        evicted
     }
 }
 
@@ -145,6 +185,16 @@ impl Volume {
             return Err(Error::NotFound);
         }
         Ok(inode)
+    }
+
+    /// Put a new inode in the place of whatever had its number.
+    pub(super) fn put_in_memory(&self, inode: &Arc<Inode>) {
+        self.forget_names(&self.inodes().replace(inode));
+    }
+
+    /// What has left memory is not found by its name any more.
+    fn forget_names(&self, evicted: &Evicted) {
+        evicted.known_names.iter().flatten().for_each(|hash| self.names.forget_evicted(*hash));
     }
 
     /// As [`Volume::inode`], for the volume's own inodes as well (journal, resize, orphan file).
@@ -162,7 +212,7 @@ impl Volume {
             return Ok(inode);
         }
         let raw = self.raw_inode(number)?;
-        self.inodes().get_or_insert(number, || {
+        let (inode, evicted) = self.inodes().get_or_insert(number, || {
             let bytes = raw.buffer.read();
             let bytes = bytes.get(raw.offset..raw.offset + raw.len).unwrap_or_default();
             let format = self.superblock();
@@ -185,7 +235,9 @@ impl Volume {
             inode.note_change(running);
             inode.note_data_change(running);
             Ok(inode)
-        })
+        })?;
+        self.forget_names(&evicted);
+        Ok(inode)
     }
 
     /// Numbers that later code relies on.
@@ -234,7 +286,9 @@ mod tests {
             drop(volume.create(&root, &name(n), &spec).unwrap());
         }
         let in_memory = volume.inodes().len();
-        assert!((500..=4500).contains(&in_memory), "{in_memory} inodes for 1 MiB");
+        assert!((500..=2500).contains(&in_memory), "{in_memory} inodes for 1 MiB");
+        // The name of an inode that left memory would keep its memory.
+        assert_eq!(volume.names.names_of_evicted(), 0);
         assert!(std::sync::Arc::ptr_eq(&held, &volume.lookup(&root, &name(0)).unwrap()));
         volume.sync().unwrap();
 

@@ -1,6 +1,6 @@
 //! Inodes are taken and given back.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::Ordering;
 
 use crate::inode::attributes::encode_device;
@@ -35,15 +35,16 @@ impl Volume {
     ) -> Result<Arc<Inode>> {
         let first = self.superblock().first_inode();
         let number = self.allocator().allocate_inode(handle, parent, spec.kind, first)?;
-        let state = self.new_state(parent_state, spec);
+        let mut state = self.new_state(parent_state, spec);
         let raw = self.raw_inode(number)?;
+        state.table_block = Arc::downgrade(&raw.buffer);
         if let Some(place) =
             handle.modify(&raw.buffer, Some(number))?.get_mut(raw.offset..raw.offset + raw.len)
         {
             place.fill(0);
         }
         let inode = Arc::new(Inode::new(number, spec.kind, state));
-        self.inodes().replace(&inode);
+        self.put_in_memory(&inode);
         inode.note_change(handle.transaction());
         inode.note_data_change(handle.transaction());
         Ok(inode)
@@ -96,6 +97,7 @@ impl Volume {
             on_orphan_list: false,
             charged: None,
             value_inodes_change: 0,
+            table_block: Weak::new(),
         }
     }
 

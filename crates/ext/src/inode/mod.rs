@@ -17,8 +17,8 @@ mod orphan;
 mod replay;
 mod store;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use diorite_block::sync::{ReadGuard, RwLock, WriteGuard};
 
@@ -48,6 +48,8 @@ pub struct Inode {
     used: AtomicBool,
     /// Tells it from every other inode in memory, also from one that had its number before.
     identity: u64,
+    /// The hash of the name by which it was found last, 0 for none: that name is forgotten when it leaves memory.
+    known_name: AtomicU64,
 }
 
 /// With the number of users: it is freed, or about to be, and takes no new user. For whoever may not wait for the state: who holds
@@ -77,6 +79,7 @@ impl Inode {
             data_transaction: AtomicU64::new(0),
             used: AtomicBool::new(true),
             identity: NEXT.fetch_add(1, Ordering::Relaxed),
+            known_name: AtomicU64::new(0),
         }
     }
 
@@ -125,6 +128,11 @@ impl Inode {
     /// A number that no other inode in memory has, or had.
     pub(crate) fn identity(&self) -> u64 {
         self.identity
+    }
+
+    /// A name by which it is found is remembered under this hash.
+    pub(crate) fn set_known_name(&self, hash: u64) {
+        self.known_name.store(hash, Ordering::Relaxed);
     }
 
     /// It was used: the cache keeps it a while longer.
@@ -198,6 +206,8 @@ pub(crate) struct InodeState {
     pub(crate) charged: Option<Charge>,
     /// Values of attributes in inodes of their own, gained or lost since it was stored.
     pub(crate) value_inodes_change: i32,
+    /// The block of the inode table that has it, while that is in memory.
+    pub(crate) table_block: Weak<Buffer>,
 }
 
 /// Where an inode is stored.

@@ -1,5 +1,7 @@
 //! Between an inode's state and its bytes in the inode table.
 
+use std::sync::{Arc, Weak};
+
 use crate::buffer::BlockKind;
 use crate::inode::{Inode, InodeState, RawInode};
 use crate::layout::{DiskInode, InodeFlags, RoCompat};
@@ -34,6 +36,7 @@ impl InodeState {
             on_orphan_list: false,
             charged: None,
             value_inodes_change: 0,
+            table_block: Weak::new(),
         };
         state.charged = state.charge();
         state
@@ -82,6 +85,14 @@ impl Volume {
         Ok(RawInode { buffer, offset: place.offset as usize, len: usize::from(self.layout().inode_size) })
     }
 
+    /// As [`Self::raw_inode`], by the short way if the state knows it.
+    pub(crate) fn raw_inode_of(&self, inode: &Inode, state: &InodeState) -> Result<RawInode> {
+        let Some(buffer) = state.table_block.upgrade() else { return self.raw_inode(inode.number()) };
+        buffer.note_use();
+        let offset = self.layout().locate_inode(inode.number())?.offset as usize;
+        Ok(RawInode { buffer, offset, len: usize::from(self.layout().inode_size) })
+    }
+
     /// Write the state through to the inode-table buffer, with its checksum. Bytes behind the fixed fields stay as
     /// they are in the buffer, so change those first.
     pub(crate) fn store_inode(
@@ -95,7 +106,10 @@ impl Volume {
             self.set_large_file_flag(handle)?;
         }
         self.settle_quota(handle, inode, state)?;
-        let raw = self.raw_inode(inode.number())?;
+        let raw = self.raw_inode_of(inode, state)?;
+        if state.table_block.strong_count() == 0 {
+            state.table_block = Arc::downgrade(&raw.buffer);
+        }
         // The place in the orphan list is changed by others too, so it is asked for, and kept until it is stored.
         let orphans = state.on_orphan_list.then(|| self.orphans.lock());
         if let Some(orphans) = &orphans {

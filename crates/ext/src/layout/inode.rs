@@ -448,6 +448,27 @@ mod tests {
         assert_eq!(decode_time(low, None).seconds, i64::from(i32::MAX));
     }
 
+    /// The checksum in one piece is what it is byte by byte with zeros in its own place.
+    #[test]
+    fn checksums_skip_their_own_place() {
+        let superblock = superblock(RoCompat::METADATA_CSUM);
+        for (len, extra_isize) in [(128, 0), (256, 0), (256, 3), (256, 32), (512, 32), (4096, 32)] {
+            let mut bytes: Vec<u8> = (0..len).map(|at| (at * 7 + at / 256) as u8).collect();
+            if len > GOOD_OLD_SIZE {
+                put(&mut bytes, GOOD_OLD_SIZE, &u16::to_le_bytes(extra_isize));
+            }
+            let mut plain = bytes.clone();
+            put(&mut plain, CHECKSUM_LO, &[0, 0]);
+            if extra_isize >= 4 {
+                put(&mut plain, CHECKSUM_HI, &[0, 0]);
+            }
+            let start = [77_u32.to_le_bytes(), bytes[0x64..0x68].try_into().unwrap()].concat();
+            let seed = superblock.checksum_seed().0;
+            let right = start.iter().chain(&plain).fold(seed, |register, byte| crc32c(register, &[*byte]));
+            assert_eq!(DiskInode::checksum(InodeNumber(77), &bytes, &superblock), right, "{len} {extra_isize}");
+        }
+    }
+
     fn superblock(features: RoCompat) -> Superblock {
         let mut superblock = Superblock::from_raw(&crate::layout::superblock::tests::sound()).unwrap();
         superblock.set_features(crate::layout::Features { ro_compat: features, ..Default::default() });

@@ -1,7 +1,11 @@
 //! The blocks of a directory on the volume, as [`crate::directory`] wants them.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use super::has;
-use crate::directory::{BadEntry, Blocks, ChangeBlocks, Directory, corrupt};
+use crate::buffer::Buffer;
+use crate::directory::{BadEntry, Blocks, ChangeBlocks, Directory, KnownBlocks, corrupt};
 use crate::inode::InodeState;
 use crate::layout::InodeFlags;
 use crate::transaction::Handle;
@@ -15,6 +19,7 @@ pub(super) struct VolumeBlocks<'a> {
     state: &'a InodeState,
     /// Of a directory inside its inode, the block that it would have.
     inline: Option<Vec<u8>>,
+    known: RefCell<&'a mut KnownBlocks>,
 }
 
 /// Blocks to be changed in a transaction.
@@ -24,6 +29,7 @@ pub(super) struct ChangingBlocks<'a, 'v> {
     inode: &'a Inode,
     state: &'a mut InodeState,
     handle: &'a mut Handle<'v>,
+    known: RefCell<&'a mut KnownBlocks>,
 }
 
 fn count_blocks(volume: &Volume, state: &InodeState) -> u32 {
@@ -34,15 +40,22 @@ fn is_indexed(volume: &Volume, state: &InodeState) -> bool {
     has(state, InodeFlags::INDEX) && volume.name_rules().directory.make_index
 }
 
-fn read_block<R>(
+/// The buffer of a block of a directory.
+fn buffer_of(
     volume: &Volume,
     inode: &Inode,
     state: &InodeState,
+    known: &RefCell<&mut KnownBlocks>,
     block: u32,
-    look: impl FnOnce(&[u8]) -> Result<R, BadEntry>,
-) -> Result<R> {
+) -> Result<Arc<Buffer>> {
+    if block < count_blocks(volume, state)
+        && let Some(buffer) = known.borrow().get(block)
+    {
+        return Ok(buffer);
+    }
     let buffer = volume.directory_block(inode, state, FileBlock(u64::from(block)))?;
-    look(&buffer.read()).map_err(|bad| corrupt(inode.number(), block, bad))
+    known.borrow_mut().keep(block, &buffer);
+    Ok(buffer)
 }
 
 impl Blocks for VolumeBlocks<'_> {
@@ -57,7 +70,10 @@ impl Blocks for VolumeBlocks<'_> {
     fn read<R>(&self, block: u32, look: impl FnOnce(&[u8]) -> Result<R, BadEntry>) -> Result<R> {
         match &self.inline {
             Some(inline) => look(inline).map_err(|bad| corrupt(self.inode(), block, bad)),
-            None => read_block(self.volume, self.inode, self.state, block, look),
+            None => {
+                let buffer = buffer_of(self.volume, self.inode, self.state, &self.known, block)?;
+                look(&buffer.read()).map_err(|bad| corrupt(self.inode(), block, bad))
+            }
         }
     }
 
@@ -76,7 +92,8 @@ impl Blocks for ChangingBlocks<'_, '_> {
     }
 
     fn read<R>(&self, block: u32, look: impl FnOnce(&[u8]) -> Result<R, BadEntry>) -> Result<R> {
-        read_block(self.volume, self.inode, self.state, block, look)
+        let buffer = buffer_of(self.volume, self.inode, self.state, &self.known, block)?;
+        look(&buffer.read()).map_err(|bad| corrupt(self.inode(), block, bad))
     }
 
     fn is_indexed(&self) -> bool {
@@ -87,7 +104,7 @@ impl Blocks for ChangingBlocks<'_, '_> {
 impl ChangeBlocks for ChangingBlocks<'_, '_> {
     fn change<R>(&mut self, block: u32, change: impl FnOnce(&mut [u8]) -> Result<R, BadEntry>) -> Result<R> {
         let number = self.inode.number();
-        let buffer = self.volume.directory_block(self.inode, self.state, FileBlock(u64::from(block)))?;
+        let buffer = buffer_of(self.volume, self.inode, self.state, &self.known, block)?;
         let mut bytes = self.handle.modify(&buffer, Some(number))?;
         change(&mut bytes).map_err(|bad| corrupt(number, block, bad))
     }
@@ -114,8 +131,8 @@ impl Volume {
     ) -> Result<R> {
         let (rules, form) = (&self.name_rules().directory, self.name_form(state));
         let inline = if state.is_inline() { Some(self.inline_as_block(inode, state)?) } else { None };
-        self.names.caches.with(inode.number(), |cache| {
-            let blocks = VolumeBlocks { volume: self, inode, state, inline };
+        self.names.caches.with(inode.number(), |cache, known| {
+            let blocks = VolumeBlocks { volume: self, inode, state, inline, known: RefCell::new(known) };
             work(&mut Directory { blocks, rules, form, cache })
         })
     }
@@ -139,8 +156,8 @@ impl Volume {
             state.flags &= !InodeFlags::INDEX.bits();
             self.store_inode(handle, inode, state)?;
         }
-        self.names.caches.with(inode.number(), |cache| {
-            let blocks = ChangingBlocks { volume: self, inode, state, handle };
+        self.names.caches.with(inode.number(), |cache, known| {
+            let blocks = ChangingBlocks { volume: self, inode, state, handle, known: RefCell::new(known) };
             work(&mut Directory { blocks, rules, form, cache })
         })
     }

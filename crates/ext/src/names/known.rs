@@ -10,7 +10,9 @@
 //! 1. A name that is here is in its directory: names come in under the directory's lock, shared at least, and leave under
 //!    the exclusive one before the entry does.
 //! 2. A directory is known by [`Inode::identity`]: what is remembered of one is not found for another that got its number.
-//! 3. Inodes are not kept in memory by this.
+//! 3. Inodes are not kept in memory by this, nor is their memory: the name of an inode that leaves memory goes with it
+//!    ([`KnownNames::forget_evicted`]). Of several names of one inode that is true of the last one that was remembered; others stay until
+//!    their places are taken.
 
 use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock, Weak};
@@ -54,20 +56,23 @@ struct Known {
 impl KnownNames {
     /// Room for about `capacity` names.
     pub(super) fn new(capacity: usize) -> Self {
-        let groups = capacity.div_ceil(WAYS * SETS_AT_ONCE).next_power_of_two();
+        let groups = capacity.div_ceil(WAYS * SETS_AT_ONCE).max(1);
         Self { hasher: DefaultHashBuilder::default(), groups: (0..groups).map(|_| OnceLock::new()).collect() }
     }
 
-    /// The set of a name, and its tag there.
-    fn place(&self, directory: &Inode, name: &[u8]) -> (&Group, usize, u32) {
-        let hash = self.hasher.hash_one((directory.identity(), name));
+    fn hash(&self, directory: &Inode, name: &[u8]) -> u64 {
+        self.hasher.hash_one((directory.identity(), name))
+    }
+
+    /// The set of a name by its hash, and its tag there.
+    fn place(&self, hash: u64) -> (&Group, usize, u32) {
         let group = (hash as usize / SETS_AT_ONCE) % self.groups.len();
         (&self.groups[group], hash as usize % SETS_AT_ONCE, (hash >> 32) as u32)
     }
 
     /// The inode behind a name of a directory, if it is remembered.
     pub(super) fn find(&self, directory: &Inode, name: &[u8]) -> Option<Arc<Inode>> {
-        let (group, index, tag) = self.place(directory, name);
+        let (group, index, tag) = self.place(self.hash(directory, name));
         let set = group.get()?[index].lock();
         let place = set.position(tag, directory, name)?;
         let inode = set.names[place].as_ref()?.inode.upgrade()?;
@@ -82,7 +87,9 @@ impl KnownNames {
 
     /// Remember a name. The directory is locked.
     pub(super) fn insert(&self, directory: &Inode, name: &[u8], inode: &Arc<Inode>) {
-        let (group, index, tag) = self.place(directory, name);
+        let hash = self.hash(directory, name);
+        inode.set_known_name(hash);
+        let (group, index, tag) = self.place(hash);
         let group = group.get_or_init(|| (0..SETS_AT_ONCE).map(|_| Mutex::default()).collect());
         let mut set = group[index].lock();
         let inode = Arc::downgrade(inode);
@@ -103,11 +110,31 @@ impl KnownNames {
 
     /// Forget a name. The directory is locked exclusively.
     pub(super) fn remove(&self, directory: &Inode, name: &[u8]) {
-        let (group, index, tag) = self.place(directory, name);
+        let (group, index, tag) = self.place(self.hash(directory, name));
         let Some(group) = group.get() else { return };
         let mut set = group[index].lock();
         if let Some(place) = set.position(tag, directory, name) {
             set.names[place] = None;
+        }
+    }
+}
+
+impl KnownNames {
+    #[cfg(test)]
+    pub(super) fn names_of_evicted(&self) -> usize {
+        let sets = self.groups.iter().filter_map(OnceLock::get).flat_map(|group| group.iter());
+        let gone = |known: &Known| known.inode.strong_count() == 0;
+        sets.map(|set| set.lock().names.iter().flatten().filter(|known| gone(known)).count()).sum()
+    }
+
+    /// Forget what is remembered of inodes that have left memory, where the name with this hash is.
+    pub(super) fn forget_evicted(&self, hash: u64) {
+        let (group, index, _) = self.place(hash);
+        let Some(group) = group.get() else { return };
+        for name in &mut group[index].lock().names {
+            if name.as_ref().is_some_and(|known| known.inode.strong_count() == 0) {
+                *name = None;
+            }
         }
     }
 }

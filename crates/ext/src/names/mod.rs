@@ -54,9 +54,20 @@ pub(crate) struct NameState {
 }
 
 impl NameState {
-    /// Remembers about `capacity` names with their inodes.
-    pub(crate) fn new(capacity: usize) -> Self {
-        Self { caches: NameCaches::default(), known: KnownNames::new(capacity), rules: OnceLock::new() }
+    /// Remembers about `known` names with their inodes, and the places of `slots` names in directories.
+    pub(crate) fn new(known: usize, slots: usize) -> Self {
+        Self { caches: NameCaches::new(slots), known: KnownNames::new(known), rules: OnceLock::new() }
+    }
+
+    /// Remembered names of inodes that have left memory.
+    #[cfg(test)]
+    pub(crate) fn names_of_evicted(&self) -> usize {
+        self.known.names_of_evicted()
+    }
+
+    /// Forget the name of an inode that has left memory, by what [`Inode::known_name`] said.
+    pub(crate) fn forget_evicted(&self, known_name: u64) {
+        self.known.forget_evicted(known_name);
     }
 }
 
@@ -301,4 +312,63 @@ impl Volume {
 fn bad_entry<T>(directory: &Inode, found: &Found, what: &'static str) -> Result<T> {
     let (inode, offset) = (directory.number(), found.offset as u32);
     Err(Corrupt::Directory { inode, block: u64::from(found.block), offset, what }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use diorite_device::MemoryDevice;
+
+    use super::*;
+    use crate::mkfs::{Flavor, MkfsOptions, mkfs};
+    use crate::{Clock, NodeSpec, Owner, SetAttributes, SetTime, Timestamp, VolumeOptions};
+
+    /// A clock that stands still until it is told.
+    #[derive(Debug, Default)]
+    struct Told(AtomicU64);
+
+    impl Clock for Told {
+        fn now(&self) -> Timestamp {
+            let microseconds = self.0.load(Ordering::Relaxed);
+            Timestamp { seconds: 1000, nanoseconds: microseconds as u32 * 1000 }
+        }
+    }
+
+    /// A directory's times follow its changes to the tick, in memory and on the disk; what was set by hand is no time to keep.
+    #[test]
+    fn times_of_a_directory_follow_its_changes_to_the_tick() {
+        for flavor in [Flavor::Ext2, Flavor::Ext4] {
+            let device = MemoryDevice::new(16 << 20);
+            mkfs(&*device, &MkfsOptions { flavor, ..MkfsOptions::default() }).unwrap();
+            let clock = Arc::new(Told::default());
+            let options = VolumeOptions { clock: clock.clone(), ..VolumeOptions::default() };
+            let volume = Volume::open(device.clone(), options).unwrap();
+            let root = volume.inode(InodeNumber::ROOT).unwrap();
+            let owner = Owner { uid: 0, gid: 0 };
+            let spec = NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner, device: (0, 0) };
+            let modified = |volume: &Volume| {
+                let attributes = volume.attributes(&volume.inode(InodeNumber::ROOT).unwrap());
+                assert_eq!(attributes.modified, attributes.changed);
+                attributes.modified.nanoseconds / 1000
+            };
+            for (now, want) in [(100, 100), (900, 100), (1200, 1200), (1300, 1200), (9000, 9000)] {
+                clock.0.store(now, Ordering::Relaxed);
+                volume.create(&root, format!("at {now}").as_bytes(), &spec).unwrap();
+                assert_eq!(modified(&volume), want, "{flavor:?} created at {now}");
+            }
+            clock.0.store(20_000, Ordering::Relaxed);
+            volume.unlink(&root, b"at 100").unwrap();
+            clock.0.store(20_400, Ordering::Relaxed);
+            volume.unlink(&root, b"at 900").unwrap();
+            assert_eq!(modified(&volume), 20_000);
+            let by_hand = SetTime::To(Timestamp { seconds: 999, nanoseconds: 0 });
+            let changes = SetAttributes { modified: Some(by_hand), ..SetAttributes::default() };
+            volume.set_attributes(&root, &changes).unwrap();
+            volume.unlink(&root, b"at 1200").unwrap();
+            assert_eq!(modified(&volume), 20_400);
+            volume.close().unwrap();
+            assert_eq!(modified(&Volume::open(device, VolumeOptions::default()).unwrap()), 20_400);
+        }
+    }
 }

@@ -18,7 +18,7 @@ use diorite_block::sync::Mutex;
 use crate::allocate::{Allocator, Zone};
 use crate::buffer::BufferCache;
 use crate::inode::{InodeCache, Orphans};
-use crate::layout::{Features, InodeFlags, Layout, Superblock};
+use crate::layout::{Features, Incompat, InodeFlags, Layout, Superblock};
 use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, Log};
 use crate::{BlockSize, Error, FileKind, Inode, Result, Timestamp};
@@ -98,6 +98,11 @@ impl Volume {
     /// What the volume uses.
     pub fn features(&self) -> Features {
         self.format.features()
+    }
+
+    /// Whether files may lie in their inodes.
+    pub fn has_inline_data(&self) -> bool {
+        self.features().has_incompat(Incompat::INLINE_DATA)
     }
 
     /// What is asked of the journal for file data: by the options, or else by the volume.

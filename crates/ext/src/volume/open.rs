@@ -25,9 +25,11 @@ const MAX_GROUPS: u32 = 1 << 22;
 /// Descriptor blocks that are read together.
 const DESCRIPTOR_BLOCKS_AT_ONCE: u32 = 64;
 
-/// One inode that nobody holds stays in memory for so many bytes of metadata buffers. It takes some 700 bytes itself, and as long as
-/// a name of it is remembered they are not given back.
-const METADATA_BYTES_PER_INODE: usize = 512;
+/// One inode that nobody holds stays in memory for so many bytes of metadata buffers: about what it takes with a name of it, as long
+/// as that is short.
+const METADATA_BYTES_PER_INODE: usize = 600;
+/// The place of one name in its directory is remembered for so many bytes of metadata buffers; it takes 13 to 26.
+const METADATA_BYTES_PER_SLOT: usize = 64;
 
 impl Volume {
     /// Open the volume on `device`, with all checks; replays the journal where there is one.
@@ -80,6 +82,7 @@ impl Volume {
         let now = options.clock.now();
         let generation = (now.seconds as u32).wrapping_mul(0x85eb_ca6b) ^ now.nanoseconds;
         let inodes = options.metadata_cache_bytes / METADATA_BYTES_PER_INODE;
+        let slots = options.metadata_cache_bytes / METADATA_BYTES_PER_SLOT;
         let mut volume = Self {
             device,
             written_before,
@@ -100,7 +103,7 @@ impl Volume {
             mmp,
             quotas: Quotas::default(),
             // Twice as many: sets do not fill evenly.
-            names: crate::names::NameState::new(2 * inodes),
+            names: crate::names::NameState::new(2 * inodes, slots),
             orphans: Mutex::default(),
             generations: AtomicU32::new(generation),
         };

@@ -47,8 +47,8 @@ pub struct VolumeOptions {
     pub access: Access,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
-    /// Memory for metadata buffers, in bytes. Dirty buffers are written back before it is exceeded. Inodes and names that
-    /// are kept although nobody uses them take up to four times as much again.
+    /// Memory for metadata buffers, in bytes. Dirty buffers are written back before it is exceeded. Inodes, names and the places of
+    /// names in directories that are kept although nobody uses them take at most one and a half times as much again.
     pub metadata_cache_bytes: usize,
     /// How long a transaction stays open before it is committed by whoever comes next.
     pub commit_interval: Duration,

@@ -163,7 +163,7 @@ impl Volume {
         let max_inode = self.superblock().inodes_count();
         let mut areas = Areas { block_len: self.block_size().bytes() as usize, ..Areas::default() };
         let bad = |what| super::corrupt(inode, what);
-        let raw = self.raw_inode(inode.number())?;
+        let raw = self.raw_inode_of(inode, state)?;
         {
             let bytes = raw.buffer.read();
             let area = Self::area_inside(state, raw.len);
