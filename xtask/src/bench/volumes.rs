@@ -33,7 +33,8 @@ pub(super) fn stream(options: &Options) -> Result<(), String> {
          of whose blocks the host has written every one before."
     );
     let title = "Sequential writes: fresh files on ext4, overwriting on ext2";
-    let suite = RateSuite { name: "stream", title, about, rounds: Some(options.rounds.max(ROUNDS)), runners, wanted };
+    let suite =
+        RateSuite { name: "stream", title, about, rounds: Some(options.rounds.max(ROUNDS)), runners, wanted };
     let result = suite.run(options);
     let _ = (std::fs::remove_file(&ext2), std::fs::remove_file(&ext4));
     result

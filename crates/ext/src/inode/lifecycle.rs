@@ -1,7 +1,7 @@
 //! Inodes are taken and given back.
 
-use std::sync::{Arc, Weak};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use crate::inode::attributes::encode_device;
 use crate::inode::{Inode, InodeState};

@@ -465,7 +465,11 @@ mod tests {
             let start = [77_u32.to_le_bytes(), bytes[0x64..0x68].try_into().unwrap()].concat();
             let seed = superblock.checksum_seed().0;
             let right = start.iter().chain(&plain).fold(seed, |register, byte| crc32c(register, &[*byte]));
-            assert_eq!(DiskInode::checksum(InodeNumber(77), &bytes, &superblock), right, "{len} {extra_isize}");
+            assert_eq!(
+                DiskInode::checksum(InodeNumber(77), &bytes, &superblock),
+                right,
+                "{len} {extra_isize}"
+            );
         }
     }
 
