@@ -1,17 +1,43 @@
 //! Inodes as fast commits tell them.
 
+use crate::inode::attributes::STORE_CREDITS;
 use crate::layout::inode::{BLOCK_AREA_SIZE, GOOD_OLD_SIZE};
 use crate::layout::{DiskInode, InodeFlags, le16};
 use crate::map::node;
-use crate::{Corrupt, FileKind, Incompatible, InodeNumber, Result, Volume};
+use crate::quota::Charge;
+use crate::{Corrupt, Error, FileKind, Incompatible, InodeNumber, Result, Volume};
 
 /// Where the mapping, and what follows it, is in an inode; and the count of sectors, in two parts.
 const MAPPING: usize = 0x28;
 const BEHIND_MAPPING: usize = MAPPING + BLOCK_AREA_SIZE;
+const SIZE: std::ops::Range<usize> = 0x04..0x08;
+const SIZE_HIGH: std::ops::Range<usize> = 0x6c..0x70;
+const LINKS: usize = 0x1a;
+const FLAGS: std::ops::Range<usize> = 0x20..0x24;
 const SECTORS: std::ops::Range<usize> = 0x1c..0x20;
 const SECTORS_HIGH: std::ops::Range<usize> = 0x74..0x76;
 
 impl Volume {
+    /// Charge an inode that was put in its place to who has it now.
+    fn settle_replayed(&self, number: InodeNumber, charged: Option<Charge>) -> Result<()> {
+        let inode = self.load_inode(number)?;
+        let mut state = inode.state.write();
+        self.prepare_quota(state.owner, state.project)?;
+        state.charged = charged;
+        let mut handle = self.begin(STORE_CREDITS)?;
+        self.store_inode(&mut handle, &inode, &mut state)?;
+        handle.commit().map(drop)
+    }
+
+    /// Whether an inode has a name.
+    pub(crate) fn is_in_use(&self, number: InodeNumber) -> Result<bool> {
+        match self.load_inode(number) {
+            Ok(_) => Ok(true),
+            Err(Error::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Put an inode's bytes in its place, but for its mapping by extents and the sectors that it counts: those follow from its ranges. It
     /// is taken if it was free.
     pub(crate) fn replay_inode(&self, number: InodeNumber, bytes: &[u8]) -> Result<()> {
@@ -24,6 +50,10 @@ impl Volume {
         let Some(kind) = FileKind::from_mode(le16(bytes, 0)) else {
             return Err(bad("a fast commit has an inode of no kind").into());
         };
+        if le16(bytes, LINKS) == 0 {
+            // It lost its last name, or never had one, and is gone with the crash.
+            return Ok(());
+        }
         let flags = InodeFlags::from_bits_retain(crate::layout::le32(bytes, 0x20));
         let has_extents = flags.contains(InodeFlags::EXTENTS);
         let is_inline = flags.contains(InodeFlags::INLINE_DATA);
@@ -31,6 +61,11 @@ impl Volume {
             let what = "the journal holds a fast commit of a file that is not mapped by extents";
             return Err(Incompatible::Other(what).into());
         }
+        let charged = match self.load_inode(number) {
+            Ok(inode) => inode.state.read().charged,
+            Err(Error::NotFound) => None,
+            Err(error) => return Err(error),
+        };
         let mut handle = self.begin(16)?;
         let is_new = self.allocator().claim_inode(&mut handle, number, kind)?;
         let raw = self.raw_inode(number)?;
@@ -55,9 +90,16 @@ impl Volume {
                     place[part.clone()].copy_from_slice(&kept[part]);
                 }
             }
+            if kind == FileKind::Directory && !is_new {
+                // They follow from its names.
+                for part in [SIZE, LINKS..LINKS + 2, FLAGS, SIZE_HIGH] {
+                    place[part.clone()].copy_from_slice(&kept[part]);
+                }
+            }
             DiskInode::set_checksum(number, place, self.superblock());
         }
         self.inodes().remove(number);
-        handle.commit().map(drop)
+        handle.commit()?;
+        self.settle_replayed(number, charged)
     }
 }

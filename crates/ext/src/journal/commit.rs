@@ -286,7 +286,7 @@ impl Journal {
 }
 
 /// A block that begins like one of the log's own is logged with its first four bytes taken out.
-fn escape(content: &BlockMemory) -> Option<BlockMemory> {
+pub(super) fn escape(content: &BlockMemory) -> Option<BlockMemory> {
     (content[..4] == MAGIC.to_be_bytes()).then(|| {
         let mut escaped = content.clone();
         escaped[..4].fill(0);

@@ -2,20 +2,26 @@
 //!
 //! Where it sits: between replay of the log and opening the volume. A volume is opened on a [`ScratchDevice`] over the device as
 //! the log leaves it, every change is made with the volume's own operations, and it is closed. Nothing reaches the disk before
-//! all of that has succeeded. What is in the way is refused by name: the volume is as it was then.
+//! all of that has succeeded. What is in the way is refused by name: the volume is as it was then. Quota is settled with every change, as
+//! always; the kernel's own replay does not.
 //!
 //! Every change may have been made already: a replay that was cut off is done again.
 
 use std::sync::Arc;
 
 use diorite_block::{BioFlags, BlockDevice};
+use hashbrown::HashMap;
 
 use super::fast_commit::FastChange;
 use super::open::edit_superblock;
 use super::scratch::ScratchDevice;
 use crate::BlockRun;
 use crate::layout::{Compat, Incompat, RoCompat, Superblock};
-use crate::{Access, BlockSize, Error, Incompatible, ReservedBlocks, Result, Volume, VolumeOptions};
+use crate::{Access, BlockSize, Error, InodeNumber, ReservedBlocks, Result, Volume, VolumeOptions};
+
+/// Where an inode has the number of its names, and what tells it from others of its number.
+const LINKS: std::ops::Range<usize> = 0x1a..0x1c;
+const GENERATION: std::ops::Range<usize> = 0x64..0x68;
 
 /// Make `changes` on the volume that `device` shows.
 pub(super) fn replay(
@@ -25,13 +31,7 @@ pub(super) fn replay(
 ) -> Result<Arc<ScratchDevice>> {
     let scratch = ScratchDevice::new(device, block_size);
     let original = change_superblock(&*scratch, |superblock| {
-        let features = superblock.features();
-        if features.ro_compat.intersects(RoCompat::QUOTA | RoCompat::BIGALLOC) {
-            return Err(refused(
-                "the journal holds fast commits, which are not replayed here on volumes with quota or bigalloc",
-            ));
-        }
-        let mut plain = features;
+        let mut plain = superblock.features();
         plain.compat -= Compat::HAS_JOURNAL | Compat::FAST_COMMIT | Compat::ORPHAN_FILE;
         plain.incompat -= Incompat::RECOVER | Incompat::MMP;
         plain.ro_compat -= RoCompat::ORPHAN_PRESENT;
@@ -54,7 +54,8 @@ pub(super) fn replay(
             volume.allocator().keep_out(BlockRun { start: extent.block, blocks })?;
         }
     }
-    changes.iter().try_for_each(|change| apply(&volume, change))?;
+    let changes = Changes::new(changes);
+    (0..changes.all.len()).try_for_each(|at| changes.apply(&volume, at))?;
     volume.close()?;
     change_superblock(&*scratch, |superblock| {
         superblock.set_features(original.features());
@@ -64,21 +65,84 @@ pub(super) fn replay(
     Ok(scratch)
 }
 
-fn refused(what: &'static str) -> Error {
-    Incompatible::Other(what).into()
+/// Changes in order, and where those are that tell more of files that got their first name by a link.
+struct Changes<'a> {
+    all: &'a [FastChange],
+    /// The last name that a link gives an inode.
+    last_links: HashMap<InodeNumber, usize>,
+    /// Where the inode itself is.
+    inodes: HashMap<InodeNumber, Vec<usize>>,
 }
 
-fn apply(volume: &Volume, change: &FastChange) -> Result<()> {
-    match change {
-        FastChange::AddRange { inode, extent } => volume.replay_extent(*inode, extent),
-        FastChange::RemoveRange { inode, start, blocks } => {
-            volume.replay_removal(*inode, u64::from(*start), u64::from(*blocks))
+impl<'a> Changes<'a> {
+    fn new(all: &'a [FastChange]) -> Self {
+        let (mut last_links, mut inodes) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
+        for (at, change) in all.iter().enumerate() {
+            match change {
+                FastChange::Link { inode, .. } => drop(last_links.insert(*inode, at)),
+                FastChange::Inode { inode, .. } => inodes.entry(*inode).or_default().push(at),
+                _ => {}
+            }
         }
-        FastChange::Create { directory, inode, name } => volume.replay_name(*directory, *inode, name, false),
-        FastChange::Link { directory, inode, name } => volume.replay_name(*directory, *inode, name, true),
-        FastChange::Unlink { directory, inode, name } => volume.replay_unlink(*directory, *inode, name),
-        FastChange::Inode { inode, bytes } => volume.replay_inode(*inode, bytes),
+        Self { all, last_links, inodes }
     }
+
+    /// The bytes of an inode that are behind change `at`.
+    fn inode_behind(&self, at: usize, inode: InodeNumber) -> Option<&'a [u8]> {
+        let places = self.inodes.get(&inode)?;
+        match &self.all[*places.get(places.partition_point(|place| *place <= at))?] {
+            FastChange::Inode { bytes, .. } => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The bytes of an inode behind change `at` that has no name then, and gets one later, as the same file.
+    fn nameless_behind(&self, at: usize, inode: InodeNumber) -> Option<&'a [u8]> {
+        let bytes = self.inode_behind(at, inode)?;
+        let named = self.inode_behind(*self.last_links.get(&inode).filter(|link| **link > at)?, inode)?;
+        let is_same = bytes.get(GENERATION) == named.get(GENERATION);
+        (bytes.get(LINKS) == Some(&[0, 0]) && is_same).then_some(bytes)
+    }
+
+    /// Make change `at`.
+    fn apply(&self, volume: &Volume, at: usize) -> Result<()> {
+        match &self.all[at] {
+            FastChange::AddRange { inode, extent } => {
+                // Ranges come before their inode, which is there unless it was made without a name.
+                if let (false, Some(bytes)) = (volume.is_in_use(*inode)?, self.nameless_behind(at, *inode)) {
+                    replay_nameless(volume, *inode, bytes)?;
+                }
+                volume.replay_extent(*inode, extent)
+            }
+            FastChange::RemoveRange { inode, start, blocks } => {
+                volume.replay_removal(*inode, u64::from(*start), u64::from(*blocks))
+            }
+            FastChange::Create { directory, inode, name } => {
+                volume.replay_name(*directory, *inode, name, false)
+            }
+            FastChange::Link { directory, inode, name } => {
+                // So does a name that is linked.
+                if let (false, Some(bytes)) = (volume.is_in_use(*inode)?, self.inode_behind(at, *inode)) {
+                    volume.replay_inode(*inode, bytes)?;
+                }
+                volume.replay_name(*directory, *inode, name, true)
+            }
+            FastChange::Unlink { directory, inode, name } => volume.replay_unlink(*directory, *inode, name),
+            FastChange::Inode { inode, bytes } => match at.checked_sub(1) {
+                Some(before) if self.nameless_behind(before, *inode) == Some(bytes) => {
+                    replay_nameless(volume, *inode, bytes)
+                }
+                _ => volume.replay_inode(*inode, bytes),
+            },
+        }
+    }
+}
+
+/// An inode that has no name yet and gets one: its links are right once it has.
+fn replay_nameless(volume: &Volume, inode: InodeNumber, bytes: &[u8]) -> Result<()> {
+    let mut bytes = bytes.to_vec();
+    bytes[LINKS.start] = 1;
+    volume.replay_inode(inode, &bytes)
 }
 
 /// Change the superblock where it is; returns what it was.

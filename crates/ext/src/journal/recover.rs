@@ -14,6 +14,7 @@ use super::format::{CompatFeatures, IncompatFeatures, JournalSuperblock};
 use super::log_map::{LogMap, LogReader};
 use super::overlay::OverlayDevice;
 use super::replay::scan;
+use super::write_out::{Log, write_out};
 use crate::buffer::BlockMemory;
 use crate::{Access, BlockSize, Result};
 
@@ -70,10 +71,11 @@ pub(crate) fn recover(
     }
     if superblock.start != 0 {
         replay.apply(&**device, map, block_size)?;
-        if let Some(scratch) = fast {
-            scratch.write_out(&**device)?;
-        }
         device.flush()?;
+        if let Some(scratch) = fast {
+            let log = Log { device: &**device, map, block_size, superblock: &mut superblock };
+            write_out(log, &replay, &scratch)?;
+        }
         (superblock.start, superblock.sequence) = (0, replay.next_sequence);
         write_superblock(&**device, map, block_size, &superblock)?;
     }

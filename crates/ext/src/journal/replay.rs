@@ -50,6 +50,8 @@ pub(crate) struct Replay {
     pub(crate) blocks: Vec<ReplayedBlock>,
     /// Complete transactions that were found.
     pub(crate) transactions: u32,
+    /// The log's block behind the last complete transaction.
+    pub(crate) head: u32,
     /// The sequence number that the next transaction must have: nothing that is left in the log matches it.
     pub(crate) next_sequence: u32,
     /// What fast commits change on top of the blocks.
@@ -72,6 +74,7 @@ pub(crate) fn scan(
         map,
         volume_blocks,
         position: superblock.start,
+        head: superblock.start,
         visited: 0,
         sequence: superblock.sequence,
         last_commit: CommitTime::default(),
@@ -110,6 +113,8 @@ struct Scan<'a> {
     map: &'a LogMap,
     volume_blocks: u64,
     position: u32,
+    /// Behind the last complete transaction.
+    head: u32,
     /// Log blocks passed so far; the log is not longer than itself.
     visited: u64,
     sequence: u32,
@@ -224,6 +229,7 @@ impl Scan<'_> {
         self.revoked.extend(open.revoked.into_iter().map(|block| (block, transaction)));
         self.last_commit = time;
         self.sequence = self.sequence.wrapping_add(1);
+        self.head = self.position;
         Ok(true)
     }
 
@@ -251,6 +257,7 @@ impl Scan<'_> {
         blocks.retain(|tag| self.revoked.get(&tag.target).is_none_or(|revoked| *revoked < tag.transaction));
         Replay {
             blocks,
+            head: self.head,
             transactions: self.sequence.wrapping_sub(self.superblock.sequence),
             // The transaction that was cut off has the number after the last one; skip it, so that what is left of it
             // never counts.

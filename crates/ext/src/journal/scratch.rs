@@ -42,6 +42,11 @@ impl ScratchDevice {
         Arc::new(Self { lower: self.lower.clone(), geometry, block_size: self.block_size, blocks })
     }
 
+    /// Call `each` for the blocks written, by number.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(FsBlock, &BlockMemory) -> Result<()>) -> Result<()> {
+        self.blocks.lock().iter().try_for_each(|(block, content)| each(FsBlock(*block), content))
+    }
+
     /// Blocks written.
     pub(crate) fn count(&self) -> usize {
         self.blocks.lock().len()

@@ -7,6 +7,8 @@
 use crate::BlockRun;
 use crate::allocate::holds::{Found, Loosened};
 use crate::inode::InodeState;
+use crate::layout::extent::Extent;
+use crate::map::replay::CREDITS as REPLAY_CREDITS;
 use crate::transaction::Handle;
 use crate::{Corrupt, FileBlock, FsBlock, Inode, Mapping, MappingKind, ReservedRun, Result, Volume};
 
@@ -111,6 +113,57 @@ impl Volume {
                 let blocks = (end - at) / per_cluster * per_cluster;
                 record(handle, BlockRun { start: block, blocks })?;
                 at += blocks;
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks of the file in clusters of a replayed extent that were elsewhere are gone: a cluster of the file is in one place.
+    pub(super) fn remove_elsewhere(
+        &self,
+        inode: &Inode,
+        state: &mut InodeState,
+        extent: &Extent,
+    ) -> Result<()> {
+        let per_cluster = self.blocks_per_cluster();
+        let (start, end) = (extent.start.0, extent.end().0);
+        if per_cluster == 1 {
+            return Ok(());
+        }
+        self.cluster_at(inode, start, extent.block)?;
+        for number in start / per_cluster..end.div_ceil(per_cluster) {
+            let at = start.max(number * per_cluster);
+            let due = self.layout().cluster_of(FsBlock(extent.block.0 + (at - start)));
+            if self.mapped_cluster(inode, state, number)?.is_some_and(|found| found != due) {
+                let mut handle = self.begin(REPLAY_CREDITS)?;
+                let (first, behind) = (number * per_cluster, (number + 1) * per_cluster);
+                self.remove_blocks(&mut handle, inode, state, first, behind)?;
+                self.store_inode(&mut handle, inode, state)?;
+                handle.commit()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Set the clusters of a replayed run, which begins at the file's block `at`, but for those that have other blocks of the file.
+    pub(super) fn record_replayed(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        at: u64,
+        run: BlockRun,
+    ) -> Result<()> {
+        let per_cluster = self.blocks_per_cluster();
+        if per_cluster == 1 {
+            state.sectors += run.blocks * self.cluster_sectors();
+            return self.allocator().record(handle, run);
+        }
+        for number in at / per_cluster..(at + run.blocks).div_ceil(per_cluster) {
+            if self.mapped_cluster(inode, state, number)?.is_none() {
+                let start = FsBlock(run.start.0 + (number * per_cluster).saturating_sub(at));
+                state.sectors += self.cluster_sectors();
+                self.allocator().record(handle, BlockRun { start, blocks: 1 })?;
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Blocks that one change of a mapping joins.
-const CREDITS: u32 = 120;
+pub(super) const CREDITS: u32 = 120;
 
 impl Volume {
     /// The inode of a fast commit's range; `None` if it is gone again.
@@ -35,6 +35,7 @@ impl Volume {
         }
         let kind = if extent.unwritten { MappingKind::Unwritten } else { MappingKind::Mapped };
         let mut state = inode.state.write();
+        self.remove_elsewhere(&inode, &mut state, extent)?;
         let mut at = extent.start.0;
         while at < end {
             let due = crate::FsBlock(extent.block.0 + (at - extent.start.0));
@@ -61,8 +62,13 @@ impl Volume {
             };
             if insert {
                 inode.runs.write().forget(at, found.end());
-                self.allocator().record(&mut handle, BlockRun { start: due, blocks: found.blocks })?;
-                state.sectors += found.blocks * self.cluster_sectors();
+                self.record_replayed(
+                    &mut handle,
+                    &inode,
+                    &mut state,
+                    at,
+                    BlockRun { start: due, blocks: found.blocks },
+                )?;
                 self.change_mapping(&mut handle, &inode, &mut state, Change::Insert(wanted))?;
             }
             self.store_inode(&mut handle, &inode, &mut state)?;

@@ -1,9 +1,12 @@
 //! Names as fast commits tell them.
 
+use std::sync::Arc;
+
 use super::create::ADD_NAME_CREDITS;
 use super::{check_new_name, finish, has, is_directory};
+use crate::inode::{APPEND_BLOCK_CREDITS, InodeState};
 use crate::layout::InodeFlags;
-use crate::{Corrupt, Error, FileKind, Incompatible, InodeNumber, Result, Volume};
+use crate::{Corrupt, Error, Incompatible, Inode, InodeNumber, Result, Volume};
 
 impl Volume {
     /// An inode has this name, perhaps already. `counts`: it is one of its links more.
@@ -18,13 +21,12 @@ impl Volume {
         let directory = self.load_inode(directory)?;
         let inode = match self.load_inode(number) {
             // Removed since.
-            Err(Error::NotFound) if counts => return Ok(()),
+            Err(Error::NotFound) => return Ok(()),
             result => result?,
         };
         let mut parent = directory.state.write();
-        let is_encrypted = has(&parent, InodeFlags::ENCRYPTED);
-        if inode.kind() == FileKind::Directory || is_encrypted || !is_directory(&directory) {
-            let what = "the journal holds a fast commit of a directory, or in an encrypted one";
+        if has(&parent, InodeFlags::ENCRYPTED) || !is_directory(&directory) {
+            let what = "the journal holds a fast commit in an encrypted directory";
             return Err(Incompatible::Other(what).into());
         }
         if let Some(found) = self.find(&directory, &parent, name)? {
@@ -34,16 +36,57 @@ impl Volume {
             let what = "a fast commit makes a name that another inode has";
             return Err(Corrupt::Inode { inode: number, what }.into());
         }
+        if is_directory(&inode) {
+            if counts || directory.number() == number {
+                let what = "a fast commit gives a directory another name";
+                return Err(Corrupt::Inode { inode: number, what }.into());
+            }
+            self.replay_directory(&directory, &inode)?;
+        }
+        self.replay_entry(&directory, &mut parent, &inode, name, counts)
+    }
+
+    fn replay_entry(
+        &self,
+        directory: &Inode,
+        parent: &mut InodeState,
+        inode: &Arc<Inode>,
+        name: &[u8],
+        counts: bool,
+    ) -> Result<()> {
         let mut handle = self.begin(ADD_NAME_CREDITS + 4)?;
         let result = self
-            .place_for(&mut handle, &directory, &mut parent, name)
-            .and_then(|place| self.put_entry(&mut handle, &directory, &mut parent, &place, name, &inode))
-            .and_then(|()| self.store_touched(&mut handle, &directory, &mut parent));
+            .place_for(&mut handle, directory, parent, name)
+            .and_then(|place| self.put_entry(&mut handle, directory, parent, &place, name, inode))
+            .and_then(|()| {
+                if is_directory(inode) {
+                    self.add_link(directory, parent);
+                }
+                self.store_touched(&mut handle, directory, parent)
+            });
         let result = result.and_then(|()| {
             let mut state = inode.state.write();
             state.links += u32::from(counts);
-            self.store_inode(&mut handle, &inode, &mut state)
+            self.store_inode(&mut handle, inode, &mut state)
         });
+        finish(handle, result)
+    }
+
+    /// A directory that was made, and has neither blocks nor a name: its names follow.
+    fn replay_directory(&self, parent: &Inode, inode: &Inode) -> Result<()> {
+        let mut state = inode.state.write();
+        if state.sectors != 0 || !state.has_extents() {
+            let what = "a fast commit makes a directory that is there";
+            return Err(Corrupt::Inode { inode: inode.number(), what }.into());
+        }
+        self.names.caches.forget(inode.number());
+        (state.size, state.links) = (0, 2);
+        state.flags &= !InodeFlags::INDEX.bits();
+        let mut handle = self.begin(APPEND_BLOCK_CREDITS + 4)?;
+        let parent = parent.number();
+        let result = self
+            .change_directory(&mut handle, inode, &mut state, |entries| entries.create(parent))
+            .and_then(|()| self.store_inode(&mut handle, inode, &mut state));
         finish(handle, result)
     }
 
@@ -60,10 +103,7 @@ impl Volume {
             return Ok(());
         }
         match self.unlink(&directory, name) {
-            Err(Error::IsADirectory) => {
-                let what = "the journal holds a fast commit that removes a directory";
-                Err(Incompatible::Other(what).into())
-            }
+            Err(Error::IsADirectory) => self.remove_directory(&directory, name),
             result => result.map(drop),
         }
     }

@@ -146,7 +146,16 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let (code, output) = run("umount", &[&self.at.to_string_lossy()]);
+        let unmount = || run("umount", &[&self.at.to_string_lossy()]);
+        let (mut code, mut output) = unmount();
+        for _ in 0..20 {
+            if code == 0 {
+                break;
+            }
+            // Others of this machine look into what is mounted.
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            (code, output) = unmount();
+        }
         assert!(code == 0 || std::thread::panicking(), "umount: {output}");
     }
 }
