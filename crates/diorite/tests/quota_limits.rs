@@ -4,11 +4,12 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use common::{aligned_pattern, assert_device_clean, memory_volume};
 use diorite::{
-    BlockDevice, DirectIo, File, FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner, QuotaLimits,
-    Result, SetAttributes,
+    BlockDevice, Clock, DirectIo, File, FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner,
+    QuotaLimits, Result, SetAttributes, Timestamp,
 };
 use diorite_ext::layout::QuotaKind;
 use diorite_ext::layout::quota::{QuotaEntry, QuotaHeader};
@@ -26,10 +27,21 @@ fn file(filesystem: &Filesystem, path: &str, direct: DirectIo) -> Result<File> {
 
 /// A volume on which the user may have 64 KiB and 4 inodes; one inode is there.
 fn limited_volume() -> Arc<dyn BlockDevice> {
+    volume_with("quota", &|entry| QuotaEntry { space_limit_kib: 64, inodes_limit: 4, ..entry })
+}
+
+/// Where a quota file of users has its entries, as mkfs made it: header, four levels of the tree, entries.
+fn entries_in(image: &[u8]) -> Vec<usize> {
+    let is_header = |at: &usize| QuotaHeader::parse(QuotaKind::User, &image[*at..*at + 1024]).is_ok();
+    (0..image.len() - 8192).step_by(4096).filter(is_header).map(|header| header + 5 * 1024).collect()
+}
+
+/// A volume with one inode of the user, whose entry is changed.
+fn volume_with(features: &str, change: &dyn Fn(QuotaEntry) -> QuotaEntry) -> Arc<dyn BlockDevice> {
     let options = MkfsOptions {
         flavor: Flavor::Ext4,
         block_size: Some(4096),
-        features: "quota".to_owned(),
+        features: features.to_owned(),
         ..MkfsOptions::default()
     };
     let device = memory_volume(32, &options);
@@ -38,21 +50,96 @@ fn limited_volume() -> Arc<dyn BlockDevice> {
     filesystem.close().unwrap();
     let mut all = diorite::AlignedBuf::zeroed(32 << 20, 4096);
     device.read_bytes(0, &mut all).unwrap();
-    let is_header = |at: &usize| QuotaHeader::parse(QuotaKind::User, &all[*at..*at + 1024]).is_ok();
-    // Made by mkfs: header, four levels of the tree, entries. The journal has old copies of it.
-    let headers: Vec<usize> = (0..all.len() - 8192).step_by(4096).filter(is_header).collect();
-    for entries in headers.into_iter().map(|header| header + 5 * 1024) {
+    // The journal has old copies of it.
+    for entries in entries_in(&all) {
         let place = &mut all[entries..entries + 1024];
         for slot in 0..14 {
             if let Some(found) = QuotaEntry::parse(place, slot).filter(|entry| entry.id == USER.uid) {
-                let limited = QuotaEntry { space_limit_kib: 64, inodes_limit: 4, ..found };
-                limited.write_into(place, slot);
+                change(found).write_into(place, slot);
             }
         }
         let block = entries / 4096 * 4096;
         device.write_bytes(block as u64, &all[block..block + 4096], diorite_block::BioFlags::NONE).unwrap();
     }
     device
+}
+
+/// The user's entry on the device of a volume without a journal.
+fn entry_on(device: &Arc<dyn BlockDevice>) -> QuotaEntry {
+    let mut all = diorite::AlignedBuf::zeroed(32 << 20, 4096);
+    device.read_bytes(0, &mut all).unwrap();
+    let [entries] = entries_in(&all)[..] else { panic!("one quota file of users") };
+    let found = (0..14).find_map(|slot| {
+        QuotaEntry::parse(&all[entries..entries + 1024], slot).filter(|entry| entry.id == USER.uid)
+    });
+    found.expect("the user has an entry")
+}
+
+/// A clock that is set.
+#[derive(Debug)]
+struct SetClock(AtomicI64);
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        Timestamp { seconds: self.0.load(Ordering::Relaxed), nanoseconds: 0 }
+    }
+}
+
+/// Above a soft limit a week runs; then it holds like a hard one, until the user is below it again.
+#[test]
+fn soft_limits_hold_when_their_time_is_over() {
+    // Without a journal, so that what is synced is in its place.
+    let device = volume_with("quota,^has_journal", &|entry| QuotaEntry {
+        space_soft_kib: 16,
+        inodes_soft: 2,
+        ..entry
+    });
+    let clock = Arc::new(SetClock(AtomicI64::new(1_700_000_000)));
+    let options = || FilesystemOptions::new().clock(clock.clone());
+    let filesystem = options().quota_limits(QuotaLimits::Enforced).open_device(device.clone()).unwrap();
+    let data = aligned_pattern(40 << 10, 1);
+    let first = file(&filesystem, "/first", DirectIo::Required).unwrap();
+    first.write_all_at(&data[..16 << 10], 0).unwrap();
+    filesystem.sync().unwrap();
+    assert_eq!(entry_on(&device).space_time, 0, "at the limit");
+    first.write_all_at(&data[..4096], 16 << 10).unwrap();
+    let spec = NodeSpec { kind: FileKind::Fifo, permissions: 0o600, owner: USER, device: (0, 0) };
+    filesystem.create_node("/second", &spec).unwrap();
+    clock.0.fetch_add(100, Ordering::Relaxed);
+    filesystem.create_node("/third", &spec).unwrap();
+    filesystem.sync().unwrap();
+    let week = 7 * 24 * 3600;
+    let entry = entry_on(&device);
+    assert_eq!((entry.space_time, entry.inodes_time), (1_700_000_000 + week, 1_700_000_100 + week));
+    clock.0.store(1_700_000_000 + week as i64 - 1, Ordering::Relaxed);
+    first.write_all_at(&data[..4096], 20 << 10).unwrap();
+    clock.0.fetch_add(1, Ordering::Relaxed);
+    assert_exceeded(first.write_all_at(&data[..4096], 24 << 10), "space");
+    filesystem.create_node("/fourth", &spec).unwrap();
+    clock.0.fetch_add(100, Ordering::Relaxed);
+    assert_exceeded(filesystem.create_node("/fifth", &spec), "inodes");
+    // Below the limits no time runs, and a new one begins when they are passed again.
+    first.set_len(4096).unwrap();
+    first.write_all_at(&data[..12 << 10], 4096).unwrap();
+    for name in ["/second", "/third", "/fourth"] {
+        filesystem.remove_file(name).unwrap();
+    }
+    filesystem.sync().unwrap();
+    let entry = entry_on(&device);
+    assert_eq!((entry.space_time, entry.inodes_time), (0, 0));
+    first.write_all_at(&data[..4096], 16 << 10).unwrap();
+    drop(first);
+    filesystem.close().unwrap();
+    assert_eq!(entry_on(&device).space_time, 1_700_000_100 + 2 * week);
+    // Nobody asked for limits here: no time begins, and none holds.
+    let filesystem = options().quota_limits(QuotaLimits::Ignored).open_device(device.clone()).unwrap();
+    clock.0.fetch_add(10 * week as i64, Ordering::Relaxed);
+    for name in ["/second", "/third"] {
+        filesystem.create_node(name, &spec).unwrap();
+    }
+    filesystem.close().unwrap();
+    assert_eq!(entry_on(&device).inodes_time, 0);
+    assert_device_clean(&device);
 }
 
 fn assert_exceeded<T: std::fmt::Debug>(result: Result<T>, what: &str) {

@@ -217,6 +217,127 @@ fn damage_that_e2fsck_finds_is_found() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// Where damage is done by hand.
+#[derive(Clone, Copy, Debug)]
+enum Spot {
+    /// A block of a file or directory.
+    Data(&'static str, u64),
+    /// The first block of a file's extent tree outside of its inode.
+    ExtentNode(&'static str),
+    /// The block of a file's attributes.
+    Xattr(&'static str),
+    Inode(&'static str),
+}
+
+impl Image {
+    fn offset(&self, spot: Spot) -> u64 {
+        let number = |text: &str| text.trim().parse::<u64>().unwrap_or_else(|_| panic!("{spot:?}: {text}"));
+        match spot {
+            Spot::Data(path, block) => number(&self.ask(&format!("bmap {path} {block}"))) * 1024,
+            Spot::ExtentNode(path) => {
+                let nodes = self.ask(&format!("ex -n {path}"));
+                let line = nodes.lines().find(|line| line.trim_start().starts_with("0/")).unwrap();
+                let words: Vec<&str> = line.split([' ', '/', '-']).filter(|word| !word.is_empty()).collect();
+                number(words[6]) * 1024
+            }
+            Spot::Xattr(path) => {
+                let stat = self.ask(&format!("stat {path}"));
+                number(stat.split("File ACL:").nth(1).unwrap().split_whitespace().next().unwrap()) * 1024
+            }
+            Spot::Inode(path) => {
+                let said = self.ask(&format!("imap {path}"));
+                let words: Vec<&str> = said.split([' ', ',', '\n']).collect();
+                let behind = |word: &str| words[words.iter().rposition(|other| *other == word).unwrap() + 1];
+                let offset = behind("offset").trim_start_matches("0x");
+                number(behind("block")) * 1024 + u64::from_str_radix(offset, 16).unwrap()
+            }
+        }
+    }
+
+    fn put(&self, spot: Spot, at: u64, bytes: &[u8]) {
+        let file = std::fs::OpenOptions::new().write(true).open(self.path()).unwrap();
+        file.write_all_at(bytes, self.offset(spot) + at).unwrap();
+    }
+}
+
+/// What is put where, and a class of problem that must be told, on a volume without checksums.
+const BY_HAND: &[(&str, Spot, u64, &[u8], ProblemKind)] = &[
+    ("magic of an extent block", Spot::ExtentNode("/a/sparse"), 0, &[0], ProblemKind::Mapping),
+    ("more extents than fit", Spot::ExtentNode("/a/sparse"), 2, &[255], ProblemKind::Mapping),
+    ("order of extents", Spot::ExtentNode("/a/sparse"), 36, &[0, 0], ProblemKind::Mapping),
+    ("an extent behind the volume", Spot::ExtentNode("/a/sparse"), 12 + 8, &[255; 3], ProblemKind::Mapping),
+    (
+        "an extent in the inode table",
+        Spot::ExtentNode("/a/sparse"),
+        12 + 8,
+        &[90, 0, 0, 0],
+        ProblemKind::SharedBlock,
+    ),
+    ("an extent of no blocks", Spot::ExtentNode("/a/sparse"), 12 + 4, &[0, 0], ProblemKind::Mapping),
+    ("magic of the extents in an inode", Spot::Inode("/a/sparse"), 0x28, &[0], ProblemKind::Mapping),
+    ("depth of the extents in an inode", Spot::Inode("/a/sparse"), 0x2e, &[3], ProblemKind::Mapping),
+    ("extents in a link", Spot::Inode("/a/fast"), 0x22, &[8], ProblemKind::Mapping),
+    ("the inode of '.'", Spot::Data("/a/b", 0), 0, &[99], ProblemKind::Directory),
+    ("the inode of '..'", Spot::Data("/a/b", 0), 12, &[2, 0], ProblemKind::Connectivity),
+    ("the name of '..'", Spot::Data("/a/b", 0), 12 + 8, b"xx", ProblemKind::Directory),
+    ("the length of an entry", Spot::Data("/a/b", 0), 4, &[0, 0], ProblemKind::Directory),
+    ("an entry behind the block", Spot::Data("/a/b", 0), 12 + 5, &[8], ProblemKind::Directory),
+    ("the length of a name", Spot::Data("/a/b", 0), 24 + 6, &[250], ProblemKind::Directory),
+    ("the kind of an entry", Spot::Data("/a/b", 0), 24 + 7, &[5], ProblemKind::Directory),
+    ("a slash in a name", Spot::Data("/a/b", 0), 24 + 8, b"/", ProblemKind::Directory),
+    ("an inode that is not there", Spot::Data("/a/b", 0), 24 + 2, &[255], ProblemKind::Directory),
+    ("a reserved inode", Spot::Data("/a/b", 0), 24, &[7, 0, 0, 0], ProblemKind::Directory),
+    ("the hash of an index", Spot::Data("/many", 0), 28, &[9], ProblemKind::Directory),
+    ("the levels of an index", Spot::Data("/many", 0), 30, &[3], ProblemKind::Directory),
+    ("the room of an index", Spot::Data("/many", 0), 32, &[7], ProblemKind::Directory),
+    ("more index entries than fit", Spot::Data("/many", 0), 34, &[255], ProblemKind::Directory),
+    ("a leaf behind the directory", Spot::Data("/many", 0), 36, &[200], ProblemKind::Directory),
+    ("a leaf that is in the index twice", Spot::Data("/many", 0), 44, &[1], ProblemKind::Directory),
+    ("the order of hashes", Spot::Data("/many", 0), 40, &[0xff; 4], ProblemKind::Directory),
+    ("magic of attributes", Spot::Xattr("/a/large"), 0, &[1], ProblemKind::Xattr),
+    ("references to attributes", Spot::Xattr("/a/large"), 4, &[9], ProblemKind::Xattr),
+    ("blocks of attributes", Spot::Xattr("/a/large"), 8, &[2], ProblemKind::Xattr),
+    ("the place of a value", Spot::Xattr("/a/large"), 32 + 2, &[255, 255], ProblemKind::Xattr),
+    ("the blocks of the journal", Spot::Inode("<8>"), 0x28 + 12 + 8, &[3, 0, 0, 0], ProblemKind::SharedBlock),
+    ("the mode of the journal", Spot::Inode("<8>"), 1, &[0x41], ProblemKind::Journal),
+    (
+        "the blocks of the resize inode",
+        Spot::Inode("<7>"),
+        0x28 + 13 * 4,
+        &[9, 0, 0, 0],
+        ProblemKind::SharedBlock,
+    ),
+];
+
+/// Every structure, damaged by hand: e2fsck and the check agree on whether it is, and with checksums on that too.
+#[test]
+fn structures_damaged_by_hand_are_judged_as_e2fsck_judges_them() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let mut failures = Vec::new();
+    let recipes: [&[&str]; 2] =
+        [&["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"], &["-t", "ext4", "-b", "1024"]];
+    for (recipe, has_checksums) in recipes.into_iter().zip([false, true]) {
+        let Some(image) = Image::new(recipe) else { continue };
+        for (what, spot, at, bytes, kind) in BY_HAND {
+            let copy = image.copy();
+            copy.put(*spot, *at, bytes);
+            let (code, output) = run("e2fsck", &["-fn"], &copy.path());
+            let report = our_check(&copy.path());
+            let ours: Vec<String> = report.problems.iter().take(4).map(ToString::to_string).collect();
+            if (code == Some(0)) != report.is_clean() {
+                failures.push(format!("{recipe:?} {what}: e2fsck {code:?}, ours {ours:?}\n{output}"));
+            } else if code == Some(0) {
+                failures.push(format!("{recipe:?} {what}: is no damage"));
+            } else if !has_checksums && !report.has(*kind) {
+                failures.push(format!("{recipe:?} {what}: no {kind:?} in {ours:?}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 /// Offsets of metadata: a few bytes of each kind of structure, by what debugfs says of the image.
 fn metadata_offsets(image: &Image, random: &mut fastrand::Rng) -> Vec<u64> {
     let block_size = 1024;

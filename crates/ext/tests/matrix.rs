@@ -20,7 +20,7 @@ use diorite_ext::{
 };
 
 /// Arguments of mke2fs, and the size of the image.
-const RECIPES: [(&str, &str); 26] = [
+const RECIPES: [(&str, &str); 29] = [
     ("-t ext2 -b 1024 -I 128", "16M"),
     ("-t ext2 -b 2048 -O ^filetype", "16M"),
     ("-t ext2 -b 4096 -O ^dir_index,^sparse_super,^resize_inode", "32M"),
@@ -47,6 +47,9 @@ const RECIPES: [(&str, &str); 26] = [
     ("-t ext4 -b 4096 -O encrypt,stable_inodes", "32M"),
     ("-t ext4 -b 1024 -O casefold,verity", "32M"),
     ("-t ext4 -b 65536", "64M"),
+    ("-t ext4 -b 8192 -O ^has_journal", "64M"),
+    ("-t ext4 -b 32768 -O ^metadata_csum,uninit_bg", "64M"),
+    ("-t ext4 -b 1024 -O sparse_super2,orphan_file,ea_inode,large_dir,^flex_bg,^huge_file,^dir_nlink", "32M"),
 ];
 
 /// What the kernel is asked to make, as far as the format can have it.

@@ -354,6 +354,52 @@ fn link_limits_of_each_flavour() {
     }
 }
 
+/// `large_dir`: long names of one file fill an index of three levels, here and by the kernel, and each finds the other's.
+#[test]
+fn index_of_three_levels_is_the_kernels() {
+    if !have(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let image = Image::new("-t ext4 -O ^has_journal,large_dir -b 1024", "96M");
+    let name = |who: &str, n: u32| format!("{who}{n:0>230}").into_bytes();
+    let volume = image.open();
+    let directory = make(&volume, &root(&volume), "d", FileKind::Directory);
+    let file = make(&volume, &directory, "file", FileKind::Regular);
+    for n in 0..40_000 {
+        volume.link(&file, &directory, &name("ours", n)).unwrap();
+    }
+    volume.close().unwrap();
+    drop(volume);
+    image.check();
+    let path = image.path().to_string_lossy().into_owned();
+    let (_, dumped) = run("debugfs", &["-R", "htree_dump /d", &path]);
+    assert!(dumped.contains("Indirect levels: 2"), "{}", dumped.lines().take(12).collect::<String>());
+    let at = image.path().with_file_name("mnt");
+    std::fs::create_dir(&at).unwrap();
+    let at = at.to_str().unwrap();
+    let (code, output) = run("mount", &["-o", "loop", &path, at]);
+    if code != 0 {
+        println!("SKIPPED: cannot mount here: {output}");
+        return;
+    }
+    let link = |n| std::fs::hard_link(format!("{at}/d/file"), format!("{at}/d/theirs{n:0>230}"));
+    let linked = (0..20_000).try_for_each(link);
+    let removed = (0..10_000).try_for_each(|n| std::fs::remove_file(format!("{at}/d/ours{n:0>230}")));
+    let (code, output) = run("umount", &[at]);
+    assert_eq!(code, 0, "{output}");
+    linked.unwrap();
+    removed.unwrap();
+    let volume = image.open();
+    let directory = volume.lookup(&root(&volume), b"d").unwrap();
+    for n in 0..40_000 {
+        assert_eq!(volume.lookup(&directory, &name("ours", n)).is_ok(), n >= 10_000, "{n}");
+        assert_eq!(volume.lookup(&directory, &name("theirs", n)).is_ok(), n < 20_000, "{n}");
+    }
+    volume.close().unwrap();
+    drop(volume);
+    image.check();
+}
+
 /// Without a journal: the power fails after a directory was synced, and e2fsck keeps its new entries.
 #[test]
 fn synced_directory_keeps_its_entries_through_a_crash() {

@@ -114,6 +114,18 @@ impl QuotaHeader {
         Ok(header)
     }
 
+    /// Set until when an entry may be above its soft limits: from `now` (seconds since 1970) on, if it has come to be above one;
+    /// nothing below. Without `now` nobody's limits hold, and no time begins to run.
+    pub fn note_times(&self, entry: &mut QuotaEntry, now: Option<i64>) {
+        let until = |time: u64, is_above: bool, grace: u32| match now {
+            _ if !is_above => 0,
+            Some(now) if time == 0 => now.max(0) as u64 + u64::from(grace),
+            _ => time,
+        };
+        entry.space_time = until(entry.space_time, entry.is_above_space(entry.space), self.block_grace);
+        entry.inodes_time = until(entry.inodes_time, entry.is_above_inodes(entry.inodes), self.inode_grace);
+    }
+
     /// Whether a block other than header and root lies in the file.
     pub const fn has(&self, block: u32) -> bool {
         block > ROOT && block < self.blocks
@@ -191,6 +203,16 @@ pub struct QuotaEntry {
 }
 
 impl QuotaEntry {
+    /// Whether so many bytes are above the soft limit.
+    pub fn is_above_space(&self, bytes: u64) -> bool {
+        self.space_soft_kib > 0 && bytes > self.space_soft_kib.saturating_mul(1024)
+    }
+
+    /// Whether so many inodes are above the soft limit.
+    pub fn is_above_inodes(&self, inodes: u64) -> bool {
+        self.inodes_soft > 0 && inodes > self.inodes_soft
+    }
+
     /// The entry in a slot of a block of entries; `None` if it is free.
     pub fn parse(bytes: &[u8], slot: usize) -> Option<Self> {
         let start = slot_offset(slot);

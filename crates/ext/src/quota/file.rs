@@ -104,13 +104,7 @@ impl QuotaFile {
             QuotaEntry::parse(&bytes, slot.index).unwrap_or(QuotaEntry { id, ..QuotaEntry::default() });
         entry.space = entry.space.saturating_add_signed(change.bytes);
         entry.inodes = entry.inodes.saturating_add_signed(change.inodes);
-        // Below a soft limit no time runs.
-        if entry.space_soft_kib == 0 || entry.space <= entry.space_soft_kib.saturating_mul(1024) {
-            entry.space_time = 0;
-        }
-        if entry.inodes_soft == 0 || entry.inodes <= entry.inodes_soft {
-            entry.inodes_time = 0;
-        }
+        self.header.note_times(&mut entry, volume.enforces_quota().then(|| volume.now().seconds));
         entry.write_into(&mut bytes, slot.index);
         blocks.write(slot.block, &bytes)
     }

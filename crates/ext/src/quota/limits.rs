@@ -1,8 +1,9 @@
 //! Limits: what a user, group or project may use at most.
 //!
 //! Hard limits that are set in the quota files hold for new inodes, for data blocks, and for inodes that change hands, where
-//! [`QuotaLimits::Enforced`] was asked for. Blocks of directories and of mappings are counted, but not refused, and no time
-//! runs above a soft limit.
+//! [`QuotaLimits::Enforced`] was asked for. Above a soft limit a time runs, as in the kernel: from the moment when what is above it
+//! reaches the quota file, as long as the file's header says; then it holds like a hard one. Blocks of directories and of mappings
+//! are counted, but not refused.
 //!
 //! Data that is only promised a place (buffered writes) counts as used until it is written: the promise is charged to those who own
 //! the inode when it is first given.
@@ -49,6 +50,7 @@ impl Quotas {
         (bytes, inodes): (u64, u64),
         kinds: impl Fn(QuotaKind) -> bool,
     ) -> Result<()> {
+        let now = volume.now().seconds.max(0) as u64;
         for file in &self.files {
             let mut file = file.lock();
             let (kind, id) = (file.kind, owners.id(file.kind));
@@ -61,7 +63,14 @@ impl Quotas {
             if bytes > 0 && entry.space_limit_kib > 0 && space > entry.space_limit_kib.saturating_mul(1024) {
                 return exceeded("space");
             }
+            let is_late = |until: u64| until > 0 && now >= until;
+            if bytes > 0 && entry.is_above_space(space) && is_late(entry.space_time) {
+                return exceeded("space");
+            }
             let inodes_then = entry.inodes.saturating_add(inodes);
+            if inodes > 0 && entry.is_above_inodes(inodes_then) && is_late(entry.inodes_time) {
+                return exceeded("inodes");
+            }
             if inodes > 0 && entry.inodes_limit > 0 && inodes_then > entry.inodes_limit {
                 return exceeded("inodes");
             }
