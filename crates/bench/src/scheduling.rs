@@ -49,21 +49,14 @@ impl SchedulerReport {
     /// A table: a line for each owner, times in milliseconds.
     pub fn text(&self) -> String {
         let mut text = format!(
-            "\nI/O scheduler {}, by owner (wait: until dispatched; service: from then on; ms):\n{:<20} {:>9} {:>8} {:>9} \
-             {:>9} {:>20} {:>20}\n",
-            self.name,
-            "",
-            "requests",
-            "merged",
-            "read MB",
-            "write MB",
-            "wait p50/p99/max",
-            "service p50/p99/max",
+            "\nI/O scheduler {}, by owner; wait for dispatch and service: percentiles in ms\n{:<14} {:>8} {:>6} {:>8} {:>8} \
+             {:>15} {:>15}\n",
+            self.name, "", "requests", "merged", "read MB", "write MB", "wait 50/99/max", "serve 50/99/max",
         );
         for OwnerShare { name, got, .. } in &self.owners {
             let _ = writeln!(
                 text,
-                "{name:<20} {:>9} {:>8} {:>9.1} {:>9.1} {:>20} {:>20}",
+                "{name:<14} {:>8} {:>6} {:>8.1} {:>8.1} {:>15} {:>15}",
                 got.completed,
                 got.merged,
                 got.read_bytes as f64 / 1e6,
@@ -98,7 +91,11 @@ impl SchedulerReport {
 }
 
 fn triple(times: &Histogram) -> String {
-    let ms = |time: Duration| format!("{:.2}", time.as_secs_f64() * 1e3);
+    let ms = |time: Duration| match time.as_secs_f64() * 1e3 {
+        ms if ms >= 100.0 => format!("{ms:.0}"),
+        ms if ms >= 10.0 => format!("{ms:.1}"),
+        ms => format!("{ms:.2}"),
+    };
     format!("{}/{}/{}", ms(times.percentile(50.0)), ms(times.percentile(99.0)), ms(times.max()))
 }
 

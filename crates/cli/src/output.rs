@@ -13,6 +13,15 @@ pub(crate) struct Output {
     is_terminal: bool,
 }
 
+/// Widest line that reads well.
+const WIDEST: usize = 100;
+
+/// Characters of a line of text: those of the terminal, if it is one.
+fn width(is_terminal: bool) -> usize {
+    let columns = is_terminal.then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten();
+    columns.map_or(WIDEST, |size| usize::from(size.ws_col).clamp(40, WIDEST))
+}
+
 impl Output {
     pub(crate) fn new() -> Self {
         let stdout = io::stdout();
@@ -25,6 +34,21 @@ impl Output {
         self.writer.write_all(text.as_ref().as_bytes())?;
         self.writer.write_all(b"\n")?;
         Ok(())
+    }
+
+    /// Write a line that may be long: broken at words, the rest of it behind `indent`.
+    pub(crate) fn paragraph(&mut self, text: &str, indent: &str) -> Result<()> {
+        let width = width(self.is_terminal);
+        let mut line = String::new();
+        for word in text.split_inclusive(' ') {
+            let is_full = line.chars().count() + word.trim_end().chars().count() > width;
+            if is_full && line.trim().len() > indent.trim().len() {
+                self.line(line.trim_end())?;
+                line = indent.to_owned();
+            }
+            line.push_str(word);
+        }
+        self.line(line.trim_end())
     }
 
     /// Write text as it is.

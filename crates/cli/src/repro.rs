@@ -94,25 +94,32 @@ fn with_this_machine(mut outcome: Outcome) -> Result<Outcome> {
 fn print(outcome: &Outcome, output: &mut Output) -> Result<()> {
     output.line(outcome.title)?;
     if !outcome.headline.is_empty() {
-        output.line(format!("{}\n", outcome.headline))?;
+        output.paragraph(&outcome.headline, "")?;
+        output.line("")?;
     }
-    output.line(format!("{:<44} {:<16} {:>12} {:>12} {:>7}", "", "", "published", "now", "ratio"))?;
+    output.line(format!("{:<34} {:>11} {:>11} {:<8} {:>6}", "", "published", "now", "", "ratio"))?;
+    let mut row = "";
     for line in &outcome.lines {
+        if line.row != row {
+            output.line(&line.row)?;
+            row = &line.row;
+        }
         let published = line.published.map_or_else(|| "-".to_owned(), figure);
         let ratio = line.published.map_or_else(String::new, |p| format!("{:.2}", line.measured / p));
         output.line(format!(
-            "{:<44} {:<16} {published:>12} {:>12} {ratio:>7} {}",
-            line.row,
+            "    {:<30} {published:>11} {:>11} {:<8} {ratio:>6}",
             line.column,
             figure(line.measured),
             line.unit
         ))?;
     }
+    output.line("")?;
     for verdict in &outcome.verdicts {
-        output.line(verdict_line(verdict))?;
+        output.paragraph(&verdict_line(verdict), "       ")?;
     }
+    output.line("")?;
     for note in &outcome.notes {
-        output.line(format!("  {note}"))?;
+        output.paragraph(&format!("  {note}"), "  ")?;
     }
     output.line("")
 }

@@ -1,0 +1,91 @@
+//! The commands job and diskperf on files, images, bare and simulated devices: what they refuse, and what they tell.
+
+mod common;
+
+use common::Bench;
+use serde_json::Value;
+
+/// A job that writes would destroy a volume that it takes for a bare device.
+#[test]
+fn a_filesystem_is_not_overwritten_by_accident() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.write("w.fio", b"[w]\nrw=write\nsize=1m\n");
+    assert!(bench.fail("job w.fio --on raw:a.img", 1).contains("--force"));
+    assert!(bench.fail("diskperf write blocks=1 a.img", 1).contains("--force"));
+    bench.must_be_clean("a.img");
+    bench.run("job w.fio --on raw:a.img --force");
+}
+
+/// Nothing is made if the files together do not fit.
+#[test]
+fn files_that_do_not_fit_are_refused_before_anything_is_made() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.write("big.fio", b"[a]\nrw=write\nsize=4m\n\n[b]\nrw=read\nsize=200m\n");
+    let said = bench.fail("job big.fio --on a.img", 1);
+    assert!(
+        said.contains("big.fio:5: [b]: b.0.0: no room") && said.contains("choose a smaller size"),
+        "{said}"
+    );
+    assert!(!bench.run("ls a.img:/").contains(".0.0"));
+    bench.write("bare", &[0; 1 << 20]);
+    assert!(bench.fail("job big.fio --on raw:bare", 1).contains("no room"));
+    bench.write("small.toml", b"base = \"ssd\"\ncapacity_gb = 0.1\n");
+    assert!(bench.fail("job big.fio --on sim:small.toml", 1).contains("no room"));
+}
+
+/// The keys that readers of fio's JSON look for, filled.
+#[test]
+fn json_says_what_fio_says() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    let text =
+        "[global]\nsize=2m\n[j]\nrw=randrw\nbs=4k\ndirect=1\nioengine=libaio\niodepth=4\nverify=crc32c\n";
+    bench.write("j.fio", text.as_bytes());
+    for on in ["a.img", "sim:ssd"] {
+        let json = bench.json(&format!("job j.fio --on {on}"));
+        let job = &json["jobs"][0];
+        let sum = |value: &Value| {
+            value.as_object().expect("an object").values().filter_map(Value::as_f64).sum::<f64>()
+        };
+        for depths in ["iodepth_level", "iodepth_submit", "iodepth_complete"] {
+            assert!((sum(&job[depths]) - 100.0).abs() < 1e-6, "{depths}: {}", job[depths]);
+        }
+        assert!(job["iodepth_level"]["4"].as_f64() > Some(90.0), "{}", job["iodepth_level"]);
+        let ios = |side: &str| job[side]["total_ios"].as_u64().expect("a number");
+        // Each block is moved once, and each that was written is read back.
+        assert_eq!(ios("read"), 512);
+        for side in ["read", "write"] {
+            let [slat, clat, lat] = ["slat_ns", "clat_ns", "lat_ns"].map(|time| &job[side][time]);
+            assert_eq!(clat["N"], job[side]["total_ios"]);
+            assert_eq!(lat["N"], job[side]["total_ios"]);
+            assert!(slat["N"].as_u64() > Some(0));
+            assert!(clat["mean"].as_f64() <= lat["mean"].as_f64());
+        }
+        let usage = ["ctx", "majf", "minf", "usr_cpu", "sys_cpu"];
+        assert!(usage.iter().all(|key| job[key].is_number()));
+        assert_eq!(
+            (&json["global options"]["size"], &job["job options"]["rw"]),
+            (&"2m".into(), &"randrw".into())
+        );
+        if on.starts_with("sim:") {
+            let disk = &json["disk_util"][0];
+            assert_eq!(disk["name"], "sim:ssd");
+            assert!(disk["read_ios"].as_u64() >= Some(512) && disk["util"].as_f64() <= Some(100.0), "{disk}");
+        }
+    }
+}
+
+/// Simulated devices: the same seed gives the same figures.
+#[test]
+fn diskperf_runs_in_virtual_time() {
+    let bench = Bench::new();
+    let run = || bench.run("diskperf blocks=4 direct depth=2 sim:fc-array --seed 7");
+    let said = run();
+    assert!(said.starts_with("Completed reading 32 mbytes in "), "{said}");
+    assert_eq!(said, run());
+    assert!(bench.fail("diskperf blocks=1 sim:ssd bare", 2).contains("do not go together"));
+    assert!(bench.fail("diskperf blocks=1 sim:floppy", 1).contains("unknown simulated disk"));
+    assert!(bench.fail("diskperf blocks=1 --scheduler none --rules fixed sim:ssd", 2).contains("--rules"));
+}
