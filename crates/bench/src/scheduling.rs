@@ -48,11 +48,31 @@ impl SchedulerReport {
 
     /// A table: a line for each owner, times in milliseconds.
     pub fn text(&self) -> String {
-        let mut text = format!(
+        self.heading() + &self.rows()
+    }
+
+    /// Reports of several devices as tables, one for each kind of scheduler.
+    pub fn text_of_all(reports: &[Self]) -> String {
+        let mut text = String::new();
+        for (index, report) in reports.iter().enumerate() {
+            if index == 0 || reports[index - 1].name != report.name {
+                text.push_str(&report.heading());
+            }
+            text.push_str(&report.rows());
+        }
+        text
+    }
+
+    fn heading(&self) -> String {
+        format!(
             "\nI/O scheduler {}, by owner; wait for dispatch and service: percentiles in ms\n{:<14} {:>8} {:>6} {:>8} {:>8} \
              {:>15} {:>15}\n",
             self.name, "", "requests", "merged", "read MB", "write MB", "wait 50/99/max", "serve 50/99/max",
-        );
+        )
+    }
+
+    fn rows(&self) -> String {
+        let mut text = String::new();
         for OwnerShare { name, got, .. } in &self.owners {
             let _ = writeln!(
                 text,

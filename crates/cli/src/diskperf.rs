@@ -92,7 +92,7 @@ fn show(
         return json(outcome, engine, schedulers, output);
     }
     print(outcome, output)?;
-    schedulers.iter().try_for_each(|scheduler| output.text(&scheduler.text()))
+    output.text(&SchedulerReport::text_of_all(schedulers))
 }
 
 /// Take the words apart: `name=value`, a mode, or a target.

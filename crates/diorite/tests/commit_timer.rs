@@ -93,3 +93,26 @@ fn the_timer_is_simulated_too() {
     assert_eq!(writes[6], writes[7], "once: {writes:?}");
     assert_eq!((writes, end, hash), run());
 }
+
+/// Without a journal a handle may write what is old itself, just before the timer. The timer then took it for new while it still
+/// waited for it: it span without end, in a simulation for ever.
+#[test]
+fn a_busy_volume_without_a_journal_is_committed_too() {
+    let disk = SimDisk::named("sim:ssd").expect("disk");
+    let options = MkfsOptions { flavor: Flavor::Ext2, size_bytes: Some(64 << 20), ..MkfsOptions::default() };
+    mkfs(&*disk, &options).expect("mkfs");
+    let device: Arc<dyn BlockDevice> = disk;
+    let (flushes, _) = Simulation::run_one(WorldOptions::default(), move || {
+        let filesystem = FilesystemOptions::new().open_device(Arc::clone(&device)).expect("open");
+        filesystem.create_dir("/directory").expect("create");
+        for mode in 0..1200 {
+            filesystem.set_permissions("/directory", mode % 512).expect("change");
+            sleep(Duration::from_millis(10));
+        }
+        let flushes = device.counters().snapshot().flushes;
+        filesystem.close().expect("close");
+        flushes
+    })
+    .expect("no deadlock");
+    assert!((2..=3).contains(&flushes), "twelve seconds, five between commits: {flushes}");
+}

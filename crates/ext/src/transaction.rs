@@ -365,9 +365,10 @@ impl Log for NoJournal {
     }
 
     fn commit_old(&self) -> Result<()> {
-        let age = now().saturating_sub(Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)));
-        let is_clean = self.age.lock().unsynced_since.is_none() && self.freed.lock().is_empty();
-        if is_clean || age <= self.interval { Ok(()) } else { self.sync() }
+        // The same time as in `wait_until_old`: what a handle wrote meanwhile is written, but not durable.
+        let is_old = |since: Duration| now().saturating_sub(since) > self.interval;
+        let unsynced_since = self.age.lock().unsynced_since;
+        if unsynced_since.is_some_and(is_old) { self.sync() } else { Ok(()) }
     }
 
     fn wait_until_old(&self) -> bool {
