@@ -106,12 +106,9 @@ fn print(outcome: &Outcome, output: &mut Output) -> Result<()> {
         }
         let published = line.published.map_or_else(|| "-".to_owned(), figure);
         let ratio = line.published.map_or_else(String::new, |p| format!("{:.2}", line.measured / p));
-        output.line(format!(
-            "    {:<30} {published:>11} {:>11} {:<8} {ratio:>6}",
-            line.column,
-            figure(line.measured),
-            line.unit
-        ))?;
+        let shown = figure(line.measured);
+        let text = format!("    {:<30} {published:>11} {shown:>11} {:<8} {ratio:>6}", line.column, line.unit);
+        output.line(text.trim_end())?;
     }
     output.line("")?;
     for verdict in &outcome.verdicts {

@@ -17,13 +17,13 @@ h3{font-size:15px;margin:24px 0 8px;color:var(--soft);font-weight:600}p{margin:0
 .tables a{display:block;height:100%;padding:14px 16px;background:var(--card);border:1px solid var(--line);border-radius:10px;text-decoration:none}\
 .tables b{display:block;margin-bottom:2px}.tables span{display:block;font-size:14px;color:var(--soft)}.tables .count{margin-top:8px;font-weight:600}\
 .tables .good{color:var(--good)}.tables .bad{color:var(--bad)}\
-.verdicts{display:grid;grid-template-columns:repeat(auto-fit,minmax(430px,1fr));gap:0 32px;padding:0;margin:0 0 8px;list-style:none;font-size:14px}\
+.verdicts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(430px,100%),1fr));gap:0 32px;padding:0;margin:0 0 8px;list-style:none;font-size:14px}\
 .verdicts li{display:flex;gap:8px;padding:5px 0;border-bottom:1px solid var(--line)}.verdicts span{flex:1}\
 .verdicts b{font-weight:600;font-variant-numeric:tabular-nums}.verdicts i{font-style:normal;color:var(--soft);min-width:72px;text-align:right;font-variant-numeric:tabular-nums}\
 .holds::before{content:'\\2713';color:var(--good);font-weight:700}.fails::before{content:'\\2717';color:var(--bad);font-weight:700}\
 .legend{display:flex;flex-wrap:wrap;gap:4px 18px;margin:0 0 8px;padding:0;list-style:none;font-size:14px;color:var(--soft)}\
 .legend i{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:6px;vertical-align:-1px}\
-.figures{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:14px}.full{grid-column:1/-1}@media(max-width:800px){.figures{grid-template-columns:minmax(0,1fr)}}\
+.figures{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:14px}.full{grid-column:1/-1}@media(max-width:800px){.figures{grid-template-columns:minmax(0,1fr)}figure{overflow-x:auto}.full svg{min-width:760px}}@media(max-width:480px){main{padding:28px 14px 60px}figure{padding:11px 10px 8px}}\
 figure{margin:0;padding:13px 16px 10px;background:var(--card);border:1px solid var(--line);border-radius:10px;min-width:0}\
 figcaption{font-size:14px;font-weight:600;margin:0 0 8px}svg{display:block;width:100%;height:auto;font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}\
 svg text{fill:var(--ink)}svg .tick,svg .axis{fill:var(--soft);font-size:11px}svg .group{font-size:12px}\
