@@ -42,9 +42,10 @@ pub(super) fn lay_out_all(
     Ok(())
 }
 
-/// Whether a job needs content in its file. What a job writes, it makes itself.
+/// Whether a job needs content in its file, whatever it is. One that only checks needs what another wrote.
 fn is_read(worker: &Worker) -> bool {
-    worker.job.pattern.reads() && worker.job.verify == Verify::None
+    let pattern = worker.job.pattern;
+    pattern.reads() && (pattern.writes() || worker.job.verify == Verify::None)
 }
 
 /// Bytes of its file that a job uses.
