@@ -162,6 +162,21 @@ fn existing_files_are_replaced_or_left_alone() {
     assert!(!listing.contains("diorite"), "no temporary file is left: {listing}");
 }
 
+/// The end of a file that is not whole blocks cannot go directly; the rest of it does all the same.
+#[test]
+fn only_the_odd_end_of_a_file_is_copied_by_the_cpu() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "64M");
+    let data = pattern((6 << 20) + 100, 9);
+    bench.write("data", &data);
+    let copy = bench.diorite(["cp", "--direct", "--stats", "data", "a.img:/data"]).output();
+    let stats = common::text(&copy.expect("the program starts").stderr);
+    assert!(stats.contains(" 100 copied by the CPU"), "{stats}");
+    bench.run("cp a.img:/data back");
+    assert!(bench.read("back") == data);
+    bench.must_be_clean("a.img");
+}
+
 #[test]
 fn direct_and_buffered_copies_are_equal_and_direct_copies_nothing() {
     let bench = Bench::new();
