@@ -4,10 +4,12 @@ use std::io::{BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use diorite::mkfs::{MkfsOptions, MkfsReport, QuotaKind, mkfs};
 use diorite::{
-    Access, BlockDevice, Clock, Create, DeviceOptions, Filesystem, Owner, Timestamp, VolumeInfo, open_target,
+    Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, Filesystem, Owner, Timestamp, VolumeInfo,
+    open_target,
 };
 use diorite_copy::{Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, unpack};
 use serde_json::json;
@@ -201,6 +203,9 @@ fn parse_uuid(text: &str) -> Result<[u8; 16]> {
     Ok(uuid)
 }
 
+/// Longer than any image takes to fill.
+const NEVER: Duration = Duration::from_secs(1 << 30);
+
 /// One moment, for images that are the same each time.
 #[derive(Debug)]
 struct FixedClock(Timestamp);
@@ -216,10 +221,13 @@ fn fill(image: &Path, device: Arc<dyn BlockDevice>, from: &Path, time: Option<Ti
     let failure = |error| Failure::of(image.display(), "fill", &error);
     let mut options = Filesystem::options().access(Access::ReadWrite);
     if let Some(time) = time {
-        options = options.clock(Arc::new(FixedClock(time)));
+        options = options.clock(Arc::new(FixedClock(time))).dirty_age(NEVER).commit_interval(NEVER);
     }
     let filesystem = options.open_device(device).map_err(failure)?;
-    let mut tree = ImageTree::new(filesystem.clone(), image.display().to_string(), None);
+    // What is written back in the background gets its blocks when the machine finds the time, and equal sources are to make
+    // equal images.
+    let direct = time.map(|_| DirectIo::Preferred);
+    let mut tree = ImageTree::new(filesystem.clone(), image.display().to_string(), direct);
     if let Some(time) = time {
         tree = tree.not_after(time);
     }

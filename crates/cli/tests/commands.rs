@@ -187,9 +187,13 @@ fn image_filled_from_a_directory_is_the_same_each_time() {
     std::fs::create_dir_all(bench.path("from/sub")).expect("directories");
     bench.write("from/one", &pattern(100_000, 4));
     bench.write("from/sub/two", b"two");
+    // More than the page cache keeps before it writes back by itself.
+    for file in 0..160_usize {
+        bench.write(&format!("from/sub/{file}"), &pattern(1000 + file * 2500, file as u64));
+    }
     let line = "mkfs -t ext4 -d from -E seed=7,time=1000000000";
-    bench.run(&format!("{line} a.img 32M"));
-    bench.run(&format!("{line} b.img 32M"));
+    bench.run(&format!("{line} a.img 64M"));
+    bench.run(&format!("{line} b.img 64M"));
     assert_eq!(bench.run("cat a.img:/sub/two"), "two");
     bench.must_be_clean("a.img");
     assert!(bench.read("a.img") == bench.read("b.img"), "equal options and content make equal images");

@@ -150,7 +150,7 @@ impl<'a> Copier<'a> {
             self.summary.skipped += 1;
             return Ok(());
         }
-        let temporary = temporary_name(to);
+        let temporary = temporary_name(to, &self.sink.mark_of_incomplete());
         // A killed run may have left one.
         if self.sink.existing(&temporary, Follow::No)?.is_some() {
             self.sink.remove(&temporary)?;
@@ -296,13 +296,12 @@ pub fn data_bytes(source: &dyn Source, path: &Path, depth: Depth) -> u64 {
 }
 
 /// The name under which a file is made before it gets its own: hidden, in the same directory.
-pub(crate) fn temporary_name(path: &Path) -> PathBuf {
-    let suffix = format!(".diorite-{}", std::process::id());
+pub(crate) fn temporary_name(path: &Path, mark: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().as_bytes();
-    let kept = name.len().min(NAME_BYTES_MAX - 1 - suffix.len());
+    let kept = name.len().min(NAME_BYTES_MAX - 1 - mark.len());
     let mut temporary = vec![b'.'];
     temporary.extend_from_slice(&name[..kept]);
-    temporary.extend_from_slice(suffix.as_bytes());
+    temporary.extend_from_slice(mark.as_bytes());
     path.with_file_name(OsString::from_vec(temporary))
 }
 
@@ -314,7 +313,7 @@ mod tests {
     #[test]
     fn temporary_names_are_never_too_long() {
         let long = "x".repeat(255);
-        let name = temporary_name(&Path::new("/a").join(&long));
+        let name = temporary_name(&Path::new("/a").join(&long), ".diorite-4194304");
         assert_eq!(name.parent(), Some(Path::new("/a")));
         assert!(name.file_name().unwrap().len() <= NAME_BYTES_MAX);
         assert_ne!(name.file_name().unwrap(), OsStr::new(&long));

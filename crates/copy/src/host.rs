@@ -143,6 +143,10 @@ impl Sink for HostTree {
         path.display().to_string()
     }
 
+    fn mark_of_incomplete(&self) -> String {
+        format!(".diorite-{}", std::process::id())
+    }
+
     fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error> {
         match look(path, follow) {
             Ok(meta) => Ok(Some(meta)),

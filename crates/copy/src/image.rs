@@ -117,6 +117,11 @@ impl Sink for ImageTree {
         Source::name_of(self, path)
     }
 
+    /// Always the same: nobody else has the image open, and where a directory puts its entries depends on every name that it had.
+    fn mark_of_incomplete(&self) -> String {
+        ".diorite-incomplete".to_owned()
+    }
+
     fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error> {
         let attributes = match follow {
             Follow::Yes => self.filesystem.metadata(path),

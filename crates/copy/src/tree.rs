@@ -75,6 +75,8 @@ pub trait ReadFile {
 pub trait Sink {
     /// What it is called in messages.
     fn name_of(&self, path: &Path) -> String;
+    /// Ends the names of files that are not complete; differs from that of others who may write here at the same time.
+    fn mark_of_incomplete(&self) -> String;
     /// What is at a path, if anything.
     fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error>;
     /// Make a directory that only its owner may use until its attributes are set.
