@@ -11,6 +11,7 @@ use diorite::mkfs::Flavor;
 use diorite::{CfqRules, SchedulerKind};
 
 use crate::failure::Failure;
+use crate::journal_sizes::JournalSizes;
 use crate::location::Location;
 use crate::size::Size;
 
@@ -174,9 +175,9 @@ pub(crate) struct Mkfs {
     /// Percentage of blocks that only root may use
     #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5.0)]
     pub(crate) reserved_percent: f64,
-    /// Size of the journal [default: by the size of the filesystem]
+    /// Size of the journal, or `size=MIB` and `fast_commit_size=KIB` [default: by the size of the filesystem]
     #[arg(short = 'J', long, value_name = "SIZE")]
-    pub(crate) journal_size: Option<Size>,
+    pub(crate) journal_size: Option<JournalSizes>,
     /// Groups whose tables are packed together
     #[arg(short = 'G', long, value_name = "COUNT", default_value_t = 16)]
     pub(crate) flex_groups: u32,

@@ -15,6 +15,7 @@ mod generate;
 mod images;
 mod interrupt;
 mod job;
+mod journal_sizes;
 mod list;
 mod location;
 mod make;

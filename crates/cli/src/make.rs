@@ -20,7 +20,7 @@ use crate::failure::{Failure, Result, reason};
 use crate::interrupt;
 use crate::output::{Output, json_name};
 use crate::progress::CopyProgress;
-use crate::size::human;
+use crate::size::{Size, human};
 use crate::volume::uuid_text;
 
 /// Size of reads from a tar file.
@@ -119,9 +119,11 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
         flex_groups: arguments.flex_groups,
         ..MkfsOptions::default()
     };
-    if let Some(size) = arguments.journal_size {
+    if let Some(sizes) = arguments.journal_size {
         let block = u64::from(options.block_size.unwrap_or(4096)).max(1);
-        options.journal_blocks = Some(narrow(size.0 / block, "the size of the journal")?);
+        let blocks = |size: Option<Size>, what| size.map(|size| narrow(size.0 / block, what)).transpose();
+        options.journal_blocks = blocks(sizes.log, "the size of the journal")?;
+        options.fast_commit_blocks = blocks(sizes.fast_commits, "the size of the area for fast commits")?;
     }
     let (mut seed, mut time, mut with_casefold) = (None, None, false);
     for word in arguments.extended.iter().flat_map(|words| words.split(',')).filter(|word| !word.is_empty()) {

@@ -1,7 +1,9 @@
 //! The sound images: each made by our mkfs and filled by the library with one of everything.
 
 use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
-use diorite::{DirectIo, FileKind, Filesystem, NodeSpec, Owner, XattrMode};
+use diorite::{DirectIo, FileKind, Filesystem, InodeNumber, NodeSpec, Owner, SetAttributes, XattrMode};
+use diorite_ext::layout::{GroupDescriptor, Layout};
+use diorite_ext::{FsBlock, read_superblock};
 
 use super::{bytes_of, device_of};
 
@@ -13,6 +15,10 @@ pub(super) struct Recipe {
     inode_size: u16,
     features: &'static str,
     megabytes: usize,
+    /// Bytes of a cluster, with `bigalloc`.
+    cluster: Option<u32>,
+    /// A flag that gets an inode that cannot have it from the library, which has neither keys nor Merkle trees.
+    flag: Option<(&'static str, u32)>,
     /// Taken as it is while the volume is in use: with a journal to replay and orphans to remove.
     in_use: bool,
 }
@@ -24,6 +30,8 @@ const PLAIN: Recipe = Recipe {
     inode_size: 256,
     features: "^metadata_csum",
     megabytes: 6,
+    cluster: None,
+    flag: None,
     in_use: false,
 };
 
@@ -50,6 +58,37 @@ pub(super) const RECIPES: &[Recipe] = &[
     Recipe { name: "ext4 32-bit, indirect", features: "^64bit,^extent,^metadata_csum,^has_journal", ..PLAIN },
     Recipe { name: "ext4 meta_bg", features: "meta_bg,^resize_inode,^metadata_csum", ..PLAIN },
     Recipe { name: "ext4 ea_inode", features: "ea_inode,^metadata_csum", ..PLAIN },
+    Recipe {
+        name: "ext4 bigalloc",
+        features: "bigalloc,^metadata_csum",
+        cluster: Some(4096),
+        megabytes: 12,
+        ..PLAIN
+    },
+    Recipe {
+        name: "ext4 bigalloc in use",
+        features: "bigalloc,quota",
+        cluster: Some(2048),
+        megabytes: 12,
+        in_use: true,
+        ..PLAIN
+    },
+    Recipe { name: "ext4 casefold", features: "casefold,^metadata_csum", ..PLAIN },
+    Recipe { name: "ext4 quota", features: "quota,project,^metadata_csum", ..PLAIN },
+    Recipe { name: "ext4 quota in use", features: "quota,project,orphan_file", in_use: true, ..PLAIN },
+    Recipe { name: "ext4 fast_commit in use", features: "fast_commit,^metadata_csum", in_use: true, ..PLAIN },
+    Recipe {
+        name: "ext4 encrypt",
+        features: "encrypt,^metadata_csum",
+        flag: Some(("/many", 0x800)),
+        ..PLAIN
+    },
+    Recipe {
+        name: "ext4 verity",
+        features: "verity,^metadata_csum",
+        flag: Some(("/large", 0x10_0000)),
+        ..PLAIN
+    },
     Recipe { name: "ext4 uninit_bg", features: "^metadata_csum,uninit_bg,^has_journal", ..PLAIN },
 ];
 
@@ -61,6 +100,7 @@ impl Recipe {
             flavor: self.flavor,
             block_size: Some(self.block_size),
             inode_size: Some(self.inode_size),
+            cluster_size: self.cluster,
             inodes: Some(512),
             features: self.features.to_owned(),
             uuid: Some([7; 16]),
@@ -72,8 +112,15 @@ impl Recipe {
         fill(&filesystem, u64::from(self.block_size))
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
         if !self.in_use {
+            let flagged = self.flag.map(|(path, flag)| {
+                (filesystem.resolve(path).expect("resolve").attributes().expect("attributes").inode, flag)
+            });
             filesystem.close().expect("close");
-            return bytes_of(&device);
+            let mut bytes = bytes_of(&device);
+            if let Some((inode, flag)) = flagged {
+                set_flag(&mut bytes, inode, flag);
+            }
+            return bytes;
         }
         filesystem.sync().expect("sync");
         // What follows is in the journal only.
@@ -87,6 +134,20 @@ impl Recipe {
         drop(open);
         bytes
     }
+}
+
+/// Set a flag in the bytes of an inode of a volume without checksums.
+fn set_flag(bytes: &mut [u8], inode: InodeNumber, flag: u32) {
+    let superblock = read_superblock(&*device_of(bytes)).expect("a sound superblock");
+    let layout = Layout::new(&superblock);
+    let place = layout.locate_inode(inode).expect("an inode");
+    let (FsBlock(block), within) = layout.descriptor_place(place.group);
+    let size = superblock.block_size().bytes();
+    let at = (block * size) as usize + within as usize;
+    let table = GroupDescriptor::parse(&bytes[at..at + usize::from(superblock.desc_size())]).inode_table;
+    let at = ((table.0 + u64::from(place.table_block)) * size + u64::from(place.offset)) as usize + 0x20;
+    let flags = u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    bytes[at..at + 4].copy_from_slice(&(flags | flag).to_le_bytes());
 }
 
 /// One of everything.
@@ -106,6 +167,10 @@ fn fill(filesystem: &Filesystem, block: u64) -> diorite::Result<()> {
     filesystem.create_dir_all("/deep/er/and/deeper")?;
     filesystem.create_file("/deep/er/and/deeper/file")?.write_all_at(b"x", 5000)?;
     filesystem.create_dir("/many")?;
+    // Without regard to case, where the format has that.
+    let many = filesystem.resolve("/many")?;
+    let flags = Some(many.attributes()?.flags | 0x4000_0000);
+    let _ = many.set_attributes(&SetAttributes { flags, ..SetAttributes::default() });
     for index in 0..150 {
         filesystem.create_file(format!("/many/name-{index:06}-{}", "long".repeat(index % 40)))?;
     }

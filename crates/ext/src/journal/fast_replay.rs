@@ -154,3 +154,101 @@ fn change_superblock(
     device.write_bytes(edited.start, &edited.memory, BioFlags::META)?;
     Ok(edited.original)
 }
+
+#[cfg(test)]
+mod tests {
+    use diorite_sim::image::{ImageDevice, SparseImage};
+
+    use super::*;
+    use crate::layout::extent::Extent;
+    use crate::mkfs::{Flavor, MkfsOptions, mkfs};
+    use crate::{FileBlock, FileKind, FsBlock, NodeSpec, Owner};
+
+    const SIZE: BlockSize = BlockSize::new(1024).unwrap();
+
+    /// A volume with files and directories, and the bytes of its inodes.
+    fn volume(features: &str) -> (Arc<dyn BlockDevice>, Vec<Vec<u8>>) {
+        let device: Arc<dyn BlockDevice> = ImageDevice::new(SparseImage::new(8 << 20));
+        let options = MkfsOptions {
+            flavor: Flavor::Ext4,
+            block_size: Some(1024),
+            features: features.to_owned(),
+            uuid: Some([1; 16]),
+            hash_seed: Some([2; 16]),
+            ..MkfsOptions::default()
+        };
+        mkfs(&*device, &options).unwrap();
+        let volume = Volume::open(Arc::clone(&device), VolumeOptions::default()).unwrap();
+        let root = volume.inode(InodeNumber::ROOT).unwrap();
+        let (mut spec, mut inodes) = (
+            NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner: Owner::default(), device: (0, 0) },
+            vec![],
+        );
+        for n in 0..16_u64 {
+            spec.kind = if n % 4 == 3 { FileKind::Directory } else { FileKind::Regular };
+            let inode = volume.create(&root, format!("name{n}").as_bytes(), &spec).unwrap();
+            if spec.kind == FileKind::Regular {
+                volume.allocate_unwritten(&inode, FileBlock(n), n + 1, Some(20_000)).unwrap();
+            }
+            inodes.push(inode.number());
+        }
+        volume.sync().unwrap();
+        let bytes = |number: &InodeNumber| {
+            let raw = volume.raw_inode(*number).unwrap();
+            raw.buffer.read()[raw.offset..raw.offset + raw.len].to_vec()
+        };
+        let inodes = inodes.iter().map(bytes).collect();
+        volume.close().unwrap();
+        (device, inodes)
+    }
+
+    fn random_change(random: &mut fastrand::Rng, inodes: &[Vec<u8>]) -> FastChange {
+        let mut number =
+            || InodeNumber(if random.u8(..30) == 0 { random.u32(..) } else { random.u32(1..34) });
+        let (inode, directory) = (number(), number());
+        let directory = if random.u8(..3) > 0 { InodeNumber::ROOT } else { directory };
+        let name = format!("name{}", random.u8(..24)).into_bytes();
+        match random.u8(..7) {
+            0 => {
+                let start = if random.u8(..20) == 0 { random.u32(..) } else { random.u32(..60) };
+                let block = if random.u8(..20) == 0 { random.u64(..1 << 48) } else { random.u64(..8192) };
+                let (blocks, unwritten) = (random.u32(..40), random.bool());
+                let extent =
+                    Extent { start: FileBlock(start.into()), block: FsBlock(block), blocks, unwritten };
+                FastChange::AddRange { inode, extent }
+            }
+            1 => FastChange::RemoveRange {
+                inode,
+                start: random.u32(..60),
+                blocks: random.u32(..) >> random.u8(..32),
+            },
+            2 => FastChange::Create { directory, inode, name },
+            3 => FastChange::Link { directory, inode, name },
+            4 => FastChange::Unlink { directory, inode, name },
+            _ => {
+                let mut bytes = inodes[random.usize(..inodes.len())].clone();
+                for _ in 0..random.usize(..4) {
+                    let at = random.usize(..bytes.len());
+                    bytes[at] = random.u8(..);
+                }
+                bytes.truncate(if random.u8(..20) == 0 { random.usize(..257) } else { 256 });
+                FastChange::Inode { inode, bytes }
+            }
+        }
+    }
+
+    /// DESIGN 4.10: records that nobody would write end in an error, or in some volume; never in a panic, a loop or a write.
+    #[test]
+    fn senseless_fast_commits_are_survived() {
+        for features in ["fast_commit,quota", "fast_commit,bigalloc,^metadata_csum"] {
+            let (device, inodes) = volume(features);
+            let (mut random, mut replayed) = (fastrand::Rng::with_seed(3), 0);
+            for _ in 0..400 {
+                let count = random.usize(1..30);
+                let changes: Vec<_> = (0..count).map(|_| random_change(&mut random, &inodes)).collect();
+                replayed += u32::from(replay(Arc::clone(&device), SIZE, &changes).is_ok());
+            }
+            assert!(replayed > 10, "{features}: {replayed} of 400 were replayed");
+        }
+    }
+}
