@@ -19,6 +19,13 @@ struct Run {
     complete: bool,
 }
 
+impl Run {
+    /// Whether `next` begins in the file where this ends, and goes on with the same thing.
+    fn is_continued_by(&self, next: &Self) -> bool {
+        self.mapping.end() == next.mapping.start.0 && self.mapping.goes_on_with(&next.mapping)
+    }
+}
+
 /// The stretches of one inode.
 #[derive(Debug, Default)]
 pub(crate) struct RunCache {
@@ -65,11 +72,18 @@ impl RunCache {
         known.then(|| run.mapping.part(at, max_blocks))
     }
 
-    /// Keep a stretch that was just looked up. `complete`: something else follows it.
+    /// Keep a stretch that was just looked up. `complete`: something else follows it. Neighbours that it joins become one
+    /// stretch with it, so that a contiguous file is one, whatever blocks of pointers lie between.
     pub(crate) fn insert(&mut self, mapping: Mapping, complete: bool) {
         let mut new = Run { mapping, complete };
-        let first = self.runs.partition_point(|run| run.mapping.end() <= mapping.start.0);
-        let after = self.runs.partition_point(|run| run.mapping.start.0 < mapping.end());
+        let mut first = self.runs.partition_point(|run| run.mapping.end() <= mapping.start.0);
+        let mut after = self.runs.partition_point(|run| run.mapping.start.0 < mapping.end());
+        if first > 0 && self.runs[first - 1].is_continued_by(&new) {
+            first -= 1;
+        }
+        if self.runs.get(after).is_some_and(|next| new.is_continued_by(next)) {
+            after += 1;
+        }
         // What overlaps says the same (invariant 2), so the union is one stretch.
         for old in self.runs.drain(first..after) {
             if old.mapping.start < new.mapping.start {
@@ -81,13 +95,12 @@ impl RunCache {
                 new.complete = old.complete;
             }
         }
-        let at = self.runs.partition_point(|run| run.mapping.start < new.mapping.start);
         if self.runs.len() < CAPACITY {
-            self.runs.insert(at, new);
+            self.runs.insert(first, new);
         } else {
             // A full list lets a neighbour go: nothing has to move.
             let last = self.runs.len() - 1;
-            self.runs[at.min(last)] = new;
+            self.runs[first.min(last)] = new;
         }
     }
 
@@ -135,19 +148,44 @@ mod tests {
 
     use super::*;
 
-    /// A file whose block `n` is a hole or at device block `f(n)`: stretches of random length.
+    /// A file whose block `n` is a hole or at device block `f(n)`: stretches of random length. Holes that touch are one.
     fn stretch_at(lens: &[(u8, bool)], at: u64) -> Option<Mapping> {
         let (mut start, mut device) = (0u64, 1000u64);
-        for (len, hole) in lens {
-            let len = u64::from(*len) + 1;
+        for stretch in lens.chunk_by(|(_, hole), (_, next)| *hole && *next) {
+            let len: u64 = stretch.iter().map(|(len, _)| u64::from(*len) + 1).sum();
             if at < start + len {
-                let kind = if *hole { MappingKind::Hole } else { MappingKind::Mapped(FsBlock(device)) };
+                let hole = stretch[0].1;
+                let kind = if hole { MappingKind::Hole } else { MappingKind::Mapped(FsBlock(device)) };
                 return Some(Mapping { start: FileBlock(start), blocks: len, kind });
             }
             start += len;
             device += len + 7;
         }
         None
+    }
+
+    /// A lookup at random in a large contiguous file searches one stretch, not one for each block of pointers.
+    #[test]
+    fn neighbours_that_go_on_with_each_other_are_one_stretch() {
+        let leaf = |at: u64| Mapping {
+            start: FileBlock(at),
+            blocks: 10,
+            kind: MappingKind::Mapped(FsBlock(1000 + at)),
+        };
+        let mut cache = RunCache::default();
+        for at in [20, 0, 40, 10, 30] {
+            cache.insert(leaf(at), at == 40);
+        }
+        assert_eq!(cache.runs.len(), 1);
+        assert_eq!(
+            cache.lookup(FileBlock(5), 100),
+            Some(Mapping { blocks: 45, ..leaf(0).part(FileBlock(5), 45) })
+        );
+        // What lies elsewhere on the device, or is not known in between, stays apart.
+        cache.insert(Mapping { kind: MappingKind::Mapped(FsBlock(7)), ..leaf(50) }, false);
+        cache.insert(leaf(70), false);
+        assert_eq!(cache.runs.len(), 3);
+        assert_eq!(cache.lookup(FileBlock(65), 1), None);
     }
 
     proptest! {
