@@ -2,10 +2,11 @@
 //!
 //! Where it sits: behind [`diorite_block::IoQueue`], for the library's async queue, for streams and for benchmarks.
 //!
-//! Interface: submitting fills entries, and enters the kernel for every second one; issuing or reaping enters it once. A
-//! device of which much is asked stays busier when it hears of new work soon rather than of all of it at the next wait: at
-//! depth 32, that is worth a sixth of the rate (`examples/raw_bench.rs`). A device with nothing to do hears of an entry at
-//! once; the entry that fills the queue is left to the wait that has to follow.
+//! Interface: submitting fills entries, and enters the kernel when they are as many as the device still works on, at the latest
+//! for every [`ISSUE_AT`]; issuing or reaping enters it once. A device of which much is asked stays busier when it hears of new
+//! work soon rather than of all of it at the next wait: at depth 32, that is worth a sixth of the rate
+//! (`examples/raw_bench.rs`). So a device with nothing to do hears of an entry at once, and one that is busy of several in one
+//! system call; the entry that fills the queue is left to the wait that has to follow.
 //!
 //! States of a transfer: taken -> (flush before it, for `PREFLUSH`) -> its parts, all at once -> (flush behind it, for `FUA`) ->
 //! ended. A transfer that cannot be (misaligned, beyond the end) ends without being issued.
@@ -31,8 +32,8 @@ use crate::transfer::{Direction, Step, Transfer, is_passing};
 
 /// Entries of a ring beyond which more depth would not make a device busier.
 const RING_ENTRIES_MAX: u32 = 1024;
-/// So many entries are not kept back until the next wait.
-const ISSUE_AT: usize = 2;
+/// So many entries are not kept back, however much the device has to do.
+const ISSUE_AT: usize = 4;
 /// From here on a number stands for a flush of a target where otherwise the number of a part is.
 const FLUSH: u32 = 1 << 31;
 
@@ -213,9 +214,11 @@ impl RingQueue {
         Self { ring, slots, free, waiting, ended, in_flight: 0, depth, route }
     }
 
-    /// So many entries are worth a system call of their own: fewer where the device is about to run out of work.
-    fn enough_to_issue(&mut self) -> usize {
-        ISSUE_AT.min(self.ring.working().max(1))
+    /// Whether the entries that the kernel has not seen are worth a system call of their own: fewer are where the device is
+    /// about to run out of work.
+    fn has_enough_to_issue(&mut self) -> bool {
+        let entries = self.ring.unsubmitted();
+        entries >= ISSUE_AT || entries >= self.ring.working().max(1)
     }
 
     fn take_slot(&mut self) -> u32 {
@@ -374,7 +377,7 @@ impl IoQueue for RingQueue {
                 self.route.count_submitted(&io);
                 slot.io = Some(io);
                 self.enter_stage(index, stage);
-                if self.in_flight < self.depth && self.ring.unsubmitted() >= self.enough_to_issue() {
+                if self.in_flight < self.depth && self.has_enough_to_issue() {
                     self.ring.enter(0);
                 }
             }

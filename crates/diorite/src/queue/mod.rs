@@ -43,6 +43,8 @@ pub struct DirectQueue<M: TransferMemory + 'static = AlignedBuf> {
     reaped: VecDeque<Completed>,
     /// Where a device puts what it gives back.
     batch: Vec<Completed>,
+    /// Lists of pieces, emptied, for later transfers.
+    spare: Vec<Vec<Piece>>,
 }
 
 /// Pending transfers by number; numbers are used again.
@@ -152,6 +154,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             ready: VecDeque::new(),
             reaped: VecDeque::new(),
             batch: Vec::new(),
+            spare: Vec::new(),
         }
     }
 
@@ -242,13 +245,14 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         len: usize,
         tag: u64,
     ) -> Result<(), Refused<M>> {
-        let content = Arc::clone(file.content());
+        let content = file.content();
         let range = content.locked_range(offset, offset.saturating_add(len as u64));
-        let lock = match self.lock(&content, range.clone(), LockMode::Shared) {
+        let lock = match self.lock(content, range.clone(), LockMode::Shared) {
             Ok(lock) => lock,
             Err(error) => return Err((memory, error)),
         };
-        let planned = plan_read(&content, range, offset, &mut memory, len);
+        let list = self.spare.pop().unwrap_or_default();
+        let planned = plan_read(content, range, offset, &mut memory, len, list);
         let (pieces, len, behind) = match planned {
             Ok(planned) => planned,
             Err(error) => {
@@ -325,7 +329,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         memory: M,
         flags: BioFlags,
     ) -> Result<(), Refused<M>> {
-        let content = Arc::clone(pending.file.content());
+        let content = pending.file.content();
         if pieces.is_empty() {
             let finished = Self::finish(pending, memory, Ok(()));
             self.ready.push_back(finished);
@@ -349,7 +353,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             io = back;
             if let Err(error) = self.finish_some() {
                 if let Some(pending) = self.pending.remove(id) {
-                    content.ranges.release(pending.lock);
+                    pending.file.content().ranges.release(pending.lock);
                 }
                 return Err((Self::memory_of(io), error));
             }
@@ -393,7 +397,11 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
 
     /// Finish the first of those that were given back.
     fn finish_next(&mut self) -> Option<Finished<M>> {
-        let Completed { io, result } = self.reaped.pop_front()?;
+        let Completed { mut io, result } = self.reaped.pop_front()?;
+        if self.spare.len() < self.depth as usize {
+            io.pieces.clear();
+            self.spare.push(std::mem::take(&mut io.pieces));
+        }
         let pending = self.pending.remove(io.tag).expect("a transfer ends once");
         Some(Self::finish(pending, Self::memory_of(io), result.map_err(Error::from)))
     }

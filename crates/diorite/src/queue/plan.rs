@@ -41,23 +41,24 @@ impl Pieces {
     }
 }
 
-/// The pieces of a read, its length within the file, and what of the memory lies behind the end.
+/// The pieces of a read, its length within the file, and what of the memory lies behind the end. `list` is empty.
 pub(super) fn plan_read<M: TransferMemory>(
     content: &Content,
     range: Range<u64>,
     offset: u64,
     memory: &mut M,
     len: usize,
+    list: Vec<Piece>,
 ) -> Result<(Vec<Piece>, usize, Range<usize>)> {
     let size = content.size();
     if offset >= size || len == 0 {
-        return Ok((Vec::new(), 0, 0..0));
+        return Ok((list, 0, 0..0));
     }
     content.write_back_locked(range, BioFlags::SYNC)?;
     let keep = (len as u64).min(size - offset);
     let geometry = content.geometry();
     let reach = keep.next_multiple_of(u64::from(geometry.logical_block_size));
-    let mut pieces = Pieces { list: Vec::new(), max: geometry.max_transfer_bytes as usize };
+    let mut pieces = Pieces { list, max: geometry.max_transfer_bytes as usize };
     let mut at = offset;
     while at < offset + reach {
         let stretch = content.map.map(at, offset + reach - at)?;
