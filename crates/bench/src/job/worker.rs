@@ -114,6 +114,16 @@ struct Run<'a> {
     sample_start: Duration,
 }
 
+/// A transfer that is due.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    op: Op,
+    offset: u64,
+    len: usize,
+    /// By the clock that the deadline was checked with: reading it once more would cost as much as the check.
+    start: Duration,
+}
+
 impl<'a> Run<'a> {
     fn new(worker: &'a Worker, file: File, cancel: &'a Cancel) -> Self {
         let job = &worker.job;
@@ -157,9 +167,10 @@ impl<'a> Run<'a> {
     }
 
     /// The next transfer, or `None` when the job is over.
-    fn next(&mut self) -> Option<(Op, u64, usize)> {
+    fn next(&mut self) -> Option<Next> {
         let job = &self.worker.job;
-        if self.cancel.is_cancelled() || self.deadline.is_some_and(|deadline| now() >= deadline) {
+        let at = now();
+        if self.cancel.is_cancelled() || self.deadline.is_some_and(|deadline| at >= deadline) {
             return None;
         }
         let op = match (job.pattern.reads(), job.pattern.writes()) {
@@ -179,31 +190,32 @@ impl<'a> Run<'a> {
             *left -= len;
         }
         let slot = job.read_block_bytes.max(job.write_block_bytes);
-        self.pace(op, len);
-        Some((op, job.offset_bytes + block * slot, len as usize))
+        let start = self.pace(op, len, at);
+        Some(Next { op, offset: job.offset_bytes + block * slot, len: len as usize, start })
     }
 
-    /// Wait until the rate allows another transfer.
-    fn pace(&mut self, op: Op, len: u64) {
+    /// Wait until the rate allows another transfer; when it may start, `at` being now.
+    fn pace(&mut self, op: Op, len: u64, at: Duration) -> Duration {
         let job = &self.worker.job;
         let moved = self.moved[usize::from(op == Op::Write)];
         let by_bytes = job.rate_bytes.map(|rate| moved as f64 / rate as f64);
         let by_count = job.rate_iops.map(|rate| (moved / len.max(1)) as f64 / rate as f64);
         self.moved[usize::from(op == Op::Write)] += len;
         if by_bytes.is_none() && by_count.is_none() {
-            return;
+            return at;
         }
         let due = by_bytes.unwrap_or(0.0).max(by_count.unwrap_or(0.0));
         let due = self.counted_from.saturating_sub(job.ramp_time) + Duration::from_secs_f64(due);
-        sleep(due.saturating_sub(now()));
+        sleep(due.saturating_sub(at));
+        now()
     }
 
     fn synchronous(&mut self) -> Result<(), JobError> {
         let mut memory = self.pool(1)?.take();
         verify::fill(&mut memory, 0, self.worker.number);
-        while let Some((op, offset, len)) = self.next() {
-            self.prepare(op, offset, &mut memory[..len]);
-            let start = now();
+        while let Some(next) = self.next() {
+            let Next { op, offset, len, .. } = next;
+            let start = self.prepare(&next, &mut memory[..len]);
             let done = match op {
                 Op::Read => self.file.read_at(&mut memory[..len], offset),
                 _ => self.file.write_at(&memory[..len], offset),
@@ -265,9 +277,9 @@ impl<'a> Run<'a> {
         tag: u64,
         in_flight: &mut [(Op, u64, Times)],
     ) -> Result<bool, JobError> {
-        let Some((op, offset, len)) = self.next() else { return Ok(false) };
-        self.prepare(op, offset, &mut memory[..len]);
-        let start = now();
+        let Some(next) = self.next() else { return Ok(false) };
+        let Next { op, offset, len, .. } = next;
+        let start = self.prepare(&next, &mut memory[..len]);
         let submitted = match op {
             Op::Read => queue.read(&self.file, offset, memory, len, tag),
             _ => queue.write(&self.file, offset, memory, len, tag),
@@ -282,12 +294,14 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// Give a block that is written its content.
-    fn prepare(&mut self, op: Op, offset: u64, memory: &mut [u8]) {
-        if op == Op::Write && self.worker.job.verify == Verify::Crc32c {
-            verify::fill(memory, offset, self.worker.job.seed);
-            self.written.insert(offset);
+    /// Give a block that is written its content; when the transfer starts.
+    fn prepare(&mut self, next: &Next, memory: &mut [u8]) -> Duration {
+        if next.op == Op::Write && self.worker.job.verify == Verify::Crc32c {
+            verify::fill(memory, next.offset, self.worker.job.seed);
+            self.written.insert(next.offset);
+            return now();
         }
+        next.start
     }
 
     /// Check a block that was read by a job that only reads.
