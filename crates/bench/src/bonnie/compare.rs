@@ -6,6 +6,8 @@
 //! - The image and the host's file lie on the same filesystem; the image was written in full before the first round.
 //! - The block write makes its file anew each time, on the host as in the image, as the program of 2001 did: allocation and
 //!   metadata of the filesystem that holds the file are included. The rewrite goes over blocks that are there.
+//! - Block writes and reads of a stream: the kernel writes behind and reads ahead for a buffered file, and Diorite's direct streams
+//!   keep several chunks in flight; the host's direct I/O waits for each chunk, as in 2001. The rewrite waits everywhere.
 //! - The host's old file is gone, journal commit included, before a clock starts: freeing it is nobody's work.
 //! - Every write test ends with a sync, and every read test begins with a cold cache, except for the row that
 //!   says warm.
@@ -241,7 +243,7 @@ pub fn what_bounds_it(report: &Report) -> Option<String> {
     };
     Some(format!(
         "Throughput is bounded by {throughput}. The CPU time that is left, {our_cpu:.3} s/GB (the host's own direct \
-         reads: {host_cpu:.3}), is the kernel's: one system call a chunk, the block layer, the interrupt, and the \
+         reads, one at a time: {host_cpu:.3}), is the kernel's: a system call or two a chunk, the block layer, the interrupt, and the \
          host filesystem under the image. No byte is copied, so no work in Diorite could save more than {:.0} % of \
          it: compare process and machine time in --json.",
         100.0 * ours.cpu_s_process.zip(ours.cpu_s_machine).map_or(0.0, |(own, all)| own / all.max(1e-9)),

@@ -10,6 +10,7 @@ use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{BlockDevice, Filesystem};
 use diorite_device::{AlignedBuf, DirectPolicy, FileDevice, OpenOptions};
 
+use super::chunks::IN_FLIGHT;
 use super::compare::{Contender, Plan, measure};
 use super::place::{FileIo, HostPlace, Place, huge_buffer};
 use super::workload::Seeking;
@@ -121,12 +122,13 @@ fn contenders(host: &Arc<HostPlace>, filesystem: &Filesystem, image: &Path, io: 
 }
 
 fn notes(report: &mut Report, io: HostIo) {
-    report.notes.push(
+    report.notes.push(format!(
         "How it was measured: all ways in turn on one disk, medians over the rounds; writes are synced before the \
          clock stops, reads begin cold; every block write makes its file anew, the host's as Diorite's, and a \
-         rewrite goes over the blocks that are there."
-            .to_owned(),
-    );
+         rewrite goes over the blocks that are there. In the block write and read, Diorite direct is a stream with \
+         {IN_FLIGHT} chunks in flight, as the kernel reads ahead and writes behind for a buffered file; the host's direct \
+         I/O waits for each chunk, as the program of 2001 did, and so does every rewrite."
+    ));
     if io == HostIo::Buffered {
         report.notes.push(
             "This filesystem refuses O_DIRECT: the image itself went through the host's page cache. Try another \

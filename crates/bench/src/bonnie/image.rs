@@ -4,9 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use diorite::{DirectIo, File, Filesystem};
+use diorite::{DirectIo, DirectReader, DirectWriter, File, Filesystem};
 use diorite_device::AlignedBuf;
 
+use super::CHUNK_BYTES;
+use super::chunks::{ChunkReader, ChunkWriter, IN_FLIGHT, OneAtATime, Streamed};
 use super::place::{FileIo, Place, PlaceCounts, Start, WorkFile, huge_buffer};
 use crate::{Engine, Error};
 
@@ -45,21 +47,18 @@ impl ImagePlace {
         Err(Error::Space { path, needed, free })
     }
 
-    fn error(&self) -> impl FnOnce(diorite::Error) -> Error + use<> {
+    fn error(&self) -> impl Fn(diorite::Error) -> Error + use<> {
         let object = self.name();
-        move |source| match source {
-            diorite::Error::At { source, .. } => Error::Diorite { object, source },
-            source => Error::Diorite { object, source: Box::new(source) },
+        move |source| {
+            let object = object.clone();
+            match source {
+                diorite::Error::At { source, .. } => Error::Diorite { object, source },
+                source => Error::Diorite { object, source: Box::new(source) },
+            }
         }
     }
-}
 
-impl Place for ImagePlace {
-    fn engine(&self) -> Engine {
-        Engine::Diorite
-    }
-
-    fn open(&self, io: FileIo, start: Start) -> Result<Arc<dyn WorkFile>, Error> {
+    fn open_file(&self, io: FileIo, start: Start) -> Result<File, Error> {
         let direct = match io {
             FileIo::Buffered => DirectIo::Off,
             FileIo::Direct => DirectIo::Required,
@@ -69,8 +68,36 @@ impl Place for ImagePlace {
         }
         let is_new = start == Start::New;
         let options = self.filesystem.open_options().read(true).write(true).create_new(is_new).direct(direct);
-        let file = options.open(&self.path).map_err(self.error())?;
+        options.open(&self.path).map_err(self.error())
+    }
+}
+
+impl Place for ImagePlace {
+    fn engine(&self) -> Engine {
+        Engine::Diorite
+    }
+
+    fn open(&self, io: FileIo, start: Start) -> Result<Arc<dyn WorkFile>, Error> {
+        let file = self.open_file(io, start)?;
         Ok(Arc::new(ImageFile { file, place: self.clone() }))
+    }
+
+    fn writer(&self, io: FileIo) -> Result<Box<dyn ChunkWriter>, Error> {
+        if io == FileIo::Buffered {
+            return Ok(OneAtATime::open(self, io, Start::New)?);
+        }
+        let file = self.open_file(io, Start::New)?;
+        let stream = DirectWriter::new(file, 0, CHUNK_BYTES, IN_FLIGHT).map_err(self.error())?;
+        Ok(Box::new(Streamed { stream, blame: self.error() }))
+    }
+
+    fn reader(&self, io: FileIo) -> Result<Box<dyn ChunkReader>, Error> {
+        if io == FileIo::Buffered {
+            return Ok(OneAtATime::open(self, io, Start::Existing)?);
+        }
+        let file = self.open_file(io, Start::Existing)?;
+        let stream = DirectReader::new(file, 0, CHUNK_BYTES, IN_FLIGHT).map_err(self.error())?;
+        Ok(Box::new(Streamed { stream, blame: self.error() }))
     }
 
     fn forget_cached(&self) -> Result<(), Error> {

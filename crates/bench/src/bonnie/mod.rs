@@ -4,6 +4,7 @@
 //! target; [`measure`] sets four ways of moving data side by side, with the published table. `table` and
 //! `csv` make the text.
 
+mod chunks;
 mod compare;
 mod csv;
 mod everything;
@@ -15,6 +16,7 @@ mod single;
 mod table;
 mod workload;
 
+pub use chunks::{ChunkReader, ChunkWriter};
 pub use compare::{Contender, Plan, measure, what_bounds_it};
 pub use csv::csv_line;
 pub use everything::{Comparison, compare_all, need_space};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use diorite_device::AlignedBuf;
 
+use super::chunks::{ChunkReader, ChunkWriter, OneAtATime};
 use crate::host::{HostCreate, HostFile, HostIo, remove_file, sync_filesystem};
 use crate::{Engine, Error};
 
@@ -46,6 +47,16 @@ pub trait Place: Send + Sync + fmt::Debug {
 
     /// Open the file.
     fn open(&self, io: FileIo, start: Start) -> Result<Arc<dyn WorkFile>, Error>;
+
+    /// Write a new file in chunks.
+    fn writer(&self, io: FileIo) -> Result<Box<dyn ChunkWriter>, Error> {
+        Ok(OneAtATime::open(self, io, Start::New)?)
+    }
+
+    /// Read the file that an earlier test left, in chunks.
+    fn reader(&self, io: FileIo) -> Result<Box<dyn ChunkReader>, Error> {
+        Ok(OneAtATime::open(self, io, Start::Existing)?)
+    }
 
     /// Forget what is cached of the file, all of which must have been synced.
     fn forget_cached(&self) -> Result<(), Error>;

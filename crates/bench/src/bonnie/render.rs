@@ -116,8 +116,8 @@ fn figures(text: &mut String, name: &str, figure: impl Fn(Test) -> Option<f64>, 
 fn latency_section(text: &mut String, report: &Report) {
     let _ = writeln!(
         text,
-        "\nLatency of a 1 MiB transfer, us {:>9}{:>9}{:>9}{:>9}",
-        "p50", "p99", "p99.9", "max"
+        "\n{:<32}{:>9}{:>9}{:>9}{:>9}",
+        "Wait for a chunk of 1 MiB, us", "p50", "p99", "p99.9", "max"
     );
     for (_, name, engine, mode) in WAYS {
         for test in [Test::BlockWrite, Test::BlockRead] {

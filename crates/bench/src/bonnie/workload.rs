@@ -138,19 +138,16 @@ impl Workload<'_> {
     }
 
     fn block_write(&self, observer: &dyn Observer) -> Result<Sample, Error> {
-        let mut buffer = self.buffer()?;
-        let chunk = &mut buffer[..CHUNK_BYTES];
-        let file = self.place.open(self.io, Start::New)?;
+        let mut writer = self.place.writer(self.io)?;
         let mut meter = self.meter();
         for (index, offset) in self.chunk_offsets().enumerate() {
-            change_word(chunk, index, 1);
             let started = now();
-            file.write_all_at(chunk, offset)?;
+            change_word(writer.buffer()?, index, 1);
+            writer.submit()?;
             meter.latencies.record(now().saturating_sub(started));
             self.progress(offset, observer)?;
         }
-        file.sync()?;
-        drop(file);
+        writer.finish()?;
         Ok(self.finish(meter, Test::BlockWrite, self.size, self.size / CHUNK_BYTES as u64))
     }
 
@@ -180,23 +177,18 @@ impl Workload<'_> {
     }
 
     fn block_read(&self, observer: &dyn Observer) -> Result<Sample, Error> {
-        let mut buffer = self.buffer()?;
-        let chunk = &mut buffer[..CHUNK_BYTES];
-        let file = self.place.open(self.io, Start::Existing)?;
+        let mut reader = self.place.reader(self.io)?;
         let mut meter = self.meter();
         let mut offset = 0;
         loop {
             let started = now();
-            let count = file.read_at(chunk, offset)?;
-            if count == 0 {
-                break;
-            }
+            let Some(chunk) = reader.next_chunk()? else { break };
             meter.latencies.record(now().saturating_sub(started));
-            std::hint::black_box(&chunk[(offset as usize >> 20) % CHUNK_BYTES]);
-            offset += count as u64;
+            std::hint::black_box(&chunk[(offset as usize >> 20) % chunk.len()]);
+            offset += chunk.len() as u64;
             self.progress(offset, observer)?;
         }
-        drop(file);
+        drop(reader);
         self.expect(offset)?;
         Ok(self.finish(meter, Test::BlockRead, offset, offset / CHUNK_BYTES as u64))
     }
