@@ -16,6 +16,13 @@ pub(crate) struct Workload {
     pub(crate) threads: u32,
 }
 
+impl Workload {
+    /// Whether it changes what it runs on.
+    pub(crate) fn writes(&self) -> bool {
+        self.options.contains("write")
+    }
+}
+
 /// Makes a contender's command from the path of the job file.
 pub(crate) type CommandFor = Box<dyn Fn(&Path) -> Vec<String>>;
 

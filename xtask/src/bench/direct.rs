@@ -81,11 +81,11 @@ fn make_image(image: &Path, directory: &Path) -> Result<(), String> {
     call(&["e2fsck", "-fn", &path]).map(drop)
 }
 
-fn contenders(image: &Path, directory: &Path) -> Vec<Contender> {
+/// Who takes part, on the image; `bare` is the file that is used without its filesystem.
+fn contenders(image: &Path, bare: &Path, directory: &Path) -> Vec<Contender> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let words = |line: &[&str]| line.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    // Writes to a bare image would destroy the filesystem: the peers have a twin of it.
-    let (path, bare, mount) = (text(image), text(&twin_of(image)), text(&directory.join("mount")));
+    let (path, bare, mount) = (text(image), text(bare), text(&directory.join("mount")));
     let diorite = |on: String| -> CommandFor {
         Box::new(move |job| {
             let job = job.to_string_lossy();
@@ -147,7 +147,7 @@ fn contenders(image: &Path, directory: &Path) -> Vec<Contender> {
     list
 }
 
-/// A file as large as the image and as really written, for the same requests without a filesystem.
+/// A file as large as the image and as really written, for the same writes without a filesystem.
 fn twin_of(image: &Path) -> PathBuf {
     image.with_extension("bare")
 }
@@ -159,17 +159,19 @@ fn can_mount() -> bool {
 
 fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), String> {
     let store: PathBuf = store::directory("direct")?;
-    let contenders = contenders(image, directory);
+    let twin = twin_of(image);
     let common =
         format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=1\ntime_based=1\ninvalidate=0\n");
-    let (series, commands) = take_rounds(
-        &store,
-        WORKLOADS,
-        &contenders,
-        &common,
-        &[image.to_owned(), twin_of(image)],
-        options.rounds,
-    )?;
+    let files = [image.to_owned(), twin.clone()];
+    let (reads, writes): (Vec<_>, Vec<_>) = WORKLOADS.iter().partition(|workload| !workload.writes());
+    let (mut series, mut commands) = (Vec::new(), String::new());
+    // Everybody reads the same blocks. Writes to the bare image would destroy the filesystem: the peers have a twin of it.
+    for (workloads, bare) in [(reads, image), (writes, &*twin)] {
+        let contenders = contenders(image, bare, directory);
+        let (more, lines) = take_rounds(&store, &workloads, &contenders, &common, &files, options.rounds)?;
+        series.extend(more);
+        commands += &lines;
+    }
     let wanted: Vec<_> = RATIOS
         .iter()
         .map(|&(workload, peer, figure, bound)| Wanted {
@@ -191,7 +193,7 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
 /// lines of a list.
 pub(super) fn take_rounds(
     store: &Path,
-    workloads: &[Workload],
+    workloads: &[&Workload],
     contenders: &[Contender],
     common: &str,
     files: &[PathBuf],

@@ -96,7 +96,8 @@ fn direct_issue(options: &Options, store: &Path, file: &Path) -> Result<String, 
     let common = format!(
         "size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime={RUN_MS}ms\ntime_based=1\ninvalidate=0\n"
     );
-    let (series, commands) = take_rounds(store, WORKLOADS, &contenders, &common, &[], options.rounds)?;
+    let workloads: Vec<_> = WORKLOADS.iter().collect();
+    let (series, commands) = take_rounds(store, &workloads, &contenders, &common, &[], options.rounds)?;
     let wanted: Vec<_> = WORKLOADS
         .iter()
         .map(|workload| Wanted {
