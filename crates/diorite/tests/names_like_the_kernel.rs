@@ -248,7 +248,9 @@ fn volume_tree(filesystem: &Filesystem, root: &str) -> BTreeMap<String, (String,
 /// Not every filesystem that a host may have for temporary files lets two names change places.
 fn host_exchanges_names(directory: &Path) -> bool {
     let names = [directory.join("one"), directory.join("two")];
-    names.iter().for_each(|name| std::fs::create_dir(name).expect("a directory"));
+    for name in &names {
+        std::fs::create_dir(name).expect("a directory");
+    }
     let cwd = rustix::fs::CWD;
     let exchanged = rustix::fs::renameat_with(cwd, &names[0], cwd, &names[1], RenameFlags::EXCHANGE);
     if let Err(error) = exchanged {
