@@ -461,8 +461,11 @@ impl BufferCache {
         if shard.map.contains_key(&buffer.block.0) {
             return false;
         }
-        if shard.map.len() >= self.shard_capacity {
-            shard.evict();
+        // Two leave for one where many could not leave before, so that a crowd does not stay.
+        for _ in 0..2 {
+            if shard.map.len() >= self.shard_capacity {
+                shard.evict();
+            }
         }
         shard.map.insert(buffer.block.0, buffer.clone());
         shard.ring.push(buffer.block.0);

@@ -68,13 +68,11 @@ impl Blocks for VolumeBlocks<'_> {
     }
 
     fn read<R>(&self, block: u32, look: impl FnOnce(&[u8]) -> Result<R, BadEntry>) -> Result<R> {
-        match &self.inline {
-            Some(inline) => look(inline).map_err(|bad| corrupt(self.inode(), block, bad)),
-            None => {
-                let buffer = buffer_of(self.volume, self.inode, self.state, &self.known, block)?;
-                look(&buffer.read()).map_err(|bad| corrupt(self.inode(), block, bad))
-            }
+        if let Some(inline) = &self.inline {
+            return look(inline).map_err(|bad| corrupt(self.inode(), block, bad));
         }
+        let buffer = buffer_of(self.volume, self.inode, self.state, &self.known, block)?;
+        look(&buffer.read()).map_err(|bad| corrupt(self.inode(), block, bad))
     }
 
     fn is_indexed(&self) -> bool {
