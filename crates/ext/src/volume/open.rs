@@ -28,7 +28,10 @@ const DESCRIPTOR_BLOCKS_AT_ONCE: u32 = 64;
 /// One inode that nobody holds stays in memory for so many bytes of metadata buffers: about what it takes with a name of it, as long
 /// as that is short.
 const METADATA_BYTES_PER_INODE: usize = 600;
-const _: () = assert!(size_of::<crate::Inode>() < METADATA_BYTES_PER_INODE - 150, "with its places in tables, and a name");
+const _: () = assert!(
+    size_of::<crate::Inode>() < METADATA_BYTES_PER_INODE - 150,
+    "with its places in tables, and a name"
+);
 /// The place of one name in its directory is remembered for so many bytes of metadata buffers; it takes 13 to 26.
 const METADATA_BYTES_PER_SLOT: usize = 64;
 

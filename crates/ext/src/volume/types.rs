@@ -48,7 +48,8 @@ pub struct VolumeOptions {
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Memory for metadata buffers, in bytes. Dirty buffers are written back before it is exceeded. Inodes, names and the places of
-    /// names in directories that are kept although nobody uses them take at most one and a half times as much again.
+    /// names in directories that are kept although nobody uses them take at most one and a half times as much again. What
+    /// the memory allocator loses between blocks comes on top.
     pub metadata_cache_bytes: usize,
     /// How long a transaction stays open before it is committed by whoever comes next.
     pub commit_interval: Duration,
