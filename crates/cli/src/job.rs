@@ -50,7 +50,7 @@ fn read(path: &Path, name: &str) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|error| Failure::host(name, "read", &error))?;
     String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+        let line = 1 + String::from_utf8_lossy(good).matches('\n').count();
         Failure::Failed(format!("{name}:{line}: it is not text in UTF-8; a job file is text as fio reads it"))
     })
 }

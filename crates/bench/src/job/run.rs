@@ -40,6 +40,9 @@ pub fn run(
         rest = later;
     }
     let name_of = |task: TaskId| {
+        if task == TaskId::default() {
+            return Some("(the volume)".to_owned());
+        }
         let worker = workers.iter().find(|worker| worker.task() == task)?;
         let has_clones = worker.job.clones > 1;
         Some(if has_clones {

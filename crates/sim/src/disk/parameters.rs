@@ -236,7 +236,7 @@ impl DiskParameters {
         let line_of_key = |key: &str| line_of(text, key).unwrap_or(1);
         let mut table: toml::Table = toml::from_str(text).map_err(|error: toml::de::Error| {
             let start = error.span().map_or(0, |span| span.start.min(text.len()));
-            let line = 1 + text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count();
+            let line = 1 + text.get(..start).unwrap_or_default().matches('\n').count();
             in_file(line, error.message().to_owned(), "write it as TOML: key = value".to_owned())
         })?;
         let names = || format!("say base = \"NAME\" with one of {}", DISK_NAMES.join(", "));
