@@ -142,7 +142,7 @@ fn is_word(name: &str) -> bool {
 /// A number from 1 to `most`.
 fn number(word: &str, value: &str, most: u64) -> Result<u64> {
     let wrong = |why: String| Failure::Usage(format!("{word}: {why}"));
-    let Size(number) = value.parse::<Size>().map_err(|why| wrong(why.to_string()))?;
+    let Size(number) = value.parse::<Size>().map_err(wrong)?;
     if (1..=most).contains(&number) {
         Ok(number)
     } else {

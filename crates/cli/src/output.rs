@@ -44,7 +44,7 @@ impl Output {
             let is_full = line.chars().count() + word.trim_end().chars().count() > width;
             if is_full && line.trim().len() > indent.trim().len() {
                 self.line(line.trim_end())?;
-                line = indent.to_owned();
+                indent.clone_into(&mut line);
             }
             line.push_str(word);
         }

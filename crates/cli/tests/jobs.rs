@@ -29,7 +29,7 @@ fn files_that_do_not_fit_are_refused_before_anything_is_made() {
         "{said}"
     );
     assert!(!bench.run("ls a.img:/").contains(".0.0"));
-    bench.write("bare", &[0; 1 << 20]);
+    bench.write("bare", &vec![0; 1 << 20]);
     assert!(bench.fail("job big.fio --on raw:bare", 1).contains("no room"));
     bench.write("small.toml", b"base = \"ssd\"\ncapacity_gb = 0.1\n");
     assert!(bench.fail("job big.fio --on sim:small.toml", 1).contains("no room"));

@@ -118,10 +118,13 @@ mod tests {
     fn moments_of_parts_are_those_of_the_whole() {
         let times = [900u64, 3, 17, 17, 250_000, 42, 8];
         let mut whole = Moments::default();
-        times.iter().for_each(|ns| whole.record(*ns));
+        for ns in times {
+            whole.record(ns);
+        }
         let (mut left, mut right) = (Moments::default(), Moments::default());
-        times[..3].iter().for_each(|ns| left.record(*ns));
-        times[3..].iter().for_each(|ns| right.record(*ns));
+        for (index, ns) in times.into_iter().enumerate() {
+            if index < 3 { left.record(ns) } else { right.record(ns) }
+        }
         left.add(&Moments::default());
         left.add(&right);
         let mean = times.iter().sum::<u64>() as f64 / 7.0;
