@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(host_paths("raw:/dev/null?offset=4K"), [PathBuf::from("/dev/null")]);
         let both = host_paths("stripe:/dev/null,/dev/zero?partition=1?chunk=4K");
         assert_eq!(both, [PathBuf::from("/dev/null"), PathBuf::from("/dev/zero")]);
-        assert_eq!(host_paths("sim:ideal"), [PathBuf::new(); 0]);
+        assert!(host_paths("sim:ideal").is_empty());
     }
 
     #[test]
