@@ -199,40 +199,6 @@ fn the_kernel_recovers_what_was_left_here() {
     left_here("-t ext4 -O fast_commit -J size=8");
 }
 
-/// Fast commits are not replayed where allocation is in clusters: a volume that holds some is refused by name, one that has
-/// none is opened.
-#[test]
-fn fast_commits_with_clusters_are_refused_by_name() {
-    if !have(&["mke2fs", "e2fsck"]) {
-        return;
-    }
-    let scratch = scratch();
-    let directory = scratch.path();
-    assert!(shell(
-        directory,
-        "truncate -s 64M image; mke2fs -q -F -t ext4 -O fast_commit,bigalloc -J size=8 image"
-    ));
-    {
-        let Some(_mount) = Mount::new(directory, "image", "commit=600") else { return };
-        let work = r"
-import os
-os.sync()
-f = os.open('mnt/file', os.O_WRONLY | os.O_CREAT)
-os.fsync(f)
-for i in range(20):
-    os.write(f, b'x' * 4096); os.fsync(f)
-os.system('cp --sparse=always image dirty')
-";
-        std::fs::write(directory.join("work.py"), work).unwrap();
-        assert!(shell(directory, "python3 work.py"));
-    }
-    let open =
-        |name: &str| Volume::open(ImageDevice::new(load(&directory.join(name))), VolumeOptions::default());
-    let refused = open("dirty").map(drop).unwrap_err().to_string();
-    assert!(refused.contains("fast commits"), "{refused}");
-    open("image").unwrap().close().unwrap();
-}
-
 #[test]
 fn external_journals_are_refused_by_name() {
     if !have(&["mke2fs", "e2fsck"]) {

@@ -39,7 +39,7 @@ fn work(volume: &Volume, thread: u64) {
             _ => volume.lookup(&parent, &name).and_then(|inode| volume.link(&inode, &other, &new)),
         };
         match done {
-            Ok(()) | Err(Error::Exists | Error::NotFound | Error::NoSpace) => {}
+            Ok(()) | Err(Error::Exists | Error::NotFound | Error::Stale | Error::NoSpace) => {}
             Err(error) => panic!("thread {thread}, round {round}: {error}"),
         }
     }
