@@ -67,8 +67,10 @@ pub(crate) fn directory(suite: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Write a small text file.
+/// Write a small text file. Paths below the workspace, where every suite runs, are written relative to it.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), String> {
+    let here = std::env::current_dir().map_err(|error| format!("the current directory: {error}"))?;
+    let text = text.replace(&format!("{}/", here.display()), "");
     #[expect(clippy::disallowed_methods, reason = "a report, not data I/O")]
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
