@@ -445,6 +445,7 @@ impl HomeWriter {
         Ok(self.device.flush()?)
     }
 }
+
 /// End an operation's handle: what it changed is sound also when it ends with an error of the request.
 pub(crate) fn finish<R>(handle: Handle<'_>, result: Result<R>) -> Result<R> {
     match result {

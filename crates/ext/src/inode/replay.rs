@@ -54,7 +54,7 @@ impl Volume {
             // It lost its last name, or never had one, and is gone with the crash.
             return Ok(());
         }
-        let flags = InodeFlags::from_bits_retain(crate::layout::le32(bytes, 0x20));
+        let flags = InodeFlags::from_bits_retain(crate::layout::le32(bytes, FLAGS.start));
         let has_extents = flags.contains(InodeFlags::EXTENTS);
         let is_inline = flags.contains(InodeFlags::INLINE_DATA);
         if is_inline || (!has_extents && matches!(kind, FileKind::Regular | FileKind::Directory)) {

@@ -13,7 +13,7 @@ use diorite_block::{BioFlags, BlockDevice};
 use hashbrown::HashMap;
 
 use super::fast_commit::FastChange;
-use super::open::edit_superblock;
+use super::home_superblock::edit_superblock;
 use super::scratch::ScratchDevice;
 use crate::BlockRun;
 use crate::layout::{Compat, Incompat, RoCompat, Superblock};

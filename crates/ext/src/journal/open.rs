@@ -8,11 +8,11 @@ use std::sync::Arc;
 use diorite_block::{BioFlags, BlockDevice};
 
 use super::format::JournalSuperblock;
+use super::home_superblock::edit_superblock;
 use super::locate::locate;
 use super::log_map::LogMap;
 use super::recover::{Content, prepare_for_writing, recover};
-use crate::buffer::BlockMemory;
-use crate::layout::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::layout::superblock::STATE_ERROR;
 use crate::layout::{Incompat, Layout, RoCompat, Superblock};
 use crate::{Access, Incompatible, Result};
 
@@ -99,31 +99,4 @@ fn change_superblock(device: &dyn BlockDevice, state: u16) -> Result<()> {
         Ok(())
     })?;
     super::write_durably(device, edited.start, &edited.memory, BioFlags::PREFLUSH)
-}
-
-/// The logical blocks of a device that hold its superblock, as they are to be written.
-pub(super) struct EditedSuperblock {
-    /// Where they start on the device, in bytes.
-    pub(super) start: u64,
-    pub(super) memory: BlockMemory,
-    /// What it was.
-    pub(super) original: Superblock,
-}
-
-/// Read the superblock and change it in memory; the caller writes it where it was.
-pub(super) fn edit_superblock(
-    device: &dyn BlockDevice,
-    edit: impl FnOnce(&mut Superblock) -> Result<()>,
-) -> Result<EditedSuperblock> {
-    let logical = u64::from(device.geometry().logical_block_size);
-    let start = SUPERBLOCK_OFFSET / logical * logical;
-    let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64).next_multiple_of(logical);
-    let mut memory = BlockMemory::zeroed((end - start) as usize);
-    device.read_bytes(start, &mut memory)?;
-    let bytes = &mut memory[(SUPERBLOCK_OFFSET - start) as usize..][..SUPERBLOCK_SIZE];
-    let original = Superblock::parse(bytes)?;
-    let mut superblock = original.clone();
-    edit(&mut superblock)?;
-    superblock.write_into(bytes);
-    Ok(EditedSuperblock { start, memory, original })
 }

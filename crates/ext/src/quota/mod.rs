@@ -7,8 +7,8 @@
 //! counted, and an inode with an attribute's value is charged to those who use it. Limits that are set in the files hold where
 //! [`crate::QuotaLimits::Enforced`] says so.
 //!
-//! Locking: promises, then files. A file's lock is taken inside a handle, before buffers and groups. The lock of the quota inode's own state is taken inside
-//! it, and by nobody else.
+//! Locking: promises, then files. A file's lock is taken inside a handle, before buffers and groups. The lock of the quota inode's
+//! own state is taken inside it, and by nobody else.
 
 mod file;
 mod limits;
