@@ -19,6 +19,7 @@ mod layout;
 mod lock_holder;
 mod loop_holder;
 mod memory_device;
+mod merged;
 mod open;
 mod options;
 mod partition;

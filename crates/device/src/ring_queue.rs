@@ -8,6 +8,8 @@
 //! (`examples/raw_bench.rs`). So a device with nothing to do hears of an entry at once, and one that is busy of several in one
 //! system call; the entry that fills the queue is left to the wait that has to follow.
 //!
+//! Reads that go on where the last one ends, while the device has enough to do, become one entry ([`crate::merged`]).
+//!
 //! States of a transfer: taken -> (flush before it, for `PREFLUSH`) -> its parts, all at once -> (flush behind it, for `FUA`) ->
 //! ended. A transfer that cannot be (misaligned, beyond the end) ends without being issued.
 //!
@@ -27,6 +29,7 @@ use diorite_block::{BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQu
 use crate::file::FileDevice;
 use crate::joined::file_under;
 use crate::layout::Layout;
+use crate::merged::{Held, Merged};
 use crate::ring::{Ring, RingFile};
 use crate::transfer::{Direction, Step, Transfer, is_passing};
 
@@ -36,6 +39,8 @@ const RING_ENTRIES_MAX: u32 = 1024;
 const ISSUE_AT: usize = 4;
 /// From here on a number stands for a flush of a target where otherwise the number of a part is.
 const FLUSH: u32 = 1 << 31;
+/// This number in the place of a part stands for a merged transfer, whose number is in the place of the slot.
+const MERGED: u32 = 1 << 30;
 
 /// A file that entries go to.
 #[derive(Debug)]
@@ -195,6 +200,11 @@ struct RingQueue {
     ring: Ring,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Reads that wait for those that go on where they end.
+    held: Held,
+    /// Merged transfers in flight by number, and free numbers.
+    merged: Vec<Option<Merged>>,
+    merged_free: Vec<u32>,
     /// Entries that found no room in the ring: slot and part.
     waiting: VecDeque<(u32, u32)>,
     /// Ended without ever being issued.
@@ -210,15 +220,64 @@ impl RingQueue {
         for (target, file) in route.targets.iter_mut().zip(ring.register_files(&fds)) {
             target.file = file;
         }
-        let (slots, free, waiting, ended) = (Vec::new(), Vec::new(), VecDeque::new(), Vec::new());
-        Self { ring, slots, free, waiting, ended, in_flight: 0, depth, route }
+        Self {
+            ring,
+            slots: Vec::new(),
+            free: Vec::new(),
+            held: Held::new(route.front.geometry()),
+            merged: Vec::new(),
+            merged_free: Vec::new(),
+            waiting: VecDeque::new(),
+            ended: Vec::new(),
+            in_flight: 0,
+            depth,
+            route,
+        }
     }
 
     /// Whether the entries that the kernel has not seen are worth a system call of their own: fewer are where the device is
     /// about to run out of work.
     fn has_enough_to_issue(&mut self) -> bool {
-        let entries = self.ring.unsubmitted();
-        entries >= ISSUE_AT || entries >= self.ring.working().max(1)
+        let entries = self.ring.unsubmitted() + usize::from(!self.held.is_empty());
+        let working = self.ring.working();
+        entries >= ISSUE_AT || entries >= working.max(1) && !self.held.may_wait(working)
+    }
+
+    /// Hold the only part of a read back for those that may follow it.
+    fn hold(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        (slot.stage, slot.outstanding) = (Stage::Parts, 1);
+        let PartOf { transfer, target, .. } = &slot.parts[0];
+        if self.held.join(index, *target, transfer) {
+            return;
+        }
+        self.push_held();
+        let PartOf { transfer, target, .. } = &self.slots[index as usize].parts[0];
+        assert!(self.held.join(index, *target, transfer), "what is alone has room");
+    }
+
+    /// Queue what is held, as one entry.
+    fn push_held(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let (slots, target) = self.held.take();
+        let counters = self.route.targets[target].file_device().counters();
+        if let [only] = slots[..] {
+            counters.count(Op::Read, self.slots[only as usize].parts[0].transfer.len());
+            self.push(only, 0);
+            return;
+        }
+        let reads = slots.iter().map(|&index| &self.slots[index as usize].parts[0].transfer);
+        // SAFETY: each slot owns the memory of its read, and keeps it until the merged transfer has ended (invariant 1).
+        let transfer = unsafe { Transfer::joined(reads) };
+        counters.count(Op::Read, transfer.len());
+        let number = self.merged_free.pop().unwrap_or_else(|| {
+            self.merged.push(None);
+            self.merged.len() as u32 - 1
+        });
+        self.merged[number as usize] = Some(Merged { transfer, target, slots });
+        self.push(number, MERGED);
     }
 
     fn take_slot(&mut self) -> u32 {
@@ -264,10 +323,17 @@ impl RingQueue {
             self.ring.push_flush(self.route.targets[(part & !FLUSH) as usize].file, user_data);
             return;
         }
-        let PartOf { transfer, target, .. } = &self.slots[index as usize].parts[part as usize];
-        // SAFETY: the slot owns the memory and the part with its list of segments, and keeps both until its last entry
-        // was popped (invariant 1).
-        unsafe { self.ring.push(self.route.targets[*target].file, transfer, user_data) };
+        let (transfer, target) = if part == MERGED {
+            let Merged { transfer, target, .. } =
+                self.merged[index as usize].as_ref().expect("it is in flight until its entry was popped");
+            (transfer, *target)
+        } else {
+            let PartOf { transfer, target, .. } = &self.slots[index as usize].parts[part as usize];
+            (transfer, *target)
+        };
+        // SAFETY: the slot (or those of a merged transfer) owns the memory, and the list of segments stays in its place, until
+        // the last entry was popped (invariant 1).
+        unsafe { self.ring.push(self.route.targets[target].file, transfer, user_data) };
     }
 
     fn push_waiting(&mut self) {
@@ -278,9 +344,28 @@ impl RingQueue {
         }
     }
 
+    /// Take the result of a merged transfer. If it failed, its reads go on one by one.
+    fn handle_merged(&mut self, number: u32, result: i32, done: &mut Vec<Completed>) {
+        let merged = self.merged[number as usize].as_mut().expect("it was in flight");
+        let step = merged.transfer.record(i64::from(result));
+        if matches!(step, Step::Again) {
+            self.push(number, MERGED);
+            return;
+        }
+        let slots = self.merged[number as usize].take().map(|merged| merged.slots);
+        self.merged_free.push(number);
+        for index in slots.into_iter().flatten() {
+            if matches!(step, Step::Done) {
+                self.slots[index as usize].outstanding = 0;
+                done.extend(self.stage_ended(index));
+            } else {
+                self.push(index, 0);
+            }
+        }
+    }
+
     /// Take one result; gives the transfer back if it was its last.
-    fn handle(&mut self, user_data: u64, result: i32) -> Option<Completed> {
-        let (index, part) = ((user_data >> 32) as u32, user_data as u32);
+    fn handle(&mut self, index: u32, part: u32, result: i32) -> Option<Completed> {
         let slot = &mut self.slots[index as usize];
         let step = if part & FLUSH != 0 {
             match result {
@@ -327,12 +412,21 @@ impl RingQueue {
         slot.io.take().map(|io| Completed { io, result })
     }
 
+    /// Completions that so many transfers take at least: one each, but a merged transfer ends several.
+    fn completions_of(&self, transfers: usize) -> u32 {
+        let has_merged = self.merged_free.len() < self.merged.len();
+        if has_merged { transfers.min(1) as u32 } else { transfers as u32 }
+    }
+
     /// Append everything that has ended.
     fn collect(&mut self, done: &mut Vec<Completed>) {
         done.append(&mut self.ended);
         while let Some((user_data, result)) = self.ring.pop() {
-            if let Some(completed) = self.handle(user_data, result) {
-                done.push(completed);
+            let (index, part) = ((user_data >> 32) as u32, user_data as u32);
+            if part == MERGED {
+                self.handle_merged(index, result, done);
+            } else {
+                done.extend(self.handle(index, part, result));
             }
         }
         self.push_waiting();
@@ -375,9 +469,16 @@ impl IoQueue for RingQueue {
         match (prepared, stage) {
             (Ok(()), Some(stage)) => {
                 self.route.count_submitted(&io);
+                let can_be_merged = io.op == Op::Read && stage == Stage::Parts && slot.parts.len() == 1;
                 slot.io = Some(io);
-                self.enter_stage(index, stage);
+                if can_be_merged {
+                    self.hold(index);
+                } else {
+                    self.push_held();
+                    self.enter_stage(index, stage);
+                }
                 if self.in_flight < self.depth && self.has_enough_to_issue() {
+                    self.push_held();
                     self.ring.enter(0);
                 }
             }
@@ -391,6 +492,7 @@ impl IoQueue for RingQueue {
     }
 
     fn issue(&mut self) -> Result<(), IoError> {
+        self.push_held();
         if self.ring.unsubmitted() > 0 {
             self.ring.enter(0);
         }
@@ -399,12 +501,11 @@ impl IoQueue for RingQueue {
 
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
         let (before, wanted) = (done.len(), wait_for.min(self.in_flight) as usize);
-        let ended = self.ended.len();
-        // Every transfer that is still to end needs at least one more completion.
-        self.ring.enter(wanted.saturating_sub(ended) as u32);
+        self.push_held();
+        self.ring.enter(self.completions_of(wanted.saturating_sub(self.ended.len())));
         self.collect(done);
         while done.len() - before < wanted {
-            self.ring.enter((wanted - (done.len() - before)) as u32);
+            self.ring.enter(self.completions_of(wanted - (done.len() - before)));
             self.collect(done);
         }
         let count = done.len() - before;

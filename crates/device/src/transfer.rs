@@ -164,6 +164,30 @@ impl Transfer {
         true
     }
 
+    /// Transfers that nobody has submitted, each going on where the one before it ends, as one.
+    ///
+    /// # Safety
+    /// As for [`Transfer::from_range`], for the memory of all of them.
+    pub(crate) unsafe fn joined<'a>(transfers: impl Iterator<Item = &'a Self>) -> Self {
+        let mut all: Option<Self> = None;
+        for transfer in transfers {
+            let mut offset = transfer.offset;
+            for segment in transfer.segments.as_slice() {
+                let (memory, len) = (segment.iov_base.cast(), segment.iov_len);
+                match &mut all {
+                    Some(all) => assert!(all.append(offset, memory, len), "each goes on where the last ends"),
+                    None => {
+                        let (direction, granularity) = (transfer.direction, transfer.granularity);
+                        // SAFETY: promised by the caller.
+                        all = Some(unsafe { Self::from_range(direction, offset, memory, len, granularity) });
+                    }
+                }
+                offset += len as u64;
+            }
+        }
+        all.expect("there is at least one")
+    }
+
     /// Bytes in all.
     pub(crate) fn len(&self) -> u64 {
         self.len

@@ -57,7 +57,11 @@ pub(super) fn plan_read<M: TransferMemory>(
     content.write_back_locked(range, BioFlags::SYNC)?;
     let keep = (len as u64).min(size - offset);
     let geometry = content.geometry();
-    let reach = keep.next_multiple_of(u64::from(geometry.logical_block_size));
+    // The last block whole, where there is memory for it: what lies behind it on the device, the next small file perhaps, can
+    // then be moved by the same request.
+    let sectors = keep.next_multiple_of(u64::from(geometry.logical_block_size));
+    let reach = sectors
+        .max((offset + keep).next_multiple_of(content.map.block_size()).min(offset + len as u64) - offset);
     let mut pieces = Pieces { list, max: geometry.max_transfer_bytes as usize };
     let mut at = offset;
     while at < offset + reach {

@@ -37,6 +37,9 @@ struct Keyed {
 impl<B: Blocks> Directory<'_, B> {
     /// Entries from `cursor` on: some, or none at the end.
     pub(crate) fn list(&self, cursor: u64) -> Result<Vec<DirectoryEntry>> {
+        if cursor == 0 {
+            self.blocks.read_ahead();
+        }
         let indexed = self.blocks.is_indexed() && self.blocks.count() > 1;
         let by_hash = self.rules.make_index && self.blocks.count() == 1 || indexed;
         if !by_hash {

@@ -47,6 +47,8 @@ pub(crate) trait Blocks {
     fn read<R>(&self, block: u32, look: impl FnOnce(&[u8]) -> Result<R, BadEntry>) -> Result<R>;
     /// Whether the blocks from 1 on are under an index rooted in block 0.
     fn is_indexed(&self) -> bool;
+    /// All blocks are about to be read.
+    fn read_ahead(&self) {}
 }
 
 /// The blocks of a directory that is being changed.

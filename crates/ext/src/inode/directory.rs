@@ -10,6 +10,8 @@ use crate::{Corrupt, Error, FileBlock, FsBlock, MappingKind, Result, Volume};
 
 /// Blocks that appending one block may take: itself and the mapping's own.
 const OPERATION_BLOCKS: u64 = 8;
+/// Blocks of a directory that are read ahead when it is to be listed.
+const LISTED_BYTES: u64 = 128 << 10;
 
 impl Volume {
     /// The directory's block `at`; corrupt if it is a hole or beyond the size.
@@ -28,6 +30,26 @@ impl Volume {
             MappingKind::Mapped(block) => self.cache().get(block, kind),
             MappingKind::Hole | MappingKind::Unwritten(_) => Err(bad("a hole in a directory").into()),
             MappingKind::Inline => Err(bad("a block of a directory that is in its inode").into()),
+        }
+    }
+
+    /// Read the first blocks of a directory of which all will be wanted, unless somebody has begun with it. What goes wrong here is
+    /// found again, with its place, by whoever needs the block.
+    pub(crate) fn read_directory_ahead(&self, inode: &Inode, state: &InodeState) {
+        let kind = BlockKind::Directory { inode: inode.number(), generation: state.generation };
+        let blocks = self.block_size().blocks_for(state.size.min(LISTED_BYTES));
+        let mut at = 0;
+        while at < blocks {
+            let Ok(mapping) = self.map_with(inode, state, FileBlock(at), blocks - at) else { return };
+            let MappingKind::Mapped(first) = mapping.kind else { return };
+            if at == 0 && self.cache().peek(first).is_some() {
+                return;
+            }
+            let count = mapping.blocks.min(blocks - at);
+            if blocks > 1 {
+                self.cache().read_ahead(first, count, |_| kind);
+            }
+            at += count.max(1);
         }
     }
 

@@ -16,6 +16,7 @@ mod lifecycle;
 mod orphan;
 mod replay;
 mod store;
+mod table_ahead;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -30,6 +31,7 @@ use crate::{Error, FileKind, FsBlock, InodeNumber, Owner, Result, Timestamp};
 
 pub(crate) use cache::InodeCache;
 pub(crate) use orphan::Orphans;
+pub(crate) use table_ahead::TableAhead;
 
 /// An inode that is in use: shared by everyone who has it open or works on it.
 #[derive(Debug)]

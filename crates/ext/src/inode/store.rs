@@ -8,9 +8,6 @@ use crate::layout::{DiskInode, InodeFlags, RoCompat};
 use crate::transaction::Handle;
 use crate::{Corrupt, InodeNumber, Owner, Result, Volume};
 
-/// Blocks of the inode table that are read together.
-const READ_AHEAD_BYTES: u64 = 32 << 10;
-
 impl InodeState {
     pub(super) fn from_disk(disk: &DiskInode) -> Self {
         let mut state = Self {
@@ -76,9 +73,9 @@ impl Volume {
         let buffer = if let Some(buffer) = self.cache().get_cached(block, BlockKind::InodeTable)? {
             buffer
         } else {
-            let step = (READ_AHEAD_BYTES / self.block_size().bytes()).max(1);
-            let first = u64::from(place.table_block) / step * step;
-            let count = step.min(u64::from(self.layout().inode_table_blocks()) - first);
+            let len = u64::from(self.layout().inode_table_blocks());
+            let wanted = u64::from(place.table_block);
+            let (first, count) = self.table_ahead.blocks_for(table, wanted, len, self.block_size().bytes());
             self.cache().read_ahead(crate::FsBlock(table + first), count, |_| BlockKind::InodeTable);
             self.cache().get(block, BlockKind::InodeTable)?
         };

@@ -78,6 +78,12 @@ impl Blocks for VolumeBlocks<'_> {
     fn is_indexed(&self) -> bool {
         self.inline.is_none() && is_indexed(self.volume, self.state)
     }
+
+    fn read_ahead(&self) {
+        if self.inline.is_none() {
+            self.volume.read_directory_ahead(self.inode, self.state);
+        }
+    }
 }
 
 impl Blocks for ChangingBlocks<'_, '_> {

@@ -17,7 +17,7 @@ use diorite_block::sync::Mutex;
 
 use crate::allocate::{Allocator, Zone};
 use crate::buffer::BufferCache;
-use crate::inode::{InodeCache, Orphans};
+use crate::inode::{InodeCache, Orphans, TableAhead};
 use crate::layout::{Features, Incompat, InodeFlags, Layout, Superblock};
 use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, Log};
@@ -45,6 +45,8 @@ pub struct Volume {
     latch: Arc<AbortLatch>,
     allocator: Arc<Allocator>,
     inodes: InodeCache,
+    /// How much of the inode table is read at once.
+    pub(crate) table_ahead: TableAhead,
     /// Why the volume cannot be written although nothing failed.
     read_only: Option<String>,
     /// Whether the superblock on disk says that the volume is in use.

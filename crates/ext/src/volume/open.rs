@@ -8,7 +8,7 @@ use diorite_block::sync::Mutex;
 
 use crate::allocate::{Allocator, Zone};
 use crate::buffer::{BlockKind, BlockMemory, BufferCache};
-use crate::inode::InodeCache;
+use crate::inode::{InodeCache, TableAhead};
 use crate::journal::{self, Journal, JournalParts, JournalSuperblock, LogMap};
 use crate::layout::superblock::{ENCODING_UTF8, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::layout::{Compat, GroupDescriptor, Incompat, Layout, RoCompat, Superblock};
@@ -99,6 +99,7 @@ impl Volume {
             latch,
             allocator,
             inodes: InodeCache::new(inodes),
+            table_ahead: TableAhead::default(),
             read_only,
             in_use: AtomicBool::new(false),
             marking: Mutex::new(()),
