@@ -174,13 +174,12 @@ impl Transfer {
             let mut offset = transfer.offset;
             for segment in transfer.segments.as_slice() {
                 let (memory, len) = (segment.iov_base.cast(), segment.iov_len);
-                match &mut all {
-                    Some(all) => assert!(all.append(offset, memory, len), "each goes on where the last ends"),
-                    None => {
-                        let (direction, granularity) = (transfer.direction, transfer.granularity);
-                        // SAFETY: promised by the caller.
-                        all = Some(unsafe { Self::from_range(direction, offset, memory, len, granularity) });
-                    }
+                if let Some(all) = &mut all {
+                    assert!(all.append(offset, memory, len), "each goes on where the last ends");
+                } else {
+                    let (direction, granularity) = (transfer.direction, transfer.granularity);
+                    // SAFETY: promised by the caller.
+                    all = Some(unsafe { Self::from_range(direction, offset, memory, len, granularity) });
                 }
                 offset += len as u64;
             }
