@@ -286,12 +286,18 @@ fn try_direct(fd: &OwnedFd, kind: Kind) -> Result<Alignment, String> {
     Err(refusal)
 }
 
-/// Read one block into memory that is aligned as badly as is allowed.
+/// Read one block into memory that is aligned as badly as is allowed, with a block of ours on either side: there are
+/// drivers (zram) that state a finer alignment than they keep to, and write beside the memory that they were given.
 fn probe(fd: &OwnedFd, alignment: Alignment) -> Result<(), Errno> {
+    const UNTOUCHED: u8 = 0xA5;
     let (memory, block) = (alignment.memory as usize, alignment.offset as usize);
-    let mut buffer =
-        AlignedBuf::try_zeroed(block + memory, block.max(2 * memory)).map_err(|_| Errno::NOMEM)?;
-    rustix::io::pread(fd, &mut buffer[memory..], 0).map(drop)
+    let page = block.max(2 * memory).max(4096);
+    let start = page + memory;
+    let mut buffer = AlignedBuf::try_zeroed(start + block + page, page).map_err(|_| Errno::NOMEM)?;
+    buffer.fill(UNTOUCHED);
+    rustix::io::pread(fd, &mut buffer[start..start + block], 0)?;
+    let beside = buffer[..start].iter().chain(&buffer[start + block..]);
+    if beside.copied().all(|byte| byte == UNTOUCHED) { Ok(()) } else { Err(Errno::FAULT) }
 }
 
 fn geometry(
