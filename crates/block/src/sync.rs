@@ -53,10 +53,14 @@ thread_local! {
     static RUNTIME: RefCell<Option<Arc<dyn Runtime>>> = const { RefCell::new(None) };
 }
 
+/// The thread's runtime. In line, so that outside a simulation no more than a load is left of it.
+#[inline]
 fn runtime() -> Option<Arc<dyn Runtime>> {
-    if SIMULATED_THREADS.load(Ordering::Relaxed) == 0 {
-        return None;
-    }
+    if SIMULATED_THREADS.load(Ordering::Relaxed) == 0 { None } else { runtime_of_thread() }
+}
+
+#[cold]
+fn runtime_of_thread() -> Option<Arc<dyn Runtime>> {
     RUNTIME.with_borrow(Clone::clone)
 }
 
@@ -153,6 +157,7 @@ fn condition_key(condition: &Condvar) -> usize {
     key(condition) + 1
 }
 
+#[inline]
 fn wake(key: usize, all: bool) {
     if let Some(runtime) = runtime() {
         runtime.wake(key, all);
@@ -183,10 +188,13 @@ impl<T> Mutex<T> {
 
 impl<T: ?Sized> Mutex<T> {
     /// Wait for the lock.
+    #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        if let Some(guard) = self.try_lock() {
-            return guard;
-        }
+        self.try_lock().unwrap_or_else(|| self.wait_for_lock())
+    }
+
+    #[cold]
+    fn wait_for_lock(&self) -> MutexGuard<'_, T> {
         let inner = match runtime() {
             None => self.0.lock().unwrap_or_else(PoisonError::into_inner),
             Some(runtime) => loop {
@@ -200,6 +208,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// The lock, if nobody has it.
+    #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = match self.0.try_lock() {
             Ok(guard) => guard,
@@ -223,18 +232,21 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 
 impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
+    #[inline]
     fn deref(&self) -> &T {
         self.inner.as_ref().expect("held until dropped")
     }
 }
 
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
         self.inner.as_mut().expect("held until dropped")
     }
 }
 
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         if self.inner.take().is_some() {
             wake(key(self.lock), false);
@@ -278,42 +290,47 @@ impl<T> RwLock<T> {
 
 impl<T: ?Sized> RwLock<T> {
     /// Wait for shared access.
+    #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
-        loop {
-            let inner = match self.0.try_read() {
-                Ok(guard) => guard,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => match runtime() {
-                    None => self.0.read().unwrap_or_else(PoisonError::into_inner),
-                    Some(runtime) => {
-                        runtime.wait(key(self), None);
-                        continue;
-                    }
-                },
-            };
+        self.try_read().unwrap_or_else(|| self.wait_to_read())
+    }
+
+    #[cold]
+    fn wait_to_read(&self) -> ReadGuard<'_, T> {
+        let Some(runtime) = runtime() else {
+            let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
             return ReadGuard { inner: Some(inner), key: key(self) };
+        };
+        loop {
+            runtime.wait(key(self), None);
+            if let Some(guard) = self.try_read() {
+                return guard;
+            }
         }
     }
 
     /// Wait for exclusive access.
+    #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
-        loop {
-            let inner = match self.0.try_write() {
-                Ok(guard) => guard,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => match runtime() {
-                    None => self.0.write().unwrap_or_else(PoisonError::into_inner),
-                    Some(runtime) => {
-                        runtime.wait(key(self), None);
-                        continue;
-                    }
-                },
-            };
+        self.try_write().unwrap_or_else(|| self.wait_to_write())
+    }
+
+    #[cold]
+    fn wait_to_write(&self) -> WriteGuard<'_, T> {
+        let Some(runtime) = runtime() else {
+            let inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
             return WriteGuard { inner: Some(inner), key: key(self) };
+        };
+        loop {
+            runtime.wait(key(self), None);
+            if let Some(guard) = self.try_write() {
+                return guard;
+            }
         }
     }
 
     /// Exclusive access, if nobody has any.
+    #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let inner = match self.0.try_write() {
             Ok(guard) => guard,
@@ -324,6 +341,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// Shared access, if nobody writes.
+    #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         let inner = match self.0.try_read() {
             Ok(guard) => guard,
@@ -347,6 +365,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
 
 impl<T: ?Sized> Deref for ReadGuard<'_, T> {
     type Target = T;
+    #[inline]
     fn deref(&self) -> &T {
         self.inner.as_ref().expect("held until dropped")
     }
@@ -354,18 +373,21 @@ impl<T: ?Sized> Deref for ReadGuard<'_, T> {
 
 impl<T: ?Sized> Deref for WriteGuard<'_, T> {
     type Target = T;
+    #[inline]
     fn deref(&self) -> &T {
         self.inner.as_ref().expect("held until dropped")
     }
 }
 
 impl<T: ?Sized> DerefMut for WriteGuard<'_, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
         self.inner.as_mut().expect("held until dropped")
     }
 }
 
 impl<T: ?Sized> Drop for ReadGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         self.inner.take();
         wake(self.key, true);
@@ -373,6 +395,7 @@ impl<T: ?Sized> Drop for ReadGuard<'_, T> {
 }
 
 impl<T: ?Sized> Drop for WriteGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         self.inner.take();
         wake(self.key, true);
