@@ -32,6 +32,18 @@ fn one_writer_or_many_readers() {
     write().unwrap();
 }
 
+/// Noting it would cost the host a write to an inode, and a small read a tenth of its time.
+#[test]
+fn the_host_does_not_note_that_an_image_was_read() {
+    let (_directory, path) = image(1 << 20);
+    let times = std::fs::FileTimes::new().set_accessed(std::time::UNIX_EPOCH);
+    std::fs::File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
+    let device = FileDevice::open(&path, &OpenOptions::read_only()).unwrap();
+    let mut block = diorite_device::AlignedBuf::zeroed(4096, 4096);
+    device.execute(&mut [diorite_block::Bio::read(Sector(0), &mut block)]).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().accessed().unwrap(), std::time::UNIX_EPOCH);
+}
+
 /// A queue's ring keeps the file open; the lock must be free all the same when all is dropped.
 #[test]
 fn lock_is_free_as_soon_as_the_device_is_dropped() {

@@ -161,7 +161,7 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
     let store: PathBuf = store::directory("direct")?;
     let twin = twin_of(image);
     let common =
-        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=1\ntime_based=1\ninvalidate=0\n");
+        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=2\ntime_based=1\ninvalidate=0\n");
     let files = [image.to_owned(), twin.clone()];
     let (reads, writes): (Vec<_>, Vec<_>) = WORKLOADS.iter().partition(|workload| !workload.writes());
     let (mut series, mut commands) = (Vec::new(), String::new());
