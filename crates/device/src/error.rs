@@ -43,10 +43,21 @@ pub enum OpenError {
         used: &'static str,
     },
     /// The block device is mounted, or part of something else.
-    #[error("{}: in use: it is mounted or belongs to another device or program; unmount it, or open it read-only", path.display())]
+    #[error("{}: in use{}: it is mounted or belongs to another device or program; unmount it, or open it read-only", path.display(),
+        through.as_ref().map_or_else(String::new, |device| format!(" through {}", device.display())))]
     Busy {
         /// What was to be opened.
         path: PathBuf,
+        /// The loop device through which somebody uses an image file.
+        through: Option<PathBuf>,
+    },
+    /// It cannot be written, whoever asks.
+    #[error("{}: cannot open for writing: {why}", path.display())]
+    ReadOnly {
+        /// What was to be opened.
+        path: PathBuf,
+        /// The reason, with the cure.
+        why: &'static str,
     },
     /// The filesystem that holds the image knows no locks.
     #[error("{}: cannot lock: {source}; open it read-only, or copy it to a filesystem with file locks", path.display())]
@@ -172,6 +183,7 @@ impl OpenError {
         match self {
             Self::NotFound { .. } => libc::ENOENT,
             Self::Permission { .. } => libc::EACCES,
+            Self::ReadOnly { .. } => libc::EROFS,
             Self::Exists { .. } => libc::EEXIST,
             Self::Locked { .. } | Self::Busy { .. } => libc::EBUSY,
             Self::NotADevice { .. } => libc::ENOTBLK,

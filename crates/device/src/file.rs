@@ -35,6 +35,8 @@ const BACKEND_VARIABLE: &str = "DIORITE_IO_BACKEND";
 /// See the module's head.
 pub struct FileDevice {
     fd: OwnedFd,
+    /// Of a loop device: the file behind it, locked as this is.
+    backing: Option<OwnedFd>,
     path: PathBuf,
     kind: Kind,
     direct: bool,
@@ -54,6 +56,7 @@ impl FileDevice {
         let opened = open::open(path, options)?;
         Ok(Arc::new(Self {
             fd: opened.fd,
+            backing: opened.backing,
             path: path.to_owned(),
             kind: opened.kind,
             direct: opened.direct,
@@ -208,6 +211,9 @@ impl Drop for FileDevice {
         // longer; the lock goes now. A forked child must not give up what its parent holds.
         if self.locked_by == std::process::id() {
             let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
+            if let Some(backing) = &self.backing {
+                let _ = rustix::fs::flock(backing, FlockOperation::Unlock);
+            }
         }
     }
 }

@@ -11,6 +11,7 @@
 mod arena;
 mod batch;
 mod buffer;
+mod direct;
 mod error;
 mod file;
 mod host_name;

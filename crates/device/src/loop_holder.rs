@@ -1,13 +1,15 @@
-//! Whether the kernel is using an image file through a loop device.
+//! Image files and the loop devices on them: one image, however it is reached.
 //!
-//! Where it sits: behind `open`. The kernel's loop driver takes no lock on the file behind it, so the lock there does not see that
-//! an image is mounted; two writers would destroy it.
+//! Where it sits: behind `open`. The kernel's loop driver takes no lock on the file behind it, so two writers, one through the file
+//! and one through the device, would not see each other and destroy the image. Whoever opens the file looks for a loop device that
+//! is in use; whoever opens the loop device locks the file, too.
 
-use std::fs::OpenOptions;
-use std::os::fd::AsFd;
+use std::fs::{self, OpenOptions};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 /// The loop device on this file that somebody has mounted, or claims in another way.
@@ -17,10 +19,10 @@ pub(crate) fn busy_loop_device(file: impl AsFd) -> Option<PathBuf> {
         let backing = Path::new(backing.trim_end_matches('\n'));
         backing.metadata().is_ok_and(|other| (other.dev(), other.ino()) == (stat.st_dev, stat.st_ino))
     };
-    for entry in std::fs::read_dir("/sys/block").ok()?.flatten() {
+    for entry in fs::read_dir("/sys/block").ok()?.flatten() {
         let name = entry.file_name();
         // Only loop devices have this file, and only while something is behind them.
-        let Ok(backing) = std::fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
+        let Ok(backing) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
         let device = Path::new("/dev").join(name);
         if is_on_it(&backing) && is_claimed(&device) {
             return Some(device);
@@ -29,9 +31,33 @@ pub(crate) fn busy_loop_device(file: impl AsFd) -> Option<PathBuf> {
     None
 }
 
+/// The file behind a loop device, open.
+#[derive(Debug)]
+pub(crate) struct BackingFile {
+    pub(crate) fd: OwnedFd,
+    pub(crate) path: PathBuf,
+    /// Whether the device shows all of the file, so that nobody else can have another part of it.
+    pub(crate) is_whole: bool,
+}
+
+/// The file behind a block device, if that is a loop device or a partition of one, and the file can be opened.
+pub(crate) fn backing_file(device: impl AsFd) -> Option<BackingFile> {
+    let number = rustix::fs::fstat(device).ok()?.st_rdev;
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let is_disk = own.join("loop").is_dir();
+    let about = if is_disk { own.join("loop") } else { own.join("../loop") };
+    let text = |name| fs::read_to_string(about.join(name)).ok();
+    let is_zero = |name| text(name).is_some_and(|text| text.trim_end() == "0");
+    let path = PathBuf::from(text("backing_file")?.trim_end_matches('\n'));
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(&path, flags, Mode::empty()).ok()?;
+    Some(BackingFile { fd, path, is_whole: is_disk && is_zero("offset") && is_zero("sizelimit") })
+}
+
 /// Whether a block device has a holder. Who may not ask takes it as held.
 fn is_claimed(device: &Path) -> bool {
-    let flags = (rustix::fs::OFlags::EXCL | rustix::fs::OFlags::CLOEXEC).bits() as i32;
+    let flags = (OFlags::EXCL | OFlags::CLOEXEC).bits() as i32;
     match OpenOptions::new().read(true).custom_flags(flags).open(device) {
         Ok(_) => false,
         Err(error) => {

@@ -7,7 +7,7 @@
 //!
 //! Locking: writers hold an exclusive `flock` and readers a shared one, so that an image has either one
 //! writer or any number of readers, in this process or another; a block device is opened with `O_EXCL` for
-//! writing, which the kernel refuses while it is mounted.
+//! writing, which the kernel refuses while it is mounted. Of a loop device the file behind it is locked, too.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,20 +18,18 @@ use diorite_block::Geometry;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::buffer::AlignedBuf;
+use crate::direct::{Alignment, make_direct};
 use crate::error::OpenError;
 use crate::lock_holder::{LockHolder, lock_holder};
-use crate::loop_holder::busy_loop_device;
-use crate::options::{Access, Create, DirectPolicy, Growth, OpenOptions};
-use crate::sys::{self, DirectAlignment};
+use crate::loop_holder::{backing_file, busy_loop_device};
+use crate::options::{Access, Create, Growth, OpenOptions};
+use crate::sys;
 use crate::sysfs::QueueLimits;
 
 /// What an image file on the host is moved in at most.
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// Memory segments of one system call (`UIO_MAXIOV`).
 const SEGMENTS_MAX: u16 = 1024;
-/// Larger blocks than this are no alignment but nonsense.
-const BLOCK_BYTES_MAX: u32 = 64 << 10;
 /// Larger than any filesystem of the host lets a file be.
 const FILE_BYTES_MAX: u64 = 1 << 62;
 /// How long a holder that is about to go away (udev's probes, a request that is being freed) is waited for.
@@ -50,6 +48,8 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) fd: OwnedFd,
+    /// The file behind a loop device, locked as long as it is open.
+    pub(crate) backing: Option<OwnedFd>,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
     pub(crate) geometry: Geometry,
@@ -69,13 +69,17 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
 fn finish(path: &Path, options: &OpenOptions, fd: OwnedFd) -> Result<Opened, OpenError> {
     let kind = kind_of(path, &fd)?;
     lock(path, options.access, &fd, kind)?;
-    if kind == Kind::File && options.access == Access::ReadWrite && busy_loop_device(&fd).is_some() {
-        return Err(OpenError::Busy { path: path.to_owned() });
+    let backing = match kind {
+        Kind::File => None,
+        Kind::BlockDevice => lock_backing_file(path, options.access, &fd)?,
+    };
+    if options.access == Access::ReadWrite {
+        check_writable(path, &fd, kind)?;
     }
     let bytes = size(path, options, &fd, kind)?;
     let alignment = make_direct(path, options.direct, &fd, kind)?;
     let geometry = geometry(path, options, &fd, kind, bytes, alignment)?;
-    Ok(Opened { fd, kind, direct: alignment.is_some(), geometry })
+    Ok(Opened { fd, backing, kind, direct: alignment.is_some(), geometry })
 }
 
 fn open_or_make(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), OpenError> {
@@ -111,13 +115,22 @@ fn open_or_make(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), O
 fn open_error(path: &Path, access: Access, errno: Errno) -> OpenError {
     let path = path.to_owned();
     match errno {
-        Errno::NOENT | Errno::NXIO | Errno::NODEV => OpenError::NotFound { path },
-        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+        Errno::NOENT | Errno::NOTDIR | Errno::NXIO | Errno::NODEV => OpenError::NotFound { path },
+        Errno::ROFS => {
+            let why =
+                "it lies on a filesystem that is mounted read-only; open it read-only, or copy it elsewhere";
+            OpenError::ReadOnly { path, why }
+        }
+        Errno::PERM if access == Access::ReadWrite => {
+            let why = "it is protected; open it read-only, or take the mark away (lsattr, chattr -i)";
+            OpenError::ReadOnly { path, why }
+        }
+        Errno::ACCESS | Errno::PERM => {
             let access = if access == Access::ReadOnly { "reading" } else { "writing" };
             OpenError::Permission { path, access }
         }
         Errno::EXIST => OpenError::Exists { path },
-        Errno::BUSY => OpenError::Busy { path },
+        Errno::BUSY => OpenError::Busy { path, through: None },
         Errno::ISDIR => OpenError::NotADevice { path, kind: "a directory" },
         _ => OpenError::Os { path, what: "open", source: errno.into() },
     }
@@ -160,7 +173,7 @@ fn device_kind(path: &Path, file_type: FileType) -> Result<Kind, OpenError> {
     Err(OpenError::NotADevice { path: path.to_owned(), kind })
 }
 
-fn os_error<E: Into<io::Error>>(path: &Path, what: &'static str) -> impl FnOnce(E) -> OpenError {
+pub(crate) fn os_error<E: Into<io::Error>>(path: &Path, what: &'static str) -> impl FnOnce(E) -> OpenError {
     move |source| OpenError::Os { path: path.to_owned(), what, source: source.into() }
 }
 
@@ -186,6 +199,41 @@ fn lock(path: &Path, access: Access, fd: &OwnedFd, kind: Kind) -> Result<(), Ope
         // Nothing is endangered by a reader that cannot lock.
         Err(_) if access == Access::ReadOnly => Ok(()),
         Err(errno) => Err(OpenError::NoLocks { path: path(), source: errno.into() }),
+    }
+}
+
+/// Lock the file behind a loop device. A device that shows a part of it only keeps out those who want the whole.
+fn lock_backing_file(path: &Path, access: Access, fd: &OwnedFd) -> Result<Option<OwnedFd>, OpenError> {
+    let Some(backing) = backing_file(fd) else { return Ok(None) };
+    let operation = if access == Access::ReadWrite && backing.is_whole {
+        FlockOperation::NonBlockingLockExclusive
+    } else {
+        FlockOperation::NonBlockingLockShared
+    };
+    match patiently(PATIENCE, Errno::WOULDBLOCK, || rustix::fs::flock(&backing.fd, operation)) {
+        Err(Errno::WOULDBLOCK) => Err(OpenError::Locked {
+            path: format!("{} (on {})", path.display(), backing.path.display()).into(),
+            holder: lock_holder(&backing.fd),
+            used: "open",
+        }),
+        // A filesystem without locks: the kernel's own claim on the device is what there is.
+        _ => Ok(Some(backing.fd)),
+    }
+}
+
+/// What is opened for writing can be written, and nobody else writes it behind our back.
+fn check_writable(path: &Path, fd: &OwnedFd, kind: Kind) -> Result<(), OpenError> {
+    match kind {
+        Kind::File => match busy_loop_device(fd) {
+            Some(device) => Err(OpenError::Busy { path: path.to_owned(), through: Some(device) }),
+            None => Ok(()),
+        },
+        // The kernel lets some read-only devices be opened for writing, and refuses each write.
+        Kind::BlockDevice if sys::is_read_only(fd.as_fd()) => {
+            let why = "the device is read-only; open it read-only, or make it writable (blockdev --setrw)";
+            Err(OpenError::ReadOnly { path: path.to_owned(), why })
+        }
+        Kind::BlockDevice => Ok(()),
     }
 }
 
@@ -217,92 +265,6 @@ fn size(path: &Path, options: &OpenOptions, fd: &OwnedFd, kind: Kind) -> Result<
             }
         }
     }
-}
-
-/// Alignments that direct I/O was seen to work with, in bytes.
-#[derive(Clone, Copy, Debug)]
-struct Alignment {
-    memory: u32,
-    offset: u32,
-}
-
-/// Turn direct I/O on as the policy says; none where it stays off.
-fn make_direct(
-    path: &Path,
-    policy: DirectPolicy,
-    fd: &OwnedFd,
-    kind: Kind,
-) -> Result<Option<Alignment>, OpenError> {
-    if policy == DirectPolicy::Off {
-        return Ok(None);
-    }
-    match try_direct(fd, kind) {
-        Ok(alignment) => Ok(Some(alignment)),
-        Err(why) if policy == DirectPolicy::Required => {
-            Err(OpenError::DirectRefused { path: path.to_owned(), why })
-        }
-        Err(_) => {
-            set_direct(fd, false).map_err(os_error(path, "turn direct I/O off"))?;
-            Ok(None)
-        }
-    }
-}
-
-fn set_direct(fd: &OwnedFd, on: bool) -> Result<(), Errno> {
-    let flags = rustix::fs::fcntl_getfl(fd)?;
-    rustix::fs::fcntl_setfl(fd, if on { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT })
-}
-
-/// Turn direct I/O on and prove by a read that it works; the reason in words where it does not.
-fn try_direct(fd: &OwnedFd, kind: Kind) -> Result<Alignment, String> {
-    let stated = sys::direct_alignment(fd.as_fd());
-    if stated == DirectAlignment::Refused {
-        return Err(
-            "the filesystem says that this file takes none (encrypted, compressed or journalled data?)"
-                .into(),
-        );
-    }
-    set_direct(fd, true).map_err(|errno| match errno {
-        Errno::INVAL => "the filesystem does not know O_DIRECT".to_owned(),
-        _ => format!("turning O_DIRECT on: {}", io::Error::from(errno)),
-    })?;
-    let likely = match (stated, kind) {
-        (DirectAlignment::Supported { memory, offset }, _) => Alignment { memory, offset: offset.max(512) },
-        (_, Kind::BlockDevice) => {
-            let block = sys::logical_block_size(fd.as_fd()).unwrap_or(4096);
-            Alignment { memory: block, offset: block }
-        }
-        _ => Alignment { memory: 4096, offset: 4096 },
-    };
-    let cautious = Alignment { memory: 4096, offset: likely.offset.max(4096) };
-    let mut refusal = String::new();
-    for alignment in [likely, cautious] {
-        if !alignment.offset.is_power_of_two() || alignment.offset > BLOCK_BYTES_MAX {
-            refusal = format!("it wants {} bytes at a time", alignment.offset);
-            continue;
-        }
-        match probe(fd, alignment) {
-            Ok(()) => return Ok(alignment),
-            Err(errno) => {
-                refusal = format!("a read of {} bytes: {}", alignment.offset, io::Error::from(errno));
-            }
-        }
-    }
-    Err(refusal)
-}
-
-/// Read one block into memory that is aligned as badly as is allowed, with a block of ours on either side: there are
-/// drivers (zram) that state a finer alignment than they keep to, and write beside the memory that they were given.
-fn probe(fd: &OwnedFd, alignment: Alignment) -> Result<(), Errno> {
-    const UNTOUCHED: u8 = 0xA5;
-    let (memory, block) = (alignment.memory as usize, alignment.offset as usize);
-    let page = block.max(2 * memory).max(4096);
-    let start = page + memory;
-    let mut buffer = AlignedBuf::try_zeroed(start + block + page, page).map_err(|_| Errno::NOMEM)?;
-    buffer.fill(UNTOUCHED);
-    rustix::io::pread(fd, &mut buffer[start..start + block], 0)?;
-    let beside = buffer[..start].iter().chain(&buffer[start + block..]);
-    if beside.copied().all(|byte| byte == UNTOUCHED) { Ok(()) } else { Err(Errno::FAULT) }
 }
 
 fn geometry(

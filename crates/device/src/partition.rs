@@ -40,7 +40,7 @@ impl PartitionDevice {
         if !offset.is_multiple_of(block) {
             return bad(format!(
                 "its start at byte {offset} is not a multiple of the device's block size {block}; open the image with \
-                 direct I/O off (--buffered)"
+                 direct I/O `preferred` or `off` (without --direct)"
             ));
         }
         let capacity_bytes = len_bytes - len_bytes % block;

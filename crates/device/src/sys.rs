@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 const BLKSSZGET: libc::Ioctl = 0x1268;
 const BLKPBSZGET: libc::Ioctl = 0x127b;
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272;
+const BLKROGET: libc::Ioctl = 0x125e;
 const BLKDISCARD: libc::Ioctl = 0x1277;
 const BLKZEROOUT: libc::Ioctl = 0x127f;
 
@@ -67,6 +68,14 @@ pub(crate) fn physical_block_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: BLKPBSZGET writes one unsigned int.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKPBSZGET, &raw mut size) })?;
     Ok(size)
+}
+
+/// Whether a block device refuses to be written.
+pub(crate) fn is_read_only(fd: BorrowedFd<'_>) -> bool {
+    let mut read_only: libc::c_int = 0;
+    // SAFETY: BLKROGET writes one int.
+    let asked = check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKROGET, &raw mut read_only) });
+    asked.is_ok() && read_only != 0
 }
 
 /// Capacity of a block device in bytes.

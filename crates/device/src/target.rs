@@ -148,6 +148,8 @@ impl Window {
         for parameter in query.split('&') {
             let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             match key {
+                "partition" if window.partition.is_some() => return Err(format!("{key} is given twice")),
+                "offset" if window.offset_bytes.is_some() => return Err(format!("{key} is given twice")),
                 "partition" => {
                     let number = value.parse().ok().filter(|number| *number > 0);
                     let why = || format!("partition={value}: give a number from 1 on");
@@ -209,6 +211,7 @@ mod tests {
         let both = Window { partition: Some(2), offset_bytes: Some(4096) };
         assert_eq!(Window::parse("partition=2&offset=4K"), Ok(both));
         assert!(Window::parse("partition=0").unwrap_err().contains("from 1 on"));
+        assert!(Window::parse("partition=1&partition=2").unwrap_err().contains("twice"));
         assert!(Window::parse("part=1").unwrap_err().contains("?partition=N"));
         assert!(Window::parse("offset=x").unwrap_err().contains("bytes"));
     }

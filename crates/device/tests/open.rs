@@ -5,6 +5,7 @@ mod common;
 
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 
 use common::{LoopDevice, image, is_root, make_file};
 use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, Sector};
@@ -106,7 +107,7 @@ fn what_has_no_sectors_is_refused_by_name() {
     assert!(open(Path::new("/dev/null")).contains("a character device"));
     assert!(open(&directory.path().join("missing")).contains("no such file"));
     let fifo = directory.path().join("fifo");
-    if std::process::Command::new("mkfifo").arg(&fifo).status().is_ok_and(|status| status.success()) {
+    if Command::new("mkfifo").arg(&fifo).status().is_ok_and(|status| status.success()) {
         assert!(open(&fifo).contains("a fifo"), "and not waited for");
     }
 }
@@ -213,14 +214,45 @@ fn block_device_in_use_is_refused_for_writing() {
     assert!(matches!(second, Err(OpenError::Busy { .. })), "{second:?}");
     drop(writer);
     let writer = FileDevice::open(disk.path(), &OpenOptions::read_write()).unwrap();
-    // The kernel takes no lock on the file behind a loop device: an image that it had mounted could be written here.
-    let behind = FileDevice::open(&path, &OpenOptions::read_write());
-    assert!(matches!(behind, Err(OpenError::Busy { .. })), "{behind:?}");
-    FileDevice::open(&path, &OpenOptions::read_only()).unwrap();
+    // One image, whether it is reached through the file or through the device.
+    for options in [OpenOptions::read_write(), OpenOptions::read_only()] {
+        let behind = FileDevice::open(&path, &options);
+        assert!(matches!(behind, Err(OpenError::Locked { .. })), "{behind:?}");
+    }
     drop(writer);
-    FileDevice::open(&path, &OpenOptions::read_write()).unwrap();
+    let behind = FileDevice::open(&path, &OpenOptions::read_write()).unwrap();
+    let text = message(FileDevice::open(disk.path(), &OpenOptions::read_write()));
+    assert!(text.contains("locked by this process") && text.contains(path.to_str().unwrap()), "{text}");
+    drop(behind);
+    // The kernel takes no lock on the file behind a loop device: an image that it had mounted could be written here.
+    let holder = claimed(disk.path());
+    let text = message(FileDevice::open(&path, &OpenOptions::read_write()));
+    assert!(text.contains(&format!("in use through {}", disk.path().display())), "{text}");
+    FileDevice::open(&path, &OpenOptions::read_only()).unwrap();
+    drop(holder);
     let options = OpenOptions::read_write().create(Create::Sized(16 << 20));
     assert!(matches!(FileDevice::open(disk.path(), &options), Err(OpenError::CannotGrow { .. })));
+}
+
+/// The device, claimed as a mount claims it.
+fn claimed(device: &Path) -> rustix::fd::OwnedFd {
+    use rustix::fs::{Mode, OFlags};
+    rustix::fs::open(device, OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()).unwrap()
+}
+
+/// The kernel lets a read-only loop device be opened for writing, and refuses each write.
+#[test]
+fn read_only_device_is_refused_for_writing() {
+    let (_directory, path) = image(8 << 20);
+    let Some(disk) = LoopDevice::attach(&path, 512) else { return };
+    let set = |how: &str| Command::new("blockdev").arg(how).arg(disk.path()).status();
+    if !set("--setro").is_ok_and(|status| status.success()) {
+        println!("SKIPPED: no blockdev");
+        return;
+    }
+    let text = message(FileDevice::open(disk.path(), &OpenOptions::read_write()));
+    assert!(text.contains("the device is read-only") && text.contains("blockdev --setrw"), "{text}");
+    FileDevice::open(disk.path(), &OpenOptions::read_only()).unwrap();
 }
 
 /// The environment chooses where the program does not; run again as a child so that no other test sees it.
@@ -236,7 +268,7 @@ fn environment_chooses_the_back_end() {
     }
     let (_directory, path) = image(1 << 20);
     let run = |value: &str| {
-        let output = std::process::Command::new(std::env::current_exe().unwrap())
+        let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "environment_chooses_the_back_end", "--nocapture"])
             .env(IN_CHILD, &path)
             .env("DIORITE_IO_BACKEND", value)

@@ -153,7 +153,7 @@ fn partition_behind_the_end_or_between_blocks_is_refused() {
     let text = PartitionDevice::open(device_of(&disk, 512), 1).unwrap_err().to_string();
     assert!(text.contains("do not fit"), "{text}");
     let text = PartitionDevice::open(device_of(&mbr_disk(), 4096), 1).unwrap_err().to_string();
-    assert!(text.contains("not a multiple") && text.contains("--buffered"), "{text}");
+    assert!(text.contains("not a multiple") && text.contains("without --direct"), "{text}");
 }
 
 #[test]

@@ -1,0 +1,131 @@
+//! Whether a file or a block device takes direct I/O, and with which alignment.
+//!
+//! Where it sits: a step of `open`. What the system states (`statx`, then the logical block size, then 4096) is believed only
+//! after a real read: filesystems and drivers err in both directions.
+//!
+//! Invariants:
+//! 1. Memory that is aligned to less than a block is accepted only after the device itself was seen to put data into such
+//!    memory and not beside it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::buffer::AlignedBuf;
+use crate::error::OpenError;
+use crate::open::{Kind, os_error};
+use crate::options::DirectPolicy;
+use crate::sys::{self, DirectAlignment};
+
+/// Larger blocks than this are no alignment but nonsense.
+const BLOCK_BYTES_MAX: u32 = 64 << 10;
+
+/// Alignments that direct I/O was seen to work with, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alignment {
+    pub(crate) memory: u32,
+    pub(crate) offset: u32,
+}
+
+/// Turn direct I/O on as the policy says; none where it stays off.
+pub(crate) fn make_direct(
+    path: &Path,
+    policy: DirectPolicy,
+    fd: &OwnedFd,
+    kind: Kind,
+) -> Result<Option<Alignment>, OpenError> {
+    if policy == DirectPolicy::Off {
+        return Ok(None);
+    }
+    match try_direct(fd, kind) {
+        Ok(alignment) => Ok(Some(alignment)),
+        Err(why) if policy == DirectPolicy::Required => {
+            Err(OpenError::DirectRefused { path: path.to_owned(), why })
+        }
+        Err(_) => {
+            set_direct(fd, false).map_err(os_error(path, "turn direct I/O off"))?;
+            Ok(None)
+        }
+    }
+}
+
+fn set_direct(fd: &OwnedFd, on: bool) -> Result<(), Errno> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    rustix::fs::fcntl_setfl(fd, if on { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT })
+}
+
+/// Turn direct I/O on and prove by a read that it works; the reason in words where it does not.
+fn try_direct(fd: &OwnedFd, kind: Kind) -> Result<Alignment, String> {
+    let stated = sys::direct_alignment(fd.as_fd());
+    if stated == DirectAlignment::Refused {
+        return Err(
+            "the filesystem says that this file takes none (encrypted, compressed or journalled data?)"
+                .into(),
+        );
+    }
+    set_direct(fd, true).map_err(|errno| match errno {
+        Errno::INVAL => "the filesystem does not know O_DIRECT".to_owned(),
+        _ => format!("turning O_DIRECT on: {}", io::Error::from(errno)),
+    })?;
+    let likely = match (stated, kind) {
+        (DirectAlignment::Supported { memory, offset }, _) => Alignment { memory, offset: offset.max(512) },
+        (_, Kind::BlockDevice) => {
+            let block = sys::logical_block_size(fd.as_fd()).unwrap_or(4096);
+            Alignment { memory: block, offset: block }
+        }
+        _ => Alignment { memory: 4096, offset: 4096 },
+    };
+    let by_blocks = Alignment { memory: likely.memory.max(likely.offset), ..likely };
+    let cautious = Alignment { memory: 4096, offset: likely.offset.max(4096) };
+    let mut refusal = String::new();
+    for alignment in [likely, by_blocks, cautious] {
+        if !alignment.offset.is_power_of_two() || alignment.offset > BLOCK_BYTES_MAX {
+            refusal = format!("it wants {} bytes at a time", alignment.offset);
+            continue;
+        }
+        match probe(fd, alignment) {
+            // Whole blocks of memory are what everything takes; less must have been seen to work.
+            Ok(Proof::Seen) => return Ok(alignment),
+            Ok(Proof::Nothing) if alignment.memory >= alignment.offset => return Ok(alignment),
+            Ok(Proof::Nothing) => {}
+            Err(errno) => {
+                refusal = format!("a read of {} bytes: {}", alignment.offset, io::Error::from(errno));
+            }
+        }
+    }
+    Err(refusal)
+}
+
+/// What a successful read tells of an alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// The device itself has put data there, and nowhere else.
+    Seen,
+    /// It was a hole, which no driver was asked for, or the file ends before.
+    Nothing,
+}
+
+/// Where a filesystem has its superblock, and most others their header: seldom a hole.
+const PROBED_BYTE: u64 = 1024;
+
+/// Read one block into memory that is aligned as badly as is allowed, with a block of ours on either side: there are
+/// drivers (zram) that state a finer alignment than they keep to, and write beside the memory that they were given.
+fn probe(fd: &OwnedFd, alignment: Alignment) -> Result<Proof, Errno> {
+    const UNTOUCHED: u8 = 0xA5;
+    let (memory, block) = (alignment.memory as usize, alignment.offset as usize);
+    let page = block.max(2 * memory).max(4096);
+    let start = page + memory;
+    let mut buffer = AlignedBuf::try_zeroed(start + block + page, page).map_err(|_| Errno::NOMEM)?;
+    buffer.fill(UNTOUCHED);
+    let offset = PROBED_BYTE - PROBED_BYTE % u64::from(alignment.offset);
+    let read = rustix::io::pread(fd, &mut buffer[start..start + block], offset)?;
+    let beside = buffer[..start].iter().chain(&buffer[start + block..]);
+    if !beside.copied().all(|byte| byte == UNTOUCHED) {
+        return Err(Errno::FAULT);
+    }
+    let has_data = buffer[start..start + read].iter().any(|byte| *byte != 0);
+    Ok(if has_data { Proof::Seen } else { Proof::Nothing })
+}
