@@ -91,8 +91,8 @@ pub(crate) enum Command {
     Diskperf(DiskPerf),
     /// Run a fio job file
     ///
-    /// On the host's files, or with --on inside an image, on a bare device, or on a simulated disk. Options that are
-    /// not known are named, and nothing runs.
+    /// On the host's files, or with --on in a directory, in an image, on a bare device, or on a simulated disk. Options
+    /// that are not known are named, and nothing runs.
     #[command(after_long_help = JOB_OPTIONS)]
     Job(Job),
     /// Reproduce the published tables, each beside what is measured now
@@ -522,8 +522,9 @@ pub(crate) struct Job {
     /// The job file
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Where its files live: in an image, on a whole device (`raw:PATH`), or on a simulated disk (`sim:NAME` or `sim:FILE.toml`)
-    #[arg(long, value_name = "IMAGE|raw:PATH|sim:NAME", value_hint = ValueHint::AnyPath)]
+    /// Where its files live: in a directory of the host, in an image, on a whole device (`raw:PATH`), or on a simulated
+    /// disk (`sim:NAME` or `sim:FILE.toml`) [default: the host's files, where the job file says]
+    #[arg(long, value_name = "DIR|IMAGE|raw:PATH|sim:NAME", value_hint = ValueHint::AnyPath)]
     pub(crate) on: Option<String>,
     /// Filesystem on a simulated disk
     #[arg(long = "fs", value_name = "TYPE", default_value = "ext4")]

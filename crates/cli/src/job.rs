@@ -1,4 +1,4 @@
-//! The command job: a fio job file on the host's files, on an image, on a bare device, or on a simulated disk.
+//! The command job: a fio job file on the host's files, in an image, on a bare device, or on a simulated disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
         interrupt::is_changing();
     }
     match arguments.on.as_deref() {
-        None => on_place(arguments, &file, &(Arc::new(HostPlace) as Arc<dyn Place>), output),
+        None => on_place(arguments, &file, &(Arc::new(HostPlace::default()) as Arc<dyn Place>), output),
         Some(target) if target.starts_with("sim:") => on_simulated(arguments, &file, target, output),
         Some(target) => match target.strip_prefix("raw:") {
             Some(path) => {
@@ -40,6 +40,10 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
                 on_place(arguments, &file, &place, output)
             }
             None => on_image(arguments, &file, Path::new(target), output),
+            None if Path::new(target).is_dir() => {
+                let place: Arc<dyn Place> = Arc::new(HostPlace::below(target));
+                on_place(arguments, &file, &place, output)
+            }
         },
     }
 }

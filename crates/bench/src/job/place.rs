@@ -24,6 +24,11 @@ impl FileUse {
     }
 }
 
+/// A job's path below `root`: absolute ones are taken from there as well.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
 /// Opens files by name.
 pub trait Place: Send + Sync {
     /// Make the directory of the job's files if this place may.
@@ -55,21 +60,36 @@ pub trait Place: Send + Sync {
     }
 }
 
-/// Files of the host's filesystem.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HostPlace;
+/// Files of the host's filesystem: where the jobs say, or below a directory.
+#[derive(Clone, Debug, Default)]
+pub struct HostPlace {
+    root: Option<PathBuf>,
+}
+
+impl HostPlace {
+    /// Below `root`, whatever the jobs say; directories that a job names are made in it.
+    pub fn below(root: impl Into<PathBuf>) -> Self {
+        Self { root: Some(root.into()) }
+    }
+
+    fn on_host(&self, path: &Path) -> PathBuf {
+        self.root.as_ref().map_or_else(|| path.to_owned(), |root| below(root, path))
+    }
+}
 
 impl Place for HostPlace {
-    fn prepare(&self, _directory: Option<&str>) -> Result<(), Error> {
-        Ok(())
+    fn prepare(&self, directory: Option<&str>) -> Result<(), Error> {
+        let (Some(root), Some(directory)) = (&self.root, directory) else { return Ok(()) };
+        let made = std::fs::create_dir_all(below(root, Path::new(directory)));
+        made.map_err(|source| Error::Os { what: "cannot make its directory", source })
     }
 
     fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error> {
-        HostFile::open(path, &purpose.apply(OpenOptions::new()))
+        HostFile::open(self.on_host(path), &purpose.apply(OpenOptions::new()))
     }
 
     fn size_of(&self, path: &Path) -> Option<u64> {
-        std::fs::metadata(path).ok().map(|metadata| metadata.len())
+        std::fs::metadata(self.on_host(path)).ok().map(|metadata| metadata.len())
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -77,11 +97,11 @@ impl Place for HostPlace {
     }
 
     fn remove(&self, path: &Path) -> Result<(), Error> {
-        std::fs::remove_file(path).map_err(|source| Error::Os { what: "cannot remove", source })
+        std::fs::remove_file(self.on_host(path)).map_err(|source| Error::Os { what: "cannot remove", source })
     }
 
     fn host_files(&self, path: &Path) -> Vec<PathBuf> {
-        vec![path.to_owned()]
+        vec![self.on_host(path)]
     }
 }
 
@@ -114,9 +134,8 @@ impl VolumePlace {
         self
     }
 
-    /// A job's path inside the volume: absolute ones are taken from the root as well.
     fn inside(&self, path: &Path) -> PathBuf {
-        self.root.join(path.strip_prefix("/").unwrap_or(path))
+        below(&self.root, path)
     }
 }
 
