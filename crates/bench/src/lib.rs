@@ -7,6 +7,7 @@ mod measure;
 mod rows;
 mod scheduling;
 mod watch;
+mod world_time;
 
 pub mod bonnie;
 pub mod diskperf;

@@ -1,7 +1,5 @@
 //! The result in the shape of `fio --output-format=json`.
 
-use std::time::SystemTime;
-
 use serde_json::{Value, json};
 
 use super::counts::DepthCounts;
@@ -11,12 +9,12 @@ use super::{DirectionResult, DiskUse, JobOutcome, JobResult};
 impl JobOutcome {
     /// fio's JSON: the keys that its readers use, with fio's units; and `scheduler`, where there is one.
     pub fn json(&self) -> Value {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let ended = self.ended.timestamp();
         let mut json = json!({
             "fio version": concat!("diorite-", env!("CARGO_PKG_VERSION")),
-            "timestamp": now.as_secs(),
-            "timestamp_ms": now.as_millis() as u64,
-            "time": date(),
+            "timestamp": ended.as_second(),
+            "timestamp_ms": ended.as_millisecond(),
+            "time": self.date(),
             "global options": options(&self.global_options),
             "jobs": self.results.iter().map(|result| self.job_json(result)).collect::<Vec<_>>(),
         });
@@ -29,17 +27,17 @@ impl JobOutcome {
         json
     }
 
+    /// When the jobs ended, as fio writes it.
+    pub(super) fn date(&self) -> String {
+        self.ended.strftime("%a %b %e %H:%M:%S %Y").to_string()
+    }
+
     fn job_json(&self, result: &JobResult) -> Value {
         let mut json = result.json();
         json["read"]["bw_agg"] = self.share_of_group(result, |result| &result.read).into();
         json["write"]["bw_agg"] = self.share_of_group(result, |result| &result.write).into();
         json
     }
-}
-
-/// The date as fio writes it.
-pub(super) fn date() -> String {
-    jiff::Zoned::now().strftime("%a %b %e %H:%M:%S %Y").to_string()
 }
 
 fn options(pairs: &[(String, String)]) -> Value {

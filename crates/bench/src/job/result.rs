@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use jiff::Zoned;
 
 use super::counts::{DepthCounts, Moments};
 use super::disks::DiskUse;
@@ -162,6 +163,8 @@ pub struct JobOutcome {
     pub disks: Vec<DiskUse>,
     /// Options of `[global]` as the file spells them.
     pub global_options: Vec<(String, String)>,
+    /// When they ended: by the host's clock, or in the simulated world's time.
+    pub(crate) ended: Zoned,
 }
 
 impl JobOutcome {

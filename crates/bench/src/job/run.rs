@@ -11,8 +11,8 @@ use super::layout::lay_out_all;
 use super::result::{JobOutcome, JobResult};
 use super::worker::{Worker, run_worker};
 use super::{Job, JobError, JobFile, Place};
-use crate::SchedulerReport;
 use crate::watch::{Cancel, Observer};
+use crate::{SchedulerReport, world_time};
 
 /// Run all jobs of `file` on `place`. Jobs run at once, except that one with `stonewall` waits for those before it.
 pub fn run(
@@ -53,7 +53,8 @@ pub fn run(
     };
     let scheduler = place.scheduler().map(|device| SchedulerReport::of(&device, name_of));
     let (disks, global_options) = (disks.finish(), file.global_options.clone());
-    Ok(JobOutcome { scheduler, disks, global_options, ..JobOutcome::collect(singles) })
+    let ended = world_time::date();
+    Ok(JobOutcome { scheduler, disks, global_options, ended, ..JobOutcome::collect(singles) })
 }
 
 /// One worker for each clone of each job, with its file.

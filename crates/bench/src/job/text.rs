@@ -5,7 +5,6 @@ use std::fmt::Write;
 use hdrhistogram::Histogram;
 
 use super::counts::DepthCounts;
-use super::json::date;
 use super::{DirectionResult, JobOutcome, JobResult};
 
 /// The percentiles that fio shows.
@@ -49,7 +48,7 @@ impl JobOutcome {
 
     fn write_result(&self, text: &mut String, result: &JobResult) {
         let JobResult { name, group, jobs, .. } = result;
-        let _ = writeln!(text, "{name}: (groupid={group}, jobs={jobs}): err= 0: {}", date());
+        let _ = writeln!(text, "{name}: (groupid={group}, jobs={jobs}): err= 0: {}", self.date());
         result.read.write_text(text, "read", self.share_of_group(result, |result| &result.read));
         result.write.write_text(text, "write", self.share_of_group(result, |result| &result.write));
         result.write_text(text);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
-use diorite::{BlockDevice, Clock, DirectIo, Filesystem, Timestamp};
-use diorite_block::sync;
+use diorite::{BlockDevice, DirectIo, Filesystem};
 use diorite_sim::SimDisk;
 use diorite_sim::image::SparseImage;
 
 use super::ReproError;
+use crate::world_time;
 
 /// Bytes written at once while files are laid out.
 const LAYOUT_STEP: usize = 8 << 20;
@@ -18,17 +18,6 @@ const LAYOUT_STEP: usize = 8 << 20;
 pub(super) struct Ground {
     image: SparseImage,
     disk: &'static str,
-}
-
-/// Virtual time as the time of day.
-#[derive(Debug)]
-struct WorldClock;
-
-impl Clock for WorldClock {
-    fn now(&self) -> Timestamp {
-        let since = sync::now();
-        Timestamp { seconds: 1_000_000_000 + since.as_secs() as i64, nanoseconds: since.subsec_nanos() }
-    }
 }
 
 /// How the volume is opened.
@@ -48,7 +37,7 @@ impl Ground {
     ) -> Result<Self, ReproError> {
         let drive = SimDisk::named(disk)?;
         let options = MkfsOptions { flavor, size_bytes: Some(size_bytes), ..MkfsOptions::default() };
-        let options = options.reproducible(1, Timestamp { seconds: 1_000_000_000, nanoseconds: 0 });
+        let options = options.reproducible(1, world_time::BEGINNING);
         mkfs(&*drive, &options)?;
         let fail = ReproError::diorite("laying out the files");
         let filesystem =
@@ -81,7 +70,7 @@ pub(super) fn open(device: Arc<dyn BlockDevice>, how: Opened) -> Result<Filesyst
     Filesystem::options()
         .cache_bytes(how.cache_bytes)
         .read_ahead_bytes(how.read_ahead_bytes)
-        .clock(Arc::new(WorldClock))
+        .clock(world_time::clock())
         .open_device(device)
         .map_err(ReproError::diorite("opening the volume"))
 }
