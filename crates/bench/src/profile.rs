@@ -13,8 +13,17 @@ const FREQUENCY_HZ: i32 = 997;
 
 /// Why there is no profile.
 #[derive(Debug, thiserror::Error)]
-#[error("the profiler: {0}")]
-pub struct ProfileError(#[from] pprof::Error);
+#[non_exhaustive]
+pub enum ProfileError {
+    /// It could not sample, or not tell what it had sampled.
+    #[error("the profiler: {0}")]
+    Profiler(#[from] pprof::Error),
+    /// No sample was taken.
+    #[error(
+        "the run was too short for a sample, one of which is taken in each millisecond of CPU time; make it longer"
+    )]
+    TooShort,
+}
 
 /// A profiler that is running.
 pub struct Profiler {
@@ -30,8 +39,8 @@ pub struct Ticks {
     pub ticks: u64,
 }
 
-/// What was sampled.
-#[derive(Clone, Debug, Default)]
+/// What was sampled: once at least.
+#[derive(Clone, Debug)]
 pub struct Profile {
     /// All samples.
     pub total: u64,
@@ -51,18 +60,11 @@ impl Profiler {
 
     /// Stop, and say where the time went.
     pub fn finish(self) -> Result<Profile, ProfileError> {
-        let report = self.guard.report().build()?;
-        let mut flame_graph = Vec::new();
-        if !report.data.is_empty() {
-            report.flamegraph(&mut flame_graph)?;
-        }
-        let mut profile = summarize(&report);
-        profile.flame_graph = String::from_utf8_lossy(&flame_graph).into_owned();
-        Ok(profile)
+        profile_of(&self.guard.report().build()?)
     }
 }
 
-fn summarize(report: &Report) -> Profile {
+fn profile_of(report: &Report) -> Result<Profile, ProfileError> {
     let (mut functions, mut layers) = (HashMap::new(), HashMap::new());
     let mut total = 0;
     for (frames, count) in &report.data {
@@ -74,7 +76,13 @@ fn summarize(report: &Report) -> Profile {
         *functions.entry(innermost.clone()).or_insert(0) += count;
         *layers.entry(layer(&names)).or_insert(0) += count;
     }
-    Profile { total, functions: sorted(functions), layers: sorted(layers), flame_graph: String::new() }
+    if total == 0 {
+        return Err(ProfileError::TooShort);
+    }
+    let mut flame_graph = Vec::new();
+    report.flamegraph(&mut flame_graph)?;
+    let flame_graph = String::from_utf8_lossy(&flame_graph).into_owned();
+    Ok(Profile { total, functions: sorted(functions), layers: sorted(layers), flame_graph })
 }
 
 fn sorted(ticks: HashMap<String, u64>) -> Vec<Ticks> {
@@ -134,6 +142,13 @@ mod tests {
         assert_eq!(layer_of(&["main"]), "other");
         assert_eq!(plain("a::b::h0123456789abcdef"), "a::b");
         assert_eq!(plain("a::handle"), "a::handle");
+    }
+
+    #[test]
+    fn nothing_sampled_is_an_error_with_its_cure() {
+        let report = Report { data: HashMap::new(), timing: Default::default() };
+        let error = profile_of(&report).expect_err("nothing to show");
+        assert!(error.to_string().contains("too short") && error.to_string().contains("longer"), "{error}");
     }
 
     /// A busy function is seen.

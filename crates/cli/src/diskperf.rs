@@ -12,9 +12,10 @@ use diorite_bench::{Engine, Machine, Observer, Report, SchedulerReport, WorldOpt
 use crate::args::DiskPerf as Arguments;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
+use crate::profiling::{self, Profiling};
 use crate::progress::StageProgress;
 use crate::size::Size;
-use crate::{devices, interrupt, profiling};
+use crate::{devices, interrupt};
 
 /// Largest transfer.
 const MOST_BYTES: u64 = 1 << 30;
@@ -46,14 +47,14 @@ pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()>
     let progress = StageProgress::default();
     let profiler = profiling::start(arguments.profiling.profile.as_deref())?;
     let outcome = run(&targets, options, &progress, &interrupt::cancel())?;
-    let profile = profiling::finish(profiler, arguments.profiling.profile.as_deref())?;
+    let profiled = profiler.map(Profiling::stop);
     let report =
         |scheduler: &Arc<ScheduledDevice>| SchedulerReport::of(scheduler, |_| Some(scheduler.name()));
     let engine = if options.mode == DiskMode::Raw { Engine::Raw } else { Engine::Diorite };
     let reports: Vec<_> = schedulers.iter().map(report).collect();
     show(arguments, &outcome, engine, &reports, output)?;
-    if !arguments.reporting.json {
-        profiling::print(profile.as_ref(), output)?;
+    if let Some(profiled) = profiled {
+        profiled.show(arguments.reporting, output)?;
     }
     interrupt::check()
 }
@@ -65,11 +66,7 @@ fn simulated(arguments: &Arguments, options: DiskPerf, names: &[String], output:
             format!("{real}: real and simulated devices do not go together; they live in different times");
         return Err(Failure::Usage(why));
     }
-    if arguments.profiling.profile.is_some() {
-        return Err(Failure::Usage(
-            "--profile samples real CPU time; a simulation has none to show".to_owned(),
-        ));
-    }
+    profiling::refuse_in_simulation(&arguments.profiling)?;
     let world = WorldOptions { seed: arguments.seed, ..WorldOptions::default() };
     let scheduler = arguments.queueing.choice()?;
     let progress = StageProgress::default();

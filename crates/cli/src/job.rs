@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use diorite::{Access, host_paths};
 use diorite_bench::job::{
-    HostPlace, JobError, JobFile, Place, RawPlace, Simulated, VolumePlace, parse, run, run_simulated,
+    HostPlace, JobError, JobFile, JobOutcome, Place, RawPlace, Simulated, VolumePlace, parse, run,
+    run_simulated,
 };
 
 use crate::args::{Job, Opening};
@@ -13,7 +14,7 @@ use crate::failure::{Failure, Result};
 use crate::images::Images;
 use crate::interrupt;
 use crate::output::Output;
-use crate::profiling;
+use crate::profiling::{self, Profiling};
 use crate::progress::StageProgress;
 
 pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
@@ -39,11 +40,11 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
                 let place: Arc<dyn Place> = Arc::new(RawPlace::new(device, kind, host_paths(path)));
                 on_place(arguments, &file, &place, output)
             }
-            None => on_image(arguments, &file, Path::new(target), output),
             None if Path::new(target).is_dir() => {
                 let place: Arc<dyn Place> = Arc::new(HostPlace::below(target));
                 on_place(arguments, &file, &place, output)
             }
+            None => on_image(arguments, &file, Path::new(target), output),
         },
     }
 }
@@ -72,6 +73,7 @@ fn on_image(arguments: &Job, file: &JobFile, image: &Path, output: &mut Output) 
 }
 
 fn on_simulated(arguments: &Job, file: &JobFile, target: &str, output: &mut Output) -> Result<()> {
+    profiling::refuse_in_simulation(&arguments.profiling)?;
     let on = Simulated {
         disk: target.strip_prefix("sim:").unwrap_or(target).to_owned(),
         flavor: arguments.filesystem.flavor(),
@@ -80,6 +82,10 @@ fn on_simulated(arguments: &Job, file: &JobFile, target: &str, output: &mut Outp
     };
     let progress = StageProgress::default();
     let outcome = run_simulated(file, &on, &progress).map_err(|error| Failure::Failed(error.to_string()))?;
+    show(arguments, &outcome, output)
+}
+
+fn show(arguments: &Job, outcome: &JobOutcome, output: &mut Output) -> Result<()> {
     if arguments.reporting.json { output.json(&outcome.json()) } else { output.text(&outcome.text()) }
 }
 
@@ -87,12 +93,10 @@ fn on_place(arguments: &Job, file: &JobFile, place: &Arc<dyn Place>, output: &mu
     let progress = StageProgress::default();
     let profiler = profiling::start(arguments.profiling.profile.as_deref())?;
     let outcome = run(file, place, &progress, &interrupt::cancel()).map_err(Failure::from)?;
-    let profile = profiling::finish(profiler, arguments.profiling.profile.as_deref())?;
-    if arguments.reporting.json {
-        output.json(&outcome.json())?;
-    } else {
-        output.text(&outcome.text())?;
-        profiling::print(profile.as_ref(), output)?;
+    let profiled = profiler.map(Profiling::stop);
+    show(arguments, &outcome, output)?;
+    if let Some(profiled) = profiled {
+        profiled.show(arguments.reporting, output)?;
     }
     if interrupt::cancel().is_cancelled() {
         return Err(Failure::Failed("interrupted; the figures are those until then".to_owned()));

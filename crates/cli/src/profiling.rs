@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use diorite_bench::profile::{Profile, Profiler, Ticks};
+use diorite_bench::profile::{Profile, ProfileError, Profiler, Ticks};
 
+use crate::args::{Profiling as Arguments, Reporting};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 
@@ -11,28 +12,59 @@ use crate::output::Output;
 const LINES: usize = 20;
 
 /// Start sampling if a file for the flame graph was named.
-pub(crate) fn start(file: Option<&Path>) -> Result<Option<Profiler>> {
-    file.map(|_| Profiler::start()).transpose().map_err(|error| Failure::Failed(error.to_string()))
+pub(crate) fn start(file: Option<&Path>) -> Result<Option<Profiling>> {
+    let Some(file) = file else { return Ok(None) };
+    let profiler = Profiler::start().map_err(|error| Failure::Failed(error.to_string()))?;
+    Ok(Some(Profiling { profiler, file: file.to_owned() }))
 }
 
-/// Stop sampling and write the flame graph.
-pub(crate) fn finish(profiler: Option<Profiler>, file: Option<&Path>) -> Result<Option<(Profile, PathBuf)>> {
-    let (Some(profiler), Some(file)) = (profiler, file) else { return Ok(None) };
-    let profile = profiler.finish().map_err(|error| Failure::Failed(error.to_string()))?;
-    #[expect(clippy::disallowed_methods, reason = "a picture, not data I/O")]
-    std::fs::write(file, &profile.flame_graph)
-        .map_err(|error| Failure::host(file.display(), "write", &error))?;
-    Ok(Some((profile, file.to_owned())))
+/// Virtual time is no time that can be sampled.
+pub(crate) fn refuse_in_simulation(arguments: &Arguments) -> Result<()> {
+    if arguments.profile.is_none() {
+        return Ok(());
+    }
+    Err(Failure::Usage("--profile samples real CPU time; a simulation has none to show".to_owned()))
 }
 
-/// Ticks per layer and per function, most last, as readprofile was read in 2002.
-pub(crate) fn print(profile: Option<&(Profile, PathBuf)>, output: &mut Output) -> Result<()> {
-    let Some((profile, file)) = profile else { return Ok(()) };
-    output.line(format!("\nCPU profile: {} ticks; flame graph in {}", profile.total, file.display()))?;
-    output.line("   ticks      %  layer")?;
-    lines(&profile.layers, profile.total, output)?;
-    output.line("   ticks      %  function")?;
-    lines(&profile.functions, profile.total, output)
+/// Sampling goes on.
+pub(crate) struct Profiling {
+    profiler: Profiler,
+    file: PathBuf,
+}
+
+/// Sampling has ended; nothing is written yet.
+pub(crate) struct Profiled {
+    profile: Result<Profile, ProfileError>,
+    file: PathBuf,
+}
+
+impl Profiling {
+    /// Stop sampling.
+    pub(crate) fn stop(self) -> Profiled {
+        Profiled { profile: self.profiler.finish(), file: self.file }
+    }
+}
+
+impl Profiled {
+    /// Write the flame graph; beside text also tell the ticks per layer and per function, most last, as readprofile was
+    /// read in 2002.
+    pub(crate) fn show(self, reporting: Reporting, output: &mut Output) -> Result<()> {
+        let name = self.file.display();
+        let profile =
+            self.profile.map_err(|error| Failure::Failed(format!("{name}: not written: {error}")))?;
+        #[expect(clippy::disallowed_methods, reason = "a picture, not data I/O")]
+        std::fs::write(&self.file, &profile.flame_graph)
+            .map_err(|error| Failure::host(&name, "write", &error))?;
+        if reporting.json {
+            return Ok(());
+        }
+        let total = profile.total;
+        output.line(format!("\nCPU profile: {total} ticks; flame graph in {name}"))?;
+        output.line("   ticks      %  layer")?;
+        lines(&profile.layers, total, output)?;
+        output.line("   ticks      %  function")?;
+        lines(&profile.functions, total, output)
+    }
 }
 
 fn lines(ticks: &[Ticks], total: u64, output: &mut Output) -> Result<()> {

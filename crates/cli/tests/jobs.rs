@@ -89,3 +89,54 @@ fn diskperf_runs_in_virtual_time() {
     assert!(bench.fail("diskperf blocks=1 sim:floppy", 1).contains("unknown simulated disk"));
     assert!(bench.fail("diskperf blocks=1 --scheduler none --rules fixed sim:ssd", 2).contains("--rules"));
 }
+
+/// One seed gives the same bytes, dates included, in any run of the program.
+#[test]
+fn a_simulated_job_says_the_same_twice() {
+    let bench = Bench::new();
+    let text = "[global]\nsize=96m\nbs=64k\n[r]\nrw=randrw\ndirect=1\nfsync=16\n[w]\nrw=write\nnumjobs=2\n";
+    bench.write("j.fio", text.as_bytes());
+    for form in ["", " --json"] {
+        let run = || bench.run(&format!("job j.fio --on sim:sata-2009 --seed 7{form}"));
+        assert_eq!(run(), run());
+    }
+}
+
+/// All that a job does to a file, in a directory of the host: below it, and nowhere else.
+#[test]
+fn a_job_runs_below_a_directory_of_the_host() {
+    let bench = Bench::new();
+    let text = "[global]\nsize=1m\nbs=4k\n[j]\nrw=randrw\nrwmixread=70\nverify=crc32c\nthinktime=10\nfsync=32\n\n\
+                [k]\nrw=write\ndirectory=/deep/er\nfilename=k\n";
+    bench.write("j.fio", text.as_bytes());
+    std::fs::create_dir(bench.path("host")).expect("a directory");
+    let json = bench.json("job j.fio --on host");
+    let ios = |job: usize, side: &str| json["jobs"][job][side]["total_ios"].as_u64().expect("a number");
+    assert_eq!((ios(0, "read"), ios(1, "write")), (256, 256), "each block is moved once, or read back");
+    assert_eq!(bench.read("host/deep/er/k").len(), 1 << 20);
+    assert_eq!(bench.names(), ["host", "j.fio"]);
+    assert!(bench.fail("job j.fio --on nowhere", 1).contains("nowhere: cannot open: no such file"));
+}
+
+/// A profile without a sample is none: it is said, and no empty file stays.
+#[test]
+fn a_run_too_short_for_a_profile_leaves_no_file() {
+    let bench = Bench::new();
+    bench.write("disk", &[0; 4096]);
+    bench.write("j.fio", b"[j]\nrw=read\nsize=4k\nfilename=disk\n");
+    for line in ["diskperf blocks=1 bs=4k disk --profile=p.svg", "job j.fio --profile=p.svg"] {
+        let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+        let (told, failed) = (common::text(&output.stdout), common::text(&output.stderr));
+        assert!(told.contains("4"), "the figures are there anyhow: {told}");
+        // It may have taken a millisecond after all.
+        let has_file = bench.names().contains(&"p.svg".to_owned());
+        assert_eq!(has_file, output.status.success(), "{failed}");
+        if has_file {
+            assert!(bench.read("p.svg").starts_with(b"<?xml"));
+            let _ = std::fs::remove_file(bench.path("p.svg"));
+        } else {
+            assert!(failed.contains("p.svg: not written: the run was too short"), "{failed}");
+        }
+    }
+    assert!(bench.fail("job j.fio --on sim:ssd --profile", 2).contains("--profile"));
+}
