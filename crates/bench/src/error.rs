@@ -88,11 +88,9 @@ fn cure_of(errno: rustix::io::Errno) -> &'static str {
     }
 }
 
-/// What the library said, with the file's name in front, unless it says that itself. How the library's own users avoid an
-/// alignment error is of no use to one who chooses sizes.
+/// What the library said, with the file's name in front, unless it says that itself.
 pub(crate) fn named(file: &str, source: &diorite::Error) -> String {
     let text = source.to_string();
-    let text = text.split(" (or open the file with").next().unwrap_or(&text);
     let is_named = text.trim_start_matches('/').starts_with(file.trim_start_matches('/'));
-    if is_named { text.to_owned() } else { format!("{file}: {text}") }
+    if is_named { text } else { format!("{file}: {text}") }
 }

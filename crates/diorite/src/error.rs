@@ -69,10 +69,9 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// A direct transfer that the device cannot do as it stands.
+    /// A direct transfer that the device cannot do as it stands; [`crate::Unaligned::Bounce`] makes the file take it.
     #[error(
-        "direct I/O: {what} {given:#x} is {} bytes past a multiple of {needed}; it must be a multiple of {needed} \
-         (or open the file with Unaligned::Bounce)",
+        "direct I/O: {what} {given:#x} is {} bytes past a multiple of {needed}; it must be a multiple of {needed}",
         given % u64::from(*needed)
     )]
     InvalidAlignment {
@@ -163,6 +162,15 @@ impl Error {
         }
     }
 
+    /// What the program that uses this library can do about it, where that is clear. It is not part of the text: that is
+    /// also read by people who run such a program and cannot change it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self.without_path() {
+            Self::InvalidAlignment { .. } => Some("open the file with Unaligned::Bounce"),
+            _ => None,
+        }
+    }
+
     /// Whether this says that there is no ext2, ext3 or ext4 volume at all.
     pub fn is_no_volume(&self) -> bool {
         matches!(
@@ -216,12 +224,12 @@ mod tests {
     #[test]
     fn misalignment_names_the_argument_the_excess_and_the_need() {
         let error = Error::InvalidAlignment { what: AlignedPart::Offset, given: 1000, needed: 512 };
-        let text = error.at("/a").to_string();
+        let error = error.at("/a");
         assert_eq!(
-            text,
-            "/a: direct I/O: the offset 0x3e8 is 488 bytes past a multiple of 512; it must be a multiple of 512 \
-             (or open the file with Unaligned::Bounce)"
+            error.to_string(),
+            "/a: direct I/O: the offset 0x3e8 is 488 bytes past a multiple of 512; it must be a multiple of 512"
         );
+        assert_eq!(error.hint(), Some("open the file with Unaligned::Bounce"));
     }
 
     #[test]
