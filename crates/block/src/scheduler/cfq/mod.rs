@@ -25,8 +25,8 @@ use std::hash::BuildHasherDefault;
 use std::str::FromStr;
 use std::time::Duration;
 
-use self::queue::{Queue, QueueIndex};
-use self::trees::{ClassTrees, TreeClass};
+use self::queue::Queue;
+use self::trees::{ClassTrees, QueueIndex, TreeClass};
 use super::statistics::NumberHasher;
 use super::table::{Ended, Key, RequestTable};
 use super::{IoScheduler, Request, RequestId, Statistics};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::trees::{Place, TreeClass};
+use super::trees::{Place, QueueIndex, TreeClass};
 use super::{Ticks, ticks};
 use crate::scheduler::fifo::Sorted;
 use crate::scheduler::table::Key;
@@ -12,10 +12,6 @@ use crate::{IoPriority, TaskId};
 const TRUSTED: u64 = 80;
 /// A mean seek beyond this many sectors is a seeky queue.
 const SEEKY_SECTORS: u64 = 8 * 1024;
-
-/// Names a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct QueueIndex(pub(super) usize);
 
 /// A decaying mean: each sample weighs 256 of a total that loses an eighth.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::queue::QueueIndex;
-use super::trees::{ASYNC, SYNC, SYNC_NOIDLE, TreeClass, TreeName};
+use super::trees::{ASYNC, QueueIndex, SYNC, SYNC_NOIDLE, TreeClass, TreeName};
 use super::{Cfq, Key, Serving, Ticks, ticks};
 use crate::scheduler::Request;
 use crate::{BioFlags, TaskId};

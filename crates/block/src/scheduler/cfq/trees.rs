@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::Ticks;
-use super::queue::QueueIndex;
+
+/// Names a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct QueueIndex(pub(super) usize);
 
 /// Priority class, in the order of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
