@@ -1,6 +1,6 @@
 //! A file from front to back in chunks: how the block tests write and read.
 //!
-//! A [`Place`] chooses how: one chunk at a time, as the program of 2001 and as fits a kernel that reads ahead and
+//! A [`super::Place`] chooses how: one chunk at a time, as the program of 2001 and as fits a kernel that reads ahead and
 //! writes behind by itself; or, for direct I/O on a file of an image, with several chunks in flight ([`DirectReader`],
 //! [`DirectWriter`]), since nobody else would read ahead there.
 
@@ -10,12 +10,23 @@ use diorite::{DirectReader, DirectWriter};
 use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
-use super::place::{FileIo, Place, Start, WorkFile};
 use crate::Error;
 
 /// Chunks in flight where several are: the device hears of the next before the last is done, and one interrupt and one wake-up
 /// serve several.
 pub(super) const IN_FLIGHT: u32 = 8;
+
+/// An open file of a [`super::Place`].
+pub trait WorkFile: Send + Sync {
+    /// Read; fewer bytes only at the end of the file.
+    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
+
+    /// Write all of it.
+    fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error>;
+
+    /// Make what was written durable (`fsync`).
+    fn sync(&self) -> Result<(), Error>;
+}
 
 /// Writes a file chunk by chunk, beginning at its start.
 pub trait ChunkWriter {
@@ -43,10 +54,9 @@ pub(super) struct OneAtATime {
 }
 
 impl OneAtATime {
-    /// The file of `place`.
-    pub(super) fn open<P: Place + ?Sized>(place: &P, io: FileIo, start: Start) -> Result<Box<Self>, Error> {
-        let (file, memory) = (place.open(io, start)?, place.buffer(io, CHUNK_BYTES)?);
-        Ok(Box::new(Self { file, memory, offset: 0 }))
+    /// From the start of `file`, through memory for a chunk at least.
+    pub(super) fn new(file: Arc<dyn WorkFile>, memory: AlignedBuf) -> Self {
+        Self { file, memory, offset: 0 }
     }
 }
 
@@ -107,7 +117,7 @@ mod tests {
     use diorite_device::MemoryDevice;
 
     use super::*;
-    use crate::bonnie::ImagePlace;
+    use crate::bonnie::{FileIo, ImagePlace, Place};
 
     /// Chunks in flight are written where they belong, and come back in order, whichever way they are read.
     #[test]

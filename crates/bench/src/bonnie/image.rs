@@ -8,8 +8,8 @@ use diorite::{DirectIo, DirectReader, DirectWriter, File, Filesystem};
 use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
-use super::chunks::{ChunkReader, ChunkWriter, IN_FLIGHT, OneAtATime, Streamed};
-use super::place::{FileIo, Place, PlaceCounts, Start, WorkFile, huge_buffer};
+use super::chunks::{ChunkReader, ChunkWriter, IN_FLIGHT, Streamed, WorkFile};
+use super::place::{FileIo, Place, PlaceCounts, Start, huge_buffer, one_at_a_time};
 use crate::{Engine, Error};
 
 /// A file in an open filesystem; the caller closes that afterwards.
@@ -84,7 +84,7 @@ impl Place for ImagePlace {
 
     fn writer(&self, io: FileIo) -> Result<Box<dyn ChunkWriter>, Error> {
         if io == FileIo::Buffered {
-            return Ok(OneAtATime::open(self, io, Start::New)?);
+            return Ok(one_at_a_time(self, io, Start::New)?);
         }
         let file = self.open_file(io, Start::New)?;
         let stream = DirectWriter::new(file, 0, CHUNK_BYTES, IN_FLIGHT).map_err(self.error())?;
@@ -93,7 +93,7 @@ impl Place for ImagePlace {
 
     fn reader(&self, io: FileIo) -> Result<Box<dyn ChunkReader>, Error> {
         if io == FileIo::Buffered {
-            return Ok(OneAtATime::open(self, io, Start::Existing)?);
+            return Ok(one_at_a_time(self, io, Start::Existing)?);
         }
         let file = self.open_file(io, Start::Existing)?;
         let stream = DirectReader::new(file, 0, CHUNK_BYTES, IN_FLIGHT).map_err(self.error())?;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use diorite_device::AlignedBuf;
 
-use super::chunks::{ChunkReader, ChunkWriter, OneAtATime};
+use super::CHUNK_BYTES;
+use super::chunks::{ChunkReader, ChunkWriter, OneAtATime, WorkFile};
 use crate::host::{HostCreate, HostFile, HostIo, remove_file, sync_filesystem};
 use crate::{Engine, Error};
 
@@ -50,12 +51,12 @@ pub trait Place: Send + Sync + fmt::Debug {
 
     /// Write a new file in chunks.
     fn writer(&self, io: FileIo) -> Result<Box<dyn ChunkWriter>, Error> {
-        Ok(OneAtATime::open(self, io, Start::New)?)
+        Ok(one_at_a_time(self, io, Start::New)?)
     }
 
     /// Read the file that an earlier test left, in chunks.
     fn reader(&self, io: FileIo) -> Result<Box<dyn ChunkReader>, Error> {
-        Ok(OneAtATime::open(self, io, Start::Existing)?)
+        Ok(one_at_a_time(self, io, Start::Existing)?)
     }
 
     /// Forget what is cached of the file, all of which must have been synced.
@@ -77,16 +78,13 @@ pub trait Place: Send + Sync + fmt::Debug {
     fn name(&self) -> String;
 }
 
-/// An open file of a [`Place`].
-pub trait WorkFile: Send + Sync {
-    /// Read; fewer bytes only at the end of the file.
-    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
-
-    /// Write all of it.
-    fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error>;
-
-    /// Make what was written durable (`fsync`).
-    fn sync(&self) -> Result<(), Error>;
+/// The file of `place`, a chunk at a time.
+pub(super) fn one_at_a_time<P: Place + ?Sized>(
+    place: &P,
+    io: FileIo,
+    start: Start,
+) -> Result<Box<OneAtATime>, Error> {
+    Ok(Box::new(OneAtATime::new(place.open(io, start)?, place.buffer(io, CHUNK_BYTES)?)))
 }
 
 /// At least `len` bytes on huge pages, made by `allocate`.

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use diorite_block::sync::{Mutex, now, spawn};
 use diorite_device::AlignedBuf;
 
-use super::place::{FileIo, Place, PlaceCounts, Start, WorkFile};
+use super::chunks::WorkFile;
+use super::place::{FileIo, Place, PlaceCounts, Start};
 use super::series::Sample;
 use super::{CHUNK_BYTES, Test};
 use crate::measure::{Latencies, Snapshot};
