@@ -16,10 +16,13 @@ use tally::Tally;
 
 /// Transfers in flight: small files that lie side by side are then read as one.
 const DEPTH: u32 = 256;
-/// Bytes of the largest transfer.
-const TRANSFER_BYTES: usize = 256 << 10;
-/// Bytes in flight: enough for any disk, and few enough for the memory to stay in the CPU's caches.
-const BYTES_IN_FLIGHT: usize = 2 << 20;
+/// Memory of a transfer of a small file.
+const SMALL_BYTES: usize = 64 << 10;
+/// Transfers of a large file, and bytes in flight, from the host's page cache: few enough for the memory to stay in the CPU's.
+const FROM_CACHE: (usize, usize) = (256 << 10, 2 << 20);
+/// The same from a disk: huge pages, which it takes in few segments, and enough to keep it busy until this thread runs again.
+const FROM_DISK: (usize, usize) = (2 << 20, 16 << 20);
+const HUGE_PAGE: usize = 2 << 20;
 /// Bytes of a cached read.
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -31,7 +34,8 @@ fn main() -> Result<()> {
     if is_set("CACHED", "1") {
         read_cached(&filesystem, &directory, &mut tally)?;
     } else {
-        let mut reader = Reader::new(&filesystem, tally);
+        let sizes = if policy == DirectPolicy::Off { FROM_CACHE } else { FROM_DISK };
+        let mut reader = Reader::new(&filesystem, sizes, tally);
         reader.read_directory(&filesystem.resolve(&directory)?)?;
         reader.finish_transfers(0)?;
         tally = reader.tally;
@@ -66,16 +70,30 @@ fn read_cached(filesystem: &Filesystem, directory: &str, tally: &mut Tally) -> R
 struct Reader<'a> {
     filesystem: &'a Filesystem,
     queue: DirectQueue,
-    free: Vec<AlignedBuf>,
+    /// Memory for small files, and for parts of large ones.
+    free: [Vec<AlignedBuf>; 2],
     done: Vec<Finished<AlignedBuf>>,
+    transfer_bytes: usize,
+    bytes_in_flight_max: usize,
     bytes_in_flight: usize,
     tally: Tally,
 }
 
 impl<'a> Reader<'a> {
-    fn new(filesystem: &'a Filesystem, tally: Tally) -> Self {
-        let (queue, free, done) = (DirectQueue::new(DEPTH), Vec::new(), Vec::new());
-        Self { filesystem, queue, free, done, bytes_in_flight: 0, tally }
+    fn new(
+        filesystem: &'a Filesystem,
+        (transfer_bytes, bytes_in_flight_max): (usize, usize),
+        tally: Tally,
+    ) -> Self {
+        let (queue, free, done) = (DirectQueue::new(DEPTH), Default::default(), Vec::new());
+        Self { filesystem, queue, free, done, transfer_bytes, bytes_in_flight_max, bytes_in_flight: 0, tally }
+    }
+
+    fn memory_for(&mut self, len: usize) -> AlignedBuf {
+        let is_large = len > SMALL_BYTES;
+        let bytes = if is_large { self.transfer_bytes } else { SMALL_BYTES };
+        let alignment = if bytes >= HUGE_PAGE { HUGE_PAGE } else { 4096 };
+        self.free[usize::from(is_large)].pop().unwrap_or_else(|| AlignedBuf::zeroed(bytes, alignment))
     }
 
     fn read_directory(&mut self, directory: &NodeRef) -> Result<()> {
@@ -101,15 +119,15 @@ impl<'a> Reader<'a> {
     fn read_file(&mut self, file: &File) -> Result<()> {
         let (mut offset, size) = (0, file.size());
         while offset < size {
-            if self.queue.in_flight() == DEPTH || self.bytes_in_flight >= BYTES_IN_FLIGHT {
+            if self.queue.in_flight() == DEPTH || self.bytes_in_flight >= self.bytes_in_flight_max {
                 self.finish_transfers(if self.tally.is_verifying() {
                     0
                 } else {
                     self.queue.in_flight() / 2
                 })?;
             }
-            let memory = self.free.pop().unwrap_or_else(|| AlignedBuf::zeroed(TRANSFER_BYTES, 4096));
-            let len = TRANSFER_BYTES.min((size - offset).next_multiple_of(4096) as usize);
+            let len = self.transfer_bytes.min((size - offset).next_multiple_of(4096) as usize);
+            let memory = self.memory_for(len);
             let refused = self.queue.read(file, offset, memory, len, offset);
             refused.map_err(|refused| refused.error.expect("there is a buffer for each place"))?;
             offset += len as u64;
@@ -131,7 +149,7 @@ impl<'a> Reader<'a> {
             let got = finished.result?;
             self.tally.add(&finished.memory[..got]);
             self.bytes_in_flight -= got.next_multiple_of(4096);
-            self.free.push(finished.memory);
+            self.free[usize::from(finished.memory.len() > SMALL_BYTES)].push(finished.memory);
         }
         Ok(())
     }
