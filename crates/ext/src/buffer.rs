@@ -238,6 +238,8 @@ impl DerefMut for BufferMut<'_> {
 }
 
 const SHARDS: usize = 64;
+/// Blocks that are read ahead at once, at most.
+const READ_AHEAD_BLOCKS_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 struct Shard {
@@ -361,13 +363,16 @@ impl BufferCache {
     /// Read what is missing of a run of blocks, in as few transfers as possible; `kind_of` says what the block at an offset
     /// from the first one is. Blocks that cannot be read or verified are left out: whoever needs one gets the error then.
     pub(crate) fn read_ahead(&self, first: FsBlock, count: u64, kind_of: impl Fn(u64) -> BlockKind) {
-        let end = first.0.saturating_add(count.min(256)).min(self.blocks);
+        let end = first.0.saturating_add(count.min(READ_AHEAD_BLOCKS_MAX as u64));
+        self.read_ahead_each((first.0..end).map(|block| (FsBlock(block), kind_of(block - first.0))));
+    }
+
+    /// As [`BufferCache::read_ahead`], for blocks in several places: all are asked for at once.
+    pub(crate) fn read_ahead_each(&self, blocks: impl Iterator<Item = (FsBlock, BlockKind)>) {
         let size = self.block_size.bytes() as usize;
-        let buffers: Vec<_> = (first.0..end)
-            .map(|block| {
-                let kind = kind_of(block - first.0);
-                Arc::new(Buffer::new(FsBlock(block), BlockMemory::zeroed(size), kind, false))
-            })
+        let inside = blocks.filter(|(block, _)| block.0 < self.blocks).take(READ_AHEAD_BLOCKS_MAX);
+        let buffers: Vec<_> = inside
+            .map(|(block, kind)| Arc::new(Buffer::new(block, BlockMemory::zeroed(size), kind, false)))
             .collect();
         let mut loading: Vec<_> = buffers
             .iter()

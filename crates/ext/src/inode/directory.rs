@@ -10,7 +10,7 @@ use crate::{Corrupt, Error, FileBlock, FsBlock, MappingKind, Result, Volume};
 
 /// Blocks that appending one block may take: itself and the mapping's own.
 const OPERATION_BLOCKS: u64 = 8;
-/// Blocks of a directory that are read ahead when it is to be listed.
+/// What is read ahead of a directory when it is to be listed.
 const LISTED_BYTES: u64 = 128 << 10;
 
 impl Volume {
@@ -38,19 +38,18 @@ impl Volume {
     pub(crate) fn read_directory_ahead(&self, inode: &Inode, state: &InodeState) {
         let kind = BlockKind::Directory { inode: inode.number(), generation: state.generation };
         let blocks = self.block_size().blocks_for(state.size.min(LISTED_BYTES));
-        let mut at = 0;
-        while at < blocks {
+        let mut places = Vec::new();
+        while (places.len() as u64) < blocks {
+            let at = places.len() as u64;
             let Ok(mapping) = self.map_with(inode, state, FileBlock(at), blocks - at) else { return };
             let MappingKind::Mapped(first) = mapping.kind else { return };
-            if at == 0 && self.cache().peek(first).is_some() {
+            let count = mapping.blocks.clamp(1, blocks - at);
+            places.extend((0..count).map(|offset| FsBlock(first.0.saturating_add(offset))));
+            if at == 0 && (blocks == 1 || self.cache().peek(first).is_some()) {
                 return;
             }
-            let count = mapping.blocks.min(blocks - at);
-            if blocks > 1 {
-                self.cache().read_ahead(first, count, |_| kind);
-            }
-            at += count.max(1);
         }
+        self.cache().read_ahead_each(places.into_iter().map(|block| (block, kind)));
     }
 
     /// A new zeroed block at the directory's end; the size grows by it. The caller fills it and stores the inode.
