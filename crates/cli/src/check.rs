@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::check::{CheckOptions, CheckPhase, CheckReport, Problem, check_replayed};
-use diorite::{DeviceOptions, open_target};
+use diorite::{DeviceOptions, open_volume_target};
 use diorite_bench::Observer as _;
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
     let name = image.to_str().ok_or_else(|| {
         Failure::Usage(format!("{}: the name of an image must be text in UTF-8", image.display()))
     })?;
-    let device =
-        open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::Failed(error.to_string()))?;
+    let device = open_volume_target(name, &DeviceOptions::read_only())
+        .map_err(|error| Failure::Failed(error.to_string()))?;
     let options = CheckOptions { max_problems: arguments.problems };
     let progress = StageProgress::counting();
     let mut phase: Option<(CheckPhase, u64)> = None;

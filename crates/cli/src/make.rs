@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite::mkfs::{MkfsOptions, MkfsReport, QuotaKind, mkfs};
+use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs};
 use diorite::{
-    Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, Filesystem, Owner, Timestamp, VolumeInfo,
-    open_target,
+    Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, DirectPolicy, Filesystem, Owner, Timestamp,
+    VolumeInfo, open_target,
 };
 use diorite_copy::{Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, unpack};
 use serde_json::json;
@@ -64,8 +64,9 @@ fn make_on(
             image.display()
         )));
     }
-    let report = mkfs(device.as_ref(), options).map_err(|error| {
-        Failure::Failed(format!("{}: cannot make the filesystem: {error}", image.display()))
+    let report = mkfs(device.as_ref(), options).map_err(|error| match error {
+        MkfsError::Io(error) => Failure::of(image.display(), "make the filesystem", &error.into()),
+        error => Failure::Failed(format!("{}: cannot make the filesystem: {error}", image.display())),
     })?;
     let summary = match &arguments.from {
         Some(from) => Some(fill(image, device, from, time)?),
@@ -97,7 +98,17 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
         _ => Create::Never,
     };
     let options = DeviceOptions::read_write().create(create);
-    open_target(name, &options).map_err(|error| Failure::Failed(error.to_string()))
+    let open = |options: &DeviceOptions| {
+        open_target(name, options).map_err(|error| Failure::Failed(error.to_string()))
+    };
+    let device = open(&options)?;
+    let wanted = arguments.block_size.map_or(u64::MAX, |size| size.0);
+    if u64::from(device.geometry().logical_block_size) <= wanted {
+        return Ok(device);
+    }
+    // Direct I/O moves more at once than such a block; the image can be made through the host's page cache all the same.
+    drop(device);
+    open(&options.create(Create::Never).direct(DirectPolicy::Off))
 }
 
 fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {

@@ -279,3 +279,22 @@ fn interrupted_copy_leaves_a_sound_image() {
         bench.must_be_clean("a.img");
     }
 }
+
+/// An image with small blocks, made on another disk, on a host whose disk has sectors of 4096 bytes: direct I/O cannot move its blocks, so
+/// it is used without, unless the user insists. It could not be used at all.
+#[test]
+fn image_with_small_blocks_is_used_on_a_disk_with_large_sectors() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext2 -b 1024 small.img 8M");
+    bench.write("file", &pattern(100_000, 1));
+    let Some(disk) = bench.loop_device("small.img", 4096) else { return };
+    bench.run(&format!("cp file {disk}:/file"));
+    let output = bench.diorite(["cat", &format!("{disk}:/file")]).output().expect("the program starts");
+    assert!(output.stdout == pattern(100_000, 1), "{}", common::text(&output.stderr));
+    assert!(bench.run(&format!("check {disk}")).contains("clean"));
+    let parts = ["logical blocks of 4096 bytes", "without --direct"];
+    expect(&bench.fail(&format!("cat --direct {disk}:/file"), 1), &parts);
+    bench.run(&format!("mkfs -F -t ext2 -b 1024 {disk}"));
+    drop(disk);
+    bench.must_be_clean("small.img");
+}

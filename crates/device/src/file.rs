@@ -151,9 +151,19 @@ impl FileDevice {
         };
         match result {
             Ok(()) => Ok(()),
-            Err(error) if !is_unsupported(&error) => Err(IoErrorKind::Device(error)),
+            Err(error) if !self.is_unsupported(&error) => Err(IoErrorKind::Device(error)),
             Err(_) if op == Op::WriteZeroes => self.write_zeros(offset, len),
             Err(_) => Err(IoErrorKind::Unsupported),
+        }
+    }
+
+    /// Whether an error says that the call cannot do this. A block device that is not used directly is written in pieces of any size,
+    /// but told in whole blocks only.
+    fn is_unsupported(&self, error: &io::Error) -> bool {
+        match error.raw_os_error() {
+            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY) => true,
+            Some(libc::EINVAL) => self.kind == Kind::BlockDevice && !self.direct,
+            _ => false,
         }
     }
 
@@ -199,10 +209,6 @@ fn chooses_ring(path: &Path, wanted: Backend) -> Result<bool, OpenError> {
         (_, Ok(())) => Ok(true),
         (Backend::IoUring, Err(source)) => Err(OpenError::NoIoUring { path: path.to_owned(), source }),
     }
-}
-
-fn is_unsupported(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY))
 }
 
 impl Drop for FileDevice {

@@ -65,6 +65,16 @@ fn block_device() {
     }
 }
 
+/// Through the host's page cache there are no large sectors.
+#[test]
+fn block_device_buffered() {
+    let (_directory, path) = image(BYTES);
+    let Some(disk) = LoopDevice::attach(&path, 4096) else { return };
+    let device = FileDevice::open(disk.path(), &OpenOptions::read_write().direct(DirectPolicy::Off)).unwrap();
+    assert_eq!(device.geometry().logical_block_size, 512);
+    suite::run(device);
+}
+
 #[test]
 fn memory() {
     suite::run(MemoryDevice::new(BYTES));

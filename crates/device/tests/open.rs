@@ -244,12 +244,7 @@ fn claimed(device: &Path) -> rustix::fd::OwnedFd {
 #[test]
 fn read_only_device_is_refused_for_writing() {
     let (_directory, path) = image(8 << 20);
-    let Some(disk) = LoopDevice::attach(&path, 512) else { return };
-    let set = |how: &str| Command::new("blockdev").arg(how).arg(disk.path()).status();
-    if !set("--setro").is_ok_and(|status| status.success()) {
-        println!("SKIPPED: no blockdev");
-        return;
-    }
+    let Some(disk) = LoopDevice::attach_read_only(&path) else { return };
     let text = message(FileDevice::open(disk.path(), &OpenOptions::read_write()));
     assert!(text.contains("the device is read-only") && text.contains("blockdev --setrw"), "{text}");
     FileDevice::open(disk.path(), &OpenOptions::read_only()).unwrap();

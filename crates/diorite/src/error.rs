@@ -23,8 +23,10 @@ pub enum AlignedPart {
         segment: usize,
     },
     /// The address of the memory.
-    Memory {
-        /// Which segment, counted from 0.
+    Memory,
+    /// The address of one of several memory segments.
+    SegmentMemory {
+        /// Which, counted from 0.
         segment: usize,
     },
 }
@@ -34,9 +36,9 @@ impl std::fmt::Display for AlignedPart {
         match self {
             Self::Offset => f.write_str("the offset"),
             Self::Length => f.write_str("the length"),
-            Self::SegmentLength { segment } => write!(f, "the length of memory segment {segment}"),
-            Self::Memory { segment: 0 } => f.write_str("the memory address"),
-            Self::Memory { segment } => write!(f, "the memory address of segment {segment}"),
+            Self::SegmentLength { segment } => write!(f, "segment {segment}'s length"),
+            Self::Memory => f.write_str("the memory address"),
+            Self::SegmentMemory { segment } => write!(f, "segment {segment}'s memory address"),
         }
     }
 }

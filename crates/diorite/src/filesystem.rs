@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite_device::{Backend, DirectPolicy, OpenOptions as DeviceOptions, host_name, open_target};
+use diorite_device::{Backend, DirectPolicy, OpenOptions as DeviceOptions, host_name};
 use diorite_ext::{Volume, VolumeOptions};
 
 use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
 use crate::node::{NodeRef, Nodes, while_stale};
+use crate::volume_target::open_volume_target;
 use crate::walk::Walk;
 use crate::{
     Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, DirectoryEntry, Error, File, FileKind,
@@ -165,7 +166,8 @@ impl FilesystemOptions {
             Access::ReadOnly => DeviceOptions::read_only(),
             Access::ReadWrite => DeviceOptions::read_write(),
         };
-        let device = open_target(spec, &options.direct(self.device_direct).backend(self.backend))?;
+        let options = options.direct(self.device_direct).backend(self.backend);
+        let device = open_volume_target(spec, &options)?;
         let kind = self.scheduler.unwrap_or_else(|| SchedulerKind::default_for(device.geometry().rotational));
         self.open_scheduled(device, kind).at_path(target)
     }
@@ -249,7 +251,7 @@ impl Filesystem {
         self.volume().read_only_reason()
     }
 
-    /// Make everything durable.
+    /// Make everything durable. Tells also of data that was lost earlier, in the background, if no open file has heard of it.
     pub fn sync(&self) -> Result<()> {
         self.nodes.sync()
     }

@@ -40,6 +40,7 @@ mod raw;
 mod resolve;
 mod stats;
 mod stream;
+mod volume_target;
 mod walk;
 
 pub use diorite_block::scheduler::{
@@ -68,4 +69,5 @@ pub use queue::{DirectQueue, Finished, QueueFull, TransferMemory};
 pub use raw::RawFile;
 pub use stats::Stats;
 pub use stream::{DirectReader, DirectWriter};
+pub use volume_target::open_volume_target;
 pub use walk::{SeenDirectories, Walk, WalkEntry};

@@ -201,6 +201,9 @@ impl Nodes {
     /// A node that left the table gives up its pages and its inode.
     fn put_away(&self, node: &Node) -> Result<()> {
         if let Some(content) = node.content() {
+            if self.volume.attributes(&node.inode).links == 0 {
+                content.forget_errors();
+            }
             content.discard();
         }
         Ok(self.volume.close_inode(&node.inode)?)
@@ -268,9 +271,11 @@ impl Nodes {
         let mut result = Ok(());
         for content in self.contents() {
             let written = content.write_back_all();
-            result = result.and(written).and(content.record(Durability::All));
+            // Among the failures that nobody heard of is the one of this moment.
+            let unheard = content.errors.tell_unheard();
+            result = result.and(written).and(unheard).and(content.record(Durability::All));
         }
-        result.and(self.volume.sync().map_err(Error::from))
+        result.and(self.engine.errors.tell_unheard()).and(self.volume.sync().map_err(Error::from))
     }
 
     /// Sync, give up everything and close the volume, unless somebody uses a node.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -98,6 +99,42 @@ fn a_lost_write_back_is_told_once_to_each_handle() {
     after.sync_all().expect("opened after it happened");
 }
 
+/// Data that was lost in the background after its file was closed: nobody heard of it, and `sync` and `close` said that all was well.
+#[test]
+fn a_lost_write_back_of_a_closed_file_is_told_by_the_filesystem() {
+    let device = Watched::new(memory_volume(32, &MkfsOptions::default()), |_| {});
+    let options = FilesystemOptions::new().dirty_age(std::time::Duration::from_millis(20));
+    let open = || options.open_device(device.clone() as Arc<dyn BlockDevice>).expect("open");
+    let lose_a_write = |filesystem: &diorite::Filesystem| {
+        let written_back = || filesystem.stats().writeback_pages;
+        let file = filesystem.create_file("/file").expect("create");
+        file.write_all_at(&pattern(100_000, 1), 0).expect("write");
+        file.sync_all().expect("sync");
+        let before = written_back();
+        device.writes_fail_from.store(0, Ordering::SeqCst);
+        let failures = device.failures.load(Ordering::SeqCst);
+        file.write_all_at(&pattern(100_000, 2), 0).expect("overwrite");
+        drop(file);
+        while device.failures.load(Ordering::SeqCst) == failures {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        device.writes_fail_from.store(u64::MAX, Ordering::SeqCst);
+        assert_eq!(written_back(), before, "the background has lost it");
+    };
+    let filesystem = open();
+    lose_a_write(&filesystem);
+    let told = filesystem.sync().expect_err("data was lost");
+    assert!(matches!(told.without_path(), Error::WriteBack(_)), "{told}");
+    filesystem.sync().expect("told before");
+    lose_a_write(&filesystem);
+    filesystem.remove_file("/file").expect("remove");
+    filesystem.sync().expect("what is lost of a removed file is not missed");
+    lose_a_write(&filesystem);
+    let told = filesystem.close().expect_err("data was lost");
+    assert!(matches!(told.without_path(), Error::WriteBack(_)), "{told}");
+    open().close().expect("the volume itself is sound");
+}
+
 #[test]
 fn a_read_that_fails_is_an_error_and_not_cached() {
     let device = Watched::new(memory_volume(32, &MkfsOptions::default()), |_| {});
@@ -139,6 +176,16 @@ fn misalignment_is_told_in_full() {
     expect(file.write_at(&memory[..512], 0), "the length 0x200 is 512 bytes past a multiple of 1024");
     expect(file.read_at(&mut memory[100..1124], 0), "is 100 bytes past a multiple of 512");
     expect(file.write_at(&memory[100..1124], 0), "the memory address");
+    let (first, rest) = memory.split_at_mut(2048);
+    let vectored = |first: &mut [u8], second: &mut [u8]| {
+        file.read_vectored_at(&mut [IoSliceMut::new(first), IoSliceMut::new(second)], 0)
+    };
+    expect(vectored(&mut first[1..1025], &mut rest[..1024]), "segment 0's memory address");
+    expect(vectored(&mut first[..1024], &mut rest[100..1124]), "segment 1's memory address");
+    expect(vectored(&mut first[..1024], &mut rest[..1000]), "segment 1's length 0x3e8 is 1000 bytes past");
+    let empty = vectored(&mut first[..1024], &mut rest[7..7]).expect("an empty segment lies anywhere");
+    assert_eq!((empty, file.read_at(&mut [], 3).expect("nothing to read")), (0, 0));
+    assert_eq!(file.write_at(&[], 3).expect("nothing to write"), 0);
     let bounce = options.direct(DirectIo::Required).unaligned(Unaligned::Bounce).open("/file").expect("open");
     bounce.write_all_at(&memory[100..5000], 333).expect("any alignment");
     assert_eq!(bounce.size(), 5233);

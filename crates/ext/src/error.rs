@@ -300,7 +300,8 @@ pub enum Incompatible {
     Revision(u32),
     /// A device whose logical block is larger than the filesystem's.
     #[error(
-        "blocks of {block_size} bytes cannot be read from a device with logical blocks of {logical} bytes"
+        "blocks of {block_size} bytes cannot be read from a device with logical blocks of {logical} bytes; \
+         open it with direct I/O `preferred` or `off` (without --direct)"
     )]
     LogicalBlock {
         /// Of the filesystem.

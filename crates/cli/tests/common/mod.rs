@@ -70,6 +70,22 @@ impl Bench {
         Some(text(&output.stdout))
     }
 
+    /// A loop device with sectors of that size on a file; `None`, and a visible line, where that cannot be.
+    pub(crate) fn loop_device(&self, name: &str, sector_bytes: u32) -> Option<LoopDevice> {
+        if !is_root("a loop device") {
+            return None;
+        }
+        let (file, size) = (self.path(name), sector_bytes.to_string());
+        let arguments = ["--find", "--show", "--direct-io=on", "--sector-size", &size].map(OsStr::new);
+        let output = tool("losetup", arguments.into_iter().chain([file.as_os_str()]))?;
+        if output.status.success() {
+            Some(LoopDevice(text(&output.stdout).trim().to_owned()))
+        } else {
+            eprintln!("SKIPPED: losetup: {}", text(&output.stderr));
+            None
+        }
+    }
+
     /// Names in the directory.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = std::fs::read_dir(self.directory.path())
@@ -126,6 +142,21 @@ pub(crate) fn is_root(what: &str) -> bool {
         eprintln!("SKIPPED: {what} needs root");
     }
     is_root
+}
+
+/// A loop device; detached when dropped.
+pub(crate) struct LoopDevice(String);
+
+impl std::fmt::Display for LoopDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = tool("losetup", ["--detach", self.0.as_str()]);
+    }
 }
 
 /// An image mounted by the kernel; unmounted when dropped.

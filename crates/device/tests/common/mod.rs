@@ -35,11 +35,16 @@ pub(crate) struct LoopDevice(PathBuf);
 impl LoopDevice {
     /// None, with a visible reason, where loop devices cannot be made.
     pub(crate) fn attach(image: &Path, sector_size: u32) -> Option<Self> {
-        let output = Command::new("losetup")
-            .args(["--find", "--show", "--direct-io=on", "--sector-size", &sector_size.to_string()])
-            .arg(image)
-            .output();
-        match output {
+        Self::attach_with(&["--direct-io=on", "--sector-size", &sector_size.to_string()], image)
+    }
+
+    /// The same, one that cannot be written.
+    pub(crate) fn attach_read_only(image: &Path) -> Option<Self> {
+        Self::attach_with(&["--read-only"], image)
+    }
+
+    fn attach_with(options: &[&str], image: &Path) -> Option<Self> {
+        match Command::new("losetup").args(["--find", "--show"]).args(options).arg(image).output() {
             Ok(output) if output.status.success() => {
                 let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
                 Some(Self(name.into()))

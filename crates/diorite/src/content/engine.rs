@@ -12,8 +12,8 @@ use diorite_block::sync::Mutex;
 
 use crate::cache::Cache;
 use crate::cache::arena::PAGE_SIZE;
-use crate::content::Content;
 use crate::content::workers::Workers;
+use crate::content::{Content, ErrorLatch};
 use crate::stats::Counters;
 use crate::{AlignedBuf, Clock, Error, Result};
 
@@ -40,6 +40,8 @@ pub(crate) struct Engine {
     pub(crate) counters: Arc<Counters>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) zeros: AlignedBuf,
+    /// Of files that are gone from memory.
+    pub(crate) errors: ErrorLatch,
     read_ahead_pages: u64,
     dirty_files: Mutex<BTreeMap<u64, Weak<Content>>>,
     pub(crate) workers: Workers,
@@ -58,6 +60,7 @@ impl Engine {
             counters,
             clock: Arc::clone(&options.clock),
             zeros,
+            errors: ErrorLatch::default(),
             read_ahead_pages,
             dirty_files: Mutex::default(),
             workers: Workers::new(options.dirty_age),

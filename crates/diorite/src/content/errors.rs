@@ -2,9 +2,10 @@
 //!
 //! Invariants:
 //! 1. A handle that existed when a write-back failed gets exactly one error at its next sync, whichever handle syncs first.
+//! 2. A failure that nobody heard of, since no handle was left, is told by the next sync of the whole filesystem.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diorite_block::sync::Mutex;
 
@@ -14,6 +15,7 @@ use crate::{Error, Result};
 #[derive(Debug, Default)]
 pub(crate) struct ErrorLatch {
     failures: AtomicU64,
+    unheard: AtomicBool,
     last: Mutex<Option<Arc<Error>>>,
 }
 
@@ -26,6 +28,7 @@ impl ErrorLatch {
     pub(crate) fn set(&self, error: Arc<Error>) {
         let mut last = self.last.lock();
         *last = Some(error);
+        self.unheard.store(true, Ordering::Release);
         self.failures.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -40,10 +43,24 @@ impl ErrorLatch {
         if seen.0.swap(failures, Ordering::AcqRel) == failures {
             return Ok(());
         }
+        self.unheard.store(false, Ordering::Release);
         match &*self.last.lock() {
             Some(error) => Err(Error::WriteBack(Arc::clone(error))),
             None => Ok(()),
         }
+    }
+
+    /// The error that nobody has heard of, if there is one. Whoever takes it tells it.
+    pub(crate) fn take_unheard(&self) -> Option<Arc<Error>> {
+        if !self.unheard.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        self.last.lock().clone()
+    }
+
+    /// As [`ErrorLatch::take_unheard`], as a result.
+    pub(crate) fn tell_unheard(&self) -> Result<()> {
+        self.take_unheard().map_or(Ok(()), |error| Err(Error::WriteBack(error)))
     }
 }
 
@@ -61,5 +78,15 @@ mod tests {
         assert!(latch.check(&first).is_err() && latch.check(&first).is_ok());
         assert!(latch.check(&second).is_err() && latch.check(&second).is_ok());
         assert!(latch.check(&late).is_ok());
+        assert!(latch.take_unheard().is_none());
+    }
+
+    /// Invariant 2.
+    #[test]
+    fn what_nobody_heard_of_is_told_once() {
+        let latch = ErrorLatch::default();
+        latch.set(Arc::new(Error::BeyondEnd));
+        assert!(latch.check(&latch.seen()).is_ok(), "it was opened later");
+        assert!(latch.tell_unheard().is_err() && latch.tell_unheard().is_ok());
     }
 }

@@ -201,7 +201,12 @@ impl Content {
         self.map.sync(durability).inspect_err(|_| self.note_unsynced())
     }
 
-    /// Drop all cached pages without writing them back: the file is gone.
+    /// The file is gone, and with it what could not be written of it.
+    pub(crate) fn forget_errors(&self) {
+        let _ = self.errors.take_unheard();
+    }
+
+    /// Drop all cached pages without writing them back.
     pub(crate) fn discard(&self) {
         let _range = self.ranges.exclusive(0..u64::MAX);
         self.drop_pages(0..u64::MAX);
@@ -246,6 +251,9 @@ impl Content {
 
 impl Drop for Content {
     fn drop(&mut self) {
+        if let Some(error) = self.errors.take_unheard() {
+            self.engine.errors.set(error);
+        }
         self.drop_pages(0..u64::MAX);
     }
 }

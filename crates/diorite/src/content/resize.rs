@@ -76,7 +76,9 @@ impl Content {
         // What shares a page or a block with the range keeps its content through the device.
         self.write_back_locked(range.start..(range.start + self.unit()), BioFlags::SYNC)?;
         self.write_back_locked(range.end.saturating_sub(self.unit())..range.end, BioFlags::SYNC)?;
-        let whole = offset.next_multiple_of(block)..end / block * block;
+        // Behind the end of the file nothing is kept: its last block goes as a whole.
+        let stop = if end >= self.size() { end.next_multiple_of(block) } else { end };
+        let whole = offset.next_multiple_of(block)..stop / block * block;
         if whole.start < whole.end {
             self.map.punch(whole.start, whole.end - whole.start)?;
             self.note_unsynced();

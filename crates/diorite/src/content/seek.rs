@@ -21,8 +21,8 @@ impl Content {
             match stretch.kind {
                 StretchKind::Mapped(_) | StretchKind::Inline => return Ok(at),
                 StretchKind::Hole | StretchKind::Unwritten(_) => {
-                    if let Some(page) = self.pages.first_dirty(pages_of(at, end)) {
-                        return Ok(at.max(page * PAGE_SIZE));
+                    if let Some(data) = self.first_dirty_part(at, end) {
+                        return Ok(data);
                     }
                 }
             }
@@ -43,9 +43,9 @@ impl Content {
             let stretch = self.map.map(at, size - at)?;
             let end = stretch.end().min(size);
             if matches!(stretch.kind, StretchKind::Hole | StretchKind::Unwritten(_)) {
-                // Pages that wait for their blocks are data.
-                while at < end && self.pages.get(at / PAGE_SIZE).is_some_and(|state| state.dirty != 0) {
-                    at = (at / PAGE_SIZE + 1) * PAGE_SIZE;
+                // What waits for its blocks is data.
+                while at < end && self.is_dirty_at(at) {
+                    at = (at / self.part_size() + 1) * self.part_size();
                 }
                 if at < end {
                     return Ok(at);
@@ -54,6 +54,29 @@ impl Content {
             at = at.max(end);
         }
         Ok(size)
+    }
+
+    /// Whether the part of a page that `offset` lies in waits for write-back.
+    fn is_dirty_at(&self, offset: u64) -> bool {
+        let part = offset % PAGE_SIZE / self.part_size();
+        self.pages.get(offset / PAGE_SIZE).is_some_and(|state| state.dirty >> part & 1 == 1)
+    }
+
+    /// The first byte of a range that waits for write-back.
+    fn first_dirty_part(&self, start: u64, end: u64) -> Option<u64> {
+        let mut at = start;
+        while at < end {
+            let page = self.pages.first_dirty(pages_of(at, end))?;
+            at = at.max(page * PAGE_SIZE);
+            let page_end = end.min((page + 1) * PAGE_SIZE);
+            while at < page_end {
+                if self.is_dirty_at(at) {
+                    return Some(at);
+                }
+                at = (at / self.part_size() + 1) * self.part_size();
+            }
+        }
+        None
     }
 
     /// Everything that is not a hole.

@@ -37,10 +37,15 @@ pub(crate) fn check_alignment(
     };
     aligned(AlignedPart::Offset, offset, block)?;
     let one = segments.len() == 1;
-    for (segment, (address, len)) in segments.enumerate() {
-        let what = if one { AlignedPart::Length } else { AlignedPart::SegmentLength { segment } };
-        aligned(what, len as u64, block)?;
-        aligned(AlignedPart::Memory { segment }, address as u64, geometry.memory_alignment)?;
+    // An empty segment may lie anywhere.
+    for (segment, (address, len)) in segments.enumerate().filter(|(_, (_, len))| *len > 0) {
+        let (length, memory) = if one {
+            (AlignedPart::Length, AlignedPart::Memory)
+        } else {
+            (AlignedPart::SegmentLength { segment }, AlignedPart::SegmentMemory { segment })
+        };
+        aligned(length, len as u64, block)?;
+        aligned(memory, address as u64, geometry.memory_alignment)?;
     }
     Ok(())
 }

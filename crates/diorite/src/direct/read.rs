@@ -14,12 +14,12 @@ use crate::map::StretchKind;
 impl Content {
     /// Read into the caller's memory; fewer bytes only at the end of the file.
     pub(crate) fn read_direct(&self, memory: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
-        let segments = memory.iter().map(|segment| (segment.as_ptr().addr(), segment.len()));
-        check_alignment(self.geometry(), offset, segments)?;
         let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
         if wanted == 0 {
             return Ok(0);
         }
+        let segments = memory.iter().map(|segment| (segment.as_ptr().addr(), segment.len()));
+        check_alignment(self.geometry(), offset, segments)?;
         let range = self.locked_range(offset, offset.saturating_add(wanted));
         let _range = self.ranges.shared(range.clone());
         // Sampled once: what is returned is of one moment.

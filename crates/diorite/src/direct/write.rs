@@ -34,8 +34,10 @@ impl Content {
             Position::At(offset) => offset,
             Position::End => self.size(),
         };
-        check_alignment(self.geometry(), offset, segments.clone())?;
         let len: u64 = data.iter().map(|segment| segment.len() as u64).sum();
+        if len > 0 {
+            check_alignment(self.geometry(), offset, segments.clone())?;
+        }
         let (offset, range_lock) = self.lock_for_write(position, len)?;
         if len == 0 {
             return Ok((offset, 0));

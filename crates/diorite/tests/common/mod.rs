@@ -114,6 +114,8 @@ pub struct Watched {
     geometry: diorite_block::Geometry,
     /// Writes fail that begin at or after this byte.
     pub writes_fail_from: std::sync::atomic::AtomicU64,
+    /// Reads and writes that failed so far.
+    pub failures: std::sync::atomic::AtomicU64,
     /// Reads fail while this is set.
     pub reads_fail: std::sync::atomic::AtomicBool,
     /// Data writes wait here until as many are in flight at once.
@@ -133,6 +135,7 @@ impl Watched {
             inner,
             geometry,
             writes_fail_from: u64::MAX.into(),
+            failures: 0.into(),
             reads_fail: false.into(),
             gather: 0.into(),
             in_flight: Default::default(),
@@ -193,6 +196,7 @@ impl BlockDevice for Watched {
             if bio.op == Op::Write && bio.sector.to_bytes() >= self.writes_fail_from.load(SeqCst)
                 || bio.op == Op::Read && self.reads_fail.load(SeqCst)
             {
+                self.failures.fetch_add(1, SeqCst);
                 return Err(gone(bio));
             }
         }

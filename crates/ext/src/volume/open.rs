@@ -216,7 +216,12 @@ fn check_device(device: &dyn BlockDevice, layout: &Layout) -> Result<()> {
     }
     if layout.blocks_count > geometry.capacity_bytes / block_size {
         let (field, value) = ("s_blocks_count", layout.blocks_count);
-        return Err(Corrupt::Superblock { field, value, why: "the device is smaller than that" }.into());
+        return Err(Corrupt::Superblock {
+            field,
+            value,
+            why: "but the device is smaller than so many blocks: is the image cut off?",
+        }
+        .into());
     }
     if layout.group_count > MAX_GROUPS {
         return Err(Incompatible::Other("the volume has more than 4 million block groups").into());
