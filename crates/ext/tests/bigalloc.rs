@@ -7,7 +7,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Bench, MemoryDevice, Mount, have, inode_of, pattern, read_file, shell, write_blocks};
+use common::{Bench, MemoryDevice, Mount, have, inode_of, pattern, read_file, run, shell, write_blocks};
 use diorite_ext::{Error, FileBlock, FileKind, InodeNumber, NodeSpec, Owner, Volume, VolumeOptions};
 
 const ARGUMENTS: [&str; 3] = [
@@ -256,4 +256,26 @@ fn hostile_cluster_sizes_are_refused() {
         let result = Volume::open(MemoryDevice::new(bytes), VolumeOptions::default());
         assert!(result.is_err(), "{value} at {offset} of the superblock");
     }
+}
+
+/// Clusters without extents: mke2fs makes no such volume, the kernel mounts none for writing, and here it is read only too.
+#[test]
+fn without_extents_a_volume_is_only_read() {
+    if !have(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let path = bench.path("refused").to_string_lossy().into_owned();
+    let (code, said) =
+        run("mke2fs", &["-q", "-F", "-t", "ext4", "-O", "bigalloc,^extent,^64bit", &path, "16M"]);
+    assert!(code != 0 && said.contains("bigalloc") && said.contains("extents"), "{said}");
+
+    let image = bench.image("-t ext4 -O bigalloc,^64bit -b 4096", "16M");
+    run("debugfs", &["-w", "-R", "feature -extent", &image.to_string_lossy()]);
+    assert!(Mount::new(&bench, &image, "").is_none(), "the kernel writes to it");
+    let (_, volume) = bench.open(&image);
+    let reason = volume.read_only_reason().unwrap();
+    assert!(reason.contains("bigalloc without extent"), "{reason}");
+    let info = diorite_ext::VolumeInfo::new(volume.superblock());
+    assert_eq!(info.unwritable_features, ["bigalloc without extent"]);
 }

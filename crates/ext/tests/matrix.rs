@@ -20,7 +20,7 @@ use diorite_ext::{
 };
 
 /// Arguments of mke2fs, and the size of the image.
-const RECIPES: [(&str, &str); 29] = [
+const RECIPES: [(&str, &str); 32] = [
     ("-t ext2 -b 1024 -I 128", "16M"),
     ("-t ext2 -b 2048 -O ^filetype", "16M"),
     ("-t ext2 -b 4096 -O ^dir_index,^sparse_super,^resize_inode", "32M"),
@@ -46,16 +46,31 @@ const RECIPES: [(&str, &str); 29] = [
     ("-t ext4 -b 4096 -O fast_commit", "32M"),
     ("-t ext4 -b 4096 -O encrypt,stable_inodes", "32M"),
     ("-t ext4 -b 1024 -O casefold,verity", "32M"),
-    ("-t ext4 -b 65536", "64M"),
+    ("-t ext4 -b 65536 -N 6000", "64M"),
+    ("-t ext4 -b 16384", "64M"),
+    ("-t ext3 -b 16384 -I 128 -J size=16", "64M"),
+    ("-t ext2 -b 65536 -N 6000 -O dir_index", "64M"),
     ("-t ext4 -b 8192 -O ^has_journal", "64M"),
-    ("-t ext4 -b 32768 -O ^metadata_csum,uninit_bg", "64M"),
+    ("-t ext4 -b 32768 -N 6000 -O ^metadata_csum,uninit_bg", "64M"),
     ("-t ext4 -b 1024 -O sparse_super2,orphan_file,ea_inode,large_dir,^flex_bg,^huge_file,^dir_nlink", "32M"),
 ];
 
-/// What the kernel is asked to make, as far as the format can have it.
+/// Recipes as above for every hash of indexed directories: its name, and `s_flags`, 1 for signed and 2 for unsigned characters.
+const HASHES: [(&str, &str, &str, u32); 7] = [
+    ("-t ext4 -b 1024", "16M", "legacy", 1),
+    ("-t ext4 -b 1024", "16M", "legacy", 2),
+    ("-t ext3 -b 1024", "16M", "half_md4", 1),
+    ("-t ext4 -b 2048", "16M", "half_md4", 2),
+    ("-t ext4 -b 4096", "32M", "tea", 1),
+    ("-t ext2 -b 1024 -O dir_index", "16M", "tea", 2),
+    ("-t ext4 -b 16384", "64M", "half_md4", 2),
+];
+
+/// What the kernel is asked to make, as far as the format can have it. `MANY` names more are made in a directory.
 const FILL: &str = r"
     mkdir d d/sub many; for i in 1 59 60 61 150 1000 1024 4096 5000 70000 300000; do head -c $i /dev/urandom > d/f$i; done
     for i in $(seq 300); do echo $i > many/a-name-that-takes-some-room-in-its-directory-$i; done
+    for i in $(seq $MANY); do : > many/ein-Näme-beyond-ÅSCII-÷-$i; done
     ln d/f1000 d/sub/linked; ln -s f1000 d/short; ln -s $(head -c 300 /dev/zero | tr '\0' x) d/long; : > empty
     ln -s $(head -c 59 /dev/zero | tr '\0' y) d/l59; ln -s $(head -c 60 /dev/zero | tr '\0' z) d/l60
     mkfifo pipe; mknod null c 1 3; mknod disk b 259 70000; chown 1234:70000 d/f61; chmod 4751 d/f61; chmod 1777 d/sub
@@ -214,7 +229,8 @@ fn our_tree(volume: &Volume) -> Tree {
     fn walk(volume: &Volume, directory: &Inode, path: &str, tree: &mut Tree) {
         for (name, number) in entries_of(volume, directory) {
             let path = format!("{path}{}", String::from_utf8_lossy(&name));
-            let inode = volume.inode(number).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let inode = volume.lookup(directory, &name).unwrap_or_else(|error| panic!("{path}: {error}"));
+            assert_eq!(inode.number(), number, "{path}");
             let seen = volume.attributes(&inode);
             let content = match inode.kind() {
                 FileKind::Regular => read_file(volume, &inode),
@@ -293,12 +309,14 @@ fn fill_here(volume: &Volume, recipe: &str) {
     let root = at(volume, "");
     let block = volume.block_size().bytes();
     let ours = volume.create(&root, b"ours", &spec(FileKind::Directory)).unwrap();
-    for index in 0..250 {
-        let name = format!("one-of-many-names-that-fill-the-directory-{index}");
+    // More than one block of names.
+    let names = 250.max(block / 32);
+    for index in 0..names {
+        let name = format!("one-of-many-names-thät-fill-the-directory-{index}");
         volume.create(&ours, name.as_bytes(), &spec(FileKind::Regular)).unwrap();
     }
-    for index in (0..250).step_by(3) {
-        let name = format!("one-of-many-names-that-fill-the-directory-{index}");
+    for index in (0..names).step_by(3) {
+        let name = format!("one-of-many-names-thät-fill-the-directory-{index}");
         volume.unlink(&ours, name.as_bytes()).unwrap();
     }
     let data = volume.create(&ours, b"data", &spec(FileKind::Regular)).unwrap();
@@ -344,26 +362,30 @@ fn fill_here(volume: &Volume, recipe: &str) {
     volume.truncate(&at(volume, "d/f70000"), block).unwrap();
 }
 
-/// Compare what the kernel, or without it the host, has made; fill here; compare again.
-fn run_recipe(recipe: &str, size: &str) {
+/// Compare what the kernel, or without it the host, has made; fill here; compare again. `change` is done to the image that
+/// `mke2fs` has made.
+fn run_recipe(recipe: &str, size: &str, change: &dyn Fn(&Path)) {
     let bench = Bench::new();
     let block_size: u64 = recipe.split("-b ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     let image = bench.image(recipe, size);
-    let mount = if block_size <= 4096 { Mount::new(&bench, &image, ",noatime") } else { None };
-    let (image, theirs) = if let Some(mount) = mount {
-        shell(&mount.at, FILL);
+    change(&image);
+    let fill = format!("MANY={}\n{FILL}", 100.max(block_size / 40));
+    let (image, theirs) = if let Some(mount) = Mount::new(&bench, &image, ",noatime") {
+        shell(&mount.at, &fill);
         kernel_attributes(&mount.at, recipe);
         shell(&mount.at, "sync");
         (image, Some(kernel_tree(&mount.at)))
     } else {
         // The kernel has no pages of that size, or not the feature; mke2fs and debugfs have.
+        println!("SKIPPED: the kernel's part of {recipe}: by mke2fs, e2fsck and debugfs instead");
         let source = bench.path("source");
         std::fs::create_dir(&source).unwrap();
-        shell(&source, FILL);
+        shell(&source, &fill);
         let image = bench.image(&format!("{recipe} -d {}", source.display()), size);
-        // mke2fs counts quota before it fills, and e2fsck before it has mended all.
+        change(&image);
+        // mke2fs makes no indices and counts quota before it fills, and e2fsck counts before it has mended all.
         for _ in 0..2 {
-            run("e2fsck", &["-fy", &image.to_string_lossy()]);
+            run("e2fsck", &["-fyD", &image.to_string_lossy()]);
         }
         (image, None)
     };
@@ -422,7 +444,26 @@ fn run_part(part: usize) {
         return;
     }
     for (recipe, size) in RECIPES.iter().skip(part).step_by(2) {
-        run_recipe(recipe, size);
+        run_recipe(recipe, size, &|_| {});
+    }
+}
+
+#[test]
+fn kernel_and_library_see_the_same_with_every_hash() {
+    if !have(&["mke2fs", "e2fsck", "debugfs", "filefrag", "tune2fs"]) {
+        return;
+    }
+    for (recipe, size, hash, flags) in HASHES {
+        run_recipe(recipe, size, &|image| {
+            let image = image.to_string_lossy();
+            let (code, output) = run("tune2fs", &["-E", &format!("hash_alg={hash}"), &image]);
+            assert_eq!(code, 0, "{recipe}: {output}");
+            let said = run("debugfs", &["-w", "-R", &format!("ssv flags {flags}"), &image]).1;
+            let seen = run("dumpe2fs", &["-h", &image]).1;
+            let wanted = if flags == 2 { "unsigned_directory_hash" } else { "signed_directory_hash" };
+            assert!(seen.split_whitespace().any(|word| word == wanted), "{recipe}: {said} {seen}");
+            assert!(seen.contains(hash), "{recipe}: {seen}");
+        });
     }
 }
 

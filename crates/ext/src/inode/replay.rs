@@ -58,7 +58,11 @@ impl Volume {
         let has_extents = flags.contains(InodeFlags::EXTENTS);
         let is_inline = flags.contains(InodeFlags::INLINE_DATA);
         if is_inline || (!has_extents && matches!(kind, FileKind::Regular | FileKind::Directory)) {
-            let what = "the journal holds a fast commit of a file that is not mapped by extents";
+            let what = if is_inline {
+                "the journal holds a fast commit of a file that is in its inode (inline_data): let e2fsck replay it"
+            } else {
+                "the journal holds a fast commit of a file that is not mapped by extents: let e2fsck replay it"
+            };
             return Err(Incompatible::Other(what).into());
         }
         let charged = match self.load_inode(number) {

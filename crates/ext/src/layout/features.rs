@@ -239,7 +239,12 @@ impl Features {
             incompat: self.incompat.difference(Self::READABLE),
             ro_compat: self.ro_compat.difference(Self::WRITABLE_RO_COMPAT),
         };
-        bad.names()
+        let mut names = bad.names();
+        // As in the kernel; `mke2fs` makes no such volume.
+        if self.has_ro_compat(RoCompat::BIGALLOC) && !self.has_incompat(Incompat::EXTENTS) {
+            names.push("bigalloc without extent".to_owned());
+        }
+        names
     }
 
     /// All names, in the order of `dumpe2fs`: compatible, incompatible, read-only, each by bit.

@@ -20,7 +20,7 @@ impl Volume {
         };
         let is_mapped = inode.state.read().has_extents();
         if !is_mapped {
-            let what = "the journal holds a fast commit of a file that is not mapped by extents";
+            let what = "the journal holds a fast commit of a file that is not mapped by extents: let e2fsck replay it";
             return Err(Incompatible::Other(what).into());
         }
         Ok(Some(inode))

@@ -135,12 +135,26 @@ impl Mount {
         let at = bench.path("mnt");
         std::fs::create_dir_all(&at).unwrap();
         let (image, place) = (image.to_string_lossy(), at.to_string_lossy());
-        let (code, output) = run("mount", &["-o", &format!("loop{options}"), &image, &place]);
-        if code != 0 {
-            println!("SKIPPED: cannot mount here: {output}");
-            return None;
+        let options = format!("loop{options}");
+        let is_for_reading = options.contains(",ro");
+        // Told to write, the kernel does not fall back to reading.
+        let how = if is_for_reading { "-r" } else { "-w" };
+        for _ in 0..3 {
+            let (code, output) = run("mount", &[how, "-o", &options, &image, &place]);
+            if code != 0 {
+                println!("SKIPPED: cannot mount here: {output}");
+                return None;
+            }
+            let mount = Self { at: at.clone() };
+            if is_for_reading || rustix::fs::access(&at, rustix::fs::Access::WRITE_OK).is_ok() {
+                return Some(mount);
+            }
+            // A loop device that somebody had for reading stays like that for whoever gets it next.
+            let device = run("findmnt", &["-no", "SOURCE", &place]).1;
+            drop(mount);
+            run("blockdev", &["--setrw", device.trim()]);
         }
-        Some(Self { at })
+        panic!("{image} cannot be mounted for writing");
     }
 }
 
