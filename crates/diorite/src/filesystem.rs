@@ -82,8 +82,9 @@ impl FilesystemOptions {
         self
     }
 
-    /// Memory for metadata buffers in bytes; 64 MiB. Inodes and names that are kept although nobody uses them take at most one
-    /// and a half times as much again.
+    /// Memory for metadata blocks in bytes, with what a journal keeps of them; 64 MiB. Inodes and names that are kept although
+    /// nobody uses them take at most one and a half times as much again. So a volume takes two and a half times this and
+    /// [`Self::cache_bytes`], however many files it has.
     #[must_use]
     pub fn metadata_cache_bytes(self, metadata_cache_bytes: usize) -> Self {
         Self { metadata_cache_bytes, ..self }

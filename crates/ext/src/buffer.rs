@@ -20,48 +20,9 @@ use std::sync::{Arc, OnceLock};
 use diorite_block::sync::{Mutex, ReadGuard, RwLock, WriteGuard};
 use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice};
 use hashbrown::HashMap;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::memory::{BlockMemory, BlockPool};
 use crate::{BlockSize, Corrupt, Error, FsBlock, GroupNumber, InodeNumber, Result};
-
-/// Memory that any device can transfer from and to.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(4096))]
-struct Page([u8; 4096]);
-
-/// Page-aligned memory for one metadata block, or for a run of them.
-#[derive(Clone)]
-pub(crate) struct BlockMemory {
-    pages: Box<[Page]>,
-    len: usize,
-}
-
-impl BlockMemory {
-    /// `len` zero bytes.
-    pub(crate) fn zeroed(len: usize) -> Self {
-        Self { pages: vec![Page([0; 4096]); len.div_ceil(4096)].into_boxed_slice(), len }
-    }
-}
-
-impl Deref for BlockMemory {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.pages.as_bytes()[..self.len]
-    }
-}
-
-impl DerefMut for BlockMemory {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        let len = self.len;
-        &mut self.pages.as_mut_bytes()[..len]
-    }
-}
-
-impl fmt::Debug for BlockMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BlockMemory({} bytes)", self.len)
-    }
-}
 
 /// What a metadata block is: how it is verified after a read and sealed before it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,24 +219,32 @@ pub(crate) struct BufferCache {
     sealer: OnceLock<Arc<dyn Sealer>>,
     shards: Vec<Mutex<Shard>>,
     shard_capacity: usize,
+    memory: BlockPool,
 }
 
+/// What a block in memory takes beside its content: [`Buffer`], its places in the cache's tables and lists, and what an
+/// allocator adds.
+const OVERHEAD: usize = 256;
+const _: () = assert!(size_of::<Buffer>() + size_of::<BlockMemory>() + 100 < OVERHEAD);
+
 impl BufferCache {
-    /// An empty cache for a volume of `blocks` blocks that keeps about `budget_bytes` of clean blocks.
+    /// An empty cache for a volume of `blocks` blocks that keeps about `budget_bytes` of blocks.
     pub(crate) fn new(
         device: Arc<dyn BlockDevice>,
         block_size: BlockSize,
         blocks: u64,
         budget_bytes: usize,
     ) -> Self {
-        let memory_of_block = (block_size.bytes() as usize).max(4096) + 256;
+        let memory = BlockPool::new(block_size.bytes() as usize, device.geometry().memory_alignment as usize);
+        let shard_capacity = (budget_bytes / (memory.stride() + OVERHEAD) / SHARDS).max(4);
         Self {
             device,
             block_size,
             blocks,
             sealer: OnceLock::new(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            shard_capacity: (budget_bytes / memory_of_block / SHARDS).max(4),
+            shard_capacity,
+            memory,
         }
     }
 
@@ -336,8 +305,7 @@ impl BufferCache {
     /// Read a block that is not in the map. `None`: another thread was faster.
     fn read(&self, block: FsBlock, kind: BlockKind) -> Result<Option<Arc<Buffer>>> {
         self.check_address(block)?;
-        let memory = BlockMemory::zeroed(self.block_size.bytes() as usize);
-        let buffer = Arc::new(Buffer::new(block, memory, kind, false));
+        let buffer = Arc::new(Buffer::new(block, self.memory.zeroed(), kind, false));
         let mut content = buffer.content.write();
         if !self.insert_if_absent(&buffer) {
             return Ok(None);
@@ -372,7 +340,7 @@ impl BufferCache {
         let size = self.block_size.bytes() as usize;
         let inside = blocks.filter(|(block, _)| block.0 < self.blocks).take(READ_AHEAD_BLOCKS_MAX);
         let buffers: Vec<_> = inside
-            .map(|(block, kind)| Arc::new(Buffer::new(block, BlockMemory::zeroed(size), kind, false)))
+            .map(|(block, kind)| Arc::new(Buffer::new(block, self.memory.zeroed(), kind, false)))
             .collect();
         let mut loading: Vec<_> = buffers
             .iter()
@@ -427,8 +395,7 @@ impl BufferCache {
     /// A buffer of zeros for a block that becomes metadata now: nothing is read. Only a transaction handle calls this.
     pub(crate) fn create(&self, block: FsBlock, kind: BlockKind) -> Result<Arc<Buffer>> {
         self.check_address(block)?;
-        let memory = BlockMemory::zeroed(self.block_size.bytes() as usize);
-        let buffer = Arc::new(Buffer::new(block, memory, kind, true));
+        let buffer = Arc::new(Buffer::new(block, self.memory.zeroed(), kind, true));
         loop {
             if self.insert_if_absent(&buffer) {
                 return Ok(buffer);
@@ -440,7 +407,7 @@ impl BufferCache {
             }
             content.kind = kind;
             content.unsealed = true;
-            content.bytes = Arc::new(BlockMemory::zeroed(self.block_size.bytes() as usize));
+            content.bytes = Arc::new(self.memory.zeroed());
             drop(content);
             return Ok(existing);
         }
@@ -456,9 +423,23 @@ impl BufferCache {
         if block.0 < self.blocks { Ok(()) } else { Err(Corrupt::Address { block }.into()) }
     }
 
-    /// Bytes of memory that the cache aims at.
+    /// Blocks in memory that the cache aims at, copies of them included. What has to stay is bounded by those who keep it: a
+    /// transaction by [`Self::transaction_blocks`], and what waits for its checkpoint.
     pub(crate) fn capacity_blocks(&self) -> usize {
         self.shard_capacity * SHARDS
+    }
+
+    /// The most blocks of one transaction: one that runs, the one before it that is being written, what waits for its checkpoint
+    /// (with that one at most three times as much), and what a checkpoint writes although a newer version has come, have room
+    /// together.
+    pub(crate) fn transaction_blocks(&self) -> usize {
+        self.capacity_blocks() / 5
+    }
+
+    /// Where the memory of blocks comes from.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> &BlockPool {
+        &self.memory
     }
 
     fn insert_if_absent(&self, buffer: &Arc<Buffer>) -> bool {
@@ -468,7 +449,7 @@ impl BufferCache {
         }
         // Two leave for one where many could not leave before, so that a crowd does not stay.
         for _ in 0..2 {
-            if shard.map.len() >= self.shard_capacity {
+            if shard.map.len() >= self.shard_capacity || self.memory.in_use() > self.capacity_blocks() {
                 shard.evict();
             }
         }

@@ -4,11 +4,11 @@
 
 use diorite_block::{BlockDevice, SECTOR_SIZE};
 
-use crate::buffer::BlockMemory;
 use crate::layout::superblock::{
     FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, STATE_ERROR, STATE_ORPHANS, STATE_VALID, SUPERBLOCK_OFFSET,
 };
 use crate::layout::{Compat, Features, GroupDescriptor, Incompat, Layout, Superblock};
+use crate::memory::BlockMemory;
 use crate::{FsBlock, InodeNumber, Result, Timestamp};
 
 /// What a volume is made of.

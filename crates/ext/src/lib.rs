@@ -17,6 +17,7 @@ mod info;
 mod inode;
 mod journal;
 mod map;
+mod memory;
 mod names;
 mod quota;
 mod transaction;

@@ -25,7 +25,8 @@ use diorite_block::sync::{Condvar, Mutex, now};
 use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice};
 
 use crate::BlockRun;
-use crate::buffer::{BlockKind, BlockMemory, Buffer, BufferCache, BufferMut};
+use crate::buffer::{BlockKind, Buffer, BufferCache, BufferMut};
+use crate::memory::BlockMemory;
 use crate::{BlockSize, Error, FsBlock, InodeNumber, Result, Volume};
 
 /// How much later than the interval is over a timer wakes: then it is over for certain.
@@ -296,10 +297,13 @@ impl NoJournal {
 
 impl Log for NoJournal {
     fn begin(&self, _credits: u32) -> Result<TransactionId> {
-        let too_many = self.dirty_count.load(Ordering::Relaxed) > self.cache.capacity_blocks() / 2;
+        let dirty = self.dirty_count.load(Ordering::Relaxed);
+        let too_many = dirty > self.cache.capacity_blocks() / 4;
         let age = now().saturating_sub(Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)));
+        // Whoever makes blocks dirty faster than another writes them waits.
+        let must = dirty > self.cache.capacity_blocks() / 2;
         if (too_many || age > self.interval)
-            && let Some(_writing) = self.writing.try_lock()
+            && let Some(_writing) = if must { Some(self.writing.lock()) } else { self.writing.try_lock() }
         {
             self.last_sync_ns.store(now().as_nanos() as u64, Ordering::Relaxed);
             self.write_all()?;

@@ -1,8 +1,8 @@
 //! Bitmaps and counts against what was found in use.
 
-use crate::buffer::BlockMemory;
 use crate::check::{CheckPhase, Checker, Place, ProblemKind};
 use crate::layout::{GroupDescriptor, GroupFlags};
+use crate::memory::BlockMemory;
 use crate::{FileKind, GroupNumber, Result};
 
 /// Runs of differences that are told for each bitmap.

@@ -455,7 +455,7 @@ impl Checker<'_> {
             let used: Vec<u32> =
                 (0..).zip(notes).filter(|(_, note)| note.used).map(|(index, _)| index).collect();
             let table = self.descriptors[group.0 as usize].inode_table;
-            let mut read: Option<(u64, crate::buffer::BlockMemory)> = None;
+            let mut read: Option<(u64, crate::memory::BlockMemory)> = None;
             for index in used {
                 let number = self.layout.inode_at(group, index);
                 let Ok(at) = self.layout.locate_inode(number) else { continue };

@@ -6,9 +6,9 @@
 
 use diorite_block::BlockDevice;
 
-use crate::buffer::BlockMemory;
 use crate::layout::extent::{Extent, Header, Index, has_valid_checksum};
 use crate::layout::{ChecksumSeed, Layout, le32};
+use crate::memory::BlockMemory;
 use crate::{FsBlock, Result};
 
 /// What the walk tells.

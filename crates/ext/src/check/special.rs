@@ -1,10 +1,10 @@
 //! Files of the volume itself: orphans, the journal, and the inode that keeps room for growth.
 
-use crate::buffer::BlockMemory;
 use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
 use crate::check::{Checker, JournalState, Place, ProblemKind};
 use crate::journal::JournalSuperblock;
 use crate::layout::{Compat, DiskInode, Incompat, InodeFlags, RoCompat, le32, orphan};
+use crate::memory::BlockMemory;
 use crate::{Error, FileKind, FsBlock, GroupNumber, InodeNumber, Result};
 
 /// Inode of the room for growth.

@@ -7,7 +7,8 @@
 //! 1. A slot says where an entry begins: whoever moves or removes an entry moves or removes its slot.
 //! 2. A complete cache has a slot for every entry.
 //! 3. The room of a block is its largest gap.
-//! 4. All caches together have at most as many slots as [`NameCaches::new`] was told, and one directory more while it is in use.
+//! 4. All caches together have at most as many slots as [`NameCaches::new`] was told, and one directory more while it is in use. What is
+//!    remembered of a block counts as [`SLOTS_OF_BLOCK`].
 //!
 //! Locking: a directory's cache is locked after the directory's inode and before buffers. The map's lock is a leaf.
 
@@ -25,6 +26,8 @@ use crate::buffer::Buffer;
 
 /// Directories that are remembered.
 const DIRECTORIES_MAX: usize = 4096;
+/// What is remembered of a block, with the shell of its buffer that stays as long, takes as much memory as so many slots.
+const SLOTS_OF_BLOCK: usize = 8;
 
 /// Where a name's entry begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,14 +266,21 @@ impl Rooms {
 
 /// The buffers of a directory's blocks, while they are in memory: the way past the mapping and the map of all buffers. Blocks of a
 /// directory stay where they are until it is removed, and then its cache is forgotten.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct KnownBlocks {
     buffers: Vec<Weak<Buffer>>,
+    /// Blocks that are remembered of one directory, from its first one on.
+    max: usize,
 }
 
 impl KnownBlocks {
-    /// Blocks that are remembered of one directory, from its first one on.
-    const MAX: usize = 1 << 16;
+    fn new(slots_max: usize) -> Self {
+        Self { buffers: Vec::new(), max: slots_max / SLOTS_OF_BLOCK / 2 }
+    }
+
+    fn slots(&self) -> usize {
+        self.buffers.len() * SLOTS_OF_BLOCK
+    }
 
     /// The block's buffer, if it is known and in memory.
     pub(crate) fn get(&self, block: u32) -> Option<Arc<Buffer>> {
@@ -282,7 +292,7 @@ impl KnownBlocks {
     /// Remember a block's buffer.
     pub(crate) fn keep(&mut self, block: u32, buffer: &Arc<Buffer>) {
         let block = block as usize;
-        if block >= Self::MAX {
+        if block >= self.max {
             return;
         }
         if block >= self.buffers.len() {
@@ -312,7 +322,7 @@ pub(crate) struct CacheEntry {
 impl CacheEntry {
     fn new(slots_max: usize) -> Self {
         Self {
-            cache: Mutex::new((DirectoryCache::new(slots_max), KnownBlocks::default())),
+            cache: Mutex::new((DirectoryCache::new(slots_max), KnownBlocks::new(slots_max))),
             slots: AtomicUsize::new(0),
             last_use: AtomicU64::new(0),
         }
@@ -341,7 +351,7 @@ impl NameCaches {
         let mut guard = entry.cache.lock();
         let (cache, blocks) = &mut *guard;
         let result = work(cache, blocks);
-        let (before, slots) = (entry.slots.load(Ordering::Relaxed), cache.slots());
+        let (before, slots) = (entry.slots.load(Ordering::Relaxed), cache.slots() + blocks.slots());
         if before != slots {
             entry.slots.store(slots, Ordering::Relaxed);
             entry.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);

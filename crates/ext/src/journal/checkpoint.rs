@@ -15,7 +15,8 @@ use hashbrown::{HashMap, HashSet};
 
 use super::format::JournalSuperblock;
 use super::log::Journal;
-use crate::buffer::{BlockMemory, Buffer};
+use crate::buffer::Buffer;
+use crate::memory::BlockMemory;
 use crate::transaction::TransactionId;
 use crate::{FsBlock, Result};
 

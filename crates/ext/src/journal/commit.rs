@@ -17,7 +17,8 @@ use hashbrown::HashSet;
 use super::format::{CommitTime, MAGIC, Tag, TagFlags};
 use super::log::{Journal, Running, State, check_no_open_handle};
 use crate::BlockRun;
-use crate::buffer::{BlockMemory, Buffer};
+use crate::buffer::Buffer;
+use crate::memory::BlockMemory;
 use crate::transaction::TransactionId;
 use crate::{Error, FsBlock, Result};
 
@@ -101,7 +102,7 @@ impl Journal {
     /// Blocks that wait for their checkpoint cannot leave the cache: write them before they fill it.
     fn checkpoint_if_many(&self) -> Result<()> {
         let waiting = self.checkpoint.lock().len();
-        if waiting > self.cache.capacity_blocks() / 2 { self.checkpoint(None) } else { Ok(()) }
+        if waiting > self.cache.transaction_blocks() * 2 { self.checkpoint(None) } else { Ok(()) }
     }
 
     /// Threads that shared the last commit are likely to sync again at once: give them a moment to join this one. A thread
@@ -137,7 +138,10 @@ impl Journal {
         self.latch.check()?;
         let blocks = self.freeze(closing.buffers.into_values().collect());
         let need = self.log_blocks_for(blocks.len() as u64, closing.revoked.len() as u64);
-        if need > self.state.lock().free(self.log_blocks) {
+        // The memory of what waits is bounded too: others may commit faster than one checkpoints.
+        let waiting = self.checkpoint.lock().len() + blocks.len();
+        let many = waiting > self.cache.transaction_blocks() * 3;
+        if many || need > self.state.lock().free(self.log_blocks) {
             self.checkpoint(None)?;
         }
         let mut state = self.state.lock();

@@ -3,9 +3,9 @@
 use diorite_block::BlockDevice;
 
 use crate::Result;
-use crate::buffer::BlockMemory;
 use crate::layout::Superblock;
 use crate::layout::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::memory::BlockMemory;
 
 /// The logical blocks of a device that hold its superblock, as they are to be written.
 pub(super) struct EditedSuperblock {

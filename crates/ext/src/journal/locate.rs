@@ -12,9 +12,9 @@ use std::collections::HashSet;
 use diorite_block::BlockDevice;
 
 use super::log_map::LogMap;
-use crate::buffer::BlockMemory;
 use crate::layout::extent::{self, Extent, Index};
 use crate::layout::{DiskInode, GroupDescriptor, InodeFlags, Layout, Superblock, le32};
+use crate::memory::BlockMemory;
 use crate::{Corrupt, FileKind, FsBlock, InodeNumber, Result};
 
 /// Block pointers in an inode before the first indirect block.

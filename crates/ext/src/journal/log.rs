@@ -188,7 +188,7 @@ impl Journal {
         let log_blocks = u64::from(parts.superblock.log_blocks());
         // Above all sequence numbers, so that no transaction has the number 0.
         let id = TransactionId(1 << 32 | u64::from(parts.superblock.sequence));
-        let cached = parts.cache.capacity_blocks() as u64 / 2;
+        let cached = parts.cache.transaction_blocks() as u64;
         Self {
             home: HomeWriter::new(parts.device.clone(), parts.block_size),
             layout: parts.superblock.layout(parts.block_size.bytes()),

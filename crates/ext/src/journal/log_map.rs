@@ -5,7 +5,7 @@
 
 use diorite_block::BlockDevice;
 
-use crate::buffer::BlockMemory;
+use crate::memory::BlockMemory;
 use crate::{BlockSize, Corrupt, FsBlock, Result};
 
 /// A contiguous part of the journal.

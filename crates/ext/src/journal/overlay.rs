@@ -14,7 +14,7 @@ use diorite_block::{
 
 use super::log_map::LogMap;
 use super::replay::{Replay, ReplayedBlock};
-use crate::buffer::BlockMemory;
+use crate::memory::BlockMemory;
 use crate::{BlockSize, FsBlock, Result};
 
 /// Serves replayed blocks from the log.

@@ -15,7 +15,7 @@ use super::log_map::{LogMap, LogReader};
 use super::overlay::OverlayDevice;
 use super::replay::scan;
 use super::write_out::{Log, write_out};
-use crate::buffer::BlockMemory;
+use crate::memory::BlockMemory;
 use crate::{Access, BlockSize, Result};
 
 /// Whether what is in the log counts: the volume's superblock says so.

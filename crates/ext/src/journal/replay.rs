@@ -24,7 +24,7 @@ use super::format::{
     TransactionChecksum,
 };
 use super::log_map::{LogMap, LogReader};
-use crate::buffer::BlockMemory;
+use crate::memory::BlockMemory;
 use crate::{BlockSize, Corrupt, FsBlock, Result};
 
 /// Bytes that [`Replay::apply`] holds in memory.

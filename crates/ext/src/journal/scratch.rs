@@ -12,7 +12,7 @@ use diorite_block::{
     Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, Plug,
 };
 
-use crate::buffer::BlockMemory;
+use crate::memory::{BlockMemory, BlockPool};
 use crate::{BlockSize, FsBlock, Result};
 
 /// Blocks that differ from those below.
@@ -24,6 +24,7 @@ pub(crate) struct ScratchDevice {
     lower: Arc<dyn BlockDevice>,
     geometry: Geometry,
     block_size: BlockSize,
+    memory: BlockPool,
     blocks: Mutex<Blocks>,
 }
 
@@ -32,14 +33,16 @@ impl ScratchDevice {
     pub(crate) fn new(lower: Arc<dyn BlockDevice>, block_size: BlockSize) -> Arc<Self> {
         let geometry =
             Geometry { read_only: false, volatile_cache: false, discard: false, ..lower.geometry().clone() };
-        Arc::new(Self { lower, geometry, block_size, blocks: Mutex::default() })
+        let memory = BlockPool::new(block_size.bytes() as usize, geometry.memory_alignment as usize);
+        Arc::new(Self { lower, geometry, block_size, memory, blocks: Mutex::default() })
     }
 
     /// The same for reading only; this one is empty afterwards.
     pub(crate) fn sealed(&self) -> Arc<dyn BlockDevice> {
         let geometry = Geometry { read_only: true, ..self.geometry.clone() };
         let blocks = Mutex::new(std::mem::take(&mut *self.blocks.lock()));
-        Arc::new(Self { lower: self.lower.clone(), geometry, block_size: self.block_size, blocks })
+        let (lower, memory) = (self.lower.clone(), self.memory.clone());
+        Arc::new(Self { lower, geometry, block_size: self.block_size, memory, blocks })
     }
 
     /// Call `each` for the blocks written, by number.
@@ -102,7 +105,7 @@ impl ScratchDevice {
             let memory = match blocks.entry(block) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
-                    let mut memory = BlockMemory::zeroed(size as usize);
+                    let mut memory = self.memory.zeroed();
                     self.lower.read_bytes(block * size, &mut memory)?;
                     entry.insert(memory)
                 }

@@ -15,7 +15,7 @@ use super::log_map::LogMap;
 use super::recover::write_superblock;
 use super::replay::Replay;
 use super::scratch::ScratchDevice;
-use crate::buffer::BlockMemory;
+use crate::memory::BlockMemory;
 use crate::{BlockSize, Incompatible, Result};
 
 /// A log to be written.

@@ -4,10 +4,10 @@
 //! attribute area. The attribute is there even when it is empty.
 
 use crate::BlockRun;
-use crate::buffer::BlockMemory;
 use crate::inode::{Inode, InodeState, RawInode};
 use crate::layout::xattr::{self, Attributes, INODE_HEADER};
 use crate::map::{Change, EXTENTS_FLAG, INLINE_FLAG, node};
+use crate::memory::BlockMemory;
 use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileBlock, FileKind, Mapping, MappingKind, Result, Volume};
 

@@ -2,7 +2,7 @@
 
 use diorite_block::{Bio, BioFlags, BlockDevice, IoErrorKind, Op, Plug};
 
-use crate::buffer::BlockMemory;
+use crate::memory::{BlockMemory, BlockPool};
 use crate::mkfs::MkfsError;
 use crate::{BlockSize, FsBlock};
 
@@ -18,6 +18,7 @@ const ZERO_RUN_BYTES: u64 = 1 << 30;
 pub(super) struct Writer<'d> {
     device: &'d dyn BlockDevice,
     block_size: BlockSize,
+    memory: BlockPool,
     pending: Vec<(FsBlock, BlockMemory)>,
     /// A run of zeros that may still grow.
     zeros: (FsBlock, u64),
@@ -28,12 +29,13 @@ pub(super) struct Writer<'d> {
 impl<'d> Writer<'d> {
     pub(super) fn new(device: &'d dyn BlockDevice, block_size: BlockSize) -> Self {
         let zeros = (FsBlock(0), 0);
-        Self { device, block_size, pending: Vec::new(), zeros, written_bytes: 0, zeroed_bytes: 0 }
+        let memory = BlockPool::new(block_size.bytes() as usize, device.geometry().memory_alignment as usize);
+        Self { device, block_size, memory, pending: Vec::new(), zeros, written_bytes: 0, zeroed_bytes: 0 }
     }
 
     /// Write one block.
     pub(super) fn write(&mut self, block: FsBlock, bytes: &[u8]) -> Result<(), MkfsError> {
-        let mut memory = BlockMemory::zeroed(self.block_size.bytes() as usize);
+        let mut memory = self.memory.zeroed();
         memory[..bytes.len()].copy_from_slice(bytes);
         self.pending.push((block, memory));
         if self.pending.len() * self.block_size.bytes() as usize >= BATCH_BYTES {

@@ -16,12 +16,12 @@ use std::time::Duration;
 use diorite_block::sync::{Mutex, now, sleep};
 use diorite_block::{BioFlags, BlockDevice};
 
-use crate::buffer::BlockMemory;
 use crate::layout::mmp::{
     CHECK_INTERVAL_MAX, CHECK_INTERVAL_MIN, DEVICE_MAX, MmpBlock, NODE_MAX, SEQUENCE_CLEAN, SEQUENCE_FSCK,
     SEQUENCE_MAX, UPDATE_INTERVAL,
 };
 use crate::layout::{ChecksumSeed, Superblock};
+use crate::memory::BlockMemory;
 use crate::volume::{Volume, VolumeOptions};
 use crate::{Corrupt, Error, Result};
 

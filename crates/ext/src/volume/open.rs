@@ -7,11 +7,12 @@ use diorite_block::BlockDevice;
 use diorite_block::sync::Mutex;
 
 use crate::allocate::{Allocator, Zone};
-use crate::buffer::{BlockKind, BlockMemory, BufferCache};
+use crate::buffer::{BlockKind, BufferCache};
 use crate::inode::{InodeCache, TableAhead};
 use crate::journal::{self, Journal, JournalParts, JournalSuperblock, LogMap};
 use crate::layout::superblock::{ENCODING_UTF8, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use crate::layout::{Compat, GroupDescriptor, Incompat, Layout, RoCompat, Superblock};
+use crate::layout::{Compat, GroupDescriptor, Incompat, Layout, Superblock};
+use crate::memory::BlockMemory;
 use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, HomeWriter, Log, NoJournal};
 use crate::volume::mmp::Mmp;
@@ -243,8 +244,6 @@ fn read_only_reason(
         Some("the device is read-only".to_owned())
     } else if !unwritable.is_empty() {
         Some(format!("it uses features that are not kept up to date here: {}", unwritable.join(", ")))
-    } else if features.has_ro_compat(RoCompat::BIGALLOC) && !features.has_incompat(Incompat::EXTENTS) {
-        Some("allocation in clusters (bigalloc) is written with extents only".to_owned())
     } else if superblock.encoding().is_some_and(|encoding| encoding != ENCODING_UTF8) {
         Some("its names that ignore case (casefold) have an encoding that is not known".to_owned())
     } else {

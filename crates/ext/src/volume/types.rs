@@ -47,9 +47,10 @@ pub struct VolumeOptions {
     pub access: Access,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
-    /// Memory for metadata buffers, in bytes. Dirty buffers are written back before it is exceeded. Inodes, names and the places of
-    /// names in directories that are kept although nobody uses them take at most one and a half times as much again. What
-    /// the memory allocator loses between blocks comes on top.
+    /// Memory for metadata blocks, in bytes: buffers, and what a journal keeps of them until it is in its place. Dirty buffers are
+    /// written back before it is exceeded. Inodes, names and the places of names in directories that are kept although nobody uses
+    /// them take at most one and a half times as much again: two and a half times this together. Each group of the volume takes
+    /// about 100 bytes besides. At least 256 blocks are kept, however small this is.
     pub metadata_cache_bytes: usize,
     /// How long a transaction stays open before it is committed by whoever comes next.
     pub commit_interval: Duration,
