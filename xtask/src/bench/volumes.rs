@@ -1,7 +1,9 @@
 //! Suites `stream` and `scale`: large sequential writes, and large numbers of everything.
 
 use super::Options;
-use super::rates::{Bound, RateSuite, Runner, WantedRatio, build_worker, library, make_image};
+use super::rates::{
+    Bound, RateSuite, Runner, WantedRatio, build_worker, can_mount, kernel, library, make_image,
+};
 
 /// Sequential writes into fresh files on ext4 against overwriting on ext2.
 pub(super) fn stream(options: &Options) -> Result<(), String> {
@@ -58,24 +60,58 @@ pub(super) fn scale(options: &Options) -> Result<(), String> {
     let mut far = proof("16-tib", "0", "", "far");
     far.before = vec![format!("rm -f {path}")];
     far.command = vec![worker.clone(), "far".to_owned(), "--make".to_owned(), path.clone()];
-    let suite = RateSuite {
+    let kept = directory.join("scale-full.img");
+    let copy = format!("cp --sparse=always {} {path}", kept.display());
+    let mut full = proof("full", "1G", "", "full");
+    full.after = vec![format!("e2fsck -fn {path} && mv {path} {}", kept.display())];
+    let mut rest = proof("rest", "0", "", "rest");
+    rest.before = vec![copy.clone()];
+    let mut suite = RateSuite {
         name: "scale",
         title: "Large numbers of everything",
         about: "Each was correct, or the run would have failed, and `e2fsck -fn` found the image clean. `million`: names in one \
                 directory; a tenth is left; 192 MiB of metadata buffers instead of 64. \
-                `16-tib`: an image of 16 TiB less 1 MiB, made here. `full`: files of 64 KiB until \
-                the volume is full, one of four hundred removed, halves of it used again, then one file until there is no space."
+                `16-tib`: an image of 16 TiB less 1 MiB, made here. `full`: files of 64 KiB, each synced, until \
+                the volume is full, one of 128 removed (`used_percent`, as df counts), and their places used again four times by \
+                files that do not fit them (`churn`); then all files have what was written to them. `rest`: on copies of that \
+                image, single blocks to one file until there is no space; nobody may use what is kept for the superuser."
             .to_owned(),
         rounds: Some(1),
         runners: vec![
             proof("million", "4G", "-N 1100000", "million 1000000 --metadata-mib 192"),
             proof("extents", "2G", "", "extents 100000"),
-            proof("full", "1G", "", "full"),
+            full,
+            rest,
             far,
         ],
         wanted: vec![],
     };
+    if can_mount() {
+        // The kernel keeps 2 % for itself unless it is told not to, and the superuser may use what is kept for users.
+        let mount = directory.join("mount").to_string_lossy().into_owned();
+        let mut peer = kernel(&worker, "rest", &path, &mount);
+        peer.name = "rest-kernel";
+        peer.before = vec![
+            copy,
+            format!("tune2fs -u 1 -g 1 {path} >/dev/null"),
+            peer.before.concat(),
+            format!("echo 0 >/sys/fs/ext4/$(basename $(findmnt -no SOURCE {mount}))/reserved_clusters"),
+        ];
+        let as_user = ["setpriv", "--bounding-set=-sys_resource"].map(str::to_owned);
+        peer.command.splice(0..0, as_user);
+        peer.after.push(check);
+        suite.runners.insert(4, peer);
+        let against = |bound| WantedRatio { ours: ("rest", "bytes"), peer: ("rest-kernel", "bytes"), bound };
+        suite.wanted = vec![against(Bound::AtLeast(0.999)), against(Bound::AtMost(1.001))];
+    } else {
+        println!("SKIPPED: the kernel on the full volume: it needs root");
+    }
+    suite.wanted.push(WantedRatio {
+        ours: ("million", "peak_rss_mib"),
+        peer: ("million", "allowed_rss_mib"),
+        bound: Bound::AtMost(1.0),
+    });
     let result = suite.run(options);
-    let _ = std::fs::remove_file(&image);
+    let _ = (std::fs::remove_file(&image), std::fs::remove_file(&kept));
     result
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark program")]
 
 mod appends;
+mod full;
 mod names;
 mod place;
 mod scale;
@@ -49,10 +50,11 @@ fn run() -> Result<Figures, Failure> {
         "names" => names::run(&place, number(0, 100_000) as usize),
         "appends" => appends::run(&place, number(0, 1) as usize, number(1, 2)),
         "stream" => stream::run(&place, number(0, 512), &words),
-        "million" => scale::million(&place, number(0, 1_000_000) as usize),
+        "million" => scale::million(&place, number(0, 1_000_000) as usize, metadata_mib),
         "far" => scale::far(&place),
         "extents" => scale::extents(&place, number(0, 100_000)),
-        "full" => scale::full(&place),
+        "full" => full::full(&place),
+        "rest" => full::rest(&place),
         other => Err(format!("no workload {other}").into()),
     }?;
     place.close()?;

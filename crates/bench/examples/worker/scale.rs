@@ -1,5 +1,5 @@
-//! Large numbers: a million names in a directory, 16 TiB, a file of 100,000 extents, a full volume. Each says how long it took,
-//! what it found to be right, and how much memory the process had at most.
+//! Large numbers: a million names in a directory, 16 TiB, a file of 100,000 extents. Each says how long it took, what it found to
+//! be right, and how much memory the process had at most. Full volumes are in `full.rs`.
 
 use std::path::Path;
 use std::time::Instant;
@@ -14,10 +14,13 @@ use crate::{Failure, Figures};
 /// As much as fits a file of the host's ext4: 16 TiB but 1 MiB.
 const FAR_BYTES: u64 = (16 << 40) - (1 << 20);
 
+/// What the program takes that has no image open, the rings of its threads among it.
+const PROGRAM_MIB: f64 = 16.0;
+
 /// What a file is allocated on that volume, so that something lies far from its beginning.
 const WIDE_BYTES: u64 = 1 << 40;
 
-fn filesystem(place: &Place) -> Result<&Filesystem, Failure> {
+pub(crate) fn filesystem(place: &Place) -> Result<&Filesystem, Failure> {
     match place {
         Place::Image(filesystem) => Ok(filesystem),
         Place::Host => Err("only on an image".into()),
@@ -25,30 +28,40 @@ fn filesystem(place: &Place) -> Result<&Filesystem, Failure> {
 }
 
 /// Figures with a clock: each step is timed and named.
-struct Steps {
-    figures: Figures,
+pub(crate) struct Steps {
+    pub(crate) figures: Figures,
     last: Instant,
 }
 
 impl Steps {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { figures: Vec::new(), last: Instant::now() }
     }
 
+    /// A figure that is no time.
+    pub(crate) fn note(&mut self, name: &str, value: f64) {
+        self.figures.push((name.to_owned(), value));
+    }
+
+    /// What was done since the last step is on no clock.
+    pub(crate) fn skip(&mut self) {
+        self.last = Instant::now();
+    }
+
     /// A step has ended that did `count` things.
-    fn rate(&mut self, name: &str, count: u64) {
+    pub(crate) fn rate(&mut self, name: &str, count: u64) {
         let seconds = self.last.elapsed().as_secs_f64();
         self.figures.push((format!("{name}_per_s"), count as f64 / seconds));
         self.last = Instant::now();
     }
 
     /// A step has ended.
-    fn seconds(&mut self, name: &str) {
+    pub(crate) fn seconds(&mut self, name: &str) {
         self.figures.push((format!("{name}_s"), self.last.elapsed().as_secs_f64()));
         self.last = Instant::now();
     }
 
-    fn end(mut self) -> Result<Figures, Failure> {
+    pub(crate) fn end(mut self) -> Result<Figures, Failure> {
         self.figures.push(("peak_rss_mib".to_owned(), peak_rss_mib()?));
         Ok(self.figures)
     }
@@ -62,8 +75,8 @@ fn peak_rss_mib() -> Result<f64, Failure> {
     Ok(kib / 1024.0)
 }
 
-/// Many names in one directory: made, found, listed, removed but for a tenth.
-pub(crate) fn million(place: &Place, count: usize) -> Result<Figures, Failure> {
+/// Many names in one directory: made, found, listed, removed but for a tenth. `metadata_mib`: what the volume was told to take.
+pub(crate) fn million(place: &Place, count: usize, metadata_mib: Option<usize>) -> Result<Figures, Failure> {
     let filesystem = filesystem(place)?;
     let path = |n: usize| format!("/many/file-{n:08}");
     filesystem.create_dir("/many")?;
@@ -87,6 +100,9 @@ pub(crate) fn million(place: &Place, count: usize) -> Result<Figures, Failure> {
     (0..removed).try_for_each(|n| place.remove(&path(n)))?;
     filesystem.sync()?;
     steps.rate("unlink", removed as u64);
+    // Two and a half times the option, as its documentation says; and the program.
+    let allowed = metadata_mib.unwrap_or(64) as f64 * 2.5 + PROGRAM_MIB;
+    steps.note("allowed_rss_mib", allowed);
     steps.end()
 }
 
@@ -171,61 +187,5 @@ pub(crate) fn extents(place: &Place, count: u64) -> Result<Figures, Failure> {
         return Err(format!("{left} extents left").into());
     }
     steps.figures.push(("extents".to_owned(), count as f64));
-    steps.end()
-}
-
-/// A volume that is filled to 99 % with holes all over, used like that, and then filled to the last block.
-pub(crate) fn full(place: &Place) -> Result<Figures, Failure> {
-    const SMALL: u64 = 64 << 10;
-    let filesystem = filesystem(place)?;
-    filesystem.create_dir("/fill")?;
-    let write = |path: &str, bytes: u64| -> Result<(), Failure> {
-        let file = filesystem.create_file(path)?;
-        Ok(file.write_all_at(&vec![1; bytes as usize], 0)?)
-    };
-    let mut steps = Steps::new();
-    let mut files = 0;
-    // The directory grows on the way.
-    while filesystem.statfs().blocks_available > 4 * SMALL / filesystem.statfs().block_size {
-        write(&format!("/fill/{files}"), SMALL)?;
-        files += 1;
-    }
-    filesystem.sync()?;
-    steps.rate("fill_files", files);
-    // One file of four hundred goes: the free blocks are in pieces of one file.
-    let freed = files.div_ceil(400);
-    let mut holes = (0..files).step_by(400);
-    holes.try_for_each(|n| Ok::<(), Failure>(filesystem.remove_file(format!("/fill/{n}"))?))?;
-    filesystem.sync()?;
-    steps.rate("free_files", freed);
-    let space = filesystem.statfs();
-    steps.figures.push((
-        "used_percent".to_owned(),
-        100.0 - 100.0 * space.blocks_available as f64 / space.blocks as f64,
-    ));
-    steps.last = Instant::now();
-    (0..freed).try_for_each(|n| write(&format!("/again-{n}"), SMALL / 2))?;
-    filesystem.sync()?;
-    steps.rate("refill_files", freed);
-    let mut pieces = 0;
-    for n in 0..freed {
-        pieces += filesystem.open_file(format!("/again-{n}"))?.extents()?.len();
-    }
-    steps.figures.push(("extents_per_file".to_owned(), pieces as f64 / freed as f64));
-    let file = filesystem.create_file("/last")?;
-    let data = vec![2; 1 << 16];
-    let mut offset = 0;
-    let error = loop {
-        match file.write_all_at(&data, offset) {
-            Ok(()) => offset += data.len() as u64,
-            Err(error) => break error,
-        }
-    };
-    if error.errno() != 28 {
-        return Err(error.into());
-    }
-    file.sync_all()?;
-    filesystem.sync()?;
-    steps.seconds("until_no_space");
     steps.end()
 }
