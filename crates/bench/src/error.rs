@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// The files would not fit.
     #[error(
-        "{}: not enough space: {needed} MB are needed and {free} MB are free; choose another directory or a smaller -s",
+        "{}: not enough space: {needed} MB are needed and {free} MB are free; make room, or choose another directory or a smaller size",
         path.display()
     )]
     Space {
@@ -82,7 +82,7 @@ fn cure_of(errno: rustix::io::Errno) -> &'static str {
         }
         Errno::NOENT => "; check the path",
         Errno::ACCESS | Errno::PERM => "; choose a directory that you may write to",
-        Errno::NOSPC => "; free some space or choose a smaller -s",
+        Errno::NOSPC => "; free some space or choose a smaller size",
         Errno::ROFS => "; choose a directory on a writable filesystem",
         _ => "",
     }

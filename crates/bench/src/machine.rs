@@ -37,7 +37,8 @@ impl Machine {
             system: format!("{} {} {}", text(uname.sysname()), text(uname.release()), text(uname.machine())),
             cpu: cpu_model(&read_text("/proc/cpuinfo").unwrap_or_default()),
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
-            memory_bytes: memory_bytes(&read_text("/proc/meminfo").unwrap_or_default()),
+            memory_bytes: memory_bytes(&read_text("/proc/meminfo").unwrap_or_default(), "MemTotal:")
+                .unwrap_or(0),
             filesystem: directory.and_then(filesystem_of),
             background_cpu_percent: None,
         }
@@ -53,13 +54,17 @@ fn cpu_model(cpuinfo: &str) -> String {
         .to_owned()
 }
 
-fn memory_bytes(meminfo: &str) -> u64 {
-    meminfo
-        .lines()
-        .find_map(|line| {
-            line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-        })
-        .map_or(0, |kilobytes| kilobytes.saturating_mul(1024))
+/// Memory that programs could have now without anything being swapped out; all that can be said where it is not told.
+pub(crate) fn available_memory_bytes() -> u64 {
+    let meminfo = read_text("/proc/meminfo").unwrap_or_default();
+    memory_bytes(&meminfo, "MemAvailable:").unwrap_or(u64::MAX)
+}
+
+/// A line of `/proc/meminfo`, in bytes.
+fn memory_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+    let kibibytes: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes.saturating_mul(1024))
 }
 
 /// `ext4 on /dev/vda (rw,relatime)` for the mount that holds `directory`.
@@ -91,6 +96,14 @@ mod tests {
         let mounts = "/dev/a / ext4 rw 0 0\n/dev/b /data xfs rw,noatime 0 0\nproc /proc proc rw 0 0\n";
         assert_eq!(mount_of(Path::new("/data/x"), mounts).unwrap(), "xfs on /dev/b (rw,noatime)");
         assert_eq!(mount_of(Path::new("/home"), mounts).unwrap(), "ext4 on /dev/a (rw)");
+    }
+
+    #[test]
+    fn lines_of_meminfo_are_read_by_name() {
+        let text = "MemTotal:       2048 kB\nMemAvailable:    512 kB\nHugePages_Total:       3\n";
+        assert_eq!(memory_bytes(text, "MemAvailable:"), Some(512 << 10));
+        assert_eq!(memory_bytes(text, "HugePages_Total:"), None, "no unit");
+        assert!(available_memory_bytes() > 1 << 20);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use diorite_bench::bonnie::{
-    FileIo, HostPlace, ImagePlace, Seeking, Settings, comparison_text, csv_line, need_space, run, table_text,
+    Effort, FileIo, HostPlace, ImagePlace, Seeking, Settings, comparison_text, csv_line, need_space, run,
+    table_text,
 };
 use diorite_bench::{Machine, Report, Row};
 
@@ -91,7 +92,7 @@ fn compare_all(arguments: &Bonnie, output: &mut Output) -> Result<()> {
     let directory = Path::new(".");
     let comparison = diorite_bench::bonnie::compare_all(
         directory,
-        arguments.size_mib,
+        &Effort::of_a_minute(arguments.size_mib),
         command_line(),
         &interrupt::cancel(),
         &progress,

@@ -136,7 +136,7 @@ fn full_image_is_an_error_and_stays_sound() {
 fn bonnie_asks_for_room_first() {
     let bench = Bench::new();
     bench.image("a.img", "ext2", "8M");
-    let parts = ["a.img:/", "not enough space", "smaller -s"];
+    let parts = ["a.img:/", "not enough space", "smaller size"];
     expect(&bench.fail("bonnie -d a.img:/ -s 100", 1), &parts);
     expect(&bench.fail("bonnie -d . -s 16000000", 1), &parts[1..]);
     expect(

@@ -16,20 +16,56 @@ use super::place::{FileIo, HostPlace, Place, huge_buffer};
 use super::workload::Seeking;
 use super::{CHUNK_BYTES, ImagePlace};
 use crate::host::{HostCreate, HostFile, HostIo, TemporaryFile, free_bytes};
+use crate::machine::available_memory_bytes;
 use crate::measure::background_cpu_percent;
 use crate::{Cancel, Error, Machine, Observer, Report};
 
 /// Bytes that are written to find out how fast the disk is.
 const PROBE_BYTES: u64 = 64 << 20;
-/// The working set of 2001; more would not tell more.
-const SIZE_MIB_MAX: u64 = 400;
-const SIZE_MIB_MIN: u64 = 16;
-/// Passes over a file that one round of all contenders makes, roughly, with five rounds.
-const PASSES: f64 = 5.0 * 19.0;
-/// Time for all rounds.
-const BUDGET: Duration = Duration::from_secs(36);
+/// Passes over a file that one round of all contenders makes, roughly.
+const PASSES_OF_A_ROUND: f64 = 19.0;
 /// Busier than this, the machine distorts the figures.
 const QUIET_PERCENT: f64 = 5.0;
+
+/// Size of each file, in units of 2^20 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSize {
+    /// This one.
+    Mib(u32),
+    /// One with which the rounds that must be take about as long as they may, if this disk is fast enough for `least`.
+    Affordable {
+        /// At least.
+        least: u32,
+        /// At most; no more than a third of the free space and of the available memory, either.
+        most: u32,
+    },
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Size of each file.
+    pub size: FileSize,
+    /// Rounds at least.
+    pub rounds_min: u32,
+    /// No round begins after this time, once there are so many.
+    pub budget: Duration,
+    /// Whether the per-byte tests are done, too.
+    pub per_byte: bool,
+}
+
+impl Effort {
+    /// All tests, within a minute: files of this size, or as large as there is time for, up to the working set of 2001 (more
+    /// would not tell more).
+    pub fn of_a_minute(size_mib: Option<u32>) -> Self {
+        Self {
+            size: size_mib.map_or(FileSize::Affordable { least: 16, most: 400 }, FileSize::Mib),
+            rounds_min: if size_mib.is_some() { 3 } else { 5 },
+            budget: Duration::from_secs(36),
+            per_byte: true,
+        }
+    }
+}
 
 /// A comparison and the size of its files.
 #[derive(Clone, Debug)]
@@ -58,7 +94,7 @@ pub fn need_space(directory: &Path, bytes: u64) -> Result<(), Error> {
 /// Compare host buffered, host direct, Diorite buffered (cold and warm) and Diorite direct on files in `directory`.
 pub fn compare_all(
     directory: &Path,
-    size_mib: Option<u32>,
+    effort: &Effort,
     command: String,
     cancel: &Cancel,
     observer: &dyn Observer,
@@ -67,10 +103,16 @@ pub fn compare_all(
     need_space(directory, 2 * PROBE_BYTES)?;
     let host = Arc::new(HostPlace::new(directory, "")?);
     let io = if supports_direct(host.path())? { HostIo::Direct } else { HostIo::Buffered };
-    let size = match size_mib {
-        Some(mib) => u64::from(mib) * CHUNK_BYTES as u64,
-        None => affordable_size(host.path(), io, directory, cancel)?,
+    let mib = match effort.size {
+        FileSize::Mib(mib) => mib,
+        FileSize::Affordable { least, most } => {
+            let most = most.min(mib_with_room(directory)?).max(least);
+            let wanted = mib_a_second(host.path(), io, cancel)? * effort.budget.as_secs_f64();
+            let passes = PASSES_OF_A_ROUND * f64::from(effort.rounds_min);
+            ((wanted / passes) as u32).clamp(least, most)
+        }
     };
+    let size = u64::from(mib) * CHUNK_BYTES as u64;
     let image_bytes = image_bytes_for(size);
     need_space(directory, size + image_bytes)?;
     let image = TemporaryFile::new(directory, format!("Bonnie.{}.img", std::process::id()).as_ref())?;
@@ -79,8 +121,8 @@ pub fn compare_all(
     report.host.background_cpu_percent = Some(background_cpu_percent(Duration::from_millis(400)));
 
     let result = measure(
-        &contenders(&host, &filesystem, image.path(), io),
-        &plan(size, size_mib.is_some()),
+        &contenders(&host, &filesystem, image.path(), io, effort.per_byte),
+        &plan(size, effort),
         cancel,
         observer,
         &mut report,
@@ -89,34 +131,40 @@ pub fn compare_all(
     result?;
     closed?;
     notes(&mut report, io);
-    Ok(Comparison { report, size_mib: (size / CHUNK_BYTES as u64) as u32 })
+    Ok(Comparison { report, size_mib: mib })
 }
 
-fn plan(size: u64, size_was_chosen: bool) -> Plan {
+fn plan(size: u64, effort: &Effort) -> Plan {
     Plan {
         size,
-        rounds_min: if size_was_chosen { 3 } else { 5 },
+        rounds_min: effort.rounds_min,
         rounds_max: 15,
-        budget: BUDGET,
+        budget: effort.budget,
         seeking: Seeking { seeks: 192, ..Seeking::default() },
     }
 }
 
-fn contenders(host: &Arc<HostPlace>, filesystem: &Filesystem, image: &Path, io: HostIo) -> Vec<Contender> {
-    let contender = |place: &Arc<dyn Place>, io, full| Contender {
+fn contenders(
+    host: &Arc<HostPlace>,
+    filesystem: &Filesystem,
+    image: &Path,
+    io: HostIo,
+    per_byte: bool,
+) -> Vec<Contender> {
+    let contender = |place: &Arc<dyn Place>, io, per_byte| Contender {
         place: Arc::clone(place),
         io,
         warm: false,
-        per_byte: full,
+        per_byte,
     };
     let host: Arc<dyn Place> = Arc::<HostPlace>::clone(host);
     let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let ours: Arc<dyn Place> = Arc::new(ImagePlace::new(filesystem.clone(), name, "/"));
-    let mut contenders = vec![contender(&host, FileIo::Buffered, true)];
+    let mut contenders = vec![contender(&host, FileIo::Buffered, per_byte)];
     if io == HostIo::Direct {
         contenders.push(contender(&host, FileIo::Direct, false));
     }
-    contenders.push(Contender { warm: true, ..contender(&ours, FileIo::Buffered, true) });
+    contenders.push(Contender { warm: true, ..contender(&ours, FileIo::Buffered, per_byte) });
     contenders.push(contender(&ours, FileIo::Direct, false));
     contenders
 }
@@ -170,8 +218,9 @@ fn make_filesystem(image: &Path, size: u64, io: HostIo) -> Result<Filesystem, Er
     };
     diorite::mkfs::mkfs(device.as_ref(), &options)
         .map_err(|source| Error::Mkfs { path: image.to_owned(), source })?;
-    // So large that the warm reading finds the whole file in the cache.
-    let cache_bytes = usize::try_from(size + size / 4 + (16 << 20)).unwrap_or(usize::MAX);
+    // So large that the warm reading finds the whole file in the cache, where there is memory for that.
+    let wanted = (size + size / 4).min(available_memory_bytes() / 2) + (16 << 20);
+    let cache_bytes = usize::try_from(wanted).unwrap_or(usize::MAX);
     Filesystem::options()
         .cache_bytes(cache_bytes)
         .open_device(device)
@@ -191,16 +240,18 @@ fn supports_direct(path: &Path) -> Result<bool, Error> {
     Ok(file.write_all_at(&buffer[..CHUNK_BYTES], 0).is_ok())
 }
 
-/// The size with which five rounds take about as long as they may.
-fn affordable_size(path: &Path, io: HostIo, directory: &Path, cancel: &Cancel) -> Result<u64, Error> {
+/// How fast a new file is written, in 2^20 bytes a second.
+fn mib_a_second(path: &Path, io: HostIo, cancel: &Cancel) -> Result<f64, Error> {
     let started = diorite_block::sync::now();
     write_all(path, io, PROBE_BYTES, cancel, &crate::Silent)?;
     let seconds = diorite_block::sync::now().saturating_sub(started).as_secs_f64().max(1e-3);
-    let per_second = PROBE_BYTES as f64 / seconds;
-    let affordable = per_second * BUDGET.as_secs_f64() / PASSES / CHUNK_BYTES as f64;
-    let room = free_bytes(directory)? / 3 / CHUNK_BYTES as u64;
-    let mib = (affordable as u64).clamp(SIZE_MIB_MIN, SIZE_MIB_MAX.min(room.max(SIZE_MIB_MIN)));
-    Ok(mib * CHUNK_BYTES as u64)
+    Ok(PROBE_BYTES as f64 / CHUNK_BYTES as f64 / seconds)
+}
+
+/// Files of this size leave room for others, on the disk and in memory.
+fn mib_with_room(directory: &Path) -> Result<u32, Error> {
+    let bytes = free_bytes(directory)?.min(available_memory_bytes()) / 3;
+    Ok(u32::try_from(bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX))
 }
 
 /// Give a file its blocks, and write them all, so that no test pays for that.

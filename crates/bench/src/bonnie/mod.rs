@@ -19,7 +19,7 @@ mod workload;
 pub use chunks::{ChunkReader, ChunkWriter, WorkFile};
 pub use compare::{Contender, Plan, measure, what_bounds_it};
 pub use csv::csv_line;
-pub use everything::{Comparison, compare_all, need_space};
+pub use everything::{Comparison, Effort, FileSize, compare_all, need_space};
 pub use image::ImagePlace;
 pub use place::{FileIo, HostPlace, Place, PlaceCounts, Start};
 pub use render::{comparison_text, verdict_line};

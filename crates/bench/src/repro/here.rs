@@ -4,18 +4,24 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use diorite::BlockDevice;
 use diorite_device::MemoryDevice;
 
 use super::{Line, Outcome, ReproError};
-use crate::bonnie::compare_all;
+use crate::bonnie::{Effort, FileSize, compare_all};
 use crate::diskperf::{self, DiskMode, DiskPerf};
 use crate::watch::{Cancel, Observer, Silent};
 use crate::{Engine, Mode, Row, Verdict};
 
-/// Size of bonnie's files in units of 2^20 bytes.
-const BONNIE_MIB: u32 = 64;
+/// Of bonnie. Machine-wide CPU time is known to centiseconds: smaller files would cost direct I/O too little of it.
+const EFFORT: Effort = Effort {
+    size: FileSize::Affordable { least: 256, most: 384 },
+    rounds_min: 3,
+    budget: Duration::from_secs(30),
+    per_byte: false,
+};
 /// Memory-backed devices, and 1 MiB transfers of each.
 const MEMORIES: usize = 8;
 const MEMORY_BLOCKS: u64 = 32;
@@ -29,7 +35,7 @@ pub fn odirect_here(
     cancel: &Cancel,
     observer: &dyn Observer,
 ) -> Result<(), ReproError> {
-    let comparison = compare_all(directory, Some(BONNIE_MIB), String::new(), cancel, observer)?;
+    let comparison = compare_all(directory, &EFFORT, String::new(), cancel, observer)?;
     let tests = ["block_write", "rewrite", "block_read"];
     for row in comparison.report.rows {
         // What was too short to be measured has no rate.
