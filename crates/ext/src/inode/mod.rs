@@ -11,6 +11,7 @@
 
 mod attributes;
 mod cache;
+mod charge;
 mod directory;
 mod lifecycle;
 mod orphan;
@@ -25,11 +26,11 @@ use diorite_block::sync::{ReadGuard, RwLock, WriteGuard};
 
 use crate::buffer::Buffer;
 use crate::map::runs::RunCache;
-use crate::quota::Charge;
 use crate::transaction::TransactionId;
 use crate::{Error, FileKind, FsBlock, InodeNumber, Owner, Result, Timestamp};
 
 pub(crate) use cache::InodeCache;
+pub(crate) use charge::Charge;
 pub(crate) use orphan::Orphans;
 pub(crate) use table_ahead::TableAhead;
 

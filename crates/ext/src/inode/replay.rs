@@ -1,10 +1,10 @@
 //! Inodes as fast commits tell them.
 
+use crate::inode::Charge;
 use crate::inode::attributes::STORE_CREDITS;
-use crate::layout::inode::{BLOCK_AREA_SIZE, GOOD_OLD_SIZE};
+use crate::layout::inode::{BLOCK_AREA_SIZE, GOOD_OLD_SIZE, LINKS};
 use crate::layout::{DiskInode, InodeFlags, le16};
 use crate::map::node;
-use crate::quota::Charge;
 use crate::{Corrupt, Error, FileKind, Incompatible, InodeNumber, Result, Volume};
 
 /// Where the mapping, and what follows it, is in an inode; and the count of sectors, in two parts.
@@ -12,7 +12,6 @@ const MAPPING: usize = 0x28;
 const BEHIND_MAPPING: usize = MAPPING + BLOCK_AREA_SIZE;
 const SIZE: std::ops::Range<usize> = 0x04..0x08;
 const SIZE_HIGH: std::ops::Range<usize> = 0x6c..0x70;
-const LINKS: usize = 0x1a;
 const FLAGS: std::ops::Range<usize> = 0x20..0x24;
 const SECTORS: std::ops::Range<usize> = 0x1c..0x20;
 const SECTORS_HIGH: std::ops::Range<usize> = 0x74..0x76;
@@ -50,7 +49,7 @@ impl Volume {
         let Some(kind) = FileKind::from_mode(le16(bytes, 0)) else {
             return Err(bad("a fast commit has an inode of no kind").into());
         };
-        if le16(bytes, LINKS) == 0 {
+        if le16(bytes, LINKS.start) == 0 {
             // It lost its last name, or never had one, and is gone with the crash.
             return Ok(());
         }
@@ -96,7 +95,7 @@ impl Volume {
             }
             if kind == FileKind::Directory && !is_new {
                 // They follow from its names.
-                for part in [SIZE, LINKS..LINKS + 2, FLAGS, SIZE_HIGH] {
+                for part in [SIZE, LINKS, FLAGS, SIZE_HIGH] {
                     place[part.clone()].copy_from_slice(&kept[part]);
                 }
             }

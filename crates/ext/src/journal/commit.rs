@@ -14,8 +14,9 @@ use diorite_block::sync::{MutexGuard, now};
 use diorite_block::{BioFlags, Plug};
 use hashbrown::HashSet;
 
+use super::durable::write_durably;
 use super::format::{CommitTime, MAGIC, Tag, TagFlags};
-use super::log::{Journal, Running, State, check_no_open_handle};
+use super::state::{Journal, Running, State, check_no_open_handle};
 use crate::BlockRun;
 use crate::buffer::Buffer;
 use crate::memory::BlockMemory;
@@ -215,7 +216,7 @@ impl Journal {
         let place = self.map.place_of(self.log_block(place))?.0;
         let offset = place.0 * self.block_size.bytes();
         // The transaction exists from here on.
-        super::write_durably(&*self.device, offset, &commit, BioFlags::PREFLUSH)
+        write_durably(&*self.device, offset, &commit, BioFlags::PREFLUSH)
     }
 
     fn descriptors_for(&self, blocks: usize) -> usize {

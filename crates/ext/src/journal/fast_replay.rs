@@ -16,11 +16,11 @@ use super::fast_commit::FastChange;
 use super::home_superblock::edit_superblock;
 use super::scratch::ScratchDevice;
 use crate::BlockRun;
+use crate::layout::inode::LINKS;
 use crate::layout::{Compat, Incompat, RoCompat, Superblock};
 use crate::{Access, BlockSize, Error, InodeNumber, ReservedBlocks, Result, Volume, VolumeOptions};
 
-/// Where an inode has the number of its names, and what tells it from others of its number.
-const LINKS: std::ops::Range<usize> = 0x1a..0x1c;
+/// Where an inode has what tells it from others of its number.
 const GENERATION: std::ops::Range<usize> = 0x64..0x68;
 
 /// Make `changes` on the volume that `device` shows.

@@ -10,7 +10,9 @@
 //! through the log like any change), and not made; a journal on another device leaves the volume read-only.
 
 mod checkpoint;
+mod checkpoint_list;
 mod commit;
+mod durable;
 mod fast_commit;
 mod fast_replay;
 mod format;
@@ -25,25 +27,12 @@ mod overlay;
 mod recover;
 mod replay;
 mod scratch;
+mod state;
 #[cfg(test)]
 mod tests;
 mod write_out;
 
-use diorite_block::{BioFlags, BlockDevice};
-
 pub(crate) use format::JournalSuperblock;
-pub(crate) use log::{Journal, JournalParts};
 pub(crate) use log_map::LogMap;
 pub(crate) use open::{clear_needs_recovery, open};
-
-/// Write a block so that it is durable on return. `flags` may ask for a flush before it.
-fn write_durably(
-    device: &dyn BlockDevice,
-    offset_bytes: u64,
-    block: &[u8],
-    flags: BioFlags,
-) -> crate::Result<()> {
-    let plain = BioFlags::META | BioFlags::SYNC;
-    let durable = if device.geometry().volatile_cache { flags | BioFlags::FUA } else { BioFlags::NONE };
-    Ok(device.write_bytes(offset_bytes, block, plain | durable)?)
-}
+pub(crate) use state::{Journal, JournalParts};

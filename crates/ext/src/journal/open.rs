@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use diorite_block::{BioFlags, BlockDevice};
 
+use super::durable::write_durably;
 use super::format::JournalSuperblock;
 use super::home_superblock::edit_superblock;
 use super::locate::locate;
@@ -98,5 +99,5 @@ fn change_superblock(device: &dyn BlockDevice, state: u16) -> Result<()> {
         superblock.set_state(superblock.state() | state);
         Ok(())
     })?;
-    super::write_durably(device, edited.start, &edited.memory, BioFlags::PREFLUSH)
+    write_durably(device, edited.start, &edited.memory, BioFlags::PREFLUSH)
 }

@@ -7,15 +7,15 @@
 
 use std::sync::Arc;
 
-use diorite_block::{BioFlags, BlockDevice};
+use diorite_block::BlockDevice;
 
+use super::durable::write_superblock;
 use super::fast_replay;
 use super::format::{CompatFeatures, IncompatFeatures, JournalSuperblock};
 use super::log_map::{LogMap, LogReader};
 use super::overlay::OverlayDevice;
 use super::replay::scan;
 use super::write_out::{Log, write_out};
-use crate::memory::BlockMemory;
 use crate::{Access, BlockSize, Result};
 
 /// Whether what is in the log counts: the volume's superblock says so.
@@ -90,20 +90,6 @@ fn read_superblock(
 ) -> Result<JournalSuperblock> {
     let mut reader = LogReader::new(device, map, block_size);
     JournalSuperblock::parse(reader.read(0)?, block_size.bytes(), map.blocks())
-}
-
-/// Make a journal superblock durable.
-pub(super) fn write_superblock(
-    device: &dyn BlockDevice,
-    map: &LogMap,
-    block_size: BlockSize,
-    superblock: &JournalSuperblock,
-) -> Result<()> {
-    let mut block = BlockMemory::zeroed(block_size.bytes() as usize);
-    let encoded = superblock.encode();
-    block[..encoded.len()].copy_from_slice(&encoded);
-    let place = map.place_of(0)?.0;
-    super::write_durably(device, place.0 * block_size.bytes(), &block, BioFlags::NONE)
 }
 
 /// Turn on what this program writes with, and off what it does not write. The log must be empty.

@@ -10,9 +10,9 @@
 use diorite_block::{BioFlags, BlockDevice};
 
 use super::commit::escape;
+use super::durable::{write_durably, write_superblock};
 use super::format::{CommitTime, CompatFeatures, JournalSuperblock, Tag, TagFlags};
 use super::log_map::LogMap;
-use super::recover::write_superblock;
 use super::replay::Replay;
 use super::scratch::ScratchDevice;
 use crate::memory::BlockMemory;
@@ -104,6 +104,6 @@ impl Log<'_> {
         let mut block = BlockMemory::zeroed(self.block_size.bytes() as usize);
         layout.put_commit(&mut block, sequence, CommitTime::default());
         let offset = self.map.place_of(at)?.0.0 * self.block_size.bytes();
-        super::write_durably(self.device, offset, &block, BioFlags::PREFLUSH)
+        write_durably(self.device, offset, &block, BioFlags::PREFLUSH)
     }
 }

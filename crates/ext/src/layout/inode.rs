@@ -146,6 +146,8 @@ const _: () = assert!(size_of::<RawInode>() == GOOD_OLD_SIZE && size_of::<RawExt
 
 /// Bytes of every inode; more come only with a larger `s_inode_size`.
 pub const GOOD_OLD_SIZE: usize = 128;
+/// Where the number of its names is.
+pub(crate) const LINKS: std::ops::Range<usize> = 0x1a..0x1c;
 /// Bytes of `i_block`: 15 block numbers, an extent tree's root, or inline data.
 pub const BLOCK_AREA_SIZE: usize = 60;
 const CHECKSUM_LO: usize = 0x7c;

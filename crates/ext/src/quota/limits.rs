@@ -10,7 +10,8 @@
 
 use std::collections::HashMap;
 
-use super::{Charge, Quotas};
+use super::Quotas;
+use crate::inode::Charge;
 use crate::layout::QuotaKind;
 use crate::{Error, Inode, InodeNumber, Owner, QuotaLimits, Result, Volume};
 

@@ -16,8 +16,8 @@ pub(crate) mod tree;
 
 use diorite_block::sync::Mutex;
 
-use crate::inode::InodeState;
-use crate::layout::{InodeFlags, QuotaKind, RoCompat};
+use crate::inode::{Charge, InodeState};
+use crate::layout::{QuotaKind, RoCompat};
 use crate::transaction::Handle;
 use crate::{Inode, InodeNumber, Owner, Result, Volume};
 
@@ -36,40 +36,11 @@ pub(crate) struct Quotas {
     promises: Mutex<Promises>,
 }
 
-/// What an inode is charged, and to whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Charge {
-    owner: Owner,
-    project: u32,
-    sectors: u64,
-}
-
-impl Charge {
-    fn id(&self, kind: QuotaKind) -> u32 {
-        match kind {
-            QuotaKind::User => self.owner.uid,
-            QuotaKind::Group => self.owner.gid,
-            QuotaKind::Project => self.project,
-        }
-    }
-}
-
 /// A change of what somebody uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Change {
     bytes: i64,
     inodes: i64,
-}
-
-impl InodeState {
-    /// What an inode with this state is charged.
-    pub(crate) fn charge(&self) -> Option<Charge> {
-        let is_value = InodeFlags::from_bits_retain(self.flags).contains(InodeFlags::EA_INODE);
-        if self.freed || is_value {
-            return None;
-        }
-        Some(Charge { owner: self.owner, project: self.project, sectors: self.sectors })
-    }
 }
 
 impl Volume {

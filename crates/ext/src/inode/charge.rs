@@ -1,0 +1,35 @@
+//! What an inode is charged, and to whom: the part of its state that the quota files follow.
+
+use crate::Owner;
+use crate::inode::InodeState;
+use crate::layout::{InodeFlags, QuotaKind};
+
+/// What an inode is charged, and to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Charge {
+    pub(crate) owner: Owner,
+    pub(crate) project: u32,
+    pub(crate) sectors: u64,
+}
+
+impl Charge {
+    /// The number under which a kind of quota file counts it.
+    pub(crate) fn id(&self, kind: QuotaKind) -> u32 {
+        match kind {
+            QuotaKind::User => self.owner.uid,
+            QuotaKind::Group => self.owner.gid,
+            QuotaKind::Project => self.project,
+        }
+    }
+}
+
+impl InodeState {
+    /// What an inode with this state is charged.
+    pub(crate) fn charge(&self) -> Option<Charge> {
+        let is_value = InodeFlags::from_bits_retain(self.flags).contains(InodeFlags::EA_INODE);
+        if self.freed || is_value {
+            return None;
+        }
+        Some(Charge { owner: self.owner, project: self.project, sectors: self.sectors })
+    }
+}
