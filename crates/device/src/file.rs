@@ -1,6 +1,7 @@
 //! An image file or a block device of the host.
 //!
-//! Where it sits: the device that a filesystem usually lives on.
+//! Where it sits: the device that a filesystem usually lives on. Here is the open file and what a thread does with it by itself;
+//! its transfers are in `file_io.rs`, above the batches and queues that know this file.
 //!
 //! Interface:
 //! - Exclusive while it is open for writing, shared among readers otherwise (see `open.rs`).
@@ -14,19 +15,15 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use diorite_block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op};
+use diorite_block::{Geometry, IoCounters, IoErrorKind, Op};
 use rustix::fs::{FallocateFlags, FlockOperation};
 
-use crate::batch;
 use crate::buffer::AlignedBuf;
 use crate::error::OpenError;
-use crate::layout::Layout;
 use crate::open::{self, Kind};
 use crate::options::{Backend, Growth, OpenOptions};
 use crate::ring;
-use crate::ring_queue::{self, Target};
 use crate::sys;
-use crate::thread_queue;
 use crate::transfer::GROWING;
 
 /// The environment's choice where the program makes none.
@@ -44,8 +41,8 @@ pub struct FileDevice {
     uses_ring: bool,
     /// The process that holds the lock.
     locked_by: u32,
-    geometry: Geometry,
-    counters: IoCounters,
+    pub(crate) geometry: Geometry,
+    pub(crate) counters: IoCounters,
 }
 
 impl FileDevice {
@@ -231,34 +228,5 @@ impl fmt::Debug for FileDevice {
             .field("direct", &self.direct)
             .field("geometry", &self.geometry)
             .finish_non_exhaustive()
-    }
-}
-
-impl BlockDevice for FileDevice {
-    fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
-    fn counters(&self) -> &IoCounters {
-        &self.counters
-    }
-
-    fn name(&self) -> String {
-        self.path.display().to_string()
-    }
-
-    fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
-        batch::execute(self, bios)
-    }
-
-    fn as_any(&self) -> Option<&dyn std::any::Any> {
-        Some(self)
-    }
-
-    fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
-        let device = self as Arc<dyn BlockDevice>;
-        let ring = Target::of(&device)
-            .and_then(|target| ring_queue::open(Arc::clone(&device), Layout::Single, vec![target], depth));
-        Ok(ring.unwrap_or_else(|| thread_queue::open(device, depth)))
     }
 }

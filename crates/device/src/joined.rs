@@ -18,11 +18,10 @@ use diorite_block::{
 
 use crate::batch::{self, Part};
 use crate::error::OpenError;
-use crate::file::FileDevice;
 use crate::layout::{Layout, Run};
-use crate::partition::PartitionDevice;
 use crate::ring_queue::{self, Target};
 use crate::thread_queue;
+use crate::under::file_under;
 
 /// Joined devices take larger bios than their children, but not more than this.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
@@ -212,17 +211,6 @@ fn without(flags: BioFlags, unwanted: BioFlags) -> BioFlags {
     ];
     let kept = all.into_iter().filter(|flag| flags.contains(*flag) && !unwanted.contains(*flag));
     kept.fold(BioFlags::NONE, |kept, flag| kept | flag)
-}
-
-/// The file at the bottom of a child, and how many sectors further on it everything lies; none for other devices.
-pub(crate) fn file_under(device: &dyn BlockDevice) -> Option<(&FileDevice, u64)> {
-    let any = device.as_any()?;
-    if let Some(file) = any.downcast_ref::<FileDevice>() {
-        return Some((file, 0));
-    }
-    let window = any.downcast_ref::<PartitionDevice>()?;
-    let (file, shift) = file_under(&**window.outer())?;
-    Some((file, shift + window.start().0))
 }
 
 /// What the parts of a bio have in common.

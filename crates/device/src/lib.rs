@@ -14,6 +14,7 @@ mod buffer;
 mod direct;
 mod error;
 mod file;
+mod file_io;
 mod host_name;
 mod joined;
 mod layout;
@@ -34,6 +35,7 @@ mod table;
 mod target;
 mod thread_queue;
 mod transfer;
+mod under;
 mod workers;
 
 pub use batch::registered_memory;

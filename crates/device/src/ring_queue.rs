@@ -27,11 +27,11 @@ use std::sync::Arc;
 use diorite_block::{BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Op, QueuedIo, Sector};
 
 use crate::file::FileDevice;
-use crate::joined::file_under;
 use crate::layout::Layout;
 use crate::merged::{Held, Merged};
 use crate::ring::{Ring, RingFile};
 use crate::transfer::{Direction, Step, Transfer, is_passing};
+use crate::under::file_under;
 
 /// Entries of a ring beyond which more depth would not make a device busier.
 const RING_ENTRIES_MAX: u32 = 1024;
