@@ -15,6 +15,7 @@ use diorite_block::sync::{Work, sleep, work};
 use crate::Result;
 use crate::cache::arena::PAGE_SIZE;
 use crate::cache::pages::PageState;
+use crate::content::workers::Dirty;
 use crate::content::{Content, pages_of};
 use crate::map::StretchKind;
 use crate::range_lock::RangeGuard;

@@ -12,7 +12,7 @@ use diorite_block::sync::Mutex;
 
 use crate::cache::Cache;
 use crate::cache::arena::PAGE_SIZE;
-use crate::content::workers::Workers;
+use crate::content::workers::{Dirty, Workers};
 use crate::content::{Content, ErrorLatch};
 use crate::stats::Counters;
 use crate::{AlignedBuf, Clock, Error, Result};
@@ -72,11 +72,6 @@ impl Engine {
         self.read_ahead_pages
     }
 
-    /// Dirty pages above which the background write-back runs.
-    pub(crate) fn dirty_background(&self) -> usize {
-        self.cache.frames() / 5
-    }
-
     /// Dirty pages above which writers write back themselves.
     pub(crate) fn dirty_limit(&self) -> usize {
         self.cache.frames() / 2
@@ -108,9 +103,18 @@ impl Engine {
             files.remove(&content.id());
         }
     }
+}
 
-    /// Write back until at most `target` pages are dirty, or nothing more can be. The caller holds no range.
-    pub(crate) fn write_back_to(&self, target: usize) {
+impl Dirty for Engine {
+    fn dirty(&self) -> usize {
+        self.cache.dirty()
+    }
+
+    fn dirty_background(&self) -> usize {
+        self.cache.frames() / 5
+    }
+
+    fn write_back_to(&self, target: usize) {
         let mut after = 0;
         while self.cache.dirty() > target {
             let mut progress = 0;

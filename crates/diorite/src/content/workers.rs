@@ -1,6 +1,6 @@
 //! Background threads: read-ahead and write-back.
 //!
-//! Where it sits: beside the engine. Threads start when there is first something to do, through
+//! Where it sits: below the engine, which they know as [`Dirty`]. Threads start when there is first something to do, through
 //! `diorite_block::sync`, so that a simulation runs them too; they end with the engine.
 //!
 //! Locking: one mutex, a leaf; nobody does I/O under it.
@@ -16,7 +16,6 @@ use diorite_block::IoOwner;
 use diorite_block::sync::{Condvar, JoinHandle, Mutex, now, spawn};
 
 use crate::content::Content;
-use crate::content::engine::Engine;
 
 /// Most threads that read ahead. One is started when there is a job and all others are busy: a reader whose disk makes it
 /// wait (for its slice, say) must not hold up another's read-ahead.
@@ -25,6 +24,18 @@ const READERS: usize = 16;
 const JOBS_MAX: usize = 64;
 /// How often the age of dirty pages is looked at.
 const TICK: Duration = Duration::from_secs(1);
+
+/// Pages that wait to be written back, to those who see to it.
+pub(crate) trait Dirty: Send + Sync {
+    /// How many there are.
+    fn dirty(&self) -> usize;
+
+    /// Above how many of them the background write-back runs.
+    fn dirty_background(&self) -> usize;
+
+    /// Write back until at most `target` are dirty, or nothing more can be. The caller holds no range.
+    fn write_back_to(&self, target: usize);
+}
 
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
@@ -87,11 +98,11 @@ impl Workers {
     }
 
     /// There are dirty pages.
-    pub(crate) fn note_dirty(&self, engine: &Arc<Engine>) {
-        let too_many = engine.cache.dirty() > engine.dirty_background();
+    pub(crate) fn note_dirty(&self, pages: &Arc<impl Dirty + 'static>) {
+        let too_many = pages.dirty() > pages.dirty_background();
         if !self.writer_started.swap(true, Ordering::AcqRel) {
-            let (shared, engine, age) = (Arc::clone(&self.shared), Arc::downgrade(engine), self.dirty_age);
-            self.start("diorite-write-back", move || shared.run_writer(&engine, age));
+            let (shared, pages, age) = (Arc::clone(&self.shared), Arc::downgrade(pages), self.dirty_age);
+            self.start("diorite-write-back", move || shared.run_writer(&pages, age));
         }
         let mut state = self.shared.state.lock();
         let wake = (too_many && !state.too_many_dirty) || state.dirty_since.is_none();
@@ -149,22 +160,22 @@ impl Shared {
         }
     }
 
-    fn run_writer(&self, engine: &Weak<Engine>, age: Duration) {
+    fn run_writer(&self, pages: &Weak<impl Dirty>, age: Duration) {
         let mut state = self.state.lock();
         while !state.stop {
             let due = state.dirty_since.is_some_and(|since| now().saturating_sub(since) >= age);
             if state.too_many_dirty || due {
                 (state.too_many_dirty, state.dirty_since) = (false, None);
                 drop(state);
-                if let Some(engine) = engine.upgrade() {
-                    let target = if due { 0 } else { engine.dirty_background() / 2 };
-                    engine.write_back_to(target);
+                if let Some(pages) = pages.upgrade() {
+                    let target = if due { 0 } else { pages.dirty_background() / 2 };
+                    pages.write_back_to(target);
                     state = self.state.lock();
-                    if engine.cache.dirty() > 0 {
+                    if pages.dirty() > 0 {
                         state.dirty_since.get_or_insert_with(now);
                     }
                     drop(state);
-                    drop(engine);
+                    drop(pages);
                 }
                 state = self.state.lock();
             } else if state.dirty_since.is_some() {
