@@ -64,6 +64,8 @@ pub struct Copier<'a> {
     watch: &'a dyn Watch,
     /// Where the first name of a file with several went.
     linked: HashMap<(u64, u64), PathBuf>,
+    /// Directories that something was copied into, each told once where the same ones come one after another.
+    destinations: Vec<PathBuf>,
     /// Directories of the source that the copy is in or has been in, and how deep it is.
     directories: HashSet<(u64, u64)>,
     depth: usize,
@@ -88,6 +90,7 @@ impl<'a> Copier<'a> {
             options,
             watch,
             linked: HashMap::new(),
+            destinations: Vec::new(),
             directories: HashSet::new(),
             depth: 0,
             stretches: Stretches::new(),
@@ -111,6 +114,7 @@ impl<'a> Copier<'a> {
         if meta.kind == FileKind::Directory && self.options.depth == Depth::File {
             return Err(Error::IsDirectory { name: source.name_of(from) });
         }
+        self.note_destination(to.parent().unwrap_or(to));
         self.copy_known(source, from, to, &meta)
     }
 
@@ -118,6 +122,7 @@ impl<'a> Copier<'a> {
     /// of `from`.
     pub fn copy_content(&mut self, source: &dyn Source, from: &Path, to: &Path) -> Result<(), Error> {
         let meta = source.meta(from, Follow::Yes)?;
+        self.note_destination(to);
         for name in source.names(from)? {
             let name = OsStr::from_bytes(&name);
             let entry = source.meta(&from.join(name), Follow::No)?;
@@ -129,9 +134,15 @@ impl<'a> Copier<'a> {
     /// End the copy: durable, unless that was not wanted.
     pub fn finish(self) -> Result<Summary, Error> {
         if self.options.sync == Sync::AtEnd {
-            self.sink.sync()?;
+            self.destinations.iter().try_for_each(|directory| self.sink.sync(directory))?;
         }
         Ok(self.summary)
+    }
+
+    fn note_destination(&mut self, directory: &Path) {
+        if self.destinations.last().is_none_or(|last| last != directory) {
+            self.destinations.push(directory.to_owned());
+        }
     }
 
     fn copy_known(&mut self, source: &dyn Source, from: &Path, to: &Path, meta: &Meta) -> Result<(), Error> {
@@ -155,7 +166,7 @@ impl<'a> Copier<'a> {
         if self.sink.existing(&temporary, Follow::No)?.is_some() {
             self.sink.remove(&temporary)?;
         }
-        let made = self.make(source, from, &temporary, meta);
+        let made = self.make(source, from, &temporary, meta, existing.is_some());
         let made = match made {
             Ok(false) => {
                 self.summary.skipped += 1;
@@ -175,8 +186,16 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Make a copy of anything but a directory under a temporary name; `false` if this sink cannot have it.
-    fn make(&mut self, source: &dyn Source, from: &Path, to: &Path, meta: &Meta) -> Result<bool, Error> {
+    /// Make a copy of anything but a directory under a temporary name; `false` if this sink cannot have it. One that
+    /// `replaces` another is durable before the other goes, whenever the power fails.
+    fn make(
+        &mut self,
+        source: &dyn Source,
+        from: &Path,
+        to: &Path,
+        meta: &Meta,
+        replaces: bool,
+    ) -> Result<bool, Error> {
         if meta.links > 1
             && let Some(original) = self.linked.get(&meta.identity)
         {
@@ -186,7 +205,7 @@ impl<'a> Copier<'a> {
         }
         match meta.kind {
             FileKind::Regular => {
-                self.copy_data(source, from, to, meta)?;
+                self.copy_data(source, from, to, meta, replaces)?;
                 self.summary.files += 1;
             }
             FileKind::Symlink => {
@@ -217,7 +236,14 @@ impl<'a> Copier<'a> {
         self.sink.set_meta(to, meta)
     }
 
-    fn copy_data(&mut self, source: &dyn Source, from: &Path, to: &Path, meta: &Meta) -> Result<(), Error> {
+    fn copy_data(
+        &mut self,
+        source: &dyn Source,
+        from: &Path,
+        to: &Path,
+        meta: &Meta,
+        replaces: bool,
+    ) -> Result<(), Error> {
         let reader = source.open(from)?;
         let writer = self.sink.create(to, meta.size)?;
         self.watch.begin(from, meta.size);
@@ -225,7 +251,7 @@ impl<'a> Copier<'a> {
         if end != meta.size {
             writer.set_size(meta.size.max(end))?;
         }
-        if self.options.sync == Sync::AtEnd {
+        if replaces && self.options.sync == Sync::AtEnd {
             writer.sync()?;
         }
         self.summary.bytes += bytes;

@@ -233,8 +233,19 @@ impl Sink for HostTree {
         }
     }
 
-    fn sync(&self) -> Result<(), Error> {
-        Ok(())
+    fn sync(&self, directory: &Path) -> Result<(), Error> {
+        // The parent of a plain name is the empty path.
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        let error = |error: io::Error| Error::host(directory, "sync", error);
+        match fs::File::open(directory) {
+            Ok(open) => rustix::fs::syncfs(&open).map_err(|errno| error(errno.into())),
+            // A directory that may be written and not read: then everything, since one filesystem cannot be named.
+            Err(denied) if denied.kind() == io::ErrorKind::PermissionDenied => {
+                rustix::fs::sync();
+                Ok(())
+            }
+            Err(other) => Err(error(other)),
+        }
     }
 }
 

@@ -201,7 +201,7 @@ impl Sink for ImageTree {
             .map_err(self.error(path, "set an extended attribute"))
     }
 
-    fn sync(&self) -> Result<(), Error> {
+    fn sync(&self, _: &Path) -> Result<(), Error> {
         self.filesystem.sync().map_err(self.error(Path::new("/"), "sync"))
     }
 }

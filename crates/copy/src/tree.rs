@@ -97,8 +97,8 @@ pub trait Sink {
     fn set_meta(&self, path: &Path, meta: &Meta) -> Result<(), Error>;
     /// Set an extended attribute of what was just made, where this user may.
     fn set_attribute(&self, path: &Path, name: &[u8], value: &[u8]) -> Result<(), Error>;
-    /// Make everything durable.
-    fn sync(&self) -> Result<(), Error>;
+    /// Make everything durable that was written to the filesystem of `directory`.
+    fn sync(&self, directory: &Path) -> Result<(), Error>;
 }
 
 /// A file that is written, perhaps by another thread than the one that made it.
