@@ -77,6 +77,15 @@ impl Held {
         true
     }
 
+    /// Let go of a read that is alone: its slot and target.
+    pub(crate) fn take_only(&mut self) -> Option<(u32, usize)> {
+        if self.slots.len() != 1 {
+            return None;
+        }
+        (self.bytes, self.segments) = (0, 0);
+        Some((self.slots.pop()?, self.target))
+    }
+
     /// Let go of all: the slots and their target.
     pub(crate) fn take(&mut self) -> (Vec<u32>, usize) {
         (self.bytes, self.segments) = (0, 0);

@@ -258,20 +258,22 @@ impl RingQueue {
 
     /// Queue what is held, as one entry.
     fn push_held(&mut self) {
-        if self.held.is_empty() {
-            return;
-        }
-        let (slots, target) = self.held.take();
-        let counters = self.route.targets[target].file_device().counters();
-        if let [only] = slots[..] {
-            counters.count(Op::Read, self.slots[only as usize].parts[0].transfer.len());
+        if let Some((only, target)) = self.held.take_only() {
+            let len = self.slots[only as usize].parts[0].transfer.len();
+            self.route.targets[target].file_device().counters().count(Op::Read, len);
             self.push(only, 0);
-            return;
+        } else if !self.held.is_empty() {
+            self.push_merged();
         }
+    }
+
+    /// Queue what is held, several reads, as one entry.
+    fn push_merged(&mut self) {
+        let (slots, target) = self.held.take();
         let reads = slots.iter().map(|&index| &self.slots[index as usize].parts[0].transfer);
         // SAFETY: each slot owns the memory of its read, and keeps it until the merged transfer has ended (invariant 1).
         let transfer = unsafe { Transfer::joined(reads) };
-        counters.count(Op::Read, transfer.len());
+        self.route.targets[target].file_device().counters().count(Op::Read, transfer.len());
         let number = self.merged_free.pop().unwrap_or_else(|| {
             self.merged.push(None);
             self.merged.len() as u32 - 1
