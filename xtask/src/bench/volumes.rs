@@ -61,8 +61,10 @@ pub(super) fn scale(options: &Options) -> Result<(), String> {
     far.before = vec![format!("rm -f {path}")];
     far.command = vec![worker.clone(), "far".to_owned(), "--make".to_owned(), path.clone()];
     let kept = directory.join("scale-full.img");
-    let copy = format!("cp --sparse=always {} {path}", kept.display());
-    let mut full = proof("full", "1G", "", "full");
+    // The superuser that blocks are kept for is nobody who runs this.
+    let copy =
+        format!("cp --sparse=always {} {path} && tune2fs -r 500 -u 1 -g 1 {path} >/dev/null", kept.display());
+    let mut full = proof("full", "1G", "-m 0", "full");
     full.after = vec![format!("e2fsck -fn {path} && mv {path} {}", kept.display())];
     let mut rest = proof("rest", "0", "", "rest");
     rest.before = vec![copy.clone()];
@@ -71,10 +73,10 @@ pub(super) fn scale(options: &Options) -> Result<(), String> {
         title: "Large numbers of everything",
         about: "Each was correct, or the run would have failed, and `e2fsck -fn` found the image clean. `million`: names in one \
                 directory; a tenth is left; 192 MiB of metadata buffers instead of 64. \
-                `16-tib`: an image of 16 TiB less 1 MiB, made here. `full`: files of 64 KiB, each synced, until \
+                `16-tib`: an image of 16 TiB less 1 MiB, made here. `full`: files of 64 KiB until \
                 the volume is full, one of 128 removed (`used_percent`, as df counts), and their places used again four times by \
                 files that do not fit them (`churn`); then all files have what was written to them. `rest`: on copies of that \
-                image, single blocks to one file until there is no space; nobody may use what is kept for the superuser."
+                image, with 500 blocks kept for the superuser, single blocks to one file until there is no space for others."
             .to_owned(),
         rounds: Some(1),
         runners: vec![
@@ -87,13 +89,12 @@ pub(super) fn scale(options: &Options) -> Result<(), String> {
         wanted: vec![],
     };
     if can_mount() {
-        // The kernel keeps 2 % for itself unless it is told not to, and the superuser may use what is kept for users.
+        // The kernel keeps 2 % for itself unless it is told not to, and who may manage resources may use what is kept.
         let mount = directory.join("mount").to_string_lossy().into_owned();
         let mut peer = kernel(&worker, "rest", &path, &mount);
         peer.name = "rest-kernel";
         peer.before = vec![
             copy,
-            format!("tune2fs -u 1 -g 1 {path} >/dev/null"),
             peer.before.concat(),
             format!("echo 0 >/sys/fs/ext4/$(basename $(findmnt -no SOURCE {mount}))/reserved_clusters"),
         ];

@@ -45,7 +45,7 @@ impl Files {
     fn make(&mut self, filesystem: &Filesystem, path: String, len: usize) -> Result<bool, Failure> {
         let seed = self.0.len();
         let file = filesystem.create_file(&path)?;
-        match file.write_all_at(&content(seed, len), 0).and_then(|()| file.sync_data()) {
+        match file.write_all_at(&content(seed, len), 0) {
             Ok(()) => self.0.push((path, seed, len)),
             Err(error) if error.errno() == NO_SPACE => {
                 drop(file);
