@@ -63,7 +63,7 @@ pub(super) fn scale(options: &Options) -> Result<(), String> {
     let kept = directory.join("scale-full.img");
     // The superuser that blocks are kept for is nobody who runs this.
     let copy =
-        format!("cp --sparse=always {} {path} && tune2fs -r 500 -u 1 -g 1 {path} >/dev/null", kept.display());
+        format!("cp --sparse=always {} {path} && tune2fs -r 300 -u 1 -g 1 {path} >/dev/null", kept.display());
     let mut full = proof("full", "1G", "-m 0", "full");
     full.after = vec![format!("e2fsck -fn {path} && mv {path} {}", kept.display())];
     let mut rest = proof("rest", "0", "", "rest");
@@ -76,7 +76,7 @@ pub(super) fn scale(options: &Options) -> Result<(), String> {
                 `16-tib`: an image of 16 TiB less 1 MiB, made here. `full`: files of 64 KiB until \
                 the volume is full, one of 128 removed (`used_percent`, as df counts), and their places used again four times by \
                 files that do not fit them (`churn`); then all files have what was written to them. `rest`: on copies of that \
-                image, with 500 blocks kept for the superuser, single blocks to one file until there is no space for others."
+                image, with 300 blocks kept for the superuser, single blocks to one file until there is no space for others."
             .to_owned(),
         rounds: Some(1),
         runners: vec![
