@@ -274,9 +274,14 @@ impl Filesystem {
         self.node(InodeNumber::ROOT)
     }
 
-    /// The inode of that number.
+    /// The inode of that number, if it is in use.
     pub fn node(&self, number: InodeNumber) -> Result<NodeRef> {
-        self.nodes.acquire(self.volume().inode(number)?)
+        let inode = self.volume().inode(number).map_err(|error| {
+            // A number that came from outside says nothing about the volume.
+            let is_beyond = u64::from(number.0) > self.statfs().inodes;
+            if is_beyond { diorite_ext::Error::NotFound } else { error }
+        })?;
+        self.nodes.acquire(inode)
     }
 
     /// The inode at a path, symbolic links followed.

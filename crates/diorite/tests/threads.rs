@@ -200,3 +200,29 @@ fn a_name_that_is_replaced_is_never_missing() {
     filesystem.close().unwrap();
     assert_device_clean(&device);
 }
+
+/// Writers whose pages in hand fill a tenth of the cache: each waited for ever for the others to give pages back, although most of
+/// the cache was clean.
+#[test]
+fn many_buffered_writers_in_a_small_cache_come_to_an_end() {
+    let with = FilesystemOptions::new().cache_bytes(4 << 20);
+    let filesystem = common::open_memory(96, &options(Flavor::Ext2, 4096, ""), &with);
+    std::thread::scope(|scope| {
+        for writer in 0..4_u8 {
+            let filesystem = &filesystem;
+            scope.spawn(move || {
+                let file = filesystem.create_file(format!("/{writer}")).expect("create");
+                let (data, mut back) = (vec![writer; 256 << 10], vec![0; 256 << 10]);
+                for round in 0..4 {
+                    for at in 0..64_u64 {
+                        file.write_all_at(&data, at * data.len() as u64).expect("write");
+                    }
+                    for at in 0..64_u64 {
+                        file.read_exact_at(&mut back, at * data.len() as u64).expect("read");
+                        assert!(back == data, "round {round}");
+                    }
+                }
+            });
+        }
+    });
+}

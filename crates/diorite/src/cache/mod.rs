@@ -18,7 +18,7 @@ use diorite_block::sync::Mutex;
 use crate::stats::Counters;
 use arena::{Arena, FrameId, PAGE_SIZE};
 use pages::Pages;
-use replacement::{Replacement, Uses};
+use replacement::{Patience, Replacement, Uses};
 
 /// The fewest frames a cache can work with.
 const FRAMES_MIN: usize = 64;
@@ -59,7 +59,7 @@ impl Cache {
     /// Frames for `wanted` pages, by eviction where none are free. Fewer when too many are dirty or in use.
     pub(crate) fn allocate(&self, pages: &Arc<Pages>, wanted: &[u64]) -> Vec<(u64, FrameId)> {
         let mut replacement = self.replacement.lock();
-        let mut patience = (wanted.len() as u32).saturating_mul(8).max(64);
+        let mut patience = Patience::of((wanted.len() as u32).saturating_mul(8).max(64));
         let mut evicted = 0;
         let mut frames = Vec::with_capacity(wanted.len());
         for page in wanted {

@@ -31,6 +31,24 @@ pub(crate) struct PageKey {
 const USES_MAX: u8 = 3;
 const NONE: u32 = u32::MAX;
 
+/// Refusals in the small queue after which the main one is asked: all of the small one may be dirty or in use.
+const SMALL_REFUSALS_MAX: u32 = 16;
+
+/// How long one search for frames goes on.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    /// Frames that may still be looked at.
+    looks: u32,
+    /// Frames of the small queue that could not go.
+    small_refusals: u32,
+}
+
+impl Patience {
+    pub(crate) fn of(looks: u32) -> Self {
+        Self { looks, small_refusals: 0 }
+    }
+}
+
 /// How often each frame was used since it was last looked at. Apart from the queues because hits count here.
 #[derive(Debug)]
 pub(crate) struct Uses(Box<[AtomicU8]>);
@@ -146,16 +164,18 @@ impl Replacement {
     pub(crate) fn evict_one(
         &mut self,
         uses: &Uses,
-        patience: &mut u32,
+        patience: &mut Patience,
         mut evict: impl FnMut(&Arc<Pages>, u64, FrameId) -> bool,
     ) -> bool {
-        while *patience > 0 {
-            let from_small = self.small.len > 0 && (self.small.len >= self.small_max || self.main.len == 0);
+        while patience.looks > 0 {
+            let is_stuck = patience.small_refusals >= SMALL_REFUSALS_MAX;
+            let prefers_small = self.small.len >= self.small_max && !is_stuck;
+            let from_small = self.small.len > 0 && (prefers_small || self.main.len == 0);
             let head = if from_small { self.small.head } else { self.main.head };
             if head == NONE {
                 return false;
             }
-            *patience -= 1;
+            patience.looks -= 1;
             let frame = FrameId(head);
             let used = uses.get(frame);
             self.unlink(frame);
@@ -173,6 +193,7 @@ impl Replacement {
             let (pages, page) =
                 self.links[head as usize].owner.clone().expect("a frame in a queue has a page");
             if !evict(&pages, page, frame) {
+                patience.small_refusals += u32::from(from_small);
                 self.append(frame, place);
                 continue;
             }
@@ -286,7 +307,7 @@ mod tests {
                 return true;
             }
             if self.replacement.free_count() == 0 {
-                let (mut patience, cached) = (1000, &mut self.cached);
+                let (mut patience, cached) = (Patience::of(1000), &mut self.cached);
                 let freed = self.replacement.evict_one(&self.uses, &mut patience, |_, page, frame| {
                     assert_eq!(cached.remove(&page), Some(frame));
                     true
@@ -331,6 +352,27 @@ mod tests {
         assert!(model.cached.contains_key(&0));
     }
 
+    /// Two writers, each with half of the small queue pinned, waited for ever for frames while the main queue was full of clean pages.
+    #[test]
+    fn a_small_queue_in_use_does_not_hide_the_main_one() {
+        let mut replacement = Replacement::new(1000);
+        let (uses, pages) = (Uses::new(1000), Arc::new(Pages::new(Arc::default())));
+        for page in 0..1000 {
+            let frame = replacement.take_free(&pages, page, &uses).expect("free");
+            if page < 800 {
+                replacement.unlink(frame);
+                replacement.append(frame, Place::Main);
+            }
+        }
+        replacement.check_invariants();
+        let mut patience = Patience::of(64);
+        assert!(replacement.evict_one(&uses, &mut patience, |_, page, _| page < 800));
+        let left = patience.looks;
+        assert!(replacement.evict_one(&uses, &mut patience, |_, page, _| page < 800));
+        assert_eq!(left - patience.looks, 1, "known by now");
+        replacement.check_invariants();
+    }
+
     #[test]
     fn what_may_not_go_stays_and_patience_ends() {
         let mut replacement = Replacement::new(4);
@@ -338,9 +380,9 @@ mod tests {
         for page in 0..4 {
             replacement.take_free(&pages, page, &uses).expect("free");
         }
-        let mut patience = 10;
+        let mut patience = Patience::of(10);
         assert!(!replacement.evict_one(&uses, &mut patience, |_, _, _| false));
-        assert_eq!(patience, 0);
+        assert_eq!(patience.looks, 0);
         replacement.check_invariants();
         replacement.release(FrameId(2));
         replacement.check_invariants();
