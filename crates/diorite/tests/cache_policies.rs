@@ -13,7 +13,7 @@ const MIB: usize = 1 << 20;
 const PAGE: u64 = 4096;
 
 /// A volume with files of these lengths, `/0`, `/1`, ..., that a cache which knows nothing of them is opened on.
-fn volume(lengths: &[usize], options: FilesystemOptions) -> Filesystem {
+fn volume(lengths: &[usize], options: &FilesystemOptions) -> Filesystem {
     let device = memory_volume(128, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() });
     let filesystem = FilesystemOptions::new().open_device(device.clone()).expect("open");
     for (number, len) in lengths.iter().enumerate() {
@@ -55,7 +55,7 @@ fn read_page(file: &File, random: &mut Random) {
 /// A scan of sixteen times the cache, in between the uses of a set of a quarter of it.
 #[test]
 fn a_scan_does_not_flush_what_is_used() {
-    let filesystem = volume(&[MIB, 64 * MIB], FilesystemOptions::new().cache_bytes(4 * MIB));
+    let filesystem = volume(&[MIB, 64 * MIB], &FilesystemOptions::new().cache_bytes(4 * MIB));
     let (used, scanned) = (open(&filesystem, 0), open(&filesystem, 1));
     for _ in 0..3 {
         read_whole(&used, 4096);
@@ -68,7 +68,7 @@ fn a_scan_does_not_flush_what_is_used() {
 
 #[test]
 fn read_ahead_follows_a_sequential_reader_and_leaves_a_random_one_alone() {
-    let filesystem = volume(&[32 * MIB, 32 * MIB], FilesystemOptions::new().cache_bytes(16 * MIB));
+    let filesystem = volume(&[32 * MIB, 32 * MIB], &FilesystemOptions::new().cache_bytes(16 * MIB));
     let pages = 32 * MIB as u64 / PAGE;
     let in_order = counted(&filesystem, || read_whole(&open(&filesystem, 0), 16 << 10));
     assert!(in_order.readahead_pages > pages / 2, "{} of {pages} read ahead", in_order.readahead_pages);
@@ -88,7 +88,7 @@ fn read_ahead_follows_a_sequential_reader_and_leaves_a_random_one_alone() {
 /// Two readers of one file, each sequential, and each with a window of its own.
 #[test]
 fn read_ahead_is_each_readers_own() {
-    let filesystem = volume(&[32 * MIB], FilesystemOptions::new().cache_bytes(16 * MIB));
+    let filesystem = volume(&[32 * MIB], &FilesystemOptions::new().cache_bytes(16 * MIB));
     let handles = [open(&filesystem, 0), open(&filesystem, 0)];
     let mut memory = vec![0; 16 << 10];
     let half = 16 * MIB as u64;
@@ -109,7 +109,7 @@ fn read_ahead_is_each_readers_own() {
 #[test]
 fn writers_are_held_at_half_of_the_cache() {
     let cache = 8 * MIB as u64;
-    let filesystem = volume(&[], FilesystemOptions::new().cache_bytes(cache as usize));
+    let filesystem = volume(&[], &FilesystemOptions::new().cache_bytes(cache as usize));
     let file = filesystem.create_file("/written").expect("create");
     let chunk = vec![7; 256 << 10];
     let before = filesystem.stats();
@@ -134,7 +134,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn write_back_runs_in_the_background_by_amount_and_by_age() {
     let never = Duration::from_secs(3600);
     let pages = |filesystem: &Filesystem| filesystem.stats().writeback_pages;
-    let filesystem = volume(&[], FilesystemOptions::new().cache_bytes(8 * MIB).dirty_age(never));
+    let filesystem = volume(&[], &FilesystemOptions::new().cache_bytes(8 * MIB).dirty_age(never));
     let before = pages(&filesystem);
     filesystem.create_file("/much").expect("create").write_at(&vec![1; 3 * MIB], 0).expect("write");
     let much = 3 * MIB as u64 / PAGE;
@@ -142,7 +142,7 @@ fn write_back_runs_in_the_background_by_amount_and_by_age() {
     drop(filesystem);
 
     let age = Duration::from_millis(300);
-    let filesystem = volume(&[], FilesystemOptions::new().cache_bytes(8 * MIB).dirty_age(age));
+    let filesystem = volume(&[], &FilesystemOptions::new().cache_bytes(8 * MIB).dirty_age(age));
     let (before, start) = (pages(&filesystem), Instant::now());
     filesystem.create_file("/old").expect("create").write_at(&[1; 3 * PAGE as usize], 0).expect("write");
     wait_until("the background writes what is old", || pages(&filesystem) - before == 3);
