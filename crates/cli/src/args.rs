@@ -86,6 +86,7 @@ pub(crate) enum Command {
     ///
     /// WORDS: `blocks=2K` transfers of `bs=1m` bytes per target, `depth=N` of them in flight, a mode (`direct`, `raw`: no file
     /// layer, `nocopy`: into the page cache and no further; else through the page cache), `read` or `write`.
+    ///
     /// TARGET: a device or an image, `stripe:A,B,...?chunk=64K`, `linear:A,B,...`, or a simulated device in virtual time.
     #[command(after_long_help = DISKPERF_EXAMPLES)]
     Diskperf(DiskPerf),
@@ -98,10 +99,14 @@ pub(crate) enum Command {
     /// Reproduce the published tables, each beside what is measured now
     ///
     /// fairness: a direct writer beside two readers under three rule sets of CFQ, and under inject (2009).
+    ///
     /// boundary: direct writes behind a file's indirect block, a bio for each page against full bios (2013).
+    ///
     /// raw: one reader of eight disks, direct, raw, buffered, and without the copy (2002).
+    ///
     /// odirect: bonnie on a disk and a CPU of 2001, buffered and direct, and the patch's two early mistakes; then on
     /// this machine, in files that are made in the current directory and removed.
+    ///
     /// fairness --on DEVICE: the job of 2009 on a real device, without a scheduler, with cfq and with inject.
     Repro(Repro),
     /// Print a completion script for a shell

@@ -26,7 +26,7 @@ fn path(n: usize) -> String {
 fn many_files_take_no_more_memory_than_the_options_say() {
     let directory = tempfile::tempdir().unwrap();
     let open = OpenOptions::read_write().create(Create::NewSized(256 << 20));
-    let device = FileDevice::open(&directory.path().join("image"), &open).unwrap();
+    let device = FileDevice::open(directory.path().join("image"), &open).unwrap();
     let shape = MkfsOptions { flavor: Flavor::Ext4, inodes: Some(70_000), ..MkfsOptions::default() };
     mkfs(&*device, &shape).unwrap();
     let filesystem: Filesystem =
