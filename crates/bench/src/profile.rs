@@ -146,6 +146,7 @@ mod tests {
 
     #[test]
     fn nothing_sampled_is_an_error_with_its_cure() {
+        #[expect(clippy::default_trait_access, reason = "its type has no public name")]
         let report = Report { data: HashMap::new(), timing: Default::default() };
         let error = profile_of(&report).expect_err("nothing to show");
         assert!(error.to_string().contains("too short") && error.to_string().contains("longer"), "{error}");
