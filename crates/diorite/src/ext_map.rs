@@ -2,13 +2,16 @@
 //!
 //! A translation of units and types, and one thing more: a claim on data blocks brings with it a claim on the blocks that
 //! mapping them may need, so that write-back cannot run out of room for an indirect block.
+//!
+//! Invariant: what a buffered write was promised is its own until it is on the device. A reservation takes it over in one step,
+//! and what the mapping did not need of it comes back in one; at no moment could somebody else have it.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use diorite_block::BlockDevice;
 use diorite_block::sync::Mutex;
-use diorite_ext::{FileBlock, Inode, MappingKind, Reservation, SyncKind, Volume, WriteCommit};
+use diorite_ext::{Claim, FileBlock, Inode, MappingKind, Reservation, SyncKind, Volume, WriteCommit};
 
 use crate::Result;
 use crate::map::{
@@ -20,17 +23,85 @@ use crate::map::{
 pub(crate) struct ExtMap {
     volume: Arc<Volume>,
     inode: Arc<Inode>,
-    claims: Mutex<Claims>,
+    claims: Arc<Mutex<Claims>>,
 }
 
+/// Blocks that the last reservation asks for by itself, though it may need less, and those of the levels above the lowest.
+const LAST_AND_LEVELS: u64 = 14;
+
+/// Blocks of the volume that are promised to this file.
 #[derive(Debug, Default)]
 struct Claims {
+    /// For dirty data that has no blocks.
     data: u64,
+    /// For the mapping of that data.
     mapping: u64,
+    /// Calls that `data` came in, at most: each may lie in another part of the mapping.
+    calls: u64,
+    /// Of `data`, what is being made a reservation now.
+    moving: u64,
+    /// Given up of it meanwhile.
+    given_up: u64,
+    /// Blocks that reservations took over and that their pages have not given up yet.
+    reserved: u64,
 }
 
+impl Claims {
+    /// Take everything out, for a reservation that may need it.
+    fn take(&mut self) -> Claim {
+        self.moving = std::mem::take(&mut self.data);
+        Claim { data: self.moving, mapping: std::mem::take(&mut self.mapping) }
+    }
+
+    /// Put back what a reservation left. Returns blocks of it that nobody wants any more.
+    fn put_back(&mut self, own: Claim, taken: Claim) -> u64 {
+        self.moving = 0;
+        self.data += own.data - taken.data;
+        self.mapping += own.mapping - taken.mapping;
+        self.reserved += taken.data;
+        let given_up = std::mem::take(&mut self.given_up);
+        self.give_up(given_up)
+    }
+
+    /// Blocks of data that are no longer wanted. Returns how many blocks of the volume that frees.
+    fn give_up(&mut self, blocks: u64) -> u64 {
+        let of_reserved = blocks.min(self.reserved);
+        self.reserved -= of_reserved;
+        let data = (blocks - of_reserved).min(self.data);
+        self.data -= data;
+        if self.moving > 0 {
+            self.given_up += blocks - of_reserved - data;
+        } else if self.data == 0 {
+            self.calls = 0;
+            return data + std::mem::take(&mut self.mapping);
+        }
+        data
+    }
+}
+
+/// A reservation, whose claims go back to the file if it is not used.
 #[derive(Debug)]
-struct Token(Reservation);
+struct Token {
+    reservation: Option<Reservation>,
+    volume: Arc<Volume>,
+    claims: Arc<Mutex<Claims>>,
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        let Some(mut reservation) = self.reservation.take() else { return };
+        let taken = reservation.taken();
+        if taken == Claim::default() {
+            return;
+        }
+        // Promised again before the blocks are free again.
+        self.volume.renew_claim(taken.data);
+        let mut claims = self.claims.lock();
+        claims.data += taken.data;
+        claims.reserved -= taken.data.min(claims.reserved);
+        claims.mapping += reservation.take_mapping_claim();
+    }
+}
 
 impl ReservationToken for Token {
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
@@ -41,7 +112,7 @@ impl ReservationToken for Token {
 impl ExtMap {
     /// The mapping of `inode`.
     pub(crate) fn new(volume: Arc<Volume>, inode: Arc<Inode>) -> Self {
-        Self { volume, inode, claims: Mutex::default() }
+        Self { volume, inode, claims: Arc::default() }
     }
 
     /// The blocks that a range of bytes touches: the first, and how many.
@@ -52,21 +123,28 @@ impl ExtMap {
         (first, end - first.0)
     }
 
-    fn reserve_now(&self, offset: u64, len: u64) -> diorite_ext::Result<Reservation> {
-        let (first, count) = self.blocks(offset, len);
-        self.volume.reserve(&self.inode, first, count)
+    /// Blocks that the mapping of so much unmapped data may need at most.
+    fn mapping_for(&self, data: u64, calls: u64) -> u64 {
+        if data == 0 {
+            return 0;
+        }
+        let block = self.block_size();
+        // An extent a block in nodes that are half full, or for each call the ends of two indirect blocks.
+        let nodes = data / (block / 24);
+        let indirect = 2 * calls.min(data) + 2 * (data / (block / 4));
+        LAST_AND_LEVELS + if self.volume.maps_by_extents(&self.inode) { nodes } else { indirect }
     }
 
-    /// Claim `blocks` where space is short: each write claims for its mapping as if it stood alone, and what writes side by side
-    /// will share is given back first. Returns what was claimed for the mapping.
+    /// Claim `blocks` where space is short: no more for the mapping than all data of the file may need together. Returns what was
+    /// claimed for the mapping.
     fn claim_tightly(&self, blocks: u64) -> diorite_ext::Result<u64> {
-        let pointers = self.block_size() / 4;
-        let needed = |data: u64| 2 * (data / pointers) + 8;
         let (spare, mapping) = {
             let mut claims = self.claims.lock();
-            let spare = claims.mapping.saturating_sub(needed(claims.data));
+            let now = self.mapping_for(claims.data + claims.moving, claims.calls);
+            let then = self.mapping_for(claims.data + claims.moving + blocks, claims.calls + 1);
+            let spare = claims.mapping.saturating_sub(now);
             claims.mapping -= spare;
-            (spare, needed(claims.data + blocks).saturating_sub(claims.mapping))
+            (spare, then.saturating_sub(claims.mapping))
         };
         self.volume.release_claim(spare);
         self.volume.claim(blocks + mapping)?;
@@ -75,7 +153,7 @@ impl ExtMap {
 
     /// Claim blocks of the volume for data, and what mapping them may need.
     fn claim_blocks(&self, blocks: u64) -> Result<()> {
-        let mapping = blocks / (self.block_size() / 4) + 6;
+        let mapping = self.mapping_for(blocks, 1);
         let claimed = match self.volume.claim(blocks + mapping) {
             Ok(()) => mapping,
             Err(diorite_ext::Error::NoSpace) => self.claim_tightly(blocks)?,
@@ -84,14 +162,33 @@ impl ExtMap {
         let mut claims = self.claims.lock();
         claims.data += blocks;
         claims.mapping += claimed;
+        claims.calls += 1;
         Ok(())
     }
 
-    /// Give up the claims on blocks for the mapping: a reservation is about to take its own.
-    fn release_mapping_claim(&self) -> u64 {
-        let mapping = std::mem::take(&mut self.claims.lock().mapping);
-        self.volume.release_claim(mapping);
-        mapping
+    /// What a mapping did not need of its claim: kept for the data that waits, as far as that may need it.
+    fn keep_for_mapping(&self, blocks: u64) {
+        let mut claims = self.claims.lock();
+        let wanted = self.mapping_for(claims.data, claims.calls);
+        let kept = wanted.saturating_sub(claims.mapping).min(blocks);
+        claims.mapping += kept;
+        drop(claims);
+        self.volume.release_claim(blocks - kept);
+    }
+
+    fn reserved(&self, reservation: Reservation) -> Reserved {
+        let size = self.volume.block_size();
+        let runs = reservation
+            .runs()
+            .iter()
+            .map(|run| ReservedRange {
+                offset: size.offset_of(run.start),
+                len: run.blocks.saturating_mul(size.bytes()),
+                sector: size.sector_of(run.block),
+            })
+            .collect();
+        let (volume, claims) = (Arc::clone(&self.volume), Arc::clone(&self.claims));
+        Reserved { runs, token: Box::new(Token { reservation: Some(reservation), volume, claims }) }
     }
 }
 
@@ -136,23 +233,18 @@ impl MapBlocks for ExtMap {
     }
 
     fn reserve(&self, offset: u64, len: u64) -> Result<Reserved> {
-        let reservation = match self.reserve_now(offset, len) {
-            Err(diorite_ext::Error::NoSpace) if self.release_mapping_claim() > 0 => {
-                self.reserve_now(offset, len)?
-            }
-            result => result?,
-        };
-        let size = self.volume.block_size();
-        let runs = reservation
-            .runs()
-            .iter()
-            .map(|run| ReservedRange {
-                offset: size.offset_of(run.start),
-                len: run.blocks.saturating_mul(size.bytes()),
-                sector: size.sector_of(run.block),
-            })
-            .collect();
-        Ok(Reserved { runs, token: Box::new(Token(reservation)) })
+        let (first, count) = self.blocks(offset, len);
+        Ok(self.reserved(self.volume.reserve(&self.inode, first, count)?))
+    }
+
+    fn reserve_claimed(&self, offset: u64, len: u64) -> Result<Reserved> {
+        let (first, count) = self.blocks(offset, len);
+        let own = self.claims.lock().take();
+        let result = self.volume.reserve_claimed(&self.inode, first, count, own);
+        let taken = result.as_ref().map(Reservation::taken).unwrap_or_default();
+        let unwanted = self.claims.lock().put_back(own, taken);
+        self.volume.release_claim(unwanted);
+        Ok(self.reserved(result?))
     }
 
     fn check_room(&self, offset: u64, len: u64) -> Result<()> {
@@ -180,34 +272,26 @@ impl MapBlocks for ExtMap {
             return;
         }
         self.volume.release_quota_claim(&self.inode, blocks);
-        let mut claims = self.claims.lock();
-        let rest = claims.data.saturating_sub(blocks);
-        let mapping = if rest == 0 { claims.mapping } else { (claims.mapping * blocks) / claims.data.max(1) };
-        let mapping = mapping.min(claims.mapping);
-        claims.data = rest;
-        claims.mapping -= mapping;
-        drop(claims);
-        self.volume.release_claim(blocks + mapping);
+        let freed = self.claims.lock().give_up(blocks);
+        self.volume.release_claim(freed);
     }
 
     fn claimed(&self) -> u64 {
-        self.claims.lock().data
+        let claims = self.claims.lock();
+        claims.data + claims.moving
     }
 
     fn commit(&self, commit: MapCommit) -> Result<()> {
         let size = self.volume.block_size();
-        let reservations = commit
+        let mut reservations: Vec<Reservation> = commit
             .reserved
             .into_iter()
-            .map(|reserved| {
-                reserved
-                    .token
-                    .into_any()
-                    .downcast::<Token>()
-                    .expect("reservations are committed where made")
-                    .0
+            .filter_map(|reserved| {
+                let token = reserved.token.into_any().downcast::<Token>();
+                token.expect("reservations are committed where made").reservation.take()
             })
             .collect();
+        let promised: u64 = reservations.iter_mut().map(Reservation::take_mapping_claim).sum();
         let converted = commit
             .converted
             .into_iter()
@@ -219,7 +303,11 @@ impl MapBlocks for ExtMap {
             size_at_least: commit.size_at_least,
             modified: commit.modified,
         };
-        Ok(self.volume.commit_write(&self.inode, commit)?)
+        let result = self.volume.commit_write(&self.inode, commit);
+        let used = promised.min(*result.as_ref().unwrap_or(&0));
+        self.volume.release_claim(used);
+        self.keep_for_mapping(promised - used);
+        Ok(result.map(drop)?)
     }
 
     fn allocate(&self, offset: u64, len: u64, size_at_least: Option<u64>) -> Result<()> {

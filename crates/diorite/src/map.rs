@@ -133,6 +133,12 @@ pub trait MapBlocks: Send + Sync + fmt::Debug {
     /// Keep blocks for the holes of a range.
     fn reserve(&self, offset: u64, len: u64) -> Result<Reserved>;
 
+    /// As [`MapBlocks::reserve`], for data that has claimed the blocks: the claims become the reservation, and are given back all the
+    /// same when the data is clean.
+    fn reserve_claimed(&self, offset: u64, len: u64) -> Result<Reserved> {
+        self.reserve(offset, len)
+    }
+
     /// Refuse a write or an allocation of a range for which its owner may not have the blocks (quota).
     fn check_room(&self, offset: u64, len: u64) -> Result<()> {
         let _ = (offset, len);

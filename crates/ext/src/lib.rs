@@ -38,6 +38,6 @@ pub use types::{
     Timestamp,
 };
 pub use volume::{
-    Access, DataMode, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
+    Access, Claim, DataMode, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
     ReservedBlocks, ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, WriteCommit, XattrMode,
 };

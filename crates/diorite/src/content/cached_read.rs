@@ -23,19 +23,23 @@ impl Content {
         offset: u64,
         ahead: &ReadAhead,
     ) -> Result<usize> {
+        let mut counted = 0;
         if let Some(fast) = self.ranges.try_shared_fast() {
             let len = clamp(memory.len() as u64, offset, self.size());
             if len == 0 {
                 return Ok(0);
             }
             let memory = &mut memory[..len];
-            if self.copy_if_cached(memory, offset, ahead) {
-                drop(fast);
-                self.finish_read(offset, len, ahead);
-                return Ok(len);
+            match self.copy_if_cached(memory, offset, ahead) {
+                Ok(()) => {
+                    drop(fast);
+                    self.finish_read(offset, len, ahead);
+                    return Ok(len);
+                }
+                Err(missing) => counted = missing,
             }
         }
-        self.read_missing(&mut [IoSliceMut::new(memory)], offset, ahead)
+        self.read_missing(&mut [IoSliceMut::new(memory)], offset, ahead, counted)
     }
 
     /// As [`Content::read_cached`], into several segments.
@@ -48,7 +52,7 @@ impl Content {
         match memory {
             [] => Ok(0),
             [one] => self.read_cached(one, offset, ahead),
-            many => self.read_missing(many, offset, ahead),
+            many => self.read_missing(many, offset, ahead, 0),
         }
     }
 
@@ -67,7 +71,7 @@ impl Content {
         }
         let pages = pages_of(offset, offset + len as u64);
         self.start_read_ahead(&pages, ahead);
-        self.visit_locked(offset, len, ahead, each)?;
+        self.visit_locked(offset, len, ahead, 0, each)?;
         work(Work::Page(pages.end - pages.start));
         self.note_read(pages, ahead);
         Ok(len)
@@ -96,14 +100,20 @@ impl Content {
         self.note_read(pages, ahead);
     }
 
-    /// Copy a range whose pages are all there. Says whether they were; if not, `memory` holds anything.
+    /// Copy a range whose pages are all there. If they are not, `memory` holds anything, and the first that is missing is the
+    /// error: those before it have been counted as used.
     #[inline]
-    fn copy_if_cached(&self, mut memory: &mut [u8], mut offset: u64, ahead: &ReadAhead) -> bool {
+    fn copy_if_cached(
+        &self,
+        mut memory: &mut [u8],
+        mut offset: u64,
+        ahead: &ReadAhead,
+    ) -> std::result::Result<(), u64> {
         let mut hits = 0;
         while !memory.is_empty() {
             let (page, within) = (offset / PAGE_SIZE, (offset % PAGE_SIZE) as usize);
             let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) else {
-                return false;
+                return Err(page);
             };
             let take = memory.len().min(content.len() - within);
             let (now, later) = memory.split_at_mut(take);
@@ -114,7 +124,7 @@ impl Content {
             (memory, offset) = (later, offset + take as u64);
         }
         self.engine.counters.cache_hits.add(hits);
-        true
+        Ok(())
     }
 
     /// Several reads of one page in a row are one use: a scan in small steps is a scan.
@@ -125,11 +135,13 @@ impl Content {
         }
     }
 
+    /// Read what may have to come from the device. The uses of pages before `counted` have been counted.
     fn read_missing(
         self: &std::sync::Arc<Self>,
         memory: &mut [IoSliceMut<'_>],
         offset: u64,
         ahead: &ReadAhead,
+        counted: u64,
     ) -> Result<usize> {
         let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
         let _range = self.ranges.shared(self.locked_range(offset, offset.saturating_add(wanted)));
@@ -145,7 +157,7 @@ impl Content {
         for segment in memory {
             let take = segment.len().min(len - done);
             let mut rest = &mut segment[..take];
-            self.visit_locked(offset + done as u64, take, ahead, &mut |content| {
+            self.visit_locked(offset + done as u64, take, ahead, counted, &mut |content| {
                 let (now, later) = std::mem::take(&mut rest).split_at_mut(content.len());
                 now.copy_from_slice(content);
                 rest = later;
@@ -162,6 +174,7 @@ impl Content {
         mut offset: u64,
         len: usize,
         ahead: &ReadAhead,
+        counted: u64,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<()> {
         let end = offset + len as u64;
@@ -179,31 +192,31 @@ impl Content {
                 let base = page * PAGE_SIZE;
                 let within = (offset - base) as usize..((base + PAGE_SIZE).min(end) - base) as usize;
                 offset = base + within.end as u64;
-                self.visit_page(page, within, ahead, each)?;
+                let frame = self.visit_page(page, within, each)?;
+                if let Some(frame) = frame.filter(|_| page >= counted) {
+                    self.count_use(page, frame, ahead);
+                }
             }
         }
         Ok(())
     }
 
-    /// Show a part of one page, whatever it takes to have it.
+    /// Show a part of one page, whatever it takes to have it. Returns its frame, if it is cached.
     fn visit_page(
         &self,
         page: u64,
         within: Range<usize>,
-        ahead: &ReadAhead,
         each: &mut dyn FnMut(&[u8]),
-    ) -> Result<()> {
+    ) -> Result<Option<FrameId>> {
         loop {
             if let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) {
                 each(&content[within]);
-                drop(content);
-                self.count_use(page, frame, ahead);
-                return Ok(());
+                return Ok(Some(frame));
             }
             if self.pages.get(page).is_some() {
                 self.pages.wait_loaded(page);
             } else if self.load(&[page], BioFlags::SYNC)? == 0 && self.pages.get(page).is_none() {
-                return self.visit_past_cache(page, within, each);
+                return self.visit_past_cache(page, within, each).map(|()| None);
             }
         }
     }

@@ -54,7 +54,8 @@ impl Engine {
         let no_memory = |source| Error::Os { what: "cannot get memory for the page cache", source };
         let cache = Cache::new(options.cache_bytes, Arc::clone(&counters)).map_err(no_memory)?;
         let zeros = AlignedBuf::try_zeroed(ZEROS_BYTES, PAGE_SIZE as usize).map_err(no_memory)?;
-        let read_ahead_pages = (options.read_ahead_bytes as u64 / PAGE_SIZE).min(cache.frames() as u64 / 8);
+        // Half of the queue that new pages are in: what is read ahead must not push itself out unread.
+        let read_ahead_pages = (options.read_ahead_bytes as u64 / PAGE_SIZE).min(cache.frames() as u64 / 20);
         Ok(Arc::new(Self {
             cache,
             counters,

@@ -34,6 +34,7 @@ pub(crate) struct WritePlan<'a> {
     plug: Plug<'a>,
     /// What to record once the data has been written.
     pub(crate) commit: MapCommit,
+    room: Room,
 }
 
 fn sector_at(stretch: &Stretch, first: Sector, offset: u64) -> Sector {
@@ -137,16 +138,26 @@ impl<'a> Cursor<'_, 'a> {
     }
 }
 
+/// Where the blocks for holes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// From what is promised to nobody.
+    Unclaimed,
+    /// The data has claimed them.
+    Claimed,
+}
+
 /// Plan writes: `parts` in file order, none empty. Blocks are reserved for holes; `zeros` fills what is not covered of them.
 pub(crate) fn plan_write<'a>(
     map: &dyn MapBlocks,
     parts: &[(u64, &'a [u8])],
     zeros: &'a [u8],
     flags: BioFlags,
+    room: Room,
 ) -> Result<WritePlan<'a>> {
     let block = map.block_size();
-    let mut plan =
-        WritePlan { plug: Plug::new(map.device().geometry(), flags), commit: MapCommit::default() };
+    let plug = Plug::new(map.device().geometry(), flags);
+    let mut plan = WritePlan { plug, commit: MapCommit::default(), room };
     let mut cursor = Cursor { parts, used: 0 };
     while let Some((first, _)) = cursor.parts.first() {
         let start = first / block * block;
@@ -187,7 +198,10 @@ impl<'a> WritePlan<'a> {
                     self.commit.converted.push((at, end - at));
                 }
                 StretchKind::Hole => {
-                    let reserved = map.reserve(at, end - at)?;
+                    let reserved = match self.room {
+                        Room::Unclaimed => map.reserve(at, end - at),
+                        Room::Claimed => map.reserve_claimed(at, end - at),
+                    }?;
                     let mut next = at;
                     for run in &reserved.runs {
                         assert_eq!(run.offset, next, "a reservation covers the hole in order");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use diorite_block::BioFlags;
 
 use crate::cache::arena::PAGE_SIZE;
-use crate::content::plan::plan_write;
+use crate::content::plan::{Room, plan_write};
 use crate::content::{Content, Position, pages_of};
 use crate::map::{MapCommit, StretchKind};
 use crate::{Error, Result};
@@ -145,7 +145,7 @@ impl Content {
                 part += take;
             }
             let (summary, commit) =
-                plan_write(&*self.map, &parts, zeros, BioFlags::SYNC)?.submit(&*self.map)?;
+                plan_write(&*self.map, &parts, zeros, BioFlags::SYNC, Room::Unclaimed)?.submit(&*self.map)?;
             self.engine.counters.bios.add(summary.bios);
             self.commit(commit)?;
             at = end;

@@ -22,6 +22,8 @@ use crate::content::Content;
 const READERS: usize = 16;
 /// Read-ahead that waits at most; more is not read ahead.
 const JOBS_MAX: usize = 64;
+/// After what time pages are tried again that could not be written back, because somebody was writing into them, say.
+const AGAIN: Duration = Duration::from_millis(5);
 /// How often the age of dirty pages is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -170,14 +172,19 @@ impl Shared {
                 if let Some(pages) = pages.upgrade() {
                     let target = if due { 0 } else { pages.dirty_background() / 2 };
                     pages.write_back_to(target);
+                    let (left, most) = (pages.dirty(), pages.dirty_background());
+                    drop(pages);
                     state = self.state.lock();
-                    if pages.dirty() > 0 {
+                    if left > 0 {
                         state.dirty_since.get_or_insert_with(now);
                     }
-                    drop(state);
-                    drop(pages);
+                    if left > most && !state.stop {
+                        state.too_many_dirty = true;
+                        state = self.write_back.wait_timeout(state, AGAIN);
+                    }
+                } else {
+                    state = self.state.lock();
                 }
-                state = self.state.lock();
             } else if state.dirty_since.is_some() {
                 state = self.write_back.wait_timeout(state, TICK.min(age));
             } else {

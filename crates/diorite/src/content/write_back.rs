@@ -15,7 +15,7 @@ use diorite_block::sync::{Work, work};
 use crate::cache::arena::{FrameRead, PAGE_SIZE};
 use crate::cache::pages::PageState;
 use crate::content::engine::Engine;
-use crate::content::plan::plan_write;
+use crate::content::plan::{Room, plan_write};
 use crate::content::{Content, pages_of};
 use crate::{Error, Result};
 
@@ -91,7 +91,7 @@ impl Content {
         let Some(end) = parts.last().map(|(offset, memory)| offset + memory.len() as u64) else {
             return Ok(());
         };
-        let plan = plan_write(&*self.map, &parts, &self.engine.zeros, flags)?;
+        let plan = plan_write(&*self.map, &parts, &self.engine.zeros, flags, Room::Claimed)?;
         let (summary, mut commit) = plan.submit(&*self.map)?;
         self.engine.counters.bios.add(summary.bios);
         self.engine.counters.writeback_bios.add(summary.bios);
@@ -102,24 +102,12 @@ impl Content {
     }
 
     /// Write a batch a block at a time, each recorded before the next. Where space is short the batch as a whole may not find what it
-    /// asks for: the claims of its pages are still held, and each stretch of it reserves for the mapping as if it stood alone.
+    /// asks for: each stretch of it reserves for the mapping as if it stood alone.
     fn write_by_blocks(&self, batch: &[(u64, PageState)], flags: BioFlags) -> Result<()> {
         let per_block = (self.map.block_size() / PAGE_SIZE).max(1);
-        for pages in batch.chunk_by(|(a, _), (b, _)| a / per_block == b / per_block) {
-            self.release_claims(pages);
-            self.write_batch(pages, flags)?;
-        }
-        Ok(())
-    }
-
-    fn release_claims(&self, batch: &[(u64, PageState)]) {
-        let mut claimed = 0;
-        for (page, _) in batch {
-            self.pages.update(*page..page + 1, |_, state| {
-                claimed += u64::from(std::mem::take(&mut state.claimed));
-            });
-        }
-        self.map.release_claim(claimed);
+        batch
+            .chunk_by(|(a, _), (b, _)| a / per_block == b / per_block)
+            .try_for_each(|pages| self.write_batch(pages, flags))
     }
 
     /// The batch was written, or it is lost and the error kept: either way it is not tried again.

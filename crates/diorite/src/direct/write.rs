@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use diorite_block::BioFlags;
 
-use crate::content::plan::plan_write;
+use crate::content::plan::{Room, plan_write};
 use crate::content::{Content, Position, pages_of};
 use crate::direct::{WINDOW, check_alignment};
 use crate::map::Durability;
@@ -108,7 +108,7 @@ impl Content {
         if let Some((start, _)) = parts.first() {
             self.map.check_room(*start, end - start)?;
         }
-        let plan = plan_write(&*self.map, parts, &self.engine.zeros, flags)?;
+        let plan = plan_write(&*self.map, parts, &self.engine.zeros, flags, Room::Unclaimed)?;
         let (summary, mut commit) = plan.submit(&*self.map)?;
         self.engine.counters.bios.add(summary.bios);
         self.engine.counters.direct_bios.add(summary.bios);

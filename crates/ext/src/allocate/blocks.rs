@@ -10,15 +10,6 @@ use crate::layout::GroupFlags;
 use crate::transaction::Handle;
 use crate::{Corrupt, Error, FsBlock, GroupNumber, InodeNumber, Result};
 
-/// Who takes blocks, and so which of the last ones it may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// File data: leaves the kept blocks and what others were promised.
-    Data,
-    /// Data that may have been promised its blocks: leaves the kept blocks.
-    Promised,
-}
-
 impl Allocator {
     /// Promise clusters to data: whether there were enough.
     pub(crate) fn claim(&self, clusters: u64) -> bool {
@@ -44,6 +35,21 @@ impl Allocator {
         false
     }
 
+    /// Promise `wanted` clusters to metadata in place of `given` that were promised before, in one step, so that nobody can come
+    /// in between: whether there were enough, which is certain where no more is wanted than given.
+    pub(crate) fn exchange_claim(&self, given: u64, wanted: u64) -> bool {
+        if wanted > given {
+            return self.claim_for_metadata(wanted - given);
+        }
+        self.release_claim(given - wanted);
+        true
+    }
+
+    /// Promise again what was promised before, of blocks that are about to become free again.
+    pub(crate) fn renew_claim(&self, clusters: u64) {
+        self.claimed.fetch_add(clusters.min(i64::MAX as u64) as i64, Ordering::Relaxed);
+    }
+
     /// Take a promise back.
     pub(crate) fn release_claim(&self, clusters: u64) {
         let _ = self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |claimed| {
@@ -51,13 +57,10 @@ impl Allocator {
         });
     }
 
-    /// Clusters that a taker may have at most now.
-    pub(crate) fn takable(&self, purpose: Purpose) -> u64 {
+    /// Clusters that are promised to nobody, without those that are kept from data.
+    pub(crate) fn unclaimed(&self) -> u64 {
         let free = self.free.load(Ordering::Relaxed);
-        match purpose {
-            Purpose::Data => (free - self.claimed.load(Ordering::Relaxed) - self.kept as i64).max(0) as u64,
-            Purpose::Promised => (free - self.kept as i64).max(0) as u64,
-        }
+        (free - self.claimed.load(Ordering::Relaxed) - self.kept as i64).max(0) as u64
     }
 
     /// Keep a run of whole clusters, at most those for `wanted` blocks: right at `goal` if that is free, else as near and as

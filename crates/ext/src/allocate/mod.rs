@@ -34,7 +34,6 @@ use crate::transaction::{Handle, ReleaseFreed};
 use crate::{BlockRun, FsBlock, GroupNumber, Result};
 
 use bits::Bits;
-pub(crate) use blocks::Purpose;
 use holds::Holds;
 use window::Windows;
 pub(crate) use zone::Zone;

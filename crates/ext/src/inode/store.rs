@@ -75,7 +75,10 @@ impl Volume {
         } else {
             let len = u64::from(self.layout().inode_table_blocks());
             let wanted = u64::from(place.table_block);
-            let (first, count) = self.table_ahead.blocks_for(table, wanted, len, self.block_size().bytes());
+            // What is read ahead is not to push out what is in use.
+            let most = self.cache().capacity_blocks() as u64 / 32;
+            let (first, count) =
+                self.table_ahead.blocks_for(table, wanted, len, self.block_size().bytes(), most);
             self.cache().read_ahead(crate::FsBlock(table + first), count, |_| BlockKind::InodeTable);
             self.cache().get(block, BlockKind::InodeTable)?
         };

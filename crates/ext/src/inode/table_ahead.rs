@@ -21,14 +21,22 @@ pub(crate) struct TableAhead {
 }
 
 impl TableAhead {
-    /// Blocks of `block_bytes` to read for `block` of a table that begins at `table` and has `len` blocks: the first one's number
-    /// within the table, and how many.
-    pub(crate) fn blocks_for(&self, table: u64, block: u64, len: u64, block_bytes: u64) -> (u64, u64) {
+    /// Blocks of `block_bytes` to read for `block` of a table that begins at `table` and has `len` blocks, about `most` of them:
+    /// the first one's number within the table, and how many.
+    pub(crate) fn blocks_for(
+        &self,
+        table: u64,
+        block: u64,
+        len: u64,
+        block_bytes: u64,
+        most: u64,
+    ) -> (u64, u64) {
         let step = (BYTES_MIN / block_bytes).max(1);
+        let most = (BYTES_MAX / block_bytes).min(BLOCKS_MAX).min(most).max(step);
         let follows = self.next.load(Ordering::Relaxed) == table + block;
         let (first, window) = if follows {
             let window = self.window.load(Ordering::Relaxed) * 2;
-            (block, window.clamp(step, (BYTES_MAX / block_bytes).clamp(step, BLOCKS_MAX)))
+            (block, window.clamp(step, most))
         } else {
             (block / step * step, step)
         };
@@ -46,7 +54,7 @@ mod tests {
     #[test]
     fn window_doubles_along_the_table_and_single_inodes_cost_little() {
         let ahead = TableAhead::default();
-        let blocks = |table, block| ahead.blocks_for(table, block, 512, 1024);
+        let blocks = |table, block| ahead.blocks_for(table, block, 512, 1024, 1000);
         assert_eq!(blocks(1000, 40), (32, 32), "one inode");
         assert_eq!(blocks(1000, 64), (64, 64), "the next one that is missing");
         assert_eq!(blocks(1000, 128), (128, 128));
@@ -54,7 +62,9 @@ mod tests {
         assert_eq!(blocks(1512, 0), (0, 256), "the table of the next group lies behind it");
         assert_eq!(blocks(1000, 300), (288, 32), "elsewhere");
         assert_eq!(blocks(1000, 500), (480, 32));
-        assert_eq!(ahead.blocks_for(1000, 511, 512, 65536), (511, 1), "large blocks");
-        assert_eq!(ahead.blocks_for(1512, 0, 512, 65536), (0, 2));
+        assert_eq!(ahead.blocks_for(1000, 511, 512, 65536, 1000), (511, 1), "large blocks");
+        assert_eq!(ahead.blocks_for(1512, 0, 512, 65536, 1000), (0, 2));
+        let small = |block| ahead.blocks_for(5000, block, 512, 1024, 40);
+        assert_eq!((small(0), small(32), small(72)), ((0, 32), (32, 40), (72, 40)), "a small buffer cache");
     }
 }

@@ -60,7 +60,10 @@ impl Volume {
         let mut kept = None;
         if !content.is_empty() {
             // Data before metadata: the block is written before anything refers to it.
-            let run = self.reserve_run(goal, 1)?;
+            self.claim(1)?;
+            let run = self.reserve_run(goal, 1);
+            self.release_claim(1);
+            let run = run?;
             let mut memory = BlockMemory::zeroed(self.block_size().bytes() as usize);
             memory[..content.len()].copy_from_slice(content);
             let offset = self.block_size().sector_of(run.start).to_bytes();

@@ -7,15 +7,14 @@
 use std::collections::BTreeMap;
 
 use crate::BlockRun;
-use crate::allocate::Purpose;
 use crate::buffer::BlockKind;
 use crate::inode::InodeState;
 use crate::layout::{InodeFlags, QuotaKind};
 use crate::map::cluster::Removed;
 use crate::transaction::Handle;
 use crate::{
-    Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, Reservation, ReservedRun, Result,
-    SetTime, Volume, WriteCommit,
+    Claim, Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, Reservation, ReservedRun,
+    Result, SetTime, Volume, WriteCommit,
 };
 
 /// A change of the mapping.
@@ -50,8 +49,21 @@ impl Volume {
     }
 
     /// Keep `blocks` free blocks for the holes of `[at, at + blocks)`, near the file's other blocks, in as few runs as
-    /// possible. Skips what is mapped already. All or `NoSpace`.
+    /// possible. Skips what is mapped already. All or `NoSpace`; never what others were promised.
     pub fn reserve(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<Reservation> {
+        self.reserve_claimed(inode, at, blocks, Claim::default())
+    }
+
+    /// As [`Volume::reserve`], for data whose blocks were promised: what the reservation takes of `own`
+    /// ([`Reservation::taken`]) changes hands without ever being anybody else's. It cannot fail for lack of space
+    /// where `own` is enough.
+    pub fn reserve_claimed(
+        &self,
+        inode: &Inode,
+        at: FileBlock,
+        blocks: u64,
+        own: Claim,
+    ) -> Result<Reservation> {
         self.check_writable()?;
         let state = inode.state.read();
         self.check_data_change(inode, &state)?;
@@ -64,13 +76,34 @@ impl Volume {
             runs: Vec::new(),
             held: BTreeMap::new(),
             claimed: 0,
+            taken: Claim::default(),
             allocator: self.allocator().clone(),
         };
-        let mut next = at.0;
-        while next < end {
-            let mapping = self.map_with(inode, &state, FileBlock(next), end - next)?;
+        let kept = self.reserve_range(inode, &state, at.0..end, own, &mut reservation);
+        kept.inspect_err(|_| {
+            // What was taken is promised to its owner again, before its blocks are free again.
+            self.allocator().renew_claim(reservation.taken.data);
+        })?;
+        Ok(reservation)
+    }
+
+    fn reserve_range(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        range: std::ops::Range<u64>,
+        own: Claim,
+        reservation: &mut Reservation,
+    ) -> Result<()> {
+        let mut next = range.start;
+        while next < range.end {
+            let mapping = self.map_with(inode, state, FileBlock(next), range.end - next)?;
             match mapping.kind {
-                MappingKind::Hole => self.reserve_hole(inode, &state, &mapping, &mut reservation)?,
+                MappingKind::Hole => {
+                    let left = own.data - reservation.taken.data;
+                    let taken = self.reserve_hole_claimed(inode, state, &mapping, left, reservation)?;
+                    reservation.taken.data += taken;
+                }
                 MappingKind::Mapped(_) | MappingKind::Unwritten(_) => {}
                 MappingKind::Inline => {
                     return Err(Error::InvalidArgument("the content of this file is in its inode"));
@@ -78,10 +111,31 @@ impl Volume {
             }
             next = mapping.end();
         }
-        let growth = self.mapping_growth(&state, &reservation);
-        self.claim_for_metadata(growth)?;
-        reservation.claimed = growth;
-        Ok(reservation)
+        let growth = self.mapping_growth(state, reservation);
+        let given = growth.min(own.mapping);
+        self.claim_for_mapping(given, growth)?;
+        (reservation.claimed, reservation.taken.mapping) = (growth, given);
+        Ok(())
+    }
+
+    /// Keep blocks for a hole, of which `own` are promised already; the rest is promised first, so that nobody's promise is
+    /// broken. Returns how many of `own` were taken.
+    fn reserve_hole_claimed(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        hole: &Mapping,
+        own: u64,
+        reservation: &mut Reservation,
+    ) -> Result<u64> {
+        let per_cluster = self.blocks_per_cluster();
+        let clusters = hole.end().div_ceil(per_cluster) - hole.start.0 / per_cluster;
+        let taken = own.min(hole.blocks);
+        let more = clusters.saturating_sub(taken);
+        self.claim(more)?;
+        let kept = self.reserve_hole(inode, state, hole, reservation);
+        self.release_claim(if kept.is_ok() { taken + more } else { more });
+        kept.map(|()| taken)
     }
 
     pub(super) fn check_data_change(&self, inode: &Inode, state: &InodeState) -> Result<()> {
@@ -190,30 +244,15 @@ impl Volume {
         let most = WINDOW_BYTES_MAX / self.block_size().bytes();
         let extra = if grows { (wanted + at.0).next_power_of_two().clamp(8, most.max(8)) } else { 0 };
         let per_cluster = self.blocks_per_cluster();
-        let takable = self.make_takable(wanted.div_ceil(per_cluster))?.saturating_mul(per_cluster);
-        let run = self.reserve_run(goal, (wanted + extra).min(takable))?;
+        // The blocks for the data are promised; what is more is not to cost anybody theirs.
+        let extra = extra.min(self.allocator().unclaimed().saturating_mul(per_cluster));
+        let run = self.reserve_run(goal, wanted + extra)?;
         if run.blocks <= wanted {
             return Ok(run);
         }
         let rest = BlockRun { start: FsBlock(run.start.0 + wanted), blocks: run.blocks - wanted };
         self.allocator().keep_window(inode.number(), FileBlock(at.0 + wanted), rest);
         Ok(BlockRun { start: run.start, blocks: wanted })
-    }
-
-    /// See to it that file data may take `wanted` clusters; how many it may take.
-    fn make_takable(&self, wanted: u64) -> Result<u64> {
-        for attempt in 0..2 {
-            let takable = self.allocator().takable(Purpose::Data);
-            if takable >= wanted {
-                return Ok(takable);
-            }
-            if self.make_room(attempt).is_err() {
-                break;
-            }
-        }
-        // The data may be what others were promised room for: a buffered write that is written back.
-        let takable = self.allocator().takable(Purpose::Promised);
-        if takable >= wanted { Ok(wanted) } else { Err(Error::NoSpace) }
     }
 
     /// Keep a run of at most `wanted` blocks near `goal`.
@@ -237,16 +276,19 @@ impl Volume {
             let per_node = self.block_size().bytes() / 24;
             return runs / per_node + 7;
         }
+        // What is one stretch of the file shares its indirect blocks, wherever its runs lie.
         let pointers = self.pointers_per_block();
-        let index_blocks = |run: &ReservedRun| run.blocks / pointers + 2;
-        let leaves: u64 = reservation.runs.iter().map(index_blocks).sum();
+        let follows = |before: &ReservedRun, run: &ReservedRun| before.start.0 + before.blocks == run.start.0;
+        let stretches = reservation.runs.chunk_by(follows);
+        let leaves: u64 =
+            stretches.map(|stretch| stretch.iter().map(|run| run.blocks).sum::<u64>() / pointers + 2).sum();
         leaves + leaves / pointers + 4
     }
 
-    /// Promise clusters to metadata, which may use what is kept from data.
-    fn claim_for_metadata(&self, blocks: u64) -> Result<()> {
+    /// Promise clusters to a mapping, which may use what is kept from data, in place of `given`.
+    fn claim_for_mapping(&self, given: u64, wanted: u64) -> Result<()> {
         for attempt in 0.. {
-            if self.allocator().claim_for_metadata(blocks) {
+            if self.allocator().exchange_claim(given, wanted) {
                 return Ok(());
             }
             self.make_room(attempt)?;
@@ -273,9 +315,16 @@ impl Volume {
         self.allocator().release_claim(blocks);
     }
 
+    /// Promise again what a reservation took of a claim ([`Reservation::taken`]) that is about to be dropped unused. Its blocks
+    /// are still kept, so that this cannot fail.
+    pub fn renew_claim(&self, blocks: u64) {
+        self.allocator().renew_claim(blocks);
+    }
+
     /// Record data that has been written: allocate and map the reserved blocks, convert unwritten ranges, set size
-    /// and times, in one transaction (several if the runs are too many for one; each leaves the file consistent).
-    pub fn commit_write(&self, inode: &Inode, mut commit: WriteCommit) -> Result<()> {
+    /// and times, in one transaction (several if the runs are too many for one; each leaves the file consistent). Returns how
+    /// many blocks the mapping itself grew by, with clusters how many of those.
+    pub fn commit_write(&self, inode: &Inode, mut commit: WriteCommit) -> Result<u64> {
         let mut state = inode.write_in_use()?;
         if let Some(size) = commit.size_at_least
             && size > self.max_size_with(&state)
@@ -283,9 +332,10 @@ impl Volume {
             return Err(Error::FileTooLarge { max_bytes: self.max_size_with(&state) });
         }
         let mut handle = self.begin(BASE_CREDITS)?;
+        let (sectors_before, mut data_sectors) = (state.sectors, 0);
         for reservation in &mut commit.reservations {
             let runs = std::mem::take(&mut reservation.runs);
-            self.record_runs(
+            data_sectors += self.record_runs(
                 &mut handle,
                 inode,
                 &mut state,
@@ -297,6 +347,7 @@ impl Volume {
         for (start, blocks) in &commit.converted {
             self.convert(&mut handle, inode, &mut state, *start, *blocks)?;
         }
+        let grown = state.sectors.saturating_sub(sectors_before + data_sectors) / self.cluster_sectors();
         let now = self.now();
         if let Some(size) = commit.size_at_least
             && size > state.size
@@ -310,9 +361,11 @@ impl Volume {
             state.changed = now;
         }
         self.store_inode(&mut handle, inode, &mut state)?;
-        handle.commit().map(drop)
+        handle.commit()?;
+        Ok(grown)
     }
 
+    /// Returns the sectors that the inode counts for the runs themselves.
     fn record_runs(
         &self,
         handle: &mut Handle<'_>,
@@ -321,11 +374,14 @@ impl Volume {
         runs: &[ReservedRun],
         kind: fn(FsBlock) -> MappingKind,
         size_at_least: Option<u64>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
+        let mut data_sectors = 0;
         for run in runs {
             self.make_handle_room(handle, inode, state, self.insert_credits(state, run.blocks))?;
             inode.runs.write().forget(run.start.0, run.start.0 + run.blocks);
+            let before = state.sectors;
             self.record_clusters(handle, inode, state, run)?;
+            data_sectors += state.sectors - before;
             let mapping = Mapping { start: run.start, blocks: run.blocks, kind: kind(run.block) };
             self.change_mapping(handle, inode, state, Change::Insert(mapping))?;
             // The size goes along, so that a step that ends here leaves no blocks behind the end.
@@ -333,7 +389,7 @@ impl Volume {
             state.size = state.size.max(size_at_least.unwrap_or(0).min(end));
             inode.note_data_change(handle.transaction());
         }
-        Ok(())
+        Ok(data_sectors)
     }
 
     fn convert(

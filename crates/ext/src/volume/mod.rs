@@ -24,7 +24,7 @@ use crate::transaction::{AbortLatch, Log};
 use crate::{BlockSize, Error, FileKind, Inode, Result, Timestamp};
 
 pub use types::{
-    Access, DataMode, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
+    Access, Claim, DataMode, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
     ReservedBlocks, ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
 };
 

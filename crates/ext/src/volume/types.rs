@@ -124,6 +124,15 @@ pub struct ReservedRun {
     pub blocks: u64,
 }
 
+/// Blocks that were promised with [`Volume::claim`](crate::Volume::claim) and are not chosen yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// For data.
+    pub data: u64,
+    /// For the mapping of that data.
+    pub mapping: u64,
+}
+
 /// Blocks kept for data that is about to be written; given back when dropped without
 /// [`Volume::commit_write`](crate::Volume::commit_write). Nothing on the disk knows of them.
 #[derive(Debug)]
@@ -134,6 +143,8 @@ pub struct Reservation {
     pub(crate) held: BTreeMap<u64, FsBlock>,
     /// Clusters promised to the mapping's own growth.
     pub(crate) claimed: u64,
+    /// The part of its maker's claim that it took.
+    pub(crate) taken: Claim,
     pub(crate) allocator: Arc<Allocator>,
 }
 
@@ -142,9 +153,18 @@ impl Reservation {
     pub fn runs(&self) -> &[ReservedRun] {
         &self.runs
     }
-}
 
-impl Reservation {
+    /// What it took of the claim that it was made with: it is no longer to be given back by who had it.
+    pub fn taken(&self) -> Claim {
+        self.taken
+    }
+
+    /// Hand its claim for the growth of the mapping to the caller, who gives it back: [`Volume::commit_write`](crate::Volume::commit_write)
+    /// tells how much of it was used. Returns blocks.
+    pub fn take_mapping_claim(&mut self) -> u64 {
+        std::mem::take(&mut self.claimed)
+    }
+
     /// Give a run back, but for parts of clusters at its ends: those are held.
     fn release_whole_clusters(&self, run: &ReservedRun) {
         let per_cluster = self.allocator.blocks_per_cluster();
