@@ -80,7 +80,7 @@ impl Content {
     fn start_read_ahead(self: &std::sync::Arc<Self>, pages: &Range<u64>, ahead: &ReadAhead) {
         let end_of_file = || self.size().div_ceil(PAGE_SIZE);
         if let Some(range) = ahead.before_miss(pages.clone(), self.engine.read_ahead_pages(), end_of_file) {
-            self.engine.workers.read_ahead(self, range);
+            self.engine.workers.read_ahead(self, ahead.of(range));
         }
     }
 
@@ -88,7 +88,7 @@ impl Content {
     fn note_read(self: &std::sync::Arc<Self>, pages: Range<u64>, ahead: &ReadAhead) {
         let end_of_file = || self.size().div_ceil(PAGE_SIZE);
         if let Some(range) = ahead.note(pages, self.engine.read_ahead_pages(), end_of_file) {
-            self.engine.workers.read_ahead(self, range);
+            self.engine.workers.read_ahead(self, ahead.of(range));
         }
     }
 

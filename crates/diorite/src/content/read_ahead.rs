@@ -7,6 +7,7 @@
 //! that the device always has a whole window to work on. A read elsewhere closes the window.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use diorite_block::BioFlags;
@@ -21,8 +22,8 @@ const NOWHERE: u64 = u64::MAX;
 /// See the module's head. Kept with relaxed atomics: a lost update costs a guess, nothing else.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
-    /// The page after the last read.
-    next: AtomicU64,
+    /// The page after the last read. Shared with the reads ahead that wait: what the reader has passed is not wanted any more.
+    next: Arc<AtomicU64>,
     /// The page up to which pages were read ahead.
     until: AtomicU64,
     /// Pages of the window; 0 for random access.
@@ -35,7 +36,7 @@ impl Default for ReadAhead {
     fn default() -> Self {
         Self {
             // A reader that starts at the beginning is taken for a sequential one.
-            next: AtomicU64::new(0),
+            next: Arc::default(),
             until: AtomicU64::new(0),
             window: AtomicU64::new(0),
             current: AtomicU64::new(NOWHERE),
@@ -43,7 +44,26 @@ impl Default for ReadAhead {
     }
 }
 
+/// Pages to read ahead for a reader, who may be faster.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    pages: Range<u64>,
+    reader: Arc<AtomicU64>,
+}
+
+impl Ahead {
+    /// What of it lies before the reader still.
+    fn left(&self) -> Range<u64> {
+        self.pages.start.max(self.reader.load(Ordering::Relaxed))..self.pages.end
+    }
+}
+
 impl ReadAhead {
+    /// These pages, for this reader.
+    pub(crate) fn of(&self, pages: Range<u64>) -> Ahead {
+        Ahead { pages, reader: Arc::clone(&self.next) }
+    }
+
     /// A page is used. Says whether it is another than the last one.
     #[inline]
     pub(crate) fn enter_page(&self, page: u64) -> bool {
@@ -114,7 +134,11 @@ fn follows(pages: &Range<u64>, next: u64) -> bool {
 
 impl Content {
     /// Read pages that a reader will want. A range that somebody changes is left alone.
-    pub(crate) fn read_ahead(&self, pages: Range<u64>) {
+    pub(crate) fn read_ahead(&self, ahead: &Ahead) {
+        let pages = ahead.left();
+        if pages.is_empty() {
+            return;
+        }
         let bytes = self.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
         let Some(_range) = self.ranges.try_shared(bytes) else { return };
         let end = self.size().div_ceil(PAGE_SIZE);

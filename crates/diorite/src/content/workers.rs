@@ -7,7 +7,6 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,6 +15,7 @@ use diorite_block::IoOwner;
 use diorite_block::sync::{Condvar, JoinHandle, Mutex, now, spawn};
 
 use crate::content::Content;
+use crate::content::read_ahead::Ahead;
 
 /// Most threads that read ahead. One is started when there is a job and all others are busy: a reader whose disk makes it
 /// wait (for its slice, say) must not hold up another's read-ahead.
@@ -62,7 +62,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     stop: bool,
-    jobs: VecDeque<(Arc<Content>, Range<u64>, IoOwner)>,
+    jobs: VecDeque<(Arc<Content>, Ahead, IoOwner)>,
     /// Threads that read ahead, and those of them that wait for a job.
     readers: usize,
     idle_readers: usize,
@@ -83,12 +83,12 @@ impl Workers {
     }
 
     /// Read pages ahead in the background, charged to whoever reads.
-    pub(crate) fn read_ahead(&self, content: &Arc<Content>, pages: Range<u64>) {
+    pub(crate) fn read_ahead(&self, content: &Arc<Content>, ahead: Ahead) {
         let mut state = self.shared.state.lock();
         if state.stop || state.jobs.len() >= JOBS_MAX {
             return;
         }
-        state.jobs.push_back((Arc::clone(content), pages, IoOwner::current()));
+        state.jobs.push_back((Arc::clone(content), ahead, IoOwner::current()));
         let needs_thread = state.idle_readers < state.jobs.len() && state.readers < READERS;
         state.readers += usize::from(needs_thread);
         drop(state);
@@ -148,10 +148,10 @@ impl Shared {
     fn run_reader(&self) {
         let mut state = self.state.lock();
         while !state.stop {
-            if let Some((content, pages, owner)) = state.jobs.pop_front() {
+            if let Some((content, ahead, owner)) = state.jobs.pop_front() {
                 drop(state);
                 let charged = owner.enter();
-                content.read_ahead(pages);
+                content.read_ahead(&ahead);
                 drop((content, charged));
                 state = self.state.lock();
             } else {
