@@ -127,7 +127,7 @@ fn a_run_too_short_for_a_profile_leaves_no_file() {
     for line in ["diskperf blocks=1 bs=4k disk --profile=p.svg", "job j.fio --profile=p.svg"] {
         let output = bench.diorite(line.split(' ')).output().expect("the program starts");
         let (told, failed) = (common::text(&output.stdout), common::text(&output.stderr));
-        assert!(told.contains("B/s"), "the figures are there anyhow: {told}");
+        assert!(told.contains("/s"), "the figures are there anyhow: {told}");
         // It may have taken a millisecond after all.
         let has_file = bench.names().contains(&"p.svg".to_owned());
         assert_eq!(has_file, output.status.success(), "{failed}");

@@ -366,7 +366,7 @@ fn commit(
         size_at_least: size,
         modified: Some(SetTime::Now),
     };
-    volume.commit_write(inode, commit)
+    volume.commit_write(inode, commit).map(drop)
 }
 
 fn put(volume: &Volume, block: u64, content: &[u8]) {
