@@ -135,33 +135,17 @@ impl ExtMap {
         LAST_AND_LEVELS + if self.volume.maps_by_extents(&self.inode) { nodes } else { indirect }
     }
 
-    /// Claim `blocks` where space is short: no more for the mapping than all data of the file may need together. Returns what was
-    /// claimed for the mapping.
-    fn claim_tightly(&self, blocks: u64) -> diorite_ext::Result<u64> {
-        let (spare, mapping) = {
-            let mut claims = self.claims.lock();
-            let now = self.mapping_for(claims.data + claims.moving, claims.calls);
-            let then = self.mapping_for(claims.data + claims.moving + blocks, claims.calls + 1);
-            let spare = claims.mapping.saturating_sub(now);
-            claims.mapping -= spare;
-            (spare, then.saturating_sub(claims.mapping))
-        };
-        self.volume.release_claim(spare);
-        self.volume.claim(blocks + mapping)?;
-        Ok(mapping)
-    }
-
-    /// Claim blocks of the volume for data, and what mapping them may need.
+    /// Claim blocks of the volume for data, and what mapping it may need together with the file's other data that waits.
     fn claim_blocks(&self, blocks: u64) -> Result<()> {
-        let mapping = self.mapping_for(blocks, 1);
-        let claimed = match self.volume.claim(blocks + mapping) {
-            Ok(()) => mapping,
-            Err(diorite_ext::Error::NoSpace) => self.claim_tightly(blocks)?,
-            Err(error) => return Err(error.into()),
+        let mapping = {
+            let claims = self.claims.lock();
+            let wanted = self.mapping_for(claims.data + claims.moving + blocks, claims.calls + 1);
+            wanted.saturating_sub(claims.mapping)
         };
+        self.volume.claim(blocks + mapping)?;
         let mut claims = self.claims.lock();
         claims.data += blocks;
-        claims.mapping += claimed;
+        claims.mapping += mapping;
         claims.calls += 1;
         Ok(())
     }

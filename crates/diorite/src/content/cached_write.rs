@@ -39,14 +39,7 @@ impl Content {
         data: &[IoSlice<'_>],
         position: Position,
     ) -> Result<(u64, usize)> {
-        match self.write_cached_once(data, position) {
-            Err(error) if Self::is_no_space(&error) && self.engine.cache.dirty() > 0 => {
-                // Claims are made for the worst case; what is written back takes what it needs.
-                self.engine.write_back_to(0);
-                self.write_cached_once(data, position)
-            }
-            result => result,
-        }
+        self.with_room(|| self.write_cached_once(data, position))
     }
 
     fn write_cached_once(self: &Arc<Self>, data: &[IoSlice<'_>], position: Position) -> Result<(u64, usize)> {

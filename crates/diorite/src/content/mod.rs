@@ -41,6 +41,7 @@ use diorite_block::sync::Mutex;
 
 use crate::cache::arena::PAGE_SIZE;
 use crate::cache::pages::Pages;
+use crate::content::workers::Dirty as _;
 use crate::map::{Durability, MapBlocks, MapCommit};
 use crate::range_lock::RangeLock;
 use crate::{Error, Result, SetTime, Timestamp};
@@ -186,6 +187,18 @@ impl Content {
         let written = self.write_back_all();
         self.sync_recorded(durability)?;
         written
+    }
+
+    /// Try something that takes blocks; once more where there were too few and others' data waits with its claims: those are made for
+    /// the worst case, and what is written back takes what it needs. The caller holds no range.
+    pub(crate) fn with_room<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        match attempt() {
+            Err(error) if Self::is_no_space(&error) && self.engine.cache.dirty() > 0 => {
+                self.engine.write_back_to(0);
+                attempt()
+            }
+            result => result,
+        }
     }
 
     /// Whether an error says that there is no room.

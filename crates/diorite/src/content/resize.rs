@@ -97,6 +97,10 @@ impl Content {
 
     /// Give a range blocks. It keeps its content; the file grows if it ends before the range does.
     pub(crate) fn allocate(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
+        self.with_room(|| self.allocate_once(offset, len))
+    }
+
+    fn allocate_once(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
         if len == 0 {
             return Err(Error::InvalidArgument("a range to allocate is not empty"));
         }

@@ -29,6 +29,15 @@ impl Content {
         position: Position,
         sync: SyncMode,
     ) -> Result<(u64, usize)> {
+        self.with_room(|| self.write_direct_once(data, position, sync))
+    }
+
+    fn write_direct_once(
+        self: &Arc<Self>,
+        data: &[IoSlice<'_>],
+        position: Position,
+        sync: SyncMode,
+    ) -> Result<(u64, usize)> {
         let segments = data.iter().map(|segment| (segment.as_ptr().addr(), segment.len()));
         let offset = match position {
             Position::At(offset) => offset,
