@@ -15,13 +15,15 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::buffer::AlignedBuf;
-use crate::error::OpenError;
-use crate::open::{Kind, os_error};
+use crate::error::{OpenError, os_error};
+use crate::kind::Kind;
 use crate::options::DirectPolicy;
 use crate::sys::{self, DirectAlignment};
 
 /// Larger blocks than this are no alignment but nonsense.
 const BLOCK_BYTES_MAX: u32 = 64 << 10;
+/// Where a filesystem has its superblock, and most others their header: seldom a hole.
+const PROBED_BYTE: u64 = 1024;
 
 /// Alignments that direct I/O was seen to work with, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -107,9 +109,6 @@ enum Proof {
     /// It was a hole, which no driver was asked for, or the file ends before.
     Nothing,
 }
-
-/// Where a filesystem has its superblock, and most others their header: seldom a hole.
-const PROBED_BYTE: u64 = 1024;
 
 /// Read one block into memory that is aligned as badly as is allowed, with a block of ours on either side: there are
 /// drivers (zram) that state a finer alignment than they keep to, and write beside the memory that they were given.

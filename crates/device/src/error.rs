@@ -1,7 +1,7 @@
 //! Why a device could not be opened, and what to do about it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use diorite_block::IoError;
 
@@ -202,4 +202,9 @@ impl OpenError {
             | Self::BadJoin { .. } => libc::EINVAL,
         }
     }
+}
+
+/// What the operating system refused while `path` was being opened: `what` was tried.
+pub(crate) fn os_error<E: Into<io::Error>>(path: &Path, what: &'static str) -> impl FnOnce(E) -> OpenError {
+    move |source| OpenError::Os { path: path.to_owned(), what, source: source.into() }
 }

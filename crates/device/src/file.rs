@@ -20,7 +20,8 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 
 use crate::buffer::AlignedBuf;
 use crate::error::OpenError;
-use crate::open::{self, Kind};
+use crate::kind::Kind;
+use crate::open;
 use crate::options::{Backend, Growth, OpenOptions};
 use crate::ring;
 use crate::sys;

@@ -7,7 +7,8 @@ use diorite_block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoQueue};
 use crate::batch;
 use crate::file::FileDevice;
 use crate::layout::Layout;
-use crate::ring_queue::{self, Target};
+use crate::ring_queue;
+use crate::route::Target;
 use crate::thread_queue;
 
 impl BlockDevice for FileDevice {

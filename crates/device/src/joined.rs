@@ -19,7 +19,8 @@ use diorite_block::{
 use crate::batch::{self, Part};
 use crate::error::OpenError;
 use crate::layout::{Layout, Run};
-use crate::ring_queue::{self, Target};
+use crate::ring_queue;
+use crate::route::Target;
 use crate::thread_queue;
 use crate::under::file_under;
 

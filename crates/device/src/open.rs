@@ -9,17 +9,17 @@
 //! writer or any number of readers, in this process or another; a block device is opened with `O_EXCL` for
 //! writing, which the kernel refuses while it is mounted. Of a loop device the file behind it is locked, too.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use diorite_block::Geometry;
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::direct::{Alignment, make_direct};
-use crate::error::OpenError;
+use crate::error::{OpenError, os_error};
+use crate::kind::Kind;
 use crate::lock_holder::{LockHolder, lock_holder};
 use crate::loop_holder::{backing_file, busy_loop_device};
 use crate::options::{Access, Create, Growth, OpenOptions};
@@ -36,13 +36,6 @@ const FILE_BYTES_MAX: u64 = 1 << 62;
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long a lock is waited for whose process has ended: the kernel lets go of it when the transfers in flight are done.
 const PATIENCE_WITH_THE_DEAD: Duration = Duration::from_secs(1);
-
-/// What is behind the path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    File,
-    BlockDevice,
-}
 
 /// An opened and locked file, ready to be used.
 #[derive(Debug)]
@@ -67,7 +60,7 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
 }
 
 fn finish(path: &Path, options: &OpenOptions, fd: OwnedFd) -> Result<Opened, OpenError> {
-    let kind = kind_of(path, &fd)?;
+    let kind = Kind::of_open(path, &fd)?;
     lock(path, options.access, &fd, kind)?;
     let backing = match kind {
         Kind::File => None,
@@ -99,7 +92,7 @@ fn open_or_make(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), O
     }
     // Opening a fifo would wait for its other end.
     let stat = rustix::fs::stat(path).map_err(error)?;
-    let kind = device_kind(path, FileType::from_raw_mode(stat.st_mode))?;
+    let kind = Kind::of(path, &stat)?;
     let exclusive = kind == Kind::BlockDevice && options.access == Access::ReadWrite;
     let flags = if exclusive { flags | OFlags::EXCL } else { flags };
     let open = |flags| patiently(PATIENCE, Errno::BUSY, || rustix::fs::open(path, flags, Mode::empty()));
@@ -153,28 +146,6 @@ fn patiently<T>(
             result => return result,
         }
     }
-}
-
-fn kind_of(path: &Path, fd: &OwnedFd) -> Result<Kind, OpenError> {
-    let stat = rustix::fs::fstat(fd).map_err(os_error(path, "examine"))?;
-    device_kind(path, FileType::from_raw_mode(stat.st_mode))
-}
-
-fn device_kind(path: &Path, file_type: FileType) -> Result<Kind, OpenError> {
-    let kind = match file_type {
-        FileType::RegularFile => return Ok(Kind::File),
-        FileType::BlockDevice => return Ok(Kind::BlockDevice),
-        FileType::Directory => "a directory",
-        FileType::CharacterDevice => "a character device",
-        FileType::Fifo => "a fifo",
-        FileType::Socket => "a socket",
-        _ => "something without sectors",
-    };
-    Err(OpenError::NotADevice { path: path.to_owned(), kind })
-}
-
-pub(crate) fn os_error<E: Into<io::Error>>(path: &Path, what: &'static str) -> impl FnOnce(E) -> OpenError {
-    move |source| OpenError::Os { path: path.to_owned(), what, source: source.into() }
 }
 
 fn lock(path: &Path, access: Access, fd: &OwnedFd, kind: Kind) -> Result<(), OpenError> {

@@ -17,8 +17,9 @@
 //! 1. A slot is free, or holds a transfer whose memory stays where it is until all its entries were popped.
 //! 2. Dropping a queue waits for everything in flight.
 //!
-//! Safety policy: pieces become raw transfers into memory that the slot owns. `IoMemory` promises that the memory does not
-//! move; the slot lets go of it only when no entry is outstanding, and the ring is drained before the slots are dropped.
+//! Safety policy: pieces become raw transfers ([`crate::route`]) into memory that the slot owns. `IoMemory` promises that the
+//! memory does not move; the slot lets go of it only when no entry is outstanding, and the ring is drained before the slots are
+//! dropped.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -26,12 +27,11 @@ use std::sync::Arc;
 
 use diorite_block::{BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Op, QueuedIo, Sector};
 
-use crate::file::FileDevice;
 use crate::layout::Layout;
 use crate::merged::{Held, Merged};
-use crate::ring::{Ring, RingFile};
-use crate::transfer::{Direction, Step, Transfer, is_passing};
-use crate::under::file_under;
+use crate::ring::Ring;
+use crate::route::{PartOf, Route, Target, prepare};
+use crate::transfer::{Step, Transfer, is_passing};
 
 /// Entries of a ring beyond which more depth would not make a device busier.
 const RING_ENTRIES_MAX: u32 = 1024;
@@ -41,29 +41,6 @@ const ISSUE_AT: usize = 4;
 const FLUSH: u32 = 1 << 31;
 /// This number in the place of a part stands for a merged transfer, whose number is in the place of the slot.
 const MERGED: u32 = 1 << 30;
-
-/// A file that entries go to.
-#[derive(Debug)]
-pub(crate) struct Target {
-    /// Keeps the file (and whatever window lies on it) open.
-    device: Arc<dyn BlockDevice>,
-    /// How far behind the file's start the device starts, in bytes.
-    shift: u64,
-    file: RingFile,
-}
-
-impl Target {
-    /// The target that a device comes down to, if that is a file with a ring.
-    pub(crate) fn of(device: &Arc<dyn BlockDevice>) -> Option<Self> {
-        let (file, sectors) = file_under(&**device).filter(|(file, _)| file.uses_ring())?;
-        let (shift, file) = (Sector(sectors).to_bytes(), RingFile::Raw(file.raw_fd()));
-        Some(Self { device: Arc::clone(device), shift, file })
-    }
-
-    fn file_device(&self) -> &FileDevice {
-        file_under(&*self.device).expect("a target is made of a file").0
-    }
-}
 
 /// A queue on `front`, whose bytes lie on `targets` as the layout says; none where there can be no ring.
 pub(crate) fn open(
@@ -76,98 +53,6 @@ pub(crate) fn open(
     let entries = depth.saturating_mul(targets.len() as u32).clamp(8, RING_ENTRIES_MAX).next_power_of_two();
     let ring = Ring::for_any_thread(entries).ok()?;
     Some(Box::new(RingQueue::new(Route { front, layout, targets }, depth, ring)))
-}
-
-/// Where the parts of a transfer go.
-#[derive(Debug)]
-struct Route {
-    front: Arc<dyn BlockDevice>,
-    layout: Layout,
-    targets: Vec<Target>,
-}
-
-impl Route {
-    /// Whether the front counts by itself what its files do not count for it.
-    fn counts_apart(&self, target: &dyn BlockDevice) -> bool {
-        !std::ptr::addr_eq(&raw const *self.front, &raw const *target)
-    }
-
-    /// Count an operation that was submitted, on the front and on windows in between.
-    fn count_submitted(&self, io: &QueuedIo) {
-        if self.layout == Layout::Single && !self.counts_apart(self.targets[0].file_device()) {
-            return;
-        }
-        if io.op == Op::Flush {
-            self.front.counters().count(io.op, 0);
-        }
-        for piece in &io.pieces {
-            self.front.counters().count(io.op, piece.memory.len() as u64);
-        }
-    }
-}
-
-/// One transfer within a slot, and whose it is.
-#[derive(Debug)]
-struct PartOf {
-    transfer: Transfer,
-    target: usize,
-    /// On the file, in bytes, for messages.
-    start: u64,
-}
-
-/// Check a transfer as a whole, and turn its pieces into raw transfers.
-///
-/// # Safety
-/// The transfer's memory must not be dropped or touched until all of `parts` have ended.
-unsafe fn prepare(route: &Route, io: &mut QueuedIo, parts: &mut Vec<PartOf>) -> Result<(), IoError> {
-    let (op, geometry) = (io.op, route.front.geometry());
-    let error = |sector, len, kind| Err(IoError { device: route.front.name(), op, sector, len, kind });
-    let direction = match op {
-        Op::Read => Direction::Read,
-        Op::Write => Direction::Write,
-        Op::Flush => return Ok(()),
-        Op::Discard | Op::WriteZeroes => return error(Sector(0), 0, IoErrorKind::Unsupported),
-    };
-    let (memory, memory_len) = match (io.memory.as_mut(), direction) {
-        (Some(memory), Direction::Read) => {
-            let slice = memory.as_mut_slice();
-            (slice.as_mut_ptr(), slice.len())
-        }
-        (Some(memory), Direction::Write) => (memory.as_slice().as_ptr().cast_mut(), memory.as_slice().len()),
-        (None, _) => (std::ptr::null_mut(), 0),
-    };
-    for piece in &io.pieces {
-        let range = piece.memory.clone();
-        let given = range.end.saturating_sub(range.start);
-        if range.start > range.end || range.end > memory_len {
-            let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::EFAULT));
-            return error(piece.sector, given as u64, kind);
-        }
-        let mut address = memory.wrapping_add(range.start);
-        let checked = geometry
-            .check_range(op, piece.sector, given as u64)
-            .and_then(|()| geometry.check_segment(address.addr(), given));
-        if let Err(kind) = checked {
-            return error(piece.sector, given as u64, kind);
-        }
-        let first_of_piece = parts.len();
-        for run in route.layout.runs(piece.sector.to_bytes(), given as u64) {
-            let (target, len) = (&route.targets[run.child], run.len as usize);
-            let start = run.offset + target.shift;
-            let adjacent = parts[first_of_piece..].iter_mut().rev().find(|part| part.target == run.child);
-            if !adjacent.is_some_and(|part| part.transfer.append(start, address, len)) {
-                let granularity = target.file_device().granularity();
-                // SAFETY: inside the memory (checked), which our caller keeps.
-                let transfer = unsafe { Transfer::from_range(direction, start, address, len, granularity) };
-                parts.push(PartOf { transfer, target: run.child, start });
-            }
-            address = address.wrapping_add(len);
-        }
-    }
-    if let [only] = parts.as_mut_slice() {
-        only.transfer.durable = direction == Direction::Write && io.flags.contains(BioFlags::FUA);
-    }
-    Ok(())
 }
 
 /// Whether the transfer's durability takes a flush of its own behind its parts.
@@ -435,6 +320,7 @@ impl RingQueue {
     }
 }
 
+/// The error of a part, with the place on the file that it went to.
 fn part_error(route: &Route, slot: &Slot, part: u32, kind: IoErrorKind) -> IoError {
     let op = if part & FLUSH != 0 { Op::Flush } else { slot.io.as_ref().map_or(Op::Read, |io| io.op) };
     let (target, start, len) = match slot.parts.get(part as usize) {

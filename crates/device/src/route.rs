@@ -1,0 +1,137 @@
+//! Where the bytes of a queued transfer go: a device that lies on one file, or on several, and the raw transfers to them.
+//!
+//! Where it sits: under the ring queue, which keeps the parts of a transfer and sees them through; here a transfer is checked as a
+//! whole and cut.
+//!
+//! Safety policy: pieces become raw transfers into memory that the transfer owns; whoever keeps the parts keeps the transfer.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use diorite_block::{BioFlags, BlockDevice, IoError, IoErrorKind, Op, QueuedIo, Sector};
+
+use crate::file::FileDevice;
+use crate::layout::Layout;
+use crate::ring::RingFile;
+use crate::transfer::{Direction, Transfer};
+use crate::under::file_under;
+
+/// A file that entries go to.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// Keeps the file (and whatever window lies on it) open.
+    device: Arc<dyn BlockDevice>,
+    /// How far behind the file's start the device starts, in bytes.
+    shift: u64,
+    pub(crate) file: RingFile,
+}
+
+impl Target {
+    /// The target that a device comes down to, if that is a file with a ring.
+    pub(crate) fn of(device: &Arc<dyn BlockDevice>) -> Option<Self> {
+        let (file, sectors) = file_under(&**device).filter(|(file, _)| file.uses_ring())?;
+        let (shift, file) = (Sector(sectors).to_bytes(), RingFile::Raw(file.raw_fd()));
+        Some(Self { device: Arc::clone(device), shift, file })
+    }
+
+    /// The file at the bottom.
+    pub(crate) fn file_device(&self) -> &FileDevice {
+        file_under(&*self.device).expect("a target is made of a file").0
+    }
+}
+
+/// Where the parts of a transfer go.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) front: Arc<dyn BlockDevice>,
+    pub(crate) layout: Layout,
+    pub(crate) targets: Vec<Target>,
+}
+
+impl Route {
+    /// Whether the front counts by itself what its files do not count for it.
+    fn counts_apart(&self, target: &dyn BlockDevice) -> bool {
+        !std::ptr::addr_eq(&raw const *self.front, &raw const *target)
+    }
+
+    /// Count an operation that was submitted, on the front and on windows in between.
+    pub(crate) fn count_submitted(&self, io: &QueuedIo) {
+        if self.layout == Layout::Single && !self.counts_apart(self.targets[0].file_device()) {
+            return;
+        }
+        if io.op == Op::Flush {
+            self.front.counters().count(io.op, 0);
+        }
+        for piece in &io.pieces {
+            self.front.counters().count(io.op, piece.memory.len() as u64);
+        }
+    }
+}
+
+/// One transfer within a slot, and whose it is.
+#[derive(Debug)]
+pub(crate) struct PartOf {
+    pub(crate) transfer: Transfer,
+    pub(crate) target: usize,
+    /// On the file, in bytes, for messages.
+    pub(crate) start: u64,
+}
+
+/// Check a transfer as a whole, and turn its pieces into raw transfers.
+///
+/// # Safety
+/// The transfer's memory must not be dropped or touched until all of `parts` have ended.
+pub(crate) unsafe fn prepare(
+    route: &Route,
+    io: &mut QueuedIo,
+    parts: &mut Vec<PartOf>,
+) -> Result<(), IoError> {
+    let (op, geometry) = (io.op, route.front.geometry());
+    let error = |sector, len, kind| Err(IoError { device: route.front.name(), op, sector, len, kind });
+    let direction = match op {
+        Op::Read => Direction::Read,
+        Op::Write => Direction::Write,
+        Op::Flush => return Ok(()),
+        Op::Discard | Op::WriteZeroes => return error(Sector(0), 0, IoErrorKind::Unsupported),
+    };
+    let (memory, memory_len) = match (io.memory.as_mut(), direction) {
+        (Some(memory), Direction::Read) => {
+            let slice = memory.as_mut_slice();
+            (slice.as_mut_ptr(), slice.len())
+        }
+        (Some(memory), Direction::Write) => (memory.as_slice().as_ptr().cast_mut(), memory.as_slice().len()),
+        (None, _) => (std::ptr::null_mut(), 0),
+    };
+    for piece in &io.pieces {
+        let range = piece.memory.clone();
+        let given = range.end.saturating_sub(range.start);
+        if range.start > range.end || range.end > memory_len {
+            let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::EFAULT));
+            return error(piece.sector, given as u64, kind);
+        }
+        let mut address = memory.wrapping_add(range.start);
+        let checked = geometry
+            .check_range(op, piece.sector, given as u64)
+            .and_then(|()| geometry.check_segment(address.addr(), given));
+        if let Err(kind) = checked {
+            return error(piece.sector, given as u64, kind);
+        }
+        let first_of_piece = parts.len();
+        for run in route.layout.runs(piece.sector.to_bytes(), given as u64) {
+            let (target, len) = (&route.targets[run.child], run.len as usize);
+            let start = run.offset + target.shift;
+            let adjacent = parts[first_of_piece..].iter_mut().rev().find(|part| part.target == run.child);
+            if !adjacent.is_some_and(|part| part.transfer.append(start, address, len)) {
+                let granularity = target.file_device().granularity();
+                // SAFETY: inside the memory (checked), which our caller keeps.
+                let transfer = unsafe { Transfer::from_range(direction, start, address, len, granularity) };
+                parts.push(PartOf { transfer, target: run.child, start });
+            }
+            address = address.wrapping_add(len);
+        }
+    }
+    if let [only] = parts.as_mut_slice() {
+        only.transfer.durable = direction == Direction::Write && io.flags.contains(BioFlags::FUA);
+    }
+    Ok(())
+}
