@@ -157,7 +157,7 @@ impl DiskPerfOutcome {
         row.cpu_s_per_gb = Some(self.spent.cpu_s_process / gigabytes.max(1e-9));
         row.cpu_scope = Some(CpuScope::Process);
         row.cpu_s_process = Some(self.spent.cpu_s_process);
-        row.cpu_s_machine = Some(self.spent.cpu_s_machine);
+        row.cpu_s_machine = Some(self.spent.cpu_s_machine());
         row.latency_us = self.latencies.summary();
         row.bios = Some(self.bios);
         row.bytes_copied = Some(self.bytes_copied);

@@ -3,7 +3,8 @@
 //! CPU time is taken twice. The process clock counts this process in user and kernel mode to the nanosecond, its
 //! `io_uring` workers included. The machine's idle time (`/proc/stat`) tells what all CPUs did meanwhile, to
 //! the centisecond: kernel threads that write pages back and interrupts that complete transfers are only there.
-//! The machine's figure is never less than the process's own. Elapsed time is the stack's, so that it is virtual in a simulation.
+//! The machine's figure is never less than the process's own, which matters for what is short: the centiseconds of many short
+//! stretches add up to the right sum only if none of them is corrected by itself. Elapsed time is the stack's, so that it is virtual in a simulation.
 
 use std::time::Duration;
 
@@ -28,8 +29,8 @@ pub struct Spent {
     pub seconds: f64,
     /// CPU time of this process.
     pub cpu_s_process: f64,
-    /// CPU time of the machine.
-    pub cpu_s_machine: f64,
+    /// CPU time of the machine as counted, to the centisecond.
+    machine_as_counted: f64,
 }
 
 /// Sums of `/proc/stat`, in seconds since boot.
@@ -64,7 +65,19 @@ impl Snapshot {
             (Some(now), Some(then)) => machine_cpu(now, then, seconds),
             _ => process,
         };
-        Spent { seconds, cpu_s_process: process, cpu_s_machine: machine.max(process) }
+        Spent { seconds, cpu_s_process: process, machine_as_counted: machine }
+    }
+}
+
+impl Spent {
+    /// All CPU time was this process's, as in a simulation.
+    pub fn alone(seconds: f64, cpu_s: f64) -> Self {
+        Self { seconds, cpu_s_process: cpu_s, machine_as_counted: cpu_s }
+    }
+
+    /// CPU time of the machine, this process's included.
+    pub fn cpu_s_machine(&self) -> f64 {
+        self.machine_as_counted.max(self.cpu_s_process)
     }
 }
 
@@ -101,7 +114,7 @@ impl std::ops::AddAssign for Spent {
     fn add_assign(&mut self, other: Self) {
         self.seconds += other.seconds;
         self.cpu_s_process += other.cpu_s_process;
-        self.cpu_s_machine += other.cpu_s_machine;
+        self.machine_as_counted += other.machine_as_counted;
     }
 }
 
@@ -110,7 +123,7 @@ pub fn background_cpu_percent(time: Duration) -> f64 {
     let start = Snapshot::now();
     std::thread::sleep(time);
     let spent = start.spent();
-    100.0 * (spent.cpu_s_machine - spent.cpu_s_process).max(0.0) / spent.seconds.max(1e-9)
+    100.0 * (spent.cpu_s_machine() - spent.cpu_s_process) / spent.seconds.max(1e-9)
 }
 
 /// Resident memory of this process in bytes, 0 where it cannot be told.
@@ -195,8 +208,18 @@ mod tests {
         let start = Snapshot::now();
         while start.spent().cpu_s_process < 0.02 {}
         let spent = start.spent();
-        assert!(spent.cpu_s_machine >= spent.cpu_s_process);
+        assert!(spent.cpu_s_machine() >= spent.cpu_s_process);
         assert!(spent.cpu_s_process <= spent.seconds * 1.5 + 0.05, "{spent:?}");
+    }
+
+    /// Stretches shorter than the machine's clock can count one by one are right in sum.
+    #[test]
+    fn coarse_counts_add_up() {
+        let mut sum = Spent::default();
+        for counted in [0.0, 0.01, 0.0, 0.01] {
+            sum += Spent { seconds: 0.1, cpu_s_process: 0.004, machine_as_counted: counted };
+        }
+        assert!((sum.cpu_s_machine() - 0.02).abs() < 1e-9, "{sum:?}");
     }
 
     #[test]

@@ -159,7 +159,7 @@ fn print(outcome: &DiskPerfOutcome, output: &mut Output) -> Result<()> {
         "CPU: {:.1} % of one, {:.3} s per GB (whole machine: {:.3}); {} transfers at the device, {} bytes copied",
         100.0 * outcome.spent.cpu_s_process / seconds,
         outcome.spent.cpu_s_process / (outcome.bytes as f64 / 1e9).max(1e-9),
-        outcome.spent.cpu_s_machine / (outcome.bytes as f64 / 1e9).max(1e-9),
+        outcome.spent.cpu_s_machine() / (outcome.bytes as f64 / 1e9).max(1e-9),
         outcome.bios,
         outcome.bytes_copied,
     ))

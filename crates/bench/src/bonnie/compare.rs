@@ -1,8 +1,10 @@
 //! Four ways of moving the same data on the same disk, in one interleaved run, beside the table of 2001.
 //!
 //! How it is kept fair:
-//! - Every round does each test of each contender once, in an order that turns, so that drift of the disk or of the
-//!   machine hits all alike. Rates are medians over the rounds.
+//! - Every round goes from test to test, and lets all contenders do each in turn, in an order that changes from round to round:
+//!   drift of the disk or of the machine hits all alike. Rates are medians over the rounds.
+//! - So the memory that a host's page cache gave up is not what it gets back a moment later: others were at work meanwhile. Where
+//!   free memory has gone back to who runs the virtual machine, having it again costs more than the copying.
 //! - The image and the host's file lie on the same filesystem; the image was written in full before the first round.
 //! - The block write makes its file anew each time, on the host as in the image, as the program of 2001 did: allocation and
 //!   metadata of the filesystem that holds the file are included. The rewrite goes over blocks that are there.
@@ -29,6 +31,10 @@ use crate::{Cancel, CpuScope, Engine, Error, Mode, Observer, Report, Row, Verdic
 /// How long a round reads from a warm cache, at most so many times.
 const WARM_SECONDS: f64 = 0.15;
 const WARM_READINGS_MAX: u32 = 16;
+
+/// The tests of a round. Each finds the file that one before it left, whoever that was.
+const ORDER: [Test; 6] =
+    [Test::Putc, Test::Getc, Test::BlockWrite, Test::Rewrite, Test::BlockRead, Test::Seeks];
 
 /// One way of moving data.
 #[derive(Clone, Debug)]
@@ -100,18 +106,28 @@ pub fn measure(
         if round >= plan.rounds_min && now().saturating_sub(start) > plan.budget {
             break;
         }
-        for turn in 0..contenders.len() {
-            let index = (turn + round as usize) % contenders.len();
-            let Some((contender, (column, warm))) = contenders.get(index).zip(columns.get_mut(index)) else {
-                continue;
-            };
-            one_round(contender, round, plan, cancel, observer, column, warm)?;
+        for (number, test) in ORDER.into_iter().enumerate() {
+            for turn in 0..contenders.len() {
+                let index = (turn + number + round as usize) % contenders.len();
+                let (contender, (column, warm)) = (&contenders[index], &mut columns[index]);
+                let workload = Workload {
+                    place: contender.place.as_ref(),
+                    io: contender.io,
+                    size: plan.size,
+                    seeking: plan.seeking,
+                    cancel,
+                };
+                if !test.is_per_byte() || contender.per_byte && round == 0 {
+                    let progress = Progress { round, observer };
+                    one_test(&workload, test, &progress, column, contender.warm.then_some(warm))?;
+                }
+            }
         }
     }
     for column in columns.iter().flat_map(|(column, warm)| [column, warm]) {
         for test in Test::ALL {
             let Some((_, series)) = column.series.iter().find(|(known, _)| *known == test) else { continue };
-            let mode = if matches!(test, Test::Putc | Test::Getc) { Mode::Buffered } else { column.mode };
+            let mode = if test.is_per_byte() { Mode::Buffered } else { column.mode };
             report.rows.extend(series.row(column.engine, mode, CpuScope::Machine));
         }
     }
@@ -119,60 +135,47 @@ pub fn measure(
     Ok(())
 }
 
-fn one_round(
-    contender: &Contender,
+/// Who is told how far a round is.
+struct Progress<'a> {
     round: u32,
-    plan: &Plan,
-    cancel: &Cancel,
-    observer: &dyn Observer,
-    column: &mut Column,
-    warm: &mut Column,
-) -> Result<(), Error> {
-    let place = contender.place.as_ref();
-    let workload = Workload { place, io: contender.io, size: plan.size, seeking: plan.seeking, cancel };
-    let what = format!("round {}: {} {}", round + 1, place.engine().name(), column.mode.name());
-    let per_byte = contender.per_byte && round == 0;
-    let passes = 3 + 2 * u64::from(per_byte) + u64::from(contender.warm);
-    let seek_bytes = u64::from(plan.seeking.seeks) * CHUNK_BYTES as u64;
-    observer.begin(&what, passes * plan.size + seek_bytes);
-    let result = tests(&workload, per_byte, contender.warm, observer, column, warm);
-    observer.end();
-    result
+    observer: &'a dyn Observer,
 }
 
-fn tests(
+/// One contender's turn at a test: cold, then once more from the cache that the reading filled, if `warm` is there.
+fn one_test(
     workload: &Workload<'_>,
-    per_byte: bool,
-    warm_too: bool,
-    observer: &dyn Observer,
+    test: Test,
+    progress: &Progress<'_>,
     column: &mut Column,
-    warm: &mut Column,
+    warm: Option<&mut Column>,
 ) -> Result<(), Error> {
-    let place = workload.place;
-    if per_byte {
-        column.push(workload.run(Test::Putc, observer)?);
-        place.forget_cached()?;
-        column.push(workload.run(Test::Getc, observer)?);
-        place.forget_cached()?;
-    }
-    for test in [Test::BlockWrite, Test::Rewrite, Test::BlockRead] {
-        column.push(workload.run(test, observer)?);
-        if test == Test::BlockRead && warm_too {
-            // Memory is fast: several readings make a time that can be measured.
-            let mut seconds = 0.0;
-            for _ in 0..WARM_READINGS_MAX {
-                let sample = workload.run(Test::BlockRead, observer)?;
-                seconds += sample.spent.seconds;
-                warm.push(sample);
-                if seconds > WARM_SECONDS {
-                    break;
-                }
-            }
+    let Progress { round, observer } = *progress;
+    let (place, mode) = (workload.place, column.mode.name());
+    let bytes = match test {
+        Test::Seeks => u64::from(workload.seeking.seeks) * CHUNK_BYTES as u64,
+        _ => workload.size,
+    };
+    observer
+        .begin(&format!("round {}: {} {mode}: {}", round + 1, place.engine().name(), test.doing()), bytes);
+    let done = workload.run(test, observer).map(|sample| column.push(sample)).and_then(|()| match warm {
+        Some(warm) if test == Test::BlockRead => read_warm(workload, observer, warm),
+        _ => Ok(()),
+    });
+    observer.end();
+    done.and_then(|()| place.forget_cached())
+}
+
+/// Memory is fast: several readings make a time that can be measured.
+fn read_warm(workload: &Workload<'_>, observer: &dyn Observer, warm: &mut Column) -> Result<(), Error> {
+    let mut seconds = 0.0;
+    for _ in 0..WARM_READINGS_MAX {
+        let sample = workload.run(Test::BlockRead, observer)?;
+        seconds += sample.spent.seconds;
+        warm.push(sample);
+        if seconds > WARM_SECONDS {
+            break;
         }
-        place.forget_cached()?;
     }
-    column.push(workload.run(Test::Seeks, observer)?);
-    place.forget_cached()?;
     Ok(())
 }
 

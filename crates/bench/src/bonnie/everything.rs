@@ -171,9 +171,10 @@ fn contenders(
 
 fn notes(report: &mut Report, io: HostIo) {
     report.notes.push(format!(
-        "How it was measured: all ways in turn on one disk, medians over the rounds; writes are synced before the \
-         clock stops, reads begin cold; every block write makes its file anew, the host's as Diorite's, and a \
-         rewrite goes over the blocks that are there. In the block write and read, Diorite direct is a stream with \
+        "How it was measured: test by test, all ways in turn on one disk, medians over the rounds; writes are synced \
+         before the clock stops, reads begin cold; every block write makes its file anew, the host's as Diorite's, and a \
+         rewrite goes over the blocks that are there. While the others work, the memory that the host's page cache gave \
+         up is not kept warm for it. In the block write and read, Diorite direct is a stream with \
          {IN_FLIGHT} chunks in flight, as the kernel reads ahead and writes behind for a buffered file; the host's direct \
          I/O waits for each chunk, as the program of 2001 did, and so does every rewrite."
     ));

@@ -65,6 +65,11 @@ impl Test {
         }
     }
 
+    /// Whether it moves one byte at a time, through a stream and the cache in every mode.
+    pub const fn is_per_byte(self) -> bool {
+        matches!(self, Self::Putc | Self::Getc)
+    }
+
     /// What it is doing, for a progress line.
     pub const fn doing(self) -> &'static str {
         match self {

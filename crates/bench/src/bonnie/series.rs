@@ -73,7 +73,7 @@ impl Series {
         let rates: Vec<f64> = self.samples.iter().map(Sample::mb_per_s).collect();
         let cpu = match scope {
             CpuScope::Process => spent.cpu_s_process,
-            CpuScope::Machine => spent.cpu_s_machine,
+            CpuScope::Machine => spent.cpu_s_machine(),
         };
         row.mb_per_s = Some(median(&rates));
         if rates.len() > 1 {
@@ -88,7 +88,7 @@ impl Series {
         row.cpu_percent = Some(100.0 * cpu / spent.seconds);
         row.cpu_s_per_gb = Some(cpu * 1e9 / bytes as f64);
         row.cpu_s_process = Some(spent.cpu_s_process);
-        row.cpu_s_machine = Some(spent.cpu_s_machine);
+        row.cpu_s_machine = Some(spent.cpu_s_machine());
         Some(row)
     }
 
@@ -116,7 +116,7 @@ mod tests {
             test: Test::BlockRead,
             bytes,
             operations: bytes / 1_000_000,
-            spent: Spent { seconds, cpu_s_process: seconds / 10.0, cpu_s_machine: seconds / 5.0 },
+            spent: Spent::alone(seconds, seconds / 5.0),
             latencies: Latencies::default(),
             counts: Some(PlaceCounts { bios: 3, bytes_copied: 0 }),
             memory_bytes: 1,

@@ -73,10 +73,7 @@ fn rows(
         observer.end();
         let mut series = Series::default();
         series.push(sample?);
-        let mode = match test {
-            Test::Putc | Test::Getc => Mode::Buffered,
-            _ => mode_of(settings.io),
-        };
+        let mode = if test.is_per_byte() { Mode::Buffered } else { mode_of(settings.io) };
         rows.extend(series.row(workload.place.engine(), mode, scope));
     }
     Ok(rows)

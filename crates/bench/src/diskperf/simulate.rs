@@ -9,6 +9,7 @@ use diorite_sim::{Context, DISK_NAMES, DiskParameters, SimDisk, Simulation, Worl
 use super::{DiskPerf, DiskPerfError, DiskPerfOutcome, run};
 use crate::SchedulerReport;
 use crate::job::{SimulatedError, open_simulated};
+use crate::measure::Spent;
 use crate::watch::{Cancel, Silent};
 
 /// The array of 2002: so many `fc-2002` behind one link.
@@ -61,9 +62,9 @@ fn in_world(
     }
     let begun = sync::now();
     let mut outcome = run(&devices, test, &Silent, &Cancel::default())?;
-    outcome.spent.seconds = sync::now().saturating_sub(begun).as_secs_f64();
+    let seconds = sync::now().saturating_sub(begun).as_secs_f64();
     let cpu = Context::current().map_or(0.0, |world| world.cpu_time_of_all().as_secs_f64());
-    (outcome.spent.cpu_s_process, outcome.spent.cpu_s_machine) = (cpu, cpu);
+    outcome.spent = Spent::alone(seconds, cpu);
     let reports = scheduled.iter().map(|queue| SchedulerReport::of(queue, |_| Some(queue.device_name())));
     Ok((outcome, reports.collect()))
 }
