@@ -4,8 +4,9 @@
 //! is a head for the transaction that the log ends with, and only up to its last tail with a matching checksum.
 //! Source: the kernel's documentation of ext4, "Fast commits".
 
-use super::format::{IncompatFeatures, JournalSuperblock, crc32c};
+use super::format::{IncompatFeatures, JournalSuperblock};
 use super::log_map::LogReader;
+use crate::layout::checksum::crc32c;
 use crate::layout::extent::Extent;
 use crate::{Corrupt, Incompatible, InodeNumber, Result};
 

@@ -26,6 +26,9 @@ mod open;
 mod overlay;
 mod recover;
 mod replay;
+#[cfg(test)]
+mod replay_tests;
+mod scan;
 mod scratch;
 mod state;
 #[cfg(test)]

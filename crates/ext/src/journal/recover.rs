@@ -14,7 +14,7 @@ use super::fast_replay;
 use super::format::{CompatFeatures, IncompatFeatures, JournalSuperblock};
 use super::log_map::{LogMap, LogReader};
 use super::overlay::OverlayDevice;
-use super::replay::scan;
+use super::scan::scan;
 use super::write_out::{Log, write_out};
 use crate::{Access, BlockSize, Result};
 
