@@ -35,6 +35,10 @@ fn make_tree(bench: &Bench, is_root: bool) {
         std::os::unix::fs::chown(bench.path("tree/large"), Some(1234), Some(5678)).expect("root may");
         std::fs::set_permissions(bench.path("tree/large"), std::fs::Permissions::from_mode(0o4755))
             .expect("again");
+        // The host takes it away when the owner is set after it.
+        let capability = ["-n", "security.capability", "-v", "0x0100000200040000000000000000000000000000"];
+        let path = bench.path("tree/large");
+        tool("setfattr", capability.map(std::ffi::OsStr::new).into_iter().chain([path.as_os_str()]));
         let node = bench.path("tree/null");
         tool("mknod", [node.as_os_str(), "c".as_ref(), "1".as_ref(), "3".as_ref()]);
     }
@@ -44,6 +48,14 @@ fn make_tree(bench: &Bench, is_root: bool) {
         let file = std::fs::File::options().read(true).open(bench.path(name)).expect("the file");
         file.set_times(times).expect("times");
     }
+}
+
+/// Extended attributes as `getfattr` lists them, where there is one.
+fn xattrs_of(path: &Path) -> Option<Vec<u8>> {
+    let list = ["-h", "-d", "-m", "-", "-e", "hex"].map(std::ffi::OsStr::new);
+    let output = tool("getfattr", list.into_iter().chain([path.as_os_str()]))?.stdout;
+    // The first line is the name of the file.
+    Some(output.split(|byte| *byte == b'\n').skip(1).collect::<Vec<_>>().join(&b'\n'))
 }
 
 /// Compare two trees of the host in everything that is kept. Nanoseconds are not compared where inodes are small.
@@ -72,6 +84,7 @@ fn compare(a: &Path, b: &Path) {
             )
         };
         assert_eq!(kept(&x), kept(&y), "{}", b.display());
+        assert_eq!(xattrs_of(&a), xattrs_of(&b), "{}", b.display());
         if x.is_dir() {
             compare(&a, &b);
         } else if x.is_symlink() {

@@ -41,10 +41,7 @@ pub fn unpack(
     }
     // Deepest first, because making entries changed the times of their directories.
     for (path, (meta, attributes)) in unpacker.directories.iter().rev() {
-        for (name, value) in attributes {
-            sink.set_attribute(path, name, value)?;
-        }
-        sink.set_meta(path, meta)?;
+        sink.set_meta(path, meta, attributes)?;
     }
     Ok(unpacker.summary)
 }
@@ -104,10 +101,7 @@ impl Unpacker<'_> {
             // Headers that carry no file of their own.
             _ => return Ok(()),
         }
-        for (name, value) in attributes {
-            self.sink.set_attribute(&path, &name, &value)?;
-        }
-        self.sink.set_meta(&path, &meta)
+        self.sink.set_meta(&path, &meta, &attributes)
     }
 
     /// Where an entry goes; `None` for the destination itself.

@@ -230,10 +230,7 @@ impl<'a> Copier<'a> {
         to: &Path,
         meta: &Meta,
     ) -> Result<(), Error> {
-        for (name, value) in source.attributes(from)? {
-            self.sink.set_attribute(to, &name, &value)?;
-        }
-        self.sink.set_meta(to, meta)
+        self.sink.set_meta(to, meta, &source.attributes(from)?)
     }
 
     fn copy_data(

@@ -205,7 +205,8 @@ impl Sink for HostTree {
         fs::remove_file(path).map_err(|error| Error::host(path, "remove", error))
     }
 
-    fn set_meta(&self, path: &Path, meta: &Meta) -> Result<(), Error> {
+    /// The owner first: a change of it takes set-user-ID, set-group-ID and `security.capability` away.
+    fn set_meta(&self, path: &Path, meta: &Meta, attributes: &Attributes) -> Result<(), Error> {
         let mut permissions = meta.permissions;
         match std::os::unix::fs::lchown(path, Some(meta.uid), Some(meta.gid)) {
             Ok(()) => {}
@@ -215,6 +216,14 @@ impl Sink for HostTree {
             // Without the owner, its set-user-ID and set-group-ID would give away this user's rights.
             Err(_) => permissions &= 0o1777,
         }
+        for (name, value) in attributes {
+            match rustix::fs::lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty()) {
+                Err(errno) if !cannot_have(errno) => {
+                    return Err(Error::host(path, "set an extended attribute", errno));
+                }
+                _ => {}
+            }
+        }
         if meta.kind != FileKind::Symlink {
             let mode = Mode::from_raw_mode(u32::from(permissions));
             rustix::fs::chmod(path, mode).map_err(|errno| Error::host(path, "set the permissions", errno))?;
@@ -223,14 +232,6 @@ impl Sink for HostTree {
         let times = Timestamps { last_access: time(meta.accessed), last_modification: time(meta.modified) };
         rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|errno| Error::host(path, "set the times", errno))
-    }
-
-    fn set_attribute(&self, path: &Path, name: &[u8], value: &[u8]) -> Result<(), Error> {
-        match rustix::fs::lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty()) {
-            Ok(()) => Ok(()),
-            Err(errno) if cannot_have(errno) => Ok(()),
-            Err(errno) => Err(Error::host(path, "set an extended attribute", errno)),
-        }
     }
 
     fn sync(&self, directory: &Path) -> Result<(), Error> {

@@ -174,7 +174,7 @@ impl Sink for ImageTree {
         self.filesystem.remove_file(path).map_err(self.error(path, "remove"))
     }
 
-    fn set_meta(&self, path: &Path, meta: &Meta) -> Result<(), Error> {
+    fn set_meta(&self, path: &Path, meta: &Meta, attributes: &Attributes) -> Result<(), Error> {
         let is_link = meta.kind == FileKind::Symlink;
         let (accessed, modified) = match self.newest {
             Some(newest) => (meta.modified.min(newest), meta.modified.min(newest)),
@@ -188,17 +188,12 @@ impl Sink for ImageTree {
             modified: Some(SetTime::To(modified)),
             ..SetAttributes::default()
         };
-        self.filesystem
-            .resolve_link(path)
-            .and_then(|node| node.set_attributes(&changes))
-            .map_err(self.error(path, "set the attributes"))
-    }
-
-    fn set_attribute(&self, path: &Path, name: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.filesystem
-            .resolve_link(path)
-            .and_then(|node| node.set_xattr(name, value, XattrMode::Set))
-            .map_err(self.error(path, "set an extended attribute"))
+        let node = self.filesystem.resolve_link(path).map_err(self.error(path, "set the attributes"))?;
+        for (name, value) in attributes {
+            node.set_xattr(name, value, XattrMode::Set)
+                .map_err(self.error(path, "set an extended attribute"))?;
+        }
+        node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))
     }
 
     fn sync(&self, _: &Path) -> Result<(), Error> {

@@ -93,10 +93,8 @@ pub trait Sink {
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error>;
     /// Remove anything but a directory.
     fn remove(&self, path: &Path) -> Result<(), Error>;
-    /// Set owner, permissions and times of what was just made.
-    fn set_meta(&self, path: &Path, meta: &Meta) -> Result<(), Error>;
-    /// Set an extended attribute of what was just made, where this user may.
-    fn set_attribute(&self, path: &Path, name: &[u8], value: &[u8]) -> Result<(), Error>;
+    /// Set owner, permissions, times and, where this user may, extended attributes of what was just made.
+    fn set_meta(&self, path: &Path, meta: &Meta, attributes: &Attributes) -> Result<(), Error>;
     /// Make everything durable that was written to the filesystem of `directory`.
     fn sync(&self, directory: &Path) -> Result<(), Error>;
 }
