@@ -55,41 +55,46 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
     let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
     let image = directory.join("direct.img");
-    let result = make_image(&image, &directory).and_then(|()| measure(options, &image, &directory));
+    let result = make_image(&image).and_then(|()| measure(options, &image, &directory));
     let _ = std::fs::remove_file(&image);
-    let _ = std::fs::remove_file(twin_of(&image));
     result
 }
 
-/// An ext2 image whose blocks the host has really written, holding one file that is laid out.
-fn make_image(image: &Path, directory: &Path) -> Result<(), String> {
-    let path = image.to_string_lossy();
+/// An image whose blocks the host has really written.
+fn make_image(image: &Path) -> Result<(), String> {
     let mib = FILE_MIB + FILE_MIB / 4;
-    println!("--- making {path}, {mib} MiB");
-    // Both in the same way, so that the host lays both out alike and has written every block of both.
-    for file in [image, &twin_of(image)] {
-        let of = format!("of={}", file.display());
-        call(&["dd", "if=/dev/zero", &of, "bs=1M", &format!("count={mib}"), "oflag=direct", "status=none"])?;
-    }
-    call(&["sync"])?;
-    call(&["mke2fs", "-q", "-t", "ext2", "-b", "4096", "-F", &path])?;
+    println!("--- making {}, {mib} MiB", image.display());
+    let of = format!("of={}", image.display());
+    call(&["dd", "if=/dev/zero", &of, "bs=1M", &format!("count={mib}"), "oflag=direct", "status=none"])?;
+    call(&["sync"]).map(drop)
+}
+
+/// The command that puts an ext2 on the image, of the same blocks of the host each time, and in it one file that is laid out.
+fn format_command(image: &Path, directory: &Path) -> Result<Vec<String>, String> {
     let layout = directory.join("layout.fio");
     let text =
         format!("[layout]\nrw=write\nbs=1m\nsize={FILE_MIB}m\ndirect=1\nend_fsync=1\nfilename=/file\n");
     store::write(&layout, &text)?;
-    call(&["target/release/diorite", "job", &layout.to_string_lossy(), "--on", &path])?;
-    call(&["e2fsck", "-fn", &path]).map(drop)
+    let (image, layout) = (image.display(), layout.display());
+    let script = format!(
+        "mke2fs -q -t ext2 -b 4096 -E nodiscard -F {image} && target/release/diorite job {layout} --on {image} && \
+         e2fsck -fn {image}"
+    );
+    Ok(["sh", "-c", &script].map(str::to_owned).to_vec())
 }
 
-/// Who takes part, on the image; `bare` is the file that is used without its filesystem.
-fn contenders(image: &Path, bare: &Path, directory: &Path) -> Vec<Contender> {
+/// Who takes part, on the image, each after the command `before`.
+fn contenders(image: &Path, directory: &Path, before: Option<&[String]>) -> Vec<Contender> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let words = |line: &[&str]| line.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    let (path, bare, mount) = (text(image), text(bare), text(&directory.join("mount")));
+    let (path, mount) = (text(image), text(&directory.join("mount")));
     let diorite = |on: String| -> CommandFor {
         Box::new(move |job| {
             let job = job.to_string_lossy();
-            ["target/release/diorite", "job", "--json", &job, "--on", &on].map(str::to_owned).to_vec()
+            // What a job on the bare image destroys is made anew before the next run.
+            ["target/release/diorite", "job", "--json", "--force", &job, "--on", &on]
+                .map(str::to_owned)
+                .to_vec()
         })
     };
     let fio = || -> CommandFor {
@@ -107,7 +112,7 @@ fn contenders(image: &Path, bare: &Path, directory: &Path) -> Vec<Contender> {
         Contender {
             name: "raw",
             before: vec![],
-            command: diorite(format!("raw:{bare}")),
+            command: diorite(format!("raw:{path}")),
             options: "filename=/file\n".into(),
             after: vec![],
         },
@@ -115,7 +120,7 @@ fn contenders(image: &Path, bare: &Path, directory: &Path) -> Vec<Contender> {
             name: "fio-image",
             before: vec![],
             command: fio(),
-            options: format!("filename={bare}\n{fixed}"),
+            options: format!("filename={path}\n{fixed}"),
             after: vec![],
         },
     ];
@@ -144,12 +149,12 @@ fn contenders(image: &Path, bare: &Path, directory: &Path) -> Vec<Contender> {
     } else {
         println!("SKIPPED: kernel-ext2: it needs root");
     }
+    if let Some(before) = before {
+        for contender in &mut list {
+            contender.before.insert(0, before.to_vec());
+        }
+    }
     list
-}
-
-/// A file as large as the image and as really written, for the same writes without a filesystem.
-fn twin_of(image: &Path) -> PathBuf {
-    image.with_extension("bare")
 }
 
 fn can_mount() -> bool {
@@ -159,16 +164,18 @@ fn can_mount() -> bool {
 
 fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), String> {
     let store: PathBuf = store::directory("direct")?;
-    let twin = twin_of(image);
     let common =
-        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=2\ntime_based=1\ninvalidate=0\n");
-    let files = [image.to_owned(), twin.clone()];
+        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=1\ntime_based=1\ninvalidate=0\n");
     let (reads, writes): (Vec<_>, Vec<_>) = WORKLOADS.iter().partition(|workload| !workload.writes());
     let (mut series, mut commands) = (Vec::new(), String::new());
-    // Everybody reads the same blocks. Writes to the bare image would destroy the filesystem: the peers have a twin of it.
-    for (workloads, bare) in [(reads, image), (writes, &*twin)] {
-        let contenders = contenders(image, bare, directory);
-        let (more, lines) = take_rounds(&store, &workloads, &contenders, &common, &files, options.rounds)?;
+    let format = format_command(image, directory)?;
+    call(&format.iter().map(String::as_str).collect::<Vec<_>>())?;
+    // Everybody uses the same blocks of the host. Writes to the bare image destroy its filesystem: before each run it is made
+    // anew, so that what the disk had to do just before is the same for all, too.
+    for (workloads, before) in [(reads, None), (writes, Some(&*format))] {
+        let contenders = contenders(image, directory, before);
+        let (more, lines) =
+            take_rounds(&store, &workloads, &contenders, &common, &[image.to_owned()], options.rounds)?;
         series.extend(more);
         commands += &lines;
     }
