@@ -23,7 +23,7 @@ use crate::{
 };
 
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
-pub(crate) const READ_AHEAD_BYTES: usize = 2 << 20;
+pub(crate) const READ_AHEAD_BYTES: usize = 8 << 20;
 pub(crate) const DIRTY_AGE: Duration = Duration::from_secs(5);
 
 /// How to open a filesystem.
@@ -90,7 +90,7 @@ impl FilesystemOptions {
         Self { metadata_cache_bytes, ..self }
     }
 
-    /// Largest read-ahead window in bytes; 0 turns read-ahead off.
+    /// Largest read-ahead window in bytes; 8 MiB, and a twentieth of the page cache at most. 0 turns read-ahead off.
     #[must_use]
     pub fn read_ahead_bytes(mut self, bytes: usize) -> Self {
         self.engine.read_ahead_bytes = bytes;

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::IoSliceMut;
 use std::time::{Duration, Instant};
 
 use common::{Random, memory_volume};
@@ -100,6 +101,42 @@ fn read_in_order_and_at_random() {
     // Two picks in a row may be neighbours.
     assert!(picks.readahead_pages <= 64, "{} read ahead for random reads", picks.readahead_pages);
     assert!(picks.device.read_bytes <= 500 * PAGE + 64 * PAGE, "{} bytes", picks.device.read_bytes);
+}
+
+/// A long read somewhere is not what read-ahead is for, but its own later parts are read while the first one is copied. And nothing is
+/// read that it does not ask for.
+#[test]
+fn a_long_read_runs_ahead_of_itself_and_no_further() {
+    in_one_of_three(read_long);
+}
+
+fn read_long() {
+    let filesystem = volume(&[64 * MIB], &FilesystemOptions::new().cache_bytes(64 * MIB));
+    let file = open(&filesystem, 0);
+    let mut memory = vec![0; 8 * MIB];
+    let long = counted(&filesystem, || {
+        assert_eq!(file.read_at(&mut memory, 20 * MIB as u64).expect("read"), memory.len());
+    });
+    assert!(memory.iter().all(|byte| *byte == 1));
+    let pages = memory.len() as u64 / PAGE;
+    assert!(long.readahead_pages > pages / 4, "{} of {pages} read ahead", long.readahead_pages);
+    // And the blocks of the mapping.
+    assert!(long.device.read_bytes <= memory.len() as u64 + 65536, "{} bytes", long.device.read_bytes);
+}
+
+/// DESIGN 4.8: the segments of the caller's memory split no bio.
+#[test]
+fn a_vectored_read_is_one_read() {
+    let filesystem = volume(&[MIB, MIB], &FilesystemOptions::new().cache_bytes(16 * MIB));
+    let file = open(&filesystem, 1);
+    file.read_at(&mut [0; 1], 900 << 10).expect("read, for the mapping");
+    let (mut first, mut second, mut third) = ([0; 5000], [0; 0], [0; 60_000]);
+    let vectored = counted(&filesystem, || {
+        let segments = &mut [&mut first[..], &mut second, &mut third].map(IoSliceMut::new);
+        assert_eq!(file.read_vectored_at(segments, 512 << 10).expect("read"), 65_000);
+    });
+    assert!(first.iter().chain(&third).all(|byte| *byte == 2));
+    assert_eq!((vectored.device.reads, vectored.readahead_pages), (1, 0));
 }
 
 /// Two readers of one file, each sequential, and each with a window of its own.

@@ -80,9 +80,30 @@ impl Cache {
         frames
     }
 
-    /// Give frames back.
-    pub(crate) fn release(&self, frames: impl IntoIterator<Item = FrameId>) {
+    /// Give frames back. Pages that follow each other in a file get them in the same order again: memory that follows each other
+    /// is one segment of a transfer.
+    pub(crate) fn release<Frames>(&self, frames: Frames)
+    where
+        Frames: IntoIterator<Item = FrameId, IntoIter: DoubleEndedIterator>,
+    {
         let mut replacement = self.replacement.lock();
-        frames.into_iter().for_each(|frame| replacement.release(frame));
+        frames.into_iter().rev().for_each(|frame| replacement.release(frame));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_come_back_in_order_go_out_in_order() {
+        let cache = Cache::new(1 << 20, Arc::default()).expect("memory");
+        let pages = Arc::new(Pages::new(Arc::clone(&cache.dirty_total)));
+        let wanted: Vec<u64> = (0..100).collect();
+        let first = cache.allocate(&pages, &wanted);
+        assert_eq!(first.len(), wanted.len());
+        cache.release(first.iter().map(|(_, frame)| *frame));
+        let second = cache.allocate(&pages, &wanted);
+        assert!(second.windows(2).all(|pair| pair[0].1.0 + 1 == pair[1].1.0), "{second:?}");
     }
 }

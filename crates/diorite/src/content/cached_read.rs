@@ -33,7 +33,8 @@ impl Content {
             match self.copy_if_cached(memory, offset, ahead) {
                 Ok(()) => {
                     drop(fast);
-                    self.finish_read(offset, len, ahead);
+                    self.count_copied(offset, len);
+                    self.note_read(pages_of(offset, offset + len as u64), ahead, None);
                     return Ok(len);
                 }
                 Err(missing) => counted = missing,
@@ -70,34 +71,37 @@ impl Content {
             return Ok(0);
         }
         let pages = pages_of(offset, offset + len as u64);
-        self.start_read_ahead(&pages, ahead);
         self.visit_locked(offset, len, ahead, 0, each)?;
         work(Work::Page(pages.end - pages.start));
-        self.note_read(pages, ahead);
         Ok(len)
     }
 
-    fn start_read_ahead(self: &std::sync::Arc<Self>, pages: &Range<u64>, ahead: &ReadAhead) {
-        let end_of_file = || self.size().div_ceil(PAGE_SIZE);
-        if let Some(range) = ahead.before_miss(pages.clone(), self.engine.read_ahead_pages(), end_of_file) {
-            self.engine.workers.read_ahead(self, ahead.of(range));
+    fn end_in_pages(&self) -> u64 {
+        self.size().div_ceil(PAGE_SIZE)
+    }
+
+    /// Pages are about to be read that are not all there. What is read ahead of them ends at `end`, or else with the file.
+    fn start_read_ahead(self: &std::sync::Arc<Self>, pages: Range<u64>, ahead: &ReadAhead, end: Option<u64>) {
+        let end = || end.unwrap_or_else(|| self.end_in_pages());
+        if let Some(range) = ahead.before_miss(pages, self.engine.read_ahead_pages(), end) {
+            self.engine.workers.read_ahead(self, ahead.pieces(range));
         }
     }
 
+    /// Pages were read. As [`Content::start_read_ahead`].
     #[inline]
-    fn note_read(self: &std::sync::Arc<Self>, pages: Range<u64>, ahead: &ReadAhead) {
-        let end_of_file = || self.size().div_ceil(PAGE_SIZE);
-        if let Some(range) = ahead.note(pages, self.engine.read_ahead_pages(), end_of_file) {
-            self.engine.workers.read_ahead(self, ahead.of(range));
+    fn note_read(self: &std::sync::Arc<Self>, pages: Range<u64>, ahead: &ReadAhead, end: Option<u64>) {
+        let end = || end.unwrap_or_else(|| self.end_in_pages());
+        if let Some(range) = ahead.note(pages, self.engine.read_ahead_pages(), end) {
+            self.engine.workers.read_ahead(self, ahead.pieces(range));
         }
     }
 
-    fn finish_read(self: &std::sync::Arc<Self>, offset: u64, len: usize, ahead: &ReadAhead) {
+    fn count_copied(&self, offset: u64, len: usize) {
         self.engine.counters.bytes_copied.add(len as u64);
         let pages = pages_of(offset, offset + len as u64);
         work(Work::Copy(len as u64));
         work(Work::Page(pages.end - pages.start));
-        self.note_read(pages, ahead);
     }
 
     /// Copy a range whose pages are all there. If they are not, `memory` holds anything, and the first that is missing is the
@@ -149,28 +153,28 @@ impl Content {
         if len == 0 {
             return Ok(0);
         }
-        let pages = pages_of(offset, offset + len as u64);
-        if !self.pages.missing(pages.clone()).is_empty() {
-            self.start_read_ahead(&pages, ahead);
-        }
-        let mut done = 0;
-        for segment in memory {
-            let take = segment.len().min(len - done);
-            let mut rest = &mut segment[..take];
-            self.visit_locked(offset + done as u64, take, ahead, counted, &mut |content| {
-                let (now, later) = std::mem::take(&mut rest).split_at_mut(content.len());
-                now.copy_from_slice(content);
-                rest = later;
-            })?;
-            done += take;
-        }
-        self.finish_read(offset, len, ahead);
+        let mut segments = memory.iter_mut();
+        let mut rest: &mut [u8] = &mut [];
+        self.visit_locked(offset, len, ahead, counted, &mut |mut content| {
+            while !content.is_empty() {
+                let take = rest.len().min(content.len());
+                let (now, later) = std::mem::take(&mut rest).split_at_mut(take);
+                now.copy_from_slice(&content[..take]);
+                (rest, content) = (later, &content[take..]);
+                if rest.is_empty() {
+                    let Some(next) = segments.next() else { return };
+                    rest = next;
+                }
+            }
+        })?;
+        self.count_copied(offset, len);
         Ok(len)
     }
 
-    /// Show a range to `each`, page by page, reading what is missing. The caller holds the range, which lies within the file.
+    /// Show a range to `each`, page by page, reading what is missing: step by step, each a read to the read-ahead, so that a long
+    /// range is read on while its beginning is used. The caller holds the range, which lies within the file.
     fn visit_locked(
-        &self,
+        self: &std::sync::Arc<Self>,
         mut offset: u64,
         len: usize,
         ahead: &ReadAhead,
@@ -178,6 +182,9 @@ impl Content {
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<()> {
         let end = offset + len as u64;
+        let pages = pages_of(offset, end);
+        // Whoever comes from elsewhere will want this range, and it is not known what else.
+        let ahead_end = (!ahead.is_followed_by(&pages)).then_some(pages.end);
         while offset < end {
             let step = pages_of(offset, end);
             let step = step.start..step.end.min(step.start + self.engine.pages_per_step());
@@ -186,9 +193,10 @@ impl Content {
             counters.cache_misses.add(missing.len() as u64);
             counters.cache_hits.add((step.end - step.start).saturating_sub(missing.len() as u64));
             if !missing.is_empty() {
+                self.start_read_ahead(step.clone(), ahead, ahead_end);
                 self.load(&missing, BioFlags::SYNC)?;
             }
-            for page in step {
+            for page in step.clone() {
                 let base = page * PAGE_SIZE;
                 let within = (offset - base) as usize..((base + PAGE_SIZE).min(end) - base) as usize;
                 offset = base + within.end as u64;
@@ -197,6 +205,7 @@ impl Content {
                     self.count_use(page, frame, ahead);
                 }
             }
+            self.note_read(step, ahead, ahead_end);
         }
         Ok(())
     }

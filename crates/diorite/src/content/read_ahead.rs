@@ -4,7 +4,8 @@
 //!
 //! States: random (`window` 0): only what is asked for is read. A read that starts where the last one ended opens a window;
 //! when the reader enters what was read ahead last, the window doubles and the next one is read in the background, so
-//! that the device always has a whole window to work on. A read elsewhere closes the window.
+//! that the device always has a whole window to work on. A read elsewhere closes the window. A window is read in pieces,
+//! all at once: a reader waits for the piece that it wants, and for no more.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use crate::content::Content;
 
 /// The first window: 128 KiB.
 const WINDOW_MIN: u64 = 32;
+/// What is read at once of a window: 1 MiB, which most devices take in one transfer.
+const PIECE: u64 = 256;
 const NOWHERE: u64 = u64::MAX;
 
 /// See the module's head. Kept with relaxed atomics: a lost update costs a guess, nothing else.
@@ -59,9 +62,17 @@ impl Ahead {
 }
 
 impl ReadAhead {
-    /// These pages, for this reader.
-    pub(crate) fn of(&self, pages: Range<u64>) -> Ahead {
-        Ahead { pages, reader: Arc::clone(&self.next) }
+    /// These pages, for this reader, in pieces.
+    pub(crate) fn pieces(&self, pages: Range<u64>) -> impl Iterator<Item = Ahead> {
+        let end = pages.end;
+        pages
+            .step_by(PIECE as usize)
+            .map(move |start| Ahead { pages: start..end.min(start + PIECE), reader: Arc::clone(&self.next) })
+    }
+
+    /// Whether a read of `pages` goes on where the last one ended.
+    pub(crate) fn is_followed_by(&self, pages: &Range<u64>) -> bool {
+        follows(pages, self.next.load(Ordering::Relaxed))
     }
 
     /// A page is used. Says whether it is another than the last one.
@@ -170,6 +181,17 @@ mod tests {
         assert_eq!(ahead.before_miss(9000..9001, 512, end), None);
         assert_eq!(ahead.note(9000..9001, 512, end), None);
         assert_eq!(ahead.before_miss(9001..9002, 512, end), Some(9002..9034), "twice in a row");
+    }
+
+    #[test]
+    fn a_window_comes_in_pieces_that_leave_nothing_out() {
+        let ahead = ReadAhead::default();
+        let pieces: Vec<_> = ahead.pieces(100..700).map(|piece| piece.left()).collect();
+        assert_eq!(pieces, [100..356, 356..612, 612..700]);
+        ahead.note(0..400, 512, || 1 << 20);
+        let left: Vec<_> = ahead.pieces(100..700).map(|piece| piece.left()).collect();
+        assert_eq!(left[1..], [400..612, 612..700]);
+        assert!(left[0].is_empty(), "the reader was faster");
     }
 
     #[test]

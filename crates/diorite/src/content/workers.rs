@@ -82,21 +82,24 @@ impl Workers {
         }
     }
 
-    /// Read pages ahead in the background, charged to whoever reads.
-    pub(crate) fn read_ahead(&self, content: &Arc<Content>, ahead: Ahead) {
-        let mut state = self.shared.state.lock();
-        if state.stop || state.jobs.len() >= JOBS_MAX {
-            return;
+    /// Read pages ahead in the background, each piece by a thread of its own where there is one, charged to whoever reads.
+    pub(crate) fn read_ahead(&self, content: &Arc<Content>, pieces: impl Iterator<Item = Ahead>) {
+        let owner = IoOwner::current();
+        for ahead in pieces {
+            let mut state = self.shared.state.lock();
+            if state.stop || state.jobs.len() >= JOBS_MAX {
+                return;
+            }
+            state.jobs.push_back((Arc::clone(content), ahead, owner));
+            let needs_thread = state.idle_readers < state.jobs.len() && state.readers < READERS;
+            state.readers += usize::from(needs_thread);
+            drop(state);
+            if needs_thread {
+                let shared = Arc::clone(&self.shared);
+                self.start("diorite-read-ahead", move || shared.run_reader());
+            }
+            self.shared.read_ahead.notify_one();
         }
-        state.jobs.push_back((Arc::clone(content), ahead, IoOwner::current()));
-        let needs_thread = state.idle_readers < state.jobs.len() && state.readers < READERS;
-        state.readers += usize::from(needs_thread);
-        drop(state);
-        if needs_thread {
-            let shared = Arc::clone(&self.shared);
-            self.start("diorite-read-ahead", move || shared.run_reader());
-        }
-        self.shared.read_ahead.notify_one();
     }
 
     /// There are dirty pages.
