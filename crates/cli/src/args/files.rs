@@ -1,0 +1,233 @@
+//! Commands on files and directories.
+#![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
+
+use std::ffi::OsString;
+
+use clap::{Args, ValueHint};
+
+use super::shared::{Opening, Reporting};
+use crate::location::Location;
+
+#[derive(Debug, Args)]
+pub(crate) struct OnePath {
+    /// File, as IMAGE:/path
+    #[arg(value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
+    pub(crate) path: Location,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManyPaths {
+    /// Files, as IMAGE:/path
+    #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) paths: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cat {
+    /// Files, as IMAGE:/path
+    #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) paths: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
+pub(crate) struct Ls {
+    /// With permissions, links, owner, size and time
+    #[arg(short = 'l', long)]
+    pub(crate) long: bool,
+    /// With names that begin with a dot
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// With directories below, one after the other
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// With inode numbers
+    #[arg(short = 'i', long)]
+    pub(crate) inode: bool,
+    /// A directory itself, not its content
+    #[arg(short = 'd', long)]
+    pub(crate) directory: bool,
+    /// Files or directories, as IMAGE:/path; IMAGE alone is its root
+    #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) paths: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tree {
+    /// So many levels
+    #[arg(short = 'L', long, value_name = "DEPTH")]
+    pub(crate) depth: Option<usize>,
+    /// Directory, as IMAGE:/path; IMAGE alone is its root
+    #[arg(value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
+    pub(crate) path: Location,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
+pub(crate) struct Cp {
+    /// Directories with everything in them
+    #[arg(short = 'r', short_alias = 'R', long)]
+    pub(crate) recursive: bool,
+    /// As -r; owners, permissions, times and attributes are always kept
+    #[arg(short = 'a', long)]
+    pub(crate) archive: bool,
+    /// Accepted for habit: owners, permissions, times and attributes are always kept
+    #[arg(short = 'p', long)]
+    pub(crate) preserve: bool,
+    /// Leave files alone that exist at the destination
+    #[arg(short = 'n', long)]
+    pub(crate) no_clobber: bool,
+    /// Do not wait until the copy is on the disk
+    #[arg(long)]
+    pub(crate) no_sync: bool,
+    /// What to copy, then where to: files of the host or IMAGE:/path
+    #[arg(value_name = "FROM... TO", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Mv {
+    /// Leave a file alone that exists at the destination
+    #[arg(short = 'n', long)]
+    pub(crate) no_clobber: bool,
+    /// What to move, then where to: IMAGE:/path of one image
+    #[arg(value_name = "FROM... TO", required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
+    pub(crate) paths: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rm {
+    /// Directories with everything in them
+    #[arg(short = 'r', short_alias = 'R', long)]
+    pub(crate) recursive: bool,
+    /// A missing file is no error
+    #[arg(short = 'f', long)]
+    pub(crate) force: bool,
+    /// Empty directories, too
+    #[arg(short = 'd', long)]
+    pub(crate) dir: bool,
+    /// What to remove, as IMAGE:/path
+    #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) paths: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Mkdir {
+    /// Parents that are missing, too; no error if it exists
+    #[arg(short = 'p', long)]
+    pub(crate) parents: bool,
+    /// Permissions, in octal
+    #[arg(short = 'm', long, value_name = "MODE", default_value = "755", value_parser = octal_mode)]
+    pub(crate) mode: u16,
+    /// Directories to make, as IMAGE:/path
+    #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) paths: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ln {
+    /// A symbolic link; TARGET is then taken as it stands
+    #[arg(short = 's', long)]
+    pub(crate) symbolic: bool,
+    /// Replace LINK if it exists
+    #[arg(short = 'f', long)]
+    pub(crate) force: bool,
+    /// The file, as IMAGE:/path; with -s any text
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) target: OsString,
+    /// The new name, as IMAGE:/path
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) link: Location,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Df {
+    /// Inodes instead of bytes
+    #[arg(short = 'i', long)]
+    pub(crate) inodes: bool,
+    /// Images or devices
+    #[arg(value_name = "IMAGE", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) images: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
+pub(crate) struct Du {
+    /// Only the sum of each argument
+    #[arg(short = 's', long)]
+    pub(crate) summarize: bool,
+    /// Files, too, and not only directories
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// Sizes of the content instead of the space on the device
+    #[arg(long)]
+    pub(crate) apparent_size: bool,
+    /// In bytes, not in units that are easy to read
+    #[arg(short = 'b', long)]
+    pub(crate) bytes: bool,
+    /// Files or directories, as IMAGE:/path; IMAGE alone is its root
+    #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) paths: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+}
+
+fn octal_mode(text: &str) -> Result<u16, String> {
+    u16::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o7777)
+        .ok_or_else(|| "permissions are an octal number up to 7777, such as 755".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_octal() {
+        assert_eq!(octal_mode("1755"), Ok(0o1755));
+        assert!(octal_mode("789").is_err() && octal_mode("10000").is_err() && octal_mode("").is_err());
+    }
+}

@@ -1,0 +1,170 @@
+//! Commands that measure.
+#![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+use super::shared::{Profiling, Queueing, Reporting};
+use super::volume::FilesystemType;
+use crate::location::Location;
+
+#[derive(Debug, Args)]
+pub(crate) struct Bonnie {
+    /// Directory of the host, or IMAGE:/dir [default: compare all ways in the current directory]
+    #[arg(short = 'd', long = "directory", value_name = "DIR", value_hint = ValueHint::AnyPath)]
+    pub(crate) directory: Option<Location>,
+    /// Size of the file in MB (of 2^20 bytes) [default: 100 with -d, as much as fits into a minute without]
+    #[arg(short = 's', long = "size", value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub(crate) size_mib: Option<u32>,
+    /// Label of the line
+    #[arg(short = 'm', long = "machine", value_name = "LABEL")]
+    pub(crate) label: Option<String>,
+    /// Direct I/O in the block tests and the seeks (also as `-o_direct`)
+    #[arg(long = "o_direct", visible_alias = "o-direct", requires = "directory")]
+    pub(crate) o_direct: bool,
+    /// Leave the seek test out (also as `-fast`)
+    #[arg(long)]
+    pub(crate) fast: bool,
+    /// Print the line of bonnie++ 1.98 instead of the table
+    #[arg(long, conflicts_with = "json", requires = "directory", help_heading = "Output")]
+    pub(crate) csv: bool,
+    #[command(flatten)]
+    pub(crate) queueing: Queueing,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+/// Behind the help of diskperf.
+pub(super) const DISKPERF_EXAMPLES: &str = "\
+Examples:
+  diorite diskperf blocks=2K bs=1m direct depth=4 /dev/sdb /dev/sdc
+  diorite diskperf blocks=16K bs=8k nocopy disk.img
+  diorite diskperf blocks=64 direct depth=4 sim:fc-array
+Simulated devices:
+  sata-2009, sata-2009-stall, sata-2009-nocache, fc-2002, ssd, ide-2001,
+  ideal, fc-array (eight fc-2002 behind one link), FILE.toml";
+
+/// Behind the help of job.
+pub(super) const JOB_OPTIONS: &str = "\
+Options of a job file:
+  what      rw, bs, size, offset, rwmixread, rwmixwrite, loops, norandommap,
+            randseed, verify=crc32c
+  where     filename, directory
+  how       direct, buffered, ioengine, iodepth, numjobs, invalidate,
+            fsync, fdatasync, end_fsync
+  when      runtime, time_based, startdelay, ramp_time, thinktime, rate,
+            rate_iops, stonewall
+  who       prio, prioclass (heard by the I/O scheduler, where there is one)
+  report    group_reporting, new_group, description
+Simulated disks:
+  sata-2009, sata-2009-stall, sata-2009-nocache, fc-2002, ssd, ide-2001,
+  ideal; a file of parameters begins with base = \"NAME\", and then what differs:
+  rpm = 5400, write_cache_kib = 0, ...";
+
+#[derive(Debug, Args)]
+pub(crate) struct DiskPerf {
+    /// Options, and the devices or images
+    #[arg(required = true, value_name = "WORDS... TARGET", value_hint = ValueHint::AnyPath)]
+    pub(crate) words: Vec<String>,
+    /// Overwrite a filesystem that a target holds (write only)
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Decides every random choice of simulated devices
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) queueing: Queueing,
+    #[command(flatten)]
+    pub(crate) profiling: Profiling,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Job {
+    /// The job file
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Where its files live: in a directory of the host, in an image, on a whole device (`raw:PATH`), or on a simulated
+    /// disk (`sim:NAME` or `sim:FILE.toml`) [default: the host's files, where the job file says]
+    #[arg(long, value_name = "DIR|IMAGE|raw:PATH|sim:NAME", value_hint = ValueHint::AnyPath)]
+    pub(crate) on: Option<String>,
+    /// Filesystem on a simulated disk
+    #[arg(long = "fs", value_name = "TYPE", default_value = "ext4")]
+    pub(crate) filesystem: FilesystemType,
+    /// Decides every random choice of a simulated disk
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Overwrite a filesystem that a whole device holds
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Tell on standard error what was read, written, copied and cached
+    #[arg(long, help_heading = "Output")]
+    pub(crate) stats: bool,
+    #[command(flatten)]
+    pub(crate) queueing: Queueing,
+    #[command(flatten)]
+    pub(crate) profiling: Profiling,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Repro {
+    /// Which tables [default: all]
+    #[arg(value_name = "TABLE", ignore_case = true)]
+    tables: Vec<TableChoice>,
+    /// Decides every random choice of the simulation
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Run the fairness job on this device or image instead, in real time; its first third is overwritten
+    #[arg(long, value_name = "DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) on: Option<String>,
+    /// Seconds for each scheduler on a real device
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "on", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) seconds: u32,
+    /// Overwrite a filesystem that the device holds
+    #[arg(long, requires = "on")]
+    pub(crate) force: bool,
+    /// Write a page with all figures to FILE
+    #[arg(long, value_name = "FILE.html", help_heading = "Output", value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+/// A published table, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TableChoice {
+    Fairness,
+    Boundary,
+    Raw,
+    Odirect,
+    All,
+}
+
+/// A published table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    Fairness,
+    Boundary,
+    Raw,
+    Odirect,
+}
+
+impl Repro {
+    /// The tables that were asked for, each once.
+    pub(crate) fn tables(&self) -> Vec<Table> {
+        let is_wanted = |choice| {
+            self.tables.is_empty() || self.tables.contains(&TableChoice::All) || self.tables.contains(&choice)
+        };
+        let all = [
+            (TableChoice::Fairness, Table::Fairness),
+            (TableChoice::Boundary, Table::Boundary),
+            (TableChoice::Raw, Table::Raw),
+            (TableChoice::Odirect, Table::Odirect),
+        ];
+        all.into_iter().filter(|(choice, _)| is_wanted(*choice)).map(|(_, table)| table).collect()
+    }
+}

@@ -1,0 +1,180 @@
+//! The command line: every command and every flag, each declared once. Help, man pages and completions are
+//! generated from this.
+//!
+//! Here are the commands and how they are listed; the flags of each are beside those of its like.
+#![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
+
+mod files;
+mod measure;
+mod shared;
+mod volume;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+
+pub(crate) use files::{Cat, Cp, Df, Du, Ln, Ls, ManyPaths, Mkdir, Mv, OnePath, Rm, Tree};
+pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
+pub(crate) use shared::{Opening, Profiling, Queueing, Reporting};
+pub(crate) use volume::{Check, FilesystemType, Info, Mkfs};
+
+use measure::{DISKPERF_EXAMPLES, JOB_OPTIONS};
+
+const AFTER_HELP: &str = "\
+IMAGE is an image file or a block device; `?partition=N` or `?offset=BYTES` after it chooses a part.
+A file inside is IMAGE:/path. Paths without `:/` are files of the host.
+
+Examples:
+  diorite bonnie                              what direct I/O saves on this machine
+  diorite mkfs -t ext4 disk.img 1G            make a filesystem in a new image
+  diorite cp -r photos disk.img:/             copy a directory into it
+  diorite ls -l disk.img:/photos              list it
+  diorite cp disk.img:/photos/a.jpg .         copy a file out
+  diorite mkfs -d rootfs/ 'disk.img?partition=1'
+
+Exit status: 0 done, 1 the operation failed, 2 wrong usage.";
+
+/// Direct I/O through the filesystem, in user space: files on ext2, ext3 and ext4 images and devices without a mount.
+#[derive(Debug, Parser)]
+#[command(name = "diorite", version, after_help = AFTER_HELP, propagate_version = true)]
+#[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = false)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a filesystem in an image or on a device
+    Mkfs(Mkfs),
+    /// Show what an image holds: type, size, features, use
+    Info(Info),
+    /// Check a filesystem for consistency, without changing it
+    ///
+    /// Exit status 0 if nothing is wrong, 1 if something is, or if it could not be checked.
+    Check(Check),
+    /// Show where a file's data is on the device
+    Extents(OnePath),
+    /// List directories
+    Ls(Ls),
+    /// Show a directory and everything in it as a tree
+    Tree(Tree),
+    /// Show everything about files
+    Stat(ManyPaths),
+    /// Write files to standard output
+    Cat(Cat),
+    /// Copy files and directories, in and out of images and between them
+    ///
+    /// Kept: holes, permissions, times, extended attributes, hard links among the copied files, and owners (into
+    /// an image always, to the host as root). A file appears under its name when it is complete.
+    Cp(Cp),
+    /// Rename or move files within an image
+    Mv(Mv),
+    /// Remove files
+    Rm(Rm),
+    /// Make directories
+    Mkdir(Mkdir),
+    /// Give a file another name, or make a symbolic link
+    Ln(Ln),
+    /// Show free and used space of images
+    Df(Df),
+    /// Show the space that files take
+    Du(Du),
+    /// Measure buffered against direct I/O
+    ///
+    /// Without -d: the host's filesystem and Diorite, buffered and direct, on files that are made in the current
+    /// directory and removed, in one interleaved run of less than a minute, beside the table of 2001.
+    /// With -d: the tests of the classic bonnie on one directory.
+    Bonnie(Bonnie),
+    /// Read (or write) devices round-robin from one thread: the disk test of 2002
+    ///
+    /// WORDS: `blocks=2K` transfers of `bs=1m` bytes per target, `depth=N` of them in flight, a mode (`direct`, `raw`: no file
+    /// layer, `nocopy`: into the page cache and no further; else through the page cache), `read` or `write`.
+    ///
+    /// TARGET: a device or an image, `stripe:A,B,...?chunk=64K`, `linear:A,B,...`, or a simulated device in virtual time.
+    #[command(after_long_help = DISKPERF_EXAMPLES)]
+    Diskperf(DiskPerf),
+    /// Run a fio job file
+    ///
+    /// On the host's files, or with --on in a directory, in an image, on a bare device, or on a simulated disk. Options
+    /// that are not known are named, and nothing runs.
+    #[command(after_long_help = JOB_OPTIONS)]
+    Job(Job),
+    /// Reproduce the published tables, each beside what is measured now
+    ///
+    /// fairness: a direct writer beside two readers under three rule sets of CFQ, and under inject (2009).
+    ///
+    /// boundary: direct writes behind a file's indirect block, a bio for each page against full bios (2013).
+    ///
+    /// raw: one reader of eight disks, direct, raw, buffered, and without the copy (2002).
+    ///
+    /// odirect: bonnie on a disk and a CPU of 2001, buffered and direct, and the patch's two early mistakes; then on
+    /// this machine, in files that are made in the current directory and removed.
+    ///
+    /// fairness --on DEVICE: the job of 2009 on a real device, without a scheduler, with cfq and with inject.
+    Repro(Repro),
+    /// Print a completion script for a shell
+    Completions(Completions),
+    /// Print a manual page, or write all of them into a directory
+    Man(Man),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Command whose page is printed [default: diorite itself]
+    pub(crate) command: Option<String>,
+    /// Write the pages of all commands into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "command", value_hint = ValueHint::DirPath)]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// The arguments of the process, with the single-dash words of the seeds' bonnie made into long flags.
+pub(crate) fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut is_bonnie = false;
+    arguments
+        .enumerate()
+        .map(|(index, argument)| {
+            if index == 1 {
+                is_bonnie = argument == "bonnie";
+            }
+            match argument.to_str() {
+                Some("-o_direct") if is_bonnie => "--o_direct".into(),
+                Some("-fast") if is_bonnie => "--fast".into(),
+                _ => argument,
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn declarations_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn words_of_the_patch_work_for_bonnie_only() {
+        let parse = |words: &[&str]| {
+            Cli::try_parse_from(normalized(words.iter().map(OsString::from))).map(|cli| cli.command)
+        };
+        let command =
+            parse(&["diorite", "bonnie", "-d", "/tmp", "-s", "400", "-m", "x", "-o_direct", "-fast"]);
+        let Ok(Command::Bonnie(bonnie)) = command else { panic!("{command:?}") };
+        assert!(bonnie.o_direct && bonnie.fast);
+        assert_eq!((bonnie.size_mib, bonnie.label.as_deref()), (Some(400), Some("x")));
+        assert!(parse(&["diorite", "ls", "-fast", "x.img"]).is_err());
+    }
+}

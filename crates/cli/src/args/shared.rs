@@ -1,0 +1,67 @@
+//! Flags that several commands have.
+#![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use diorite::{CfqRules, SchedulerKind};
+
+use crate::failure::{Failure, Result};
+
+/// For commands that report.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Reporting {
+    /// Print one JSON object instead of text
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+/// For commands that open an image.
+#[derive(Clone, Copy, Debug, Default, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
+pub(crate) struct Opening {
+    /// Move file data between disk and memory without a cache; an error where that cannot be done
+    #[arg(long, conflicts_with = "buffered", help_heading = "Input and output")]
+    pub(crate) direct: bool,
+    /// Move file data through the page cache
+    #[arg(long, help_heading = "Input and output")]
+    pub(crate) buffered: bool,
+    /// Open images for reading only: an error where the command would change one
+    #[arg(long, help_heading = "Input and output")]
+    pub(crate) read_only: bool,
+    /// Tell on standard error what was read, written, copied and cached, and what the I/O scheduler gave whom
+    #[arg(long, help_heading = "Output")]
+    pub(crate) stats: bool,
+    #[command(flatten)]
+    pub(crate) queueing: Queueing,
+}
+
+/// For commands that use a device's data.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct Queueing {
+    /// I/O scheduler: `none`, `deadline`, `cfq`, `inject` [default: inject on a rotating disk, else none]
+    #[arg(long, value_name = "NAME", help_heading = "Input and output")]
+    pub(crate) scheduler: Option<SchedulerKind>,
+    /// Rules of cfq: `2.6.32`, `noidle-regression` or `fixed`
+    #[arg(long, value_name = "RULES", requires = "scheduler", help_heading = "Input and output")]
+    pub(crate) rules: Option<CfqRules>,
+}
+
+impl Queueing {
+    /// The scheduler that was chosen, with its rules, which only cfq has.
+    pub(crate) fn choice(self) -> Result<Option<SchedulerKind>> {
+        match (self.scheduler, self.rules) {
+            (Some(SchedulerKind::Cfq(_)), Some(rules)) => Ok(Some(SchedulerKind::Cfq(rules))),
+            (scheduler, None) => Ok(scheduler),
+            _ => Err(Failure::Usage("--rules are those of cfq; use --scheduler cfq with them".to_owned())),
+        }
+    }
+}
+
+/// For commands that measure.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Profiling {
+    /// Show where the CPU time went, and write a flame graph to FILE (profile.svg)
+    #[arg(long, value_name = "FILE.svg", help_heading = "Output", num_args = 0..=1, require_equals = true, default_missing_value = "profile.svg", value_hint = ValueHint::FilePath)]
+    pub(crate) profile: Option<PathBuf>,
+}

@@ -1,0 +1,113 @@
+//! Commands on a volume as a whole: making one, telling what it is, checking it.
+#![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use diorite::mkfs::Flavor;
+
+use super::shared::Reporting;
+use crate::journal_sizes::JournalSizes;
+use crate::size::Size;
+
+#[derive(Debug, Args)]
+pub(crate) struct Mkfs {
+    /// Type of the filesystem
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
+    pub(crate) kind: FilesystemType,
+    /// Block size in bytes [default: by the size of the filesystem]
+    #[arg(short = 'b', long, value_name = "BYTES")]
+    pub(crate) block_size: Option<Size>,
+    /// Cluster size in bytes, with `-O bigalloc` [default: 16 blocks]
+    #[arg(short = 'C', long, value_name = "BYTES")]
+    pub(crate) cluster_size: Option<Size>,
+    /// Inode size in bytes
+    #[arg(short = 'I', long, value_name = "BYTES")]
+    pub(crate) inode_size: Option<Size>,
+    /// One inode for each so many bytes of space
+    #[arg(short = 'i', long, value_name = "BYTES")]
+    pub(crate) bytes_per_inode: Option<Size>,
+    /// Number of inodes
+    #[arg(short = 'N', long, value_name = "COUNT", conflicts_with = "bytes_per_inode")]
+    pub(crate) inodes: Option<u32>,
+    /// Label, at most 16 bytes
+    #[arg(short = 'L', long)]
+    pub(crate) label: Option<String>,
+    /// UUID [default: random]
+    #[arg(short = 'U', long)]
+    pub(crate) uuid: Option<String>,
+    /// Features to turn on, or off with ^ in front: `-O ^has_journal,extent`
+    #[arg(short = 'O', long = "features", value_name = "FEATURE,...", action = clap::ArgAction::Append)]
+    pub(crate) features: Vec<String>,
+    /// Extended options: `root_owner=UID:GID`, `resize=BLOCKS`, `quotatype=usrquota:grpquota:prjquota`,
+    /// `mmp_update_interval=SECONDS`, `hash_seed=UUID`, `encoding=utf8`, `encoding_flags=strict`, and `seed=NUMBER` with `time=SECONDS`,
+    /// which make the same image each time (no file gets a later time)
+    #[arg(short = 'E', long = "extended", value_name = "OPTION,...", value_delimiter = ',')]
+    pub(crate) extended: Vec<String>,
+    /// Percentage of blocks that only root may use
+    #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5.0)]
+    pub(crate) reserved_percent: f64,
+    /// Size of the journal, or `size=MIB` and `fast_commit_size=KIB` [default: by the size of the filesystem]
+    #[arg(short = 'J', long, value_name = "SIZE")]
+    pub(crate) journal_size: Option<JournalSizes>,
+    /// Groups whose tables are packed together
+    #[arg(short = 'G', long, value_name = "COUNT", default_value_t = 16)]
+    pub(crate) flex_groups: u32,
+    /// Fill it with the content of a directory or a tar file (`-`: a tar stream from standard input)
+    #[arg(short = 'd', long = "from", value_name = "DIR_OR_TAR", value_hint = ValueHint::AnyPath)]
+    pub(crate) from: Option<PathBuf>,
+    /// Overwrite a filesystem that is there
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
+    /// Image or device
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) image: OsString,
+    /// Size of a new image, for instance 512M or 1G [default: the image's or device's]
+    pub(crate) size: Option<Size>,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+/// Types that mkfs makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FilesystemType {
+    /// No journal
+    Ext2,
+    /// With a journal
+    Ext3,
+    /// With a journal, extents and checksums
+    Ext4,
+}
+
+impl FilesystemType {
+    /// What the library calls it.
+    pub(crate) fn flavor(self) -> Flavor {
+        match self {
+            Self::Ext2 => Flavor::Ext2,
+            Self::Ext3 => Flavor::Ext3,
+            Self::Ext4 => Flavor::Ext4,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Info {
+    /// Image or device
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) image: OsString,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Show at most so many problems; all are counted
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    pub(crate) problems: usize,
+    /// Image or device
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) image: OsString,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
