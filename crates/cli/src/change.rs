@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use diorite::{Access, FileKind, Filesystem, RenameMode, SeenDirectories};
+use diorite_copy::incomplete_name;
 use serde_json::{Value, json};
 
 use crate::args::{Ln, Mkdir, Mv, Reporting, Rm};
@@ -110,10 +111,8 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Re
             removed.files += 1;
             return Ok(());
         }
-        if path.file_name().is_none() {
-            return Err(Failure::Failed(format!(
-                "{location}: cannot remove: it is the root of the image; name what is in it, or use mkfs"
-            )));
+        if let Some(why) = irremovable(path) {
+            return Err(Failure::Failed(format!("{location}: cannot remove: {why}")));
         }
         if arguments.recursive {
             remove_tree(&filesystem, path, location, &mut removed)
@@ -131,6 +130,16 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Re
         output,
         || json!({ "command": "rm", "files": removed.files, "directories": removed.directories }),
     )
+}
+
+/// Why a directory under this path is not removed, before anything in it is.
+fn irremovable(path: &Path) -> Option<&'static str> {
+    let bytes = path.as_os_str().as_bytes();
+    match bytes.split(|byte| *byte == b'/').rfind(|name| !name.is_empty()) {
+        None => Some("it is the root of the image; name what is in it, or use mkfs"),
+        Some(b"." | b"..") => Some("the path ends with `.` or `..`; give the directory's own name"),
+        Some(_) => None,
+    }
 }
 
 /// Remove a directory and everything in it, entry by entry, so that it can be interrupted. Depth is held on the heap.
@@ -212,6 +221,31 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
     report(arguments.reporting, done, output, || json!({ "command": "mv", "moved": moved }))
 }
 
+/// Make a link. With `-f` what is there goes only when the new one has been made.
+fn make_link(
+    filesystem: &Filesystem,
+    target: &Path,
+    link: &Path,
+    arguments: &Ln,
+) -> diorite::Result<()> {
+    let make = |at: &Path| {
+        if arguments.symbolic { filesystem.symlink(target, at) } else { filesystem.hard_link(target, at) }
+    };
+    let existing = filesystem.symlink_metadata(link).ok().filter(|at| at.kind != FileKind::Directory);
+    let Some(existing) = existing.filter(|_| arguments.force) else { return make(link) };
+    if !arguments.symbolic && filesystem.symlink_metadata(target)?.inode == existing.inode {
+        // Names of one file already.
+        return Ok(());
+    }
+    let new = incomplete_name(link);
+    // A killed run may have left one.
+    if filesystem.symlink_metadata(&new).is_ok() {
+        filesystem.remove_file(&new)?;
+    }
+    make(&new)?;
+    filesystem.rename(new, link)
+}
+
 pub(crate) fn ln(arguments: &Ln, images: &mut Images, output: &mut Output) -> Result<()> {
     let (image, link) = in_image(&arguments.link)?;
     let filesystem = images.open(image, Access::ReadWrite)?;
@@ -228,15 +262,7 @@ pub(crate) fn ln(arguments: &Ln, images: &mut Images, output: &mut Output) -> Re
         }
     };
     let link = destination(&filesystem, target, link);
-    let existing = filesystem.symlink_metadata(&link);
-    if arguments.force && existing.is_ok_and(|at| at.kind != FileKind::Directory) {
-        filesystem.remove_file(&link).map_err(Failure::map(&arguments.link, "replace"))?;
-    }
-    let made = if arguments.symbolic {
-        filesystem.symlink(target, &link)
-    } else {
-        filesystem.hard_link(target, &link)
-    };
+    let made = make_link(&filesystem, target, &link, arguments);
     let done = made.map_err(|error| match error.path() {
         // What is missing or cannot be linked may be the file.
         Some(path) if path == target => Failure::of(&target_location, "link", &error),

@@ -3,7 +3,7 @@
 //! A line is `diorite: OBJECT: what happened: why; cure`.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// Result of a command.
@@ -67,10 +67,15 @@ impl Failure {
 pub(crate) fn complain(text: &str) {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
-    eprintln!("diorite: {}", visible(first));
+    tell(&format!("diorite: {}", visible(first)));
     for line in lines {
-        eprintln!("{}", visible(line));
+        tell(&visible(line));
     }
+}
+
+/// A line on standard error. Where nobody can hear it, the exit status says what there is to say.
+pub(crate) fn tell(line: &str) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// A name with its control characters written as escapes, so that a hostile image cannot talk to the terminal.

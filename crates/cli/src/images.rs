@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use diorite::{Access, DirectIo, DirectPolicy, Filesystem};
 
 use crate::args::Opening;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, tell};
 use crate::location::is_same_image;
 use crate::size::human;
 
@@ -84,9 +84,9 @@ impl Images {
             };
             result = result.and(closed);
             if self.opening.stats {
-                eprintln!("{}", stats_text(&image.name, &stats));
+                tell(&stats_text(&image.name, &stats));
                 if let Some(scheduler) = scheduler {
-                    eprint!("{}", scheduler.describe());
+                    tell(scheduler.describe().trim_end());
                 }
             }
         }

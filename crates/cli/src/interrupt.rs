@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use diorite_bench::Cancel;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, tell};
 
 static CANCEL: LazyLock<Cancel> = LazyLock::new(Cancel::default);
 static IS_CHANGING: AtomicBool = AtomicBool::new(false);
@@ -17,9 +17,9 @@ pub(crate) fn install() {
         let is_first = SIGNALS.fetch_add(1, Ordering::Relaxed) == 0;
         CANCEL.cancel();
         if IS_CHANGING.load(Ordering::Relaxed) && is_first {
-            eprintln!("\ndiorite: interrupted: putting things in order; once more to end at once");
+            tell("\ndiorite: interrupted: putting things in order; once more to end at once");
         } else {
-            eprintln!("\ndiorite: interrupted");
+            tell("\ndiorite: interrupted");
             std::process::exit(1);
         }
     };

@@ -257,3 +257,37 @@ fn completions_and_pages_know_every_command() {
     assert!(pages > 14);
     assert!(bench.run("man cp").contains(".TH"));
 }
+
+/// `-f` once removed LINK first: when the new one could not be made, or both were one file, the file was lost.
+#[test]
+fn link_takes_the_place_of_another_only_when_it_can_be_made() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    bench.write("file", b"content");
+    bench.run("cp file a.img:/one");
+    bench.run("cp file a.img:/two");
+    bench.run("ln -f a.img:/one a.img:/one");
+    bench.fail("ln -f a.img:/missing a.img:/two", 1);
+    assert_eq!(bench.run("ls a.img:/"), "lost+found\none\ntwo\n");
+    bench.run("ln -f a.img:/one a.img:/two");
+    bench.run("ln -f a.img:/one a.img:/two");
+    let inode = |name: &str| bench.json(&format!("stat a.img:/{name}"))["files"][0]["inode"].clone();
+    assert_eq!(inode("one"), inode("two"));
+    bench.run("ln -sf elsewhere a.img:/two");
+    assert_eq!(bench.run("ls -a a.img:/"), "lost+found\none\ntwo\n");
+    assert_eq!(bench.json("stat a.img:/two")["files"][0]["target"], "elsewhere");
+    bench.must_be_clean("a.img");
+}
+
+/// `rm -r dir/.` once removed what was in the directory, and then found that `.` cannot be removed.
+#[test]
+fn directory_without_its_own_name_is_not_removed() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    bench.run("mkdir -p a.img:/d/e");
+    for (path, why) in [("/d/.", "own name"), ("/d/e/..", "own name"), ("/d/./", "own name"), ("//", "root")] {
+        let error = bench.fail(&format!("rm -r a.img:{path}"), 1);
+        assert!(error.contains("cannot remove") && error.contains(why), "{error}");
+    }
+    assert_eq!(bench.run("ls a.img:/d"), "e\n");
+}

@@ -216,6 +216,20 @@ fn reader_that_has_gone_is_no_error() {
     assert!(output.status.success(), "{}", output.status);
 }
 
+/// An error that nobody can be told of still ends with its status: the program once panicked.
+#[test]
+fn closed_standard_error_changes_no_status() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("the device of Linux");
+    for (words, status) in [(["ls", "a.img:/missing"], 1), (["ls", "--stats"], 2), (["rm", "a.img"], 2)] {
+        let run = bench.diorite(words).stderr(full()).status().expect("the program starts");
+        assert_eq!(run.code(), Some(status), "{words:?}");
+    }
+    let run = bench.diorite(["ls", "--stats", "a.img"]).stderr(full()).output().expect("the program starts");
+    assert!(run.status.success() && run.stdout == b"lost+found\n", "{run:?}");
+}
+
 #[test]
 fn damaged_images_give_errors_and_nothing_worse() {
     let bench = Bench::new();

@@ -10,7 +10,18 @@ use diorite::{
 };
 
 use crate::Error;
+use crate::engine::temporary_name;
 use crate::tree::{Attributes, Follow, Meta, ReadFile, Sink, Source, WriteFile};
+
+/// Ends the names of files that are not complete. Always the same: nobody else has the image open, and where a directory puts its entries
+/// depends on every name that it had.
+const MARK_OF_INCOMPLETE: &str = ".diorite-incomplete";
+
+/// The name under which something is made in an image before it takes the place of what is at `path`: hidden, in the same
+/// directory.
+pub fn incomplete_name(path: &Path) -> PathBuf {
+    temporary_name(path, MARK_OF_INCOMPLETE)
+}
 
 /// Files smaller than this go through the cache, which writes many of them together.
 const DIRECT_FROM_BYTES: u64 = 1 << 20;
@@ -117,9 +128,8 @@ impl Sink for ImageTree {
         Source::name_of(self, path)
     }
 
-    /// Always the same: nobody else has the image open, and where a directory puts its entries depends on every name that it had.
     fn mark_of_incomplete(&self) -> String {
-        ".diorite-incomplete".to_owned()
+        MARK_OF_INCOMPLETE.to_owned()
     }
 
     fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error> {

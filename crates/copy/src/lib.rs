@@ -23,7 +23,7 @@ pub use archive::unpack;
 pub use engine::{Clobber, Copier, CopyOptions, Depth, Sync, data_bytes};
 pub use error::Error;
 pub use host::HostTree;
-pub use image::ImageTree;
+pub use image::{ImageTree, incomplete_name};
 pub use tree::{Attributes, Follow, Meta, ReadFile, Sink, Source, WriteFile};
 
 /// What a copy did.
