@@ -222,12 +222,7 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
 }
 
 /// Make a link. With `-f` what is there goes only when the new one has been made.
-fn make_link(
-    filesystem: &Filesystem,
-    target: &Path,
-    link: &Path,
-    arguments: &Ln,
-) -> diorite::Result<()> {
+fn make_link(filesystem: &Filesystem, target: &Path, link: &Path, arguments: &Ln) -> diorite::Result<()> {
     let make = |at: &Path| {
         if arguments.symbolic { filesystem.symlink(target, at) } else { filesystem.hard_link(target, at) }
     };

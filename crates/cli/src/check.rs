@@ -16,7 +16,10 @@ use crate::progress::StageProgress;
 pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let name = image.to_str().ok_or_else(|| {
-        Failure::Usage(format!("{}: the name of an image must be text in UTF-8", image.display()))
+        Failure::Usage(format!(
+            "{}: the name of an image must be text in UTF-8; rename it, or make a link to it",
+            image.display()
+        ))
     })?;
     let device = open_volume_target(name, &DeviceOptions::read_only())
         .map_err(|error| Failure::Failed(error.to_string()))?;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use diorite::{Access, DirectIo, FileKind, Unaligned};
 use diorite_copy::{
-    Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, Sink, Source, Summary, Sync,
+    Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, OnFailure, Sink, Source, Summary, Sync,
+    is_within,
 };
 use serde_json::json;
 
@@ -121,6 +122,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         clobber: if arguments.no_clobber { Clobber::Keep } else { Clobber::Replace },
         depth: if recursive { Depth::Tree } else { Depth::File },
         sync: if arguments.no_sync { Sync::Never } else { Sync::AtEnd },
+        on_failure: OnFailure::GoOn,
     };
     let total = if CopyProgress::is_visible() {
         jobs.iter()
@@ -133,7 +135,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     let mut copier = Copier::new(target.sink(), options, &progress);
     let copied = for_each(sources, |from| {
         let Some((_, side)) = jobs.iter().find(|(known, _)| *known == from) else { return Ok(()) };
-        copy_one(&mut copier, side.source(), from, to, is_directory)
+        copy_one(&mut copier, side.source(), target.sink(), from, to, is_directory)
     });
     let finished = copier.finish();
     progress.finish();
@@ -142,12 +144,13 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     if arguments.reporting.json {
         output.json(&summary_json("cp", &summary))?;
     }
-    Ok(())
+    if summary.failed > 0 { Err(Failure::Reported) } else { Ok(()) }
 }
 
 fn copy_one(
     copier: &mut Copier<'_>,
     source: &dyn Source,
+    sink: &dyn Sink,
     from: &Location,
     to: &Location,
     to_is_directory: bool,
@@ -158,14 +161,14 @@ fn copy_one(
         Some(_) => to_path.to_owned(),
         // The root of an image has no name: its content goes to the destination itself.
         None => {
-            refuse_nesting(from, from_path, to, to_path)?;
+            refuse_nesting(source, sink, from, to, to_path, to_path)?;
             if to_is_directory {
                 return Ok(copier.copy_content(source, from_path, to_path)?);
             }
             to_path.to_owned()
         }
     };
-    refuse_nesting(from, from_path, to, &target)?;
+    refuse_nesting(source, sink, from, to, &target, target.parent().unwrap_or(&target))?;
     Ok(copier.copy(source, from_path, &target)?)
 }
 
@@ -177,15 +180,25 @@ fn name_of(path: &Path) -> Option<std::ffi::OsString> {
     })
 }
 
-/// A copy onto itself would lose the file, and one into itself would not end.
-fn refuse_nesting(from: &Location, from_path: &Path, to: &Location, target: &Path) -> Result<()> {
+/// A copy onto itself would lose the file, and one into itself would not end, whatever links lead there. `into` is the directory that
+/// gets `target`.
+fn refuse_nesting(
+    source: &dyn Source,
+    sink: &dyn Sink,
+    from: &Location,
+    to: &Location,
+    target: &Path,
+    into: &Path,
+) -> Result<()> {
+    let from_path = path_of(from);
     if !is_same_side(from, to) {
         return Ok(());
     }
     if from_path == target {
         return Err(diorite_copy::Error::SameFile { name: from.to_string() }.into());
     }
-    if target.starts_with(from_path) {
+    let directory = source.meta(from_path, Follow::No).ok().filter(|meta| meta.kind == FileKind::Directory);
+    if directory.is_some_and(|meta| is_within(sink, into, meta.identity)) {
         return Err(diorite_copy::Error::IntoItself { name: from.to_string() }.into());
     }
     Ok(())
@@ -199,6 +212,7 @@ pub(crate) fn summary_json(command: &str, summary: &Summary) -> serde_json::Valu
         "directories": summary.directories,
         "others": summary.others,
         "skipped": summary.skipped,
+        "failed": summary.failed,
         "bytes": summary.bytes,
     })
 }

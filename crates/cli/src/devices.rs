@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use diorite::{BlockDevice, DeviceOptions, SchedulerKind, VolumeInfo, open_target};
+use diorite::{BlockDevice, DeviceOptions, SchedulerKind, VolumeInfo, open_target, partitions};
 
 use crate::args::Queueing;
 use crate::failure::{Failure, Result};
@@ -18,12 +18,16 @@ pub(crate) fn scheduler(device: &dyn BlockDevice, queueing: Queueing) -> Result<
     Ok(queueing.choice()?.unwrap_or_else(|| SchedulerKind::default_for(device.geometry().rotational)))
 }
 
-/// A test that writes overwrites its target: not one that holds a filesystem, unless that is what the user wants.
+/// A test that writes overwrites its target: not one that holds a filesystem or partitions, unless that is what the user wants.
 pub(crate) fn refuse_to_destroy(device: &dyn BlockDevice, name: &str, who: &str) -> Result<()> {
-    if VolumeInfo::read(device).is_ok() {
-        return Err(Failure::Failed(format!(
-            "{name}: it holds a filesystem, which {who} would destroy; use --force if that is meant"
-        )));
-    }
-    Ok(())
+    let held = if VolumeInfo::read(device).is_ok() {
+        "a filesystem"
+    } else if partitions(device).is_ok_and(|list| !list.is_empty()) {
+        "a partition table"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Failed(format!(
+        "{name}: it holds {held}, which {who} would destroy; use --force if that is meant"
+    )))
 }

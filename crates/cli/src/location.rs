@@ -1,6 +1,6 @@
 //! What a path argument means: a file of the host, or a file in an image.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -50,10 +50,19 @@ impl Location {
     }
 }
 
-/// Whether two names of images mean the same: equal names, or names of one file.
+/// Whether two names of images mean the same: equal names, or names of one file, with the same part of it.
 pub(crate) fn is_same_image(a: &Path, b: &Path) -> bool {
     let file = |name: &Path| name.metadata().ok().map(|at| (at.dev(), at.ino()));
-    a == b || file(a).is_some_and(|place| file(b) == Some(place))
+    let place = |name: &Path| {
+        let bytes = name.as_os_str().as_bytes();
+        let whole = file(name).map(|file| (file, OsString::new()));
+        let in_part = || {
+            let (head, part) = bytes.split_at(bytes.iter().rposition(|byte| *byte == b'?')?);
+            Some((file(Path::new(OsStr::from_bytes(head)))?, OsString::from_vec(part.to_vec())))
+        };
+        whole.or_else(in_part)
+    };
+    a == b || place(a).is_some_and(|first| place(b) == Some(first))
 }
 
 impl fmt::Display for Location {
@@ -102,6 +111,20 @@ mod tests {
     fn image_alone_means_its_root() {
         let location = Location::parse(Path::new("disk.img"));
         assert_eq!(location.in_image(), (Path::new("disk.img"), Path::new("/")));
+    }
+
+    #[test]
+    fn image_is_the_same_under_other_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.img");
+        std::fs::File::options().create(true).append(true).open(&path).unwrap();
+        let name = |end: &str| PathBuf::from(format!("{}{end}", path.display()));
+        let other = |end: &str| PathBuf::from(format!("{}/./a.img{end}", directory.path().display()));
+        assert!(is_same_image(&name(""), &other("")));
+        assert!(is_same_image(&name("?partition=1"), &other("?partition=1")));
+        assert!(!is_same_image(&name("?partition=1"), &other("?partition=2")));
+        assert!(!is_same_image(&name("?partition=1"), &other("")));
+        assert!(!is_same_image(Path::new("missing"), Path::new("./absent")));
     }
 
     /// A host file may have `:/` in its path, and is then not an image.

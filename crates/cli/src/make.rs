@@ -9,7 +9,7 @@ use std::time::Duration;
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs};
 use diorite::{
     Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, DirectPolicy, Filesystem, Owner, Timestamp,
-    VolumeInfo, open_target,
+    VolumeInfo, open_target, partitions,
 };
 use diorite_copy::{Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, unpack};
 use serde_json::json;
@@ -64,6 +64,13 @@ fn make_on(
             image.display()
         )));
     }
+    if !arguments.force && !is_window(image) && partitions(device.as_ref()).is_ok_and(|list| !list.is_empty())
+    {
+        return Err(Failure::Failed(format!(
+            "{}: not made: there is a partition table; name a partition (?partition=1), or use --force to overwrite it",
+            image.display()
+        )));
+    }
     let report = mkfs(device.as_ref(), options).map_err(|error| match error {
         MkfsError::Io(error) => Failure::of(image.display(), "make the filesystem", &error.into()),
         error => Failure::Failed(format!("{}: cannot make the filesystem: {error}", image.display())),
@@ -82,7 +89,10 @@ fn is_window(image: &Path) -> bool {
 
 fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn BlockDevice>> {
     let name = image.to_str().ok_or_else(|| {
-        Failure::Usage(format!("{}: the name of an image must be text in UTF-8", image.display()))
+        Failure::Usage(format!(
+            "{}: the name of an image must be text in UTF-8; rename it, or make a link to it",
+            image.display()
+        ))
     })?;
     let create = match arguments.size {
         Some(size) if is_new => Create::NewSized(size.0),

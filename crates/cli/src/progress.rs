@@ -8,7 +8,7 @@ use diorite_bench::{Cancel, Observer};
 use diorite_copy::Watch;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::failure::visible;
+use crate::failure::{Failure, complain, visible};
 
 /// Names of small files are shown only in work that lasts longer than this: there may be very many.
 const SHOW_AFTER: Duration = Duration::from_millis(300);
@@ -80,6 +80,12 @@ impl Watch for CopyProgress {
 
     fn advance(&self, bytes: u64) {
         self.bar.inc(bytes);
+    }
+
+    fn failed(&self, error: diorite_copy::Error) {
+        if let Failure::Failed(text) = error.into() {
+            self.bar.suspend(|| complain(&text));
+        }
     }
 
     fn is_cancelled(&self) -> bool {

@@ -61,7 +61,10 @@ fn state(info: &VolumeInfo) -> String {
 pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let name = image.to_str().ok_or_else(|| {
-        Failure::Usage(format!("{}: the name of an image must be text in UTF-8", image.display()))
+        Failure::Usage(format!(
+            "{}: the name of an image must be text in UTF-8; rename it, or make a link to it",
+            image.display()
+        ))
     })?;
     let device =
         open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::Failed(error.to_string()))?;

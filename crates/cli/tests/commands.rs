@@ -285,7 +285,8 @@ fn directory_without_its_own_name_is_not_removed() {
     let bench = Bench::new();
     bench.image("a.img", "ext2", "8M");
     bench.run("mkdir -p a.img:/d/e");
-    for (path, why) in [("/d/.", "own name"), ("/d/e/..", "own name"), ("/d/./", "own name"), ("//", "root")] {
+    for (path, why) in [("/d/.", "own name"), ("/d/e/..", "own name"), ("/d/./", "own name"), ("//", "root")]
+    {
         let error = bench.fail(&format!("rm -r a.img:{path}"), 1);
         assert!(error.contains("cannot remove") && error.contains(why), "{error}");
     }

@@ -209,3 +209,72 @@ fn direct_and_buffered_copies_are_equal_and_direct_copies_nothing() {
     }
     bench.must_be_clean("a.img");
 }
+
+/// `cp disk.img:/file /dev/null` once made `/dev/null` a file.
+#[test]
+fn devices_and_pipes_are_not_replaced_by_files() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    bench.write("file", b"x");
+    bench.run("cp file a.img:/file");
+    if tool("mkfifo", [bench.path("pipe")]).is_none() {
+        return;
+    }
+    symlink("pipe", bench.path("link")).expect("a link");
+    for name in ["pipe", "link"] {
+        let error = bench.fail(&format!("cp a.img:/file {name}"), 1);
+        assert!(
+            error.contains(&format!("{name}: cannot be replaced")) && error.contains("diorite cat"),
+            "{error}"
+        );
+    }
+    assert_eq!(bench.names(), ["a.img", "file", "link", "pipe"]);
+    // In a tree they are replaced by their like, and links by files.
+    bench.run("cp -r pipe a.img:/pipe");
+    bench.run("cp -r pipe a.img:/pipe");
+    symlink("file", bench.path("to-file")).expect("a link");
+    bench.run("cp a.img:/file to-file");
+    assert!(bench.path("to-file").symlink_metadata().expect("it").is_file());
+}
+
+/// A link that leads into the source, and `..`, once hid that a copy would not end: it went on until directories were too deep.
+#[test]
+fn directory_is_not_copied_into_itself_by_a_link() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    bench.run("mkdir -p a.img:/d/e a.img:/other");
+    bench.run("ln -s d a.img:/link");
+    bench.run("ln -s d/e a.img:/deeper");
+    for to in ["/link", "/link/new", "/deeper", "/deeper/new", "/d/e/../x", "/d"] {
+        let error = bench.fail(&format!("cp -r a.img:/d a.img:{to}"), 1);
+        assert!(error.contains("a.img:/d: not copied: the destination is inside of it"), "{to}: {error}");
+    }
+    let error = bench.fail("cp -r a.img:/ a.img:/other", 1);
+    assert!(error.contains("the destination is inside of it"), "{error}");
+    bench.run("cp -r a.img:/d a.img:/d/../other");
+    assert_eq!(bench.run("ls -R a.img:/d"), "a.img:/d:\ne\n\na.img:/d/e:\n");
+    assert_eq!(bench.run("ls a.img:/other"), "d\n");
+}
+
+/// One bad file does not keep the rest of a tree from being copied; it is told, and the status says so.
+#[test]
+fn rest_of_a_tree_is_copied_when_one_file_cannot_be() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    std::fs::create_dir_all(bench.path("tree/d")).expect("directories");
+    for name in ["tree/a", "tree/d/b", "tree/z"] {
+        bench.write(name, b"x");
+    }
+    bench.run("mkdir -p a.img:/tree/a");
+    bench.run("cp -r tree/a a.img:/tree/d");
+    let output =
+        bench.diorite(["cp", "-r", "--json", "tree", "a.img:/"]).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    let told = common::text(&output.stderr);
+    assert!(told.contains("a.img:/tree/a: cannot be replaced: it is a directory"), "{told}");
+    assert!(told.contains("a.img:/tree/d: cannot be replaced: it is not a directory"), "{told}");
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!((summary["failed"].as_u64(), summary["files"].as_u64()), (Some(2), Some(1)), "{summary}");
+    assert_eq!(bench.run("cat a.img:/tree/z"), "x");
+    bench.must_be_clean("a.img");
+}

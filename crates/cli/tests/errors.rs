@@ -110,6 +110,27 @@ fn filesystem_is_not_overwritten_by_accident() {
     assert_eq!(bench.json("info a.img")["label"], "");
 }
 
+/// An MBR with one partition, which mkfs of the whole disk once overwrote without a word.
+#[test]
+fn partition_table_is_not_overwritten_by_accident() {
+    let bench = Bench::new();
+    let mut disk = vec![0; 16 << 20];
+    disk[446 + 4] = 0x83;
+    disk[446 + 8..446 + 12].copy_from_slice(&2048u32.to_le_bytes());
+    disk[446 + 12..446 + 16].copy_from_slice(&(16u32 << 10).to_le_bytes());
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bench.write("disk.img", &disk);
+    expect(&bench.fail("mkfs disk.img", 1), &["disk.img: not made: there is a partition table", "--force"]);
+    expect(
+        &bench.fail("diskperf write blocks=1 bs=1m disk.img", 1),
+        &["disk.img: it holds a partition table", "--force"],
+    );
+    assert!(bench.read("disk.img") == disk);
+    bench.run("mkfs disk.img?partition=1");
+    assert_eq!(bench.run("ls disk.img?partition=1"), "lost+found\n");
+    bench.run("mkfs -F disk.img");
+}
+
 #[test]
 fn failed_mkfs_leaves_no_image() {
     let bench = Bench::new();

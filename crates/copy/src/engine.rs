@@ -46,6 +46,16 @@ pub enum Sync {
     Never,
 }
 
+/// What an error about one file of a tree means for the rest of the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It is not copied.
+    #[default]
+    Stop,
+    /// It is copied; the error is told to [`Watch::failed`].
+    GoOn,
+}
+
 /// How to copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyOptions {
@@ -55,6 +65,8 @@ pub struct CopyOptions {
     pub depth: Depth,
     /// Whether the copy is durable when it returns.
     pub sync: Sync,
+    /// What an error about one file of a tree means for the rest.
+    pub on_failure: OnFailure,
 }
 
 /// A copy in progress: several sources into one destination.
@@ -123,12 +135,9 @@ impl<'a> Copier<'a> {
     pub fn copy_content(&mut self, source: &dyn Source, from: &Path, to: &Path) -> Result<(), Error> {
         let meta = source.meta(from, Follow::Yes)?;
         self.note_destination(to);
-        for name in source.names(from)? {
-            let name = OsStr::from_bytes(&name);
-            let entry = source.meta(&from.join(name), Follow::No)?;
-            self.copy_known(source, &from.join(name), &to.join(name), &entry)?;
-        }
-        self.finish_attributes(source, from, to, &meta)
+        let names = source.names(from)?;
+        self.copy_entries(source, from, to, &names)?;
+        finish_attributes(source, self.sink, from, to, &meta)
     }
 
     /// End the copy: durable, unless that was not wanted.
@@ -145,6 +154,29 @@ impl<'a> Copier<'a> {
         }
     }
 
+    /// Copy what has these names in a directory.
+    fn copy_entries(
+        &mut self,
+        source: &dyn Source,
+        from: &Path,
+        to: &Path,
+        names: &[Vec<u8>],
+    ) -> Result<(), Error> {
+        for name in names {
+            let (from, to) = (from.join(OsStr::from_bytes(name)), to.join(OsStr::from_bytes(name)));
+            let copied =
+                source.meta(&from, Follow::No).and_then(|meta| self.copy_known(source, &from, &to, &meta));
+            match copied {
+                Err(error) if self.options.on_failure == OnFailure::GoOn && !error.is_final() => {
+                    self.summary.failed += 1;
+                    self.watch.failed(error);
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
     fn copy_known(&mut self, source: &dyn Source, from: &Path, to: &Path, meta: &Meta) -> Result<(), Error> {
         if self.watch.is_cancelled() {
             return Err(Error::Interrupted);
@@ -153,9 +185,8 @@ impl<'a> Copier<'a> {
             return self.copy_directory(source, from, to, meta);
         }
         let existing = self.sink.existing(to, Follow::No)?;
-        if existing.as_ref().is_some_and(|existing| existing.kind == FileKind::Directory) {
-            let why = "it is a directory, and the source is not";
-            return Err(Error::WrongKind { name: self.sink.name_of(to), why });
+        if let Some(existing) = &existing {
+            self.refuse_to_replace(to, existing, meta)?;
         }
         if existing.is_some() && self.options.clobber == Clobber::Keep {
             self.summary.skipped += 1;
@@ -167,14 +198,7 @@ impl<'a> Copier<'a> {
             self.sink.remove(&temporary)?;
         }
         let made = self.make(source, from, &temporary, meta, existing.is_some());
-        let made = match made {
-            Ok(false) => {
-                self.summary.skipped += 1;
-                return Ok(());
-            }
-            Ok(true) => self.sink.rename(&temporary, to),
-            Err(error) => Err(error),
-        };
+        let made = made.and_then(|()| self.sink.rename(&temporary, to));
         if let Err(error) = made {
             // The first error is the one that counts; the temporary file may not even exist.
             let _ = self.sink.remove(&temporary);
@@ -186,8 +210,29 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Make a copy of anything but a directory under a temporary name; `false` if this sink cannot have it. One that
-    /// `replaces` another is durable before the other goes, whenever the power fails.
+    /// A directory is not replaced by a file, and neither are devices and pipes, which the user may have meant to be written to: through a
+    /// link, too, as `/dev/stdout` is one. In a tree they are replaced by their like.
+    fn refuse_to_replace(&self, to: &Path, existing: &Meta, new: &Meta) -> Result<(), Error> {
+        let is_special = |kind| !matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink);
+        let leads_to_special = || {
+            let followed = match existing.kind {
+                FileKind::Symlink => self.sink.existing(to, Follow::Yes).unwrap_or_default(),
+                _ => None,
+            };
+            is_special(followed.as_ref().unwrap_or(existing).kind)
+        };
+        let why = if existing.kind == FileKind::Directory {
+            "it is a directory, and the source is not"
+        } else if new.kind == FileKind::Regular && leads_to_special() {
+            "it is a device or a pipe (`diorite cat` writes to one)"
+        } else {
+            return Ok(());
+        };
+        Err(Error::WrongKind { name: self.sink.name_of(to), why })
+    }
+
+    /// Make a copy of anything but a directory under a temporary name. One that `replaces` another is durable before the
+    /// other goes, whenever the power fails.
     fn make(
         &mut self,
         source: &dyn Source,
@@ -195,13 +240,13 @@ impl<'a> Copier<'a> {
         to: &Path,
         meta: &Meta,
         replaces: bool,
-    ) -> Result<bool, Error> {
+    ) -> Result<(), Error> {
         if meta.links > 1
             && let Some(original) = self.linked.get(&meta.identity)
         {
             self.sink.make_hard_link(original, to)?;
             self.summary.others += 1;
-            return Ok(true);
+            return Ok(());
         }
         match meta.kind {
             FileKind::Regular => {
@@ -213,24 +258,11 @@ impl<'a> Copier<'a> {
                 self.summary.others += 1;
             }
             _ => {
-                if !self.sink.make_node(to, meta)? {
-                    return Ok(false);
-                }
+                self.sink.make_node(to, meta)?;
                 self.summary.others += 1;
             }
         }
-        self.finish_attributes(source, from, to, meta)?;
-        Ok(true)
-    }
-
-    fn finish_attributes(
-        &self,
-        source: &dyn Source,
-        from: &Path,
-        to: &Path,
-        meta: &Meta,
-    ) -> Result<(), Error> {
-        self.sink.set_meta(to, meta, &source.attributes(from)?)
+        finish_attributes(source, self.sink, from, to, meta)
     }
 
     fn copy_data(
@@ -277,6 +309,14 @@ impl<'a> Copier<'a> {
         meta: &Meta,
     ) -> Result<(), Error> {
         self.enter(source, from, meta)?;
+        let copied = self.copy_below(source, from, to, meta);
+        self.depth -= 1;
+        copied
+    }
+
+    fn copy_below(&mut self, source: &dyn Source, from: &Path, to: &Path, meta: &Meta) -> Result<(), Error> {
+        // Before the directory is made: one that cannot be read leaves nothing.
+        let names = source.names(from)?;
         match self.sink.existing(to, Follow::Yes)? {
             Some(existing) if existing.kind == FileKind::Directory => {}
             Some(_) => {
@@ -288,14 +328,35 @@ impl<'a> Copier<'a> {
                 self.summary.directories += 1;
             }
         }
-        for name in source.names(from)? {
-            let name = OsStr::from_bytes(&name);
-            let entry = source.meta(&from.join(name), Follow::No)?;
-            self.copy_known(source, &from.join(name), &to.join(name), &entry)?;
-        }
-        self.depth -= 1;
-        self.finish_attributes(source, from, to, meta)
+        self.copy_entries(source, from, to, &names)?;
+        finish_attributes(source, self.sink, from, to, meta)
     }
+}
+
+/// Give `to` what the source knows of `from` besides its content.
+fn finish_attributes(
+    source: &dyn Source,
+    sink: &dyn Sink,
+    from: &Path,
+    to: &Path,
+    meta: &Meta,
+) -> Result<(), Error> {
+    sink.set_meta(to, meta, &source.attributes(from)?)
+}
+
+/// Whether the directory `at` of a sink is the one with that identity or below it, by whatever links and `..` its path leads there.
+pub fn is_within(sink: &dyn Sink, at: &Path, directory: (u64, u64)) -> bool {
+    let identity = |path: &Path| sink.existing(path, Follow::Yes).ok().flatten().map(|meta| meta.identity);
+    let top = identity(Path::new("/"));
+    let mut above = at.to_owned();
+    for _ in 0..DEPTH_MAX {
+        match identity(&above) {
+            Some(here) if here == directory => return true,
+            here if here.is_none() || here == top => return false,
+            _ => above.push(".."),
+        }
+    }
+    false
 }
 
 /// Bytes that a copy of `path` will move, for a progress bar: what cannot be read counts as nothing.

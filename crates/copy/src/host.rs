@@ -171,20 +171,19 @@ impl Sink for HostTree {
         fs::hard_link(original, path).map_err(|error| Error::host(path, "make the link", error))
     }
 
-    fn make_node(&self, path: &Path, meta: &Meta) -> Result<bool, Error> {
+    fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error> {
         let kind = match meta.kind {
             FileKind::BlockDevice => FileType::BlockDevice,
             FileKind::CharacterDevice => FileType::CharacterDevice,
             FileKind::Fifo => FileType::Fifo,
             FileKind::Socket => FileType::Socket,
-            FileKind::Regular | FileKind::Directory | FileKind::Symlink => return Ok(false),
+            FileKind::Regular | FileKind::Directory | FileKind::Symlink => {
+                return Err(Error::host(path, "make the node", Errno::INVAL));
+            }
         };
         let device = rustix::fs::makedev(meta.device.0, meta.device.1);
-        match rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device) {
-            Ok(()) => Ok(true),
-            Err(Errno::PERM | Errno::ACCESS) if !self.is_root => Ok(false),
-            Err(errno) => Err(Error::host(path, "make the node", errno)),
-        }
+        rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device)
+            .map_err(|errno| Error::host(path, "make the node", errno))
     }
 
     fn create(&self, path: &Path, _: u64) -> Result<Box<dyn WriteFile>, Error> {

@@ -164,11 +164,11 @@ impl Sink for ImageTree {
         self.filesystem.hard_link(original, path).map_err(self.error(path, "make the link"))
     }
 
-    fn make_node(&self, path: &Path, meta: &Meta) -> Result<bool, Error> {
+    fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error> {
         let owner = Owner { uid: meta.uid, gid: meta.gid };
         let spec = NodeSpec { kind: meta.kind, permissions: meta.permissions, owner, device: meta.device };
         self.filesystem.create_node(path, &spec).map_err(self.error(path, "make the node"))?;
-        Ok(true)
+        Ok(())
     }
 
     fn create(&self, path: &Path, size: u64) -> Result<Box<dyn WriteFile>, Error> {

@@ -20,7 +20,7 @@ mod stretches;
 mod tree;
 
 pub use archive::unpack;
-pub use engine::{Clobber, Copier, CopyOptions, Depth, Sync, data_bytes};
+pub use engine::{Clobber, Copier, CopyOptions, Depth, OnFailure, Sync, data_bytes, is_within};
 pub use error::Error;
 pub use host::HostTree;
 pub use image::{ImageTree, incomplete_name};
@@ -37,6 +37,8 @@ pub struct Summary {
     pub others: u64,
     /// Files left alone because they existed.
     pub skipped: u64,
+    /// Files and directories of a tree that could not be copied, where the copy went on without them.
+    pub failed: u64,
     /// Bytes of content, without holes.
     pub bytes: u64,
 }
@@ -47,6 +49,8 @@ pub trait Watch: Send + std::marker::Sync {
     fn begin(&self, name: &std::path::Path, size: u64);
     /// So many bytes more of it are done.
     fn advance(&self, bytes: u64);
+    /// Something in a tree is not copied, and the copy goes on with the rest.
+    fn failed(&self, _: Error) {}
     /// Whether to stop.
     fn is_cancelled(&self) -> bool;
 }

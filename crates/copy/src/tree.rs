@@ -85,8 +85,8 @@ pub trait Sink {
     fn make_link(&self, path: &Path, target: &[u8]) -> Result<(), Error>;
     /// Give a file of this tree another name.
     fn make_hard_link(&self, original: &Path, path: &Path) -> Result<(), Error>;
-    /// Make a device node, pipe or socket; `false` where this user or system cannot.
-    fn make_node(&self, path: &Path, meta: &Meta) -> Result<bool, Error>;
+    /// Make a device node, pipe or socket.
+    fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error>;
     /// Make a regular file that must not exist.
     fn create(&self, path: &Path, size: u64) -> Result<Box<dyn WriteFile>, Error>;
     /// Rename, replacing what is there.

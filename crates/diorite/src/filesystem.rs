@@ -161,7 +161,10 @@ impl FilesystemOptions {
     pub fn open(&self, target: impl AsRef<Path>) -> Result<Filesystem> {
         let target = target.as_ref();
         let Some(spec) = target.to_str() else {
-            return Err(Error::InvalidArgument("the name of an image is UTF-8").at(target));
+            return Err(Error::InvalidArgument(
+                "the name of an image must be text in UTF-8; rename it, or make a link to it",
+            )
+            .at(target));
         };
         let options = match self.access {
             Access::ReadOnly => DeviceOptions::read_only(),

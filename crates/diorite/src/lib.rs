@@ -51,7 +51,7 @@ pub use diorite_block::{
 };
 pub use diorite_device::{
     AlignedBuf, Backend, BufferPool, Create, DirectPolicy, OpenOptions as DeviceOptions, PoolBuf, host_paths,
-    open_target,
+    open_target, partitions,
 };
 pub use diorite_ext::{
     Access, Attributes, Clock, DataMode, DirectoryEntry, FileKind, InodeNumber, NodeSpec, Owner, QuotaLimits,

@@ -81,6 +81,7 @@ pub(crate) struct Tree {
 }
 
 #[derive(Debug, Args)]
+#[command(override_usage = "diorite cp [OPTIONS] <FROM>... <TO>")]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Cp {
     /// Directories with everything in them
@@ -99,7 +100,7 @@ pub(crate) struct Cp {
     #[arg(long)]
     pub(crate) no_sync: bool,
     /// What to copy, then where to: files of the host or IMAGE:/path
-    #[arg(value_name = "FROM... TO", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
+    #[arg(value_names = ["FROM", "TO"], required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
     pub(crate) reporting: Reporting,
@@ -108,12 +109,13 @@ pub(crate) struct Cp {
 }
 
 #[derive(Debug, Args)]
+#[command(override_usage = "diorite mv [OPTIONS] <FROM>... <TO>")]
 pub(crate) struct Mv {
     /// Leave a file alone that exists at the destination
     #[arg(short = 'n', long)]
     pub(crate) no_clobber: bool,
     /// What to move, then where to: IMAGE:/path of one image
-    #[arg(value_name = "FROM... TO", required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
+    #[arg(value_names = ["FROM", "TO"], required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
     pub(crate) reporting: Reporting,

@@ -67,7 +67,7 @@ pub(crate) struct DiskPerf {
     /// Options, and the devices or images
     #[arg(required = true, value_name = "WORDS... TARGET", value_hint = ValueHint::AnyPath)]
     pub(crate) words: Vec<String>,
-    /// Overwrite a filesystem that a target holds (write only)
+    /// Overwrite a filesystem or a partition table that a target holds (write only)
     #[arg(long)]
     pub(crate) force: bool,
     /// Decides every random choice of simulated devices
@@ -96,7 +96,7 @@ pub(crate) struct Job {
     /// Decides every random choice of a simulated disk
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Overwrite a filesystem that a whole device holds
+    /// Overwrite a filesystem or a partition table that a whole device holds
     #[arg(long)]
     pub(crate) force: bool,
     /// Tell on standard error what was read, written, copied and cached
@@ -124,7 +124,7 @@ pub(crate) struct Repro {
     /// Seconds for each scheduler on a real device
     #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "on", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) seconds: u32,
-    /// Overwrite a filesystem that the device holds
+    /// Overwrite a filesystem or a partition table that the device holds
     #[arg(long, requires = "on")]
     pub(crate) force: bool,
     /// Write a page with all figures to FILE

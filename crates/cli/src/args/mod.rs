@@ -68,7 +68,8 @@ pub(crate) enum Command {
     /// Copy files and directories, in and out of images and between them
     ///
     /// Kept: holes, permissions, times, extended attributes, hard links among the copied files, and owners (into
-    /// an image always, to the host as root). A file appears under its name when it is complete.
+    /// an image always, to the host as root). A file appears under its name when it is complete. What cannot be copied
+    /// of a tree is told, and the rest is copied.
     Cp(Cp),
     /// Rename or move files within an image
     Mv(Mv),

@@ -57,7 +57,7 @@ pub(crate) struct Mkfs {
     /// Fill it with the content of a directory or a tar file (`-`: a tar stream from standard input)
     #[arg(short = 'd', long = "from", value_name = "DIR_OR_TAR", value_hint = ValueHint::AnyPath)]
     pub(crate) from: Option<PathBuf>,
-    /// Overwrite a filesystem that is there
+    /// Overwrite a filesystem or a partition table that is there
     #[arg(short = 'F', long)]
     pub(crate) force: bool,
     /// Image or device
