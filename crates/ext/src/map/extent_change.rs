@@ -14,7 +14,7 @@ use crate::inode::InodeState;
 use crate::map::cluster::Removed;
 use crate::map::indirect::Growth;
 use crate::map::node::{self, ENTRY, Header, RawEntry};
-use crate::map::write::RUNS_PER_STEP;
+use crate::map::remove::RUNS_PER_STEP;
 use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, Mapping, MappingKind, Result, Volume};
 

@@ -10,7 +10,7 @@ use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
 use crate::layout::{le32, put};
 use crate::map::cluster::Removed;
-use crate::map::write::RUNS_PER_STEP;
+use crate::map::remove::RUNS_PER_STEP;
 use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, Result, Volume};
 

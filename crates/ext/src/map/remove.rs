@@ -1,0 +1,124 @@
+//! How files get shorter and get holes: truncate, punch, and freeing what was mapped.
+//!
+//! Long removals are cut into steps, each of which leaves the inode consistent; a file that is cut in several transactions is an
+//! orphan meanwhile, so that a crash does not leave it half cut.
+
+use crate::inode::InodeState;
+use crate::layout::InodeFlags;
+use crate::map::cluster::Removed;
+use crate::map::write::BASE_CREDITS;
+use crate::transaction::Handle;
+use crate::{BlockRun, Error, FileBlock, FileKind, FsBlock, Inode, Result, Volume};
+
+/// Stretches that one step of a removal takes at most.
+pub(super) const RUNS_PER_STEP: usize = 16;
+/// Blocks that such a step joins: two groups' bitmap and descriptor a stretch, the mapping's own blocks, inode and superblock.
+const REMOVE_CREDITS: u32 = 4 * RUNS_PER_STEP as u32 + 24;
+
+impl Volume {
+    /// Set the size. Blocks beyond a smaller size are freed (not given out again before the transaction is on
+    /// disk). The caller has zeroed the rest of the last block.
+    pub fn truncate(&self, inode: &Inode, size: u64) -> Result<()> {
+        self.check_writable()?;
+        if inode.state.read().is_inline() {
+            self.make_not_inline(inode)?;
+        }
+        self.allocator().release_window(inode.number());
+        let mut state = inode.state.write();
+        self.check_data_change(inode, &state)?;
+        if InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::APPEND) {
+            return Err(Error::NotPermitted("append-only"));
+        }
+        let max_bytes = self.max_size_with(&state);
+        if size > max_bytes {
+            return Err(Error::FileTooLarge { max_bytes });
+        }
+        let mut handle = self.begin(BASE_CREDITS + REMOVE_CREDITS)?;
+        let shrinks = size < state.size;
+        state.size = size;
+        state.touch(self.now(), true);
+        inode.note_data_change(handle.transaction());
+        if shrinks {
+            let first = self.block_size().blocks_for(size);
+            self.remove_blocks(&mut handle, inode, &mut state, first, u64::MAX)?;
+            self.remove_orphan(&mut handle, inode, &mut state)?;
+        }
+        self.store_inode(&mut handle, inode, &mut state)?;
+        handle.commit().map(drop)
+    }
+
+    /// Turn whole blocks into holes.
+    pub fn punch(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
+        self.check_writable()?;
+        if inode.state.read().is_inline() {
+            self.make_not_inline(inode)?;
+        }
+        self.allocator().release_window(inode.number());
+        let _promise = self.promise_metadata(8)?;
+        let mut state = inode.state.write();
+        self.check_data_change(inode, &state)?;
+        let mut handle = self.begin(BASE_CREDITS + REMOVE_CREDITS)?;
+        state.touch(self.now(), true);
+        inode.note_data_change(handle.transaction());
+        self.remove_blocks(&mut handle, inode, &mut state, at.0, at.0.saturating_add(blocks))?;
+        self.remove_orphan(&mut handle, inode, &mut state)?;
+        self.store_inode(&mut handle, inode, &mut state)?;
+        handle.commit().map(drop)
+    }
+
+    /// Free everything in `[at, end)`, in steps that each fit a transaction.
+    pub(crate) fn remove_blocks(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        at: u64,
+        end: u64,
+    ) -> Result<()> {
+        let end = end.min(self.max_file_blocks(state));
+        inode.runs.write().forget(at, end);
+        let mut at = at;
+        while at < end {
+            if !handle.has_room(REMOVE_CREDITS) {
+                // What is cut in several transactions is finished after a crash.
+                self.add_orphan(handle, inode, state)?;
+                self.store_inode(handle, inode, state)?;
+                handle.restart(REMOVE_CREDITS + BASE_CREDITS)?;
+            }
+            at = if state.has_extents() {
+                self.remove_extents(handle, inode, state, at, end)?
+            } else {
+                self.remove_indirect(handle, inode, state, at, end)?
+            };
+        }
+        if state.has_extents() {
+            self.make_handle_room(handle, inode, state, REMOVE_CREDITS)?;
+            self.collapse_root(handle, inode, state)?;
+        }
+        Ok(())
+    }
+
+    /// Free data blocks, in file order, that are mapped no longer.
+    pub(super) fn free_data(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        removed: &[Removed],
+    ) -> Result<()> {
+        if inode.kind() != FileKind::Regular {
+            // Blocks of directories and symbolic links are metadata.
+            let blocks = |run: BlockRun| run.start.0..run.start.0 + run.blocks;
+            removed.iter().flat_map(|part| blocks(part.run)).for_each(|block| handle.forget(FsBlock(block)));
+        }
+        if self.blocks_per_cluster() > 1 {
+            return self.free_clusters(handle, inode, state, removed);
+        }
+        for Removed { run, .. } in removed {
+            let sectors = run.blocks * (self.block_size().bytes() / 512);
+            state.sectors = state.sectors.saturating_sub(sectors);
+            self.allocator().free(handle, inode.number(), *run)?;
+        }
+        Ok(())
+    }
+}
