@@ -103,3 +103,38 @@ fn nothing_that_was_taken_is_lost_on_ext2() {
     filled_by_many(Flavor::Ext2, 4096);
     filled_by_many(Flavor::Ext2, 1024);
 }
+
+/// DESIGN 4.5: the pages of a write that finds no room are not made of what their memory held before, which is another file's data here.
+#[test]
+fn a_refused_write_leaves_no_others_data_in_the_cache() {
+    for flavor in [Flavor::Ext2, Flavor::Ext4] {
+        let device = memory_volume(16, &MkfsOptions { flavor, ..MkfsOptions::default() });
+        let filesystem = FilesystemOptions::new().cache_bytes(4 << 20).open_device(device).unwrap();
+        let sparse = filesystem.create_file("/sparse").unwrap();
+        sparse.set_len(1 << 20).unwrap();
+        let others = filesystem.create_file("/others").unwrap();
+        let secret = [0xAA; 16 * UNIT];
+        let mut at = 0;
+        // In units at the end, so that nothing is left.
+        for len in [secret.len(), UNIT] {
+            while others.write_all_at(&secret[..len], at).is_ok() {
+                at += len as u64;
+            }
+        }
+        filesystem.sync().unwrap();
+        filesystem.drop_caches().unwrap();
+        // With a whole step of pages, and with one whose ends are not those of pages.
+        for (at, len) in [(0, 16 * UNIT), (UNIT as u64 * 32, UNIT), ((1 << 20) - 100, UNIT)] {
+            let refused = sparse.write_at(&[0xBB; 16 * UNIT][..len], at).unwrap_err();
+            assert_eq!(refused.errno(), ENOSPC);
+        }
+        assert_eq!(sparse.size(), 1 << 20);
+        let mut memory = vec![1; 1 << 20];
+        assert_eq!(sparse.read_at(&mut memory, 0).unwrap(), memory.len());
+        assert!(
+            memory.iter().all(|byte| *byte == 0),
+            "{flavor:?}: {:x?}",
+            memory.iter().find(|byte| **byte != 0)
+        );
+    }
+}

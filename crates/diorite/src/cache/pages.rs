@@ -257,10 +257,11 @@ impl Pages {
         }
     }
 
-    /// Keep the pages of `range` from being replaced, for the one who has the range exclusively; returns those that are
-    /// absent. [`Pages::unpin`], or `update`, ends it.
-    pub(crate) fn pin(&self, range: Range<u64>) -> Vec<u64> {
+    /// Keep the pages of `range` from being replaced, for the one who has the range exclusively. Returns their states; if not all
+    /// are there, those that are absent are the error. [`Pages::unpin`], or `update`, ends it either way.
+    pub(crate) fn pin(&self, range: Range<u64>) -> Result<Vec<PageState>, Vec<u64>> {
         let mut index = self.index.write();
+        let mut states = Vec::with_capacity((range.end - range.start) as usize);
         let mut missing = Vec::new();
         for number in chunks_of(&range) {
             let wanted = bits_in(number, &range);
@@ -270,13 +271,15 @@ impl Pages {
             };
             for at in ones(wanted) {
                 if chunk.present >> at & 1 == 1 {
-                    chunk.pages[at as usize].pinned = true;
+                    let state = &mut chunk.pages[at as usize];
+                    state.pinned = true;
+                    states.push(*state);
                 } else {
                     missing.push(number * CHUNK + at);
                 }
             }
         }
-        missing
+        if missing.is_empty() { Ok(states) } else { Err(missing) }
     }
 
     /// The counterpart of [`Pages::pin`].

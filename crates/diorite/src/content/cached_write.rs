@@ -141,8 +141,7 @@ impl Content {
         while at < end {
             let page = at / PAGE_SIZE;
             let to = end.min((page + 1) * PAGE_SIZE);
-            self.pin_one(page)?;
-            let state = self.pages.get(page).expect("pinned");
+            let state = self.pin_one(page)?;
             let mut frame = self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
             frame[(at - page * PAGE_SIZE) as usize..(to - page * PAGE_SIZE) as usize].fill(0);
             drop(frame);
@@ -195,15 +194,15 @@ impl Content {
     fn write_step(self: &Arc<Self>, data: &[u8], offset: u64) -> Result<()> {
         let end = offset + data.len() as u64;
         let pages = pages_of(offset, end);
-        let prepared = self
-            .pin_pages(pages.clone(), offset, end)
-            .and_then(|()| self.claim_for(pages.clone(), offset, end));
-        let claims = prepared.inspect_err(|_| self.pages.unpin(pages.clone()))?;
+        let prepared = self.pin_pages(&pages, offset, end).and_then(|states| {
+            let claims = self.claim_for(&pages, &states, offset, end)?;
+            Ok((states, claims))
+        });
+        let (states, claims) = prepared.inspect_err(|_| self.give_up_pinned(pages.clone()))?;
         let arena = &self.engine.cache.arena;
         let mut at = offset;
-        for page in pages.clone() {
+        for (page, state) in pages.clone().zip(states) {
             let to = end.min((page + 1) * PAGE_SIZE);
-            let state = self.pages.get(page).expect("pinned");
             let mut frame = arena.write(state.frame).expect("the range is ours alone");
             let within = (at - page * PAGE_SIZE) as usize;
             let now = &data[(at - offset) as usize..(to - offset) as usize];
@@ -222,42 +221,55 @@ impl Content {
         Ok(())
     }
 
-    /// Have all of `pages` in the cache and pinned: read where the write covers them in part, else as they are.
-    fn pin_pages(&self, pages: Range<u64>, offset: u64, end: u64) -> Result<()> {
+    /// Pages were pinned for a write that does not happen. The clean ones go: what stands in the frames of new ones is anything.
+    fn give_up_pinned(&self, pages: Range<u64>) {
+        self.pages.unpin(pages.clone());
+        let removed = self.pages.remove_clean(pages);
+        self.engine.cache.release(removed.iter().map(|state| state.frame));
+    }
+
+    /// Have all of `pages` in the cache and pinned: read where the write covers them in part, else with anything where it will go.
+    /// Returns their states. If that fails, or the write does not follow, [`Content::give_up_pinned`] is due.
+    fn pin_pages(&self, pages: &Range<u64>, offset: u64, end: u64) -> Result<Vec<PageState>> {
         let size = self.size();
         let must_read = |page: u64| {
             let (start, stop) = (page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
             start < size && (start < offset || end < stop.min(size))
         };
         loop {
-            let missing = self.pages.pin(pages.clone());
             let counters = &self.engine.counters;
+            let missing = match self.pages.pin(pages.clone()) {
+                Ok(states) => {
+                    counters.cache_hits.add(pages.end - pages.start);
+                    return Ok(states);
+                }
+                Err(missing) => missing,
+            };
             counters.cache_misses.add(missing.len() as u64);
-            if missing.is_empty() {
-                counters.cache_hits.add(pages.end - pages.start);
-                return Ok(());
-            }
             let (read, fresh): (Vec<u64>, Vec<u64>) = missing.into_iter().partition(|page| must_read(*page));
             let mut made = 0;
             if !read.is_empty() {
                 made += self.load(&read, BioFlags::SYNC)?;
             }
             if !fresh.is_empty() {
-                made += self.make_fresh(&fresh);
+                made += self.make_fresh(&fresh, offset, end);
             }
             if made == 0 {
-                self.make_room(&pages)?;
+                self.make_room(pages)?;
             }
         }
     }
 
-    /// Pages whose content comes from the writer; what it does not cover lies behind the end of the file, and is zero.
-    fn make_fresh(&self, fresh: &[u64]) -> usize {
+    /// Pages whose content comes from the writer of `[offset, end)`: what stands there is anything until it has. What it does not cover
+    /// lies behind the end of the file, and is zero.
+    fn make_fresh(&self, fresh: &[u64], offset: u64, end: u64) -> usize {
         let mut list = self.engine.cache.allocate(&self.pages, fresh);
         let unused = self.pages.begin_loading(&mut list);
         self.engine.cache.release(unused);
-        for frame in &mut self.borrow_new(&list) {
-            frame.fill(0);
+        for ((page, _), frame) in list.iter().zip(&mut self.borrow_new(&list)) {
+            let within = |at: u64| at.saturating_sub(page * PAGE_SIZE).min(PAGE_SIZE) as usize;
+            frame[..within(offset)].fill(0);
+            frame[within(end)..].fill(0);
         }
         self.pages.end_loading(&list, |_| false);
         list.len()
@@ -276,16 +288,15 @@ impl Content {
     }
 
     /// Claim blocks for the parts of the pages that become dirty and lie in holes. Returns the claims per page.
-    fn claim_for(&self, pages: Range<u64>, offset: u64, end: u64) -> Result<Vec<u8>> {
+    fn claim_for(&self, pages: &Range<u64>, states: &[PageState], offset: u64, end: u64) -> Result<Vec<u8>> {
         let block = self.map.block_size();
-        let mut claims = Vec::with_capacity((pages.end - pages.start) as usize);
+        let mut claims = Vec::with_capacity(states.len());
         let mut total = 0;
         // The end of the stretch that was looked at last, and whether it is a hole.
         let mut known = (0, false);
         // The block that was claimed last, where blocks are larger than pages.
         let mut claimed_block = None;
-        for page in pages {
-            let state = self.pages.get(page).unwrap_or_default();
+        for (page, state) in pages.clone().zip(states) {
             let wanted = self.parts(page, offset, end) & !state.dirty;
             let mut claim = 0;
             if wanted != 0 && !state.mapped {
@@ -324,13 +335,15 @@ impl Content {
     }
 
     /// Have one page in the cache and pinned. The caller has it exclusively.
-    fn pin_one(&self, page: u64) -> Result<()> {
-        while !self.pages.pin(page..page + 1).is_empty() {
+    fn pin_one(&self, page: u64) -> Result<PageState> {
+        loop {
+            if let Ok(states) = self.pages.pin(page..page + 1) {
+                return Ok(states[0]);
+            }
             if self.load(&[page], BioFlags::SYNC)? == 0 {
                 self.make_room(&(page..page + 1))?;
             }
         }
-        Ok(())
     }
 
     /// Move the content out of the inode, before it is written. The caller has the range exclusively.
