@@ -322,6 +322,13 @@ pub enum Incompatible {
     Other(&'static str),
 }
 
+impl Incompatible {
+    /// Fast commits of such files are not replayed here.
+    pub(crate) const FAST_COMMIT_WITHOUT_EXTENTS: Self = Self::Other(
+        "the journal holds a fast commit of a file that is not mapped by extents: let e2fsck replay it",
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

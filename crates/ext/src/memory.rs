@@ -189,6 +189,7 @@ mod tests {
             assert!(pool.0.state.lock().free.len() <= 81);
         }
     }
+
     /// Metadata that changes all the time, several versions of many blocks among it, stays within the budget.
     #[test]
     fn blocks_and_their_copies_stay_within_the_budget() {

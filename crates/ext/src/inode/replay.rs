@@ -56,13 +56,12 @@ impl Volume {
         let flags = InodeFlags::from_bits_retain(crate::layout::le32(bytes, FLAGS.start));
         let has_extents = flags.contains(InodeFlags::EXTENTS);
         let is_inline = flags.contains(InodeFlags::INLINE_DATA);
-        if is_inline || (!has_extents && matches!(kind, FileKind::Regular | FileKind::Directory)) {
-            let what = if is_inline {
-                "the journal holds a fast commit of a file that is in its inode (inline_data): let e2fsck replay it"
-            } else {
-                "the journal holds a fast commit of a file that is not mapped by extents: let e2fsck replay it"
-            };
+        if is_inline {
+            let what = "the journal holds a fast commit of a file that is in its inode (inline_data): let e2fsck replay it";
             return Err(Incompatible::Other(what).into());
+        }
+        if !has_extents && matches!(kind, FileKind::Regular | FileKind::Directory) {
+            return Err(Incompatible::FAST_COMMIT_WITHOUT_EXTENTS.into());
         }
         let charged = match self.load_inode(number) {
             Ok(inode) => inode.state.read().charged,

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::buffer::BlockKind;
+use crate::inode::table_ahead::InodeTable;
 use crate::inode::{Inode, InodeState, RawInode};
 use crate::layout::{DiskInode, InodeFlags, RoCompat};
 use crate::transaction::Handle;
@@ -73,13 +74,13 @@ impl Volume {
         let buffer = if let Some(buffer) = self.cache().get_cached(block, BlockKind::InodeTable)? {
             buffer
         } else {
-            let len = u64::from(self.layout().inode_table_blocks());
-            let wanted = u64::from(place.table_block);
+            let blocks = u64::from(self.layout().inode_table_blocks());
+            let whole = InodeTable { start: table, blocks, block_bytes: self.block_size().bytes() };
             // What is read ahead is not to push out what is in use.
             let most = self.cache().capacity_blocks() as u64 / 32;
-            let (first, count) =
-                self.table_ahead.blocks_for(table, wanted, len, self.block_size().bytes(), most);
-            self.cache().read_ahead(crate::FsBlock(table + first), count, |_| BlockKind::InodeTable);
+            let wanted = self.table_ahead.blocks_for(&whole, place.table_block.into(), most);
+            let first = crate::FsBlock(table + wanted.start);
+            self.cache().read_ahead(first, wanted.end - wanted.start, |_| BlockKind::InodeTable);
             self.cache().get(block, BlockKind::InodeTable)?
         };
         Ok(RawInode { buffer, offset: place.offset as usize, len: usize::from(self.layout().inode_size) })

@@ -18,10 +18,8 @@ impl Volume {
             Err(Error::NotFound) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let is_mapped = inode.state.read().has_extents();
-        if !is_mapped {
-            let what = "the journal holds a fast commit of a file that is not mapped by extents: let e2fsck replay it";
-            return Err(Incompatible::Other(what).into());
+        if !inode.state.read().has_extents() {
+            return Err(Incompatible::FAST_COMMIT_WITHOUT_EXTENTS.into());
         }
         Ok(Some(inode))
     }
