@@ -282,6 +282,34 @@ fn files_that_grow_side_by_side_stay_contiguous() {
     }
 }
 
+/// A file that is larger than what is free in any group goes on in the next one. It once went through the volume backwards, because
+/// no group could hold as much at once as was asked for, and of the longest runs the last one was taken.
+#[test]
+fn file_larger_than_a_group_goes_on_forwards() {
+    if !have(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (image, numbers) = image_with_files(&bench, "-t ext2 -b 1024", "64M", 1);
+    let (device, volume) = bench.open(&image);
+    let inode = volume.inode(numbers[0]).unwrap();
+    let piece = pattern(1, 4 << 20);
+    for number in 0..10 {
+        let end = (number + 1) * piece.len() as u64;
+        write_blocks(&volume, &inode, number * 4096, &piece, Some(end)).unwrap();
+    }
+    let (mut at, mut addresses) = (0, Vec::new());
+    while at < 10 * 4096 {
+        let mapping = volume.map(&inode, FileBlock(at), u64::MAX).unwrap();
+        let MappingKind::Mapped(address) = mapping.kind else { panic!("{mapping:?}") };
+        addresses.push(address.0);
+        at += mapping.blocks;
+    }
+    assert!(addresses.is_sorted() && addresses.len() <= 8, "{addresses:?}");
+    volume.close().unwrap();
+    bench.check(&device);
+}
+
 /// DESIGN 4.6 on ext2: what `sync_inode` wrote is enough to read the data after a crash.
 #[test]
 fn synced_file_reads_back_though_nothing_else_was_written() {

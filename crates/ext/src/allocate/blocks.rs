@@ -73,26 +73,25 @@ impl Allocator {
         if let Some(run) = self.reserve_at(goal_group, goal_bit, wanted)? {
             return Ok(Some(run));
         }
-        // First a group with a run that is long enough, from the goal on; then whatever is longest anywhere.
+        let from_goal = |count: u32| (0..count).map(move |step| GroupNumber((goal_group.0 + step) % count));
+        let longest = |number: GroupNumber| self.group(number).longest.load(Ordering::Relaxed);
+        // First a group with a run that is long enough, from the goal on.
         let count = self.layout.group_count;
-        for number in (0..count).map(|step| GroupNumber((goal_group.0 + step) % count)) {
-            if self.group(number).longest.load(Ordering::Relaxed) >= wanted {
-                let from = if number == goal_group { goal_bit } else { 0 };
-                if let Some(run) = self.reserve_in(number, from, wanted, Take::AllOnly)? {
-                    return Ok(Some(run));
-                }
+        for number in from_goal(count).filter(|number| longest(*number) >= wanted) {
+            let from = if number == goal_group { goal_bit } else { 0 };
+            if let Some(run) = self.reserve_in(number, from, wanted, Take::AllOnly)? {
+                return Ok(Some(run));
             }
         }
+        // Then one with a run that is not much shorter than the longest anywhere: a file larger than a group goes on in the next.
         for _ in 0..count.saturating_add(8) {
-            let longest = |group: &super::Group| group.longest.load(Ordering::Relaxed);
-            let Some((index, group)) = self.groups.iter().enumerate().max_by_key(|(_, group)| longest(group))
+            let most = from_goal(count).map(longest).max().unwrap_or(0);
+            let Some(number) =
+                from_goal(count).find(|number| most > 0 && longest(*number) >= most.div_ceil(2))
             else {
                 return Ok(None);
             };
-            if longest(group) == 0 {
-                return Ok(None);
-            }
-            if let Some(run) = self.reserve_in(GroupNumber(index as u32), 0, wanted, Take::Longest)? {
+            if let Some(run) = self.reserve_in(number, 0, wanted, Take::Longest)? {
                 return Ok(Some(run));
             }
         }
@@ -123,7 +122,7 @@ impl Allocator {
         Ok(match (busy.find_clear_run(from, wanted), take) {
             (Found::Enough { start }, _) => Some(self.take(number, &mut state, start, wanted)),
             (Found::Longest { start, count }, Take::Longest)
-                if count >= group.longest.load(Ordering::Relaxed) || self.is_longest(number, count) =>
+                if count >= group.longest.load(Ordering::Relaxed) || self.is_among_longest(number, count) =>
             {
                 Some(self.take(number, &mut state, start, count))
             }
@@ -138,10 +137,11 @@ impl Allocator {
         })
     }
 
-    /// Whether no other group may have a longer run.
-    fn is_longest(&self, number: GroupNumber, count: u32) -> bool {
+    /// Whether no other group may have a run of more than twice the length.
+    fn is_among_longest(&self, number: GroupNumber, count: u32) -> bool {
         let others = self.groups.iter().enumerate().filter(|(index, _)| *index != number.0 as usize);
-        others.map(|(_, group)| group.longest.load(Ordering::Relaxed)).max().unwrap_or(0) <= count
+        let longest = others.map(|(_, group)| group.longest.load(Ordering::Relaxed)).max().unwrap_or(0);
+        longest.div_ceil(2) <= count
     }
 
     /// Make clear bits of a group busy.
