@@ -1,4 +1,4 @@
-//! What a measurement says: rows, verdicts, and the object that `--json` prints (DESIGN section 7).
+//! What a measurement says: rows, verdicts, and the object that `--json` prints.
 //!
 //! Invariants:
 //! 1. What does not apply to a row is left out of its JSON, never written as zero.

@@ -1,6 +1,6 @@
 //! The time of day of a simulated world: a fixed moment, and virtual time from there on.
 //!
-//! So whatever a simulation writes down is a function of its seed (DESIGN 4.11).
+//! So whatever a simulation writes down is a function of its seed (ARCHITECTURE invariant 11).
 
 use std::sync::Arc;
 

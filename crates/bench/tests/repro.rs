@@ -25,7 +25,7 @@ fn measured(outcome: &Outcome, row: &str, column: &str) -> f64 {
     line.expect("a line of the table").measured
 }
 
-/// DESIGN 4.11, and seed 001 in small.
+/// ARCHITECTURE invariant 11, and seed 001 in small.
 #[test]
 fn fairness_runs_the_stack_the_same_way_twice_and_shows_the_regression() {
     let outcome = repro::fairness(&options()).expect("runs");

@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// DESIGN 4.8: splitting the submission anywhere does not change the number of bios.
+    /// ARCHITECTURE invariant 8: splitting the submission anywhere does not change the number of bios.
     #[test]
     fn contiguous_run_becomes_full_bios() {
         for step in [512, 4096, 48 * 1024, 1 << 20, 5 << 20] {

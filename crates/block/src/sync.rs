@@ -3,7 +3,7 @@
 //! The stack above uses these in place of `std::sync` wherever a thread may block. Outside a simulation they are
 //! `std`'s locks and cost one relaxed load more. Inside one ([`Runtime`], entered per thread), a thread that
 //! would block gives the baton on instead, so that exactly one simulated process runs at a time and the order is
-//! decided by the simulation alone (DESIGN 4.11).
+//! decided by the simulation alone (ARCHITECTURE invariant 11).
 //!
 //! Locking: poisoning is ignored; a panic while a lock is held is a bug that ends the test or the program.
 

@@ -397,7 +397,7 @@ mod tests {
         MemoryDevice::with_geometry("child", geometry)
     }
 
-    /// Invariant 1, and DESIGN 4.8: adjacent chunks of a child are one bio.
+    /// Invariant 1, and ARCHITECTURE invariant 8: adjacent chunks of a child are one bio.
     #[test]
     fn chunks_of_a_child_grow_together() {
         let children: Vec<_> = (0..4).map(|_| memory(4 << 20, 1 << 20, 1024)).collect();

@@ -16,7 +16,7 @@
 //! # }
 //! ```
 //!
-//! What holds for every file (DESIGN section 4): reads and writes of any kind on one range take effect one after the
+//! What holds for every file (ARCHITECTURE.md has all of it): reads and writes of any kind on one range take effect one after the
 //! other, each whole; direct I/O copies nothing; direct I/O writes back overlapping dirty data and never waits
 //! for metadata; no block that was not written is ever readable.
 

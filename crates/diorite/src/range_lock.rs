@@ -1,7 +1,7 @@
 //! Locks on byte ranges of one file, shared or exclusive.
 //!
 //! Where it sits: every read, write, write-back and change of a file's mapping holds the range that it works on, so that
-//! two calls on one range take effect one after the other, each whole (DESIGN 4.2), and calls on disjoint
+//! two calls on one range take effect one after the other, each whole (ARCHITECTURE invariant 2), and calls on disjoint
 //! ranges run at once.
 //!
 //! Interface:

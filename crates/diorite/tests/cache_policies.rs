@@ -124,7 +124,7 @@ fn read_long() {
     assert!(long.device.read_bytes <= memory.len() as u64 + 65536, "{} bytes", long.device.read_bytes);
 }
 
-/// DESIGN 4.8: the segments of the caller's memory split no bio.
+/// ARCHITECTURE invariant 8: the segments of the caller's memory split no bio.
 #[test]
 fn a_vectored_read_is_one_read() {
     let filesystem = volume(&[MIB, MIB], &FilesystemOptions::new().cache_bytes(16 * MIB));

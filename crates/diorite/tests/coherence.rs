@@ -1,4 +1,4 @@
-//! DESIGN 4.2: buffered and direct reads and writes of one file, in every order, see each other.
+//! ARCHITECTURE invariant 2: buffered and direct reads and writes of one file, in every order, see each other.
 
 mod common;
 

@@ -136,7 +136,7 @@ fn class_5_writers_of_parts_of_one_new_block() {
     }
 }
 
-/// Class 6 (generic/250, 252, 427): a write that fails makes nothing readable that was not written. DESIGN 4.5.
+/// Class 6 (generic/250, 252, 427): a write that fails makes nothing readable that was not written. ARCHITECTURE invariant 5.
 #[test]
 fn class_6_no_stale_block_after_a_failed_write() {
     for options in flavors() {
@@ -369,8 +369,8 @@ fn class_15_no_write_to_a_block_that_was_given_away() {
     assert_device_clean(&device);
 }
 
-/// Class 16 (the boundary bit of 2013), DESIGN 4.8: bios of a contiguous run are exactly as many as the largest transfer
-/// demands, across indirect blocks and however the memory is cut.
+/// Class 16 (the boundary bit of 2013), ARCHITECTURE invariant 8: bios of a contiguous run are exactly as many as the largest
+/// transfer demands, across indirect blocks and however the memory is cut.
 #[test]
 fn class_16_full_bios_across_indirect_blocks() {
     for options in flavors() {
@@ -423,7 +423,7 @@ fn class_17_disjoint_direct_writes_run_at_once() {
     *device.gather.lock().expect("lock") = 0;
 }
 
-/// DESIGN 4.1: the addresses that reach the device are the caller's, and the CPU copies nothing.
+/// ARCHITECTURE invariant 1: the addresses that reach the device are the caller's, and the CPU copies nothing.
 #[test]
 fn the_device_is_given_the_callers_memory() {
     let device = Watched::new(memory_volume(64, &MkfsOptions::default()), |_| {});
@@ -446,7 +446,7 @@ fn the_device_is_given_the_callers_memory() {
     assert_eq!(filesystem.stats().bytes_copied, 0);
 }
 
-/// DESIGN 4.7: holes cost no I/O.
+/// ARCHITECTURE invariant 7: holes cost no I/O.
 #[test]
 fn holes_cost_nothing() {
     let device = memory_volume(32, &MkfsOptions::default());
@@ -462,8 +462,8 @@ fn holes_cost_nothing() {
     assert_eq!(file.seek_hole(0).expect("hole"), 0);
 }
 
-/// DESIGN 4.3 and 4.4: a direct read writes back the dirty pages of its own range, no others, no metadata; and what it looks at
-/// does not grow with the rest of the file.
+/// ARCHITECTURE invariants 3 and 4: a direct read writes back the dirty pages of its own range, no others, no metadata; and
+/// what it looks at does not grow with the rest of the file.
 #[test]
 fn a_direct_read_writes_back_its_own_range_only() {
     let filesystem = open(&memory_volume(64, &MkfsOptions::default()));

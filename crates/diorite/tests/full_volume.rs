@@ -1,5 +1,5 @@
 //! Many threads fill a volume at once, through the cache and directly, in rows and at random places, while others make and
-//! remove names. Where space ends a write says so; what a write was told to be taken is never lost (DESIGN 4.5).
+//! remove names. Where space ends a write says so; what a write was told to be taken is never lost (ARCHITECTURE invariant 5).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -104,7 +104,8 @@ fn nothing_that_was_taken_is_lost_on_ext2() {
     filled_by_many(Flavor::Ext2, 1024);
 }
 
-/// DESIGN 4.5: the pages of a write that finds no room are not made of what their memory held before, which is another file's data here.
+/// ARCHITECTURE invariant 5: the pages of a write that finds no room are not made of what their memory held before, which is
+/// another file's data here.
 #[test]
 fn a_refused_write_leaves_no_others_data_in_the_cache() {
     for flavor in [Flavor::Ext2, Flavor::Ext4] {

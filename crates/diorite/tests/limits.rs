@@ -75,7 +75,7 @@ fn a_full_volume_refuses_and_keeps_what_it_took() {
     }
 }
 
-/// DESIGN 4.9 for data: a write-back that failed is told once to every handle, and the next write works.
+/// ARCHITECTURE invariant 9 for data: a write-back that failed is told once to every handle, and the next write works.
 #[test]
 fn a_lost_write_back_is_told_once_to_each_handle() {
     let device = Watched::new(memory_volume(32, &MkfsOptions::default()), |_| {});
@@ -192,7 +192,7 @@ fn misalignment_is_told_in_full() {
     assert!(filesystem.stats().bytes_copied > 0, "and it is counted");
 }
 
-/// DESIGN 4.1: the cache is as large as it was made, whatever passes through it.
+/// ARCHITECTURE invariant 1: the cache is as large as it was made, whatever passes through it.
 #[test]
 fn memory_does_not_grow_with_the_file() {
     fn resident_kilobytes() -> u64 {

@@ -1,5 +1,5 @@
 //! Random operations of several threads on several files of one volume against vectors of bytes; the volume is closed, judged by
-//! `e2fsck -fn` and opened again in between (DESIGN 4.2, 4.5, 4.6).
+//! `e2fsck -fn` and opened again in between (ARCHITECTURE invariants 2, 5, 6).
 
 mod common;
 

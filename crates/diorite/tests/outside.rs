@@ -1,4 +1,4 @@
-//! DESIGN 4.1 seen from outside: the addresses that the kernel is given are those of the caller's memory.
+//! ARCHITECTURE invariant 1 seen from outside: the addresses that the kernel is given are those of the caller's memory.
 //!
 //! [`transfers`] is an ordinary test that writes and reads directly. The other tests run it again as a process of its own, where
 //! it tells the addresses of its buffers, and look at what the kernel was given: with threads, the arguments of the

@@ -60,7 +60,7 @@ fn a_completion_comes_after_size_and_mapping() {
         let at = finished.tag as usize;
         assert!(finished.memory[..got] == expected[at..at + got], "at {at}");
     }
-    assert_eq!(filesystem.stats().bytes_copied, 0, "DESIGN 4.1");
+    assert_eq!(filesystem.stats().bytes_copied, 0, "ARCHITECTURE invariant 1");
     drop((queue, file));
     filesystem.close().expect("close");
     assert_device_clean(&device);

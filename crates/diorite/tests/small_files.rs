@@ -81,8 +81,8 @@ fn listing_reads_a_directory_once_and_a_look_up_little_of_it() {
     assert!(found.reads <= 5, "root, leaf, inode, and where they are: {} reads", found.reads);
 }
 
-/// DESIGN 4.2: while the small files of a directory are read side by side, others write, cut and remove them. Each read sees one
-/// state of its file, whole.
+/// ARCHITECTURE invariant 2: while the small files of a directory are read side by side, others write, cut and remove them.
+/// Each read sees one state of its file, whole.
 #[test]
 fn reads_of_neighbours_see_whole_states_while_others_change_them() {
     const FILES: usize = 96;

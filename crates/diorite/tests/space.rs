@@ -48,7 +48,8 @@ fn scattered_buffered_blocks_find_room() {
     assert_eq!(read, block);
 }
 
-/// Index blocks do not lie in the way of a file that grows: what is written in pieces is read in full bios (DESIGN 4.8).
+/// Index blocks do not lie in the way of a file that grows: what is written in pieces is read in full bios (ARCHITECTURE
+/// invariant 8).
 #[test]
 fn a_file_that_grows_stays_in_one_piece() {
     const PIECES: u64 = 64;

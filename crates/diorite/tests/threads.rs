@@ -1,5 +1,6 @@
 //! Many threads make, write, rename, link and remove names that all of them use, in the same directories, directly and through
-//! the cache; then every block that is left is one that somebody wrote as a whole (DESIGN 4.2, 4.5), and e2fsck finds nothing.
+//! the cache; then every block that is left is one that somebody wrote as a whole (ARCHITECTURE invariants 2 and 5), and e2fsck
+//! finds nothing.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

@@ -9,7 +9,7 @@
 //! - `credits` is an upper bound of the metadata blocks that the handle will join. Work without a bound (truncate)
 //!   asks [`Handle::has_room`] between steps and calls [`Handle::restart`] at points where the metadata is
 //!   consistent.
-//! - A handle that changed something and is dropped without commit shuts the volume down (DESIGN 4.9).
+//! - A handle that changed something and is dropped without commit shuts the volume down (ARCHITECTURE invariant 9).
 //!
 //! Locking: a buffer is joined while its content lock is held for writing, and frozen under the same lock; so a
 //! change is either in the frozen content or its buffer is on a list again.
@@ -72,7 +72,7 @@ pub(crate) trait ReleaseFreed: Send + Sync + fmt::Debug {
     fn release_freed(&self, runs: &[BlockRun]);
 }
 
-/// Latches the first failed write of a volume (DESIGN 4.9).
+/// Latches the first failed write of a volume (ARCHITECTURE invariant 9).
 #[derive(Debug, Default)]
 pub(crate) struct AbortLatch {
     aborted: AtomicBool,

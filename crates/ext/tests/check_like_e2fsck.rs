@@ -415,7 +415,7 @@ fn flipped_bits_in_metadata_are_judged_as_e2fsck_judges_them() {
     assert!(failures.len() * 100 <= judged, "{} of {judged} differ\n{text}", failures.len());
 }
 
-/// DESIGN 4.10: whatever stands on the disk, the check ends and tells.
+/// ARCHITECTURE invariant 10: whatever stands on the disk, the check ends and tells.
 #[test]
 fn hostile_images_end_in_a_report() {
     if !has_e2fsprogs() {

@@ -1,4 +1,4 @@
-//! File data survives crashes: appends with fsync, holes, truncation, a full disk (DESIGN 4.5, 4.6).
+//! File data survives crashes: appends with fsync, holes, truncation, a full disk (ARCHITECTURE invariants 5 and 6).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

@@ -1,5 +1,6 @@
-//! Without a journal `e2fsck -fy` mends what a crash left, and nothing that was synced is lost (DESIGN 4.6). Blocks are written
-//! whole or not at all here: no order of writes protects a directory block of which only one sector was written.
+//! Without a journal `e2fsck -fy` mends what a crash left, and nothing that was synced is lost (ARCHITECTURE invariant 6).
+//! Blocks are written whole or not at all here: no order of writes protects a directory block of which only one sector was
+//! written.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

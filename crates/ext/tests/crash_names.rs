@@ -1,4 +1,4 @@
-//! Names survive crashes: create, rename, link and unlink storms, growing directories (DESIGN 4.6).
+//! Names survive crashes: create, rename, link and unlink storms, growing directories (ARCHITECTURE invariant 6).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

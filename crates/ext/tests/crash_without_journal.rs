@@ -1,5 +1,5 @@
-//! DESIGN 4.6 without a journal: after a power cut at any moment `e2fsck -fy` mends the volume, and every file reads back as it was
-//! when it was last synced, unless it was changed since.
+//! ARCHITECTURE invariant 6 without a journal: after a power cut at any moment `e2fsck -fy` mends the volume, and every file
+//! reads back as it was when it was last synced, unless it was changed since.
 //!
 //! The device records writes and flushes. A crash keeps everything up to a flush and any part of what came after it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
@@ -200,7 +200,7 @@ fn check(
     std::fs::write(&path, image).unwrap();
     let (code, output) = run("e2fsck", &["-fy", &path.to_string_lossy()]);
     assert!(code <= 1, "e2fsck: {output}");
-    // Freed blocks were not given out again while something on the disk still pointed to them (DESIGN 4.5).
+    // Freed blocks were not given out again while something on the disk still pointed to them (ARCHITECTURE invariant 5).
     assert!(!output.contains("ultiply-claimed"), "{output}");
     let volume = Volume::open(
         MemoryDevice::new(std::fs::read(&path).unwrap()),

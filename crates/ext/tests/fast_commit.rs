@@ -250,7 +250,7 @@ fn fast_commits_replay_in_clusters() {
     replays_what_was_synced("-t ext4 -b 1024 -O fast_commit,bigalloc -C 8192");
 }
 
-/// DESIGN 4.6: power is lost at any moment of the replay itself, and the next one gives the same. At most 60 images.
+/// ARCHITECTURE invariant 6: power is lost at any moment of the replay itself, and the next one gives the same. At most 60 images.
 #[test]
 fn replay_that_is_cut_off_anywhere_is_done_again() {
     if !have(&["mke2fs", "e2fsck", "python3"]) {

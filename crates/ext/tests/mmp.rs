@@ -106,7 +106,7 @@ fn a_host_that_renews_its_mark_keeps_the_volume() {
     assert_eq!(first.read_only_reason(), None);
 }
 
-/// DESIGN 4.9: what another host has taken is not written any more.
+/// ARCHITECTURE invariant 9: what another host has taken is not written any more.
 #[test]
 fn a_host_that_stood_still_loses_the_volume_and_learns_of_it() {
     let bench = Bench::new();

@@ -71,7 +71,7 @@ fn ext4_files_read_back() {
     roundtrip("-t ext3", 1024);
 }
 
-/// DESIGN 4.8: what lies together on the device is one stretch, whatever index blocks lie between.
+/// ARCHITECTURE invariant 8: what lies together on the device is one stretch, whatever index blocks lie between.
 #[test]
 fn contiguous_run_is_one_stretch_across_index_blocks() {
     if !have(&["mke2fs", "debugfs"]) {

@@ -310,7 +310,7 @@ fn file_larger_than_a_group_goes_on_forwards() {
     bench.check(&device);
 }
 
-/// DESIGN 4.6 on ext2: what `sync_inode` wrote is enough to read the data after a crash.
+/// ARCHITECTURE invariant 6 on ext2: what `sync_inode` wrote is enough to read the data after a crash.
 #[test]
 fn synced_file_reads_back_though_nothing_else_was_written() {
     if !have(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -334,7 +334,7 @@ fn synced_file_reads_back_though_nothing_else_was_written() {
     assert!(read_file(&after, &inode) == content);
 }
 
-/// DESIGN 4.9: after a failed write nothing more is written, and everyone hears of it.
+/// ARCHITECTURE invariant 9: after a failed write nothing more is written, and everyone hears of it.
 #[test]
 fn failed_write_latches() {
     if !have(&["mke2fs", "debugfs"]) {

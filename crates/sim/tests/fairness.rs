@@ -59,7 +59,7 @@ fn inject_is_no_worse_than_cfq_on_drives_that_mind() {
     }
 }
 
-/// DESIGN 4.11, and the promise that ten virtual seconds take less than five real ones.
+/// ARCHITECTURE invariant 11, and the promise that ten virtual seconds take less than five real ones.
 #[test]
 fn one_seed_gives_one_run_and_quickly() {
     let started = Instant::now();

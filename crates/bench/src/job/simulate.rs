@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::job::parse;
 
-    /// DESIGN 4.11: the same seed gives the same bytes; and a simulated disk is as fast as its model says.
+    /// ARCHITECTURE invariant 11: the same seed gives the same bytes; and a simulated disk is as fast as its model says.
     #[test]
     fn a_job_on_a_simulated_disk_repeats() {
         let text = "[reader]\nrw=read\nsize=64m\nbs=1m\ndirect=1\n[writer]\nrw=write\nsize=16m\nbs=64k\n";

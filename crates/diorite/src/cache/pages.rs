@@ -417,7 +417,7 @@ mod tests {
         pages
     }
 
-    /// DESIGN 4.4, and the range arithmetic of c114bbc6c423: an empty range takes nothing.
+    /// ARCHITECTURE invariant 4, and the range arithmetic of c114bbc6c423: an empty range takes nothing.
     #[test]
     fn ranges_take_what_is_in_them_and_nothing_else() {
         let pages = with_pages(&[0, 1, 63, 64, 65, 127, 128, 1 << 40]);

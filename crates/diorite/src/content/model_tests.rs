@@ -1,4 +1,4 @@
-//! Random operations of every kind against a vector of bytes (DESIGN 4.2, 4.5, 4.7).
+//! Random operations of every kind against a vector of bytes (ARCHITECTURE invariants 2, 5, 7).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;

@@ -2,12 +2,12 @@
 //!
 //! Where it sits: between the content of a file and the device's plug. A part is an offset in the file and the memory
 //! for it. Parts come in file order and do not overlap; what is contiguous on the device becomes one bio, whatever
-//! blocks of metadata lie between (DESIGN 4.8).
+//! blocks of metadata lie between (ARCHITECTURE invariant 8).
 //!
 //! Interface:
-//! - Holes and unwritten stretches are zeroed in memory at a read and cost no I/O (DESIGN 4.7).
+//! - Holes and unwritten stretches are zeroed in memory at a read and cost no I/O (ARCHITECTURE invariant 7).
 //! - A write into a hole or an unwritten stretch fills the rest of its blocks with zeros of our own, so that nothing that stood
-//!   there before becomes readable (DESIGN 4.5). The parts' memory is not touched.
+//!   there before becomes readable (ARCHITECTURE invariant 5). The parts' memory is not touched.
 //! - The caller holds the range lock on whole blocks around the parts until the plan is done with.
 
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Write-back: dirty pages become data on the device, in file order and in full bios.
 //!
-//! The rule of all writes holds here, too: blocks are reserved, the data is written, and only then recorded (DESIGN 4.5). Nobody
-//! changes a page while it is written: whoever writes back holds the range shared.
+//! The rule of all writes holds here, too: blocks are reserved, the data is written, and only then recorded (ARCHITECTURE
+//! invariant 5). Nobody changes a page while it is written: whoever writes back holds the range shared.
 //!
 //! Locking: the range lock, then `writing_back`, which makes one write-back at a time of a file: two of them would otherwise
 //! reserve a block twice that is larger than a page.

@@ -3,7 +3,7 @@
 //! Where it sits: beside the cached reads and writes of [`Content`], on the same ranges, the same mappings and the same plans
 //! (`content/plan.rs`).
 //!
-//! Invariants (numbers of DESIGN section 4):
+//! Invariants (numbers of ARCHITECTURE, "What always holds"):
 //! - (1) The CPU touches no byte of the caller's data, and memory does not grow with the size of the transfer: a transfer is
 //!   planned in windows.
 //! - (2) The range is held, shared by reads and alone by writes, from before the cache is looked at until the transfer is over.

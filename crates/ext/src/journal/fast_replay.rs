@@ -237,7 +237,8 @@ mod tests {
         }
     }
 
-    /// DESIGN 4.10: records that nobody would write end in an error, or in some volume; never in a panic, a loop or a write.
+    /// ARCHITECTURE invariant 10: records that nobody would write end in an error, or in some volume; never in a panic, a loop
+    /// or a write.
     #[test]
     fn senseless_fast_commits_are_survived() {
         for features in ["fast_commit,quota", "fast_commit,bigalloc,^metadata_csum"] {

@@ -162,7 +162,7 @@ fn random_blocks(random: &mut fastrand::Rng, count: usize) -> BTreeMap<u64, Vec<
         .collect()
 }
 
-/// DESIGN 4.6: the newest committed content of each block, around the end of the log and of the sequence numbers.
+/// ARCHITECTURE invariant 6: the newest committed content of each block, around the end of the log and of the sequence numbers.
 #[test]
 fn replay_agrees_with_a_model() {
     let mut random = fastrand::Rng::with_seed(1);
@@ -219,7 +219,7 @@ fn damaged_content_is_named_and_nothing_is_written() {
     }
 }
 
-/// DESIGN 4.10: targets outside the volume or inside the journal, and logs that never end.
+/// ARCHITECTURE invariant 10: targets outside the volume or inside the journal, and logs that never end.
 #[test]
 fn hostile_logs_are_refused_or_end() {
     for (target, what) in [(VOLUME_BLOCKS, "outside"), (u64::MAX >> 33, "outside"), (1010, "itself")] {
@@ -242,7 +242,7 @@ fn hostile_logs_are_refused_or_end() {
     assert_eq!(log.scan().unwrap().transactions, 0);
 }
 
-/// DESIGN 4.10: random damage anywhere never panics or loops.
+/// ARCHITECTURE invariant 10: random damage anywhere never panics or loops.
 #[test]
 fn random_damage_is_survived() {
     let mut random = fastrand::Rng::with_seed(2);

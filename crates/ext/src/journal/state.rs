@@ -235,7 +235,7 @@ impl Journal {
         self.log_blocks_for(blocks, running.revoked.len() as u64 + running.credits + credits)
     }
 
-    /// Latch the first failure (DESIGN 4.9) and give the error back.
+    /// Latch the first failure (ARCHITECTURE invariant 9) and give the error back.
     pub(super) fn abort(&self, error: Error) -> Error {
         self.latch.abort(&error);
         let _state = self.state.lock();

@@ -143,7 +143,7 @@ fn replayed(image: SparseImage, log_blocks: u32) -> SparseImage {
     lower.image()
 }
 
-/// DESIGN 4.6: after a crash at any flush boundary, with any of the unflushed writes, the disk holds what the first
+/// ARCHITECTURE invariant 6: after a crash at any flush boundary, with any of the unflushed writes, the disk holds what the first
 /// so many operations did, at least all that were synced. At most 24 images for each boundary.
 #[test]
 fn crash_leaves_a_prefix_with_everything_synced() {
@@ -296,7 +296,7 @@ fn waiting_threads_share_a_commit() {
     assert!(device.counters().snapshot().since(before).writes < 4 * 792);
 }
 
-/// DESIGN 4.9: the first failed write ends it; the disk is as the last commit left it.
+/// ARCHITECTURE invariant 9: the first failed write ends it; the disk is as the last commit left it.
 #[test]
 fn failed_log_write_latches() {
     #[derive(Debug)]

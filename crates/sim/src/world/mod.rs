@@ -5,7 +5,7 @@
 //!
 //! How it works: each process is a thread of the operating system that runs only while it holds the baton. To wait (for a
 //! lock, a device, a time) is to pass the baton on to a process that can run; when there is none, virtual time jumps to the
-//! next event. So the order of everything is decided here alone, and one seed gives one run (DESIGN 4.11).
+//! next event. So the order of everything is decided here alone, and one seed gives one run (ARCHITECTURE invariant 11).
 //!
 //! CPU work ([`diorite_block::sync::work`]) is first owed and then paid: the debt is settled, by letting its time pass, when
 //! the process next waits, wakes somebody or submits I/O, or when the debt grows beyond `DEBT_LIMIT`.

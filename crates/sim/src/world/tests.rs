@@ -67,7 +67,7 @@ fn busy_world(seed: u64) -> (Report, Vec<u64>) {
     (report, list)
 }
 
-/// DESIGN 4.11.
+/// ARCHITECTURE invariant 11.
 #[test]
 fn one_seed_gives_one_run() {
     let runs: Vec<_> = (0..3).map(|_| busy_world(7)).collect();

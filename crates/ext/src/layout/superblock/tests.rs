@@ -67,7 +67,7 @@ fn each_number_that_cannot_be_is_named() {
 }
 
 proptest::proptest! {
-    /// DESIGN 4.10: whatever the bytes are, the answer is a superblock that keeps the invariants, or an error.
+    /// ARCHITECTURE invariant 10: whatever the bytes are, the answer is a superblock that keeps the invariants, or an error.
     #[test]
     fn hostile_superblocks_are_refused_or_sound(changes in proptest::collection::vec((0..1024_usize, 0..=255_u8), 0..12)) {
         let mut bytes = sound().as_bytes().to_vec();
