@@ -135,15 +135,13 @@ impl ExtMap {
         LAST_AND_LEVELS + if self.volume.maps_by_extents(&self.inode) { nodes } else { indirect }
     }
 
-    /// Claim blocks of the volume for data, and what mapping it may need together with the file's other data that waits.
+    /// Claim blocks of the volume for data, and what mapping it may need together with the file's other data that waits. Two
+    /// callers at once would each count on the other's: the lock is held until the claim is made.
     fn claim_blocks(&self, blocks: u64) -> Result<()> {
-        let mapping = {
-            let claims = self.claims.lock();
-            let wanted = self.mapping_for(claims.data + claims.moving + blocks, claims.calls + 1);
-            wanted.saturating_sub(claims.mapping)
-        };
-        self.volume.claim(blocks + mapping)?;
         let mut claims = self.claims.lock();
+        let wanted = self.mapping_for(claims.data + claims.moving + blocks, claims.calls + 1);
+        let mapping = wanted.saturating_sub(claims.mapping);
+        self.volume.claim(blocks + mapping)?;
         claims.data += blocks;
         claims.mapping += mapping;
         claims.calls += 1;

@@ -95,6 +95,11 @@ fn ones(mut bits: u64) -> impl Iterator<Item = u64> {
     })
 }
 
+/// Pages in order, those of one chunk together.
+fn by_chunk(pages: &[(u64, FrameId)]) -> impl Iterator<Item = &[(u64, FrameId)]> {
+    pages.chunk_by(|(a, _), (b, _)| a / CHUNK == b / CHUNK)
+}
+
 fn chunks_of(range: &Range<u64>) -> Range<u64> {
     if range.is_empty() { 0..0 } else { range.start / CHUNK..(range.end - 1) / CHUNK + 1 }
 }
@@ -166,27 +171,31 @@ impl Pages {
     pub(crate) fn begin_loading(&self, pages: &mut Vec<(u64, FrameId)>) -> Vec<FrameId> {
         let mut unused = Vec::new();
         let mut index = self.index.write();
-        let before = pages.len();
-        pages.retain(|(page, frame)| {
-            let chunk = index.entry(page / CHUNK).or_insert_with(Chunk::empty);
-            let at = page % CHUNK;
-            if chunk.present >> at & 1 == 1 {
-                unused.push(*frame);
-                return false;
+        let mut entered = Vec::with_capacity(pages.len());
+        for run in by_chunk(pages) {
+            let chunk = index.entry(run[0].0 / CHUNK).or_insert_with(Chunk::empty);
+            for &(page, frame) in run {
+                let at = page % CHUNK;
+                if chunk.present >> at & 1 == 1 {
+                    unused.push(frame);
+                    continue;
+                }
+                chunk.present |= 1 << at;
+                chunk.pages[at as usize] = PageState { frame, loading: true, ..PageState::default() };
+                entered.push((page, frame));
             }
-            chunk.present |= 1 << at;
-            chunk.pages[at as usize] = PageState { frame: *frame, loading: true, ..PageState::default() };
-            true
-        });
-        self.cached.fetch_add(before - unused.len(), Ordering::AcqRel);
+        }
+        self.cached.fetch_add(entered.len(), Ordering::AcqRel);
+        *pages = entered;
         unused
     }
 
     /// The pages' content is there.
     pub(crate) fn end_loading(&self, pages: &[(u64, FrameId)], mapped: impl Fn(u64) -> bool) {
         let mut index = self.index.write();
-        for (page, _) in pages {
-            if let Some(chunk) = index.get_mut(&(page / CHUNK)) {
+        for run in by_chunk(pages) {
+            let Some(chunk) = index.get_mut(&(run[0].0 / CHUNK)) else { continue };
+            for (page, _) in run {
                 let state = &mut chunk.pages[(page % CHUNK) as usize];
                 (state.loading, state.mapped) = (false, mapped(*page));
             }
