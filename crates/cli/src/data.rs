@@ -1,5 +1,6 @@
 //! Commands that move data: cat and cp.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use diorite::{Access, DirectIo, FileKind, Unaligned};
@@ -10,7 +11,7 @@ use diorite_copy::{
 use serde_json::json;
 
 use crate::args::{Cat, Cp};
-use crate::change::for_each;
+use crate::change::{for_each, is_worth_showing};
 use crate::failure::{Failure, Result};
 use crate::images::Images;
 use crate::interrupt;
@@ -139,12 +140,14 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     });
     let finished = copier.finish();
     progress.finish();
-    copied?;
+    if !is_worth_showing(&copied) {
+        return copied;
+    }
     let summary = finished?;
     if arguments.reporting.json {
         output.json(&summary_json("cp", &summary))?;
     }
-    if summary.failed > 0 { Err(Failure::Reported) } else { Ok(()) }
+    if summary.failed > 0 { Err(Failure::Reported) } else { copied }
 }
 
 fn copy_one(
@@ -159,7 +162,7 @@ fn copy_one(
     let target: PathBuf = match name_of(from_path) {
         Some(name) if to_is_directory => to_path.join(name),
         Some(_) => to_path.to_owned(),
-        // The root of an image has no name: its content goes to the destination itself.
+        // What has no name of its own: its content goes to the destination itself.
         None => {
             refuse_nesting(source, sink, from, to, to_path, to_path)?;
             if to_is_directory {
@@ -172,8 +175,13 @@ fn copy_one(
     Ok(copier.copy(source, from_path, &target)?)
 }
 
-/// The last name of a path; of a host path such as `..` that of the directory it means.
+/// The last name of a path; of a host path such as `..` that of the directory it means. The root of an image has none, and `DIR/.`
+/// means the content of a directory, as it does for the `cp` of every system.
 fn name_of(path: &Path) -> Option<std::ffi::OsString> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes == b"." || bytes.ends_with(b"/.") {
+        return None;
+    }
     path.file_name().map(ToOwned::to_owned).or_else(|| {
         let is_relative = !path.has_root();
         is_relative.then(|| path.canonicalize().ok()?.file_name().map(ToOwned::to_owned)).flatten()

@@ -5,12 +5,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::{Access, Attributes, ExtentKind, FileKind, Filesystem, InodeNumber, SeenDirectories};
+use diorite::{
+    Access, Attributes, DirectoryEntry, ExtentKind, FileKind, Filesystem, InodeNumber, SeenDirectories,
+};
 use serde_json::{Value, json};
 
 use crate::args::{Du, Ls, ManyPaths, OnePath, Tree};
 use crate::change::{for_each, is_worth_showing};
-use crate::failure::{Failure, Result, visible};
+use crate::failure::{Failure, Result, complain, visible};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
@@ -24,17 +26,38 @@ struct Entry {
     attributes: Attributes,
 }
 
-/// The entries of a directory, sorted by name.
-fn entries_of(filesystem: &Filesystem, directory: &Path, location: &Location) -> Result<Vec<Entry>> {
-    let failure = |error| Failure::of(location, "list", &error);
-    let mut entries = Vec::new();
-    for entry in filesystem.read_dir(directory).map_err(failure)? {
-        let path = directory.join(OsStr::from_bytes(&entry.name));
-        let attributes = filesystem.symlink_metadata(&path).map_err(failure)?;
-        entries.push(Entry { name: entry.name, path, attributes });
+/// The entries of a directory, sorted by name, and whether some are missing there: one whose inode cannot be read, as in a
+/// damaged image, is told and does not hide the others.
+fn entries_of(
+    filesystem: &Filesystem,
+    directory: &Path,
+    location: &Location,
+    is_partial: &mut bool,
+) -> Result<Vec<Entry>> {
+    let names = filesystem.read_dir(directory).map_err(Failure::map(location, "list"))?;
+    let mut entries = Vec::with_capacity(names.len());
+    for DirectoryEntry { name, .. } in names {
+        interrupt::check()?;
+        let path = directory.join(OsStr::from_bytes(&name));
+        match filesystem.symlink_metadata(&path) {
+            Ok(attributes) => entries.push(Entry { name, path, attributes }),
+            Err(error) => {
+                let (image, _) = location.in_image();
+                let entry = Location::Image { image: image.to_owned(), path };
+                if let Failure::Failed(text) = Failure::of(&entry, "look up", &error) {
+                    complain(&text);
+                }
+                *is_partial = true;
+            }
+        }
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
+}
+
+/// What was missing has been told.
+fn whole(is_partial: bool) -> Result<()> {
+    if is_partial { Err(Failure::Reported) } else { Ok(()) }
 }
 
 /// The word for a kind.
@@ -140,11 +163,12 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
             is_first = false;
         }
         let mut seen = SeenDirectories::default();
+        let mut is_partial = false;
         while let Some(directory) = waiting.pop() {
             interrupt::check()?;
             let attributes = filesystem.metadata(&directory).map_err(Failure::map(location, "list"))?;
             seen.note(attributes.inode).map_err(Failure::map(location, "list"))?;
-            let mut entries = entries_of(&filesystem, &directory, location)?;
+            let mut entries = entries_of(&filesystem, &directory, location, &mut is_partial)?;
             entries.retain(|entry| arguments.all || !entry.name.starts_with(b"."));
             if arguments.reporting.json {
                 let list: Vec<Value> = entries
@@ -171,7 +195,7 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
                 waiting.extend(below.map(|entry| entry.path.clone()));
             }
         }
-        Ok(())
+        whole(is_partial)
     });
     if arguments.reporting.json && is_worth_showing(&done) {
         output.json(&json!({ "command": "ls", "lists": lists }))?;
@@ -251,9 +275,10 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
     let (mut directories, mut files) = (0u64, 0u64);
     // Entries still to show: what stands before the name, whether it is the last of its directory, and its depth.
     let mut waiting: Vec<(String, Entry, bool, usize)> = Vec::new();
-    let below =
+    let mut is_partial = false;
+    let mut below =
         |directory: &Path, lead: &str, depth: usize, waiting: &mut Vec<(String, Entry, bool, usize)>| {
-            let entries = entries_of(&filesystem, directory, location)?;
+            let entries = entries_of(&filesystem, directory, location, &mut is_partial)?;
             let last = entries.len().saturating_sub(1);
             let new = entries
                 .into_iter()
@@ -293,7 +318,8 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
             }
         }
     }
-    output.line(format!("\n{directories} directories, {files} files"))
+    output.line(format!("\n{directories} directories, {files} files"))?;
+    whole(is_partial)
 }
 
 pub(crate) fn stat(arguments: &ManyPaths, images: &mut Images, output: &mut Output) -> Result<()> {

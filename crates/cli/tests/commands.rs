@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Mounted, pattern, tool};
+use common::{Bench, Mounted, pattern, text, tool};
 
 const TYPES: [&str; 3] = ["ext2", "ext3", "ext4"];
 
@@ -142,6 +142,40 @@ fn one_missing_name_does_not_hide_the_others() {
     let output = bench.diorite(["df", "none.img", "a.img"]).output().expect("the program starts");
     assert_eq!(output.status.code(), Some(1));
     assert!(common::text(&output.stdout).contains("a.img"));
+}
+
+/// A damaged inode is told, and the names beside it are listed: one once hid the whole directory.
+#[test]
+fn one_damaged_inode_does_not_hide_its_neighbours() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    for name in ["a", "b", "c"] {
+        bench.write("file", name.as_bytes());
+        bench.run(&format!("cp file a.img:/{name}"));
+    }
+    let image = bench.path("a.img");
+    let Some(cleared) =
+        tool("debugfs", ["-w".as_ref(), "-R".as_ref(), "clri /b".as_ref(), image.as_os_str()])
+    else {
+        return;
+    };
+    assert!(cleared.status.success());
+    let run = |words: &[&str]| bench.diorite(words).output().expect("the program starts");
+    for words in
+        [&["ls", "a.img"][..], &["ls", "-l", "a.img"], &["tree", "a.img"], &["ls", "--json", "a.img"]]
+    {
+        let output = run(words);
+        let (told, shown) = (text(&output.stderr), text(&output.stdout));
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {told}");
+        assert!(
+            told.starts_with("diorite: a.img:/b: cannot look up: ") && told.lines().count() == 1,
+            "{told}"
+        );
+        assert!(["a", "c"].iter().all(|name| shown.contains(name)), "{words:?}: {shown}");
+    }
+    let output = run(&["cp", "-r", "a.img:/", "out"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!((bench.read("out/a"), bench.read("out/c")), (b"a".to_vec(), b"c".to_vec()));
 }
 
 /// The count of what was written in a volume's life goes on where the kernel left it, and counts what is written here.

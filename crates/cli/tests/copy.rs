@@ -157,6 +157,14 @@ fn root_of_an_image_is_copied_as_content() {
     bench.run("cp file a.img:/");
     bench.run("cp -r a.img:/ out");
     assert_eq!(bench.read("out/file"), b"x");
+    // It is a directory all the same.
+    let error = bench.fail("cp a.img:/ out", 1);
+    assert!(error.contains("a.img:/: not copied: it is a directory; use -r"), "{error}");
+    // `DIR/.` means the content, too.
+    bench.run("mkdir -p a.img:/d/e a.img:/to");
+    bench.run("cp -r a.img:/d/. a.img:/to");
+    bench.run("cp -r out/. a.img:/to");
+    assert_eq!(bench.run("ls a.img:/to"), "e\nfile\nlost+found\n");
 }
 
 #[test]

@@ -123,9 +123,7 @@ impl<'a> Copier<'a> {
             Depth::Tree => Follow::No,
         };
         let meta = source.meta(from, follow)?;
-        if meta.kind == FileKind::Directory && self.options.depth == Depth::File {
-            return Err(Error::IsDirectory { name: source.name_of(from) });
-        }
+        self.refuse_directory(source, from, &meta)?;
         self.note_destination(to.parent().unwrap_or(to));
         self.copy_known(source, from, to, &meta)
     }
@@ -134,10 +132,19 @@ impl<'a> Copier<'a> {
     /// of `from`.
     pub fn copy_content(&mut self, source: &dyn Source, from: &Path, to: &Path) -> Result<(), Error> {
         let meta = source.meta(from, Follow::Yes)?;
+        self.refuse_directory(source, from, &meta)?;
         self.note_destination(to);
         let names = source.names(from)?;
         self.copy_entries(source, from, to, &names)?;
         finish_attributes(source, self.sink, from, to, &meta)
+    }
+
+    /// Directories are copied only where trees are.
+    fn refuse_directory(&self, source: &dyn Source, from: &Path, meta: &Meta) -> Result<(), Error> {
+        if meta.kind == FileKind::Directory && self.options.depth == Depth::File {
+            return Err(Error::IsDirectory { name: source.name_of(from) });
+        }
+        Ok(())
     }
 
     /// End the copy: durable, unless that was not wanted.
