@@ -13,7 +13,8 @@ use diorite_ext::{Volume, VolumeOptions};
 
 use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
-use crate::node::{NodeRef, Nodes, while_stale};
+use crate::node::NodeRef;
+use crate::nodes::{Nodes, while_stale};
 use crate::volume_target::open_volume_target;
 use crate::walk::Walk;
 use crate::{
@@ -284,7 +285,7 @@ impl Filesystem {
             let is_beyond = u64::from(number.0) > self.statfs().inodes;
             if is_beyond { diorite_ext::Error::NotFound } else { error }
         })?;
-        self.nodes.acquire(inode)
+        self.nodes.acquire(inode).map(NodeRef::new)
     }
 
     /// The inode at a path, symbolic links followed.
@@ -326,7 +327,7 @@ impl Filesystem {
         }
         let found = if options.create_new { self.place(path)? } else { self.search_to_make(path)? };
         if let Some(inode) = found.inode {
-            return self.nodes.acquire(inode);
+            return self.nodes.acquire(inode).map(NodeRef::new);
         }
         if found.has_slash {
             return Err(diorite_ext::Error::IsADirectory.into());
@@ -337,13 +338,14 @@ impl Filesystem {
             owner: options.owner,
             device: (0, 0),
         };
-        match self.nodes.create(&found.directory, &found.name, &spec) {
+        let node = match self.nodes.create(&found.directory, &found.name, &spec) {
             // Somebody else was faster.
             Err(Error::Volume(diorite_ext::Error::Exists)) if !options.create_new => {
                 self.nodes.acquire(self.volume().lookup(&found.directory, &found.name)?)
             }
             result => result,
-        }
+        };
+        node.map(NodeRef::new)
     }
 
     /// Where a symbolic link points.

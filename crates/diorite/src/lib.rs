@@ -33,6 +33,7 @@ mod host_mark;
 mod map;
 mod names;
 pub mod node;
+mod nodes;
 mod options;
 mod queue;
 mod range_lock;

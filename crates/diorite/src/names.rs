@@ -65,7 +65,7 @@ impl Filesystem {
         let create = |at: Found<'_>| self.nodes().create(&at.directory, &at.name, spec);
         let is_directory = spec.kind == FileKind::Directory;
         let place = if is_directory { self.place(path) } else { self.place_of_no_directory(path) };
-        place.and_then(create).at_path(path)
+        place.and_then(create).map(NodeRef::new).at_path(path)
     }
 
     /// Remove a name of anything but a directory.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use diorite_ext::Inode;
 
-use crate::node::{NodeRef, while_stale};
+use crate::node::NodeRef;
+use crate::nodes::while_stale;
 use crate::{Error, FileKind, Filesystem, Result};
 
 /// As many links as Linux follows.
@@ -80,7 +81,7 @@ fn skip_slashes(path: &[u8]) -> &[u8] {
 impl Filesystem {
     /// The node at a path.
     pub(crate) fn find(&self, path: &Path, follow_last: bool) -> Result<NodeRef> {
-        while_stale(|| self.nodes().acquire(self.find_inode(path, follow_last)?))
+        while_stale(|| self.nodes().acquire(self.find_inode(path, follow_last)?).map(NodeRef::new))
     }
 
     /// The inode at a path; nothing but the reference keeps it.

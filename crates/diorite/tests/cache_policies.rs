@@ -130,7 +130,7 @@ fn a_vectored_read_is_one_read() {
     let filesystem = volume(&[MIB, MIB], &FilesystemOptions::new().cache_bytes(16 * MIB));
     let file = open(&filesystem, 1);
     file.read_at(&mut [0; 1], 900 << 10).expect("read, for the mapping");
-    let (mut first, mut second, mut third) = ([0; 5000], [0; 0], [0; 60_000]);
+    let (mut first, mut second, mut third) = ([0; 5000], [0; 0], vec![0; 60_000]);
     let vectored = counted(&filesystem, || {
         let segments = &mut [&mut first[..], &mut second, &mut third].map(IoSliceMut::new);
         assert_eq!(file.read_vectored_at(segments, 512 << 10).expect("read"), 65_000);

@@ -114,7 +114,7 @@ fn a_refused_write_leaves_no_others_data_in_the_cache() {
         let sparse = filesystem.create_file("/sparse").unwrap();
         sparse.set_len(1 << 20).unwrap();
         let others = filesystem.create_file("/others").unwrap();
-        let secret = [0xAA; 16 * UNIT];
+        let secret = vec![0xAA; 16 * UNIT];
         let mut at = 0;
         // In units at the end, so that nothing is left.
         for len in [secret.len(), UNIT] {
@@ -126,7 +126,7 @@ fn a_refused_write_leaves_no_others_data_in_the_cache() {
         filesystem.drop_caches().unwrap();
         // With a whole step of pages, and with one whose ends are not those of pages.
         for (at, len) in [(0, 16 * UNIT), (UNIT as u64 * 32, UNIT), ((1 << 20) - 100, UNIT)] {
-            let refused = sparse.write_at(&[0xBB; 16 * UNIT][..len], at).unwrap_err();
+            let refused = sparse.write_at(&vec![0xBB; len], at).unwrap_err();
             assert_eq!(refused.errno(), ENOSPC);
         }
         assert_eq!(sparse.size(), 1 << 20);
