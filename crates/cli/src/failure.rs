@@ -41,6 +41,14 @@ impl Failure {
         move |error| Self::of(object, what, &error)
     }
 
+    /// The same, with something more to tell.
+    pub(crate) fn with(self, more: &str) -> Self {
+        match self {
+            Self::Failed(text) => Self::Failed(text + more),
+            other => other,
+        }
+    }
+
     /// For an error of the host about `object`.
     pub(crate) fn host(object: impl fmt::Display, what: &str, error: &io::Error) -> Self {
         Self::Failed(format!("{object}: cannot {what}: {}", reason(error)))

@@ -1,5 +1,6 @@
 //! The images that a command has open: each once, closed in order, with statistics where they are wanted.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use diorite::{Access, DirectIo, DirectPolicy, Filesystem};
@@ -60,7 +61,14 @@ impl Images {
         if let Some(kind) = self.opening.queueing.choice()? {
             options = options.scheduler(kind);
         }
-        let filesystem = options.open(name).map_err(Failure::map(name.display(), "open"))?;
+        let filesystem = options.open(name).map_err(|error| {
+            let failure = Failure::of(name.display(), "open", &error);
+            if looks_like_a_path_inside(name) {
+                failure.with("; a file in an image is IMAGE:/path")
+            } else {
+                failure
+            }
+        })?;
         if access == Access::ReadWrite
             && let Some(reason) = filesystem.read_only_reason()
         {
@@ -92,6 +100,12 @@ impl Images {
         }
         result
     }
+}
+
+/// Whether a name that does not exist may have been meant as a path in an image: `disk.img:path` or `disk.img/path`.
+fn looks_like_a_path_inside(name: &Path) -> bool {
+    let has_colon = name.as_os_str().as_bytes().contains(&b':');
+    !name.exists() && (has_colon || name.ancestors().skip(1).any(Path::is_file))
 }
 
 /// What was done with an image.

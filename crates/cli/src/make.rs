@@ -28,7 +28,7 @@ const READ_BYTES: usize = 1 << 20;
 
 pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
-    let (options, time) = options_of(arguments)?;
+    let (mut options, time) = options_of(arguments)?;
     if let Some(from) = &arguments.from
         && from != Path::new("-")
     {
@@ -37,6 +37,9 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     interrupt::is_changing();
     let is_new = !image.exists() && !is_window(image);
     let device = open_device(arguments, image, is_new)?;
+    // The end of an image that is no whole block of the device cannot be used.
+    let block = u64::from(device.geometry().logical_block_size);
+    options.size_bytes = options.size_bytes.map(|size| size - size % block);
     let filled = make_on(arguments, image, device, &options, time);
     if filled.is_err() && is_new {
         // Made by us a moment ago, and of no use to anyone. The first error is the one that counts.

@@ -215,6 +215,16 @@ fn options_of_mkfs_reach_the_image() {
     bench.must_be_clean("a.img");
 }
 
+/// 10^6 bytes once were too many for the image of 10^6 bytes that was made for them.
+#[test]
+fn size_of_an_image_may_be_any_number_of_bytes() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext2 a.img 1000001");
+    assert_eq!(bench.path("a.img").metadata().expect("it").len(), 1_000_001);
+    assert_eq!(bench.run("ls a.img"), "lost+found\n");
+    bench.must_be_clean("a.img");
+}
+
 #[test]
 fn image_filled_from_a_directory_is_the_same_each_time() {
     let bench = Bench::new();

@@ -68,6 +68,17 @@ fn read_only_changes_nothing() {
     assert!(bench.read("a.img") == before, "not a byte");
 }
 
+/// Names as other programs write them get a hint.
+#[test]
+fn path_in_an_image_without_its_mark_is_explained() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    for name in ["a.img:lost+found", "a.img/lost+found"] {
+        expect(&bench.fail(&format!("ls {name}"), 1), &[name, "a file in an image is IMAGE:/path"]);
+    }
+    assert!(!bench.fail("ls missing.img", 1).contains("IMAGE:/path"));
+}
+
 #[test]
 fn what_is_no_filesystem_says_so() {
     let bench = Bench::new();
