@@ -34,6 +34,8 @@ pub struct InodeNumber(pub u32);
 impl InodeNumber {
     /// The root directory.
     pub const ROOT: Self = Self(2);
+    /// The room for growth of the group descriptors.
+    pub(crate) const RESIZE: Self = Self(7);
 }
 
 impl fmt::Display for InodeNumber {

@@ -1,10 +1,7 @@
-//! Each inode: its fields, and the blocks it maps.
+//! Each inode: its fields, and what the blocks that it maps (`claim.rs`) come to.
 
-use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
-use crate::check::{
-    CheckPhase, Checker, DirectoryWork, MAX_SHARED_RUNS, MAX_SHARED_RUNS_OF_FILE, NameForm, Place,
-    ProblemKind, ValueUse,
-};
+use crate::check::claim::MapSummary;
+use crate::check::{CheckPhase, Checker, DirectoryWork, NameForm, Place, ProblemKind, ValueUse};
 use crate::layout::{
     ChecksumSeed, Compat, DiskInode, GroupFlags, Incompat, InodeFlags, RoCompat, inode::GOOD_OLD_SIZE, le16,
     le32,
@@ -15,99 +12,6 @@ use crate::{FileKind, FsBlock, GroupNumber, InodeNumber, Result};
 const CHUNK_BYTES: u64 = 256 << 10;
 /// Longest target that is in the inode.
 const FAST_SYMLINK_MAX: u64 = 59;
-
-/// What a walk over an inode's map comes to.
-#[derive(Debug, Default)]
-struct MapSummary {
-    /// Clusters (blocks, without clusters) of data and of the map.
-    clusters: u64,
-    /// Last file block that is mapped, and that holds data.
-    last: Option<u64>,
-    last_written: Option<u64>,
-    /// Pieces on the device.
-    pieces: u64,
-    end_of_piece: u64,
-    runs: Vec<(u64, FsBlock, u64)>,
-    shared_runs: u32,
-}
-
-/// Takes the blocks of one inode.
-struct Claim<'c, 'd> {
-    checker: &'c mut Checker<'d>,
-    inode: u32,
-    keep_runs: bool,
-    /// With clusters: the one taken last, whose other blocks are no second use.
-    last_cluster: u64,
-    summary: MapSummary,
-}
-
-impl Claim<'_, '_> {
-    fn take(&mut self, block: FsBlock, count: u64) -> bool {
-        let per_cluster = u64::from(self.checker.layout.blocks_per_cluster);
-        let (mut start, end) = (block.0, block.0 + count);
-        if per_cluster > 1 && count > 0 {
-            let cluster = start / per_cluster;
-            if cluster == self.last_cluster {
-                start = ((cluster + 1) * per_cluster).min(end);
-            }
-            self.last_cluster = (end - 1) / per_cluster;
-        }
-        let mut shared = Vec::new();
-        let room = (MAX_SHARED_RUNS_OF_FILE.saturating_sub(self.summary.shared_runs)) as usize;
-        self.checker.used.set(FsBlock(start), end - start, &mut |block, count| {
-            shared.push((block, count));
-            shared.len() < room
-        });
-        self.summary.shared_runs += shared.len() as u32;
-        let fresh = shared.is_empty();
-        for run in shared {
-            if self.checker.shared.len() < MAX_SHARED_RUNS {
-                self.checker.shared.insert(run);
-            }
-            let what = format!("{} blocks from {} on are in use already", run.1, run.0);
-            self.checker.problem(ProblemKind::SharedBlock, Place::inode(self.inode), what);
-        }
-        let clusters = end.div_ceil(per_cluster).saturating_sub(start / per_cluster);
-        self.summary.clusters += if start < end { clusters } else { 0 };
-        fresh
-    }
-}
-
-impl MapSink for Claim<'_, '_> {
-    fn node(&mut self, block: FsBlock) -> bool {
-        // Data before and behind a node may be of one cluster.
-        let last_cluster = std::mem::replace(&mut self.last_cluster, u64::MAX);
-        let fresh = self.take(block, 1);
-        self.last_cluster = last_cluster;
-        fresh
-    }
-
-    fn data(&mut self, file_block: u64, block: FsBlock, count: u64, unwritten: bool) -> bool {
-        let per_cluster = u64::from(self.checker.layout.blocks_per_cluster);
-        if file_block % per_cluster != block.0 % per_cluster {
-            let what = format!("block {block} lies elsewhere in its cluster than in the file's");
-            self.problem(file_block, what);
-        }
-        self.take(block, count);
-        let summary = &mut self.summary;
-        let last = file_block + count - 1;
-        summary.last = Some(summary.last.map_or(last, |known| known.max(last)));
-        if !unwritten {
-            summary.last_written = Some(summary.last_written.map_or(last, |known| known.max(last)));
-        }
-        summary.pieces += u64::from(summary.end_of_piece != block.0);
-        summary.end_of_piece = block.0 + count;
-        if self.keep_runs {
-            summary.runs.push((file_block, block, count));
-        }
-        summary.shared_runs < MAX_SHARED_RUNS_OF_FILE
-    }
-
-    fn problem(&mut self, file_block: u64, what: String) {
-        let what = format!("file block {file_block}: {what}");
-        self.checker.problem(ProblemKind::Mapping, Place::inode(self.inode), what);
-    }
-}
 
 impl Checker<'_> {
     /// All inodes of all groups.
@@ -355,25 +259,6 @@ impl Checker<'_> {
         });
     }
 
-    fn claim_map(&mut self, number: u32, fields: &DiskInode) -> Result<MapSummary> {
-        let reader = self.reader;
-        let seed = self.inode_seed(number, fields.generation);
-        let keep_runs = fields.kind() == Some(FileKind::Directory);
-        let mut claim = Claim {
-            checker: self,
-            inode: number,
-            keep_runs,
-            last_cluster: u64::MAX,
-            summary: MapSummary::default(),
-        };
-        if fields.flags.contains(InodeFlags::EXTENTS) {
-            walk_extents(&reader, &fields.block, seed, &mut claim)?;
-        } else {
-            walk_numbers(&reader, &fields.block, &mut claim)?;
-        }
-        Ok(claim.summary)
-    }
-
     /// The seed of an inode's checksums, if the volume has any.
     pub(super) fn inode_seed(&self, number: u32, generation: u32) -> Option<ChecksumSeed> {
         let seed = self.superblock.checksum_seed();
@@ -440,91 +325,4 @@ impl Checker<'_> {
         let most = if huge { u64::MAX } else { 512 << 32 };
         addressed.saturating_mul(block).min(most)
     }
-
-    /// Go through all files once more and say who uses the blocks that several use.
-    pub(super) fn explain_shared_blocks(&mut self) -> Result<()> {
-        if self.shared.is_empty() {
-            return Ok(());
-        }
-        let size = usize::from(self.layout.inode_size);
-        let mut owners: Vec<(u64, u64, Vec<u32>)> =
-            self.shared.iter().map(|(block, count)| (*block, *count, Vec::new())).collect();
-        let mut visited = super::used::UsedClusters::new(self.layout);
-        for group in self.layout.groups() {
-            let Some(notes) = self.notes.group(group) else { continue };
-            let used: Vec<u32> =
-                (0..).zip(notes).filter(|(_, note)| note.used).map(|(index, _)| index).collect();
-            let table = self.descriptors[group.0 as usize].inode_table;
-            let mut read: Option<(u64, crate::memory::BlockMemory)> = None;
-            for index in used {
-                let number = self.layout.inode_at(group, index);
-                let Ok(at) = self.layout.locate_inode(number) else { continue };
-                let block = table.0 + u64::from(at.table_block);
-                if read.as_ref().is_none_or(|(known, _)| *known != block) {
-                    read = Some((block, self.reader.block(FsBlock(block))?));
-                }
-                let Some((_, bytes)) = &read else { continue };
-                let raw = &bytes[at.offset as usize..at.offset as usize + size];
-                let Ok(fields) = DiskInode::parse(number, raw, &self.superblock) else { continue };
-                let mut search = OwnerSearch { inode: number.0, owners: &mut owners, visited: &mut visited };
-                if fields.flags.contains(InodeFlags::INLINE_DATA) || number.0 == 7 {
-                    continue;
-                }
-                if fields.flags.contains(InodeFlags::EXTENTS) {
-                    walk_extents(&self.reader, &fields.block, None, &mut search)?;
-                } else if matches!(fields.kind(), Some(FileKind::Regular | FileKind::Directory)) {
-                    walk_numbers(&self.reader, &fields.block, &mut search)?;
-                }
-            }
-        }
-        for (block, count, inodes) in owners {
-            let names: Vec<String> = inodes.iter().map(u32::to_string).collect();
-            let whose = match names.len() {
-                0 => "the volume's own structures".to_owned(),
-                1 => format!("inode {} and the volume's own structures, or twice by it", names[0]),
-                _ => format!("inodes {}", names.join(", ")),
-            };
-            let what = format!("{count} blocks are used by {whose}");
-            self.problem(ProblemKind::SharedBlock, Place::block(block), what);
-        }
-        Ok(())
-    }
-}
-
-/// Finds who uses blocks that are known to be shared.
-struct OwnerSearch<'s> {
-    inode: u32,
-    owners: &'s mut Vec<(u64, u64, Vec<u32>)>,
-    visited: &'s mut super::used::UsedClusters,
-}
-
-impl OwnerSearch<'_> {
-    fn look(&mut self, block: u64, count: u64) {
-        // Sorted by block and few: those that start before the range's end.
-        let until = self.owners.partition_point(|(start, _, _)| *start < block + count);
-        for (start, length, inodes) in &mut self.owners[..until] {
-            if *start + *length > block && inodes.len() < 16 && inodes.last() != Some(&self.inode) {
-                inodes.push(self.inode);
-            }
-        }
-    }
-}
-
-impl MapSink for OwnerSearch<'_> {
-    fn node(&mut self, block: FsBlock) -> bool {
-        self.look(block.0, 1);
-        let mut fresh = true;
-        self.visited.set(block, 1, &mut |_, _| {
-            fresh = false;
-            false
-        });
-        fresh
-    }
-
-    fn data(&mut self, _file_block: u64, block: FsBlock, count: u64, _unwritten: bool) -> bool {
-        self.look(block.0, count);
-        true
-    }
-
-    fn problem(&mut self, _file_block: u64, _what: String) {}
 }

@@ -10,6 +10,7 @@
 //! 3. Each block of a map or a directory is read at most once for its first owner, whatever the image claims.
 
 mod bitmaps;
+mod claim;
 mod directories;
 mod groups;
 mod index;
@@ -18,6 +19,7 @@ mod links;
 mod mapping;
 mod quota;
 mod report;
+mod shared;
 mod special;
 mod used;
 mod xattrs;

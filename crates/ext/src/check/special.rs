@@ -7,8 +7,6 @@ use crate::layout::{Compat, DiskInode, Incompat, InodeFlags, RoCompat, le32, orp
 use crate::memory::BlockMemory;
 use crate::{Error, FileKind, FsBlock, GroupNumber, InodeNumber, Result};
 
-/// Inode of the room for growth.
-const RESIZE: u32 = 7;
 /// Blocks of a small file's map that are read.
 const MAX_NODES: usize = 1024;
 /// Orphans that are followed.
@@ -192,8 +190,8 @@ impl Checker<'_> {
 
     /// The double indirect block of inode 7 names the blocks behind the descriptors, and each of those its copies.
     fn check_resize_inode(&mut self) -> Result<()> {
-        let place = Place::inode(RESIZE);
-        let Some((_, fields)) = self.read_inode(RESIZE)? else { return Ok(()) };
+        let place = Place::inode(InodeNumber::RESIZE.0);
+        let Some((_, fields)) = self.read_inode(InodeNumber::RESIZE.0)? else { return Ok(()) };
         let root = FsBlock(u64::from(le32(&fields.block, 13 * 4)));
         let others = (0..15).filter(|slot| *slot != 13).any(|slot| le32(&fields.block, slot * 4) != 0);
         let regular = fields.kind() == Some(FileKind::Regular) && fields.links > 0;

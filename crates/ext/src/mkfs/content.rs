@@ -13,7 +13,6 @@ use crate::mkfs::{MkfsError, MkfsOptions, mapping};
 use crate::{FileKind, FsBlock, GroupNumber, InodeNumber};
 
 const BAD_BLOCKS: InodeNumber = InodeNumber(1);
-const RESIZE: InodeNumber = InodeNumber(7);
 const JOURNAL: InodeNumber = InodeNumber(8);
 pub(super) const LOST_FOUND: InodeNumber = InodeNumber(11);
 
@@ -215,7 +214,7 @@ impl Maker<'_> {
         inode.sectors = blocks * u64::from(layout.blocks_per_cluster) * (layout.block_size.bytes() / 512);
         let number = u32::try_from(root.0).map_err(|_| MkfsError::NoRoom)?;
         put(&mut inode.block, 13 * 4, &number.to_le_bytes());
-        self.content.inodes.push((RESIZE, inode));
+        self.content.inodes.push((InodeNumber::RESIZE, inode));
         Ok(())
     }
 
