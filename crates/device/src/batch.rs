@@ -41,7 +41,8 @@ pub(crate) fn execute(device: &FileDevice, bios: &mut [Bio<'_>]) -> Result<(), I
         && matches!(bio.op, Op::Read | Op::Write)
         && !bio.flags.contains(BioFlags::PREFLUSH)
     {
-        device.geometry().check(bio).map_err(|kind| device_error(device, bio, kind))?;
+        let cut = cut_of(device, std::slice::from_ref(bio));
+        check(device, bio, cut.as_ref()).map_err(|kind| device_error(device, bio, kind))?;
         device.counters().count(bio.op, bio.len());
         // SAFETY: the bio is borrowed for the whole call, and the job has ended when `run` returns or unwinds.
         let mut jobs = unsafe { Job::of_bio(device, bio) };
@@ -64,8 +65,9 @@ pub(crate) fn execute_parts(parts: &mut [Part<'_, '_>]) -> Result<(), IoError> {
     for (part, flushed) in parts.iter_mut().zip(flushed) {
         let device = part.device;
         let several_durable = part.bios.iter().filter(|bio| is_durable_write(bio)).count() > 1;
+        let cut = cut_of(device, part.bios);
         for bio in &mut *part.bios {
-            if let Err(kind) = device.geometry().check(bio) {
+            if let Err(kind) = check(device, bio, cut.as_ref()) {
                 outcome.failed(device_error(device, bio, kind));
                 continue;
             }
@@ -100,6 +102,18 @@ pub(crate) fn execute_parts(parts: &mut [Part<'_, '_>]) -> Result<(), IoError> {
         outcome.note(result);
     }
     outcome.0
+}
+
+/// Why nothing is written to a file that somebody cut; looked up once for all bios, if one of them is no read.
+fn cut_of(device: &FileDevice, bios: &[Bio<'_>]) -> Option<IoErrorKind> {
+    bios.iter().any(|bio| bio.op != Op::Read).then(|| device.check_not_cut().err())?
+}
+
+fn check(device: &FileDevice, bio: &Bio<'_>, cut: Option<&IoErrorKind>) -> Result<(), IoErrorKind> {
+    match cut {
+        Some(kind) if bio.op != Op::Read => Err(kind.duplicate()),
+        _ => device.geometry().check(bio),
+    }
 }
 
 fn is_durable_write(bio: &Bio<'_>) -> bool {
@@ -181,7 +195,8 @@ impl<'d> Job<'d> {
 
     fn flush(device: &'d FileDevice) -> Self {
         device.counters().count(Op::Flush, 0);
-        Self { device, work: Work::Flush, op: Op::Flush, sector: Sector(0), len: 0, result: None }
+        let result = device.check_not_cut().err().map(Err);
+        Self { device, work: Work::Flush, op: Op::Flush, sector: Sector(0), len: 0, result }
     }
 
     fn lasts_only_until_flushed(&mut self) {

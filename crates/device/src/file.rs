@@ -5,8 +5,8 @@
 //!
 //! Interface:
 //! - Exclusive while it is open for writing, shared among readers otherwise (see `open.rs`).
-//! - The size is fixed while it is open: a transfer beyond it is refused, never grows the file; unless it was opened with
-//!   [`Growth::Free`], which is for files that are data and not disks.
+//! - The size is fixed while it is open: a transfer beyond it is refused, never grows the file, and a file that somebody else cuts
+//!   is written no more; unless it was opened with [`Growth::Free`], which is for files that are data and not disks.
 //! - [`FileDevice::is_direct`] says whether the host's page cache is bypassed.
 
 use std::fmt;
@@ -93,6 +93,21 @@ impl FileDevice {
                 let stat = rustix::fs::fstat(&self.fd)?;
                 Ok(u64::try_from(stat.st_size).unwrap_or(0))
             }
+        }
+    }
+
+    /// Refuse to write to an image that somebody else has cut since it was opened: a write behind its new end would make it grow again
+    /// with a hole where the rest of the filesystem was.
+    pub(crate) fn check_not_cut(&self) -> Result<(), IoErrorKind> {
+        let capacity = self.geometry.capacity_bytes;
+        if self.growth == Growth::Free {
+            return Ok(());
+        }
+        match self.file_size().map_err(IoErrorKind::Device)? {
+            bytes if bytes >= capacity => Ok(()),
+            bytes => Err(IoErrorKind::Device(io::Error::other(format!(
+                "somebody cut the file to {bytes} bytes while it is open; it had {capacity}"
+            )))),
         }
     }
 

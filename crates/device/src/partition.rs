@@ -57,11 +57,7 @@ impl PartitionDevice {
 
     /// Partition `number` of the device's partition table.
     pub fn open(device: Arc<dyn BlockDevice>, number: u32) -> Result<Arc<Self>, OpenError> {
-        let partitions = table::partitions(&*device)?;
-        let Some(partition) = partitions.iter().find(|partition| partition.number == number) else {
-            let existing = table::describe(&partitions);
-            return Err(OpenError::NoSuchPartition { device: device.name(), number, existing });
-        };
+        let partition = table::partition(&*device, number)?;
         let name = format!("{}?partition={number}", device.name());
         let (start, len_bytes) = (partition.start, partition.len_bytes);
         Self::window(device, name, start, len_bytes)

@@ -88,6 +88,11 @@ pub(crate) unsafe fn prepare(
 ) -> Result<(), IoError> {
     let (op, geometry) = (io.op, route.front.geometry());
     let error = |sector, len, kind| Err(IoError { device: route.front.name(), op, sector, len, kind });
+    if op != Op::Read {
+        for target in &route.targets {
+            target.file_device().check_not_cut().or_else(|kind| error(Sector(0), 0, kind))?;
+        }
+    }
     let direction = match op {
         Op::Read => Direction::Read,
         Op::Write => Direction::Write,

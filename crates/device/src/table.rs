@@ -84,7 +84,7 @@ impl fmt::Display for Partition {
 }
 
 /// The partitions in words, for messages.
-pub(crate) fn describe(partitions: &[Partition]) -> String {
+fn describe(partitions: &[Partition]) -> String {
     if partitions.is_empty() {
         return "the table has none".to_owned();
     }
@@ -92,8 +92,33 @@ pub(crate) fn describe(partitions: &[Partition]) -> String {
     format!("there is {}", list.join(", "))
 }
 
+/// What a table tells.
+struct Table {
+    partitions: Vec<Partition>,
+    /// Why there may be more: the chain of logical partitions ends too early.
+    cut: Option<String>,
+}
+
 /// Read the partition table of a device.
 pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>, OpenError> {
+    let table = read(device)?;
+    table.cut.map_or(Ok(table.partitions), |why| Err(no_table(device, why)))
+}
+
+/// The partition with that number: of a chain of logical partitions that is cut, those before the cut, too.
+pub(crate) fn partition(device: &dyn BlockDevice, number: u32) -> Result<Partition, OpenError> {
+    let Table { mut partitions, cut } = read(device)?;
+    if let Some(index) = partitions.iter().position(|partition| partition.number == number) {
+        return Ok(partitions.swap_remove(index));
+    }
+    let mut existing = describe(&partitions);
+    if let Some(why) = cut {
+        existing = format!("{why}; {existing}");
+    }
+    Err(OpenError::NoSuchPartition { device: device.name(), number, existing })
+}
+
+fn read(device: &dyn BlockDevice) -> Result<Table, OpenError> {
     let mut reader = Reader::new(device)?;
     let mut boot = [0; 512];
     reader.read_at(0, &mut boot)?;
@@ -101,11 +126,11 @@ pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>, OpenError>
     for block in [LogicalBlockSize::Lb512, LogicalBlockSize::Lb4096] {
         let protective = mbr.is_some_and(|entries| entries.iter().any(|entry| entry.kind == 0xee));
         if reader.signature_at(block.as_u64())? || (protective && reader.has_backup_header(block)?) {
-            return read_gpt(&mut reader, block);
+            return Ok(Table { partitions: read_gpt(&mut reader, block)?, cut: None });
         }
     }
     match mbr {
-        Some(entries) => read_mbr(&mut reader, entries),
+        Some(entries) => Ok(read_mbr(&mut reader, entries)),
         None => Err(no_table(device, "neither a GPT nor an MBR signature was found".to_owned())),
     }
 }
@@ -188,36 +213,33 @@ fn number_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(number)
 }
 
-fn read_mbr(reader: &mut Reader<'_>, entries: [Entry; 4]) -> Result<Vec<Partition>, OpenError> {
-    let mut found = Vec::new();
+fn read_mbr(reader: &mut Reader<'_>, entries: [Entry; 4]) -> Table {
+    let mut partitions = Vec::new();
     for (number, entry) in (1..).zip(entries) {
         if entry.is_used() && !entry.is_extended() {
-            found.push(entry.partition(number, 0));
+            partitions.push(entry.partition(number, 0));
         }
     }
+    let mut cut = None;
     // The first one only; DOS and Linux know no second.
     if let Some(extended) = entries.into_iter().find(|entry| entry.is_used() && entry.is_extended()) {
-        read_logical(reader, u64::from(extended.start), &mut found)?;
+        cut = read_logical(reader, u64::from(extended.start), &mut partitions).err();
     }
-    Ok(found)
+    Table { partitions, cut }
 }
 
-fn read_logical(reader: &mut Reader<'_>, base: u64, found: &mut Vec<Partition>) -> Result<(), OpenError> {
-    let mut at = base;
+/// An error says in words where the chain is cut; what comes before that is found.
+fn read_logical(reader: &mut Reader<'_>, base: u64, found: &mut Vec<Partition>) -> Result<(), String> {
+    let (primary, mut at) = (found.len(), base);
     for number in 5..=LOGICAL_PARTITIONS_MAX {
         let mut boot = [0; 512];
+        let record = format!("a logical partition's record at sector {at}");
         let Some(offset) = at.checked_mul(SECTOR_SIZE).filter(|offset| *offset < reader.len()) else {
-            return Err(no_table(
-                reader.device,
-                format!("a logical partition's record at sector {at} is behind the end"),
-            ));
+            return Err(format!("{record} is behind the end"));
         };
-        reader.read_at(offset, &mut boot)?;
+        reader.read_at(offset, &mut boot).map_err(|error| format!("{record} cannot be read: {error}"))?;
         let Some(entries) = Entry::all_of(&boot) else {
-            return Err(no_table(
-                reader.device,
-                format!("a logical partition's record at sector {at} has no signature"),
-            ));
+            return Err(format!("{record} has no signature"));
         };
         let [logical, next, ..] = entries;
         if logical.is_used() && !logical.is_extended() {
@@ -228,10 +250,9 @@ fn read_logical(reader: &mut Reader<'_>, base: u64, found: &mut Vec<Partition>) 
         }
         at = base + u64::from(next.start);
     }
-    Err(no_table(
-        reader.device,
-        format!("more than {LOGICAL_PARTITIONS_MAX} partitions; does their chain run in a circle?"),
-    ))
+    // Some of them were found again and again, and nobody knows which.
+    found.truncate(primary);
+    Err(format!("more than {LOGICAL_PARTITIONS_MAX} partitions; does their chain run in a circle?"))
 }
 
 /// A device as a file that can be read anywhere, through one block of aligned memory.

@@ -33,6 +33,40 @@ fn one_writer_or_many_readers() {
     write().unwrap();
 }
 
+/// A write behind the new end would make the file grow again, and what was cut off would read as zeros.
+#[test]
+fn a_file_that_somebody_cuts_is_written_no_more() {
+    for backend in [Backend::Threads, Backend::Auto] {
+        let (_directory, path) = image(1 << 20);
+        let device = FileDevice::open(&path, &OpenOptions::read_write().backend(backend)).unwrap();
+        let disk = &*device as &dyn BlockDevice;
+        let mut queue = std::sync::Arc::clone(&device).open_queue(4).unwrap();
+        let mut block = diorite_device::AlignedBuf::zeroed(4096, 4096);
+        disk.write_bytes(512 << 10, &block, BioFlags::FUA).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(256 << 10).unwrap();
+        for offset in [0, 512 << 10] {
+            let text = disk.write_bytes(offset, &block, BioFlags::SYNC).unwrap_err().to_string();
+            assert!(text.contains("cut the file to 262144 bytes"), "{text}");
+        }
+        for op in [Op::Write, Op::Flush] {
+            let piece = Piece { sector: Sector(1024), memory: 0..4096 };
+            let (pieces, memory) = match op {
+                Op::Flush => (Vec::new(), None),
+                _ => (vec![piece], Some(Box::new(diorite_device::AlignedBuf::zeroed(4096, 4096)) as _)),
+            };
+            let io =
+                QueuedIo { op, flags: BioFlags::SYNC, owner: IoOwner::current(), pieces, memory, tag: 0 };
+            queue.submit(io).unwrap();
+            let mut done = Vec::new();
+            queue.reap(1, &mut done).unwrap();
+            assert!(done[0].result.as_ref().unwrap_err().to_string().contains("cut the file"));
+        }
+        assert!(device.execute(&mut [diorite_block::Bio::flush()]).is_err());
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 256 << 10);
+        disk.read_bytes(0, &mut block).unwrap();
+    }
+}
+
 /// Noting it would cost the host a write to an inode, and a small read a tenth of its time.
 #[test]
 fn the_host_does_not_note_that_an_image_was_read() {

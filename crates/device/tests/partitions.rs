@@ -166,3 +166,17 @@ fn partition_shows_its_own_bytes() {
     (&*part as &dyn BlockDevice).read_bytes(0, &mut block).unwrap();
     assert!(block.starts_with(b"first bytes of the partition"));
 }
+
+/// A chain that is cut takes nothing from the partitions before the cut.
+#[test]
+fn partitions_before_a_cut_chain_are_opened() {
+    let mut disk = mbr_disk();
+    disk[12288 * 512 + 510] = 0;
+    let device = device_of(&disk, 512);
+    assert!(partitions(&*device).unwrap_err().to_string().contains("sector 12288 has no signature"));
+    for (number, start) in [(1, 63), (4, 30000), (5, 4160), (6, 8256)] {
+        assert_eq!(PartitionDevice::open(device.clone(), number).unwrap().start(), Sector(start));
+    }
+    let text = PartitionDevice::open(device, 7).unwrap_err().to_string();
+    assert!(text.contains("sector 12288 has no signature") && text.contains("6 (Linux"), "{text}");
+}

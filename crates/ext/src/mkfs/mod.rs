@@ -140,6 +140,8 @@ pub struct MkfsReport {
     pub features: Features,
     /// Bytes of a block.
     pub block_size: u64,
+    /// Bytes of an allocation unit.
+    pub cluster_size: u64,
     /// Blocks of the volume.
     pub blocks: u64,
     /// Of these, free.
@@ -148,6 +150,8 @@ pub struct MkfsReport {
     pub reserved_blocks: u64,
     /// Inodes.
     pub inodes: u32,
+    /// Of these, free.
+    pub free_inodes: u32,
     /// Bytes of an inode.
     pub inode_size: u16,
     /// Groups.
@@ -171,7 +175,41 @@ pub struct MkfsReport {
 /// Make a volume on `device`. Everything that was on it is lost.
 pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsReport, MkfsError> {
     let geometry = device.geometry();
-    let mut superblock = plan::plan(options, geometry.capacity_bytes, geometry.logical_block_size)?;
+    let arranged = arrange(options, geometry.capacity_bytes, geometry.logical_block_size)?;
+    let Arranged { superblock, layout, descriptors, space, content, report } = arranged;
+    let mut image =
+        Image { superblock, layout, descriptors, space, writer: Writer::new(device, layout.block_size) };
+    image.write(&content)?;
+    let Writer { written_bytes, zeroed_bytes, .. } = image.writer;
+    Ok(MkfsReport { written_bytes, zeroed_bytes, ..report })
+}
+
+/// What [`mkfs`] would make on a device of `capacity_bytes` with logical blocks of `logical_block_size` bytes. Nothing is written.
+pub fn preview(
+    options: &MkfsOptions,
+    capacity_bytes: u64,
+    logical_block_size: u32,
+) -> Result<MkfsReport, MkfsError> {
+    arrange(options, capacity_bytes, logical_block_size).map(|arranged| arranged.report)
+}
+
+/// A volume with the place of everything on it, before anything is written.
+#[derive(Debug)]
+struct Arranged {
+    superblock: Superblock,
+    layout: Layout,
+    descriptors: Vec<GroupDescriptor>,
+    space: Space,
+    content: Content,
+    report: MkfsReport,
+}
+
+fn arrange(
+    options: &MkfsOptions,
+    capacity_bytes: u64,
+    logical_block_size: u32,
+) -> Result<Arranged, MkfsError> {
+    let mut superblock = plan::plan(options, capacity_bytes, logical_block_size)?;
     let layout = Layout::new(&superblock);
     let mut space = Space::new(layout.blocks_count);
     let mut descriptors = tables::place(&layout, &mut space)?;
@@ -187,10 +225,42 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsRepor
     superblock.set_free_inodes_count(layout.inodes_count - content.used_inodes);
     let overhead = structures / per_cluster + layout.clusters_for(u64::from(content.journal_blocks));
     superblock.raw_mut().overhead_blocks = U32::new(u32::try_from(overhead).unwrap_or(0));
-    let mut image =
-        Image { superblock, layout, descriptors, space, writer: Writer::new(device, layout.block_size) };
-    image.write(&content)?;
-    Ok(image.report(&content, wanted_journal))
+    let journal_left_out = wanted_journal && content.journal_blocks == 0;
+    let report = report(&superblock, &layout, content.journal_blocks, journal_left_out);
+    Ok(Arranged { superblock, layout, descriptors, space, content, report })
+}
+
+fn report(
+    superblock: &Superblock,
+    layout: &Layout,
+    journal_blocks: u32,
+    journal_left_out: bool,
+) -> MkfsReport {
+    MkfsReport {
+        uuid: superblock.uuid(),
+        features: superblock.features(),
+        block_size: layout.block_size.bytes(),
+        cluster_size: layout.block_size.bytes() * u64::from(layout.blocks_per_cluster),
+        blocks: layout.blocks_count,
+        free_blocks: superblock.free_blocks_count(),
+        reserved_blocks: superblock.reserved_blocks_count(),
+        inodes: layout.inodes_count,
+        free_inodes: superblock.free_inodes_count(),
+        inode_size: layout.inode_size,
+        groups: layout.group_count,
+        blocks_per_group: layout.blocks_per_group,
+        inodes_per_group: layout.inodes_per_group,
+        backups: layout
+            .groups()
+            .skip(1)
+            .filter(|group| layout.has_superblock(*group))
+            .map(|group| layout.first_block(group).0)
+            .collect(),
+        journal_blocks,
+        journal_left_out,
+        written_bytes: 0,
+        zeroed_bytes: 0,
+    }
 }
 
 /// The volume while it is written.
@@ -348,33 +418,6 @@ impl Image<'_> {
             self.writer.write(self.layout.first_block(group), &bytes)?;
         }
         Ok(())
-    }
-
-    fn report(&self, content: &Content, wanted_journal: bool) -> MkfsReport {
-        let (superblock, layout) = (&self.superblock, &self.layout);
-        MkfsReport {
-            uuid: superblock.uuid(),
-            features: superblock.features(),
-            block_size: layout.block_size.bytes(),
-            blocks: layout.blocks_count,
-            free_blocks: superblock.free_blocks_count(),
-            reserved_blocks: superblock.reserved_blocks_count(),
-            inodes: layout.inodes_count,
-            inode_size: layout.inode_size,
-            groups: layout.group_count,
-            blocks_per_group: layout.blocks_per_group,
-            inodes_per_group: layout.inodes_per_group,
-            backups: layout
-                .groups()
-                .skip(1)
-                .filter(|group| layout.has_superblock(*group))
-                .map(|group| layout.first_block(group).0)
-                .collect(),
-            journal_blocks: content.journal_blocks,
-            journal_left_out: wanted_journal && content.journal_blocks == 0,
-            written_bytes: self.writer.written_bytes,
-            zeroed_bytes: self.writer.zeroed_bytes,
-        }
     }
 }
 
