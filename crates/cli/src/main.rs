@@ -23,6 +23,7 @@ mod output;
 mod profiling;
 mod progress;
 mod repro;
+mod room;
 mod size;
 mod volume;
 

@@ -20,6 +20,7 @@ use crate::failure::{Failure, Result, reason};
 use crate::interrupt;
 use crate::output::{Output, json_name};
 use crate::progress::CopyProgress;
+use crate::room;
 use crate::size::{Size, human};
 use crate::volume::uuid_text;
 
@@ -73,6 +74,9 @@ fn make_on(
             "{}: not made: there is a partition table; name a partition (?partition=1), or use --force to overwrite it",
             image.display()
         )));
+    }
+    if let Some(from) = arguments.from.as_deref().filter(|from| from.is_dir()) {
+        room::check(image, from, device.geometry(), options)?;
     }
     let report = mkfs(device.as_ref(), options).map_err(|error| match error {
         MkfsError::Io(error) => Failure::of(image.display(), "make the filesystem", &error.into()),
@@ -195,9 +199,12 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
             }
         }
     }
+    // As mke2fs: who names an encoding or the size of a journal wants the feature.
     if with_casefold {
-        // As mke2fs: who names an encoding wants the feature.
         options.features.push_str(",casefold");
+    }
+    if arguments.journal_size.is_some() {
+        options.features.push_str(",has_journal");
     }
     if let Some(time) = time {
         options.time = time;

@@ -70,13 +70,18 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
         open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::Failed(error.to_string()))?;
     let info = VolumeInfo::read(device.as_ref())
         .map_err(|error| Failure::of(image.display(), "read the superblock", &error.into()))?;
+    let geometry = device.geometry();
+    let missing = info.blocks.saturating_mul(info.block_size).saturating_sub(geometry.capacity_bytes);
+    // The device ends with a whole logical block, and the filesystem may end within one.
+    let missing = if missing < u64::from(geometry.logical_block_size) { 0 } else { missing };
     if arguments.reporting.json {
-        return output.json(&json_info(image, &info));
+        return output.json(&json_info(image, &info, missing));
     }
-    show_info(image, &info, output)
+    show_info(image, &info, missing, output)
 }
 
-fn show_info(image: &Path, info: &VolumeInfo, output: &mut Output) -> Result<()> {
+/// `missing` is what the device lacks of the filesystem, in bytes.
+fn show_info(image: &Path, info: &VolumeInfo, missing: u64, output: &mut Output) -> Result<()> {
     let text = |bytes: &[u8]| visible(&String::from_utf8_lossy(bytes));
     let mut line = |name: &str, value: String| output.line(format!("{name:<16} {value}"));
     let bytes = |blocks: u64| human(blocks.saturating_mul(info.block_size));
@@ -88,6 +93,9 @@ fn show_info(image: &Path, info: &VolumeInfo, output: &mut Output) -> Result<()>
     line("UUID", uuid_text(&info.uuid))?;
     line("State", state(info))?;
     line("Size", format!("{} in {} blocks of {}", bytes(info.blocks), info.blocks, human(info.block_size)))?;
+    if missing > 0 {
+        line("Cut off", format!("the last {} ({missing} bytes) are missing", human(missing)))?;
+    }
     line(
         "Free",
         format!(
@@ -133,7 +141,7 @@ fn show_info(image: &Path, info: &VolumeInfo, output: &mut Output) -> Result<()>
     Ok(())
 }
 
-fn json_info(image: &Path, info: &VolumeInfo) -> serde_json::Value {
+fn json_info(image: &Path, info: &VolumeInfo, missing: u64) -> serde_json::Value {
     json!({
         "command": "info",
         "image": json_name(image.as_os_str().as_bytes()),
@@ -150,6 +158,7 @@ fn json_info(image: &Path, info: &VolumeInfo) -> serde_json::Value {
         "block_size": info.block_size,
         "cluster_size": info.cluster_size,
         "blocks": info.blocks,
+        "bytes_missing": missing,
         "blocks_free": info.free_blocks,
         "blocks_reserved": info.reserved_blocks,
         "inodes": info.inodes,

@@ -150,6 +150,47 @@ fn failed_mkfs_leaves_no_image() {
     assert!(bench.names().is_empty(), "{:?}", bench.names());
 }
 
+/// Found out before anything is copied or overwritten, and the size that is proposed is enough.
+#[test]
+fn tree_that_cannot_fit_is_refused_with_a_size_that_would_do() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("large")).expect("a directory");
+    bench.write("large/data", &pattern(30 << 20, 1));
+    std::fs::create_dir(bench.path("many")).expect("a directory");
+    for file in 0..700 {
+        bench.write(&format!("many/{file}"), b"x");
+    }
+    for (tree, options, size) in [("large", "-t ext4", "16M"), ("many", "-t ext4 -N 500", "16M")] {
+        let line = bench.fail(&format!("mkfs {options} -d {tree} a.img {size}"), 1);
+        expect(&line, &["a.img: not made", tree, "a size of ", " would do"]);
+        assert!(!bench.path("a.img").exists());
+        let cure = line.split("a size of ").nth(1).and_then(|rest| rest.split(" would do").next());
+        let (size, inodes) =
+            cure.map(|cure| cure.split_once(" with ").unwrap_or((cure, ""))).expect("a size");
+        let line = format!("mkfs -t ext4 -d {tree} {inodes} a.img {size}").replace("  ", " ");
+        bench.run(&line);
+        bench.must_be_clean("a.img");
+        std::fs::remove_file(bench.path("a.img")).expect("it is there");
+    }
+    bench.image("b.img", "ext2", "16M");
+    let before = bench.read("b.img");
+    expect(&bench.fail("mkfs -F -d large b.img", 1), &["b.img: not made"]);
+    assert!(bench.read("b.img") == before, "not a byte");
+}
+
+#[test]
+fn info_says_that_an_image_was_cut() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    assert_eq!(bench.json("info a.img")["bytes_missing"], 0);
+    assert!(!bench.run("info a.img").contains("Cut off"));
+    let file = std::fs::File::options().write(true).open(bench.path("a.img")).expect("the image");
+    file.set_len(10 << 20).expect("a size");
+    assert_eq!(bench.json("info a.img")["bytes_missing"], 6 << 20);
+    let told = bench.run("info a.img");
+    assert!(told.contains("(6291456 bytes) are missing"), "{told}");
+}
+
 #[test]
 fn full_image_is_an_error_and_stays_sound() {
     let bench = Bench::new();

@@ -16,6 +16,7 @@ mod engine;
 mod error;
 mod host;
 mod image;
+mod needs;
 mod stretches;
 mod tree;
 
@@ -24,6 +25,7 @@ pub use engine::{Clobber, Copier, CopyOptions, Depth, OnFailure, Sync, data_byte
 pub use error::Error;
 pub use host::HostTree;
 pub use image::{ImageTree, incomplete_name};
+pub use needs::{Needs, Units};
 pub use tree::{Attributes, Follow, Meta, ReadFile, Sink, Source, WriteFile};
 
 /// What a copy did.

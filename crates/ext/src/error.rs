@@ -138,7 +138,15 @@ impl Error {
 
 /// Where a volume's journal is, if not in it.
 pub(crate) fn elsewhere(uuid: &[u8; 16], device: u32) -> String {
-    let mut text = String::from("its journal is on another device, the one with UUID ");
+    let text = format!("its journal is on another device, the one with UUID {}", uuid_text(uuid));
+    // Eight bits of the minor number, then the major number, then the rest of the minor.
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
+    if device == 0 { text } else { format!("{text} (last {major}:{minor})") }
+}
+
+/// A UUID in the usual form.
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
     for (at, byte) in uuid.iter().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) {
             text.push('-');
@@ -147,9 +155,7 @@ pub(crate) fn elsewhere(uuid: &[u8; 16], device: u32) -> String {
             [byte >> 4, byte & 15].into_iter().filter_map(|digit| char::from_digit(u32::from(digit), 16)),
         );
     }
-    // Eight bits of the minor number, then the major number, then the rest of the minor.
-    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
-    if device == 0 { text } else { format!("{text} (last {major}:{minor})") }
+    text
 }
 
 fn in_use_text(by_check: bool, node: &str, device: &str, time: u64) -> String {
@@ -316,6 +322,12 @@ pub enum Incompatible {
         uuid: [u8; 16],
         /// Number of the device that it was on last, as the superblock has it.
         device: u32,
+    },
+    /// No volume, but the journal of one.
+    #[error("it is a journal, the one with UUID {}, and no filesystem; name the volume that it belongs to", uuid_text(uuid))]
+    JournalDevice {
+        /// The journal's UUID.
+        uuid: [u8; 16],
     },
     /// Anything else, named.
     #[error("{0}")]

@@ -17,6 +17,7 @@ const UUID: &str = "01234567-89ab-4def-8123-456789abcdef";
 /// A second `-E` replaces the first.
 const QUOTATYPE: &str = "lazy_itable_init=0,lazy_journal_init=0,nodiscard,hash_seed=01234567-89ab-4def-8123-456789abcdef,\
     quotatype=grpquota:prjquota,root_owner=3:70000";
+const LITTLE_GROWTH: &str = "lazy_itable_init=0,lazy_journal_init=0,nodiscard,hash_seed=01234567-89ab-4def-8123-456789abcdef,resize=135168";
 const UUID_BYTES: [u8; 16] =
     [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0x4d, 0xef, 0x81, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef];
 
@@ -254,6 +255,12 @@ fn cases() -> Vec<(u64, &'static [&'static str], MkfsOptions)> {
         ),
     ];
     cases.extend(more.map(|(arguments, options)| (129 * MIB, arguments, options)));
+    // The file with the room for growth has 4 GiB, mapped or not.
+    let small_files = MkfsOptions { block_size: Some(4096), ..features("^large_file,resize_inode") };
+    cases.push((129 * MIB, &["-b", "4096", "-O", "^large_file,resize_inode"], small_files));
+    // More than there is, and no more descriptors than there are.
+    let little_growth = MkfsOptions { resize_blocks: Some(135_168), ..plain() };
+    cases.push((33 * MIB, &["-E", LITTLE_GROWTH], little_growth));
     cases
 }
 

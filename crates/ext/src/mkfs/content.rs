@@ -6,7 +6,7 @@ use crate::journal::JournalSuperblock;
 use crate::layout::inode::InodeFlags;
 use crate::layout::mmp::{CHECK_INTERVAL_MIN, MmpBlock, SEQUENCE_CLEAN, UPDATE_INTERVAL};
 use crate::layout::{
-    ChecksumSeed, Compat, DiskInode, Incompat, Layout, Superblock, directory, le32, orphan, put,
+    ChecksumSeed, Compat, DiskInode, Incompat, Layout, RoCompat, Superblock, directory, le32, orphan, put,
 };
 use crate::mkfs::space::Space;
 use crate::mkfs::{MkfsError, MkfsOptions, mapping};
@@ -73,6 +73,7 @@ pub(super) fn make(
         maker.orphan_file()?;
     }
     maker.content.inodes.sort_by_key(|(number, _)| *number);
+    maker.mark_large_files();
     Ok(maker.content)
 }
 
@@ -92,6 +93,15 @@ impl Maker<'_> {
             created: Some(time),
             extra_isize: self.superblock.want_extra_isize(),
             ..DiskInode::default()
+        }
+    }
+
+    /// A file of 2 GiB needs its feature, wanted or not: that of the room for growth is as large with blocks of 4 KiB.
+    fn mark_large_files(&mut self) {
+        if self.content.inodes.iter().any(|(_, inode)| inode.size > i32::MAX as u64) {
+            let mut features = self.superblock.features();
+            features.ro_compat |= RoCompat::LARGE_FILE;
+            self.superblock.set_features(features);
         }
     }
 

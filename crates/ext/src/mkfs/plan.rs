@@ -232,11 +232,15 @@ fn settle_growth(numbers: &mut Numbers, options: &MkfsOptions) {
     numbers.growth = 0;
     if numbers.features.has_compat(Compat::RESIZE_INODE) {
         let most = u64::from(u32::MAX);
-        let largest = if numbers.blocks < most / 1024 { numbers.blocks * 1024 } else { most };
-        let largest = options.resize_blocks.map_or(largest, |blocks| blocks.clamp(numbers.blocks, most));
-        let groups = (largest - numbers.first_data_block).div_ceil(numbers.blocks_per_group);
-        let table = groups.div_ceil(numbers.block_size.bytes() / numbers.desc_size);
-        numbers.growth = table.saturating_sub(numbers.descriptor_blocks).min(addresses);
+        let growth_to = |blocks: u64| {
+            let groups = (blocks - numbers.first_data_block).div_ceil(numbers.blocks_per_group);
+            let table = groups.div_ceil(numbers.block_size.bytes() / numbers.desc_size);
+            table.saturating_sub(numbers.descriptor_blocks)
+        };
+        let asked = options.resize_blocks.map_or(0, |blocks| growth_to(blocks.clamp(numbers.blocks, most)));
+        // Room that the descriptors have anyway is no wish: then the usual room is kept.
+        let usual = growth_to(numbers.blocks.saturating_mul(1024).min(most).max(numbers.blocks));
+        numbers.growth = if asked > 0 { asked } else { usual }.min(addresses);
     }
     if numbers.growth + numbers.descriptor_blocks > numbers.blocks_per_group * 3 / 4 {
         numbers.features.incompat |= Incompat::META_BG;

@@ -84,6 +84,9 @@ impl Superblock {
                 ro_compat: RoCompat::from_bits_retain(raw.feature_ro_compat.get()),
             }
         };
+        if features.has_incompat(Incompat::JOURNAL_DEV) {
+            return Err(Incompatible::JournalDevice { uuid: raw.uuid }.into());
+        }
         let mut superblock = Self { raw: *raw, block_size, features, group_count: 0 };
         superblock.validate_sizes()?;
         superblock.validate_groups()?;
