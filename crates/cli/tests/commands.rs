@@ -251,11 +251,14 @@ fn image_is_filled_from_a_tar_stream() {
     bench.write("from/sub/two", b"two");
     let from = bench.path("from");
     let tar = bench.path("a.tar");
-    let arguments = ["-C".as_ref(), from.as_os_str(), "-cf".as_ref(), tar.as_os_str(), ".".as_ref()];
-    if tool("tar", arguments).is_none() {
+    let words = ["--format=posix", "--mtime=@1234567890.123456789", "-C"].map(std::ffi::OsStr::new);
+    let arguments = [from.as_os_str(), "-cf".as_ref(), tar.as_os_str(), ".".as_ref()];
+    if tool("tar", words.into_iter().chain(arguments)).is_none() {
         return;
     }
     bench.run("mkfs -t ext2 -d a.tar a.img 32M");
+    let modified = bench.json("stat a.img:/sub/two")["files"][0]["modified"].clone();
+    assert!(modified.to_string().contains("123456789"), "{modified}");
     assert_eq!(bench.run("cat a.img:/sub/two"), "two");
     bench.run("cp a.img:/one back");
     assert_eq!(bench.read("back"), pattern(100_000, 5));

@@ -66,9 +66,10 @@ impl Unpacker<'_> {
         let Some(path) = self.destination(&name)? else {
             return Ok(());
         };
-        let attributes = self.attributes(&mut entry)?;
-        let meta = self.meta(&entry)?;
-        self.make_parents(&path)?;
+        let extended = self.extended(&mut entry)?;
+        let meta = self.meta(&entry, &extended)?;
+        let attributes = extended.attributes;
+        self.make_parents(&path, meta.modified)?;
         match entry.header().entry_type() {
             EntryType::Directory => {
                 self.make_directory(&path)?;
@@ -131,19 +132,38 @@ impl Unpacker<'_> {
         Ok(Some(path).filter(|path| path != self.to))
     }
 
-    fn make_parents(&mut self, path: &Path) -> Result<(), Error> {
+    /// Directories that have no entry, or none yet, are those of an ordinary tree of root, as old as what is in them.
+    fn make_parents(&mut self, path: &Path, modified: Timestamp) -> Result<(), Error> {
         let missing: Vec<PathBuf> = path
             .ancestors()
             .skip(1)
             .take_while(|parent| *parent != self.to && parent.parent().is_some())
             .map(Path::to_owned)
             .collect();
-        missing.iter().rev().try_for_each(|parent| self.make_directory(parent))
+        for parent in missing.into_iter().rev() {
+            if self.make_directory(&parent)? {
+                let meta = Meta {
+                    kind: FileKind::Directory,
+                    permissions: 0o755,
+                    uid: 0,
+                    gid: 0,
+                    size: 0,
+                    accessed: modified,
+                    modified,
+                    links: 1,
+                    identity: (0, 0),
+                    device: (0, 0),
+                };
+                self.directories.insert(parent, (meta, Attributes::new()));
+            }
+        }
+        Ok(())
     }
 
-    fn make_directory(&mut self, path: &Path) -> Result<(), Error> {
+    /// Whether it was not there.
+    fn make_directory(&mut self, path: &Path) -> Result<bool, Error> {
         match self.sink.existing(path, Follow::No)? {
-            Some(existing) if existing.kind == FileKind::Directory => Ok(()),
+            Some(existing) if existing.kind == FileKind::Directory => Ok(false),
             Some(_) => Err(Error::WrongKind {
                 name: self.sink.name_of(path),
                 why: "it is not a directory, and the archive has one of that name",
@@ -151,7 +171,7 @@ impl Unpacker<'_> {
             None => {
                 self.sink.make_directory(path)?;
                 self.summary.directories += 1;
-                Ok(())
+                Ok(true)
             }
         }
     }
@@ -194,10 +214,13 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    fn meta(&self, entry: &Entry<'_, impl Read>) -> Result<Meta, Error> {
+    fn meta(&self, entry: &Entry<'_, impl Read>, extended: &Extended) -> Result<Meta, Error> {
         let header = entry.header();
         let read = || -> io::Result<Meta> {
-            let modified = Timestamp { seconds: header.mtime()? as i64, nanoseconds: 0 };
+            let modified = match extended.modified {
+                Some(modified) => modified,
+                None => Timestamp { seconds: header.mtime()? as i64, nanoseconds: 0 },
+            };
             // Only entries of devices are sure to have numbers here.
             let device = match header.entry_type() {
                 EntryType::Char | EntryType::Block => {
@@ -219,7 +242,7 @@ impl Unpacker<'_> {
                 uid: header.uid()? as u32,
                 gid: header.gid()? as u32,
                 size: entry.size(),
-                accessed: modified,
+                accessed: extended.accessed.unwrap_or(modified),
                 modified,
                 links: 1,
                 identity: (0, 0),
@@ -229,18 +252,46 @@ impl Unpacker<'_> {
         read().map_err(|source| self.error(source))
     }
 
-    fn attributes(&self, entry: &mut Entry<'_, impl Read>) -> Result<Attributes, Error> {
-        let mut attributes = Vec::new();
+    fn extended(&self, entry: &mut Entry<'_, impl Read>) -> Result<Extended, Error> {
+        let mut extended = Extended::default();
         let extensions = entry.pax_extensions().map_err(|source| self.error(source))?;
         for extension in extensions.into_iter().flatten() {
             let extension = extension.map_err(|source| self.error(source))?;
-            if let Some(name) = extension.key().ok().and_then(|key| key.strip_prefix(XATTR_PREFIX)) {
-                attributes.push((name.as_bytes().to_vec(), extension.value_bytes().to_vec()));
+            let Ok(key) = extension.key() else { continue };
+            match key {
+                "mtime" => extended.modified = extension.value().ok().and_then(time_of),
+                "atime" => extended.accessed = extension.value().ok().and_then(time_of),
+                _ => {
+                    if let Some(name) = key.strip_prefix(XATTR_PREFIX) {
+                        let value = extension.value_bytes().to_vec();
+                        extended.attributes.push((name.as_bytes().to_vec(), value));
+                    }
+                }
             }
         }
-        attributes.sort();
-        Ok(attributes)
+        extended.attributes.sort();
+        Ok(extended)
     }
+}
+
+/// What the pax headers of an entry say beyond its own header.
+#[derive(Debug, Default)]
+struct Extended {
+    attributes: Attributes,
+    modified: Option<Timestamp>,
+    accessed: Option<Timestamp>,
+}
+
+/// Seconds since 1970 in decimal, perhaps negative, perhaps with a fraction.
+fn time_of(text: &str) -> Option<Timestamp> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = whole.parse().ok()?;
+    let digits: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
+    let nanoseconds: u32 = digits.parse().ok()?;
+    if !whole.starts_with('-') || nanoseconds == 0 {
+        return Some(Timestamp { seconds, nanoseconds });
+    }
+    Some(Timestamp { seconds: seconds.checked_sub(1)?, nanoseconds: 1_000_000_000 - nanoseconds })
 }
 
 /// Read until the buffer is full or the entry ends.
@@ -259,6 +310,8 @@ fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
     use crate::{HostTree, Unwatched};
 
@@ -301,6 +354,35 @@ mod tests {
         assert_eq!(std::fs::read_to_string(directory.path().join("again")).unwrap(), "content");
         let modified = directory.path().join("sub").metadata().unwrap().modified().unwrap();
         assert_eq!(modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs(), 1_000_000_000);
+    }
+
+    /// Nobody could enter directories that the archive does not name, as they are made for their owner only.
+    #[test]
+    fn parents_without_an_entry_are_open_to_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let bytes = archive(&[
+            (EntryType::Regular, "without/parents/file", "", b"x"),
+            (EntryType::Regular, "late/file", "", b"x"),
+            (EntryType::Directory, "late/", "", b""),
+        ]);
+        unpack_here(&bytes, directory.path()).unwrap();
+        for name in ["without", "without/parents", "late"] {
+            let metadata = directory.path().join(name).metadata().unwrap();
+            assert_eq!((metadata.mode() & 0o7777, metadata.mtime()), (0o755, 1_000_000_000), "{name}");
+        }
+    }
+
+    #[test]
+    fn times_of_pax_headers_have_fractions_and_signs() {
+        let time = |text| time_of(text).map(|time| (time.seconds, time.nanoseconds));
+        assert_eq!(time("1234567890.5"), Some((1_234_567_890, 500_000_000)));
+        assert_eq!(time("9999999999.0123456789"), Some((9_999_999_999, 12_345_678)));
+        assert_eq!(time("-1.25"), Some((-2, 750_000_000)));
+        assert_eq!(time("-0.5"), Some((-1, 500_000_000)));
+        assert_eq!(time("-7"), Some((-7, 0)));
+        for wrong in ["", "x", "1.x", "1.-5", "99999999999999999999"] {
+            assert_eq!(time(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -324,7 +324,10 @@ pub enum Incompatible {
         device: u32,
     },
     /// No volume, but the journal of one.
-    #[error("it is a journal, the one with UUID {}, and no filesystem; name the volume that it belongs to", uuid_text(uuid))]
+    #[error(
+        "it is a journal, the one with UUID {}, and no filesystem; name the volume that it belongs to",
+        uuid_text(uuid)
+    )]
     JournalDevice {
         /// The journal's UUID.
         uuid: [u8; 16],

@@ -227,12 +227,14 @@ enum Spot {
     /// The block of a file's attributes.
     Xattr(&'static str),
     Inode(&'static str),
+    Block(u64),
 }
 
 impl Image {
     fn offset(&self, spot: Spot) -> u64 {
         let number = |text: &str| text.trim().parse::<u64>().unwrap_or_else(|_| panic!("{spot:?}: {text}"));
         match spot {
+            Spot::Block(block) => block * 1024,
             Spot::Data(path, block) => number(&self.ask(&format!("bmap {path} {block}"))) * 1024,
             Spot::ExtentNode(path) => {
                 let nodes = self.ask(&format!("ex -n {path}"));
@@ -307,6 +309,18 @@ const BY_HAND: &[(&str, Spot, u64, &[u8], ProblemKind)] = &[
         &[9, 0, 0, 0],
         ProblemKind::SharedBlock,
     ),
+    // The first block behind the descriptors is an indirect block of the resize inode.
+    ("one block more of the resize inode", Spot::Block(3), 512, &[9], ProblemKind::Resize),
+    ("a block of the resize inode that is nowhere", Spot::Block(3), 515, &[9], ProblemKind::Resize),
+    ("the length of a target", Spot::Data("/a/slow", 0), 5, &[0], ProblemKind::Inode),
+];
+
+/// As [`BY_HAND`], on a volume with content in inodes.
+const INLINE_BY_HAND: &[(&str, Spot, u64, &[u8], ProblemKind)] = &[
+    ("magic of the attributes", Spot::Inode("/a/small"), 128 + 35, &[0], ProblemKind::Inode),
+    ("the attribute of a file", Spot::Inode("/a/small"), 128 + 36 + 1, &[1], ProblemKind::Inode),
+    ("the attribute of a directory", Spot::Inode("/a/b"), 128 + 36 + 1, &[1], ProblemKind::Inode),
+    ("the size of a directory", Spot::Inode("/a/b"), 4, &[64], ProblemKind::Inode),
 ];
 
 /// Every structure, damaged by hand: e2fsck and the check agree on whether it is, and with checksums on that too.
@@ -316,11 +330,14 @@ fn structures_damaged_by_hand_are_judged_as_e2fsck_judges_them() {
         return;
     }
     let mut failures = Vec::new();
-    let recipes: [&[&str]; 2] =
-        [&["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"], &["-t", "ext4", "-b", "1024"]];
-    for (recipe, has_checksums) in recipes.into_iter().zip([false, true]) {
+    let recipes: [(&[&str], _, _); 3] = [
+        (&["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"], BY_HAND, false),
+        (&["-t", "ext4", "-b", "1024"], BY_HAND, true),
+        (&["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,inline_data"], INLINE_BY_HAND, false),
+    ];
+    for (recipe, damage, has_checksums) in recipes {
         let Some(image) = Image::new(recipe) else { continue };
-        for (what, spot, at, bytes, kind) in BY_HAND {
+        for (what, spot, at, bytes, kind) in damage {
             let copy = image.copy();
             copy.put(*spot, *at, bytes);
             let (code, output) = run("e2fsck", &["-fn"], &copy.path());

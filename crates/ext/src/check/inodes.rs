@@ -3,8 +3,7 @@
 use crate::check::claim::MapSummary;
 use crate::check::{CheckPhase, Checker, DirectoryWork, NameForm, Place, ProblemKind, ValueUse};
 use crate::layout::{
-    ChecksumSeed, Compat, DiskInode, GroupFlags, Incompat, InodeFlags, RoCompat, inode::GOOD_OLD_SIZE, le16,
-    le32,
+    ChecksumSeed, Compat, DiskInode, GroupFlags, Incompat, InodeFlags, RoCompat, le16, le32,
 };
 use crate::{FileKind, FsBlock, GroupNumber, InodeNumber, Result};
 
@@ -197,9 +196,7 @@ impl Checker<'_> {
         acl_clusters += values.clusters;
         let uses = |clusters| ValueUse { clusters: clusters + acl_clusters, inodes: values.inodes };
         if fields.flags.contains(InodeFlags::INLINE_DATA) {
-            if kind == Some(FileKind::Directory) {
-                self.add_inline_directory(number, raw, fields);
-            }
+            self.check_inline_content(number, raw, fields);
             return Ok(uses(0));
         }
         let is_fast_symlink = kind == Some(FileKind::Symlink)
@@ -220,6 +217,9 @@ impl Checker<'_> {
         if number != 1 {
             self.check_size(number, fields, &summary, acl_clusters);
         }
+        if kind == Some(FileKind::Symlink) {
+            self.check_slow_symlink(number, fields)?;
+        }
         if summary.pieces > 1 {
             self.findings.report.fragmented += 1;
         }
@@ -237,28 +237,6 @@ impl Checker<'_> {
         Ok(uses(clusters))
     }
 
-    fn add_inline_directory(&mut self, number: u32, raw: &[u8], fields: &DiskInode) {
-        let mut content = fields.block.to_vec();
-        let tail = GOOD_OLD_SIZE + usize::from(fields.extra_isize);
-        let area = raw.get(tail..).unwrap_or_default();
-        let more = crate::layout::xattr::Attributes::in_inode(area, self.layout.inodes_count)
-            .filter_map(std::result::Result::ok)
-            .find(|attribute| attribute.name_index == 7 && attribute.name == b"data");
-        if let Some(more) = more {
-            content.extend_from_slice(more.value);
-        }
-        content.truncate(usize::try_from(fields.size).unwrap_or(usize::MAX));
-        self.directories.push(DirectoryWork {
-            inode: number,
-            generation: fields.generation,
-            size: fields.size,
-            indexed: false,
-            names: NameForm::of(fields.flags),
-            runs: Vec::new(),
-            inline: Some(content),
-        });
-    }
-
     /// The seed of an inode's checksums, if the volume has any.
     pub(super) fn inode_seed(&self, number: u32, generation: u32) -> Option<ChecksumSeed> {
         let seed = self.superblock.checksum_seed();
@@ -268,15 +246,6 @@ impl Checker<'_> {
     /// Sectors of clusters.
     fn sectors(&self, clusters: u64) -> u64 {
         clusters * u64::from(self.layout.blocks_per_cluster) * (self.layout.block_size.bytes() / 512)
-    }
-
-    fn check_fast_symlink(&mut self, number: u32, fields: &DiskInode) {
-        let target = &fields.block[..fields.size.min(60) as usize];
-        let has_nul = !fields.flags.contains(InodeFlags::ENCRYPTED) && target.contains(&0);
-        if fields.size == 0 || has_nul {
-            let what = "a symbolic link has no target, or one with a NUL";
-            self.problem(ProblemKind::Inode, Place::inode(number), what);
-        }
     }
 
     fn check_size(&mut self, number: u32, fields: &DiskInode, summary: &MapSummary, acl_clusters: u64) {

@@ -20,6 +20,7 @@ mod mapping;
 mod quota;
 mod report;
 mod shared;
+mod small;
 mod special;
 mod used;
 mod xattrs;

@@ -236,6 +236,37 @@ impl Checker<'_> {
                 return Ok(());
             }
         }
+        self.check_resize_blocks(&fields, &bytes)
+    }
+
+    /// Whatever else the inode names, which `root` is the double indirect block of, would be on the volume, and counted.
+    fn check_resize_blocks(&mut self, fields: &DiskInode, root: &BlockMemory) -> Result<()> {
+        let layout = self.layout;
+        let is_there = |block: u32| layout.is_data_range(FsBlock(u64::from(block)), 1);
+        let slots = root.len() / 4;
+        let named = |bytes: &BlockMemory| -> Vec<u32> {
+            (0..slots).map(|slot| le32(bytes, slot * 4)).filter(|block| *block != 0).collect()
+        };
+        let mut blocks = 1;
+        for indirect in named(root) {
+            let mut beyond = (!is_there(indirect)).then_some(indirect);
+            if beyond.is_none() {
+                let copies = named(&self.reader.block(FsBlock(u64::from(indirect)))?);
+                blocks += 1 + copies.len() as u64;
+                beyond = copies.into_iter().find(|block| !is_there(*block));
+            }
+            if let Some(block) = beyond {
+                let what = format!("it names block {block}, which is not on the volume");
+                self.problem(ProblemKind::Resize, Place::inode(RESIZE), what);
+                return Ok(());
+            }
+        }
+        let sectors = blocks * (self.layout.block_size.bytes() / 512);
+        // With clusters there is more than one way to count.
+        if self.layout.blocks_per_cluster == 1 && fields.sectors != sectors {
+            let what = format!("it counts {} sectors, but names {sectors}", fields.sectors);
+            self.problem(ProblemKind::Resize, Place::inode(RESIZE), what);
+        }
         Ok(())
     }
 }
