@@ -45,12 +45,11 @@ impl Checker<'_> {
             .find(|attribute| attribute.name_index == 7 && attribute.name == b"data");
         let mut content = fields.block.to_vec();
         let place = Place::inode(number);
-        match rest {
-            Some(rest) => content.extend_from_slice(rest.value),
-            None => {
-                let what = "its content is in the inode, and the attribute for the rest of it is missing";
-                self.problem(ProblemKind::Inode, place, what);
-            }
+        if let Some(rest) = rest {
+            content.extend_from_slice(rest.value);
+        } else {
+            let what = "its content is in the inode, and the attribute for the rest of it is missing";
+            self.problem(ProblemKind::Inode, place, what);
         }
         if fields.kind() != Some(FileKind::Directory) {
             return;
