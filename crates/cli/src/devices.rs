@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use diorite::{BlockDevice, DeviceOptions, SchedulerKind, VolumeInfo, open_target, partitions};
+use diorite::{BlockDevice, DeviceOptions, SchedulerKind, VolumeInfo, has_partitions, open_target};
 
 use crate::args::Queueing;
 use crate::failure::{Failure, Result};
@@ -22,7 +22,7 @@ pub(crate) fn scheduler(device: &dyn BlockDevice, queueing: Queueing) -> Result<
 pub(crate) fn refuse_to_destroy(device: &dyn BlockDevice, name: &str, who: &str) -> Result<()> {
     let held = if VolumeInfo::read(device).is_ok() {
         "a filesystem"
-    } else if partitions(device).is_ok_and(|list| !list.is_empty()) {
+    } else if has_partitions(device) {
         "a partition table"
     } else {
         return Ok(());

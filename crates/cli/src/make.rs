@@ -9,7 +9,7 @@ use std::time::Duration;
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs};
 use diorite::{
     Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, DirectPolicy, Filesystem, Owner, Timestamp,
-    VolumeInfo, open_target, partitions,
+    VolumeInfo, has_partitions, open_target,
 };
 use diorite_copy::{Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, unpack};
 use serde_json::json;
@@ -68,8 +68,7 @@ fn make_on(
             image.display()
         )));
     }
-    if !arguments.force && !is_window(image) && partitions(device.as_ref()).is_ok_and(|list| !list.is_empty())
-    {
+    if !arguments.force && !is_window(image) && has_partitions(device.as_ref()) {
         return Err(Failure::Failed(format!(
             "{}: not made: there is a partition table; name a partition (?partition=1), or use --force to overwrite it",
             image.display()

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use diorite::FileKind;
 
@@ -53,7 +53,7 @@ impl Needs {
                 if is_directory {
                     waiting.push(path);
                 } else {
-                    needs.bytes += content_bytes(source, path, &meta, units);
+                    needs.bytes += content_bytes(source, &path, &meta, units);
                 }
             }
             if entries >= units.inline_below {
@@ -65,11 +65,11 @@ impl Needs {
 }
 
 /// Bytes of whole clusters that the content of a file takes.
-fn content_bytes(source: &dyn Source, path: PathBuf, meta: &Meta, units: Units) -> u64 {
+fn content_bytes(source: &dyn Source, path: &Path, meta: &Meta, units: Units) -> u64 {
     if meta.kind != FileKind::Regular || meta.size < units.inline_below {
         return 0;
     }
-    let Ok(file) = source.open(&path) else { return 0 };
+    let Ok(file) = source.open(path) else { return 0 };
     // Clusters before this one were counted.
     let (mut bytes, mut counted, mut offset) = (0, 0, 0);
     while let Ok(Some((start, end))) = file.next_data(offset)

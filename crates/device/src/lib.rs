@@ -53,5 +53,5 @@ pub use partition::PartitionDevice;
 pub use pool::{BufferPool, PoolBuf};
 pub use region::PageKind;
 pub use ring::RegisteredMemory;
-pub use table::{Partition, PartitionKind, partitions};
+pub use table::{Partition, PartitionKind, has_partitions, partitions};
 pub use target::{host_paths, open_target};

@@ -105,6 +105,11 @@ pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>, OpenError>
     table.cut.map_or(Ok(table.partitions), |why| Err(no_table(device, why)))
 }
 
+/// Whether there is a table that names partitions, be it in order or not.
+pub fn has_partitions(device: &dyn BlockDevice) -> bool {
+    read(device).is_ok_and(|table| !table.partitions.is_empty() || table.cut.is_some())
+}
+
 /// The partition with that number: of a chain of logical partitions that is cut, those before the cut, too.
 pub(crate) fn partition(device: &dyn BlockDevice, number: u32) -> Result<Partition, OpenError> {
     let Table { mut partitions, cut } = read(device)?;

@@ -51,8 +51,8 @@ pub use diorite_block::{
     BlockDevice, Geometry, IoCounts, IoOwner, IoPriority, OwnerGuard, ScheduledDevice, TaskId,
 };
 pub use diorite_device::{
-    AlignedBuf, Backend, BufferPool, Create, DirectPolicy, OpenOptions as DeviceOptions, PoolBuf, host_paths,
-    open_target, partitions,
+    AlignedBuf, Backend, BufferPool, Create, DirectPolicy, OpenOptions as DeviceOptions, PoolBuf,
+    has_partitions, host_paths, open_target, partitions,
 };
 pub use diorite_ext::{
     Access, Attributes, Clock, DataMode, DirectoryEntry, FileKind, InodeNumber, NodeSpec, Owner, QuotaLimits,
