@@ -257,7 +257,7 @@ impl Checker<'_> {
             }
             if let Some(block) = beyond {
                 let what = format!("it names block {block}, which is not on the volume");
-                self.problem(ProblemKind::Resize, Place::inode(RESIZE), what);
+                self.problem(ProblemKind::Resize, Place::inode(InodeNumber::RESIZE.0), what);
                 return Ok(());
             }
         }
@@ -265,7 +265,7 @@ impl Checker<'_> {
         // With clusters there is more than one way to count.
         if self.layout.blocks_per_cluster == 1 && fields.sectors != sectors {
             let what = format!("it counts {} sectors, but names {sectors}", fields.sectors);
-            self.problem(ProblemKind::Resize, Place::inode(RESIZE), what);
+            self.problem(ProblemKind::Resize, Place::inode(InodeNumber::RESIZE.0), what);
         }
         Ok(())
     }
