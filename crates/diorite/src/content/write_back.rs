@@ -19,8 +19,8 @@ use crate::content::plan::{Room, plan_write};
 use crate::content::{Content, pages_of};
 use crate::{Error, Result};
 
-/// Most pages of one batch: 4 MiB. A multiple of the pages of any block.
-const BATCH_PAGES: usize = 1024;
+/// Most pages of one batch: 8 MiB. A multiple of the pages of any block.
+const BATCH_PAGES: usize = 2048;
 
 impl Content {
     /// Write back the dirty pages of a range of bytes, which the caller holds. Returns how many.
