@@ -20,6 +20,9 @@ use crate::{AlignedBuf, Clock, Error, Result};
 /// What zeros are written from; blocks have at most this many bytes.
 const ZEROS_BYTES: usize = 64 << 10;
 
+/// Largest read-ahead window, in pages, of a reader who shares the device with others: 2 MiB.
+const WINDOW_OF_MANY: u64 = 512;
+
 /// Settings of an [`Engine`].
 #[derive(Clone, Debug)]
 pub(crate) struct EngineOptions {
@@ -68,9 +71,11 @@ impl Engine {
         }))
     }
 
-    /// Largest read-ahead window.
+    /// Largest read-ahead window at this moment: where many read, each has a small one.
+    #[inline]
     pub(crate) fn read_ahead_pages(&self) -> u64 {
-        self.read_ahead_pages
+        let most = if self.workers.read_enough_ahead() { WINDOW_OF_MANY } else { u64::MAX };
+        self.read_ahead_pages.min(most)
     }
 
     /// Dirty pages above which writers write back themselves.
@@ -137,5 +142,41 @@ impl Dirty for Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.workers.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SystemClock;
+    use crate::content::ReadAhead;
+    use crate::content::toy_map::ToyMap;
+
+    #[test]
+    fn one_reader_has_a_large_window_and_many_have_small_ones() {
+        let options = EngineOptions {
+            cache_bytes: 64 << 20,
+            read_ahead_bytes: 8 << 20,
+            dirty_age: Duration::from_secs(5),
+            clock: SystemClock::shared(),
+        };
+        let engine = Engine::new(&options).expect("memory");
+        let large = engine.cache.frames() as u64 / 20;
+        let map = ToyMap::new(4096, 4096, false);
+        let view = map.reopen();
+        let content = Content::new(Box::new(map), Arc::clone(&engine)).expect("content");
+        content.grow(16 << 20);
+        let ahead = ReadAhead::default();
+
+        let stalled = view.stall();
+        engine.workers.read_ahead(&content, ahead.pieces(0..8 * 256));
+        assert_eq!(engine.read_ahead_pages(), large);
+        engine.workers.read_ahead(&content, ahead.pieces(8 * 256..8 * 256 + 1));
+        assert_eq!(engine.read_ahead_pages(), WINDOW_OF_MANY);
+        drop(stalled);
+        while engine.workers.read_enough_ahead() {
+            std::thread::yield_now();
+        }
+        assert_eq!(engine.read_ahead_pages(), large);
     }
 }

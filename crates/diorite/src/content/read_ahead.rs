@@ -5,7 +5,8 @@
 //! States: random (`window` 0): only what is asked for is read. A read that starts where the last one ended opens a window;
 //! when the reader enters what was read ahead last, the window doubles and the next one is read in the background, so
 //! that the device always has a whole window to work on. A read elsewhere closes the window. A window is read in pieces,
-//! all at once: a reader waits for the piece that it wants, and for no more.
+//! all at once: a reader waits for the piece that it wants, and for no more. Where the device is busy with the pieces of
+//! others, windows are small: they share the cache.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -94,6 +94,11 @@ impl ToyMap {
     pub(crate) fn claimed(&self) -> u64 {
         self.state.lock().claimed
     }
+
+    /// Whoever asks for a mapping waits until this is dropped.
+    pub(crate) fn stall(&self) -> impl Drop + '_ {
+        self.state.lock()
+    }
 }
 
 impl MapBlocks for ToyMap {

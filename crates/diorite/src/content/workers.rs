@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -21,7 +21,9 @@ use crate::content::read_ahead::Ahead;
 /// wait (for its slice, say) must not hold up another's read-ahead.
 const READERS: usize = 16;
 /// Read-ahead that waits at most; more is not read ahead.
-const JOBS_MAX: usize = 64;
+const JOBS_MAX: usize = 128;
+/// Pieces under way that keep a device busy.
+const ENOUGH_PIECES: usize = 8;
 /// After what time pages are tried again that could not be written back, because somebody was writing into them, say.
 const AGAIN: Duration = Duration::from_millis(5);
 /// How often the age of dirty pages is looked at.
@@ -55,6 +57,8 @@ pub(crate) struct Workers {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
+    /// Pieces that wait or are being read.
+    pieces: AtomicUsize,
     read_ahead: Condvar,
     write_back: Condvar,
 }
@@ -91,6 +95,7 @@ impl Workers {
                 return;
             }
             state.jobs.push_back((Arc::clone(content), ahead, owner));
+            self.shared.pieces.fetch_add(1, Ordering::Relaxed);
             let needs_thread = state.idle_readers < state.jobs.len() && state.readers < READERS;
             state.readers += usize::from(needs_thread);
             drop(state);
@@ -100,6 +105,12 @@ impl Workers {
             }
             self.shared.read_ahead.notify_one();
         }
+    }
+
+    /// Whether so much is being read ahead that more from one reader would only take the others' place in the cache.
+    #[inline]
+    pub(crate) fn read_enough_ahead(&self) -> bool {
+        self.shared.pieces.load(Ordering::Relaxed) > ENOUGH_PIECES
     }
 
     /// There are dirty pages.
@@ -155,6 +166,7 @@ impl Shared {
                 drop(state);
                 let charged = owner.enter();
                 content.read_ahead(&ahead);
+                self.pieces.fetch_sub(1, Ordering::Relaxed);
                 drop((content, charged));
                 state = self.state.lock();
             } else {
