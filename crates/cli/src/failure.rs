@@ -127,7 +127,9 @@ fn cure_of(errno: i32) -> &'static str {
         2 => "; `diorite ls` shows what is there",
         17 => "; remove it first or choose another name",
         21 => "; name a file, or use -r where the command has it",
-        28 => "; remove something, or make a larger image",
+        28 => {
+            "; remove something, or make a larger image (`diorite df` shows the blocks, `df -i` the inodes)"
+        }
         39 => "; use rm -r to remove it with everything in it",
         117 => "; `diorite check` tells more, e2fsck may mend it",
         _ => "",

@@ -204,6 +204,21 @@ fn full_image_is_an_error_and_stays_sound() {
     bench.must_be_clean("a.img");
 }
 
+/// Blocks are left, and still there is no room: the message says where to look.
+#[test]
+fn no_inode_left_is_explained() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext2 -N 16 a.img 4M");
+    for number in 0..5 {
+        bench.run(&format!("mkdir a.img:/{number}"));
+    }
+    expect(
+        &bench.fail("mkdir a.img:/more", 1),
+        &["a.img:/more: cannot make the directory: no space", "df -i"],
+    );
+    bench.must_be_clean("a.img");
+}
+
 /// A measurement that has no room is refused before its first byte.
 #[test]
 fn bonnie_asks_for_room_first() {
