@@ -69,6 +69,14 @@ pub struct CopyOptions {
     pub on_failure: OnFailure,
 }
 
+/// A file or directory of a source that is to be copied.
+#[derive(Clone, Copy)]
+struct Item<'s> {
+    source: &'s dyn Source,
+    path: &'s Path,
+    meta: &'s Meta,
+}
+
 /// A copy in progress: several sources into one destination.
 pub struct Copier<'a> {
     sink: &'a dyn Sink,
@@ -123,26 +131,27 @@ impl<'a> Copier<'a> {
             Depth::Tree => Follow::No,
         };
         let meta = source.meta(from, follow)?;
-        self.refuse_directory(source, from, &meta)?;
+        let item = Item { source, path: from, meta: &meta };
+        self.refuse_directory(item)?;
         self.note_destination(to.parent().unwrap_or(to));
-        self.copy_known(source, from, to, &meta)
+        self.copy_known(item, to)
     }
 
     /// Copy the content of the directory `from` into the directory `to`, which exists, and give `to` the attributes
     /// of `from`.
     pub fn copy_content(&mut self, source: &dyn Source, from: &Path, to: &Path) -> Result<(), Error> {
         let meta = source.meta(from, Follow::Yes)?;
-        self.refuse_directory(source, from, &meta)?;
+        let item = Item { source, path: from, meta: &meta };
+        self.refuse_directory(item)?;
         self.note_destination(to);
-        let names = source.names(from)?;
-        self.copy_entries(source, from, to, &names)?;
-        finish_attributes(source, self.sink, from, to, &meta)
+        self.copy_entries(item, to, &source.names(from)?)?;
+        self.finish_attributes(item, to)
     }
 
     /// Directories are copied only where trees are.
-    fn refuse_directory(&self, source: &dyn Source, from: &Path, meta: &Meta) -> Result<(), Error> {
-        if meta.kind == FileKind::Directory && self.options.depth == Depth::File {
-            return Err(Error::IsDirectory { name: source.name_of(from) });
+    fn refuse_directory(&self, item: Item<'_>) -> Result<(), Error> {
+        if item.meta.kind == FileKind::Directory && self.options.depth == Depth::File {
+            return Err(Error::IsDirectory { name: item.source.name_of(item.path) });
         }
         Ok(())
     }
@@ -162,17 +171,13 @@ impl<'a> Copier<'a> {
     }
 
     /// Copy what has these names in a directory.
-    fn copy_entries(
-        &mut self,
-        source: &dyn Source,
-        from: &Path,
-        to: &Path,
-        names: &[Vec<u8>],
-    ) -> Result<(), Error> {
+    fn copy_entries(&mut self, directory: Item<'_>, to: &Path, names: &[Vec<u8>]) -> Result<(), Error> {
+        let source = directory.source;
         for name in names {
-            let (from, to) = (from.join(OsStr::from_bytes(name)), to.join(OsStr::from_bytes(name)));
+            let (path, to) = (directory.path.join(OsStr::from_bytes(name)), to.join(OsStr::from_bytes(name)));
+            let meta = source.meta(&path, Follow::No);
             let copied =
-                source.meta(&from, Follow::No).and_then(|meta| self.copy_known(source, &from, &to, &meta));
+                meta.and_then(|meta| self.copy_known(Item { source, path: &path, meta: &meta }, &to));
             match copied {
                 Err(error) if self.options.on_failure == OnFailure::GoOn && !error.is_final() => {
                     self.summary.failed += 1;
@@ -184,12 +189,13 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    fn copy_known(&mut self, source: &dyn Source, from: &Path, to: &Path, meta: &Meta) -> Result<(), Error> {
+    fn copy_known(&mut self, item: Item<'_>, to: &Path) -> Result<(), Error> {
+        let meta = item.meta;
         if self.watch.is_cancelled() {
             return Err(Error::Interrupted);
         }
         if meta.kind == FileKind::Directory {
-            return self.copy_directory(source, from, to, meta);
+            return self.copy_directory(item, to);
         }
         let existing = self.sink.existing(to, Follow::No)?;
         if let Some(existing) = &existing {
@@ -204,7 +210,9 @@ impl<'a> Copier<'a> {
         if self.sink.existing(&temporary, Follow::No)?.is_some() {
             self.sink.remove(&temporary)?;
         }
-        let made = self.make(source, from, &temporary, meta, existing.is_some());
+        // One that replaces another is durable before the other goes, whenever the power fails.
+        let sync = if existing.is_some() { self.options.sync } else { Sync::Never };
+        let made = self.make(item, &temporary, sync);
         let made = made.and_then(|()| self.sink.rename(&temporary, to));
         if let Err(error) = made {
             // The first error is the one that counts; the temporary file may not even exist.
@@ -238,16 +246,9 @@ impl<'a> Copier<'a> {
         Err(Error::WrongKind { name: self.sink.name_of(to), why })
     }
 
-    /// Make a copy of anything but a directory under a temporary name. One that `replaces` another is durable before the
-    /// other goes, whenever the power fails.
-    fn make(
-        &mut self,
-        source: &dyn Source,
-        from: &Path,
-        to: &Path,
-        meta: &Meta,
-        replaces: bool,
-    ) -> Result<(), Error> {
+    /// Make a copy of anything but a directory under a temporary name; `sync`: whether its data is durable then.
+    fn make(&mut self, item: Item<'_>, to: &Path, sync: Sync) -> Result<(), Error> {
+        let meta = item.meta;
         if meta.links > 1
             && let Some(original) = self.linked.get(&meta.identity)
         {
@@ -257,11 +258,11 @@ impl<'a> Copier<'a> {
         }
         match meta.kind {
             FileKind::Regular => {
-                self.copy_data(source, from, to, meta, replaces)?;
+                self.copy_data(item, to, sync)?;
                 self.summary.files += 1;
             }
             FileKind::Symlink => {
-                self.sink.make_link(to, &source.link_target(from)?)?;
+                self.sink.make_link(to, &item.source.link_target(item.path)?)?;
                 self.summary.others += 1;
             }
             _ => {
@@ -269,25 +270,19 @@ impl<'a> Copier<'a> {
                 self.summary.others += 1;
             }
         }
-        finish_attributes(source, self.sink, from, to, meta)
+        self.finish_attributes(item, to)
     }
 
-    fn copy_data(
-        &mut self,
-        source: &dyn Source,
-        from: &Path,
-        to: &Path,
-        meta: &Meta,
-        replaces: bool,
-    ) -> Result<(), Error> {
-        let reader = source.open(from)?;
-        let writer = self.sink.create(to, meta.size)?;
-        self.watch.begin(from, meta.size);
-        let Copied { end, bytes } = self.stretches.copy(&*reader, &*writer, meta.size, self.watch)?;
-        if end != meta.size {
-            writer.set_size(meta.size.max(end))?;
+    fn copy_data(&mut self, item: Item<'_>, to: &Path, sync: Sync) -> Result<(), Error> {
+        let size = item.meta.size;
+        let reader = item.source.open(item.path)?;
+        let writer = self.sink.create(to, size)?;
+        self.watch.begin(item.path, size);
+        let Copied { end, bytes } = self.stretches.copy(&*reader, &*writer, size, self.watch)?;
+        if end != size {
+            writer.set_size(size.max(end))?;
         }
-        if replaces && self.options.sync == Sync::AtEnd {
+        if sync == Sync::AtEnd {
             writer.sync()?;
         }
         self.summary.bytes += bytes;
@@ -295,8 +290,8 @@ impl<'a> Copier<'a> {
     }
 
     /// A tree without end is refused: a damaged image may have a directory below itself, or beyond what a call can hold.
-    fn enter(&mut self, source: &dyn Source, from: &Path, meta: &Meta) -> Result<(), Error> {
-        let is_new = self.directories.insert(meta.identity) || source.may_repeat_directories();
+    fn enter(&mut self, item: Item<'_>) -> Result<(), Error> {
+        let is_new = self.directories.insert(item.meta.identity) || item.source.may_repeat_directories();
         let why = if !is_new {
             "it was copied already under another name, so the image is damaged"
         } else if self.depth == DEPTH_MAX {
@@ -305,25 +300,19 @@ impl<'a> Copier<'a> {
             self.depth += 1;
             return Ok(());
         };
-        Err(Error::NotATree { name: source.name_of(from), why })
+        Err(Error::NotATree { name: item.source.name_of(item.path), why })
     }
 
-    fn copy_directory(
-        &mut self,
-        source: &dyn Source,
-        from: &Path,
-        to: &Path,
-        meta: &Meta,
-    ) -> Result<(), Error> {
-        self.enter(source, from, meta)?;
-        let copied = self.copy_below(source, from, to, meta);
+    fn copy_directory(&mut self, item: Item<'_>, to: &Path) -> Result<(), Error> {
+        self.enter(item)?;
+        let copied = self.copy_below(item, to);
         self.depth -= 1;
         copied
     }
 
-    fn copy_below(&mut self, source: &dyn Source, from: &Path, to: &Path, meta: &Meta) -> Result<(), Error> {
+    fn copy_below(&mut self, item: Item<'_>, to: &Path) -> Result<(), Error> {
         // Before the directory is made: one that cannot be read leaves nothing.
-        let names = source.names(from)?;
+        let names = item.source.names(item.path)?;
         match self.sink.existing(to, Follow::Yes)? {
             Some(existing) if existing.kind == FileKind::Directory => {}
             Some(_) => {
@@ -335,20 +324,14 @@ impl<'a> Copier<'a> {
                 self.summary.directories += 1;
             }
         }
-        self.copy_entries(source, from, to, &names)?;
-        finish_attributes(source, self.sink, from, to, meta)
+        self.copy_entries(item, to, &names)?;
+        self.finish_attributes(item, to)
     }
-}
 
-/// Give `to` what the source knows of `from` besides its content.
-fn finish_attributes(
-    source: &dyn Source,
-    sink: &dyn Sink,
-    from: &Path,
-    to: &Path,
-    meta: &Meta,
-) -> Result<(), Error> {
-    sink.set_meta(to, meta, &source.attributes(from)?)
+    /// Give `to` what the source knows of it besides its content.
+    fn finish_attributes(&self, item: Item<'_>, to: &Path) -> Result<(), Error> {
+        self.sink.set_meta(to, item.meta, &item.source.attributes(item.path)?)
+    }
 }
 
 /// Whether the directory `at` of a sink is the one with that identity or below it, by whatever links and `..` its path leads there.
