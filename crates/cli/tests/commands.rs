@@ -202,6 +202,10 @@ fn what_was_written_so_far_is_counted() {
 #[test]
 fn options_of_mkfs_reach_the_image() {
     let bench = Bench::new();
+    // As with mke2fs, who gives the size of a journal wants one.
+    bench.run("mkfs -t ext2 -J 4M j.img 32M");
+    assert_eq!(bench.json("info j.img")["journal_inode"], 8);
+    bench.must_be_clean("j.img");
     let uuid = "01234567-89ab-4def-8123-456789abcdef";
     bench.run(&format!(
         "mkfs -t ext4 -b 2048 -I 512 -N 4096 -L label -U {uuid} -O ^has_journal -E root_owner=12:34 a.img 32M"

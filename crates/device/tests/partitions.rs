@@ -174,7 +174,7 @@ fn partitions_before_a_cut_chain_are_opened() {
     disk[12288 * 512 + 510] = 0;
     let device = device_of(&disk, 512);
     assert!(partitions(&*device).unwrap_err().to_string().contains("sector 12288 has no signature"));
-    assert!(has_partitions(&*device) && !has_partitions(&*device_of(&[0; DISK], 512)));
+    assert!(has_partitions(&*device) && !has_partitions(&*device_of(&vec![0; DISK], 512)));
     for (number, start) in [(1, 63), (4, 30000), (5, 4160), (6, 8256)] {
         assert_eq!(PartitionDevice::open(device.clone(), number).unwrap().start(), Sector(start));
     }
