@@ -209,6 +209,8 @@ fn show_list(filesystem: &Filesystem, entries: &[Entry], arguments: &Ls, output:
     let size = |entry: &Entry| {
         if is_device(&entry.attributes) {
             format!("{}, {}", entry.attributes.device.0, entry.attributes.device.1)
+        } else if arguments.sizes.human_readable {
+            human(entry.attributes.size)
         } else {
             entry.attributes.size.to_string()
         }

@@ -35,6 +35,23 @@ fn names_are_made_moved_linked_and_removed() {
     }
 }
 
+/// Hands that know ls, df and du type `-h` for sizes.
+#[test]
+fn sizes_are_easy_to_read_where_h_asks_for_it() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    bench.write("file", &[1; 1536]);
+    bench.run("cp file a.img:/");
+    assert!(bench.run("ls -l a.img:/file").contains(" 1536 "));
+    assert!(bench.run("ls -lh a.img:/file").contains(" 1.5K "));
+    for command in ["df", "du"] {
+        let (plain, human) =
+            (bench.run(&format!("{command} a.img")), bench.run(&format!("{command} -h a.img")));
+        assert!(plain == human && human.contains('M') | human.contains('K'), "{human}");
+        assert!(bench.run(&format!("{command} --help")).contains("Usage: "));
+    }
+}
+
 #[test]
 fn images_of_mke2fs_are_read_and_written() {
     for kind in TYPES {

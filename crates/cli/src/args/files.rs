@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::{Args, ValueHint};
 
-use super::shared::{Opening, Reporting};
+use super::shared::{HumanReadable, Opening, Reporting};
 use crate::location::Location;
 
 #[derive(Debug, Args)]
@@ -57,6 +57,8 @@ pub(crate) struct Ls {
     /// A directory itself, not its content
     #[arg(short = 'd', long)]
     pub(crate) directory: bool,
+    #[command(flatten)]
+    pub(crate) sizes: HumanReadable,
     /// Files or directories, as IMAGE:/path; IMAGE alone is its root
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
@@ -185,6 +187,8 @@ pub(crate) struct Df {
     /// Inodes instead of bytes
     #[arg(short = 'i', long)]
     pub(crate) inodes: bool,
+    #[command(flatten)]
+    pub(crate) sizes: HumanReadable,
     /// Images or devices
     #[arg(value_name = "IMAGE", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) images: Vec<Location>,
@@ -205,8 +209,10 @@ pub(crate) struct Du {
     #[arg(long)]
     pub(crate) apparent_size: bool,
     /// In bytes, not in units that are easy to read
-    #[arg(short = 'b', long)]
+    #[arg(short = 'b', long, conflicts_with = "human_readable")]
     pub(crate) bytes: bool,
+    #[command(flatten)]
+    pub(crate) sizes: HumanReadable,
     /// Files or directories, as IMAGE:/path; IMAGE alone is its root
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,

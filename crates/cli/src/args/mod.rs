@@ -58,6 +58,7 @@ pub(crate) enum Command {
     /// Show where a file's data is on the device
     Extents(OnePath),
     /// List directories
+    #[command(disable_help_flag = true)]
     Ls(Ls),
     /// Show a directory and everything in it as a tree
     Tree(Tree),
@@ -80,8 +81,10 @@ pub(crate) enum Command {
     /// Give a file another name, or make a symbolic link
     Ln(Ln),
     /// Show free and used space of images
+    #[command(disable_help_flag = true)]
     Df(Df),
     /// Show the space that files take
+    #[command(disable_help_flag = true)]
     Du(Du),
     /// Measure buffered against direct I/O
     ///

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{ArgAction, Args, ValueHint};
 use diorite::{CfqRules, SchedulerKind};
 
 use crate::failure::{Failure, Result};
@@ -14,6 +14,17 @@ pub(crate) struct Reporting {
     /// Print one JSON object instead of text
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
+}
+
+/// For commands where `-h` has meant sizes for longer than it has meant help; they have `disable_help_flag`.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct HumanReadable {
+    /// Sizes in units that are easy to read, as df and du have them without it, too
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
 }
 
 /// For commands that open an image.
