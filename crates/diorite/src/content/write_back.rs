@@ -158,8 +158,11 @@ impl Content {
         while let Some(page) = self.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
             let range = self.batch_range(page);
             from = range.end / PAGE_SIZE;
-            if let Some(_range) = self.ranges.try_shared(range.clone()) {
-                return self.step_done(range);
+            let Some(_range) = self.ranges.try_shared(range.clone()) else { continue };
+            // Nothing, where somebody else was writing the same batch: then the next one.
+            let written = self.step_done(range);
+            if written > 0 {
+                return written;
             }
         }
         0
