@@ -13,6 +13,7 @@ pub mod group_descriptor;
 pub mod hash;
 pub mod htree;
 pub mod inode;
+mod inode_flags;
 pub mod mmp;
 pub mod orphan;
 pub mod quota;
