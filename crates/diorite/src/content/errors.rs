@@ -39,12 +39,17 @@ impl ErrorLatch {
 
     /// The error that the handle has not heard of, if there is one.
     pub(crate) fn check(&self, seen: &ErrorsSeen) -> Result<()> {
+        if seen.0.load(Ordering::Acquire) == self.failures.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // A failure that is set now is not heard of with the one before it.
+        let last = self.last.lock();
         let failures = self.failures.load(Ordering::Acquire);
         if seen.0.swap(failures, Ordering::AcqRel) == failures {
             return Ok(());
         }
         self.unheard.store(false, Ordering::Release);
-        match &*self.last.lock() {
+        match &*last {
             Some(error) => Err(Error::WriteBack(Arc::clone(error))),
             None => Ok(()),
         }

@@ -203,7 +203,8 @@ impl Content {
 
     /// Whether an error says that there is no room.
     pub(crate) fn is_no_space(error: &Error) -> bool {
-        error.errno() == 28
+        const ENOSPC: i32 = 28;
+        error.errno() == ENOSPC
     }
 
     /// Record what lags behind and make durable what is on the device.
