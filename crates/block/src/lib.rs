@@ -8,6 +8,7 @@
 mod bio;
 mod device;
 mod error;
+mod number_hasher;
 mod plug;
 mod queue;
 mod scheduled;
@@ -18,6 +19,7 @@ pub mod sync;
 pub use bio::{Bio, BioFlags, BioMemory, IoOwner, IoPriority, Op, OwnerGuard, TaskId};
 pub use device::{BlockDevice, Geometry, IoCounters, IoCounts};
 pub use error::{IoError, IoErrorKind};
+pub use number_hasher::NumberHasher;
 pub use plug::{Plug, PlugSummary};
 pub use queue::{Completed, ImmediateQueue, IoMemory, IoQueue, Piece, QueuedIo};
 pub use scheduled::ScheduledDevice;

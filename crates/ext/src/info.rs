@@ -152,12 +152,7 @@ impl VolumeInfo {
             inodes_per_group: layout.inodes_per_group,
             inode_table_blocks: layout.inode_table_blocks(),
             flex_groups: layout.groups_per_flex,
-            backups: layout
-                .groups()
-                .skip(1)
-                .filter(|group| layout.has_superblock(*group))
-                .map(|group| layout.first_block(group).0)
-                .collect(),
+            backups: layout.superblock_backups(),
             created: time(raw.mkfs_time.get(), raw.mkfs_time_hi),
             mounted: time(raw.mtime.get(), raw.mtime_hi),
             written: time(raw.wtime.get(), raw.wtime_hi),

@@ -24,9 +24,9 @@ use std::time::Duration;
 
 use super::cfq::{Cfq, CfqTunables};
 use super::inject_cost::InjectionCost;
-use super::statistics::NumberHasher;
 use super::table::Key;
 use super::{IoScheduler, Request, RequestId, Statistics};
+use crate::NumberHasher;
 use crate::{BioFlags, IoPriority, Op, TaskId};
 
 /// The queue number of injected requests in the common table.

@@ -4,10 +4,10 @@
 //! all further ones share the record of task `u64::MAX`.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
-use crate::{Op, TaskId};
+use crate::{NumberHasher, Op, TaskId};
 
 /// Most owners with a record of their own.
 pub const MAX_OWNERS: usize = 4096;
@@ -203,25 +203,6 @@ impl Statistics {
             );
         }
         text
-    }
-}
-
-/// Hashes one number by a multiplication: ids and tasks are not chosen by an enemy who could see the effect.
-#[derive(Clone, Debug, Default)]
-pub(super) struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-    fn write_u64(&mut self, number: u64) {
-        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
     }
 }
 

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
-use super::statistics::{NumberHasher, Record, Statistics};
+use super::statistics::{Record, Statistics};
 use super::{Request, RequestId};
+use crate::NumberHasher;
 use crate::TaskId;
 
 /// Names a slot of the table.

@@ -13,34 +13,14 @@
 //! 2. The ghost list holds at most as many keys as there are frames.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use diorite_block::NumberHasher;
+
 use crate::cache::arena::FrameId;
 use crate::cache::pages::Pages;
-
-/// Hashes the numbers of a [`PageKey`], several times for each page that comes and goes. They are our own, so it need not
-/// withstand anybody who picks them.
-#[derive(Clone, Copy, Debug, Default)]
-struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
 
 /// A page: whose, and which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,7 +117,7 @@ pub(crate) struct Replacement {
     small_max: u32,
     ghost: VecDeque<(PageKey, u64)>,
     /// The entry of `ghost` that counts, for keys that were entered more than once.
-    ghost_keys: HashMap<PageKey, u64, BuildHasherDefault<KeyHasher>>,
+    ghost_keys: HashMap<PageKey, u64, BuildHasherDefault<NumberHasher>>,
     ghost_next: u64,
 }
 

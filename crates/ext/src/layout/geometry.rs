@@ -158,6 +158,12 @@ impl Layout {
             && block.0.checked_add(blocks).is_some_and(|end| end <= self.blocks_count)
     }
 
+    /// First blocks of the groups that have a copy of the superblock.
+    pub fn superblock_backups(&self) -> Vec<u64> {
+        let groups = self.groups().skip(1).filter(|group| self.has_superblock(*group));
+        groups.map(|group| self.first_block(group).0).collect()
+    }
+
     /// Whether a group has a copy of the superblock.
     pub fn has_superblock(&self, group: GroupNumber) -> bool {
         let power_of = |base: u32| {

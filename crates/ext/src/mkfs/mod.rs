@@ -250,12 +250,7 @@ fn report(
         groups: layout.group_count,
         blocks_per_group: layout.blocks_per_group,
         inodes_per_group: layout.inodes_per_group,
-        backups: layout
-            .groups()
-            .skip(1)
-            .filter(|group| layout.has_superblock(*group))
-            .map(|group| layout.first_block(group).0)
-            .collect(),
+        backups: layout.superblock_backups(),
         journal_blocks,
         journal_left_out,
         written_bytes: 0,

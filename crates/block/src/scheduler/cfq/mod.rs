@@ -27,9 +27,9 @@ use std::time::Duration;
 
 use self::queue::Queue;
 use self::trees::{ClassTrees, QueueIndex, TreeClass};
-use super::statistics::NumberHasher;
 use super::table::{Ended, Key, RequestTable};
 use super::{IoScheduler, Request, RequestId, Statistics};
+use crate::NumberHasher;
 use crate::{BioFlags, TaskId};
 
 /// Milliseconds, signed: a preempting queue gets a key in the past.
