@@ -14,7 +14,7 @@
 use std::fmt;
 use std::io::IoSliceMut;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use diorite_block::sync::{Mutex, ReadGuard, RwLock, WriteGuard};
@@ -199,6 +199,9 @@ impl DerefMut for BufferMut<'_> {
 }
 
 const SHARDS: usize = 64;
+/// Shards that one look for blocks that can leave goes through: more than one block leaves for each that comes, so that a crowd does
+/// not stay.
+const TRIM_SHARDS: usize = 4;
 /// Blocks that are read ahead at once, at most.
 const READ_AHEAD_BLOCKS_MAX: usize = 256;
 
@@ -219,6 +222,8 @@ pub(crate) struct BufferCache {
     sealer: OnceLock<Arc<dyn Sealer>>,
     shards: Vec<Mutex<Shard>>,
     shard_capacity: usize,
+    /// The shard that [`Self::trim`] looks at next.
+    trim_hand: AtomicUsize,
     memory: BlockPool,
 }
 
@@ -244,6 +249,7 @@ impl BufferCache {
             sealer: OnceLock::new(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             shard_capacity,
+            trim_hand: AtomicUsize::new(0),
             memory,
         }
     }
@@ -447,15 +453,28 @@ impl BufferCache {
         if shard.map.contains_key(&buffer.block.0) {
             return false;
         }
-        // Two leave for one where many could not leave before, so that a crowd does not stay.
-        for _ in 0..2 {
-            if shard.map.len() >= self.shard_capacity || self.memory.in_use() > self.capacity_blocks() {
-                shard.evict();
-            }
+        if shard.map.len() >= self.shard_capacity {
+            shard.evict();
         }
         shard.map.insert(buffer.block.0, buffer.clone());
         shard.ring.push(buffer.block.0);
+        drop(shard);
+        self.trim();
         true
+    }
+
+    /// While blocks and their copies are more than there is room for, let some leave: from shards in turn, since all of one may be
+    /// held. Called where a block comes or may be copied.
+    pub(crate) fn trim(&self) {
+        for _ in 0..TRIM_SHARDS {
+            if self.memory.in_use() <= self.capacity_blocks() {
+                return;
+            }
+            let shard = self.trim_hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            if let Some(mut shard) = self.shards[shard].try_lock() {
+                shard.evict();
+            }
+        }
     }
 
     fn remove(&self, buffer: &Arc<Buffer>) {

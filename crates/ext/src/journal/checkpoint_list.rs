@@ -40,8 +40,10 @@ pub(super) struct CheckpointList {
     blocks: HashMap<FsBlock, Pending>,
     /// Oldest first, with consecutive numbers.
     transactions: VecDeque<Logged>,
-    /// Blocks that are being written to their places now.
-    writing: HashSet<FsBlock>,
+    /// Blocks that are being written to their places now, as these transactions logged them.
+    writing: HashMap<FsBlock, TransactionId>,
+    /// Of those, the versions that are waited for by the write only: a later transaction has logged or revoked the block.
+    superseded: usize,
 }
 
 /// A block chosen to be written to its place.
@@ -58,14 +60,14 @@ impl CheckpointList {
         self.transactions.is_empty()
     }
 
-    /// Blocks that wait.
-    pub(super) fn len(&self) -> usize {
-        self.blocks.len()
+    /// Versions of blocks in memory: those that wait, and the older ones that are still being written.
+    pub(super) fn versions(&self) -> usize {
+        self.blocks.len() + self.superseded
     }
 
     /// Whether one of these blocks is being written to its place.
     pub(super) fn is_writing_any(&self, blocks: &HashSet<FsBlock>) -> bool {
-        !self.writing.is_empty() && blocks.iter().any(|block| self.writing.contains(block))
+        !self.writing.is_empty() && blocks.iter().any(|block| self.writing.contains_key(block))
     }
 
     /// Take over a committed transaction that begins in the log at `start`.
@@ -91,6 +93,7 @@ impl CheckpointList {
     fn drop_pending(&mut self, block: FsBlock) {
         if let Some(pending) = self.blocks.remove(&block) {
             self.count_down(pending.transaction);
+            self.superseded += usize::from(self.writing.get(&block) == Some(&pending.transaction));
         }
     }
 
@@ -127,13 +130,14 @@ impl CheckpointList {
                 content: pending.content.clone(),
             })
             .collect();
-        self.writing = chosen.iter().map(|chosen| chosen.block).collect();
+        self.writing = chosen.iter().map(|chosen| (chosen.block, chosen.transaction)).collect();
         chosen
     }
 
     /// These blocks are in their places.
     pub(super) fn written(&mut self, chosen: &[Chosen]) {
         self.writing.clear();
+        self.superseded = 0;
         for chosen in chosen {
             if self.blocks.get(&chosen.block).is_some_and(|now| now.transaction == chosen.transaction) {
                 self.drop_pending(chosen.block);

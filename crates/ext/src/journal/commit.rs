@@ -102,7 +102,7 @@ impl Journal {
 
     /// Blocks that wait for their checkpoint cannot leave the cache: write them before they fill it.
     fn checkpoint_if_many(&self) -> Result<()> {
-        let waiting = self.checkpoint.lock().len();
+        let waiting = self.checkpoint.lock().versions();
         if waiting > self.cache.transaction_blocks() * 2 { self.checkpoint(None) } else { Ok(()) }
     }
 
@@ -140,7 +140,7 @@ impl Journal {
         let blocks = self.freeze(closing.buffers.into_values().collect());
         let need = self.log_blocks_for(blocks.len() as u64, closing.revoked.len() as u64);
         // The memory of what waits is bounded too: others may commit faster than one checkpoints.
-        let waiting = self.checkpoint.lock().len() + blocks.len();
+        let waiting = self.checkpoint.lock().versions() + blocks.len();
         let many = waiting > self.cache.transaction_blocks() * 3;
         if many || need > self.state.lock().free(self.log_blocks) {
             self.checkpoint(None)?;

@@ -61,6 +61,8 @@ impl Journal {
             state.running.revoked.remove(&buffer.block());
         }
         state.running.buffers.insert(buffer.block().0, buffer.clone());
+        drop(state);
+        self.cache.trim();
     }
 }
 
