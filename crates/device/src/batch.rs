@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use diorite_block::{Bio, BioFlags, BlockDevice, IoError, IoErrorKind, Op, Sector};
 
 use crate::file::FileDevice;
+use crate::options::Polling;
 use crate::ring::{RegisteredMemory, Ring, RingFile};
 use crate::transfer::{Step, Transfer, is_passing};
 use crate::workers;
@@ -269,6 +270,8 @@ impl Drop for Draining<'_> {
 fn run_on_ring(ring: &mut Ring, jobs: &mut [Job<'_>]) {
     let guard = Draining(ring);
     let ring = &mut *guard.0;
+    // Only a single transfer is looked for.
+    let polling = jobs.first().map_or(Polling::Never, |job| job.device.polling());
     let mut again: Vec<usize> = Vec::new();
     let mut next = 0;
     loop {
@@ -298,7 +301,7 @@ fn run_on_ring(ring: &mut Ring, jobs: &mut [Job<'_>]) {
         }
         // The last wave is waited for as a whole; before, room for half a ring is enough to go on.
         let wave = if next < jobs.len() { ring.in_flight().div_ceil(2) } else { ring.in_flight() };
-        ring.enter(wave);
+        ring.enter(wave, polling);
         while let Some((index, result)) = ring.pop() {
             let index = index as usize;
             if !jobs[index].record(result) {

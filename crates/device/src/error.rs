@@ -112,13 +112,15 @@ pub enum OpenError {
         /// What the operating system said.
         source: io::Error,
     },
-    /// The environment asks for a back end that there is none of.
-    #[error("{variable}: {value:?} is no back end: use \"threads\", \"io_uring\" or \"auto\"")]
-    BadBackend {
+    /// The environment asks for something that there is none of.
+    #[error("{variable}: there is no {value:?}: use {choices}")]
+    BadChoice {
         /// The environment variable.
         variable: &'static str,
         /// Its value.
         value: String,
+        /// The values that it can have.
+        choices: &'static str,
     },
     /// Something else that the operating system refused.
     #[error("{}: cannot {what}: {source}", path.display())]
@@ -196,7 +198,7 @@ impl OpenError {
             Self::DirectRefused { .. }
             | Self::TooSmall { .. }
             | Self::BadTarget { .. }
-            | Self::BadBackend { .. }
+            | Self::BadChoice { .. }
             | Self::NoPartitionTable { .. }
             | Self::BadWindow { .. }
             | Self::BadJoin { .. } => libc::EINVAL,

@@ -22,13 +22,14 @@ use crate::buffer::AlignedBuf;
 use crate::error::OpenError;
 use crate::kind::Kind;
 use crate::open;
-use crate::options::{Backend, Growth, OpenOptions};
+use crate::options::{Backend, Growth, OpenOptions, Polling};
 use crate::ring;
 use crate::sys;
 use crate::transfer::GROWING;
 
-/// The environment's choice where the program makes none.
+/// The environment's choices where the program makes none.
 const BACKEND_VARIABLE: &str = "DIORITE_IO_BACKEND";
+const POLLING_VARIABLE: &str = "DIORITE_IO_POLLING";
 
 /// See the module's head.
 pub struct FileDevice {
@@ -40,6 +41,7 @@ pub struct FileDevice {
     direct: bool,
     growth: Growth,
     uses_ring: bool,
+    polling: Polling,
     /// The process that holds the lock.
     locked_by: u32,
     pub(crate) geometry: Geometry,
@@ -51,6 +53,7 @@ impl FileDevice {
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Arc<Self>, OpenError> {
         let path = path.as_ref();
         let uses_ring = chooses_ring(path, options.backend)?;
+        let polling = chooses_polling(options.polling)?;
         let opened = open::open(path, options)?;
         Ok(Arc::new(Self {
             fd: opened.fd,
@@ -60,6 +63,7 @@ impl FileDevice {
             direct: opened.direct,
             growth: options.growth,
             uses_ring,
+            polling,
             locked_by: std::process::id(),
             geometry: opened.geometry,
             counters: IoCounters::default(),
@@ -78,6 +82,10 @@ impl FileDevice {
 
     pub(crate) fn uses_ring(&self) -> bool {
         self.uses_ring
+    }
+
+    pub(crate) fn polling(&self) -> Polling {
+        self.polling
     }
 
     /// Whether it is a block device rather than a file.
@@ -214,7 +222,7 @@ fn chooses_ring(path: &Path, wanted: Backend) -> Result<bool, OpenError> {
         Err(_) | Ok("" | "auto") => Ok(Backend::Auto),
         Ok("io_uring") => Ok(Backend::IoUring),
         Ok("threads") => Ok(Backend::Threads),
-        Ok(other) => Err(OpenError::BadBackend { variable: BACKEND_VARIABLE, value: other.to_owned() }),
+        Ok(other) => Err(bad_choice(BACKEND_VARIABLE, other, r#""threads", "io_uring" or "auto""#)),
     };
     let wanted = if wanted == Backend::Auto { from_environment()? } else { wanted };
     match (wanted, ring::availability()) {
@@ -222,6 +230,20 @@ fn chooses_ring(path: &Path, wanted: Backend) -> Result<bool, OpenError> {
         (_, Ok(())) => Ok(true),
         (Backend::IoUring, Err(source)) => Err(OpenError::NoIoUring { path: path.to_owned(), source }),
     }
+}
+
+/// Whether small transfers may be waited for awake.
+fn chooses_polling(wanted: Polling) -> Result<Polling, OpenError> {
+    match std::env::var(POLLING_VARIABLE).as_deref() {
+        _ if wanted == Polling::Never => Ok(wanted),
+        Err(_) | Ok("" | "auto") => Ok(Polling::Auto),
+        Ok("never") => Ok(Polling::Never),
+        Ok(other) => Err(bad_choice(POLLING_VARIABLE, other, r#""never" or "auto""#)),
+    }
+}
+
+fn bad_choice(variable: &'static str, value: &str, choices: &'static str) -> OpenError {
+    OpenError::BadChoice { variable, value: value.to_owned(), choices }
 }
 
 impl Drop for FileDevice {

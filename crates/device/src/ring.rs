@@ -17,10 +17,13 @@ use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use crate::arena::{self, Arena, ArenaId};
+use crate::lookout::{self, Lookout};
+use crate::options::Polling;
 use crate::transfer::{Direction, Segments, Transfer};
 
 /// The kernel moves at most this much in one entry.
@@ -96,6 +99,9 @@ pub(crate) struct Ring {
     buffers: BufferTable,
     in_flight: u32,
     limit: u32,
+    /// The transfer that was pushed last, if it is a short one.
+    short: Option<Direction>,
+    lookout: Lookout,
     abilities: Abilities,
 }
 
@@ -103,7 +109,11 @@ impl Ring {
     /// A ring that only the calling thread will ever use.
     pub(crate) fn for_this_thread(entries: u32) -> io::Result<Self> {
         let abilities = abilities()?;
-        let newest = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(entries);
+        let newest = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .build(entries);
         let uring = newest.or_else(|_| cooperative(entries))?;
         Self::tried(uring, abilities)
     }
@@ -118,12 +128,13 @@ impl Ring {
     fn tried(uring: IoUring, abilities: Abilities) -> io::Result<Self> {
         let (entries, completions) = (uring.params().sq_entries(), uring.params().cq_entries());
         let buffers = BufferTable::default();
-        let mut ring = Self { uring, buffers, in_flight: 0, limit: entries.min(completions), abilities };
+        let (limit, lookout) = (entries.min(completions), Lookout::default());
+        let mut ring = Self { uring, buffers, in_flight: 0, limit, short: None, lookout, abilities };
         // SAFETY: an entry without memory.
         unsafe { ring.push_entry(&opcode::Nop::new().build()) };
         match ring.uring.submit_and_wait(1) {
             Ok(_) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => ring.enter(1),
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => ring.sleep(1),
             Err(error) => {
                 // The entry was not taken, and touches nothing if it was.
                 ring.in_flight = 0;
@@ -168,6 +179,7 @@ impl Ring {
     /// # Safety
     /// The transfer's memory and list of segments must stay valid and untouched until `user_data` was popped.
     pub(crate) unsafe fn push(&mut self, file: RingFile, transfer: &Transfer, user_data: u64) {
+        self.short = lookout::short(transfer);
         let entry = file.name_in(self.entry(file.number(), transfer));
         // SAFETY: promised by the caller.
         unsafe { self.push_entry(&entry.user_data(user_data)) };
@@ -175,6 +187,7 @@ impl Ring {
 
     /// Push an `fdatasync`. There must be room.
     pub(crate) fn push_flush(&mut self, file: RingFile, user_data: u64) {
+        self.short = None;
         let flush = opcode::Fsync::new(file.number()).flags(types::FsyncFlags::DATASYNC);
         let entry = file.name_in(flush.build());
         // SAFETY: an entry without memory.
@@ -233,8 +246,35 @@ impl Ring {
     }
 
     /// Submit what was pushed and wait until `wait_for` completions (at most what is in flight) can be popped.
-    pub(crate) fn enter(&mut self, wait_for: u32) {
+    pub(crate) fn enter(&mut self, wait_for: u32, polling: Polling) {
         let wait_for = wait_for.min(self.in_flight) as usize;
+        if wait_for > 0 && self.has_completed(wait_for) {
+            return;
+        }
+        match self.short {
+            Some(direction) if (wait_for, self.in_flight, polling) == (1, 1, Polling::Auto) => {
+                self.look_and_sleep(direction);
+            }
+            _ => self.sleep(wait_for),
+        }
+    }
+
+    /// Submit the one short transfer in flight and wait for it, awake where that is worth it.
+    fn look_and_sleep(&mut self, direction: Direction) {
+        let began = Instant::now();
+        let mut has_news = true;
+        self.lookout.look_for(direction, || {
+            // A failure meets the wait that follows, which tries again.
+            let failed = has_news && self.uring.submit().is_err();
+            has_news = self.uring.submission().taskrun();
+            failed || !self.uring.completion().is_empty()
+        });
+        self.sleep(1);
+        self.lookout.note(direction, began.elapsed());
+    }
+
+    /// Submit what was pushed and sleep until so many completions can be popped.
+    fn sleep(&mut self, wait_for: usize) {
         if wait_for > 0 && self.has_completed(wait_for) {
             return;
         }
@@ -280,7 +320,7 @@ impl Ring {
     /// Wait for everything in flight and forget the results.
     pub(crate) fn drain(&mut self) {
         while self.in_flight > 0 {
-            self.enter(1);
+            self.sleep(1);
             while self.pop().is_some() {}
         }
     }
@@ -303,7 +343,11 @@ impl fmt::Debug for Ring {
 
 /// A ring without a thread of its own. Completions are taken when their submitter enters the kernel anyway.
 fn cooperative(entries: u32) -> io::Result<IoUring> {
-    IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))
+    IoUring::builder()
+        .setup_coop_taskrun()
+        .setup_taskrun_flag()
+        .build(entries)
+        .or_else(|_| IoUring::new(entries))
 }
 
 /// The kernel may still be writing to memory that somebody else is about to use: nothing can be saved.

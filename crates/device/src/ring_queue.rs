@@ -29,6 +29,7 @@ use diorite_block::{BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQu
 
 use crate::layout::Layout;
 use crate::merged::{Held, Merged};
+use crate::options::Polling;
 use crate::ring::Ring;
 use crate::route::{PartOf, Route, Target, prepare};
 use crate::transfer::{Step, Transfer, is_passing};
@@ -96,6 +97,7 @@ struct RingQueue {
     ended: Vec<Completed>,
     in_flight: u32,
     depth: u32,
+    polling: Polling,
     route: Route,
 }
 
@@ -105,6 +107,7 @@ impl RingQueue {
         for (target, file) in route.targets.iter_mut().zip(ring.register_files(&fds)) {
             target.file = file;
         }
+        let polling = route.targets.first().map_or(Polling::Never, |target| target.file_device().polling());
         Self {
             ring,
             slots: Vec::new(),
@@ -116,6 +119,7 @@ impl RingQueue {
             ended: Vec::new(),
             in_flight: 0,
             depth,
+            polling,
             route,
         }
     }
@@ -367,7 +371,7 @@ impl IoQueue for RingQueue {
                 }
                 if self.in_flight < self.depth && self.has_enough_to_issue() {
                     self.push_held();
-                    self.ring.enter(0);
+                    self.ring.enter(0, Polling::Never);
                 }
             }
             (result, _) => {
@@ -382,7 +386,7 @@ impl IoQueue for RingQueue {
     fn issue(&mut self) -> Result<(), IoError> {
         self.push_held();
         if self.ring.unsubmitted() > 0 {
-            self.ring.enter(0);
+            self.ring.enter(0, Polling::Never);
         }
         Ok(())
     }
@@ -390,10 +394,10 @@ impl IoQueue for RingQueue {
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
         let (before, wanted) = (done.len(), wait_for.min(self.in_flight) as usize);
         self.push_held();
-        self.ring.enter(self.completions_of(wanted.saturating_sub(self.ended.len())));
+        self.ring.enter(self.completions_of(wanted.saturating_sub(self.ended.len())), self.polling);
         self.collect(done);
         while done.len() - before < wanted {
-            self.ring.enter(self.completions_of(wanted - (done.len() - before)));
+            self.ring.enter(self.completions_of(wanted - (done.len() - before)), self.polling);
             self.collect(done);
         }
         let count = done.len() - before;

@@ -296,19 +296,22 @@ fn environment_chooses_the_back_end() {
         return;
     }
     let (_directory, path) = image(1 << 20);
-    let run = |value: &str| {
+    let run_with = |variable: &str, value: &str| {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "environment_chooses_the_back_end", "--nocapture"])
             .env(IN_CHILD, &path)
-            .env("DIORITE_IO_BACKEND", value)
+            .env(variable, value)
             .output()
             .unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
+    let run = |value: &str| run_with("DIORITE_IO_BACKEND", value);
     assert!(run("threads").contains("backend Threads"));
     assert!(run("io_uring").contains("backend IoUring"));
     let text = run("turbo");
     assert!(text.contains("DIORITE_IO_BACKEND") && text.contains("\"threads\""), "{text}");
+    let text = run_with("DIORITE_IO_POLLING", "always");
+    assert!(text.contains("DIORITE_IO_POLLING") && text.contains("\"never\""), "{text}");
 }
 
 /// Content survives from one access to the next, through whichever way.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite_device::{Backend, DirectPolicy, OpenOptions as DeviceOptions, host_name};
+use diorite_device::{Backend, DirectPolicy, OpenOptions as DeviceOptions, Polling, host_name};
 use diorite_ext::{Volume, VolumeOptions};
 
 use crate::content::engine::{Engine, EngineOptions};
@@ -39,6 +39,7 @@ pub struct FilesystemOptions {
     direct: DirectIo,
     device_direct: DirectPolicy,
     backend: Backend,
+    polling: Polling,
     scheduler: Option<SchedulerKind>,
 }
 
@@ -66,6 +67,7 @@ impl FilesystemOptions {
             direct: DirectIo::Off,
             device_direct: DirectPolicy::Preferred,
             backend: Backend::Auto,
+            polling: Polling::Auto,
             scheduler: None,
         }
     }
@@ -143,6 +145,12 @@ impl FilesystemOptions {
         Self { backend, ..self }
     }
 
+    /// How a thread waits for a small transfer.
+    #[must_use]
+    pub fn polling(self, polling: Polling) -> Self {
+        Self { polling, ..self }
+    }
+
     /// The I/O scheduler on the device. Where this is not called, a target opened by name gets the one for its kind
     /// ([`SchedulerKind::default_for`]: `inject` on a rotational block device, else none), and a device that is handed over
     /// stays as it is. With `none` requests go straight to the device.
@@ -171,7 +179,7 @@ impl FilesystemOptions {
             Access::ReadOnly => DeviceOptions::read_only(),
             Access::ReadWrite => DeviceOptions::read_write(),
         };
-        let options = options.direct(self.device_direct).backend(self.backend);
+        let options = options.direct(self.device_direct).backend(self.backend).polling(self.polling);
         let device = open_volume_target(spec, &options)?;
         let kind = self.scheduler.unwrap_or_else(|| SchedulerKind::default_for(device.geometry().rotational));
         self.open_scheduled(device, kind).at_path(target)

@@ -51,7 +51,7 @@ pub use diorite_block::{
     BlockDevice, Geometry, IoCounts, IoOwner, IoPriority, OwnerGuard, ScheduledDevice, TaskId,
 };
 pub use diorite_device::{
-    AlignedBuf, Backend, BufferPool, Create, DirectPolicy, OpenOptions as DeviceOptions, PoolBuf,
+    AlignedBuf, Backend, BufferPool, Create, DirectPolicy, OpenOptions as DeviceOptions, Polling, PoolBuf,
     has_partitions, host_paths, open_target, partitions,
 };
 pub use diorite_ext::{
