@@ -22,11 +22,33 @@ const INTERRUPTED: Duration = Duration::from_millis(1);
 /// So long a CPU that others want is left to them: many times what they take it for at once.
 const LEFT_TO_OTHERS: Duration = Duration::from_millis(100);
 
-/// Threads of this process that stay awake now.
-static AWAKE_THREADS: AtomicUsize = AtomicUsize::new(0);
-/// If more want to, all sleep.
-static AWAKE_THREADS_MAX: LazyLock<usize> =
-    LazyLock::new(|| std::thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2)));
+/// A thread that waits for one short transfer, awake or asleep.
+pub(crate) struct Wait {
+    began: Instant,
+}
+
+/// How many there are in this process.
+static WAITS: AtomicUsize = AtomicUsize::new(0);
+
+impl Wait {
+    pub(crate) fn begin() -> Self {
+        WAITS.fetch_add(1, Ordering::Relaxed);
+        Self { began: Instant::now() }
+    }
+
+    /// Whether there are CPUs for all who wait, and for as many who do something else.
+    fn are_few() -> bool {
+        static FEW: LazyLock<usize> =
+            LazyLock::new(|| std::thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2)));
+        WAITS.load(Ordering::Relaxed) <= *FEW
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        WAITS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// The direction of a transfer that may be worth a wait awake.
 pub(crate) fn short(transfer: &Transfer) -> Option<Direction> {
@@ -45,17 +67,13 @@ pub(crate) struct Lookout {
 
 impl Lookout {
     /// Look for the end of a transfer, as long as that is worth it; `look` says whether it has ended.
-    pub(crate) fn look_for(&mut self, direction: Direction, mut look: impl FnMut() -> bool) {
-        let began = Instant::now();
-        if *self.mean(direction) > AWAKE_MAX || self.asleep_until.is_some_and(|until| began < until) {
+    pub(crate) fn look_for(&mut self, direction: Direction, wait: &Wait, mut look: impl FnMut() -> bool) {
+        let is_resting = self.asleep_until.is_some_and(|until| wait.began < until);
+        if *self.mean(direction) > AWAKE_MAX || is_resting {
             return;
         }
-        AWAKE_THREADS.fetch_add(1, Ordering::Relaxed);
-        let mut last = began;
-        while !look()
-            && last.duration_since(began) < AWAKE_MAX
-            && AWAKE_THREADS.load(Ordering::Relaxed) <= *AWAKE_THREADS_MAX
-        {
+        let mut last = wait.began;
+        while Wait::are_few() && !look() && last.duration_since(wait.began) < AWAKE_MAX {
             std::hint::spin_loop();
             let time = Instant::now();
             if time.duration_since(last) > INTERRUPTED {
@@ -63,13 +81,12 @@ impl Lookout {
             }
             last = time;
         }
-        AWAKE_THREADS.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A transfer has taken so long.
-    pub(crate) fn note(&mut self, direction: Direction, took: Duration) {
+    /// A wait has ended.
+    pub(crate) fn note(&mut self, direction: Direction, wait: &Wait) {
         let mean = self.mean(direction);
-        *mean = (*mean * 7 + took.min(COUNTED_MAX)) / 8;
+        *mean = (*mean * 7 + wait.began.elapsed().min(COUNTED_MAX)) / 8;
     }
 
     fn mean(&mut self, direction: Direction) -> &mut Duration {
@@ -89,37 +106,40 @@ mod tests {
     /// How often it looks for a transfer that ends at the `end`th look.
     fn looks(lookout: &mut Lookout, direction: Direction, end: u32) -> u32 {
         let mut looks = 0;
-        lookout.look_for(direction, || {
+        lookout.look_for(direction, &Wait::begin(), || {
             looks += 1;
             looks == end
         });
         looks
     }
 
-    #[test]
-    fn short_transfers_are_looked_for_and_long_ones_slept_for() {
-        let mut lookout = Lookout::default();
-        (0..100).for_each(|_| lookout.note(Direction::Read, SHORT));
-        (0..100).for_each(|_| lookout.note(Direction::Write, AWAKE_MAX * 20));
-        assert_eq!(looks(&mut lookout, Direction::Write, 1), 0);
-        assert_eq!(looks(&mut lookout, Direction::Read, 2), 2);
+    fn took(lookout: &mut Lookout, direction: Direction, times: usize, long: Duration) {
+        let began = Instant::now().checked_sub(long).unwrap();
+        WAITS.fetch_add(1, Ordering::Relaxed);
+        let wait = Wait { began };
+        (0..times).for_each(|_| lookout.note(direction, &wait));
     }
 
     #[test]
-    fn one_long_wait_among_short_ones_changes_nothing_and_many_do() {
+    fn short_transfers_are_looked_for_and_long_ones_slept_for() {
         let mut lookout = Lookout::default();
-        (0..100).for_each(|_| lookout.note(Direction::Read, SHORT));
-        lookout.note(Direction::Read, Duration::from_secs(1));
+        took(&mut lookout, Direction::Write, 30, AWAKE_MAX * 4);
+        assert_eq!(looks(&mut lookout, Direction::Write, 1), 0);
         assert_eq!(looks(&mut lookout, Direction::Read, 1), 1);
-        (0..10).for_each(|_| lookout.note(Direction::Read, Duration::from_secs(1)));
-        assert_eq!(looks(&mut lookout, Direction::Read, 1), 0);
+    }
+
+    #[test]
+    fn one_long_wait_among_short_ones_changes_nothing() {
+        let mut lookout = Lookout { reads: SHORT, ..Lookout::default() };
+        took(&mut lookout, Direction::Read, 1, AWAKE_MAX * 20);
+        assert_eq!(looks(&mut lookout, Direction::Read, 1), 1);
     }
 
     #[test]
     fn looking_ends_and_is_given_up_where_the_cpu_was_taken_away() {
         let mut lookout = Lookout::default();
         assert!(looks(&mut lookout, Direction::Read, u32::MAX) > 0, "it returned");
-        lookout.look_for(Direction::Read, || {
+        lookout.look_for(Direction::Read, &Wait::begin(), || {
             std::thread::sleep(2 * INTERRUPTED);
             false
         });

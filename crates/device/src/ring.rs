@@ -17,12 +17,11 @@ use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
-use std::time::Instant;
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use crate::arena::{self, Arena, ArenaId};
-use crate::lookout::{self, Lookout};
+use crate::lookout::{self, Lookout, Wait};
 use crate::options::Polling;
 use crate::transfer::{Direction, Segments, Transfer};
 
@@ -261,16 +260,16 @@ impl Ring {
 
     /// Submit the one short transfer in flight and wait for it, awake where that is worth it.
     fn look_and_sleep(&mut self, direction: Direction) {
-        let began = Instant::now();
+        let wait = Wait::begin();
         let mut has_news = true;
-        self.lookout.look_for(direction, || {
+        self.lookout.look_for(direction, &wait, || {
             // A failure meets the wait that follows, which tries again.
             let failed = has_news && self.uring.submit().is_err();
             has_news = self.uring.submission().taskrun();
             failed || !self.uring.completion().is_empty()
         });
         self.sleep(1);
-        self.lookout.note(direction, began.elapsed());
+        self.lookout.note(direction, &wait);
     }
 
     /// Submit what was pushed and sleep until so many completions can be popped.

@@ -174,7 +174,7 @@ fn can_mount() -> bool {
 fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), String> {
     let store: PathBuf = store::directory("direct")?;
     let common =
-        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=1\ntime_based=1\ninvalidate=0\n");
+        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=500ms\ntime_based=1\ninvalidate=0\n");
     let (reads, writes): (Vec<_>, Vec<_>) = WORKLOADS.iter().partition(|workload| !workload.writes());
     let (mut series, mut commands) = (Vec::new(), String::new());
     let format = format_command(image, directory)?;
