@@ -55,7 +55,7 @@ impl Content {
         let mut done = 0;
         let mut result = Ok(());
         for segment in data {
-            result = self.write_locked(segment, offset + done as u64, &mut done);
+            result = self.write_locked(segment, offset, &mut done);
             if result.is_err() {
                 break;
             }
@@ -172,19 +172,21 @@ impl Content {
         below(to) & !below(from)
     }
 
-    /// Write one segment. The caller has the range exclusively. Counts in `done` what is in the file for good.
-    fn write_locked(self: &Arc<Self>, mut data: &[u8], mut offset: u64, done: &mut usize) -> Result<()> {
+    /// Write the next segment of a write that began at `start`. The caller has the range of all of it exclusively. Counts in `done`
+    /// what is in the file for good.
+    fn write_locked(self: &Arc<Self>, mut data: &[u8], start: u64, done: &mut usize) -> Result<()> {
         while !data.is_empty() {
+            let offset = start + *done as u64;
             let pages = pages_of(offset, offset + data.len() as u64);
             let last = pages.end.min(pages.start + self.engine.pages_per_step());
             let end = (offset + data.len() as u64).min(last * PAGE_SIZE);
             let (now, later) = data.split_at((end - offset) as usize);
             self.write_step(now, offset)?;
             *done += now.len();
-            (data, offset) = (later, end);
+            data = later;
             if !data.is_empty() && self.engine.cache.dirty() > self.engine.dirty_limit() {
-                // Our own pages are the ones that nobody else can write back while we hold them.
-                self.write_back_locked(self.locked_range(0, offset), BioFlags::NONE)?;
+                // Our own pages are the ones that nobody else can write back while we hold them, and the only ones that we hold.
+                self.write_back_locked(self.locked_range(start, end), BioFlags::NONE)?;
             }
         }
         Ok(())
@@ -356,5 +358,74 @@ impl Content {
             self.may_be_inline.store(false, Ordering::Release);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::SystemClock;
+    use crate::content::engine::{Engine, EngineOptions};
+    use crate::content::toy_map::ToyMap;
+
+    const BLOCK: u64 = 1024;
+
+    /// A file with the smallest cache, whose dirty pages nobody writes back by age.
+    fn file(block: u64) -> (Arc<Content>, ToyMap) {
+        let options = EngineOptions {
+            cache_bytes: 0,
+            read_ahead_bytes: 0,
+            dirty_age: Duration::from_secs(3600),
+            clock: SystemClock::shared(),
+        };
+        let map = ToyMap::new(block, (4 << 20) / block, false);
+        let view = map.reopen();
+        let engine = Engine::new(&options).expect("memory");
+        (Content::new(Box::new(map), engine).expect("content"), view)
+    }
+
+    fn write(content: &Arc<Content>, offset: u64, data: &[u8]) {
+        let (_, len) = content.write_cached(&[IoSlice::new(data)], Position::At(offset)).expect("written");
+        assert_eq!(len, data.len());
+    }
+
+    /// A long write makes room by writing back its own pages, and not those before it, into which somebody else may be writing.
+    #[test]
+    fn a_writer_that_makes_room_leaves_the_ranges_of_others_alone() {
+        let (content, _) = file(BLOCK);
+        write(&content, 0, &[1; PAGE_SIZE as usize]);
+        let _theirs = content.ranges.exclusive(0..PAGE_SIZE);
+        let frame = content.pages.get(0).expect("cached").frame;
+        let _writing = content.engine.cache.arena.write(frame).expect("nobody reads it");
+        write(&content, 1 << 20, &[2; 60 * PAGE_SIZE as usize]);
+        assert!(content.pages.get(0).expect("cached").dirty != 0, "what they write is not on the device");
+    }
+
+    /// Blocks that were claimed for what lies behind the new end go back.
+    #[test]
+    fn a_file_that_shrinks_within_a_page_keeps_no_claim_for_what_it_lost() {
+        let (content, view) = file(BLOCK);
+        write(&content, 2 * BLOCK, &[1; 2 * BLOCK as usize]);
+        assert_eq!(view.claimed(), 2);
+        content.set_len(2 * BLOCK + 5).expect("shorter");
+        assert_eq!(view.claimed(), 1);
+        content.set_len(5).expect("shorter");
+        assert_eq!(view.claimed(), 0);
+    }
+
+    /// The claim of a block that is larger than a page is with one of its pages, which may be cut off.
+    #[test]
+    fn a_block_that_the_file_still_ends_in_keeps_its_claim_until_it_is_written() {
+        let (content, view) = file(4 * PAGE_SIZE);
+        write(&content, 2 * PAGE_SIZE, &[1; PAGE_SIZE as usize]);
+        write(&content, 0, &[2; PAGE_SIZE as usize]);
+        assert_eq!(view.claimed(), 1);
+        content.set_len(PAGE_SIZE).expect("shorter");
+        let is_dirty = content.pages.dirty() > 0;
+        assert_eq!(view.claimed(), u64::from(is_dirty));
     }
 }

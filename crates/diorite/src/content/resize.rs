@@ -37,6 +37,10 @@ impl Content {
         if size > old {
             self.zero_mapped(old, old.next_multiple_of(block).min(size))?;
         }
+        if size < old && block > PAGE_SIZE {
+            // The page with the claim of the block that the file will end in may be one that is cut off.
+            self.write_back_locked(self.locked_range(size, size), BioFlags::SYNC)?;
+        }
         self.map.truncate(size)?;
         self.note_unsynced();
         self.size.store(size, std::sync::atomic::Ordering::Release);
@@ -49,18 +53,26 @@ impl Content {
         Ok(())
     }
 
-    /// A cached page that the end of the file lies in is zero behind it, and nothing behind it is dirty.
+    /// A cached page that the end of the file lies in is zero behind it, and nothing behind it is dirty or has a claim.
     fn zero_cached_tail(&self, size: u64) {
         let (page, within) = (size / PAGE_SIZE, (size % PAGE_SIZE) as usize);
         if within == 0 {
             return;
         }
         let keep = size.div_ceil(self.part_size()) - page * (PAGE_SIZE / self.part_size());
+        let mut unwanted = 0;
         self.pages.update(page..page + 1, |_, state| {
             let mut frame = self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
             frame[within..].fill(0);
             state.dirty &= ((1_u16 << keep) - 1) as u8;
+            // A part has at most one claim.
+            let kept = state.claimed.min(state.dirty.count_ones() as u8);
+            unwanted = u64::from(state.claimed - kept);
+            state.claimed = kept;
         });
+        if unwanted > 0 {
+            self.map.release_claim(unwanted);
+        }
     }
 
     /// Make a range read as zeros, and give up its whole blocks.
