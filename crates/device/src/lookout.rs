@@ -22,31 +22,47 @@ const INTERRUPTED: Duration = Duration::from_millis(1);
 /// So long a CPU that others want is left to them: many times what they take it for at once.
 const LEFT_TO_OTHERS: Duration = Duration::from_millis(100);
 
-/// A thread that waits for one short transfer, awake or asleep.
-pub(crate) struct Wait {
+/// The threads that wait for one short transfer each, awake or asleep.
+struct Waits {
+    count: AtomicUsize,
+    /// So many leave CPUs for as many threads who do something else.
+    few: usize,
+}
+
+/// Those of this process.
+static WAITS: LazyLock<Waits> = LazyLock::new(|| {
+    let few = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2));
+    Waits { count: AtomicUsize::new(0), few }
+});
+
+impl Waits {
+    fn are_few(&self) -> bool {
+        self.count.load(Ordering::Relaxed) <= self.few
+    }
+}
+
+/// One of them.
+pub(crate) struct Wait<'a> {
     began: Instant,
+    all: &'a Waits,
 }
 
-/// How many there are in this process.
-static WAITS: AtomicUsize = AtomicUsize::new(0);
-
-impl Wait {
+impl Wait<'static> {
     pub(crate) fn begin() -> Self {
-        WAITS.fetch_add(1, Ordering::Relaxed);
-        Self { began: Instant::now() }
-    }
-
-    /// Whether there are CPUs for all who wait, and for as many who do something else.
-    fn are_few() -> bool {
-        static FEW: LazyLock<usize> =
-            LazyLock::new(|| std::thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2)));
-        WAITS.load(Ordering::Relaxed) <= *FEW
+        Self::begin_among(&WAITS, Instant::now())
     }
 }
 
-impl Drop for Wait {
+impl<'a> Wait<'a> {
+    fn begin_among(all: &'a Waits, began: Instant) -> Self {
+        all.count.fetch_add(1, Ordering::Relaxed);
+        Self { began, all }
+    }
+}
+
+impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        WAITS.fetch_sub(1, Ordering::Relaxed);
+        self.all.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -67,15 +83,26 @@ pub(crate) struct Lookout {
 
 impl Lookout {
     /// Look for the end of a transfer, as long as that is worth it; `look` says whether it has ended.
-    pub(crate) fn look_for(&mut self, direction: Direction, wait: &Wait, mut look: impl FnMut() -> bool) {
+    pub(crate) fn look_for(&mut self, direction: Direction, wait: &Wait<'_>, look: impl FnMut() -> bool) {
+        self.look_by(Instant::now, direction, wait, look);
+    }
+
+    /// By a clock that tests make up.
+    fn look_by(
+        &mut self,
+        clock: impl Fn() -> Instant,
+        direction: Direction,
+        wait: &Wait<'_>,
+        mut look: impl FnMut() -> bool,
+    ) {
         let is_resting = self.asleep_until.is_some_and(|until| wait.began < until);
         if *self.mean(direction) > AWAKE_MAX || is_resting {
             return;
         }
         let mut last = wait.began;
-        while Wait::are_few() && !look() && last.duration_since(wait.began) < AWAKE_MAX {
+        while wait.all.are_few() && !look() && last.duration_since(wait.began) < AWAKE_MAX {
             std::hint::spin_loop();
-            let time = Instant::now();
+            let time = clock();
             if time.duration_since(last) > INTERRUPTED {
                 self.asleep_until = Some(time + LEFT_TO_OTHERS);
             }
@@ -84,9 +111,13 @@ impl Lookout {
     }
 
     /// A wait has ended.
-    pub(crate) fn note(&mut self, direction: Direction, wait: &Wait) {
+    pub(crate) fn note(&mut self, direction: Direction, wait: &Wait<'_>) {
+        self.count(direction, wait.began.elapsed());
+    }
+
+    fn count(&mut self, direction: Direction, took: Duration) {
         let mean = self.mean(direction);
-        *mean = (*mean * 7 + wait.began.elapsed().min(COUNTED_MAX)) / 8;
+        *mean = (*mean * 7 + took.min(COUNTED_MAX)) / 8;
     }
 
     fn mean(&mut self, direction: Direction) -> &mut Duration {
@@ -99,50 +130,101 @@ impl Lookout {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     const SHORT: Duration = Duration::from_micros(60);
+    const LONG: Duration = Duration::from_secs(1);
+    /// From one reading of the clock to the next.
+    const STEP: Duration = Duration::from_micros(1);
 
-    /// How often it looks for a transfer that ends at the `end`th look.
-    fn looks(lookout: &mut Lookout, direction: Direction, end: u32) -> u32 {
-        let mut looks = 0;
-        lookout.look_for(direction, &Wait::begin(), || {
-            looks += 1;
-            looks == end
-        });
-        looks
+    /// A thread with a clock of its own: what else this machine does changes nothing.
+    struct Thread {
+        lookout: Lookout,
+        time: Cell<Instant>,
+        others_wait: usize,
+        few: usize,
     }
 
-    fn took(lookout: &mut Lookout, direction: Direction, times: usize, long: Duration) {
-        let began = Instant::now().checked_sub(long).unwrap();
-        WAITS.fetch_add(1, Ordering::Relaxed);
-        let wait = Wait { began };
-        (0..times).for_each(|_| lookout.note(direction, &wait));
+    impl Thread {
+        fn new() -> Self {
+            let (lookout, time) = (Lookout::default(), Cell::new(Instant::now()));
+            Self { lookout, time, others_wait: 0, few: 1 }
+        }
+
+        fn note(&mut self, count: u32, direction: Direction, took: Duration) {
+            (0..count).for_each(|_| self.lookout.count(direction, took));
+        }
+
+        fn pass(&self, time: Duration) {
+            self.time.set(self.time.get() + time);
+        }
+
+        /// How often it looks for a transfer that ends at the `end`th look, where each look takes so long.
+        fn looks_of(&mut self, took: Duration, direction: Direction, end: u32) -> u32 {
+            let (mut looks, time) = (0, &self.time);
+            let all = Waits { count: AtomicUsize::new(self.others_wait), few: self.few };
+            let clock = || {
+                time.set(time.get() + STEP);
+                time.get()
+            };
+            let wait = Wait::begin_among(&all, clock());
+            self.lookout.look_by(clock, direction, &wait, || {
+                looks += 1;
+                time.set(time.get() + took);
+                looks == end
+            });
+            drop(wait);
+            assert_eq!(all.count.into_inner(), self.others_wait, "counted only while it waits");
+            looks
+        }
+
+        fn looks(&mut self, direction: Direction, end: u32) -> u32 {
+            self.looks_of(Duration::ZERO, direction, end)
+        }
     }
 
     #[test]
     fn short_transfers_are_looked_for_and_long_ones_slept_for() {
-        let mut lookout = Lookout::default();
-        took(&mut lookout, Direction::Write, 30, AWAKE_MAX * 4);
-        assert_eq!(looks(&mut lookout, Direction::Write, 1), 0);
-        assert_eq!(looks(&mut lookout, Direction::Read, 1), 1);
+        let mut thread = Thread::new();
+        thread.note(30, Direction::Read, SHORT);
+        thread.note(30, Direction::Write, AWAKE_MAX * 4);
+        assert_eq!(thread.looks(Direction::Write, 1), 0);
+        assert_eq!(thread.looks(Direction::Read, 2), 2);
     }
 
     #[test]
-    fn one_long_wait_among_short_ones_changes_nothing() {
-        let mut lookout = Lookout { reads: SHORT, ..Lookout::default() };
-        took(&mut lookout, Direction::Read, 1, AWAKE_MAX * 20);
-        assert_eq!(looks(&mut lookout, Direction::Read, 1), 1);
+    fn one_long_wait_among_short_ones_changes_nothing_and_many_do() {
+        let mut thread = Thread::new();
+        thread.note(30, Direction::Read, SHORT);
+        thread.note(1, Direction::Read, LONG);
+        assert_eq!(thread.looks(Direction::Read, 1), 1);
+        thread.note(10, Direction::Read, LONG);
+        assert_eq!(thread.looks(Direction::Read, 1), 0);
     }
 
     #[test]
-    fn looking_ends_and_is_given_up_where_the_cpu_was_taken_away() {
-        let mut lookout = Lookout::default();
-        assert!(looks(&mut lookout, Direction::Read, u32::MAX) > 0, "it returned");
-        lookout.look_for(Direction::Read, &Wait::begin(), || {
-            std::thread::sleep(2 * INTERRUPTED);
-            false
-        });
-        assert_eq!(looks(&mut lookout, Direction::Read, 1), 0);
+    fn looking_ends_after_a_while() {
+        let steps = AWAKE_MAX.as_micros() as u32;
+        assert_eq!(Thread::new().looks(Direction::Read, u32::MAX), steps + 1);
+    }
+
+    #[test]
+    fn looking_is_given_up_for_a_while_where_the_cpu_was_taken_away() {
+        let mut thread = Thread::new();
+        assert_eq!(thread.looks_of(INTERRUPTED, Direction::Read, u32::MAX), 2, "once more when it is back");
+        assert_eq!(thread.looks(Direction::Read, 1), 0);
+        thread.pass(LEFT_TO_OTHERS);
+        assert_eq!(thread.looks(Direction::Read, 1), 1);
+    }
+
+    #[test]
+    fn nobody_looks_where_more_wait_than_are_few() {
+        let mut thread = Thread::new();
+        thread.others_wait = 1;
+        assert_eq!(thread.looks(Direction::Read, 1), 0);
+        thread.few = 2;
+        assert_eq!(thread.looks(Direction::Read, 3), 3);
     }
 }
