@@ -10,17 +10,13 @@ use serde_json::{Value, json};
 
 use crate::args::Check;
 use crate::failure::{Failure, Result, visible};
+use crate::location::name_of_image;
 use crate::output::{Output, json_name};
 use crate::progress::StageProgress;
 
 pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
-    let name = image.to_str().ok_or_else(|| {
-        Failure::Usage(format!(
-            "{}: the name of an image must be text in UTF-8; rename it, or make a link to it",
-            image.display()
-        ))
-    })?;
+    let name = name_of_image(image)?;
     let device = open_volume_target(name, &DeviceOptions::read_only())
         .map_err(|error| Failure::Failed(error.to_string()))?;
     let options = CheckOptions { max_problems: arguments.problems };

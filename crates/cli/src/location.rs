@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParserFactory};
 
+use crate::failure::{Failure, Result};
+
 /// A path argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
@@ -48,6 +50,12 @@ impl Location {
             Self::Image { image, path } => (image, path),
         }
     }
+}
+
+/// The name of an image, as the library takes it.
+pub(crate) fn name_of_image(image: &Path) -> Result<&str> {
+    let wrong = "the name of an image must be text in UTF-8; rename it, or make a link to it";
+    image.to_str().ok_or_else(|| Failure::Usage(format!("{}: {wrong}", image.display())))
 }
 
 /// Whether two names of images mean the same: equal names, or names of one file, with the same part of it.

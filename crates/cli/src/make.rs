@@ -18,6 +18,7 @@ use crate::args::{FilesystemType, Mkfs};
 use crate::data::summary_json;
 use crate::failure::{Failure, Result, reason};
 use crate::interrupt;
+use crate::location::name_of_image;
 use crate::output::{Output, json_name};
 use crate::progress::CopyProgress;
 use crate::room;
@@ -94,12 +95,7 @@ fn is_window(image: &Path) -> bool {
 }
 
 fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn BlockDevice>> {
-    let name = image.to_str().ok_or_else(|| {
-        Failure::Usage(format!(
-            "{}: the name of an image must be text in UTF-8; rename it, or make a link to it",
-            image.display()
-        ))
-    })?;
+    let name = name_of_image(image)?;
     let create = match arguments.size {
         Some(size) if is_new => Create::NewSized(size.0),
         Some(size) if std::fs::metadata(image).is_ok_and(|found| found.is_file() && found.len() == 0) => {

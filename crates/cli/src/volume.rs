@@ -11,6 +11,7 @@ use crate::args::{Df, Info};
 use crate::change::{for_each, is_worth_showing};
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
+use crate::location::name_of_image;
 use crate::output::{Output, json_name, json_time, local_time};
 use crate::size::human;
 
@@ -60,12 +61,7 @@ fn state(info: &VolumeInfo) -> String {
 /// Works on volumes that cannot be opened, so that a person can see why.
 pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
-    let name = image.to_str().ok_or_else(|| {
-        Failure::Usage(format!(
-            "{}: the name of an image must be text in UTF-8; rename it, or make a link to it",
-            image.display()
-        ))
-    })?;
+    let name = name_of_image(image)?;
     let device =
         open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::Failed(error.to_string()))?;
     let info = VolumeInfo::read(device.as_ref())

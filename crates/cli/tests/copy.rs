@@ -3,6 +3,7 @@
 mod common;
 
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 use common::{Bench, Mounted, is_root, pattern, tool};
@@ -285,4 +286,34 @@ fn rest_of_a_tree_is_copied_when_one_file_cannot_be() {
     assert_eq!((summary["failed"].as_u64(), summary["files"].as_u64()), (Some(2), Some(1)), "{summary}");
     assert_eq!(bench.run("cat a.img:/tree/z"), "x");
     bench.must_be_clean("a.img");
+}
+
+/// A copy to the host that is killed in the middle leaves nothing, and what it would have replaced as it was. The system kills it where its
+/// file becomes larger than it may be.
+#[test]
+fn killed_copy_to_the_host_leaves_nothing() {
+    let bench = Bench::new();
+    let unnamed = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::WRONLY;
+    if let Err(error) = rustix::fs::open(bench.directory.path(), unnamed, rustix::fs::Mode::RUSR) {
+        eprintln!("SKIPPED: no files without a name here: {error}");
+        return;
+    }
+    bench.image("a.img", "ext4", "64M");
+    bench.write("large", &pattern(20 << 20, 1));
+    bench.run("cp large a.img:/large");
+    bench.write("old", b"as it was");
+    for to in ["old", "new"] {
+        let line = format!("ulimit -c 0; ulimit -f 20000; exec \"$0\" cp a.img:/large {to}");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &line, env!("CARGO_BIN_EXE_diorite")]).current_dir(bench.directory.path());
+        let status = command.status().expect("a shell");
+        assert_eq!(status.signal(), Some(25), "killed by SIGXFSZ: {status}");
+        assert_eq!(bench.names(), ["a.img", "large", "old"]);
+        assert_eq!(bench.read("old"), b"as it was");
+    }
+    for to in ["old", "new"] {
+        bench.run(&format!("cp a.img:/large {to}"));
+        assert_eq!(bench.read(to), pattern(20 << 20, 1));
+    }
+    assert_eq!(bench.names(), ["a.img", "large", "new", "old"]);
 }

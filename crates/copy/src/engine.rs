@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use diorite::FileKind;
 
 use crate::stretches::{Copied, Stretches};
-use crate::tree::{Follow, Meta, Sink, Source};
+use crate::tree::{Follow, Meta, Named, ReadFile, Sink, Source, WriteFile};
 use crate::{Error, Summary, Watch};
 
 /// Directories within directories.
@@ -212,8 +212,11 @@ impl<'a> Copier<'a> {
         }
         // One that replaces another is durable before the other goes, whenever the power fails.
         let sync = if existing.is_some() { self.options.sync } else { Sync::Never };
-        let made = self.make(item, &temporary, sync);
-        let made = made.and_then(|()| self.sink.rename(&temporary, to));
+        let made = self.make(item, to, &temporary, sync);
+        let made = made.and_then(|named| match named {
+            Named::Now => Ok(()),
+            Named::Taken => self.sink.rename(&temporary, to),
+        });
         if let Err(error) = made {
             // The first error is the one that counts; the temporary file may not even exist.
             let _ = self.sink.remove(&temporary);
@@ -246,45 +249,71 @@ impl<'a> Copier<'a> {
         Err(Error::WrongKind { name: self.sink.name_of(to), why })
     }
 
-    /// Make a copy of anything but a directory under a temporary name; `sync`: whether its data is durable then.
-    fn make(&mut self, item: Item<'_>, to: &Path, sync: Sync) -> Result<(), Error> {
+    /// Make a copy of anything but a directory, with the name `to` where that can be had at once, else with the temporary one. `sync`:
+    /// whether its data is durable then.
+    fn make(&mut self, item: Item<'_>, to: &Path, temporary: &Path, sync: Sync) -> Result<Named, Error> {
         let meta = item.meta;
         if meta.links > 1
             && let Some(original) = self.linked.get(&meta.identity)
         {
-            self.sink.make_hard_link(original, to)?;
+            self.sink.make_hard_link(original, temporary)?;
             self.summary.others += 1;
-            return Ok(());
+            return Ok(Named::Taken);
         }
         match meta.kind {
-            FileKind::Regular => {
-                self.copy_data(item, to, sync)?;
-                self.summary.files += 1;
-            }
-            FileKind::Symlink => {
-                self.sink.make_link(to, &item.source.link_target(item.path)?)?;
-                self.summary.others += 1;
-            }
-            _ => {
-                self.sink.make_node(to, meta)?;
-                self.summary.others += 1;
-            }
+            FileKind::Regular => return self.make_regular(item, to, temporary, sync),
+            FileKind::Symlink => self.sink.make_link(temporary, &item.source.link_target(item.path)?)?,
+            _ => self.sink.make_node(temporary, meta)?,
         }
-        self.finish_attributes(item, to)
+        self.summary.others += 1;
+        self.finish_attributes(item, temporary)?;
+        Ok(Named::Taken)
     }
 
-    fn copy_data(&mut self, item: Item<'_>, to: &Path, sync: Sync) -> Result<(), Error> {
-        let size = item.meta.size;
+    /// A file that has no name until it is complete leaves nothing, even if this process is killed.
+    fn make_regular(
+        &mut self,
+        item: Item<'_>,
+        to: &Path,
+        temporary: &Path,
+        sync: Sync,
+    ) -> Result<Named, Error> {
         let reader = item.source.open(item.path)?;
-        let writer = self.sink.create(to, size)?;
+        let Some(file) = self.sink.create_unnamed(to) else {
+            let writer = self.sink.create(temporary, item.meta.size)?;
+            self.copy_data(item, &*reader, &*writer, sync)?;
+            drop(writer);
+            self.finish_attributes(item, temporary)?;
+            return Ok(Named::Taken);
+        };
+        self.copy_data(item, &*reader, &*file, sync)?;
+        file.set_meta(item.meta, &item.source.attributes(item.path)?)?;
+        let named = file.give_name(to)?;
+        if named == Named::Taken && file.give_name(temporary)? == Named::Taken {
+            // Somebody made one since it was looked for.
+            self.sink.remove(temporary)?;
+            file.give_name(temporary)?;
+        }
+        Ok(named)
+    }
+
+    fn copy_data(
+        &mut self,
+        item: Item<'_>,
+        reader: &dyn ReadFile,
+        writer: &dyn WriteFile,
+        sync: Sync,
+    ) -> Result<(), Error> {
+        let size = item.meta.size;
         self.watch.begin(item.path, size);
-        let Copied { end, bytes } = self.stretches.copy(&*reader, &*writer, size, self.watch)?;
+        let Copied { end, bytes } = self.stretches.copy(reader, writer, size, self.watch)?;
         if end != size {
             writer.set_size(size.max(end))?;
         }
         if sync == Sync::AtEnd {
             writer.sync()?;
         }
+        self.summary.files += 1;
         self.summary.bytes += bytes;
         Ok(())
     }

@@ -6,21 +6,25 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use diorite::{FileKind, Timestamp};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::Error;
-use crate::tree::{Attributes, Follow, Meta, ReadFile, Sink, Source, WriteFile};
+use crate::host_attributes::{Subject, cannot_have};
+use crate::tree::{Attributes, Follow, Meta, Named, ReadFile, Sink, Source, UnnamedFile, WriteFile};
 
 /// The host's filesystem as one side of a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct HostTree {
     is_root: bool,
+    /// Whether open files can be found by [`path_of_open`].
+    shows_open_files: bool,
 }
 
 impl Default for HostTree {
@@ -32,7 +36,8 @@ impl Default for HostTree {
 impl HostTree {
     /// As the user who runs this.
     pub fn new() -> Self {
-        Self { is_root: rustix::process::geteuid().is_root() }
+        let shows_open_files = Path::new("/proc/self/fd").exists();
+        Self { is_root: rustix::process::geteuid().is_root(), shows_open_files }
     }
 }
 
@@ -79,11 +84,6 @@ fn bytes_of(read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> rustix
     let len = read(&mut bytes)?;
     bytes.truncate(len);
     Ok(bytes)
-}
-
-/// Errors that mean that this user or this filesystem cannot have such an attribute.
-fn cannot_have(errno: Errno) -> bool {
-    matches!(errno, Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::INVAL | Errno::NOSPC)
 }
 
 impl Source for HostTree {
@@ -196,6 +196,18 @@ impl Sink for HostTree {
         Ok(Box::new(HostFile { file, path: path.to_owned() }))
     }
 
+    fn create_unnamed(&self, to: &Path) -> Option<Box<dyn UnnamedFile>> {
+        if !self.shows_open_files {
+            return None;
+        }
+        let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file: fs::File =
+            rustix::fs::open(directory, flags, Mode::from_raw_mode(0o600)).map(fs::File::from).ok()?;
+        let file = HostFile { file, path: to.to_owned() };
+        Some(Box::new(UnnamedHostFile { file, is_root: self.is_root }))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
         fs::rename(from, to).map_err(|error| Error::host(to, "rename to", error))
     }
@@ -204,33 +216,8 @@ impl Sink for HostTree {
         fs::remove_file(path).map_err(|error| Error::host(path, "remove", error))
     }
 
-    /// The owner first: a change of it takes set-user-ID, set-group-ID and `security.capability` away.
     fn set_meta(&self, path: &Path, meta: &Meta, attributes: &Attributes) -> Result<(), Error> {
-        let mut permissions = meta.permissions;
-        match std::os::unix::fs::lchown(path, Some(meta.uid), Some(meta.gid)) {
-            Ok(()) => {}
-            Err(error) if self.is_root && error.kind() != io::ErrorKind::PermissionDenied => {
-                return Err(Error::host(path, "set the owner", error));
-            }
-            // Without the owner, its set-user-ID and set-group-ID would give away this user's rights.
-            Err(_) => permissions &= 0o1777,
-        }
-        for (name, value) in attributes {
-            match rustix::fs::lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty()) {
-                Err(errno) if !cannot_have(errno) => {
-                    return Err(Error::host(path, "set an extended attribute", errno));
-                }
-                _ => {}
-            }
-        }
-        if meta.kind != FileKind::Symlink {
-            let mode = Mode::from_raw_mode(u32::from(permissions));
-            rustix::fs::chmod(path, mode).map_err(|errno| Error::host(path, "set the permissions", errno))?;
-        }
-        let time = |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) };
-        let times = Timestamps { last_access: time(meta.accessed), last_modification: time(meta.modified) };
-        rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|errno| Error::host(path, "set the times", errno))
+        Subject::At(path).set_all(path, meta, attributes, self.is_root)
     }
 
     fn sync(&self, directory: &Path) -> Result<(), Error> {
@@ -293,5 +280,44 @@ impl WriteFile for HostFile {
 
     fn sync(&self) -> Result<(), Error> {
         self.file.sync_all().map_err(|error| Error::host(&self.path, "sync", error))
+    }
+}
+
+/// Where the system shows an open file of this process.
+fn path_of_open(file: &fs::File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// A file (`O_TMPFILE`) that is gone when this process ends before it has a name.
+struct UnnamedHostFile {
+    file: HostFile,
+    is_root: bool,
+}
+
+impl WriteFile for UnnamedHostFile {
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
+        self.file.write_at(data, offset)
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Error> {
+        self.file.set_size(size)
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        WriteFile::sync(&self.file)
+    }
+}
+
+impl UnnamedFile for UnnamedHostFile {
+    fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<(), Error> {
+        Subject::Open(&self.file.file).set_all(&self.file.path, meta, attributes, self.is_root)
+    }
+
+    fn give_name(&self, name: &Path) -> Result<Named, Error> {
+        match rustix::fs::linkat(CWD, path_of_open(&self.file.file), CWD, name, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => Ok(Named::Now),
+            Err(Errno::EXIST) => Ok(Named::Taken),
+            Err(errno) => Err(Error::host(name, "make the name", errno)),
+        }
     }
 }

@@ -8,13 +8,15 @@
 //!
 //! Invariants:
 //! 1. A regular file appears under its name when its content and attributes are complete, not before.
-//! 2. What fails or is interrupted leaves no temporary file behind.
+//! 2. What fails or is interrupted leaves no temporary file behind. Nor does a copy to the host that is killed, where the host's filesystem
+//!    has files without a name.
 //! 3. Directories are copied in the order of their names, so that equal trees make equal images.
 
 mod archive;
 mod engine;
 mod error;
 mod host;
+mod host_attributes;
 mod image;
 mod needs;
 mod stretches;
@@ -26,7 +28,7 @@ pub use error::Error;
 pub use host::HostTree;
 pub use image::{ImageTree, incomplete_name};
 pub use needs::{Needs, Units};
-pub use tree::{Attributes, Follow, Meta, ReadFile, Sink, Source, WriteFile};
+pub use tree::{Attributes, Follow, Meta, Named, ReadFile, Sink, Source, UnnamedFile, WriteFile};
 
 /// What a copy did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -89,6 +89,12 @@ pub trait Sink {
     fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error>;
     /// Make a regular file that must not exist.
     fn create(&self, path: &Path, size: u64) -> Result<Box<dyn WriteFile>, Error>;
+    /// Make a regular file that has no name and is gone if nobody gives it one. `to`: where it will be; `None` where there is no
+    /// such thing, or it cannot be had.
+    fn create_unnamed(&self, to: &Path) -> Option<Box<dyn UnnamedFile>> {
+        let _ = to;
+        None
+    }
     /// Rename, replacing what is there.
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error>;
     /// Remove anything but a directory.
@@ -107,4 +113,21 @@ pub trait WriteFile: Sync {
     fn set_size(&self, size: u64) -> Result<(), Error>;
     /// Make it durable.
     fn sync(&self) -> Result<(), Error>;
+}
+
+/// What became of a wish for a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// The file has it.
+    Now,
+    /// Something else has it.
+    Taken,
+}
+
+/// A file that is written and has no name yet.
+pub trait UnnamedFile: WriteFile {
+    /// As [`Sink::set_meta`].
+    fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<(), Error>;
+    /// Give it a name, if that is free.
+    fn give_name(&self, name: &Path) -> Result<Named, Error>;
 }

@@ -26,7 +26,7 @@ IMAGE is an image file or a block device; `?partition=N` or `?offset=BYTES` afte
 A file inside is IMAGE:/path. Paths without `:/` are files of the host.
 
 Examples:
-  diorite bonnie                              what direct I/O saves on this machine
+  diorite bonnie                              what direct I/O saves here
   diorite mkfs -t ext4 disk.img 1G            make a filesystem in a new image
   diorite cp -r photos disk.img:/             copy a directory into it
   diorite ls -l disk.img:/photos              list it

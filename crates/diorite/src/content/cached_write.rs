@@ -401,7 +401,7 @@ mod tests {
         let _theirs = content.ranges.exclusive(0..PAGE_SIZE);
         let frame = content.pages.get(0).expect("cached").frame;
         let _writing = content.engine.cache.arena.write(frame).expect("nobody reads it");
-        write(&content, 1 << 20, &[2; 60 * PAGE_SIZE as usize]);
+        write(&content, 1 << 20, &vec![2; 60 * PAGE_SIZE as usize]);
         assert!(content.pages.get(0).expect("cached").dirty != 0, "what they write is not on the device");
     }
 

@@ -1,0 +1,95 @@
+//! Owner, extended attributes, permissions and times of a file of the host, by its path or as an open file.
+//!
+//! Where it sits: below `host.rs`. A path is never followed where it is a symbolic link.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use diorite::{FileKind, Timestamp};
+use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+
+use crate::Error;
+use crate::tree::{Attributes, Meta};
+
+/// Errors that mean that this user or this filesystem cannot have such an attribute.
+pub(crate) fn cannot_have(errno: Errno) -> bool {
+    matches!(errno, Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::INVAL | Errno::NOSPC)
+}
+
+/// What gets attributes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Subject<'a> {
+    /// Whatever is at a path.
+    At(&'a Path),
+    /// An open regular file, which may have no name yet.
+    Open(&'a File),
+}
+
+impl Subject<'_> {
+    fn set_owner(self, meta: &Meta) -> io::Result<()> {
+        match self {
+            Self::At(path) => std::os::unix::fs::lchown(path, Some(meta.uid), Some(meta.gid)),
+            Self::Open(file) => std::os::unix::fs::fchown(file, Some(meta.uid), Some(meta.gid)),
+        }
+    }
+
+    fn set_attribute(self, name: &OsStr, value: &[u8]) -> rustix::io::Result<()> {
+        match self {
+            Self::At(path) => rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()),
+            Self::Open(file) => rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()),
+        }
+    }
+
+    fn set_permissions(self, mode: Mode) -> rustix::io::Result<()> {
+        match self {
+            Self::At(path) => rustix::fs::chmod(path, mode),
+            Self::Open(file) => rustix::fs::fchmod(file, mode),
+        }
+    }
+
+    fn set_times(self, times: &Timestamps) -> rustix::io::Result<()> {
+        match self {
+            Self::At(path) => rustix::fs::utimensat(CWD, path, times, AtFlags::SYMLINK_NOFOLLOW),
+            Self::Open(file) => rustix::fs::futimens(file, times),
+        }
+    }
+
+    /// Set everything; errors name `path`. The owner first: a change of it takes set-user-ID, set-group-ID and
+    /// `security.capability` away. `is_root`: whether this user may give any owner.
+    pub(crate) fn set_all(
+        self,
+        path: &Path,
+        meta: &Meta,
+        attributes: &Attributes,
+        is_root: bool,
+    ) -> Result<(), Error> {
+        let mut permissions = meta.permissions;
+        match self.set_owner(meta) {
+            Ok(()) => {}
+            Err(error) if is_root && error.kind() != io::ErrorKind::PermissionDenied => {
+                return Err(Error::host(path, "set the owner", error));
+            }
+            // Without the owner, its set-user-ID and set-group-ID would give away this user's rights.
+            Err(_) => permissions &= 0o1777,
+        }
+        for (name, value) in attributes {
+            match self.set_attribute(OsStr::from_bytes(name), value) {
+                Err(errno) if !cannot_have(errno) => {
+                    return Err(Error::host(path, "set an extended attribute", errno));
+                }
+                _ => {}
+            }
+        }
+        if meta.kind != FileKind::Symlink {
+            let mode = Mode::from_raw_mode(u32::from(permissions));
+            self.set_permissions(mode).map_err(|errno| Error::host(path, "set the permissions", errno))?;
+        }
+        let time = |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) };
+        let times = Timestamps { last_access: time(meta.accessed), last_modification: time(meta.modified) };
+        self.set_times(&times).map_err(|errno| Error::host(path, "set the times", errno))
+    }
+}
