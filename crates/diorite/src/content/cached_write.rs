@@ -12,13 +12,13 @@ use std::time::Duration;
 use diorite_block::BioFlags;
 use diorite_block::sync::{Work, sleep, work};
 
-use crate::Result;
 use crate::cache::arena::PAGE_SIZE;
 use crate::cache::pages::PageState;
 use crate::content::workers::Dirty;
-use crate::content::{Content, pages_of};
+use crate::content::{Attempt, Content, pages_of};
 use crate::map::StretchKind;
 use crate::range_lock::RangeGuard;
+use crate::{Result, SyncMode};
 
 /// How long a writer waits for others to write back before it looks for room again.
 const ROOM_RETRY: Duration = Duration::from_millis(1);
@@ -39,7 +39,10 @@ impl Content {
         data: &[IoSlice<'_>],
         position: Position,
     ) -> Result<(u64, usize)> {
-        self.with_room(|| self.write_cached_once(data, position))
+        self.with_room(|attempt| match attempt {
+            Attempt::First => self.write_cached_once(data, position),
+            Attempt::Alone => self.write_bounced_once(data, position, SyncMode::None, attempt),
+        })
     }
 
     fn write_cached_once(self: &Arc<Self>, data: &[IoSlice<'_>], position: Position) -> Result<(u64, usize)> {
@@ -197,10 +200,11 @@ impl Content {
         let end = offset + data.len() as u64;
         let pages = pages_of(offset, end);
         let prepared = self.pin_pages(&pages, offset, end).and_then(|states| {
+            let taking = self.take_blocks(Attempt::First)?;
             let claims = self.claim_for(&pages, &states, offset, end)?;
-            Ok((states, claims))
+            Ok((states, claims, taking))
         });
-        let (states, claims) = prepared.inspect_err(|_| self.give_up_pinned(pages.clone()))?;
+        let (states, claims, _taking) = prepared.inspect_err(|_| self.give_up_pinned(pages.clone()))?;
         let arena = &self.engine.cache.arena;
         let mut at = offset;
         for (page, state) in pages.clone().zip(states) {

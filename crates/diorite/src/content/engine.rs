@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, RwLock};
 
 use crate::cache::Cache;
 use crate::cache::arena::PAGE_SIZE;
@@ -45,6 +45,8 @@ pub(crate) struct Engine {
     pub(crate) zeros: AlignedBuf,
     /// Of files that are gone from memory.
     pub(crate) errors: ErrorLatch,
+    /// See `room.rs`.
+    pub(crate) taking: RwLock<()>,
     read_ahead_pages: u64,
     dirty_files: Mutex<BTreeMap<u64, Weak<Content>>>,
     pub(crate) workers: Workers,
@@ -65,6 +67,7 @@ impl Engine {
             clock: Arc::clone(&options.clock),
             zeros,
             errors: ErrorLatch::default(),
+            taking: RwLock::default(),
             read_ahead_pages,
             dirty_files: Mutex::default(),
             workers: Workers::new(options.dirty_age),

@@ -13,7 +13,7 @@
 //! 2. Bytes of a cached page at or after the size are zero.
 //! 3. A dirty part whose block is a hole has a claim on it.
 //!
-//! Locking, outer first: `append`; one range of `ranges`; `writing_back`; the volume's own locks; the cache's. Nobody who holds a
+//! Locking, outer first: `append`; one range of `ranges`; the engine's `taking` shared (see `room.rs`); `writing_back`; the volume's own locks; the cache's. Nobody who holds a
 //! range waits for a range of another file.
 
 mod cached_read;
@@ -25,6 +25,7 @@ mod model_tests;
 pub(crate) mod plan;
 mod read_ahead;
 mod resize;
+mod room;
 mod seek;
 mod shift;
 #[cfg(test)]
@@ -41,7 +42,6 @@ use diorite_block::sync::Mutex;
 
 use crate::cache::arena::PAGE_SIZE;
 use crate::cache::pages::Pages;
-use crate::content::workers::Dirty as _;
 use crate::map::{Durability, MapBlocks, MapCommit};
 use crate::range_lock::RangeLock;
 use crate::{Error, Result, SetTime, Timestamp};
@@ -49,6 +49,7 @@ pub(crate) use cached_write::Position;
 use engine::Engine;
 pub(crate) use errors::{ErrorLatch, ErrorsSeen};
 pub(crate) use read_ahead::ReadAhead;
+pub(crate) use room::Attempt;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -187,18 +188,6 @@ impl Content {
         let written = self.write_back_all();
         self.sync_recorded(durability)?;
         written
-    }
-
-    /// Try something that takes blocks; once more where there were too few and others' data waits with its claims: those are made for
-    /// the worst case, and what is written back takes what it needs. The caller holds no range.
-    pub(crate) fn with_room<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-        match attempt() {
-            Err(error) if Self::is_no_space(&error) && self.engine.cache.dirty() > 0 => {
-                self.engine.write_back_to(0);
-                attempt()
-            }
-            result => result,
-        }
     }
 
     /// Whether an error says that there is no room.

@@ -9,7 +9,7 @@ use diorite_block::BioFlags;
 
 use crate::cache::arena::PAGE_SIZE;
 use crate::content::plan::{Room, plan_write};
-use crate::content::{Content, Position, pages_of};
+use crate::content::{Attempt, Content, Position, pages_of};
 use crate::map::{MapCommit, StretchKind};
 use crate::{Error, Result};
 
@@ -109,10 +109,10 @@ impl Content {
 
     /// Give a range blocks. It keeps its content; the file grows if it ends before the range does.
     pub(crate) fn allocate(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
-        self.with_room(|| self.allocate_once(offset, len))
+        self.with_room(|attempt| self.allocate_once(offset, len, attempt))
     }
 
-    fn allocate_once(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
+    fn allocate_once(self: &Arc<Self>, offset: u64, len: u64, attempt: Attempt) -> Result<()> {
         if len == 0 {
             return Err(Error::InvalidArgument("a range to allocate is not empty"));
         }
@@ -124,6 +124,7 @@ impl Content {
         let block = self.map.block_size();
         let (start, stop) = (offset / block * block, end.next_multiple_of(block));
         let size_at_least = (end > self.size()).then_some(end);
+        let _taking = self.take_blocks(attempt)?;
         self.map.check_room(start, stop - start)?;
         match self.map.allocate(start, stop - start, size_at_least) {
             Ok(()) => self.note_unsynced(),

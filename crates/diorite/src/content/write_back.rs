@@ -145,6 +145,27 @@ impl Content {
         result
     }
 
+    /// Write back everything whose range is free at this moment: whether that was all. Failures are kept for the next sync.
+    pub(crate) fn try_write_back_all(&self) -> bool {
+        let (mut from, mut all) = (0, true);
+        while let Some(page) = self.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
+            let at = page * PAGE_SIZE;
+            // What lies around a range that somebody has goes in small pieces.
+            let ranges = [self.batch_range(page), self.locked_range(at, at + PAGE_SIZE)];
+            let locked =
+                ranges.into_iter().find_map(|range| Some((self.ranges.try_shared(range.clone())?, range)));
+            from = locked.as_ref().map_or(page + 1, |(_, range)| range.end / PAGE_SIZE);
+            match locked {
+                Some((_range, range)) => drop(self.write_back_locked(range, BioFlags::NONE)),
+                None => all = false,
+            }
+        }
+        // What somebody else is writing back has its claims until that is done.
+        drop(self.writing_back.lock());
+        self.engine.forget_if_clean(self);
+        all
+    }
+
     /// One batch from `page` on, as a range to lock.
     fn batch_range(&self, page: u64) -> Range<u64> {
         let start = page * PAGE_SIZE;

@@ -11,7 +11,7 @@ use diorite_block::BioFlags;
 use diorite_block::sync::{Work, work};
 
 use crate::content::plan::plan_read;
-use crate::content::{Content, Position, pages_of};
+use crate::content::{Attempt, Content, Position, pages_of};
 use crate::direct::write::Durable;
 use crate::{AlignedBuf, Error, Result, SyncMode};
 
@@ -83,12 +83,23 @@ impl Content {
         Ok(())
     }
 
-    /// Write with any alignment.
+    /// Write with any alignment; less than all only when the volume filled up on the way.
     pub(crate) fn write_bounced(
         self: &Arc<Self>,
         data: &[IoSlice<'_>],
         position: Position,
         sync: SyncMode,
+    ) -> Result<(u64, usize)> {
+        self.with_room(|attempt| self.write_bounced_once(data, position, sync, attempt))
+    }
+
+    /// One attempt of [`Content::write_bounced`].
+    pub(crate) fn write_bounced_once(
+        self: &Arc<Self>,
+        data: &[IoSlice<'_>],
+        position: Position,
+        sync: SyncMode,
+        attempt: Attempt,
     ) -> Result<(u64, usize)> {
         let len: u64 = data.iter().map(|segment| segment.len() as u64).sum();
         let (offset, range_lock) = self.lock_for_write(position, len)?;
@@ -100,11 +111,34 @@ impl Content {
         let range = self.locked_range(offset, end);
         self.write_back_locked(range.clone(), BioFlags::SYNC)?;
         self.drop_pages(pages_of(range.start, range.end));
+        let mut done = offset;
+        let result = self.write_bounced_windows(data, offset..end, sync, attempt, &mut done);
+        drop(range_lock);
+        match result {
+            Err(error) if done == offset || !Self::is_no_space(&error) => return Err(error),
+            _ => {}
+        }
+        self.count_bounce(done - offset);
+        self.finish_sync(sync, Durable::ByFua)?;
+        Ok((offset, (done - offset) as usize))
+    }
+
+    /// Write window by window. `done` is where what was written ends.
+    fn write_bounced_windows(
+        &self,
+        data: &[IoSlice<'_>],
+        range: Range<u64>,
+        sync: SyncMode,
+        attempt: Attempt,
+        done: &mut u64,
+    ) -> Result<()> {
+        let Range { start: offset, end } = range;
         let start = offset / self.logical() * self.logical();
         let mut buffer = self.bounce_buffer(end - start)?;
         let mut segments = data.iter().map(|segment| &segment[..]);
         let mut rest: &[u8] = &[];
         let (mut at, mut window) = (offset, start);
+        let _taking = self.take_blocks(attempt)?;
         while window < end {
             let window_end = (window + buffer.len() as u64).min(end.next_multiple_of(self.logical()));
             let memory = &mut buffer[..(window_end - window) as usize];
@@ -119,13 +153,14 @@ impl Content {
                 memory[(at - window) as usize..(at - window) as usize + now.len()].copy_from_slice(now);
                 (at, rest) = (at + now.len() as u64, later);
             }
-            self.write_window_to(&[(window, memory)], stop, sync)?;
+            match attempt {
+                Attempt::First => self.write_window_to(&[(window, memory)], stop, sync)?,
+                Attempt::Alone => self.write_what_fits(window, memory, stop, sync, done)?,
+            }
+            *done = stop;
             window = window_end;
         }
-        drop(range_lock);
-        self.count_bounce(len);
-        self.finish_sync(sync, Durable::ByFua)?;
-        Ok((offset, len as usize))
+        Ok(())
     }
 
     /// Read the blocks of a window that the write `[offset, end)` covers in part; zeros behind the end of the file.

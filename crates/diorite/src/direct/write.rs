@@ -6,7 +6,7 @@ use std::sync::Arc;
 use diorite_block::BioFlags;
 
 use crate::content::plan::{Room, plan_write};
-use crate::content::{Content, Position, pages_of};
+use crate::content::{Attempt, Content, Position, pages_of};
 use crate::direct::{WINDOW, check_alignment};
 use crate::map::Durability;
 use crate::{Result, SyncMode};
@@ -29,7 +29,7 @@ impl Content {
         position: Position,
         sync: SyncMode,
     ) -> Result<(u64, usize)> {
-        self.with_room(|| self.write_direct_once(data, position, sync))
+        self.with_room(|attempt| self.write_direct_once(data, position, sync, attempt))
     }
 
     fn write_direct_once(
@@ -37,6 +37,7 @@ impl Content {
         data: &[IoSlice<'_>],
         position: Position,
         sync: SyncMode,
+        attempt: Attempt,
     ) -> Result<(u64, usize)> {
         let segments = data.iter().map(|segment| (segment.as_ptr().addr(), segment.len()));
         let offset = match position {
@@ -58,7 +59,12 @@ impl Content {
         let pages = pages_of(range.start, range.end);
         self.drop_pages(pages.clone());
         let mut done = 0;
-        let result = self.write_windows(data, offset, sync, &mut done);
+        let taking = self.take_blocks(attempt)?;
+        let result = match attempt {
+            Attempt::First => self.write_windows(data, offset, sync, &mut done),
+            Attempt::Alone => self.write_segments(data, offset, sync, &mut done),
+        };
+        drop(taking);
         // Nothing can have come between, by the lock; this is what holds if that ever changes.
         self.drop_pages(pages);
         drop(range_lock);
@@ -98,6 +104,25 @@ impl Content {
         if !parts.is_empty() {
             self.write_window(&parts, sync)?;
             *done = at - offset;
+        }
+        Ok(())
+    }
+
+    /// Write a segment after the other, as far as there is room.
+    fn write_segments(
+        &self,
+        data: &[IoSlice<'_>],
+        offset: u64,
+        sync: SyncMode,
+        done: &mut u64,
+    ) -> Result<()> {
+        let (mut at, mut written) = (offset, offset);
+        for memory in data.iter().flat_map(|segment| segment.chunks(WINDOW as usize)) {
+            let end = at + memory.len() as u64;
+            let result = self.write_what_fits(at, memory, end, sync, &mut written);
+            *done = written - offset;
+            result?;
+            at = end;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::map::indirect::Growth;
 use crate::map::node::{self, ENTRY, Header, RawEntry};
 use crate::map::remove::RUNS_PER_STEP;
 use crate::transaction::Handle;
-use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, Mapping, MappingKind, Result, Volume};
+use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, Mapping, MappingKind, ReservedRun, Result, Volume};
 
 /// A node on the way from the root to a leaf.
 #[derive(Debug)]
@@ -271,6 +271,58 @@ impl Volume {
     pub(super) fn last_extent_end(&self, inode: &Inode, state: &InodeState) -> Result<u64> {
         let way = self.way_to(inode, state, node::MAX_FILE_BLOCKS - 1)?;
         Ok(way.leaf().entries.last().map_or(0, |entry| node::extent_of(entry).end()))
+    }
+
+    /// Nodes that extents for `runs` add to the tree. `None` where several leaves would split: that is not counted.
+    pub(super) fn extent_need(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        runs: &[ReservedRun],
+        kind: fn(FsBlock) -> MappingKind,
+    ) -> Result<Option<u64>> {
+        let (mut need, mut next) = (0, 0);
+        while let Some(first) = runs.get(next) {
+            let way = self.way_to(inode, state, first.start.0)?;
+            let leaf = way.leaf();
+            let (mut entries, mut most) = (leaf.entries.clone(), leaf.entries.len());
+            while let Some(run) = runs.get(next).filter(|run| run.start.0 < way.high) {
+                let mut rest = Mapping { start: run.start, blocks: run.blocks, kind: kind(run.block) };
+                loop {
+                    let piece = rest.part(rest.start, node::max_len(&rest));
+                    entries = with_extent(&entries, &piece)
+                        .map_err(|what| Corrupt::map(inode.number(), piece.start, what))?;
+                    most = most.max(entries.len());
+                    if piece.blocks == rest.blocks {
+                        break;
+                    }
+                    rest = rest.part(FileBlock(piece.end()), u64::MAX);
+                }
+                next += 1;
+            }
+            let nodes = self.nodes_for(&way, most - leaf.entries.len());
+            if nodes > 0 && runs.first() != Some(first) || need > 0 {
+                return Ok(None);
+            }
+            need = nodes;
+        }
+        Ok(Some(need))
+    }
+
+    /// Nodes that `more` entries in the leaf of a way add, there and above.
+    fn nodes_for(&self, way: &Way, mut more: usize) -> u64 {
+        // A node that was split in the middle takes as many more before it is full again.
+        let until_full = usize::from(Header::capacity_of(self.block_size().bytes() as usize)) / 2 - 1;
+        let mut nodes = 0;
+        for level in way.levels.iter().rev() {
+            let free = usize::from(level.header.capacity.saturating_sub(level.header.entries));
+            if more <= free {
+                break;
+            }
+            more = 1 + (more - free - 1) / until_full;
+            nodes += more as u64;
+        }
+        nodes
     }
 
     fn store_leaf(

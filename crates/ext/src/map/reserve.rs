@@ -58,6 +58,7 @@ impl Volume {
             held: BTreeMap::new(),
             claimed: 0,
             taken: Claim::default(),
+            counted: None,
             allocator: self.allocator().clone(),
         };
         let kept = self.reserve_range(inode, &state, at.0..end, own, &mut reservation);
@@ -92,10 +93,16 @@ impl Volume {
             }
             next = mapping.end();
         }
-        let growth = self.mapping_growth(state, reservation);
-        let given = growth.min(own.mapping);
-        self.claim_for_mapping(given, growth)?;
-        (reservation.claimed, reservation.taken.mapping) = (growth, given);
+        let mut growth = self.mapping_growth(state, &reservation.runs);
+        match self.claim_for_mapping(growth.min(own.mapping), growth) {
+            Err(Error::NoSpace) => {
+                growth = self.mapping_need(inode, state, &reservation.runs, MappingKind::Mapped)?;
+                self.claim_for_mapping(growth.min(own.mapping), growth)?;
+                reservation.counted = Some(growth);
+            }
+            claimed => claimed?,
+        }
+        (reservation.claimed, reservation.taken.mapping) = (growth, growth.min(own.mapping));
         Ok(())
     }
 
@@ -218,20 +225,19 @@ impl Volume {
         Err(Error::NoSpace)
     }
 
-    /// Blocks, each in a cluster of its own, that mapping a reservation may need for the mapping itself.
-    fn mapping_growth(&self, state: &InodeState, reservation: &Reservation) -> u64 {
-        if reservation.runs.is_empty() {
+    /// Blocks, each in a cluster of its own, that mapping these runs may need at most for the mapping itself.
+    pub(super) fn mapping_growth(&self, state: &InodeState, runs: &[ReservedRun]) -> u64 {
+        if runs.is_empty() {
             return 0;
         }
-        let runs = reservation.runs.len() as u64;
         if state.has_extents() {
             let per_node = self.block_size().bytes() / 24;
-            return runs / per_node + 7;
+            return runs.len() as u64 / per_node + 7;
         }
         // What is one stretch of the file shares its indirect blocks, wherever its runs lie.
         let pointers = self.pointers_per_block();
         let follows = |before: &ReservedRun, run: &ReservedRun| before.start.0 + before.blocks == run.start.0;
-        let stretches = reservation.runs.chunk_by(follows);
+        let stretches = runs.chunk_by(follows);
         let leaves: u64 =
             stretches.map(|stretch| stretch.iter().map(|run| run.blocks).sum::<u64>() / pointers + 2).sum();
         leaves + leaves / pointers + 4

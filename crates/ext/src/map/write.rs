@@ -65,6 +65,7 @@ impl Volume {
         {
             return Err(Error::FileTooLarge { max_bytes: self.max_size_with(&state) });
         }
+        let _promise = self.promise_need(inode, &state, &commit.reservations, MappingKind::Mapped)?;
         let mut handle = self.begin(BASE_CREDITS)?;
         let (sectors_before, mut data_sectors) = (state.sectors, 0);
         for reservation in &mut commit.reservations {
@@ -224,6 +225,8 @@ impl Volume {
         }
         let mut reservation = self.reserve(inode, at, blocks)?;
         let mut state = inode.write_in_use()?;
+        let _promise =
+            self.promise_need(inode, &state, std::slice::from_ref(&reservation), MappingKind::Unwritten)?;
         let mut handle = self.begin(BASE_CREDITS)?;
         let runs = std::mem::take(&mut reservation.runs);
         self.record_runs(&mut handle, inode, &mut state, &runs, MappingKind::Unwritten, size_at_least)?;

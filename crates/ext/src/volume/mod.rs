@@ -23,6 +23,7 @@ use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, Log};
 use crate::{BlockSize, Error, FileKind, Inode, Result, Timestamp};
 
+pub(crate) use sync::Promise;
 pub use types::{
     Access, Claim, DataMode, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
     ReservedBlocks, ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,

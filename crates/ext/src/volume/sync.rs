@@ -193,6 +193,12 @@ impl Volume {
         Err(Error::NoSpace)
     }
 
+    /// As [`Volume::promise_metadata`], under locks that forbid to wait for room.
+    pub(crate) fn promise_at_once(&self, blocks: u64) -> Result<Promise<'_>> {
+        let is_promised = self.allocator().claim_for_metadata(blocks);
+        is_promised.then_some(Promise { volume: self, blocks }).ok_or(Error::NoSpace)
+    }
+
     /// Before a handle begins on a volume that is nearly full: blocks that are free but cannot be taken yet are made
     /// takable, since inside a handle nobody can wait for that.
     pub(crate) fn relieve(&self) -> Result<()> {

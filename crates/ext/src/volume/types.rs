@@ -145,6 +145,8 @@ pub struct Reservation {
     pub(crate) claimed: u64,
     /// The part of its maker's claim that it took.
     pub(crate) taken: Claim,
+    /// Where room was short: the growth of the mapping as it was counted, which is all that was promised.
+    pub(crate) counted: Option<u64>,
     pub(crate) allocator: Arc<Allocator>,
 }
 

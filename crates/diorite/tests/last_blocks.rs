@@ -1,0 +1,110 @@
+//! The last blocks of a volume: a write says that there is no space only when there is none, though promises are made for the worst
+//! case and several threads make them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Random, assert_device_clean, memory_volume, pattern};
+use diorite::{DirectIo, File, Filesystem, FilesystemOptions};
+use diorite_ext::mkfs::{Flavor, MkfsOptions};
+
+const ENOSPC: i32 = 28;
+const FLAVORS: [Flavor; 3] = [Flavor::Ext2, Flavor::Ext3, Flavor::Ext4];
+
+/// An open volume on which nothing is kept for the superuser.
+fn small_volume(flavor: Flavor, block_size: u32) -> Filesystem {
+    let options =
+        MkfsOptions { flavor, block_size: Some(block_size), reserved_percent: 0.0, ..MkfsOptions::default() };
+    FilesystemOptions::new().cache_bytes(8 << 20).open_device(memory_volume(12, &options)).unwrap()
+}
+
+fn check(filesystem: Filesystem) {
+    let device = filesystem.device().clone();
+    filesystem.close().unwrap();
+    assert_device_clean(&device);
+}
+
+/// Write blocks to random places of a sparse file until one is refused. Returns what was taken, and the place that was not.
+fn fill_at_random(file: &File, writer: u64, block: usize) -> (BTreeMap<u64, u64>, u64) {
+    let mut random = Random(writer + 1);
+    let mut taken = BTreeMap::new();
+    loop {
+        let (at, seed) = (random.below(1 << 16), random.next() | 1);
+        match file.write_at(&pattern(block, seed), at * block as u64) {
+            Ok(written) => assert_eq!(written, block),
+            Err(error) if error.errno() == ENOSPC => return (taken, at),
+            Err(error) => panic!("{error}"),
+        }
+        taken.insert(at, seed);
+    }
+}
+
+fn random_writers_are_refused_rightly(flavor: Flavor, block: usize) {
+    let filesystem = small_volume(flavor, block as u32);
+    let files: Vec<File> =
+        (0..4).map(|writer| filesystem.create_file(format!("/sparse{writer}")).unwrap()).collect();
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let fill = |(file, writer)| scope.spawn(move || fill_at_random(file, writer, block));
+        let writers: Vec<_> = files.iter().zip(0..).map(fill).collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    filesystem.sync().unwrap();
+    // A block takes as many index blocks at most.
+    let left = filesystem.statfs().blocks_free;
+    assert!(left <= 3, "{flavor:?} {block}: {left} blocks are free, and a write was refused");
+    for (file, (taken, refused)) in files.iter().zip(&results) {
+        // Nothing has become free, and nobody else has written to the file.
+        let again = file.write_at(&pattern(block, 1), refused * block as u64);
+        let error = again.expect_err("what was refused, though nothing has become free, fits");
+        assert_eq!(error.errno(), ENOSPC);
+        filesystem.drop_caches().unwrap();
+        let mut memory = vec![0; block];
+        for (at, seed) in taken {
+            file.read_exact_at(&mut memory, at * block as u64).unwrap();
+            assert!(memory == pattern(block, *seed), "block {at} is lost");
+        }
+    }
+    drop(files);
+    check(filesystem);
+}
+
+#[test]
+fn a_random_write_is_refused_only_where_it_does_not_fit() {
+    for flavor in FLAVORS {
+        random_writers_are_refused_rightly(flavor, 4096);
+        random_writers_are_refused_rightly(flavor, 1024);
+    }
+}
+
+/// Appends reach the last block, however large they are.
+#[test]
+fn a_file_that_grows_takes_the_last_block() {
+    for flavor in FLAVORS {
+        for (step, direct) in [1024, 4096, 1 << 20]
+            .into_iter()
+            .flat_map(|step| [(step, DirectIo::Off), (step, DirectIo::Required)])
+        {
+            let filesystem = small_volume(flavor, 1024);
+            let options = filesystem.open_options().write(true).read(true).create(true).direct(direct);
+            let file = options.open("/file").unwrap();
+            let memory = common::aligned_pattern(step, 7);
+            let mut at = 0;
+            let error = loop {
+                match file.write_at(&memory[at as usize % step..], at) {
+                    Ok(written) => at += written as u64,
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.errno(), ENOSPC);
+            file.sync_all().unwrap();
+            let left = filesystem.statfs().blocks_free;
+            // Where the next block needs index blocks as well, all of them must fit.
+            assert!(left <= 3, "{flavor:?} {step} {direct:?}: {left} blocks are left");
+            assert_eq!(file.size(), at);
+            drop(file);
+            check(filesystem);
+        }
+    }
+}
