@@ -4,7 +4,10 @@
 
 use std::fmt;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
+
+use crate::foreign;
 
 /// Result of a command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -29,6 +32,14 @@ impl Failure {
         if let diorite::Error::Open(error) = bare {
             // Names the image itself, with the cure.
             return Self::Failed(error.to_string());
+        }
+        let object = object.to_string();
+        if error.is_no_volume()
+            && let Some(told) = foreign::told_of(Path::new(&object))
+        {
+            return Self::Failed(format!(
+                "{object}: cannot {what}: not an ext2, ext3 or ext4 volume: {told}"
+            ));
         }
         Self::Failed(format!("{object}: cannot {what}: {bare}{}", cure(error)))
     }

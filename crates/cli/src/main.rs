@@ -11,6 +11,7 @@ mod data;
 mod devices;
 mod diskperf;
 mod failure;
+mod foreign;
 mod generate;
 mod images;
 mod interrupt;

@@ -285,6 +285,18 @@ fn image_under_another_name_is_the_same_image() {
     );
 }
 
+/// What people take for an image is named, with what to do about it.
+#[test]
+fn what_is_no_volume_is_named() {
+    let bench = Bench::new();
+    let mut bytes = pattern(100_000, 1);
+    bytes[..4].copy_from_slice(b"QFI\xfb");
+    bench.write("disk.qcow2", &bytes);
+    for line in ["ls disk.qcow2", "cat disk.qcow2:/x", "info disk.qcow2", "check disk.qcow2"] {
+        expect(&bench.fail(line, 1), &["disk.qcow2: ", "ext4", "qemu-img convert"]);
+    }
+}
+
 #[test]
 fn reader_that_has_gone_is_no_error() {
     let bench = Bench::new();
