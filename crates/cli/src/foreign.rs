@@ -64,8 +64,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("file");
         let write = |bytes: &[u8]| {
-            let file = std::fs::File::create(&path).expect("a file");
-            file.write_all_at(bytes, 0).expect("room");
+            let file = std::fs::File::options().create(true).truncate(true).write(true).open(&path);
+            file.expect("a file").write_all_at(bytes, 0).expect("room");
         };
         for (at, mark, told) in FORMATS {
             let mut bytes = vec![0; 70_000];
