@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs};
 use diorite::{
-    Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, DirectPolicy, Filesystem, Owner, Timestamp,
-    VolumeInfo, has_partitions, open_target,
+    Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, DirectPolicy, Filesystem, Owner,
+    SetAttributes, Timestamp, VolumeInfo, has_partitions, open_target,
 };
 use diorite_copy::{Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, unpack};
 use serde_json::json;
@@ -59,13 +59,10 @@ fn make_on(
     time: Option<Timestamp>,
 ) -> Result<(MkfsReport, Option<Summary>)> {
     if !arguments.force
-        && let Ok(info) = VolumeInfo::read(device.as_ref())
+        && let Some(what) = what_is_there(device.as_ref())
     {
-        let label = String::from_utf8_lossy(&info.label).into_owned();
-        let what =
-            if label.is_empty() { format!("UUID {}", uuid_text(&info.uuid)) } else { format!("`{label}`") };
         return Err(Failure::Failed(format!(
-            "{}: not made: there is a filesystem already, {what}; use --force to overwrite it",
+            "{}: not made: there is {what}; use --force to overwrite it",
             image.display()
         )));
     }
@@ -83,10 +80,25 @@ fn make_on(
         error => Failure::Failed(format!("{}: cannot make the filesystem: {error}", image.display())),
     })?;
     let summary = match &arguments.from {
-        Some(from) => Some(fill(image, device, from, time)?),
+        Some(from) => {
+            let is_given = arguments.extended.iter().any(|word| word.starts_with("root_owner="));
+            Some(fill(image, device, from, time, is_given.then_some(options.root_owner))?)
+        }
         None => None,
     };
     Ok((report, summary))
+}
+
+/// What a new filesystem would destroy, if a superblock says that there is something.
+fn what_is_there(device: &dyn BlockDevice) -> Option<String> {
+    match VolumeInfo::read(device) {
+        Ok(info) if info.label.is_empty() => {
+            Some(format!("a filesystem already, UUID {}", uuid_text(&info.uuid)))
+        }
+        Ok(info) => Some(format!("a filesystem already, `{}`", String::from_utf8_lossy(&info.label))),
+        Err(_) => VolumeInfo::external_journal(device)
+            .map(|uuid| format!("the journal of a filesystem elsewhere, UUID {}", uuid_text(&uuid))),
+    }
 }
 
 /// Whether the name chooses a part of something.
@@ -244,8 +256,15 @@ impl Clock for FixedClock {
     }
 }
 
-/// Copy a directory or the content of a tar file into the root of the new filesystem.
-fn fill(image: &Path, device: Arc<dyn BlockDevice>, from: &Path, time: Option<Timestamp>) -> Result<Summary> {
+/// Copy a directory or the content of a tar file into the root of the new filesystem. The owner of the root is `root_owner`, if that was
+/// asked for, and else as the archive says.
+fn fill(
+    image: &Path,
+    device: Arc<dyn BlockDevice>,
+    from: &Path,
+    time: Option<Timestamp>,
+    root_owner: Option<Owner>,
+) -> Result<Summary> {
     let failure = |error| Failure::of(image.display(), "fill", &error);
     let mut options = Filesystem::options().access(Access::ReadWrite);
     if let Some(time) = time {
@@ -269,6 +288,10 @@ fn fill(image: &Path, device: Arc<dyn BlockDevice>, from: &Path, time: Option<Ti
     } else {
         unpack(open_archive(from)?, &from.display().to_string(), &tree, root, &progress)
     };
+    if let Some(Owner { uid, gid }) = root_owner {
+        let owner = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
+        filesystem.resolve_link(root).and_then(|node| node.set_attributes(&owner)).map_err(failure)?;
+    }
     progress.finish();
     drop(tree);
     let closed = filesystem.close().map_err(failure);

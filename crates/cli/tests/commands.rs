@@ -283,6 +283,47 @@ fn image_is_filled_from_a_tar_stream() {
     assert_eq!(bench.run("cat a.img:/sub/two"), "two");
     bench.run("cp a.img:/one back");
     assert_eq!(bench.read("back"), pattern(100_000, 5));
+    // The archive's `./` is the root.
+    let modified = bench.json("stat a.img:/")["files"][0]["modified"].clone();
+    assert!(modified.to_string().contains("123456789"), "{modified}");
+    bench.must_be_clean("a.img");
+    bench.run("mkfs -t ext2 -d a.tar -E root_owner=12:34 b.img 32M");
+    let root = bench.json("stat b.img:/")["files"][0].clone();
+    assert_eq!((root["uid"].as_u64(), root["gid"].as_u64()), (Some(12), Some(34)));
+}
+
+#[test]
+fn an_external_journal_is_not_overwritten_unasked() {
+    let bench = Bench::new();
+    let image = bench.path("journal.img");
+    let arguments = ["-q", "-F", "-O", "journal_dev"].map(std::ffi::OsStr::new);
+    let arguments = arguments.into_iter().chain([image.as_os_str(), "16M".as_ref()]);
+    if tool("mke2fs", arguments).is_none() {
+        return;
+    }
+    let before = bench.read("journal.img");
+    let output = bench.diorite(["mkfs", "journal.img"]).output().expect("the program starts");
+    let text = common::text(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && text.contains("journal") && text.contains("--force"),
+        "{text}"
+    );
+    assert!(bench.read("journal.img") == before, "it was changed");
+    bench.run("mkfs --force journal.img");
+    bench.must_be_clean("journal.img");
+}
+
+#[test]
+fn a_size_of_flex_groups_needs_the_feature() {
+    let bench = Bench::new();
+    for line in [["-t", "ext2", "-G", "8"], ["-O", "^flex_bg", "-G", "8"]] {
+        let words = ["mkfs"].into_iter().chain(line).chain(["a.img", "32M"]);
+        let output = bench.diorite(words).output().expect("the program starts");
+        let text = common::text(&output.stderr);
+        assert!(!output.status.success() && text.contains("flex_bg"), "{text}");
+        assert!(!bench.path("a.img").exists(), "{line:?}");
+    }
+    bench.run("mkfs -t ext4 -G 8 a.img 32M");
     bench.must_be_clean("a.img");
 }
 

@@ -63,12 +63,17 @@ impl Unpacker<'_> {
 
     fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> Result<(), Error> {
         let name = entry.path_bytes().into_owned();
-        let Some(path) = self.destination(&name)? else {
-            return Ok(());
-        };
+        let path = self.destination(&name)?;
         let extended = self.extended(&mut entry)?;
         let meta = self.meta(&entry, &extended)?;
         let attributes = extended.attributes;
+        let Some(path) = path else {
+            // `./`: the destination itself is as it says.
+            if meta.kind == FileKind::Directory {
+                self.directories.insert(self.to.to_owned(), (meta, attributes));
+            }
+            return Ok(());
+        };
         self.make_parents(&path, meta.modified)?;
         match entry.header().entry_type() {
             EntryType::Directory => {

@@ -9,7 +9,7 @@ use crate::layout::superblock::{
 };
 use crate::layout::{Compat, Features, GroupDescriptor, Incompat, Layout, Superblock};
 use crate::memory::BlockMemory;
-use crate::{FsBlock, InodeNumber, Result, Timestamp};
+use crate::{Error, FsBlock, Incompatible, InodeNumber, Result, Timestamp};
 
 /// What a volume is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,6 +178,14 @@ impl VolumeInfo {
     /// Read it from a device.
     pub fn read(device: &dyn BlockDevice) -> Result<Self> {
         Ok(Self::new(&read_superblock(device)?))
+    }
+
+    /// The UUID of the journal, if the device holds that of a filesystem elsewhere and no filesystem.
+    pub fn external_journal(device: &dyn BlockDevice) -> Option<[u8; 16]> {
+        match read_superblock(device) {
+            Err(Error::Incompatible(Incompatible::JournalDevice { uuid })) => Some(uuid),
+            _ => None,
+        }
     }
 }
 

@@ -232,7 +232,7 @@ fn cases() -> Vec<(u64, &'static [&'static str], MkfsOptions)> {
         cases.push((
             size,
             &["-O", "flex_bg", "-G", "4"],
-            MkfsOptions { flex_groups: 4, ..features("flex_bg") },
+            MkfsOptions { flex_groups: Some(4), ..features("flex_bg") },
         ));
         cases.push((
             size,

@@ -51,9 +51,9 @@ pub(crate) struct Mkfs {
     /// Size of the journal, or `size=MIB` and `fast_commit_size=KIB` [default: by the size of the filesystem]
     #[arg(short = 'J', long, value_name = "SIZE")]
     pub(crate) journal_size: Option<JournalSizes>,
-    /// Groups whose tables are packed together
-    #[arg(short = 'G', long, value_name = "COUNT", default_value_t = 16)]
-    pub(crate) flex_groups: u32,
+    /// Groups whose tables are packed together, where `flex_bg` is on [default: 16]
+    #[arg(short = 'G', long, value_name = "COUNT")]
+    pub(crate) flex_groups: Option<u32>,
     /// Fill it with the content of a directory or a tar file (`-`: a tar stream from standard input)
     #[arg(short = 'd', long = "from", value_name = "DIR_OR_TAR", value_hint = ValueHint::AnyPath)]
     pub(crate) from: Option<PathBuf>,

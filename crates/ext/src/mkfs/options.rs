@@ -54,8 +54,8 @@ pub struct MkfsOptions {
     pub fast_commit_blocks: Option<u32>,
     /// With `casefold`: names that are not valid UTF-8 are refused in directories that ignore case.
     pub strict_encoding: bool,
-    /// Groups whose bitmaps and inode tables are packed together (`-G`): a power of two.
-    pub flex_groups: u32,
+    /// Groups whose bitmaps and inode tables are packed together (`-G`): a power of two; 16 if not given. Needs `flex_bg`.
+    pub flex_groups: Option<u32>,
     /// Reserve room for growth to this many blocks (`-E resize=`); 1024 times the size if `None`.
     pub resize_blocks: Option<u64>,
     /// Kinds of quota that are counted, with the feature `quota` (`-E quotatype=`); users and groups if `None`, and projects
@@ -87,7 +87,7 @@ impl Default for MkfsOptions {
             journal_blocks: None,
             fast_commit_blocks: None,
             strict_encoding: false,
-            flex_groups: 16,
+            flex_groups: None,
             resize_blocks: None,
             quota_kinds: None,
             mmp_update_interval: None,
@@ -255,6 +255,9 @@ impl MkfsOptions {
         if self.cluster_size.is_some() && !clusters {
             return conflict("a cluster size (-C)", "^bigalloc", "add -O bigalloc");
         }
+        if self.flex_groups.is_some() && !features.has_incompat(Incompat::FLEX_BG) {
+            return conflict("a number of groups in a flex group (-G)", "^flex_bg", "add -O flex_bg");
+        }
         if features.has_compat(Compat::ORPHAN_FILE) && !features.has_compat(Compat::HAS_JOURNAL) {
             return conflict("orphan_file", "^has_journal", "add -O has_journal, or ^orphan_file");
         }
@@ -272,10 +275,11 @@ impl MkfsOptions {
                 "ask for inodes of 256 bytes or more (-I 256)",
             );
         }
-        if !self.flex_groups.is_power_of_two() || self.flex_groups > 1 << 30 {
+        if let Some(groups) = self.flex_groups.filter(|groups| !groups.is_power_of_two() || *groups > 1 << 30)
+        {
             return Err(MkfsError::Invalid {
                 what: "the number of groups in a flex group (-G)",
-                given: u64::from(self.flex_groups),
+                given: u64::from(groups),
                 cure: "give a power of two",
             });
         }

@@ -21,6 +21,8 @@ const LEAST_USE_OF_GROUP: u64 = 50;
 /// `s_encrypt_algos`: for contents, and for names.
 const AES_256_XTS: u8 = 1;
 const AES_256_CTS: u8 = 4;
+/// Groups of a flex group, if nobody says how many.
+const FLEX_GROUPS: u32 = 16;
 /// Unit to which the size of a whole device is rounded down.
 const PAGE: u64 = 4096;
 
@@ -308,7 +310,7 @@ fn raw_superblock(options: &MkfsOptions, numbers: &Numbers) -> Result<RawSuperbl
         raw.want_extra_isize = U16::new(32);
     }
     if features.has_incompat(Incompat::FLEX_BG) {
-        raw.log_groups_per_flex = options.flex_groups.trailing_zeros() as u8;
+        raw.log_groups_per_flex = options.flex_groups.unwrap_or(FLEX_GROUPS).trailing_zeros() as u8;
     }
     if features.has_incompat(Incompat::MMP) {
         // Until the block is taken, one that is on the volume.
