@@ -50,7 +50,7 @@ impl Default for FilesystemOptions {
 }
 
 impl FilesystemOptions {
-    /// Reads and writes, 64 MiB of page cache, 2 MiB of read-ahead.
+    /// Reads and writes, 64 MiB of page cache, up to 8 MiB of read-ahead.
     pub fn new() -> Self {
         Self {
             access: Access::ReadWrite,

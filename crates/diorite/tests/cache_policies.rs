@@ -12,6 +12,8 @@ use diorite_ext::mkfs::{Flavor, MkfsOptions};
 
 const MIB: usize = 1 << 20;
 const PAGE: u64 = 4096;
+/// What may lie ahead of a reader at once.
+const WINDOW_PAGES: u64 = 8 * MIB as u64 / PAGE;
 
 /// A volume with files of these lengths, `/0`, `/1`, ..., that a cache which knows nothing of them is opened on.
 fn volume(lengths: &[usize], options: &FilesystemOptions) -> Filesystem {
@@ -44,6 +46,17 @@ fn read_whole(file: &File, step: usize) {
     let mut at = 0;
     while at < file.size() {
         at += file.read_at(&mut memory, at).expect("read") as u64;
+    }
+}
+
+/// Let the threads of the read-ahead work when a program has read so many bytes, as one that does something with them would: but not
+/// for long, if there is no read-ahead.
+fn think(filesystem: &Filesystem, before: &Stats, read: u64) {
+    let (start, expected) = (Instant::now(), (read / PAGE * 3 / 4).saturating_sub(WINDOW_PAGES));
+    while filesystem.stats().since(before).readahead_pages < expected
+        && start.elapsed() < Duration::from_millis(10)
+    {
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 
@@ -87,7 +100,12 @@ fn read_ahead_follows_a_sequential_reader_and_leaves_a_random_one_alone() {
 fn read_in_order_and_at_random() {
     let filesystem = volume(&[32 * MIB, 32 * MIB], &FilesystemOptions::new().cache_bytes(16 * MIB));
     let pages = 32 * MIB as u64 / PAGE;
-    let in_order = counted(&filesystem, || read_whole(&open(&filesystem, 0), 16 << 10));
+    let (file, before, mut memory) = (open(&filesystem, 0), filesystem.stats(), [0; 16 << 10]);
+    for at in (0..file.size()).step_by(memory.len()) {
+        assert_eq!(file.read_at(&mut memory, at).expect("read"), memory.len());
+        think(&filesystem, &before, at);
+    }
+    let in_order = filesystem.stats().since(&before);
     assert!(in_order.readahead_pages > pages / 2, "{} of {pages} read ahead", in_order.readahead_pages);
     let device = in_order.device;
     assert!(device.read_bytes <= 32 * MIB as u64 + 65536, "nothing is read twice: {}", device.read_bytes);
@@ -150,14 +168,15 @@ fn read_by_two_readers() {
     let handles = [open(&filesystem, 0), open(&filesystem, 0)];
     let mut memory = vec![0; 16 << 10];
     let half = 16 * MIB as u64;
-    let both = counted(&filesystem, || {
-        // The second one's first read is somewhere, and its second one goes on there.
-        for at in (0..half - memory.len() as u64).step_by(memory.len()) {
-            for (file, from) in handles.iter().zip([0, half]) {
-                file.read_at(&mut memory, from + at).expect("read");
-            }
+    let before = filesystem.stats();
+    // The second one's first read is somewhere, and its second one goes on there.
+    for at in (0..half - memory.len() as u64).step_by(memory.len()) {
+        for (file, from) in handles.iter().zip([0, half]) {
+            file.read_at(&mut memory, from + at).expect("read");
         }
-    });
+        think(&filesystem, &before, 2 * at);
+    }
+    let both = filesystem.stats().since(&before);
     let pages = 2 * half / PAGE;
     assert!(both.readahead_pages > pages / 2, "{} of {pages} read ahead", both.readahead_pages);
     assert!(both.device.read_bytes <= 2 * half + 6 * MIB as u64, "{} bytes", both.device.read_bytes);

@@ -13,8 +13,8 @@
 //! 2. Bytes of a cached page at or after the size are zero.
 //! 3. A dirty part whose block is a hole has a claim on it.
 //!
-//! Locking, outer first: `append`; one range of `ranges`; the engine's `taking` shared (see `room.rs`); `writing_back`; the volume's own locks; the cache's. Nobody who holds a
-//! range waits for a range of another file.
+//! Locking, outer first: `append`; one range of `ranges`; the engine's `taking` shared (see `room.rs`); `writing_back`; the volume's own
+//! locks; the cache's. Nobody who holds a range waits for a range of another file.
 
 mod cached_read;
 mod cached_write;

@@ -3,8 +3,8 @@
 //! [`Volume::map`] is the hot path of direct reads: a hit in the inode's [`runs::RunCache`] is one shared lock
 //! and a binary search. A miss walks the indirect blocks or the extent tree and merges what is contiguous.
 //!
-//! Here are the lookups. Changes: `reserve.rs` (blocks for data that is about to be written), `need.rs` (what mapping it takes), `write.rs` (recording it),
-//! `remove.rs` (truncate, punch); how the two kinds of mappings do it: `indirect.rs`, `extent_change.rs`.
+//! Here are the lookups. Changes: `reserve.rs` (blocks for data that is about to be written), `need.rs` (what mapping it takes),
+//! `write.rs` (recording it), `remove.rs` (truncate, punch); how the two kinds of mappings do it: `indirect.rs`, `extent_change.rs`.
 
 pub(crate) mod cluster;
 mod extent;
