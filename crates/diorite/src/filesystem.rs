@@ -329,6 +329,7 @@ impl Filesystem {
         node.open_as(options, Some(path.to_owned())).at_path(path)
     }
 
+    /// `Stale` where what the path leads to changed meanwhile.
     fn find_or_make(&self, path: &Path, options: &OpenOptions) -> Result<NodeRef> {
         if !options.create && !options.create_new {
             return self.find(path, true);
@@ -346,14 +347,13 @@ impl Filesystem {
             owner: options.owner,
             device: (0, 0),
         };
-        let node = match self.nodes.create(&found.directory, &found.name, &spec) {
-            // Somebody else was faster.
+        match self.nodes.create(&found.directory, &found.name, &spec) {
+            // Somebody else was faster. What was made may be a link, or be gone again: the caller looks anew.
             Err(Error::Volume(diorite_ext::Error::Exists)) if !options.create_new => {
-                self.nodes.acquire(self.volume().lookup(&found.directory, &found.name)?)
+                Err(diorite_ext::Error::Stale.into())
             }
-            result => result,
-        };
-        node.map(NodeRef::new)
+            node => node.map(NodeRef::new),
+        }
     }
 
     /// Where a symbolic link points.

@@ -6,6 +6,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::{Random, assert_device_clean, garbage_volume, pattern};
@@ -141,6 +142,31 @@ fn storm(options: &MkfsOptions) {
 fn options(flavor: Flavor, block_size: u32, features: &str) -> MkfsOptions {
     let features = features.to_owned();
     MkfsOptions { flavor, block_size: Some(block_size), features, ..MkfsOptions::default() }
+}
+
+/// Whoever opens a name and makes it where it is missing gets a file, whether others remove it meanwhile or put a link there.
+#[test]
+fn making_what_is_missing_never_fails_for_what_others_do() {
+    let device = garbage_volume(32, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() });
+    let filesystem = FilesystemOptions::new().open_device(device).unwrap();
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                filesystem.symlink("/target", "/name").ok();
+                filesystem.remove_file("/name").ok();
+            }
+        });
+        for _ in 0..20_000 {
+            let file = filesystem.open_options().write(true).create(true).open("/name");
+            if let Err(error) = file {
+                is_done.store(true, Ordering::Relaxed);
+                panic!("{error}");
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    filesystem.close().unwrap();
 }
 
 #[test]
