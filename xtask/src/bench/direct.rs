@@ -231,9 +231,7 @@ pub(super) fn take_rounds(
                 let file = format!("if={}", file.display());
                 call(&["dd", &file, "of=/dev/null", "bs=1M", "iflag=direct", "status=none"])?;
             }
-            // Who comes first changes from round to round.
-            for turn in 0..contenders.len() {
-                let index = (turn + round as usize) % contenders.len();
+            for index in order(contenders.len(), round as usize) {
                 let contender = &contenders[index];
                 let job = store.join(format!("{}-{}.fio", workload.name, contender.name));
                 let text = contender.job_file(workload) + common;
@@ -258,6 +256,18 @@ pub(super) fn take_rounds(
     Ok((series, commands))
 }
 
+/// Who comes when in a round. What a run finds in the caches below this machine is what the run before it read, so that each comes
+/// as often behind each other one, as far as the rounds allow (a balanced Latin square).
+fn order(contenders: usize, round: usize) -> Vec<usize> {
+    let zigzag = |turn: usize| if turn % 2 == 1 { turn.div_ceil(2) } else { contenders - turn / 2 };
+    let mut order: Vec<_> = (0..contenders).map(|turn| (zigzag(turn) + round) % contenders).collect();
+    // An odd number of contenders is balanced by the same rounds backwards.
+    if contenders % 2 == 1 && round / contenders % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
 /// A thread that waits for each transfer is faster on the CPU that takes the disk's interrupts than on another, by more than
 /// what is to be measured: all contenders of such a workload get the last CPU.
 fn pinned(command: Vec<String>, threads: u32) -> Vec<String> {
@@ -277,4 +287,27 @@ fn one_run(contender: &Contender, command: &[String], raw: &Path) -> Result<Figu
     let run = run?;
     store::write(raw, &run.stdout)?;
     figures(&run)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn each_contender_comes_as_often_behind_each_other() {
+        for contenders in 2..7 {
+            let mut followers: HashMap<(usize, usize), u32> = HashMap::new();
+            for round in 0..2 * contenders {
+                let order = order(contenders, round);
+                assert_eq!(order.iter().copied().collect::<std::collections::HashSet<_>>().len(), contenders);
+                for pair in order.windows(2) {
+                    *followers.entry((pair[0], pair[1])).or_default() += 1;
+                }
+            }
+            assert_eq!(followers.len(), contenders * (contenders - 1));
+            assert!(followers.values().all(|&times| times == 2), "{contenders}: {followers:?}");
+        }
+    }
 }
