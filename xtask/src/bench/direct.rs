@@ -83,13 +83,17 @@ fn format_command(image: &Path, directory: &Path) -> Result<Vec<String>, String>
     Ok(["sh", "-c", &script].map(str::to_owned).to_vec())
 }
 
-/// Where the file's data begins on the image, in bytes: whoever uses the bare image goes to the same places, since storage is
-/// slower where a transfer crosses the bounds of its own units.
+/// Where the file lies on the image, in bytes: whoever uses the bare image goes to the same places, since storage is slower where a
+/// transfer crosses the bounds of its own units. An index block lies between the first data and the rest, which most of the file is.
 fn data_offset(image: &Path) -> Result<u64, String> {
     let file = format!("{}:/file", image.display());
     let text = call(&["target/release/diorite", "extents", "--json", &file])?;
     let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| format!("{file}: {error}"))?;
-    json["extents"][0]["device_offset"].as_u64().ok_or_else(|| format!("{file} has no extents"))
+    let extents = json["extents"].as_array().map_or(&[][..], Vec::as_slice);
+    let longest = extents.iter().max_by_key(|extent| extent["length"].as_u64());
+    let number = |name: &str| longest.and_then(|extent| extent[name].as_u64());
+    let offset = number("device_offset").zip(number("offset")).and_then(|(place, at)| place.checked_sub(at));
+    offset.ok_or_else(|| format!("{file} has no extents"))
 }
 
 /// Who takes part, on the image, each after the command `before`; those on the bare image from `offset` on.
@@ -174,7 +178,7 @@ fn can_mount() -> bool {
 fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), String> {
     let store: PathBuf = store::directory("direct")?;
     let common =
-        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=500ms\ntime_based=1\ninvalidate=0\n");
+        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=1\ntime_based=1\ninvalidate=0\n");
     let (reads, writes): (Vec<_>, Vec<_>) = WORKLOADS.iter().partition(|workload| !workload.writes());
     let (mut series, mut commands) = (Vec::new(), String::new());
     let format = format_command(image, directory)?;
