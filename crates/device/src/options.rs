@@ -34,8 +34,8 @@ pub enum Backend {
     Threads,
 }
 
-/// Whether a thread that waits for one small transfer looks for its end for a while before it sleeps. Fast devices then do half as
-/// many more of them a second, at half as much more CPU time each.
+/// Whether a thread that waits for one small transfer looks for its end for a while before it sleeps. A fast device then does
+/// more of them a second (a third more, in a virtual machine), at half as much more CPU time of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Polling {
     /// While those before took up to 150 µs, and nobody else wants the CPU; never where `DIORITE_IO_POLLING=never` is set.
