@@ -52,8 +52,12 @@ pub(crate) trait Log: Send + Sync + fmt::Debug {
     fn running(&self) -> TransactionId;
     /// The handle ends. `freed` may be allocated again when the transaction is durable.
     fn end(&self, transaction: TransactionId, credits: u32, freed: Vec<BlockRun>);
-    /// Make durable what `transaction` and earlier ones did, or without a journal: the inode's own blocks.
-    fn sync_inode(&self, inode: InodeNumber, transaction: TransactionId) -> Result<()>;
+    /// Whether what `transaction` and earlier ones did is on the disk, or nothing.
+    fn is_durable(&self, transaction: TransactionId) -> bool;
+    /// Make durable what `transaction` and earlier ones did.
+    fn commit_through(&self, transaction: TransactionId) -> Result<()>;
+    /// As [`Log::commit_through`], with all file data that was written before this call: the device is flushed after it.
+    fn sync_through(&self, transaction: TransactionId) -> Result<()>;
     /// Make everything durable; freed blocks are released.
     fn sync(&self) -> Result<()>;
     /// Commit what is older than the commit interval.
@@ -349,11 +353,16 @@ impl Log for NoJournal {
         }
     }
 
-    fn sync_inode(&self, inode: InodeNumber, _transaction: TransactionId) -> Result<()> {
-        let _writing = self.writing.lock();
-        let buffers = self.by_inode.lock().remove(&inode).unwrap_or_default();
-        self.write(buffers.into_values().collect())?;
-        self.writer.flush().inspect_err(|error| self.latch.abort(error))
+    fn is_durable(&self, _transaction: TransactionId) -> bool {
+        false
+    }
+
+    fn commit_through(&self, _transaction: TransactionId) -> Result<()> {
+        self.sync()
+    }
+
+    fn sync_through(&self, _transaction: TransactionId) -> Result<()> {
+        self.sync()
     }
 
     fn sync(&self) -> Result<()> {

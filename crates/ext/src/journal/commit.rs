@@ -57,7 +57,7 @@ impl Journal {
     const GATHER_MAX: Duration = Duration::from_micros(500);
 
     /// Return when the transaction `id` and all before it are durable.
-    pub(super) fn commit_through(&self, id: TransactionId, gather: Gather) -> Result<()> {
+    pub(super) fn commit(&self, id: TransactionId, gather: Gather) -> Result<()> {
         check_no_open_handle();
         let mut state = self.state.lock();
         let syncer = SYNCER.with(|syncer| *syncer);

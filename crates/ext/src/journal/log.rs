@@ -44,7 +44,7 @@ impl Journal {
         } else {
             let running = state.running.id;
             drop(state);
-            self.commit_through(running, Gather::Nobody)?;
+            self.commit(running, Gather::Nobody)?;
         }
         Ok(self.state.lock())
     }
@@ -151,8 +151,30 @@ impl Log for Journal {
         }
     }
 
-    fn sync_inode(&self, _inode: InodeNumber, transaction: TransactionId) -> Result<()> {
-        self.sync_through(transaction)
+    fn is_durable(&self, transaction: TransactionId) -> bool {
+        let state = self.state.lock();
+        state.committed >= state.last_with_content(transaction)
+    }
+
+    fn commit_through(&self, transaction: TransactionId) -> Result<()> {
+        self.latch.check()?;
+        let last = self.state.lock().last_with_content(transaction);
+        self.commit(last, Gather::Syncers)
+    }
+
+    fn sync_through(&self, transaction: TransactionId) -> Result<()> {
+        self.latch.check()?;
+        let (last, flushes_later) = {
+            let state = self.state.lock();
+            let last = state.last_with_content(transaction);
+            (last, last == state.running.id)
+        };
+        self.commit(last, Gather::Syncers)?;
+        if flushes_later {
+            // The commit flushed the device after this call began.
+            return Ok(());
+        }
+        self.device.flush().map_err(|error| self.abort(error.into()))
     }
 
     fn sync(&self) -> Result<()> {
@@ -165,7 +187,7 @@ impl Log for Journal {
             let running = &self.state.lock().running;
             (running.id, running.is_old(self.interval) && !running.is_empty())
         };
-        if is_old { self.commit_through(id, Gather::Nobody) } else { Ok(()) }
+        if is_old { self.commit(id, Gather::Nobody) } else { Ok(()) }
     }
 
     fn wait_until_old(&self) -> bool {
@@ -204,24 +226,5 @@ impl Log for Journal {
         superblock.start = 0;
         superblock.sequence = self.state.lock().running.id.0 as u32;
         self.write_superblock(&superblock)
-    }
-}
-
-impl Journal {
-    /// Make durable what `transaction` and earlier ones did, and all data written before this call.
-    fn sync_through(&self, transaction: TransactionId) -> Result<()> {
-        let (flushes_later, is_empty) = {
-            let state = self.state.lock();
-            self.latch.check()?;
-            (state.running.id == transaction, state.running.is_empty())
-        };
-        if flushes_later && !is_empty {
-            // The commit flushes the device after this moment.
-            return self.commit_through(transaction, Gather::Syncers);
-        }
-        // If nothing changed in the running transaction, the one before may still be on its way.
-        let last = if flushes_later { TransactionId(transaction.0 - 1) } else { transaction };
-        self.commit_through(last, Gather::Nobody)?;
-        self.device.flush().map_err(|error| self.abort(error.into()))
     }
 }

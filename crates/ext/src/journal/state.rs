@@ -160,6 +160,12 @@ impl Running {
 }
 
 impl State {
+    /// `transaction`, or the one before if it is the running one and has changed nothing so far: that one may still be on its way.
+    pub(super) fn last_with_content(&self, transaction: TransactionId) -> TransactionId {
+        let nothing = self.running.id == transaction && self.running.is_empty();
+        if nothing { TransactionId(transaction.0 - 1) } else { transaction }
+    }
+
     /// Log blocks that nothing needs.
     pub(super) fn free(&self, log_blocks: u64) -> u64 {
         // One block stays free, so that a full log does not look like an empty one.

@@ -250,7 +250,7 @@ fn threads_share_transactions_on_a_small_log() {
                     let id =
                         world.set(&[thread * 3 + 1, thread * 3 + 2, thread * 3 + 3, 20], number).unwrap();
                     if number % 5 == thread {
-                        world.journal.sync_inode(crate::InodeNumber(1), id).unwrap();
+                        world.journal.sync_through(id).unwrap();
                         synced[thread as usize].store(number, Ordering::Release);
                     }
                 }
@@ -286,7 +286,7 @@ fn waiting_threads_share_a_commit() {
             scope.spawn(move || {
                 for number in 1..100 {
                     let id = world.set(&[thread + 1], number).unwrap();
-                    world.journal.sync_inode(crate::InodeNumber(1), id).unwrap();
+                    world.journal.sync_through(id).unwrap();
                 }
             });
         }

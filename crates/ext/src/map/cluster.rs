@@ -66,7 +66,7 @@ impl Volume {
     ) -> Result<FsBlock> {
         match self.allocator().loosened(inode.number(), number) {
             Loosened::No => {}
-            Loosened::In(transaction) => self.log().sync_inode(inode.number(), transaction)?,
+            Loosened::In(transaction) => self.log().commit_through(transaction)?,
             Loosened::All => self.log().sync()?,
         }
         if let Some(cluster) = self.allocator().hold_again(inode.number(), number) {

@@ -12,14 +12,31 @@ use crate::volume::{SpaceUse, SyncKind, Volume};
 use crate::{Error, Inode, Result};
 
 impl Volume {
-    /// Make one inode durable, and exactly what that needs. File data must have been written before; this flushes
-    /// the device.
+    /// Make an inode and its data durable (`fsync`, `fdatasync`): returns when the transaction that last changed what `kind`
+    /// names is on the disk, and the device was flushed after this call began. File data must have been written before.
     pub fn sync_inode(&self, inode: &Inode, kind: SyncKind) -> Result<()> {
         self.latch().check()?;
         if self.check_writable().is_err() {
             return Ok(());
         }
-        self.log().sync_inode(inode.number(), inode.last_change(kind))
+        self.log().sync_through(inode.last_change(kind))
+    }
+
+    /// As [`Volume::sync_inode`], for an inode whose data is durable already (written with FUA, or a directory): the device
+    /// is flushed only if a transaction must be written.
+    pub fn sync_inode_metadata(&self, inode: &Inode, kind: SyncKind) -> Result<()> {
+        self.latch().check()?;
+        if self.check_writable().is_err() {
+            return Ok(());
+        }
+        self.log().commit_through(inode.last_change(kind))
+    }
+
+    /// Whether [`Volume::sync_inode_metadata`] would have nothing to write. It holds for the changes whose calls have returned.
+    /// After a failed write nothing is known to be durable: the sync reports it.
+    pub fn is_inode_durable(&self, inode: &Inode, kind: SyncKind) -> bool {
+        let can_change = self.read_only.is_none();
+        !self.latch().is_aborted() && (!can_change || self.log().is_durable(inode.last_change(kind)))
     }
 
     /// Make everything durable.
