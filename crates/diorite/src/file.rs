@@ -6,7 +6,6 @@
 //! Interface: all operations take `&self`, may run in many threads at once, and take effect one after the other where their
 //! ranges overlap. Clones share the position, as `dup(2)` does.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -82,31 +81,6 @@ pub struct File {
     pub(crate) handle: Arc<Handle>,
 }
 
-thread_local! {
-    /// The contents that this thread is shown views of, by address.
-    static VIEWED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
-}
-
-/// While it is there, this thread is shown a view, and a change of the file in it would wait for itself.
-struct Viewing;
-
-impl Viewing {
-    fn begin(content: &Arc<Content>) -> Self {
-        VIEWED.with_borrow_mut(|viewed| viewed.push(Arc::as_ptr(content).addr()));
-        Self
-    }
-
-    fn is_here(content: &Arc<Content>) -> bool {
-        VIEWED.with_borrow(|viewed| viewed.contains(&Arc::as_ptr(content).addr()))
-    }
-}
-
-impl Drop for Viewing {
-    fn drop(&mut self) {
-        VIEWED.with_borrow_mut(Vec::pop);
-    }
-}
-
 impl File {
     pub(crate) fn new(
         content: Arc<Content>,
@@ -158,14 +132,7 @@ impl File {
     }
 
     pub(crate) fn check_write(&self) -> Result<()> {
-        if !self.handle.options.can_write() {
-            return self.named(Err(Error::NotOpenFor("writing")));
-        }
-        if Viewing::is_here(self.content()) {
-            return self
-                .named(Err(Error::InvalidArgument("a file cannot be changed by who is shown a view of it")));
-        }
-        Ok(())
+        if self.handle.options.can_write() { Ok(()) } else { self.named(Err(Error::NotOpenFor("writing"))) }
     }
 
     /// What direct I/O needs here.
@@ -366,11 +333,13 @@ impl File {
     }
 
     /// Show the cached pages of a range to `each`, in order and without a copy, reading what is missing into the cache; returns
-    /// how many bytes were shown, fewer only at the end of the file. The range is held meanwhile: `each` may read the file, but not
-    /// change it.
+    /// how many bytes were shown, fewer only at the end of the file.
+    ///
+    /// A view is a snapshot: its pages are pinned, no lock is held while `each` runs, and what it is given never changes. A write
+    /// meanwhile, also one by `each` itself, gives the page new memory, and is seen by the next view. Up to a sixteenth of the
+    /// page cache, and at most 1 MiB, is the file at one moment; a longer range is shown as several such views.
     pub fn view(&self, offset: u64, len: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize> {
         self.check_read()?;
-        let _viewing = Viewing::begin(self.content());
         self.named(self.content().view_cached(offset, len, &self.handle.ahead, each))
     }
 

@@ -3,10 +3,12 @@
 //! Safety policy: the arena is the only owner of its memory and hands out slices of frames only through [`FrameRead`]
 //! and [`FrameWrite`], which work like the borrows of a `RefCell`, checked at run time per frame: any
 //! number of readers or one writer. No policy of the code above is needed for soundness; what the code above
-//! promises by its range locks only makes sure that the borrows are there when it wants them.
+//! promises by its range locks only makes sure that the borrows are there when it wants them. Readers that hold no range lock
+//! (views) make [`Arena::write`] return `None`: the page gets another frame then.
 //!
 //! Invariants:
-//! 1. A frame's `borrows` is [`WRITING`] while one `FrameWrite` lives, else the number of `FrameRead`s.
+//! 1. A frame's `borrows` is [`WRITING`] while one `FrameWrite` lives, else the number of `FrameRead`s, and [`RELEASED`] if the
+//!    frame is to be free when the last of them ends.
 //! 2. Frames do not overlap, and lie at multiples of the page size.
 #![allow(unsafe_code)]
 
@@ -26,6 +28,8 @@ const PAGE_BYTES: usize = PAGE_SIZE as usize;
 pub(crate) struct FrameId(pub(crate) u32);
 
 const WRITING: u32 = u32::MAX;
+/// The frame holds no page any more, but readers still have it.
+const RELEASED: u32 = 1 << 31;
 
 /// See the module's head.
 pub(crate) struct Arena {
@@ -60,7 +64,7 @@ impl Arena {
         let borrows = &self.borrows[frame.0 as usize];
         let mut now = borrows.load(Ordering::Relaxed);
         loop {
-            if now >= WRITING - 1 {
+            if now & RELEASED != 0 || now == RELEASED - 1 {
                 return None;
             }
             match borrows.compare_exchange_weak(now, now + 1, Ordering::Acquire, Ordering::Relaxed) {
@@ -77,6 +81,16 @@ impl Arena {
             .compare_exchange(0, WRITING, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
             .then(|| FrameWrite { address: self.address(frame), borrows })
+    }
+
+    /// The frame holds no page any more: whether it is free now. If not, the end of its last reader frees it
+    /// ([`FrameRead::end`]). It is borrowed for reading by nobody from now on.
+    pub(crate) fn release(&self, frame: FrameId) -> bool {
+        let borrows = &self.borrows[frame.0 as usize];
+        let released = |now| (now != 0).then_some(now | RELEASED);
+        let before = borrows.fetch_update(Ordering::AcqRel, Ordering::Acquire, released);
+        assert!(before != Ok(WRITING), "a frame is released that is being written");
+        before.is_err()
     }
 
     fn address(&self, frame: FrameId) -> NonNull<u8> {
@@ -98,6 +112,18 @@ impl std::fmt::Debug for Arena {
 pub(crate) struct FrameRead<'a> {
     address: NonNull<u8>,
     borrows: &'a AtomicU32,
+}
+
+impl FrameRead<'_> {
+    /// End the borrow: whether it was the last one of a frame that was released meanwhile, and which is free now.
+    pub(crate) fn end(self) -> bool {
+        let borrows = self.borrows;
+        std::mem::forget(self);
+        borrows.fetch_sub(1, Ordering::AcqRel) == RELEASED + 1 && {
+            borrows.store(0, Ordering::Release);
+            true
+        }
+    }
 }
 
 impl Deref for FrameRead<'_> {
@@ -161,6 +187,14 @@ mod tests {
         let second = arena.read(FrameId(0)).expect("shared");
         assert!(arena.write(FrameId(0)).is_none());
         drop((first, second));
+        assert!(arena.release(FrameId(0)), "nobody reads it");
+        let third = arena.read(FrameId(0)).expect("free");
+        assert!(
+            !arena.release(FrameId(0))
+                && arena.read(FrameId(0)).is_none()
+                && arena.write(FrameId(0)).is_none()
+        );
+        assert!(third.end(), "the last reader frees it");
         let mut writer = arena.write(FrameId(0)).expect("free again");
         assert!(arena.read(FrameId(0)).is_none() && arena.write(FrameId(0)).is_none());
         writer.fill(7);

@@ -10,13 +10,14 @@ pub(crate) mod arena;
 pub(crate) mod pages;
 pub(crate) mod replacement;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use diorite_block::sync::Mutex;
 
 use crate::stats::Counters;
-use arena::{Arena, FrameId, PAGE_SIZE};
+use arena::{Arena, FrameId, FrameRead, PAGE_SIZE};
 use pages::Pages;
 use replacement::{Patience, Replacement, Uses};
 
@@ -30,6 +31,8 @@ pub(crate) struct Cache {
     pub(crate) uses: Uses,
     replacement: Mutex<Replacement>,
     pub(crate) dirty_total: Arc<AtomicUsize>,
+    /// Frames that views have pinned.
+    pinned: AtomicUsize,
     counters: Arc<Counters>,
 }
 
@@ -42,6 +45,7 @@ impl Cache {
             uses: Uses::new(frames),
             replacement: Mutex::new(Replacement::new(frames)),
             dirty_total: Arc::default(),
+            pinned: AtomicUsize::new(0),
             counters,
         })
     }
@@ -87,7 +91,48 @@ impl Cache {
         Frames: IntoIterator<Item = FrameId, IntoIter: DoubleEndedIterator>,
     {
         let mut replacement = self.replacement.lock();
-        frames.into_iter().rev().for_each(|frame| replacement.release(frame));
+        let free = frames.into_iter().rev().filter(|frame| self.arena.release(*frame));
+        free.for_each(|frame| replacement.release(frame));
+    }
+
+    /// Keep a frame as it is until the pin is dropped, whatever becomes of its page. At most a quarter of all frames can be
+    /// pinned, since half of them may be dirty pages of a write that goes on: then the borrow comes back.
+    pub(crate) fn pin<'a>(
+        &'a self,
+        frame: FrameId,
+        content: FrameRead<'a>,
+    ) -> Result<PinnedFrame<'a>, FrameRead<'a>> {
+        if self.pinned.fetch_add(1, Ordering::Relaxed) >= self.frames() / 4 {
+            self.pinned.fetch_sub(1, Ordering::Relaxed);
+            return Err(content);
+        }
+        Ok(PinnedFrame { cache: self, frame, content: Some(content) })
+    }
+}
+
+/// A frame whose content does not change. See [`Cache::pin`].
+#[derive(Debug)]
+pub(crate) struct PinnedFrame<'a> {
+    cache: &'a Cache,
+    frame: FrameId,
+    /// `None` in the drop only.
+    content: Option<FrameRead<'a>>,
+}
+
+impl Deref for PinnedFrame<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.content.as_deref().unwrap_or_default()
+    }
+}
+
+impl Drop for PinnedFrame<'_> {
+    fn drop(&mut self) {
+        self.cache.pinned.fetch_sub(1, Ordering::Relaxed);
+        if self.content.take().is_some_and(FrameRead::end) {
+            self.cache.replacement.lock().release(self.frame);
+        }
     }
 }
 

@@ -2,17 +2,60 @@
 //!
 //! A read whose pages are all there takes the fast lock, copies and is done. Otherwise it takes its range shared, reads
 //! what is missing (in full bios), and copies. It starts over then, so that the whole read sees one state of the file.
+//!
+//! A view pins the frames of its pages under the range lock, gives the lock back, and shows them: what it shows is the file at
+//! that moment, and nobody waits for it. A page that is changed meanwhile gets another frame ([`Content::own_frame`]).
 
 use std::io::IoSliceMut;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use diorite_block::BioFlags;
 use diorite_block::sync::{Work, work};
 
-use crate::cache::arena::{FrameId, FrameWrite, PAGE_SIZE};
+use crate::cache::PinnedFrame;
+use crate::cache::arena::{FrameId, FrameRead, FrameWrite, PAGE_SIZE};
 use crate::content::plan::plan_read;
 use crate::content::{Content, ReadAhead, pages_of};
 use crate::{AlignedBuf, Error, Result};
+
+/// A page that can be read, while the range is held.
+#[derive(Debug)]
+enum PageRead<'a> {
+    Cached(FrameId, FrameRead<'a>),
+    /// In memory for one reader alone.
+    Own(AlignedBuf),
+}
+
+/// A page as it was when it was pinned.
+#[derive(Debug)]
+enum Pinned<'a> {
+    Frame(PinnedFrame<'a>),
+    Copy(Vec<u8>),
+    Own(AlignedBuf),
+}
+
+impl Deref for PageRead<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Cached(_, frame) => frame,
+            Self::Own(memory) => memory,
+        }
+    }
+}
+
+impl Deref for Pinned<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Frame(frame) => frame,
+            Self::Copy(memory) => memory,
+            Self::Own(memory) => memory,
+        }
+    }
+}
 
 impl Content {
     /// Read at `offset`; fewer bytes only at the end of the file.
@@ -57,7 +100,7 @@ impl Content {
         }
     }
 
-    /// Show a range to `each`, page by page, without a copy.
+    /// Show a range to `each`, page by page, without a copy and without a lock. What fits in one step is of one moment.
     pub(crate) fn view_cached(
         self: &std::sync::Arc<Self>,
         offset: u64,
@@ -65,15 +108,51 @@ impl Content {
         ahead: &ReadAhead,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
-        let _range = self.ranges.shared(self.locked_range(offset, offset.saturating_add(len as u64)));
-        let len = clamp(len as u64, offset, self.size());
+        let end = offset.saturating_add(len as u64);
+        let mut at = offset;
+        while at < end {
+            let step_end = end.min((at / PAGE_SIZE + self.engine.pages_per_step()) * PAGE_SIZE);
+            let pinned = self.pin_view(at, step_end, ahead)?;
+            work(Work::Page(pinned.len() as u64));
+            for (page, within) in pinned {
+                at += within.len() as u64;
+                each(&page[within]);
+            }
+            if at < step_end {
+                break;
+            }
+        }
+        Ok((at - offset) as usize)
+    }
+
+    /// The pages of a range as they are now, as far as the file reaches, each with the part of it that lies in the range.
+    fn pin_view(
+        self: &std::sync::Arc<Self>,
+        offset: u64,
+        end: u64,
+        ahead: &ReadAhead,
+    ) -> Result<Vec<(Pinned<'_>, Range<usize>)>> {
+        let _range = self.ranges.shared(self.locked_range(offset, end));
+        let len = clamp(end - offset, offset, self.size());
         if len == 0 {
-            return Ok(0);
+            return Ok(Vec::new());
         }
         let pages = pages_of(offset, offset + len as u64);
-        self.visit_locked(offset, len, ahead, 0, each)?;
-        work(Work::Page(pages.end - pages.start));
-        Ok(len)
+        let mut pinned = Vec::with_capacity((pages.end - pages.start) as usize);
+        self.visit_locked(offset, len, ahead, 0, &mut |page, within| {
+            let page = match page {
+                PageRead::Own(memory) => Pinned::Own(memory),
+                PageRead::Cached(frame, content) => match self.engine.cache.pin(frame, content) {
+                    Ok(frame) => Pinned::Frame(frame),
+                    Err(content) => {
+                        self.engine.counters.bytes_copied.add(PAGE_SIZE);
+                        Pinned::Copy(content.to_vec())
+                    }
+                },
+            };
+            pinned.push((page, within));
+        })?;
+        Ok(pinned)
     }
 
     fn end_in_pages(&self) -> u64 {
@@ -155,7 +234,8 @@ impl Content {
         }
         let mut segments = memory.iter_mut();
         let mut rest: &mut [u8] = &mut [];
-        self.visit_locked(offset, len, ahead, counted, &mut |mut content| {
+        self.visit_locked(offset, len, ahead, counted, &mut |page, within| {
+            let mut content = &page[within];
             while !content.is_empty() {
                 let take = rest.len().min(content.len());
                 let (now, later) = std::mem::take(&mut rest).split_at_mut(take);
@@ -171,15 +251,15 @@ impl Content {
         Ok(len)
     }
 
-    /// Show a range to `each`, page by page, reading what is missing: step by step, each a read to the read-ahead, so that a long
+    /// Give a range to `each`, page by page, reading what is missing: step by step, each a read to the read-ahead, so that a long
     /// range is read on while its beginning is used. The caller holds the range, which lies within the file.
-    fn visit_locked(
-        self: &std::sync::Arc<Self>,
+    fn visit_locked<'a>(
+        self: &'a std::sync::Arc<Self>,
         mut offset: u64,
         len: usize,
         ahead: &ReadAhead,
         counted: u64,
-        each: &mut dyn FnMut(&[u8]),
+        each: &mut dyn FnMut(PageRead<'a>, Range<usize>),
     ) -> Result<()> {
         let end = offset + len as u64;
         let pages = pages_of(offset, end);
@@ -200,45 +280,41 @@ impl Content {
                 let base = page * PAGE_SIZE;
                 let within = (offset - base) as usize..((base + PAGE_SIZE).min(end) - base) as usize;
                 offset = base + within.end as u64;
-                let frame = self.visit_page(page, within, each)?;
-                if let Some(frame) = frame.filter(|_| page >= counted) {
-                    self.count_use(page, frame, ahead);
+                let content = self.read_page(page)?;
+                if let PageRead::Cached(frame, _) = &content
+                    && page >= counted
+                {
+                    self.count_use(page, *frame, ahead);
                 }
+                each(content, within);
             }
             self.note_read(step, ahead, ahead_end);
         }
         Ok(())
     }
 
-    /// Show a part of one page, whatever it takes to have it. Returns its frame, if it is cached.
-    fn visit_page(
-        &self,
-        page: u64,
-        within: Range<usize>,
-        each: &mut dyn FnMut(&[u8]),
-    ) -> Result<Option<FrameId>> {
+    /// One page, whatever it takes to have it.
+    fn read_page(&self, page: u64) -> Result<PageRead<'_>> {
         loop {
             if let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) {
-                each(&content[within]);
-                return Ok(Some(frame));
+                return Ok(PageRead::Cached(frame, content));
             }
             if self.pages.get(page).is_some() {
                 self.pages.wait_loaded(page);
             } else if self.load(&[page], BioFlags::SYNC)? == 0 && self.pages.get(page).is_none() {
-                return self.visit_past_cache(page, within, each).map(|()| None);
+                return self.read_past_cache(page).map(PageRead::Own);
             }
         }
     }
 
     /// No frame is free: every page is dirty or in use. The page is read for this caller alone.
-    fn visit_past_cache(&self, page: u64, within: Range<usize>, each: &mut dyn FnMut(&[u8])) -> Result<()> {
+    fn read_past_cache(&self, page: u64) -> Result<AlignedBuf> {
         let no_memory = |source| Error::Os { what: "cannot get memory for a page", source };
         let mut content =
             AlignedBuf::try_zeroed(PAGE_SIZE as usize, PAGE_SIZE as usize).map_err(no_memory)?;
         let plan = plan_read(&*self.map, [(page * PAGE_SIZE, &mut content[..])], BioFlags::SYNC)?;
         self.submit_read(plan)?;
-        each(&content[within]);
-        Ok(())
+        Ok(content)
     }
 
     fn submit_read(&self, plan: crate::content::plan::ReadPlan<'_>) -> Result<()> {

@@ -245,8 +245,11 @@ impl Content {
         loop {
             let counters = &self.engine.counters;
             let missing = match self.pages.pin(pages.clone()) {
-                Ok(states) => {
+                Ok(mut states) => {
                     counters.cache_hits.add(pages.end - pages.start);
+                    for (page, state) in pages.clone().zip(&mut states) {
+                        self.own_frame(page, state)?;
+                    }
                     return Ok(states);
                 }
                 Err(missing) => missing,
@@ -264,6 +267,33 @@ impl Content {
                 self.make_room(pages)?;
             }
         }
+    }
+
+    /// Give a pinned page that a view shows another frame, which can be written. The caller has the page exclusively.
+    pub(crate) fn own_frame(&self, page: u64, state: &mut PageState) -> Result<()> {
+        let cache = &self.engine.cache;
+        while cache.arena.write(state.frame).is_none() {
+            let Some((_, frame)) = cache.allocate(&self.pages, &[page]).pop() else {
+                self.make_room(&(page..page + 1))?;
+                continue;
+            };
+            let shown = cache.arena.read(state.frame).expect("the range is ours alone");
+            cache.arena.write(frame).expect("a new frame").copy_from_slice(&shown);
+            drop(shown);
+            self.pages.update(page..page + 1, |_, state| state.frame = frame);
+            cache.release([state.frame]);
+            state.frame = frame;
+            self.engine.counters.bytes_copied.add(PAGE_SIZE);
+        }
+        Ok(())
+    }
+
+    /// As [`Content::own_frame`], for a page that may be cached.
+    pub(crate) fn own_cached_page(&self, page: u64) -> Result<()> {
+        let Ok(mut states) = self.pages.pin(page..page + 1) else { return Ok(()) };
+        let owned = self.own_frame(page, &mut states[0]);
+        self.pages.unpin(page..page + 1);
+        owned
     }
 
     /// Pages whose content comes from the writer of `[offset, end)`: what stands there is anything until it has. What it does not cover
@@ -343,7 +373,8 @@ impl Content {
     /// Have one page in the cache and pinned. The caller has it exclusively.
     fn pin_one(&self, page: u64) -> Result<PageState> {
         loop {
-            if let Ok(states) = self.pages.pin(page..page + 1) {
+            if let Ok(mut states) = self.pages.pin(page..page + 1) {
+                self.own_frame(page, &mut states[0])?;
                 return Ok(states[0]);
             }
             if self.load(&[page], BioFlags::SYNC)? == 0 {

@@ -41,6 +41,9 @@ impl Content {
             // The page with the claim of the block that the file will end in may be one that is cut off.
             self.write_back_locked(self.locked_range(size, size), BioFlags::SYNC)?;
         }
+        if size < old && !size.is_multiple_of(PAGE_SIZE) {
+            self.own_cached_page(size / PAGE_SIZE)?;
+        }
         self.map.truncate(size)?;
         self.note_unsynced();
         self.size.store(size, std::sync::atomic::Ordering::Release);
