@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use diorite::{Filesystem, FilesystemOptions};
 use diorite_device::{Create, FileDevice, OpenOptions};
-use diorite_ext::mkfs::{MkfsOptions, mkfs};
+use diorite_ext_tools::mkfs::{MkfsOptions, mkfs};
 
 const BYTES: u64 = 32 << 20;
 const READS: u64 = 400_000;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use diorite::{AlignedBuf, BlockDevice, DirectIo, DirectQueue, File, Filesystem, RawFile};
 use diorite_device::{Create, FileDevice, OpenOptions};
-use diorite_ext::mkfs::{MkfsOptions, mkfs};
+use diorite_ext_tools::mkfs::{MkfsOptions, mkfs};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 

@@ -9,8 +9,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use diorite_block::BlockDevice;
 use diorite_block::sync::Mutex;
+use diorite_block::{BlockDevice, Sector};
 use diorite_ext::{Claim, FileBlock, Inode, MappingKind, Reservation, SyncKind, Volume, WriteCommit};
 
 use crate::Result;
@@ -166,7 +166,7 @@ impl ExtMap {
             .map(|run| ReservedRange {
                 offset: size.offset_of(run.start),
                 len: run.blocks.saturating_mul(size.bytes()),
-                sector: size.sector_of(run.block),
+                sector: Sector::containing(size.address_of(run.block)),
             })
             .collect();
         let (volume, claims) = (Arc::clone(&self.volume), Arc::clone(&self.claims));
@@ -197,8 +197,10 @@ impl MapBlocks for ExtMap {
         let size = self.volume.block_size();
         let kind = match mapping.kind {
             MappingKind::Hole => StretchKind::Hole,
-            MappingKind::Mapped(block) => StretchKind::Mapped(size.sector_of(block)),
-            MappingKind::Unwritten(block) => StretchKind::Unwritten(size.sector_of(block)),
+            MappingKind::Mapped(block) => StretchKind::Mapped(Sector::containing(size.address_of(block))),
+            MappingKind::Unwritten(block) => {
+                StretchKind::Unwritten(Sector::containing(size.address_of(block)))
+            }
             MappingKind::Inline => StretchKind::Inline,
         };
         Ok(Stretch {

@@ -56,8 +56,9 @@ pub use diorite_device::{
 };
 pub use diorite_ext::{
     Access, Attributes, Clock, DataMode, DirectoryEntry, FileKind, InodeNumber, NodeSpec, Owner, QuotaLimits,
-    RenameMode, SetAttributes, SetTime, SpaceUse, SystemClock, Timestamp, VolumeInfo, XattrMode, check, mkfs,
+    RenameMode, SetAttributes, SetTime, SpaceUse, SystemClock, Timestamp, VolumeInfo, XattrMode,
 };
+pub use diorite_ext_tools::{check, mkfs};
 pub use error::{AlignedPart, Error, Result};
 pub use file::{Alignment, Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, FilesystemOptions};

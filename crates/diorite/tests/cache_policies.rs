@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{Random, memory_volume};
 use diorite::{File, Filesystem, FilesystemOptions, Stats};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 const MIB: usize = 1 << 20;
 const PAGE: u64 = 4096;

@@ -4,7 +4,7 @@ mod common;
 
 use common::{aligned_pattern, assert_device_clean, memory_volume};
 use diorite::{AlignedBuf, DirectIo, File, Filesystem, FilesystemOptions, Unaligned};
-use diorite_ext::mkfs::MkfsOptions;
+use diorite_ext_tools::mkfs::MkfsOptions;
 
 fn open(filesystem: &Filesystem, kind: usize) -> File {
     let options = filesystem.open_options().read(true).write(true).create(true);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::memory_volume;
 use diorite::{Access, BlockDevice, Filesystem, FilesystemOptions, Timestamp};
 use diorite_block::sync::sleep;
-use diorite_ext::mkfs::{Flavor, MkfsOptions, mkfs};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
 use diorite_sim::disk::SimDisk;
 use diorite_sim::{Simulation, WorldOptions};
 

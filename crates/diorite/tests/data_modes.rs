@@ -8,7 +8,7 @@ use std::process::Command;
 
 use common::{Image, aligned_pattern, assert_clean, open_memory};
 use diorite::{DataMode, DirectIo, File, Filesystem, FilesystemOptions, SetAttributes, Unaligned};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 const JOURNAL_DATA: u32 = 0x4000;
 

@@ -12,7 +12,7 @@ use diorite::{
     AlignedBuf, BlockDevice, DirectIo, DirectQueue, File, Filesystem, FilesystemOptions, OpenOptions,
     Unaligned,
 };
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 fn open(device: &Arc<dyn BlockDevice>) -> Filesystem {
     FilesystemOptions::new().open_device(device.clone()).expect("open")

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{Random, assert_device_clean, memory_volume, pattern};
 use diorite::{AlignedBuf, DirectIo, Filesystem, FilesystemOptions};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 const UNIT: usize = 4096;
 const MEGABYTES: u64 = 48;

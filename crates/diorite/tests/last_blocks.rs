@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use common::{Random, assert_device_clean, memory_volume, pattern};
 use diorite::{DirectIo, File, Filesystem, FilesystemOptions};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 const ENOSPC: i32 = 28;
 const FLAVORS: [Flavor; 3] = [Flavor::Ext2, Flavor::Ext3, Flavor::Ext4];

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use common::{Watched, aligned_pattern, assert_device_clean, memory_volume, pattern};
 use diorite::{AlignedBuf, BlockDevice, DirectIo, Error, FilesystemOptions, Unaligned};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 /// A full disk: writes fail with ENOSPC when they are made, not later; everything accepted is there; removal makes room again.
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use common::{Random, aligned_pattern, assert_device_clean, garbage_volume, open_memory};
 use diorite::{AlignedBuf, DirectIo, File, Filesystem, FilesystemOptions, Unaligned};
 use diorite_ext::layout::Incompat;
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 const FILES: usize = 3;
 const SPAN: u64 = 700_000;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use common::{Random, assert_device_clean, memory_volume};
 use diorite::{Error, FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner, RenameMode};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use common::{Image, assert_clean, pattern};
 use diorite::{AlignedBuf, BufferPool, DirectIo, FilesystemOptions};
-use diorite_ext::mkfs::MkfsOptions;
+use diorite_ext_tools::mkfs::MkfsOptions;
 
 /// Set for the process that is looked at: the image to use.
 const ROLE: &str = "DIORITE_OUTSIDE_IMAGE";

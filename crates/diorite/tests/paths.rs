@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 
 use common::{assert_device_clean, memory_volume};
 use diorite::{FileKind, FilesystemOptions, RenameMode, SetTime, Timestamp, XattrMode};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 #[test]
 fn a_tree_by_paths() {

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Random, assert_device_clean, memory_volume, pattern};
 use diorite::{AlignedBuf, DirectIo, DirectQueue, DirectReader, DirectWriter, Filesystem, FilesystemOptions};
-use diorite_ext::mkfs::MkfsOptions;
+use diorite_ext_tools::mkfs::MkfsOptions;
 
 fn open() -> (std::sync::Arc<dyn diorite::BlockDevice>, Filesystem) {
     let device = memory_volume(64, &MkfsOptions::default());

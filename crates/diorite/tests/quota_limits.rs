@@ -13,7 +13,7 @@ use diorite::{
 };
 use diorite_ext::layout::QuotaKind;
 use diorite_ext::layout::quota::{QuotaEntry, QuotaHeader};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 const USER: Owner = Owner { uid: 1000, gid: 0 };
 

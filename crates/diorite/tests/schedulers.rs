@@ -4,7 +4,7 @@ mod common;
 
 use common::{aligned_pattern, memory_volume};
 use diorite::{DirectIo, FilesystemOptions, IoOwner, IoPriority, SchedulerKind, TaskId};
-use diorite_ext::mkfs::MkfsOptions;
+use diorite_ext_tools::mkfs::MkfsOptions;
 
 #[test]
 fn a_device_stays_as_it_is_unless_a_scheduler_is_chosen() {

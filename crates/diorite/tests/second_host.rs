@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use diorite::{BlockDevice, FilesystemOptions};
 use diorite_ext::layout::mmp::{MmpBlock, SEQUENCE_CLEAN};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 fn entry(device: &Arc<dyn BlockDevice>) -> MmpBlock {
     let block = diorite_ext::read_superblock(&**device).unwrap().mmp_block().unwrap();

@@ -4,7 +4,7 @@ mod common;
 
 use common::{open_memory, pattern};
 use diorite::{File, FilesystemOptions};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 /// Stretches of data, found by going from data to hole to data.
 fn data(file: &File) -> Vec<(u64, u64)> {

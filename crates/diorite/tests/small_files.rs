@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Image, Random, assert_clean, memory_volume};
 use diorite::{AlignedBuf, DirectIo, DirectQueue, Filesystem, FilesystemOptions, InodeNumber};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 fn small_blocks() -> MkfsOptions {
     MkfsOptions { flavor: Flavor::Ext4, block_size: Some(1024), ..MkfsOptions::default() }

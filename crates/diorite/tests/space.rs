@@ -4,7 +4,7 @@ mod common;
 
 use common::memory_volume;
 use diorite::{AlignedBuf, DirectIo, FilesystemOptions};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 /// Small writes took the blocks for their mapping each anew, so that a file of two thirds of the free space did not
 /// fit while all of it was dirty.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{Watched, aligned_pattern, memory_volume};
 use diorite::{BlockDevice, DirectIo, File, Filesystem, FilesystemOptions};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 /// An ext2 volume on a device that keeps writes back until they are flushed.
 fn open() -> Filesystem {

@@ -13,7 +13,7 @@ use common::{Random, assert_device_clean, garbage_volume, pattern};
 use diorite::{
     AlignedBuf, DirectIo, Error, Filesystem, FilesystemOptions, Owner, RenameMode, Unaligned, XattrMode,
 };
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 const THREADS: u64 = 8;
 const STEPS: u64 = 220;

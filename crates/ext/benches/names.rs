@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use diorite_device::MemoryDevice;
-use diorite_ext::mkfs::{Flavor, MkfsOptions, mkfs};
 use diorite_ext::{FileKind, InodeNumber, NodeSpec, Owner, Volume, VolumeOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
 
 /// CPU time of this thread: other work on the machine does not count.
 fn cpu_time() -> Duration {

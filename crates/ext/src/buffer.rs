@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, OnceLock};
 
 use diorite_block::sync::{Mutex, ReadGuard, RwLock, WriteGuard};
-use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice};
+use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice, Sector};
 use hashbrown::HashMap;
 
 use crate::memory::{BlockMemory, BlockPool};
@@ -317,7 +317,7 @@ impl BufferCache {
             return Ok(None);
         }
         let bytes = Arc::get_mut(&mut content.bytes).expect("nobody has seen it");
-        let mut bio = Bio::read(self.block_size.sector_of(block), bytes);
+        let mut bio = Bio::read(Sector::containing(self.block_size.address_of(block)), bytes);
         bio.flags |= BioFlags::META;
         let result = self.device.execute(&mut [bio]).map_err(Error::from).and_then(|()| {
             self.sealer.get().map_or(Ok(()), |sealer| sealer.verify(block, kind, bytes)).map_err(Error::from)
@@ -369,7 +369,8 @@ impl BufferCache {
                     segments.push(IoSliceMut::new(bytes));
                 }
                 _ => {
-                    let mut bio = Bio::read(self.block_size.sector_of(buffer.block), bytes);
+                    let mut bio =
+                        Bio::read(Sector::containing(self.block_size.address_of(buffer.block)), bytes);
                     bio.flags |= BioFlags::META;
                     bios.push(bio);
                 }

@@ -199,7 +199,7 @@ pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let start = SUPERBLOCK_OFFSET / logical * logical;
     let mut memory = BlockMemory::zeroed((end - start) as usize);
     device.read_bytes(start, &mut memory)?;
-    Superblock::parse_any_features(&memory[(SUPERBLOCK_OFFSET - start) as usize..])
+    Ok(Superblock::parse_any_features(&memory[(SUPERBLOCK_OFFSET - start) as usize..])?)
 }
 
 /// Read all group descriptors of a volume (primary copies), not checked. Fails on a volume larger than the device.
@@ -209,7 +209,7 @@ pub fn read_descriptors(device: &dyn BlockDevice, superblock: &Superblock) -> Re
     let mut memory = BlockMemory::zeroed(layout.block_size.bytes() as usize);
     for index in 0..layout.descriptor_blocks() {
         let block = layout.descriptor_block(index);
-        device.read_bytes(layout.block_size.sector_of(block).to_bytes(), &mut memory)?;
+        device.read_bytes(layout.block_size.address_of(block), &mut memory)?;
         let rest = layout.group_count as usize - descriptors.len();
         let size = usize::from(layout.desc_size);
         descriptors.extend(memory.chunks_exact(size).take(rest).map(GroupDescriptor::parse));

@@ -1,6 +1,6 @@
-//! ext2, ext3 and ext4 on a block device: format, metadata, allocation, mapping, names, and consistency.
+//! The living ext2, ext3 or ext4 volume on a block device: metadata buffers, transactions, journal, allocation, mapping, names.
 //!
-//! This crate owns everything that is on the disk except file data: it says where a file's data is
+//! What is on the disk is the crate `diorite-ext-format`. This crate owns all of it except file data: it says where a file's data is
 //! ([`Volume::map`]), keeps blocks for data that is about to be written ([`Volume::reserve`]) and records them when
 //! it has been written ([`Volume::commit_write`]). It has no threads and never touches file data, except
 //! data that lives in the inode.
@@ -17,7 +17,7 @@ mod info;
 mod inode;
 mod journal;
 mod map;
-mod memory;
+pub mod memory;
 mod names;
 mod quota;
 mod transaction;
@@ -25,19 +25,18 @@ mod types;
 mod volume;
 mod xattr;
 
-pub mod check;
-pub mod layout;
-pub mod mkfs;
-
-pub use error::{Corrupt, Error, Incompatible, Result};
+pub use diorite_ext_format as layout;
+pub use diorite_ext_format::{
+    BlockSize, Corrupt, DataMode, FileBlock, FileKind, FsBlock, GroupNumber, Incompatible, InodeNumber,
+    Owner, Timestamp,
+};
+pub use error::{Error, Result};
 pub use info::{VolumeInfo, read_descriptors, read_superblock};
 pub use inode::{Attributes, Inode, SetAttributes, SetTime};
+pub use journal::replay_in_memory;
 pub(crate) use types::BlockRun;
-pub use types::{
-    BlockSize, Clock, FileBlock, FileKind, FsBlock, GroupNumber, InodeNumber, NodeSpec, Owner, SystemClock,
-    Timestamp,
-};
+pub use types::{Clock, NodeSpec, SystemClock};
 pub use volume::{
-    Access, Claim, DataMode, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
+    Access, Claim, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
     ReservedBlocks, ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, WriteCommit, XattrMode,
 };

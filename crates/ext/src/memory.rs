@@ -32,7 +32,7 @@ fn aligned(len: usize) -> BytesMut {
 }
 
 /// Page-aligned memory for one metadata block, or for a run of them.
-pub(crate) struct BlockMemory {
+pub struct BlockMemory {
     bytes: BytesMut,
     /// Where it came from and goes back to.
     pool: Option<Arc<Shared>>,
@@ -40,7 +40,7 @@ pub(crate) struct BlockMemory {
 
 impl BlockMemory {
     /// `len` zero bytes, for a short time or a few of them.
-    pub(crate) fn zeroed(len: usize) -> Self {
+    pub fn zeroed(len: usize) -> Self {
         Self { bytes: aligned(len), pool: None }
     }
 }
@@ -83,7 +83,7 @@ impl fmt::Debug for BlockMemory {
 
 /// Gives out memory for blocks of one size. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct BlockPool(Arc<Shared>);
+pub struct BlockPool(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -105,13 +105,13 @@ struct State {
 
 impl BlockPool {
     /// For blocks of `block_bytes`, each at a multiple of `alignment`, a power of two up to 4096.
-    pub(crate) fn new(block_bytes: usize, alignment: usize) -> Self {
+    pub fn new(block_bytes: usize, alignment: usize) -> Self {
         let stride = block_bytes.next_multiple_of(alignment.clamp(512, ALIGNMENT));
         Self(Arc::new(Shared { block_bytes, stride, state: Mutex::default() }))
     }
 
     /// A block of zeros.
-    pub(crate) fn zeroed(&self) -> BlockMemory {
+    pub fn zeroed(&self) -> BlockMemory {
         let mut bytes = self.0.take();
         bytes.fill(0);
         BlockMemory { bytes, pool: Some(self.0.clone()) }
@@ -163,8 +163,8 @@ mod tests {
     use diorite_device::MemoryDevice;
 
     use super::*;
-    use crate::mkfs::{Flavor, MkfsOptions, mkfs};
     use crate::{FileKind, InodeNumber, NodeSpec, Owner, Volume, VolumeOptions};
+    use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
 
     /// Invariant 1, and that no two blocks share a byte.
     #[test]

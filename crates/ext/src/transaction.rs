@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use diorite_block::sync::{Condvar, Mutex, now};
-use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice};
+use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice, Sector};
 
 use crate::BlockRun;
 use crate::buffer::{BlockKind, Buffer, BufferCache, BufferMut};
@@ -441,7 +441,7 @@ impl HomeWriter {
                     segments.push(IoSlice::new(bytes));
                 }
                 _ => {
-                    let sector = self.block_size.sector_of(*block);
+                    let sector = Sector::containing(self.block_size.address_of(*block));
                     bios.push(Bio::write(sector, bytes, BioFlags::META | BioFlags::SYNC));
                 }
             }

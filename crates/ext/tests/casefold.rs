@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::{Bench, entries_of, have, read_file, run};
-use diorite_ext::check::CheckOptions;
 use diorite_ext::{Error, FileKind, Inode, InodeNumber, NodeSpec, Owner, RenameMode, SetAttributes, Volume};
+use diorite_ext_tools::check::CheckOptions;
 
 const CASEFOLD: u32 = 0x4000_0000;
 
@@ -132,7 +132,8 @@ fn names_made_here_are_where_e2fsck_expects_them() {
             let found = volume.lookup(&directory, name(n, n % 2 == 1).as_bytes());
             assert_eq!(found.is_ok(), n % 3 != 0, "{arguments}: {}", name(n, true));
         }
-        let report = diorite_ext::check::check(&*device, &CheckOptions::default(), &mut |_| ()).unwrap();
+        let report =
+            diorite_ext_tools::check::check(&*device, &CheckOptions::default(), &mut |_| ()).unwrap();
         assert!(report.problems.is_empty(), "{arguments}: {:?}", report.problems);
     }
 }

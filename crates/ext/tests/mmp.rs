@@ -150,8 +150,8 @@ fn a_volume_under_e2fsck_is_refused_at_once_and_a_damaged_block_leaves_it_read_o
     let reason = volume.read_only_reason().unwrap();
     assert!(reason.contains("(MMP)"), "{reason}");
     // As e2fsck -fn, the check calls that a problem.
-    let options = diorite_ext::check::CheckOptions::default();
-    let report = diorite_ext::check::check(&*device, &options, &mut |_| {}).unwrap();
+    let options = diorite_ext_tools::check::CheckOptions::default();
+    let report = diorite_ext_tools::check::check(&*device, &options, &mut |_| {}).unwrap();
     assert_eq!(report.problem_count, 1, "{:?}", report.problems);
     let path = bench.path("damaged");
     device.save(&path);

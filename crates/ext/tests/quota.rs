@@ -248,8 +248,8 @@ fn wrong_use_and_missing_entries_are_found_as_by_e2fsck() {
         assert!(code == 4 && output.contains("QUOTA WARNING"), "{output}");
         #[allow(clippy::disallowed_methods, reason = "the image that debugfs has changed")]
         let damaged = MemoryDevice::new(std::fs::read(&path).unwrap());
-        let options = diorite_ext::check::CheckOptions::default();
-        let report = diorite_ext::check::check(&*damaged, &options, &mut |_| {}).unwrap();
+        let options = diorite_ext_tools::check::CheckOptions::default();
+        let report = diorite_ext_tools::check::check(&*damaged, &options, &mut |_| {}).unwrap();
         let problems: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
         assert!(problems.iter().any(|problem| problem.contains(expected)), "{problems:#?}");
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use diorite::{BlockDevice, Filesystem, FilesystemOptions};
 use diorite_device::{Create, FileDevice, MemoryDevice, OpenOptions};
-use diorite_ext::mkfs::{MkfsOptions, mkfs};
+use diorite_ext_tools::mkfs::{MkfsOptions, mkfs};
 
 /// An empty ext2 volume in memory.
 pub fn memory_volume(megabytes: u64, options: &MkfsOptions) -> Arc<dyn BlockDevice> {

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::{HashRules, folding, nokey};
+use super::{HashRules, nokey};
+use crate::layout::casefold;
 
 /// How names of a directory are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ impl NameForm {
     /// the dots.
     pub(crate) fn key(self, name: &[u8]) -> Cow<'_, [u8]> {
         match self {
-            Self::Folded => folding::key(name),
+            Self::Folded => casefold::key(name),
             Self::Plain | Self::Encrypted(_) => Cow::Borrowed(name),
         }
     }
@@ -30,7 +31,7 @@ impl NameForm {
         match self {
             Self::Folded | Self::Encrypted(_) if matches!(stored, b"." | b"..") => stored == name,
             Self::Plain => stored == name,
-            Self::Folded => stored == name || folding::key(stored) == folding::key(name),
+            Self::Folded => stored == name || casefold::key(stored) == casefold::key(name),
             Self::Encrypted(hash) => nokey::shown(stored, hash) == name,
         }
     }

@@ -7,7 +7,7 @@
 //! - `linear`: search and room in a directory as a whole, and all that changes entries
 //! - `indexed`: walk and growth of the hash index
 //! - `listing`: every entry once, with a cursor
-//! - `form`, `folding`, `nokey`: what names are as users see them: plain, without regard to case, or encrypted
+//! - `form`, `nokey`: what names are as users see them: plain, without regard to case, or encrypted
 //! - `cache`: where names are, in memory
 //!
 //! Interface:
@@ -18,7 +18,6 @@
 
 mod cache;
 pub(crate) mod entries;
-mod folding;
 mod form;
 mod htree;
 mod indexed;
@@ -30,7 +29,6 @@ mod nokey;
 
 pub(crate) use cache::{DirectoryCache, KnownBlocks, NameCaches};
 pub(crate) use entries::{BadEntry, DirectoryFormat, NAME_MAX, NewEntry, kind_code};
-pub(crate) use folding::key as folded_key;
 pub(crate) use form::NameForm;
 
 use crate::layout::checksum::crc32c;

@@ -266,8 +266,8 @@ impl Volume {
 mod tests {
     use diorite_device::MemoryDevice;
 
-    use crate::mkfs::{Flavor, MkfsOptions, mkfs};
     use crate::{Access, FileKind, InodeNumber, NodeSpec, Owner, SyncKind, Volume, VolumeOptions};
+    use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
 
     /// However many files are made and looked at, the inodes in memory stay within the budget, and who holds one keeps it.
     /// And the regression: an inode that left memory with its change uncommitted was taken for durable when it came back.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use diorite_block::sync::{MutexGuard, now};
-use diorite_block::{BioFlags, Plug};
+use diorite_block::{BioFlags, Plug, Sector};
 use hashbrown::HashSet;
 
 use super::durable::write_durably;
@@ -192,7 +192,10 @@ impl Journal {
         let mut plug = Plug::new(self.device.geometry(), BioFlags::META | BioFlags::SYNC);
         let mut place = closed.start;
         let mut put = |content| -> Result<()> {
-            plug.write(self.block_size.sector_of(self.map.place_of(self.log_block(place))?.0), content);
+            plug.write(
+                Sector::containing(self.block_size.address_of(self.map.place_of(self.log_block(place))?.0)),
+                content,
+            );
             place += 1;
             Ok(())
         };

@@ -161,8 +161,8 @@ mod tests {
 
     use super::*;
     use crate::layout::extent::Extent;
-    use crate::mkfs::{Flavor, MkfsOptions, mkfs};
     use crate::{FileBlock, FileKind, FsBlock, NodeSpec, Owner};
+    use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
 
     const SIZE: BlockSize = BlockSize::new(1024).unwrap();
 

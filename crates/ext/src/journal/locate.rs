@@ -85,7 +85,7 @@ impl Walk<'_> {
         if !DiskInode::has_valid_checksum(self.number, bytes, superblock) {
             return Err(self.corrupt("the checksum of the journal's inode does not match"));
         }
-        DiskInode::parse(self.number, bytes, superblock)
+        Ok(DiskInode::parse(self.number, bytes, superblock)?)
     }
 
     fn is_complete(&self) -> bool {

@@ -16,7 +16,6 @@ mod commit;
 mod durable;
 mod fast_commit;
 mod fast_replay;
-mod format;
 mod home_superblock;
 #[cfg(test)]
 mod kernel_tests;
@@ -36,7 +35,9 @@ mod state;
 mod tests;
 mod write_out;
 
+use crate::layout::journal as format;
 pub(crate) use format::JournalSuperblock;
 pub(crate) use log_map::LogMap;
+pub use open::replay_in_memory;
 pub(crate) use open::{clear_needs_recovery, open};
 pub(crate) use state::{Journal, JournalParts};

@@ -52,7 +52,7 @@ pub(crate) fn open(
         if needs_recovery {
             return Err(Incompatible::ExternalJournal { uuid, device }.into());
         }
-        opened.read_only = Some(crate::error::elsewhere(&uuid, device));
+        opened.read_only = Some(crate::layout::elsewhere(&uuid, device));
         return Ok(opened);
     }
     let Some(number) = superblock.journal_inode() else { return Ok(opened) };
@@ -82,6 +82,15 @@ pub(crate) fn open(
         opened.log = Some((map, recovered.superblock));
     }
     Ok(opened)
+}
+
+/// The volume on `device` as its journal leaves it, replayed in memory and nowhere else, and how many blocks that are.
+pub fn replay_in_memory(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+) -> Result<(Arc<dyn BlockDevice>, usize)> {
+    let opened = open(Arc::clone(device), superblock, Access::ReadOnly)?;
+    Ok((opened.device, opened.replayed_blocks))
 }
 
 /// The last step of a replay, and of a close: the superblock on the disk says that the journal is empty. It is changed

@@ -89,7 +89,7 @@ fn read_superblock(
     block_size: BlockSize,
 ) -> Result<JournalSuperblock> {
     let mut reader = LogReader::new(device, map, block_size);
-    JournalSuperblock::parse(reader.read(0)?, block_size.bytes(), map.blocks())
+    Ok(JournalSuperblock::parse(reader.read(0)?, block_size.bytes(), map.blocks())?)
 }
 
 /// Turn on what this program writes with, and off what it does not write. The log must be empty.

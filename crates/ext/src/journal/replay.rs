@@ -3,7 +3,7 @@
 //! Where it sits: [`super::scan`] finds it when a volume is opened, before anything else is read of it. [`Replay::apply`] puts the
 //! blocks in their places, [`super::overlay::OverlayDevice`] serves them from the log instead.
 
-use diorite_block::{BioFlags, BlockDevice, Plug};
+use diorite_block::{BioFlags, BlockDevice, Plug, Sector};
 
 use super::fast_commit::FastChange;
 use super::format::{MAGIC, RecordLayout};
@@ -77,7 +77,7 @@ impl Replay {
             read_batch(batch, memory, device, map, block_size)?;
             let mut plug = Plug::new(device.geometry(), BioFlags::META | BioFlags::SYNC);
             for (block, content) in batch.iter().zip(memory.chunks(size)) {
-                plug.write(block_size.sector_of(block.target), content);
+                plug.write(Sector::containing(block_size.address_of(block.target)), content);
             }
             plug.unplug(device)?;
         }
@@ -98,7 +98,7 @@ fn read_batch(
     in_log_order.sort_unstable_by_key(|(block, _)| block.log);
     let mut plug = Plug::new(device.geometry(), BioFlags::META | BioFlags::SYNC);
     for (block, to) in in_log_order {
-        plug.read(block_size.sector_of(map.place_of(block.log)?.0), to);
+        plug.read(Sector::containing(block_size.address_of(map.place_of(block.log)?.0)), to);
     }
     plug.unplug(device)?;
     for (block, content) in batch.iter().zip(memory.chunks_mut(size)) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use diorite_block::sync::Mutex;
 use diorite_block::{
-    Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, Plug,
+    Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, Plug, Sector,
 };
 
 use crate::memory::{BlockMemory, BlockPool};
@@ -60,7 +60,7 @@ impl ScratchDevice {
         let blocks = self.blocks.lock();
         let mut plug = Plug::new(device.geometry(), BioFlags::META | BioFlags::SYNC);
         for (block, content) in &*blocks {
-            plug.write(self.block_size.sector_of(FsBlock(*block)), content);
+            plug.write(Sector::containing(self.block_size.address_of(FsBlock(*block))), content);
         }
         plug.unplug(device)?;
         Ok(())

@@ -375,13 +375,6 @@ fn position_in(path: &Path, level: usize) -> u64 {
     (level..path.len).map(|below| u64::from(path.slots[below]) * path.spans[below]).sum()
 }
 
-impl Corrupt {
-    /// A mapping that cannot be.
-    pub(crate) fn map(inode: InodeNumber, at: FileBlock, what: &'static str) -> Self {
-        Self::Map { inode, file_block: at.0, what }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,7 +66,7 @@ impl Volume {
             let run = run?;
             let mut memory = BlockMemory::zeroed(self.block_size().bytes() as usize);
             memory[..content.len()].copy_from_slice(content);
-            let offset = self.block_size().sector_of(run.start).to_bytes();
+            let offset = self.block_size().address_of(run.start);
             let written = self.device().write_bytes(offset, &memory, diorite_block::BioFlags::SYNC);
             written.inspect_err(|_| self.allocator().release(run.start, run.blocks))?;
             kept = Some(run);

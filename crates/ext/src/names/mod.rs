@@ -321,8 +321,8 @@ mod tests {
     use diorite_device::MemoryDevice;
 
     use super::*;
-    use crate::mkfs::{Flavor, MkfsOptions, mkfs};
     use crate::{Clock, NodeSpec, Owner, SetAttributes, SetTime, Timestamp, VolumeOptions};
+    use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
 
     /// A clock that stands still until it is told.
     #[derive(Debug, Default)]

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Change;
-use super::tree::{self, QuotaBlock, QuotaBlocks, Slot};
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
+use crate::layout::quota::tree::{self, QuotaBlock, QuotaBlocks, Slot};
 use crate::layout::quota::{BLOCK_SIZE, QuotaEntry, QuotaHeader, QuotaKind};
 use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, Result, Volume};
@@ -136,6 +136,8 @@ impl Blocks<'_, '_, '_> {
 }
 
 impl QuotaBlocks for Blocks<'_, '_, '_> {
+    type Error = Error;
+
     fn read(&mut self, block: u32) -> Result<QuotaBlock> {
         let (buffer, start) = self.buffer(block)?;
         let mut bytes = [0; BLOCK_SIZE];

@@ -12,7 +12,6 @@
 
 mod file;
 mod limits;
-pub(crate) mod tree;
 
 use diorite_block::sync::Mutex;
 

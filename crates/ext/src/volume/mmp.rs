@@ -18,7 +18,7 @@ use diorite_block::{BioFlags, BlockDevice};
 
 use crate::layout::mmp::{
     CHECK_INTERVAL_MAX, CHECK_INTERVAL_MIN, DEVICE_MAX, MmpBlock, NODE_MAX, SEQUENCE_CLEAN, SEQUENCE_FSCK,
-    SEQUENCE_MAX, UPDATE_INTERVAL,
+    SEQUENCE_MAX,
 };
 use crate::layout::{ChecksumSeed, Superblock};
 use crate::memory::BlockMemory;
@@ -73,7 +73,7 @@ impl Mmp {
         let seed = superblock.checksum_seed();
         let place = Place {
             device: Arc::clone(device),
-            offset: size.sector_of(block).to_bytes(),
+            offset: size.address_of(block),
             len: size.bytes() as usize,
             block: block.0,
             seed: superblock.features().metadata_csum().then_some(seed),
@@ -214,15 +214,5 @@ impl Volume {
     /// Give the volume back to other hosts.
     pub(crate) fn release_mmp(&self) -> Result<()> {
         self.mmp.as_ref().map_or(Ok(()), Mmp::release)
-    }
-}
-
-impl Superblock {
-    /// Seconds between updates of the block of multi-mount protection.
-    pub fn mmp_update_interval(&self) -> u16 {
-        match self.raw().mmp_interval.get() {
-            0 => UPDATE_INTERVAL,
-            seconds => seconds.min(CHECK_INTERVAL_MAX),
-        }
     }
 }

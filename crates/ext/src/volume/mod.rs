@@ -21,11 +21,11 @@ use crate::inode::{InodeCache, Orphans, TableAhead};
 use crate::layout::{Features, Incompat, InodeFlags, Layout, Superblock};
 use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, Log};
-use crate::{BlockSize, Error, FileKind, Inode, Result, Timestamp};
+use crate::{BlockSize, DataMode, Error, FileKind, Inode, Result, Timestamp};
 
 pub(crate) use sync::Promise;
 pub use types::{
-    Access, Claim, DataMode, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
+    Access, Claim, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
     ReservedBlocks, ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
 };
 

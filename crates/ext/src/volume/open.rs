@@ -17,8 +17,8 @@ use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, HomeWriter, Log, NoJournal};
 use crate::volume::mmp::Mmp;
 use crate::volume::seal::VolumeSealer;
-use crate::volume::{Access, DataMode, ReservedBlocks, Volume, VolumeOptions};
-use crate::{Corrupt, Error, Incompatible, Result};
+use crate::volume::{Access, ReservedBlocks, Volume, VolumeOptions};
+use crate::{Corrupt, DataMode, Error, Incompatible, Result};
 
 /// More groups than any volume of a sane shape has; bounds the memory that a superblock can ask for.
 const MAX_GROUPS: u32 = 1 << 22;
@@ -205,7 +205,7 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     }
     let mut memory = BlockMemory::zeroed(end as usize);
     device.read_bytes(0, &mut memory)?;
-    Superblock::parse(&memory[SUPERBLOCK_OFFSET as usize..][..SUPERBLOCK_SIZE])
+    Ok(Superblock::parse(&memory[SUPERBLOCK_OFFSET as usize..][..SUPERBLOCK_SIZE])?)
 }
 
 fn check_device(device: &dyn BlockDevice, layout: &Layout) -> Result<()> {

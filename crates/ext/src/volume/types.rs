@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::allocate::Allocator;
-use crate::{Clock, FileBlock, FileKind, FsBlock, InodeNumber, SetTime, SystemClock};
+use crate::{Clock, DataMode, FileBlock, FileKind, FsBlock, InodeNumber, SetTime, SystemClock};
 
 /// Whether a volume may be changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,19 +15,6 @@ pub enum Access {
     /// Read and write.
     #[default]
     ReadWrite,
-}
-
-/// What is asked of the journal for file data (`data=` of a mount).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DataMode {
-    /// Data is in its place before the metadata that makes it readable is committed.
-    #[default]
-    Ordered,
-    /// Nothing. Data is in its place before its metadata all the same, since that costs nothing here.
-    Writeback,
-    /// Data goes through the log, in other implementations. Here it goes to its place before its metadata, and through
-    /// the page cache: such files are not open for direct I/O, as in the kernel.
-    Journal,
 }
 
 /// Whether the limits in a volume's quota files hold. What everybody uses is counted in any case.

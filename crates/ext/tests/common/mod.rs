@@ -207,9 +207,12 @@ impl Bench {
 
     /// e2fsck must find nothing on the device's content, nor must our own check.
     pub fn check(&self, device: &MemoryDevice) {
-        let report =
-            diorite_ext::check::check(device, &diorite_ext::check::CheckOptions::default(), &mut |_| {})
-                .unwrap();
+        let report = diorite_ext_tools::check::check(
+            device,
+            &diorite_ext_tools::check::CheckOptions::default(),
+            &mut |_| {},
+        )
+        .unwrap();
         let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
         assert!(problems.is_empty(), "check: {}", problems.join("\n"));
         let path = self.path("checked");

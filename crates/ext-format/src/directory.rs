@@ -1,0 +1,295 @@
+//! Directory blocks: entries one behind the other that together fill the block.
+//!
+//! On disk: inode (4), length of the entry (2), length of the name (1), kind (1, with `filetype`), name. An entry is a multiple
+//! of 4 bytes and never crosses a block. With `metadata_csum` a block ends in a tail that looks like a
+//! free entry of 12 bytes and holds the checksum of what is before it.
+
+use crate::checksum::crc32c;
+use crate::{ChecksumSeed, le16, le32, put};
+use crate::{FileKind, InodeNumber};
+
+/// Bytes of an entry before its name.
+pub const ENTRY_HEADER: usize = 8;
+/// Longest name.
+pub const NAME_MAX: usize = 255;
+/// Bytes of the checksum tail.
+pub const TAIL_SIZE: usize = 12;
+/// What the tail has where an entry has its kind.
+const TAIL_KIND: u8 = 0xde;
+
+/// Bytes that an entry with a name of `name_len` bytes needs.
+pub const fn entry_size(name_len: usize) -> usize {
+    (ENTRY_HEADER + name_len + 3) & !3
+}
+
+/// The kind as a directory entry stores it.
+pub const fn kind_code(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::Regular => 1,
+        FileKind::Directory => 2,
+        FileKind::CharacterDevice => 3,
+        FileKind::BlockDevice => 4,
+        FileKind::Fifo => 5,
+        FileKind::Socket => 6,
+        FileKind::Symlink => 7,
+    }
+}
+
+/// The kind of a code; `None` for 0 (not stored) and for what is no kind.
+pub const fn kind_of_code(code: u8) -> Option<FileKind> {
+    Some(match code {
+        1 => FileKind::Regular,
+        2 => FileKind::Directory,
+        3 => FileKind::CharacterDevice,
+        4 => FileKind::BlockDevice,
+        5 => FileKind::Fifo,
+        6 => FileKind::Socket,
+        7 => FileKind::Symlink,
+        _ => return None,
+    })
+}
+
+/// The length of an entry from its 16-bit field, which in blocks of 64 KiB has the upper bits at the bottom.
+pub const fn decode_entry_length(field: u16, block_size: usize) -> usize {
+    let field = field as usize;
+    if block_size < 65536 {
+        field
+    } else if field == 65535 || field == 0 {
+        block_size
+    } else {
+        (field & 0xfffc) | ((field & 3) << 16)
+    }
+}
+
+/// The 16-bit field for the length of an entry.
+pub const fn encode_entry_length(length: usize, block_size: usize) -> u16 {
+    if length < 65536 {
+        length as u16
+    } else if length == block_size {
+        if block_size == 65536 { 65535 } else { 0 }
+    } else {
+        ((length & 0xfffc) | ((length >> 16) & 3)) as u16
+    }
+}
+
+/// An entry of a directory block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawEntry<'a> {
+    /// Where it is in the block.
+    pub offset: usize,
+    /// Its length up to the next one.
+    pub length: usize,
+    /// The inode; 0 if the entry is free.
+    pub inode: InodeNumber,
+    /// The code of the kind: 0 where kinds are not stored.
+    pub kind_code: u8,
+    /// The name; empty if the entry is free.
+    pub name: &'a [u8],
+}
+
+impl RawEntry<'_> {
+    /// Whether the entry names nothing.
+    pub fn is_free(&self) -> bool {
+        self.inode.0 == 0
+    }
+
+    /// Bytes behind the name that another entry could have.
+    pub fn slack(&self) -> usize {
+        if self.is_free() { self.length } else { self.length - entry_size(self.name.len()) }
+    }
+}
+
+/// What is wrong with an entry, and where in the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadEntry {
+    /// Byte in the block.
+    pub offset: usize,
+    /// What is wrong.
+    pub what: &'static str,
+}
+
+/// The entries of a directory block, each checked before it is given; ends after the first bad one.
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
+    block: &'a [u8],
+    at: usize,
+    block_size: usize,
+    max_inode: u32,
+    any_bytes: bool,
+}
+
+impl<'a> Entries<'a> {
+    /// The entries of `block`: everything up to its end, or up to the tail where there is one. `max_inode` is the
+    /// volume's last inode. The tail itself is never given as an entry.
+    pub fn new(block: &'a [u8], has_tail: bool, max_inode: u32) -> Self {
+        let end = if has_tail && is_tail(block) { block.len() - TAIL_SIZE } else { block.len() };
+        Self { block: &block[..end], at: 0, block_size: block.len(), max_inode, any_bytes: false }
+    }
+
+    /// The entries of an area that is not a whole block, as with data in the inode; `block_size` is the volume's.
+    pub fn in_area(area: &'a [u8], block_size: usize, max_inode: u32) -> Self {
+        Self { block: area, at: 0, block_size, max_inode, any_bytes: false }
+    }
+
+    /// Allow any bytes in names, as in a directory whose names are encrypted.
+    #[must_use]
+    pub fn with_any_bytes(self, any_bytes: bool) -> Self {
+        Self { any_bytes, ..self }
+    }
+
+    fn parse(&self) -> Result<RawEntry<'a>, &'static str> {
+        let rest = &self.block[self.at..];
+        if rest.len() < ENTRY_HEADER {
+            return Err("an entry does not fit in the rest of the block");
+        }
+        let length = decode_entry_length(le16(rest, 4), self.block_size);
+        let name_len = usize::from(rest[6]);
+        let inode = le32(rest, 0);
+        if length < ENTRY_HEADER {
+            return Err("an entry is shorter than its header");
+        }
+        if !length.is_multiple_of(4) {
+            return Err("the length of an entry is no multiple of 4");
+        }
+        if length > rest.len() {
+            return Err("an entry reaches beyond its block");
+        }
+        if inode != 0 && length < entry_size(name_len) {
+            return Err("an entry is too short for its name");
+        }
+        if inode > self.max_inode {
+            return Err("an entry names an inode that does not exist");
+        }
+        let name = if inode == 0 { &[][..] } else { &rest[ENTRY_HEADER..ENTRY_HEADER + name_len] };
+        if inode != 0 && name.is_empty() {
+            return Err("an entry has an empty name");
+        }
+        if !self.any_bytes && name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+            return Err("a name has a NUL or a slash");
+        }
+        Ok(RawEntry { offset: self.at, length, inode: InodeNumber(inode), kind_code: rest[7], name })
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<RawEntry<'a>, BadEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.block.len() {
+            return None;
+        }
+        match self.parse() {
+            Ok(entry) => {
+                self.at += entry.length;
+                Some(Ok(entry))
+            }
+            Err(what) => {
+                let offset = self.at;
+                self.at = self.block.len();
+                Some(Err(BadEntry { offset, what }))
+            }
+        }
+    }
+}
+
+/// Write an entry at `offset`. The place must be large enough for `length`, and `length` for the name.
+pub fn write_entry(
+    block: &mut [u8],
+    offset: usize,
+    length: usize,
+    inode: InodeNumber,
+    kind_code: u8,
+    name: &[u8],
+) {
+    assert!(
+        name.len() <= NAME_MAX && length >= entry_size(name.len()),
+        "entry of {length} bytes is too short"
+    );
+    let field = encode_entry_length(length, block.len());
+    put(block, offset, &inode.0.to_le_bytes());
+    put(block, offset + 4, &field.to_le_bytes());
+    block[offset + 6] = name.len() as u8;
+    block[offset + 7] = kind_code;
+    put(block, offset + ENTRY_HEADER, name);
+}
+
+/// Whether a block ends in something that is a checksum tail.
+pub fn is_tail(block: &[u8]) -> bool {
+    let Some(start) = block.len().checked_sub(TAIL_SIZE) else { return false };
+    let tail = &block[start..];
+    le32(tail, 0) == 0 && le16(tail, 4) == TAIL_SIZE as u16 && tail[6] == 0 && tail[7] == TAIL_KIND
+}
+
+/// Make the last 12 bytes of a block a tail; [`set_checksum`] completes it.
+pub fn write_tail(block: &mut [u8]) {
+    let start = block.len() - TAIL_SIZE;
+    block[start..].fill(0);
+    put(block, start + 4, &(TAIL_SIZE as u16).to_le_bytes());
+    block[start + 7] = TAIL_KIND;
+}
+
+/// Whether the tail's checksum is right; `seed` is the directory's own. `false` if there is no tail.
+pub fn has_valid_checksum(block: &[u8], seed: ChecksumSeed) -> bool {
+    is_tail(block) && le32(block, block.len() - 4) == crc32c(seed.0, &block[..block.len() - TAIL_SIZE])
+}
+
+/// Store the checksum in the tail.
+pub fn set_checksum(block: &mut [u8], seed: ChecksumSeed) {
+    let end = block.len();
+    let checksum = crc32c(seed.0, &block[..end - TAIL_SIZE]);
+    put(block, end - 4, &checksum.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(block: &[u8]) -> Vec<Result<RawEntry<'_>, BadEntry>> {
+        Entries::new(block, true, 100).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_the_tail_is_no_entry() {
+        let mut block = vec![0; 1024];
+        write_tail(&mut block);
+        write_entry(&mut block, 0, 12, InodeNumber(2), 2, b".");
+        write_entry(&mut block, 12, 1000, InodeNumber(5), 1, b"name");
+        let seed = ChecksumSeed(7);
+        set_checksum(&mut block, seed);
+        assert!(has_valid_checksum(&block, seed) && !has_valid_checksum(&block, ChecksumSeed(8)));
+        let entries = all(&block);
+        assert_eq!(entries.len(), 2);
+        let last = entries[1].unwrap();
+        assert_eq!((last.name, last.inode, last.slack()), (&b"name"[..], InodeNumber(5), 1000 - 12));
+    }
+
+    #[test]
+    fn hostile_entries_end_the_list_with_their_place() {
+        for (field, value, what) in [
+            (4, 0_u8, "shorter"),
+            (4, 14, "multiple"),
+            (5, 0xf0, "beyond"),
+            (6, 200, "too short"),
+            (0, 101, "does not exist"),
+            (8, b'/', "slash"),
+            (6, 0, "empty"),
+        ] {
+            let mut block = vec![0; 1024];
+            write_entry(&mut block, 0, 12, InodeNumber(2), 2, b".");
+            write_entry(&mut block, 12, 12, InodeNumber(3), 1, b"x");
+            write_entry(&mut block, 24, 1000, InodeNumber(4), 1, b"y");
+            block[12 + field] = value;
+            let entries = all(&block);
+            let bad = entries.last().unwrap().unwrap_err();
+            assert_eq!((entries.len(), bad.offset), (2, 12), "{what}");
+            assert!(bad.what.contains(what), "{what}: {}", bad.what);
+        }
+    }
+
+    #[test]
+    fn lengths_in_blocks_of_64_kib_come_back() {
+        for length in [12, 65532, 65536] {
+            assert_eq!(decode_entry_length(encode_entry_length(length, 65536), 65536), length);
+        }
+    }
+}

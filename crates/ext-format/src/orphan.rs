@@ -1,0 +1,48 @@
+//! The orphan file: blocks of inode numbers of files that were removed while open.
+//!
+//! On disk, each block: inode numbers (0 for free), then magic (4) and checksum (4) at the end.
+
+use crate::checksum::crc32c;
+use crate::{ChecksumSeed, le32, put};
+use crate::{FsBlock, InodeNumber};
+
+/// The number at the end of each block.
+pub const MAGIC: u32 = 0x0b10_ca04;
+/// Bytes of magic number and checksum.
+pub const TAIL_SIZE: usize = 8;
+
+/// Inode numbers that fit in a block.
+pub const fn entries_per_block(block_size: usize) -> usize {
+    (block_size - TAIL_SIZE) / 4
+}
+
+/// The numbers of a block that are not 0, with their place.
+pub fn entries(block: &[u8]) -> impl Iterator<Item = (usize, InodeNumber)> + '_ {
+    (0..entries_per_block(block.len()))
+        .map(|index| (index, InodeNumber(le32(block, index * 4))))
+        .filter(|(_, inode)| inode.0 != 0)
+}
+
+/// Whether the block ends in the magic number.
+pub fn has_magic(block: &[u8]) -> bool {
+    le32(block, block.len() - TAIL_SIZE) == MAGIC
+}
+
+/// The checksum of the block at `at`; `seed` is the orphan file's own.
+pub fn checksum(block: &[u8], at: FsBlock, seed: ChecksumSeed) -> u32 {
+    let register = crc32c(seed.0, &at.0.to_le_bytes());
+    crc32c(register, &block[..entries_per_block(block.len()) * 4])
+}
+
+/// Whether the checksum of the block at `at` is right.
+pub fn has_valid_checksum(block: &[u8], at: FsBlock, seed: ChecksumSeed) -> bool {
+    le32(block, block.len() - 4) == checksum(block, at, seed)
+}
+
+/// Store magic number and checksum.
+pub fn write_tail(block: &mut [u8], at: FsBlock, seed: Option<ChecksumSeed>) {
+    let end = block.len();
+    put(block, end - TAIL_SIZE, &MAGIC.to_le_bytes());
+    let checksum = seed.map_or(0, |seed| checksum(block, at, seed));
+    put(block, end - 4, &checksum.to_le_bytes());
+}

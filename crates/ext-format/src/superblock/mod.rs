@@ -1,0 +1,452 @@
+//! The superblock: what the volume is made of, and its state.
+//!
+//! Where it sits: [`RawSuperblock`] (`raw.rs`) is the bytes on the disk; [`Superblock`] is the same after every number that others
+//! rely on has been checked (`validate.rs`). Setters change the raw bytes, so what this program does not know survives.
+//!
+//! Invariants, after `parse`:
+//! 1. `first_data_block < blocks_count`, and every group but the last has `blocks_per_group` blocks.
+//! 2. `group_count * inodes_per_group == inodes_count`, which fits in 32 bits.
+//! 3. A group's bitmaps are one block each, its inode table fits in the group, all descriptors fit in the volume.
+//! 4. `inode_size` is a power of two from 128 to the block size; `desc_size` is a power of two from 32 to 1024.
+
+mod raw;
+#[cfg(test)]
+pub(crate) mod tests;
+mod validate;
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::checksum::crc32c;
+use crate::mmp;
+use crate::{BlockSize, Corrupt, DataMode, FsBlock, GroupNumber, Incompatible, InodeNumber, Result};
+use crate::{ChecksumSeed, Compat, Features, Incompat, QuotaKind, RoCompat};
+
+pub use raw::{
+    ENCODING_STRICT, ENCODING_UTF8, FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, MAGIC, RawSuperblock, STATE_ERROR,
+    STATE_ORPHANS, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+};
+
+/// A superblock whose numbers have been checked.
+#[derive(Clone, Debug)]
+pub struct Superblock {
+    raw: RawSuperblock,
+    block_size: BlockSize,
+    features: Features,
+    group_count: u32,
+}
+
+/// The error that names a field, its value, and what it should be.
+fn bad<T>(field: &'static str, value: impl Into<u64>, why: &'static str) -> Result<T> {
+    Err(Corrupt::Superblock { field, value: value.into(), why }.into())
+}
+
+impl Superblock {
+    /// Parse and check the 1024 bytes of a superblock: magic number, checksum, then every number. Features that cannot
+    /// be read are refused by name.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let superblock = Self::parse_any_features(bytes)?;
+        let unreadable = superblock.features.unreadable();
+        if unreadable.is_empty() {
+            Ok(superblock)
+        } else {
+            Err(Incompatible::Features { names: unreadable.join(", ") }.into())
+        }
+    }
+
+    /// As [`Superblock::parse`], but whatever the features are: to tell about a volume that cannot be opened.
+    pub fn parse_any_features(bytes: &[u8]) -> Result<Self> {
+        let Ok((raw, _)) = RawSuperblock::read_from_prefix(bytes) else {
+            return bad("length", bytes.len() as u64, "a superblock has 1024 bytes");
+        };
+        let superblock = Self::from_raw(&raw)?;
+        superblock.validate_checksum()?;
+        Ok(superblock)
+    }
+
+    /// Check the numbers of raw fields; the checksum is not looked at.
+    pub fn from_raw(raw: &RawSuperblock) -> Result<Self> {
+        if raw.magic.get() != MAGIC {
+            return Err(Corrupt::Magic { found: raw.magic.get() }.into());
+        }
+        if raw.rev_level.get() > 1 {
+            return Err(Incompatible::Revision(raw.rev_level.get()).into());
+        }
+        let block_size = 1024_u32.checked_shl(raw.log_block_size.get()).and_then(BlockSize::new);
+        let Some(block_size) = block_size.filter(|_| raw.log_block_size.get() <= 6) else {
+            return bad("s_log_block_size", raw.log_block_size.get(), "it must be 0 to 6 (1 to 64 KiB)");
+        };
+        let features = if raw.rev_level.get() == 0 {
+            Features::default()
+        } else {
+            Features {
+                compat: Compat::from_bits_retain(raw.feature_compat.get()),
+                incompat: Incompat::from_bits_retain(raw.feature_incompat.get()),
+                ro_compat: RoCompat::from_bits_retain(raw.feature_ro_compat.get()),
+            }
+        };
+        if features.has_incompat(Incompat::JOURNAL_DEV) {
+            return Err(Incompatible::JournalDevice { uuid: raw.uuid }.into());
+        }
+        let mut superblock = Self { raw: *raw, block_size, features, group_count: 0 };
+        superblock.validate_sizes()?;
+        superblock.validate_groups()?;
+        superblock.validate_descriptors()?;
+        superblock.validate_inodes()?;
+        Ok(superblock)
+    }
+
+    fn right_checksum(&self) -> u32 {
+        crc32c(!0, &self.raw.as_bytes()[..SUPERBLOCK_SIZE - 4])
+    }
+
+    /// Store into `bytes` (at least 1024), with the checksum where the volume has one.
+    pub fn write_into(&mut self, bytes: &mut [u8]) {
+        if self.features.metadata_csum() {
+            self.raw.checksum = U32::new(self.right_checksum());
+        }
+        bytes[..SUPERBLOCK_SIZE].copy_from_slice(self.raw.as_bytes());
+    }
+
+    /// Store a backup for `group`: the same with its own group number.
+    pub fn write_backup_into(&self, bytes: &mut [u8], group: GroupNumber) {
+        let mut backup = self.clone();
+        backup.raw.block_group_nr = U16::new(group.0 as u16);
+        backup.write_into(bytes);
+    }
+
+    /// The raw fields.
+    pub fn raw(&self) -> &RawSuperblock {
+        &self.raw
+    }
+
+    /// The raw fields, for changes that keep the invariants of the module head.
+    pub fn raw_mut(&mut self) -> &mut RawSuperblock {
+        &mut self.raw
+    }
+
+    /// Features.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Change the features.
+    pub fn set_features(&mut self, features: Features) {
+        self.features = features;
+        self.raw.feature_compat = U32::new(features.compat.bits());
+        self.raw.feature_incompat = U32::new(features.incompat.bits());
+        self.raw.feature_ro_compat = U32::new(features.ro_compat.bits());
+    }
+
+    /// Block size.
+    pub fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    /// Blocks of the volume, from block 0.
+    pub fn blocks_count(&self) -> u64 {
+        self.wide(self.raw.blocks_count_lo, self.raw.blocks_count_hi)
+    }
+
+    /// Blocks kept for the reserved user.
+    pub fn reserved_blocks_count(&self) -> u64 {
+        self.wide(self.raw.r_blocks_count_lo, self.raw.r_blocks_count_hi)
+    }
+
+    /// Free blocks (blocks, not clusters): a hint, the groups know better.
+    pub fn free_blocks_count(&self) -> u64 {
+        self.wide(self.raw.free_blocks_count_lo, self.raw.free_blocks_count_hi).min(self.blocks_count())
+    }
+
+    /// Set the number of free blocks.
+    pub fn set_free_blocks_count(&mut self, blocks: u64) {
+        self.raw.free_blocks_count_lo = U32::new(blocks as u32);
+        if self.features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
+            self.raw.free_blocks_count_hi = U32::new((blocks >> 32) as u32);
+        }
+    }
+
+    /// Free inodes: a hint, the groups know better.
+    pub fn free_inodes_count(&self) -> u32 {
+        self.raw.free_inodes_count.get().min(self.inodes_count())
+    }
+
+    /// Set the number of free inodes.
+    pub fn set_free_inodes_count(&mut self, inodes: u32) {
+        self.raw.free_inodes_count = U32::new(inodes);
+    }
+
+    fn wide(&self, low: U32, high: U32) -> u64 {
+        let high = if self.features.has_incompat(Incompat::SIXTY_FOUR_BIT) { high.get() } else { 0 };
+        u64::from(low.get()) | u64::from(high) << 32
+    }
+
+    /// Inodes of the volume.
+    pub fn inodes_count(&self) -> u32 {
+        self.raw.inodes_count.get()
+    }
+
+    /// The block that holds the first superblock: 1 with blocks of 1 KiB, else 0. Groups are counted from here.
+    pub fn first_data_block(&self) -> FsBlock {
+        FsBlock(u64::from(self.raw.first_data_block.get()))
+    }
+
+    /// Blocks of every group but the last.
+    pub fn blocks_per_group(&self) -> u32 {
+        self.raw.blocks_per_group.get()
+    }
+
+    /// Clusters that the filesystem's own structures take, the journal too; 0 if nobody has counted them.
+    pub fn overhead_clusters(&self) -> u64 {
+        u64::from(self.raw.overhead_blocks.get())
+    }
+
+    /// Clusters of every group but the last: bits of the block bitmap.
+    pub fn clusters_per_group(&self) -> u32 {
+        if self.features.has_ro_compat(RoCompat::BIGALLOC) {
+            self.raw.clusters_per_group.get()
+        } else {
+            self.raw.blocks_per_group.get()
+        }
+    }
+
+    /// Blocks of an allocation unit: 1 without `bigalloc`.
+    pub fn blocks_per_cluster(&self) -> u32 {
+        if self.features.has_ro_compat(RoCompat::BIGALLOC) {
+            1 << self.raw.log_cluster_size.get().saturating_sub(self.raw.log_block_size.get()).min(20)
+        } else {
+            1
+        }
+    }
+
+    /// Inodes of every group.
+    pub fn inodes_per_group(&self) -> u32 {
+        self.raw.inodes_per_group.get()
+    }
+
+    /// Blocks of a group's inode table.
+    pub fn inode_table_blocks(&self) -> u32 {
+        (u64::from(self.inodes_per_group()) * u64::from(self.inode_size())).div_ceil(self.block_size.bytes())
+            as u32
+    }
+
+    /// Number of groups.
+    pub fn group_count(&self) -> u32 {
+        self.group_count
+    }
+
+    /// Bytes of an inode.
+    pub fn inode_size(&self) -> u16 {
+        if self.raw.rev_level.get() == 0 { 128 } else { self.raw.inode_size.get() }
+    }
+
+    /// First inode that a file can have.
+    pub fn first_inode(&self) -> InodeNumber {
+        InodeNumber(if self.raw.rev_level.get() == 0 { 11 } else { self.raw.first_ino.get() })
+    }
+
+    /// Bytes of a group descriptor.
+    pub fn desc_size(&self) -> u16 {
+        if self.features.has_incompat(Incompat::SIXTY_FOUR_BIT) { self.raw.desc_size.get() } else { 32 }
+    }
+
+    /// Group descriptors in a block.
+    pub fn descriptors_per_block(&self) -> u32 {
+        (self.block_size.bytes() / u64::from(self.desc_size())) as u32
+    }
+
+    /// Blocks of the table of all group descriptors.
+    pub fn descriptor_blocks(&self) -> u32 {
+        self.group_count.div_ceil(self.descriptors_per_block())
+    }
+
+    /// Blocks kept behind the descriptors for growth.
+    pub fn reserved_gdt_blocks(&self) -> u16 {
+        self.raw.reserved_gdt_blocks.get()
+    }
+
+    /// With `meta_bg`: the first meta group, that is the first descriptor block that lies in its own groups.
+    pub fn first_meta_group(&self) -> u32 {
+        self.raw.first_meta_bg.get()
+    }
+
+    /// Groups whose bitmaps and tables are packed together: 1 without `flex_bg`.
+    pub fn groups_per_flex(&self) -> u32 {
+        if self.features.has_incompat(Incompat::FLEX_BG) {
+            1 << u32::from(self.raw.log_groups_per_flex).min(31)
+        } else {
+            1
+        }
+    }
+
+    /// What of a bitmap's checksum a descriptor can hold.
+    pub fn bitmap_checksum_mask(&self) -> u32 {
+        if self.desc_size() >= 64 { u32::MAX } else { 0xffff }
+    }
+
+    /// The seed of all checksums.
+    pub fn checksum_seed(&self) -> ChecksumSeed {
+        if self.features.has_incompat(Incompat::CSUM_SEED) {
+            ChecksumSeed(self.raw.checksum_seed.get())
+        } else {
+            ChecksumSeed::of_uuid(&self.raw.uuid)
+        }
+    }
+
+    /// UUID.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.raw.uuid
+    }
+
+    /// Label, up to the first NUL.
+    pub fn label(&self) -> &[u8] {
+        until_nul(&self.raw.volume_name)
+    }
+
+    /// Where it was mounted last, up to the first NUL.
+    pub fn last_mounted(&self) -> &[u8] {
+        until_nul(&self.raw.last_mounted)
+    }
+
+    /// Bits `STATE_*`.
+    pub fn state(&self) -> u16 {
+        self.raw.state.get()
+    }
+
+    /// Set bits `STATE_*`.
+    pub fn set_state(&mut self, state: u16) {
+        self.raw.state = U16::new(state);
+    }
+
+    /// The inode of the journal, if it is on this volume.
+    pub fn journal_inode(&self) -> Option<InodeNumber> {
+        let inode = self.raw.journal_inum.get();
+        (self.features.has_compat(Compat::HAS_JOURNAL) && inode != 0).then_some(InodeNumber(inode))
+    }
+
+    /// UUID of an external journal, if there is one.
+    pub fn external_journal(&self) -> Option<[u8; 16]> {
+        (self.features.has_compat(Compat::HAS_JOURNAL) && self.raw.journal_inum.get() == 0)
+            .then_some(self.raw.journal_uuid)
+    }
+
+    /// The number of the device that an external journal was on last, in the kernel's form.
+    pub fn journal_device(&self) -> u32 {
+        self.raw.journal_dev.get()
+    }
+
+    /// First inode of the list of orphans.
+    pub fn last_orphan(&self) -> Option<InodeNumber> {
+        let inode = self.raw.last_orphan.get();
+        (inode != 0).then_some(InodeNumber(inode))
+    }
+
+    /// Set the first inode of the list of orphans.
+    pub fn set_last_orphan(&mut self, inode: Option<InodeNumber>) {
+        self.raw.last_orphan = U32::new(inode.map_or(0, |inode| inode.0));
+    }
+
+    /// The inode of the orphan file, if there is one.
+    pub fn orphan_file(&self) -> Option<InodeNumber> {
+        let inode = self.raw.orphan_file_inum.get();
+        (self.features.has_compat(Compat::ORPHAN_FILE) && inode != 0).then_some(InodeNumber(inode))
+    }
+
+    /// Seed of directory hashes: four little-endian numbers, as stored.
+    pub fn hash_seed(&self) -> [u32; 4] {
+        std::array::from_fn(|index| crate::le32(&self.raw.hash_seed, index * 4))
+    }
+
+    /// `s_def_hash_version`: the hash of new indexed directories.
+    pub fn default_hash_version(&self) -> u8 {
+        self.raw.def_hash_version
+    }
+
+    /// Whether directory hashes take characters as unsigned.
+    pub fn unsigned_hash(&self) -> bool {
+        self.raw.flags.get() & FLAG_UNSIGNED_HASH != 0
+    }
+
+    /// The encoding of names that ignore case; `None` on a volume without `casefold`.
+    pub fn encoding(&self) -> Option<u16> {
+        self.features.has_incompat(Incompat::CASEFOLD).then(|| self.raw.encoding.get())
+    }
+
+    /// Whether names that are not valid in the encoding are refused in directories that ignore case.
+    pub fn strict_encoding(&self) -> bool {
+        self.encoding().is_some() && self.raw.encoding_flags.get() & ENCODING_STRICT != 0
+    }
+
+    /// Groups that hold backups, with `sparse_super2`.
+    pub fn backup_groups(&self) -> [u32; 2] {
+        [self.raw.backup_bgs[0].get(), self.raw.backup_bgs[1].get()]
+    }
+
+    /// Extra bytes that new inodes get beyond the first 128.
+    pub fn want_extra_isize(&self) -> u16 {
+        let most = self.inode_size().saturating_sub(128);
+        let want = self.raw.want_extra_isize.get();
+        let usual = if most >= 32 { 32 } else { 0 };
+        let known = self.features.has_ro_compat(RoCompat::EXTRA_ISIZE) && want.is_multiple_of(4);
+        if known && want >= 4 && want <= most { want } else { usual }
+    }
+
+    /// The block of multi-mount protection.
+    pub fn mmp_block(&self) -> Option<FsBlock> {
+        self.features.has_incompat(Incompat::MMP).then(|| FsBlock(self.raw.mmp_block.get()))
+    }
+
+    /// Seconds between updates of the block of multi-mount protection.
+    pub fn mmp_update_interval(&self) -> u16 {
+        match self.raw.mmp_interval.get() {
+            0 => mmp::UPDATE_INTERVAL,
+            seconds => seconds.min(mmp::CHECK_INTERVAL_MAX),
+        }
+    }
+
+    /// What the journal does for data where nobody says otherwise (`tune2fs -o journal_data`).
+    pub fn default_data_mode(&self) -> DataMode {
+        match self.raw.default_mount_opts.get() & 0x60 {
+            0x20 => DataMode::Journal,
+            0x60 => DataMode::Writeback,
+            _ => DataMode::Ordered,
+        }
+    }
+
+    /// The hidden file that counts use by kind, if the volume has one.
+    pub fn quota_inode(&self, kind: QuotaKind) -> Option<InodeNumber> {
+        let number = match kind {
+            QuotaKind::User => self.raw.usr_quota_inum.get(),
+            QuotaKind::Group => self.raw.grp_quota_inum.get(),
+            QuotaKind::Project => self.raw.prj_quota_inum.get(),
+        };
+        (self.features.has_ro_compat(RoCompat::QUOTA) && number != 0).then_some(InodeNumber(number))
+    }
+
+    /// Set when the volume was last written.
+    pub fn set_write_time(&mut self, seconds: i64) {
+        self.raw.wtime = U32::new(seconds as u32);
+        self.raw.wtime_hi = (seconds >> 32) as u8;
+    }
+
+    /// Set when the volume was last mounted, and count it.
+    pub fn set_mount_time(&mut self, seconds: i64) {
+        self.raw.mtime = U32::new(seconds as u32);
+        self.raw.mtime_hi = (seconds >> 32) as u8;
+        self.raw.mnt_count = U16::new(self.raw.mnt_count.get().saturating_add(1));
+    }
+
+    /// KiB written over the volume's life.
+    pub fn kib_written(&self) -> u64 {
+        self.raw.kbytes_written.get()
+    }
+
+    /// Set the KiB written over the volume's life.
+    pub fn set_kib_written(&mut self, kib: u64) {
+        self.raw.kbytes_written = U64::new(kib);
+    }
+}
+
+fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}

@@ -1,0 +1,168 @@
+//! What must hold of a superblock before anybody calculates with its numbers: the invariants of [`Superblock`], one field named
+//! for each that does not hold.
+//!
+//! Order: sizes, then groups (which need the sizes), then descriptors and inodes (which need the groups). A step uses no number
+//! that an earlier one has not checked.
+
+use super::{Superblock, bad};
+use crate::{Compat, Incompat, RoCompat};
+use crate::{Corrupt, Result};
+
+impl Superblock {
+    pub(super) fn validate_checksum(&self) -> Result<()> {
+        if !self.features.metadata_csum() {
+            return Ok(());
+        }
+        if self.raw.checksum_type != 1 {
+            return bad("s_checksum_type", self.raw.checksum_type, "the only known one is 1 (CRC-32C)");
+        }
+        if self.raw.checksum.get() != self.right_checksum() {
+            return Err(Corrupt::Checksum { block: self.first_data_block(), what: "superblock" }.into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn validate_sizes(&self) -> Result<()> {
+        let (raw, features) = (&self.raw, self.features);
+        let (cluster, block) = (raw.log_cluster_size.get(), raw.log_block_size.get());
+        if features.has_ro_compat(RoCompat::BIGALLOC) {
+            if cluster < block || cluster > 20 {
+                return bad("s_log_cluster_size", cluster, "a cluster is at least a block and at most 1 GiB");
+            }
+        } else if cluster != block && raw.rev_level.get() > 0 && cluster > 20 {
+            return bad("s_log_cluster_size", cluster, "without bigalloc it is the block size");
+        }
+        let per_cluster = u64::from(self.blocks_per_cluster());
+        let bits = self.block_size.bytes() * 8;
+        let (blocks, clusters) = (u64::from(self.blocks_per_group()), u64::from(self.clusters_per_group()));
+        if blocks < 256 || clusters > bits || clusters * per_cluster != blocks || !blocks.is_multiple_of(8) {
+            return bad(
+                "s_blocks_per_group",
+                blocks,
+                "it must be 256 or more, a multiple of 8, and fit in one bitmap block",
+            );
+        }
+        let first = u64::from(raw.first_data_block.get());
+        let want = u64::from(self.block_size.bytes() == 1024 && !features.has_ro_compat(RoCompat::BIGALLOC));
+        if first != want && !(first == 0 && self.block_size.bytes() == 1024) {
+            return bad("s_first_data_block", first, "it is 1 with blocks of 1 KiB and 0 with all others");
+        }
+        if self.blocks_count() <= first + 1 {
+            return bad("s_blocks_count", self.blocks_count(), "there is nothing behind the superblock");
+        }
+        let most = if features.has_incompat(Incompat::SIXTY_FOUR_BIT) { 1 << 48 } else { 1 << 32 };
+        if self.blocks_count() > most || self.blocks_count() > (u64::MAX >> 1) / self.block_size.bytes() {
+            return bad("s_blocks_count", self.blocks_count(), "the format cannot address that many");
+        }
+        Ok(())
+    }
+
+    pub(super) fn validate_groups(&mut self) -> Result<()> {
+        let data_blocks = self.blocks_count() - self.first_data_block().0;
+        let groups = data_blocks.div_ceil(u64::from(self.blocks_per_group()));
+        let Ok(groups) = u32::try_from(groups) else {
+            return bad("s_blocks_count", self.blocks_count(), "that makes too many groups");
+        };
+        self.group_count = groups;
+        let inode_size = u64::from(self.inode_size());
+        let block = self.block_size.bytes();
+        if !inode_size.is_power_of_two() || inode_size < 128 || inode_size > block {
+            return bad("s_inode_size", inode_size, "it must be a power of two from 128 to the block size");
+        }
+        let per_group = u64::from(self.inodes_per_group());
+        if per_group == 0 || per_group > block * 8 || !per_group.is_multiple_of(8) {
+            return bad(
+                "s_inodes_per_group",
+                per_group,
+                "it must be a multiple of 8 that fits in one bitmap block",
+            );
+        }
+        if !per_group.is_multiple_of(block / inode_size) && per_group < block / inode_size {
+            return bad("s_inodes_per_group", per_group, "they must fill a block of the inode table");
+        }
+        if u64::from(self.inode_table_blocks()) >= u64::from(self.blocks_per_group()) {
+            return bad("s_inodes_per_group", per_group, "the inode table is larger than a group");
+        }
+        let inodes = u64::from(groups) * per_group;
+        if u64::from(self.inodes_count()) != inodes {
+            return bad(
+                "s_inodes_count",
+                self.inodes_count(),
+                "it must be the inodes per group times the groups",
+            );
+        }
+        if self.reserved_blocks_count() > self.blocks_count() {
+            return bad(
+                "s_r_blocks_count",
+                self.reserved_blocks_count(),
+                "more blocks are reserved than there are",
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn validate_descriptors(&self) -> Result<()> {
+        let size = u64::from(self.desc_size());
+        if self.features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
+            if !size.is_power_of_two() || !(64..=1024).contains(&size) {
+                return bad("s_desc_size", size, "with 64bit it must be a power of two from 64 to 1024");
+            }
+        } else if !matches!(self.raw.desc_size.get(), 0 | 32 | 64) {
+            return bad("s_desc_size", self.raw.desc_size.get(), "without 64bit it is 0 or 32");
+        }
+        let reserved = u64::from(self.raw.reserved_gdt_blocks.get());
+        if reserved > self.block_size.bytes() / 4 {
+            return bad("s_reserved_gdt_blocks", reserved, "one indirect block must hold them");
+        }
+        let table = u64::from(self.descriptor_blocks());
+        if self.features.has_incompat(Incompat::META_BG) {
+            if u64::from(self.first_meta_group()) > table {
+                return bad("s_first_meta_bg", self.first_meta_group(), "it lies behind the last group");
+            }
+        } else if self.first_data_block().0 + 1 + table >= self.blocks_count() {
+            return bad("s_blocks_count", self.blocks_count(), "the group descriptors do not fit");
+        }
+        let plain = if self.features.has_incompat(Incompat::META_BG) {
+            table.min(u64::from(self.first_meta_group()))
+        } else {
+            table
+        };
+        if 1 + plain + reserved > u64::from(self.blocks_per_group()) {
+            return bad(
+                "s_reserved_gdt_blocks",
+                reserved,
+                "the group descriptors and their growth do not fit in a group",
+            );
+        }
+        if self.raw.log_groups_per_flex > 31 {
+            return bad("s_log_groups_per_flex", self.raw.log_groups_per_flex, "it must be at most 31");
+        }
+        Ok(())
+    }
+
+    pub(super) fn validate_inodes(&self) -> Result<()> {
+        let first = self.first_inode().0;
+        if first < 11 || first > self.inodes_count() {
+            return bad("s_first_ino", first, "the first inode for files is at least 11 and on the volume");
+        }
+        let inode = |field, number: u32| {
+            if number > self.inodes_count() { bad(field, number, "there is no such inode") } else { Ok(()) }
+        };
+        if self.features.has_compat(Compat::HAS_JOURNAL) {
+            inode("s_journal_inum", self.raw.journal_inum.get())?;
+        }
+        if !self.features.has_compat(Compat::ORPHAN_FILE) {
+            inode("s_last_orphan", self.raw.last_orphan.get())?;
+        }
+        if self.features.has_compat(Compat::ORPHAN_FILE) {
+            inode("s_orphan_file_inum", self.raw.orphan_file_inum.get())?;
+        }
+        if self.features.has_incompat(Incompat::MMP) {
+            let block = self.raw.mmp_block.get();
+            if block <= self.first_data_block().0 || block >= self.blocks_count() {
+                return bad("s_mmp_block", block, "it is not on the volume");
+            }
+        }
+        Ok(())
+    }
+}

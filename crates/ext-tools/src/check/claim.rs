@@ -1,0 +1,125 @@
+//! Blocks that an inode maps, taken for it: each cluster once.
+//!
+//! Where it sits: between the walks of `mapping.rs`, which tell what is mapped, and `inodes.rs`, which compares the sum with the
+//! inode's fields. Blocks that are in use already are noted for `shared.rs`.
+
+use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
+use crate::check::{Checker, MAX_SHARED_RUNS, MAX_SHARED_RUNS_OF_FILE, Place, ProblemKind};
+use diorite_ext::Result;
+use diorite_ext_format::{DiskInode, InodeFlags};
+use diorite_ext_format::{FileKind, FsBlock};
+
+/// What a walk over an inode's map comes to.
+#[derive(Debug, Default)]
+pub(super) struct MapSummary {
+    /// Clusters (blocks, without clusters) of data and of the map.
+    pub(super) clusters: u64,
+    /// Last file block that is mapped, and that holds data.
+    pub(super) last: Option<u64>,
+    pub(super) last_written: Option<u64>,
+    /// Pieces on the device.
+    pub(super) pieces: u64,
+    pub(super) end_of_piece: u64,
+    pub(super) runs: Vec<(u64, FsBlock, u64)>,
+    pub(super) shared_runs: u32,
+}
+
+/// Takes the blocks of one inode.
+struct Claim<'c, 'd> {
+    checker: &'c mut Checker<'d>,
+    inode: u32,
+    keep_runs: bool,
+    /// With clusters: the one taken last, whose other blocks are no second use.
+    last_cluster: u64,
+    summary: MapSummary,
+}
+
+impl Claim<'_, '_> {
+    fn take(&mut self, block: FsBlock, count: u64) -> bool {
+        let per_cluster = u64::from(self.checker.layout.blocks_per_cluster);
+        let (mut start, end) = (block.0, block.0 + count);
+        if per_cluster > 1 && count > 0 {
+            let cluster = start / per_cluster;
+            if cluster == self.last_cluster {
+                start = ((cluster + 1) * per_cluster).min(end);
+            }
+            self.last_cluster = (end - 1) / per_cluster;
+        }
+        let mut shared = Vec::new();
+        let room = (MAX_SHARED_RUNS_OF_FILE.saturating_sub(self.summary.shared_runs)) as usize;
+        self.checker.used.set(FsBlock(start), end - start, &mut |block, count| {
+            shared.push((block, count));
+            shared.len() < room
+        });
+        self.summary.shared_runs += shared.len() as u32;
+        let fresh = shared.is_empty();
+        for run in shared {
+            if self.checker.shared.len() < MAX_SHARED_RUNS {
+                self.checker.shared.insert(run);
+            }
+            let what = format!("{} blocks from {} on are in use already", run.1, run.0);
+            self.checker.problem(ProblemKind::SharedBlock, Place::inode(self.inode), what);
+        }
+        let clusters = end.div_ceil(per_cluster).saturating_sub(start / per_cluster);
+        self.summary.clusters += if start < end { clusters } else { 0 };
+        fresh
+    }
+}
+
+impl MapSink for Claim<'_, '_> {
+    fn node(&mut self, block: FsBlock) -> bool {
+        // Data before and behind a node may be of one cluster.
+        let last_cluster = std::mem::replace(&mut self.last_cluster, u64::MAX);
+        let fresh = self.take(block, 1);
+        self.last_cluster = last_cluster;
+        fresh
+    }
+
+    fn data(&mut self, file_block: u64, block: FsBlock, count: u64, unwritten: bool) -> bool {
+        let per_cluster = u64::from(self.checker.layout.blocks_per_cluster);
+        if file_block % per_cluster != block.0 % per_cluster {
+            let what = format!("block {block} lies elsewhere in its cluster than in the file's");
+            self.problem(file_block, what);
+        }
+        self.take(block, count);
+        let summary = &mut self.summary;
+        let last = file_block + count - 1;
+        summary.last = Some(summary.last.map_or(last, |known| known.max(last)));
+        if !unwritten {
+            summary.last_written = Some(summary.last_written.map_or(last, |known| known.max(last)));
+        }
+        summary.pieces += u64::from(summary.end_of_piece != block.0);
+        summary.end_of_piece = block.0 + count;
+        if self.keep_runs {
+            summary.runs.push((file_block, block, count));
+        }
+        summary.shared_runs < MAX_SHARED_RUNS_OF_FILE
+    }
+
+    fn problem(&mut self, file_block: u64, what: String) {
+        let what = format!("file block {file_block}: {what}");
+        self.checker.problem(ProblemKind::Mapping, Place::inode(self.inode), what);
+    }
+}
+
+impl Checker<'_> {
+    /// Take the blocks that an inode maps; what comes to light is reported.
+    pub(super) fn claim_map(&mut self, number: u32, fields: &DiskInode) -> Result<MapSummary> {
+        let reader = self.reader;
+        let seed = self.inode_seed(number, fields.generation);
+        let keep_runs = fields.kind() == Some(FileKind::Directory);
+        let mut claim = Claim {
+            checker: self,
+            inode: number,
+            keep_runs,
+            last_cluster: u64::MAX,
+            summary: MapSummary::default(),
+        };
+        if fields.flags.contains(InodeFlags::EXTENTS) {
+            walk_extents(&reader, &fields.block, seed, &mut claim)?;
+        } else {
+            walk_numbers(&reader, &fields.block, &mut claim)?;
+        }
+        Ok(claim.summary)
+    }
+}

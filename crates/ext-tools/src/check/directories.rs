@@ -1,0 +1,259 @@
+//! Each directory: its blocks, their entries, and what these name.
+
+use std::collections::HashSet;
+
+use crate::check::index::{self, Index};
+use crate::check::{CheckPhase, Checker, DirectoryWork, NameForm, Place, ProblemKind};
+use diorite_ext::Result;
+use diorite_ext_format::directory::{Entries, RawEntry, has_valid_checksum, is_tail, kind_code};
+use diorite_ext_format::{ChecksumSeed, Incompat};
+use diorite_ext_format::{FileKind, InodeNumber};
+
+/// Blocks read at a time.
+const BLOCKS_AT_ONCE: u64 = 32;
+
+/// A block of a directory under check.
+#[derive(Clone, Copy)]
+struct BlockPlace<'i> {
+    directory: u32,
+    /// Block of the directory.
+    at: u64,
+    names: NameForm,
+    index: Option<&'i Index>,
+}
+
+impl BlockPlace<'_> {
+    fn place(&self) -> Place {
+        Place::inode(self.directory).and_block(self.at)
+    }
+}
+
+impl Checker<'_> {
+    /// All directories that the inode scan found.
+    pub(super) fn check_directories(&mut self) -> Result<()> {
+        let directories = std::mem::take(&mut self.directories);
+        let total = directories.len() as u64;
+        for (done, directory) in directories.iter().enumerate() {
+            if done.is_multiple_of(64) {
+                self.tell(CheckPhase::Directories, done as u64, total);
+            }
+            self.parents.entry(directory.inode).or_default();
+            match &directory.inline {
+                Some(content) => self.check_inline(directory, content),
+                None => self.check_directory(directory)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_directory(&mut self, directory: &DirectoryWork) -> Result<()> {
+        let seed = self.inode_seed(directory.inode, directory.generation);
+        let mut index = None;
+        if directory.indexed {
+            let mut wrong = Vec::new();
+            index = index::read(&self.reader, &self.superblock, directory, seed, &mut |at, what| {
+                wrong.push((at, what.to_owned()));
+            })?;
+            for (at, what) in wrong {
+                self.problem(ProblemKind::Directory, Place::inode(directory.inode).and_block(at), what);
+            }
+        }
+        let size = self.layout.block_size.bytes();
+        let blocks = directory.size / size;
+        let mut next = 0;
+        for &(start, block, count) in &directory.runs {
+            if start > next && next < blocks {
+                let what = format!("the directory has no blocks {next} to {}", start - 1);
+                self.problem(ProblemKind::Directory, Place::inode(directory.inode), what);
+            }
+            let mut done = 0;
+            while done < count {
+                let step = (count - done).min(BLOCKS_AT_ONCE);
+                let bytes = self.reader.run(diorite_ext_format::FsBlock(block.0 + done), step)?;
+                for (offset, bytes) in bytes.chunks_exact(size as usize).enumerate() {
+                    let at = start + done + offset as u64;
+                    let place = BlockPlace {
+                        directory: directory.inode,
+                        at,
+                        names: directory.names,
+                        index: index.as_ref(),
+                    };
+                    self.check_block(place, bytes, seed);
+                }
+                done += step;
+            }
+            next = start + count;
+        }
+        if let Some(index) = &index {
+            let unknown = (1..next).find(|at| !index.nodes.contains(at) && !index.leaves.contains_key(at));
+            if let Some(at) = unknown {
+                let what = "the index does not know this block";
+                self.problem(ProblemKind::Directory, Place::inode(directory.inode).and_block(at), what);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_block(&mut self, place: BlockPlace<'_>, bytes: &[u8], seed: Option<ChecksumSeed>) {
+        let is_node = place.index.is_some_and(|index| index.nodes.contains(&place.at));
+        if let Some(seed) = seed.filter(|_| !is_node) {
+            if !is_tail(bytes) {
+                self.problem(ProblemKind::Directory, place.place(), "the directory block has no checksum");
+            } else if !has_valid_checksum(bytes, seed) {
+                self.problem(
+                    ProblemKind::Directory,
+                    place.place(),
+                    "the checksum of the directory block does not match",
+                );
+            }
+        }
+        let entries = Entries::new(bytes, seed.is_some() && !is_node, self.layout.inodes_count);
+        self.check_entries(place, entries, true);
+    }
+
+    fn check_entries(&mut self, place: BlockPlace<'_>, entries: Entries<'_>, has_dots: bool) {
+        let entries = entries.with_any_bytes(place.names == NameForm::Encrypted);
+        let mut names = HashSet::new();
+        let mut last = 0;
+        for (position, entry) in entries.enumerate() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(bad) => {
+                    let what = format!("byte {}: {}", bad.offset, bad.what);
+                    self.problem(ProblemKind::Directory, place.place(), what);
+                    return;
+                }
+            };
+            last = position;
+            let dots = has_dots && place.at == 0;
+            if dots && position < 2 {
+                self.check_dots(place, position, &entry);
+                continue;
+            }
+            if entry.is_free() {
+                continue;
+            }
+            if !names.insert(place.names.key(entry.name)) {
+                let what = format!("two entries are called {:?}", text(entry.name));
+                self.problem(ProblemKind::Directory, place.place(), what);
+            }
+            self.check_hash(place, &entry);
+            self.check_entry(place, &entry);
+        }
+        if has_dots && place.at == 0 && last < 1 {
+            self.problem(ProblemKind::Directory, place.place(), "the directory lacks the entry '..'");
+        }
+    }
+
+    /// The first two entries of a directory: itself and its parent.
+    fn check_dots(&mut self, place: BlockPlace<'_>, position: usize, entry: &RawEntry<'_>) {
+        let due: &[u8] = if position == 0 { b"." } else { b".." };
+        if entry.is_free() || entry.name != due {
+            let what = format!("the directory lacks the entry {:?}", text(due));
+            self.problem(ProblemKind::Directory, place.place(), what);
+            return;
+        }
+        if position == 0 && entry.inode.0 != place.directory {
+            let what = format!("the entry '.' names inode {}", entry.inode);
+            self.problem(ProblemKind::Directory, place.place(), what);
+        }
+        self.check_kind(place, entry, Some(FileKind::Directory));
+        if position == 1 {
+            self.parents.entry(place.directory).or_default().dot_dot = entry.inode.0;
+        }
+        self.count_link(entry.inode.0);
+    }
+
+    fn check_hash(&mut self, place: BlockPlace<'_>, entry: &RawEntry<'_>) {
+        let Some(index) = place.index else { return };
+        let Some(hash) = index.hash else { return };
+        if let Some(bounds) = index.leaves.get(&place.at)
+            && !bounds.holds(hash.hash(&place.names.key(entry.name)).0)
+        {
+            let what = format!("entry {:?} is in a leaf that its hash does not lead to", text(entry.name));
+            self.problem(ProblemKind::Directory, place.place(), what);
+        }
+    }
+
+    fn check_entry(&mut self, place: BlockPlace<'_>, entry: &RawEntry<'_>) {
+        let wrong = |checker: &mut Self, what: &str| {
+            let what = format!("entry {:?} {what}", text(entry.name));
+            checker.problem(ProblemKind::Directory, place.place(), what);
+        };
+        if entry.name == b"." || entry.name == b".." {
+            return wrong(self, "is there a second time");
+        }
+        let strict = place.names == NameForm::Folded && self.superblock.strict_encoding();
+        if strict && std::str::from_utf8(entry.name).is_err() {
+            return wrong(self, "is not valid UTF-8, which all names of the directory must be");
+        }
+        let inode = entry.inode.0;
+        if inode == InodeNumber::ROOT.0 {
+            return wrong(self, "names the root directory");
+        }
+        if inode < self.superblock.first_inode().0 {
+            return wrong(self, "names a reserved inode");
+        }
+        let note = self.notes.get(inode);
+        if !note.used {
+            return wrong(self, &format!("names inode {inode}, which is not in use"));
+        }
+        if note.nameless && note.links != 0 {
+            return wrong(self, &format!("names inode {inode}, which is no file"));
+        }
+        self.check_kind(place, entry, note.kind);
+        if note.kind == Some(FileKind::Directory) {
+            let parents = self.parents.entry(inode).or_default();
+            if parents.named_in != 0 {
+                let what = format!(
+                    "names directory inode {inode}, which has a name in inode {} already",
+                    parents.named_in
+                );
+                wrong(self, &what);
+            } else {
+                parents.named_in = place.directory;
+            }
+        }
+        self.count_link(inode);
+    }
+
+    fn check_kind(&mut self, place: BlockPlace<'_>, entry: &RawEntry<'_>, kind: Option<FileKind>) {
+        let stored = self.superblock.features().has_incompat(Incompat::FILETYPE);
+        let due = kind.filter(|_| stored).map_or(0, kind_code);
+        // Kind 0 says nothing, which is allowed everywhere.
+        if entry.kind_code != due && entry.kind_code != 0 {
+            let what = format!(
+                "entry {:?} says that it is of kind {} in place of {due}",
+                text(entry.name),
+                entry.kind_code
+            );
+            self.problem(ProblemKind::Directory, place.place(), what);
+        }
+    }
+
+    fn count_link(&mut self, inode: u32) {
+        if let Some(note) = self.notes.get_mut(inode)
+            && note.used
+        {
+            note.found = note.found.saturating_add(1);
+        }
+    }
+
+    /// A directory in its inode: the parent's number, then entries; `.` and `..` are not stored.
+    fn check_inline(&mut self, directory: &DirectoryWork, content: &[u8]) {
+        let place = BlockPlace { directory: directory.inode, at: 0, names: directory.names, index: None };
+        let parent = diorite_ext_format::le32(content, 0);
+        self.parents.entry(directory.inode).or_default().dot_dot = parent;
+        self.count_link(directory.inode);
+        self.count_link(parent);
+        let block_size = self.layout.block_size.bytes() as usize;
+        let (first, second) = content.split_at(content.len().min(60));
+        for area in [first.get(4..).unwrap_or_default(), second] {
+            self.check_entries(place, Entries::in_area(area, block_size, self.layout.inodes_count), false);
+        }
+    }
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}

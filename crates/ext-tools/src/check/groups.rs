@@ -1,0 +1,134 @@
+//! Descriptors and the blocks that groups use for themselves; backups of the superblock.
+
+use crate::check::{CheckPhase, Checker, Place, ProblemKind};
+use diorite_ext::Result;
+use diorite_ext_format::mmp::{MmpBlock, SEQUENCE_CLEAN};
+use diorite_ext_format::{FsBlock, GroupNumber};
+use diorite_ext_format::{GroupDescriptor, Superblock, superblock::STATE_ERROR};
+
+impl Checker<'_> {
+    /// Read and check all descriptors and take the groups' own blocks. `false` if a descriptor is so wrong that going on
+    /// would find consequences only.
+    pub(super) fn check_groups(&mut self) -> Result<bool> {
+        if self.superblock.state() & STATE_ERROR != 0 {
+            self.findings.note("the superblock says that errors were found while it was in use");
+        }
+        self.take(Place::VOLUME, FsBlock(0), self.layout.first_data_block);
+        let mut sound = self.read_descriptors()?;
+        for group in self.layout.groups() {
+            if group.0.is_multiple_of(1024) {
+                self.tell(CheckPhase::Groups, u64::from(group.0), u64::from(self.layout.group_count));
+            }
+            let start = self.layout.first_block(group);
+            self.take(Place::group(group.0), start, u64::from(self.layout.overhead_in(group)));
+        }
+        for group in self.layout.groups() {
+            let descriptor = self.descriptors[group.0 as usize];
+            let before = self.findings.report.problem_count;
+            let table = u64::from(self.layout.inode_table_blocks());
+            let place = Place::group(group.0);
+            if let Err(error) = descriptor.validate(group, &self.superblock) {
+                self.problem(ProblemKind::GroupDescriptor, Place::VOLUME, error.to_string());
+                sound = false;
+                continue;
+            }
+            self.take(place, descriptor.block_bitmap, 1);
+            self.take(place, descriptor.inode_bitmap, 1);
+            self.take(place, descriptor.inode_table, table);
+            sound &= self.findings.report.problem_count == before;
+        }
+        self.check_mmp()?;
+        self.check_backups()?;
+        Ok(sound)
+    }
+
+    /// The block that says which host has the volume open.
+    fn check_mmp(&mut self) -> Result<()> {
+        let Some(block) = self.superblock.mmp_block() else { return Ok(()) };
+        self.take(Place::VOLUME, block, 1);
+        let seed = self.superblock.checksum_seed();
+        let seed = self.superblock.features().metadata_csum().then_some(seed);
+        match MmpBlock::parse(&self.reader.block(block)?, seed) {
+            Ok(entry) if entry.sequence == SEQUENCE_CLEAN => {}
+            Ok(entry) => {
+                let node = String::from_utf8_lossy(&entry.node).into_owned();
+                self.findings
+                    .note(format!("the volume is open for writing on {node}, or was not closed there"));
+            }
+            Err(what) => self.problem(ProblemKind::Superblock, Place::block(block.0), what),
+        }
+        Ok(())
+    }
+
+    fn read_descriptors(&mut self) -> Result<bool> {
+        let size = usize::from(self.layout.desc_size);
+        let mut sound = true;
+        for index in 0..self.layout.descriptor_blocks() {
+            let block = self.layout.descriptor_block(index);
+            if block.0 >= self.layout.blocks_count {
+                self.problem(
+                    ProblemKind::Superblock,
+                    Place::VOLUME,
+                    "the group descriptors do not fit on the volume",
+                );
+                return Ok(false);
+            }
+            let bytes = self.reader.block(block)?;
+            for chunk in bytes.chunks_exact(size) {
+                let group = GroupNumber(self.descriptors.len() as u32);
+                if group.0 == self.layout.group_count {
+                    break;
+                }
+                let descriptor = GroupDescriptor::parse(chunk);
+                if !GroupDescriptor::has_valid_checksum(chunk, group, &self.superblock) {
+                    let what = "the checksum of the group descriptor does not match";
+                    self.problem(ProblemKind::GroupDescriptor, Place::group(group.0), what);
+                    sound &= descriptor.validate(group, &self.superblock).is_ok();
+                }
+                self.descriptors.push(descriptor);
+            }
+        }
+        Ok(sound)
+    }
+
+    /// Blocks of the volume's own; those that are taken already belong to another structure.
+    /// Structures may share a cluster.
+    fn take(&mut self, place: Place, block: FsBlock, count: u64) {
+        let mut twice = Vec::new();
+        if self.layout.blocks_per_cluster > 1 {
+            return self.used.set(block, count, &mut |_, _| true);
+        }
+        self.used.set(block, count, &mut |block, count| {
+            twice.push((block, count));
+            twice.len() < 16
+        });
+        for (block, count) in twice {
+            let what = format!("{count} blocks of the group's own are another group's, or of another kind");
+            self.problem(ProblemKind::GroupDescriptor, place.and_block(block), what);
+        }
+    }
+
+    /// Backups only help in need, and are allowed to be old: what is wrong with them is a note.
+    fn check_backups(&mut self) -> Result<()> {
+        let mut wrong = Vec::new();
+        for group in self.layout.groups().skip(1).filter(|group| self.layout.has_superblock(*group)) {
+            let start = self.layout.first_block(group);
+            let backup = self.reader.block(start)?;
+            let same = Superblock::parse_any_features(&backup).is_ok_and(|backup| {
+                let (a, b) = (backup.raw(), self.superblock.raw());
+                a.uuid == b.uuid
+                    && a.blocks_count_lo == b.blocks_count_lo
+                    && a.inodes_per_group == b.inodes_per_group
+                    && a.log_block_size == b.log_block_size
+            });
+            if !same {
+                wrong.push(group.0.to_string());
+            }
+        }
+        if !wrong.is_empty() {
+            let groups = wrong.join(", ");
+            self.findings.note(format!("the backup of the superblock is of no use in groups {groups}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! Content that is a matter of an inode: targets of symbolic links, and files and directories in their inodes (`inline_data`).
+
+use crate::check::{Checker, DirectoryWork, NameForm, Place, ProblemKind};
+use diorite_ext::Result;
+use diorite_ext_format::inode::GOOD_OLD_SIZE;
+use diorite_ext_format::xattr::Attributes;
+use diorite_ext_format::{DiskInode, InodeFlags};
+use diorite_ext_format::{FileKind, FsBlock};
+
+impl Checker<'_> {
+    pub(super) fn check_fast_symlink(&mut self, number: u32, fields: &DiskInode) {
+        let target = &fields.block[..fields.size.min(60) as usize];
+        let has_nul = !fields.flags.contains(InodeFlags::ENCRYPTED) && target.contains(&0);
+        if fields.size == 0 || has_nul {
+            let what = "a symbolic link has no target, or one with a NUL";
+            self.problem(ProblemKind::Inode, Place::inode(number), what);
+        }
+    }
+
+    /// A target in a block ends with the first NUL, and that is the link's size.
+    pub(super) fn check_slow_symlink(&mut self, number: u32, fields: &DiskInode) -> Result<()> {
+        let is_encrypted = fields.flags.contains(InodeFlags::ENCRYPTED);
+        if is_encrypted || fields.size == 0 || fields.size >= self.layout.block_size.bytes() {
+            // A wrong size has been told.
+            return Ok(());
+        }
+        let first =
+            self.runs_of(fields, 1)?.first().filter(|(at, _, _)| *at == 0).map(|(_, block, _)| *block);
+        let block = first.filter(|block: &FsBlock| self.layout.is_data_range(*block, 1));
+        let target = block.map(|block| self.reader.block(block)).transpose()?;
+        let len = target.and_then(|target| target.iter().position(|byte| *byte == 0));
+        if len.is_none_or(|len| len as u64 != fields.size) {
+            let what = "the target of a symbolic link is not as long as its size says";
+            self.problem(ProblemKind::Inode, Place::inode(number), what);
+        }
+        Ok(())
+    }
+
+    /// What lies in an inode is in its map and in an attribute, which is there even if it is empty.
+    pub(super) fn check_inline_content(&mut self, number: u32, raw: &[u8], fields: &DiskInode) {
+        let tail = GOOD_OLD_SIZE + usize::from(fields.extra_isize);
+        let area = raw.get(tail..).unwrap_or_default();
+        let rest = Attributes::in_inode(area, self.layout.inodes_count)
+            .filter_map(std::result::Result::ok)
+            .find(|attribute| attribute.name_index == 7 && attribute.name == b"data");
+        let mut content = fields.block.to_vec();
+        let place = Place::inode(number);
+        if let Some(rest) = rest {
+            content.extend_from_slice(rest.value);
+        } else {
+            let what = "its content is in the inode, and the attribute for the rest of it is missing";
+            self.problem(ProblemKind::Inode, place, what);
+        }
+        if fields.kind() != Some(FileKind::Directory) {
+            return;
+        }
+        if rest.is_some() && fields.size != content.len() as u64 {
+            let what = format!("a directory of {} bytes has {} in the inode", fields.size, content.len());
+            self.problem(ProblemKind::Inode, place, what);
+        }
+        content.truncate(usize::try_from(fields.size).unwrap_or(usize::MAX));
+        self.directories.push(DirectoryWork {
+            inode: number,
+            generation: fields.generation,
+            size: fields.size,
+            indexed: false,
+            names: NameForm::of(fields.flags),
+            runs: Vec::new(),
+            inline: Some(content),
+        });
+    }
+}

@@ -1,0 +1,187 @@
+//! Extended attributes: areas in inodes, blocks that inodes share, and inodes that hold values.
+
+use crate::check::{Checker, Place, ProblemKind, XattrBlock};
+use diorite_ext::Result;
+use diorite_ext_format::inode::GOOD_OLD_SIZE;
+use diorite_ext_format::xattr::{
+    Attributes, BlockHeader, RawAttribute, entry_hash, entry_hash_signed, has_valid_checksum,
+};
+use diorite_ext_format::{DiskInode, InodeFlags, le32};
+
+/// What an inode has in inodes of attributes' values, and is charged for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ValueUse {
+    pub(super) clusters: u64,
+    pub(super) inodes: u64,
+}
+
+impl std::ops::Add for ValueUse {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            clusters: self.clusters.saturating_add(other.clusters),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
+    }
+}
+
+impl Checker<'_> {
+    /// The attributes in an inode; what their values use outside of it.
+    pub(super) fn check_xattrs(&mut self, number: u32, raw: &[u8], fields: &DiskInode) -> ValueUse {
+        let mut values = ValueUse::default();
+        let start = GOOD_OLD_SIZE + usize::from(fields.extra_isize);
+        if usize::from(self.layout.inode_size) <= GOOD_OLD_SIZE || fields.extra_isize == 0 {
+            return values;
+        }
+        let area = raw.get(start..).unwrap_or_default();
+        let entries: Vec<_> = Attributes::in_inode(area, self.layout.inodes_count).collect();
+        for entry in entries {
+            match entry {
+                Ok(entry) => {
+                    if entry.hash != 0 && !has_right_hash(&entry) {
+                        let what = "the hash of an extended attribute in the inode does not match";
+                        self.problem(ProblemKind::Xattr, Place::inode(number), what);
+                    }
+                    values = values + self.count_value_inode(&entry);
+                }
+                Err(what) => self.problem(
+                    ProblemKind::Xattr,
+                    Place::inode(number),
+                    format!("extended attributes: {what}"),
+                ),
+            }
+        }
+        values
+    }
+
+    /// Take the attribute block of an inode; the number of clusters that the inode counts for it, and what its values use.
+    pub(super) fn take_xattr_block(&mut self, number: u32, fields: &DiskInode) -> Result<(u64, ValueUse)> {
+        let block = fields.file_acl;
+        let place = Place::inode(number).and_block(block.0);
+        if !self.layout.is_data_range(block, 1) {
+            self.problem(
+                ProblemKind::Xattr,
+                place,
+                "the block of its extended attributes is not on the volume",
+            );
+            return Ok((0, ValueUse::default()));
+        }
+        if let Some(known) = self.xattr_blocks.get_mut(&block.0) {
+            known.found += 1;
+            return Ok((u64::from(known.sound), known.values));
+        }
+        let mut taken = false;
+        self.used.set(block, 1, &mut |_, _| {
+            taken = true;
+            false
+        });
+        if taken {
+            self.problem(
+                ProblemKind::SharedBlock,
+                place,
+                "the block of its extended attributes is in use for something else",
+            );
+        }
+        let checked = if taken { None } else { self.check_xattr_block(place, number, fields)? };
+        let (references, values) = checked.unwrap_or((1, ValueUse::default()));
+        let known = XattrBlock { references, found: 1, sound: checked.is_some(), values };
+        self.xattr_blocks.insert(block.0, known);
+        Ok((1, values))
+    }
+
+    /// The references that the block counts, and what its values use; `None` for one that is no attribute block.
+    fn check_xattr_block(
+        &mut self,
+        place: Place,
+        number: u32,
+        fields: &DiskInode,
+    ) -> Result<Option<(u32, ValueUse)>> {
+        let bytes = self.reader.block(fields.file_acl)?;
+        let header = match BlockHeader::parse(&bytes) {
+            Ok(header) => header,
+            Err(what) => {
+                self.problem(ProblemKind::Xattr, place, what);
+                return Ok(None);
+            }
+        };
+        let seed = self.superblock.checksum_seed();
+        if self.superblock.features().metadata_csum() && !has_valid_checksum(&bytes, fields.file_acl, seed) {
+            self.problem(ProblemKind::Xattr, place, "the checksum of the attribute block does not match");
+        }
+        let entries: Vec<_> = Attributes::in_block(&bytes, self.layout.inodes_count).collect();
+        let mut values = ValueUse::default();
+        for entry in entries {
+            match entry {
+                Ok(entry) => {
+                    if !has_right_hash(&entry) {
+                        let what = "the hash of an extended attribute does not match";
+                        self.problem(ProblemKind::Xattr, place, what);
+                    }
+                    values = values + self.count_value_inode(&entry);
+                }
+                Err(what) => {
+                    self.problem(ProblemKind::Xattr, Place::inode(number).and_block(fields.file_acl.0), what);
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some((header.references, values)))
+    }
+
+    fn count_value_inode(&mut self, entry: &RawAttribute<'_>) -> ValueUse {
+        let Some(inode) = entry.value_inode else { return ValueUse::default() };
+        *self.value_inodes.entry(inode.0).or_default() += 1;
+        let per_cluster = u64::from(self.layout.blocks_per_cluster);
+        let clusters = self.layout.block_size.blocks_for(entry.value_size.into()).div_ceil(per_cluster);
+        ValueUse { clusters, inodes: 1 }
+    }
+
+    /// Reference counts of attribute blocks.
+    pub(super) fn check_xattr_blocks(&mut self) {
+        let mut wrong: Vec<_> = self
+            .xattr_blocks
+            .iter()
+            .filter(|(_, known)| known.sound && known.references != known.found)
+            .map(|(block, known)| (*block, known.references, known.found))
+            .collect();
+        wrong.sort_unstable();
+        for (block, references, found) in wrong {
+            let what = format!("an attribute block counts {references} users, but has {found}");
+            self.problem(ProblemKind::Xattr, Place::block(block), what);
+        }
+    }
+
+    /// Inodes with values: each must be one, and count its users. The count is where others keep times.
+    pub(super) fn check_value_inodes(&mut self) -> Result<()> {
+        let mut wanted: Vec<(u32, u64)> =
+            self.value_inodes.iter().map(|(inode, uses)| (*inode, *uses)).collect();
+        wanted.sort_unstable();
+        for (inode, uses) in wanted {
+            let place = Place::inode(inode);
+            let found = if self.notes.get(inode).used { self.read_inode(inode)? } else { None };
+            let Some((raw, _)) = found.filter(|(_, fields)| fields.flags.contains(InodeFlags::EA_INODE))
+            else {
+                self.problem(
+                    ProblemKind::Xattr,
+                    place,
+                    "an extended attribute has its value in an inode that holds none",
+                );
+                continue;
+            };
+            let counted = u64::from(le32(&raw, 0x0c)) << 32 | u64::from(le32(&raw, 0x24));
+            if counted != uses {
+                let what = format!("it holds a value that {uses} attributes use, but counts {counted}");
+                self.problem(ProblemKind::Xattr, place, what);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the hash is right. That of a value in an inode needs the value; it is left to whoever reads it.
+fn has_right_hash(entry: &RawAttribute<'_>) -> bool {
+    entry.value_inode.is_some()
+        || entry.hash == entry_hash(entry.name, entry.value)
+        || entry.hash == entry_hash_signed(entry.name, entry.value)
+}

@@ -1,0 +1,435 @@
+//! Makes a new ext2, ext3 or ext4 volume on a device.
+//!
+//! `options` says what is wanted, `plan` turns it into the numbers of a superblock, `tables` places bitmaps and inode tables,
+//! `content` makes the first files, `write` moves it all to the device.
+//!
+//! Invariants:
+//! 1. The same options on devices of one size give the same bytes, if UUID, hash seed and time are given.
+//! 2. The primary superblock is written last, after a flush: a volume that was not finished is none.
+//! 3. What must be zero is zeroed by the device where it can: the cost follows what is on the volume.
+
+mod content;
+mod mapping;
+mod options;
+mod plan;
+mod quota;
+mod space;
+mod tables;
+mod write;
+
+use diorite_block::{BlockDevice, IoError};
+use zerocopy::byteorder::little_endian::U32;
+
+pub use diorite_ext_format::QuotaKind;
+pub use options::{Flavor, MkfsOptions};
+
+use content::Content;
+use diorite_ext_format::{
+    Compat, Features, GroupDescriptor, GroupFlags, Layout, Superblock, superblock::SUPERBLOCK_OFFSET,
+};
+use diorite_ext_format::{Corrupt, FsBlock, GroupNumber, InodeNumber};
+use space::Space;
+use write::Writer;
+
+/// Why a volume could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum MkfsError {
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// A number that cannot be.
+    #[error("{what} cannot be {given}: {cure}")]
+    Invalid {
+        /// What was given.
+        what: &'static str,
+        /// Its value.
+        given: u64,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// A feature that nobody knows.
+    #[error("there is no feature {name:?}: see the list of features in `man ext4`")]
+    UnknownFeature {
+        /// As it was given.
+        name: String,
+    },
+    /// A feature that is known but cannot be made here.
+    #[error("volumes with {names} cannot be made; leave it out, or make the volume with mke2fs")]
+    CannotMake {
+        /// Names of the features.
+        names: String,
+    },
+    /// Two features that exclude each other.
+    #[error("{first} cannot be combined with {second}: {cure}")]
+    Conflict {
+        /// One.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// The volume would be larger than the device.
+    #[error(
+        "{wanted} bytes do not fit on the device, which has {capacity}; ask for less, or enlarge the image"
+    )]
+    BeyondDevice {
+        /// Asked for.
+        wanted: u64,
+        /// There.
+        capacity: u64,
+    },
+    /// The block size is smaller than what the device can transfer.
+    #[error(
+        "blocks of {block_size} bytes are smaller than the device's logical blocks; ask for {logical_block} or more (-b)"
+    )]
+    BlockBelowSector {
+        /// Asked for.
+        block_size: u64,
+        /// Of the device.
+        logical_block: u32,
+    },
+    /// There is no room for the volume's own structures.
+    #[error("{bytes} bytes are too few for a volume: {cure}")]
+    TooSmall {
+        /// Size of the volume.
+        bytes: u64,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// The structures fit, but not what must be on every volume.
+    #[error(
+        "no room for the first directories or the journal; use a larger device, fewer inodes, or a smaller journal"
+    )]
+    NoRoom,
+    /// More blocks than the format can address.
+    #[error("{blocks} blocks are more than {most}, the most that this volume can have: {cure}")]
+    TooLarge {
+        /// Blocks asked for.
+        blocks: u64,
+        /// The most.
+        most: u64,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// More inodes than fit.
+    #[error("{inodes} inodes are too many for this volume: {cure}")]
+    TooManyInodes {
+        /// Asked for.
+        inodes: u64,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// The system gave no random numbers for the UUID.
+    #[error("the system has no random numbers for a UUID; give one (-U)")]
+    NoRandomness,
+    /// The numbers do not fit together.
+    #[error("the numbers do not fit together: {0}; change block size, inode size or the number of inodes")]
+    Impossible(Corrupt),
+    /// Anything else of this crate.
+    #[error(transparent)]
+    Format(diorite_ext_format::Error),
+}
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MkfsReport {
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Features.
+    pub features: Features,
+    /// Bytes of a block.
+    pub block_size: u64,
+    /// Bytes of an allocation unit.
+    pub cluster_size: u64,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Of these, free.
+    pub free_blocks: u64,
+    /// Of these, kept for the reserved user.
+    pub reserved_blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Of these, free.
+    pub free_inodes: u32,
+    /// Bytes of an inode.
+    pub inode_size: u16,
+    /// Groups.
+    pub groups: u32,
+    /// Blocks of a group.
+    pub blocks_per_group: u32,
+    /// Inodes of a group.
+    pub inodes_per_group: u32,
+    /// First blocks of the groups with backups of the superblock.
+    pub backups: Vec<u64>,
+    /// Blocks of the journal; 0 without.
+    pub journal_blocks: u32,
+    /// Whether a journal was wanted but the volume is too small for one.
+    pub journal_left_out: bool,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Bytes zeroed.
+    pub zeroed_bytes: u64,
+}
+
+/// Make a volume on `device`. Everything that was on it is lost.
+pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsReport, MkfsError> {
+    let geometry = device.geometry();
+    let arranged = arrange(options, geometry.capacity_bytes, geometry.logical_block_size)?;
+    let Arranged { superblock, layout, descriptors, space, content, report } = arranged;
+    let mut image =
+        Image { superblock, layout, descriptors, space, writer: Writer::new(device, layout.block_size) };
+    image.write(&content)?;
+    let Writer { written_bytes, zeroed_bytes, .. } = image.writer;
+    Ok(MkfsReport { written_bytes, zeroed_bytes, ..report })
+}
+
+/// What [`mkfs`] would make on a device of `capacity_bytes` with logical blocks of `logical_block_size` bytes. Nothing is written.
+pub fn preview(
+    options: &MkfsOptions,
+    capacity_bytes: u64,
+    logical_block_size: u32,
+) -> Result<MkfsReport, MkfsError> {
+    arrange(options, capacity_bytes, logical_block_size).map(|arranged| arranged.report)
+}
+
+/// A volume with the place of everything on it, before anything is written.
+#[derive(Debug)]
+struct Arranged {
+    superblock: Superblock,
+    layout: Layout,
+    descriptors: Vec<GroupDescriptor>,
+    space: Space,
+    content: Content,
+    report: MkfsReport,
+}
+
+fn arrange(
+    options: &MkfsOptions,
+    capacity_bytes: u64,
+    logical_block_size: u32,
+) -> Result<Arranged, MkfsError> {
+    let mut superblock = plan::plan(options, capacity_bytes, logical_block_size)?;
+    let layout = Layout::new(&superblock);
+    let mut space = Space::new(layout.blocks_count);
+    let mut descriptors = tables::place(&layout, &mut space)?;
+    let per_cluster = u64::from(layout.blocks_per_cluster);
+    space.round_to_clusters(per_cluster);
+    let wanted_journal = superblock.features().has_compat(Compat::HAS_JOURNAL);
+    let structures = space.used_in(0, layout.blocks_count);
+    let content = content::make(options, &mut superblock, &mut space)?;
+    let directories = [InodeNumber::ROOT.0, 11];
+    tables::complete(&mut descriptors, &superblock, &space, content.used_inodes, &directories);
+    let used = space.used_in(layout.first_data_block, layout.blocks_count);
+    superblock.set_free_blocks_count(layout.blocks_count - layout.first_data_block - used);
+    superblock.set_free_inodes_count(layout.inodes_count - content.used_inodes);
+    let overhead = structures / per_cluster + layout.clusters_for(u64::from(content.journal_blocks));
+    superblock.raw_mut().overhead_blocks = U32::new(u32::try_from(overhead).unwrap_or(0));
+    let journal_left_out = wanted_journal && content.journal_blocks == 0;
+    let report = report(&superblock, &layout, content.journal_blocks, journal_left_out);
+    Ok(Arranged { superblock, layout, descriptors, space, content, report })
+}
+
+fn report(
+    superblock: &Superblock,
+    layout: &Layout,
+    journal_blocks: u32,
+    journal_left_out: bool,
+) -> MkfsReport {
+    MkfsReport {
+        uuid: superblock.uuid(),
+        features: superblock.features(),
+        block_size: layout.block_size.bytes(),
+        cluster_size: layout.block_size.bytes() * u64::from(layout.blocks_per_cluster),
+        blocks: layout.blocks_count,
+        free_blocks: superblock.free_blocks_count(),
+        reserved_blocks: superblock.reserved_blocks_count(),
+        inodes: layout.inodes_count,
+        free_inodes: superblock.free_inodes_count(),
+        inode_size: layout.inode_size,
+        groups: layout.group_count,
+        blocks_per_group: layout.blocks_per_group,
+        inodes_per_group: layout.inodes_per_group,
+        backups: layout.superblock_backups(),
+        journal_blocks,
+        journal_left_out,
+        written_bytes: 0,
+        zeroed_bytes: 0,
+    }
+}
+
+/// The volume while it is written.
+#[derive(Debug)]
+struct Image<'d> {
+    superblock: Superblock,
+    layout: Layout,
+    descriptors: Vec<GroupDescriptor>,
+    space: Space,
+    writer: Writer<'d>,
+}
+
+impl Image<'_> {
+    fn write(&mut self, content: &Content) -> Result<(), MkfsError> {
+        let primary = FsBlock(SUPERBLOCK_OFFSET / self.layout.block_size.bytes());
+        self.writer.zero(FsBlock(0), primary.0 + 1)?;
+        self.writer.flush()?;
+        for index in 0..self.descriptors.len() {
+            self.writer
+                .zero(self.descriptors[index].inode_table, u64::from(self.layout.inode_table_blocks()))?;
+        }
+        let mut zeros = content.zeros.clone();
+        zeros.sort_unstable();
+        for (block, count) in zeros {
+            self.writer.zero(block, count)?;
+        }
+        // Zeros under blocks that get content must be there first.
+        self.writer.flush()?;
+        self.write_inodes(content)?;
+        for (block, bytes) in &content.blocks {
+            self.writer.write(*block, bytes)?;
+        }
+        self.write_bitmaps(content.used_inodes)?;
+        self.write_descriptors()?;
+        self.write_backups()?;
+        self.writer.flush()?;
+        let mut bytes = vec![0; self.layout.block_size.bytes() as usize];
+        let offset = (SUPERBLOCK_OFFSET % self.layout.block_size.bytes()) as usize;
+        self.superblock.write_into(&mut bytes[offset..]);
+        self.writer.write(primary, &bytes)?;
+        self.writer.flush()
+    }
+
+    fn write_inodes(&mut self, content: &Content) -> Result<(), MkfsError> {
+        let mut blocks: Vec<(FsBlock, Vec<u8>)> = Vec::new();
+        let size = usize::from(self.layout.inode_size);
+        for (number, inode) in &content.inodes {
+            let place = self.layout.locate_inode(*number).map_err(MkfsError::Format)?;
+            let table = self.descriptors[place.group.0 as usize].inode_table;
+            let block = FsBlock(table.0 + u64::from(place.table_block));
+            if blocks.last().is_none_or(|(last, _)| *last != block) {
+                blocks.push((block, vec![0; self.layout.block_size.bytes() as usize]));
+            }
+            if let Some((_, bytes)) = blocks.last_mut() {
+                let at = place.offset as usize;
+                inode.write_into(*number, &mut bytes[at..at + size], &self.superblock);
+            }
+        }
+        self.seal_unused_inodes(&mut blocks, content);
+        blocks.iter().try_for_each(|(block, bytes)| self.writer.write(*block, bytes))
+    }
+
+    /// Reserved inodes that nothing uses are in use all the same, so their checksums must be right.
+    fn seal_unused_inodes(&self, blocks: &mut [(FsBlock, Vec<u8>)], content: &Content) {
+        let size = usize::from(self.layout.inode_size);
+        for number in (1..=content.used_inodes).map(InodeNumber) {
+            let Ok(place) = self.layout.locate_inode(number) else { continue };
+            let table = self.descriptors[place.group.0 as usize].inode_table;
+            let block = FsBlock(table.0 + u64::from(place.table_block));
+            if let Some((_, bytes)) = blocks.iter_mut().find(|(found, _)| *found == block) {
+                let at = place.offset as usize;
+                diorite_ext_format::DiskInode::set_checksum(
+                    number,
+                    &mut bytes[at..at + size],
+                    &self.superblock,
+                );
+            }
+        }
+    }
+
+    fn write_bitmaps(&mut self, used_inodes: u32) -> Result<(), MkfsError> {
+        let size = self.layout.block_size.bytes() as usize;
+        let seed = self.superblock.checksum_seed();
+        let has_checksum = self.superblock.features().metadata_csum();
+        let mask = self.superblock.bitmap_checksum_mask();
+        for group in self.layout.groups() {
+            let flags = self.descriptors[group.0 as usize].flags;
+            if !flags.contains(GroupFlags::BLOCK_UNINIT) {
+                let mut bitmap = vec![0; size];
+                let start = self.layout.first_block(group).0;
+                let blocks = u64::from(self.layout.blocks_in(group));
+                let bit = |block: u64| self.layout.clusters_for(block - start) as usize;
+                for (first, end) in self.space.runs_in(start, start + blocks) {
+                    set_bits(&mut bitmap, bit(first), bit(end));
+                }
+                set_bits(&mut bitmap, bit(start + blocks), size * 8);
+                let descriptor = &mut self.descriptors[group.0 as usize];
+                if has_checksum {
+                    let bits = self.layout.clusters_per_group;
+                    descriptor.block_bitmap_checksum = seed.bitmap(&bitmap, bits) & mask;
+                }
+                self.writer.write(descriptor.block_bitmap, &bitmap)?;
+            }
+            if !flags.contains(GroupFlags::INODE_UNINIT) {
+                let mut bitmap = vec![0; size];
+                let first = group.0 * self.layout.inodes_per_group;
+                let used = used_inodes.saturating_sub(first).min(self.layout.inodes_per_group);
+                set_bits(&mut bitmap, 0, used as usize);
+                set_bits(&mut bitmap, self.layout.inodes_per_group as usize, size * 8);
+                let descriptor = &mut self.descriptors[group.0 as usize];
+                if has_checksum {
+                    let bits = self.layout.inodes_per_group;
+                    descriptor.inode_bitmap_checksum = seed.bitmap(&bitmap, bits) & mask;
+                }
+                self.writer.write(descriptor.inode_bitmap, &bitmap)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_descriptors(&mut self) -> Result<(), MkfsError> {
+        let per_block = self.layout.descriptors_per_block();
+        let desc_size = usize::from(self.layout.desc_size);
+        let plain = self.layout.plain_descriptor_blocks();
+        for (index, chunk) in self.descriptors.chunks(per_block as usize).enumerate() {
+            let mut bytes = vec![0; self.layout.block_size.bytes() as usize];
+            let first_group = index as u32 * per_block;
+            for (slot, descriptor) in chunk.iter().enumerate() {
+                let group = GroupNumber(first_group + slot as u32);
+                let place = &mut bytes[slot * desc_size..(slot + 1) * desc_size];
+                descriptor.write_into(place, group, &self.superblock);
+            }
+            let index = index as u32;
+            self.writer.write(self.layout.descriptor_block(index), &bytes)?;
+            let copies: Vec<GroupNumber> = if index < plain {
+                self.layout.groups().skip(1).filter(|group| self.layout.has_superblock(*group)).collect()
+            } else {
+                let last = first_group + per_block - 1;
+                [first_group + 1, last]
+                    .into_iter()
+                    .filter(|group| *group > first_group && *group < self.layout.group_count)
+                    .map(GroupNumber)
+                    .collect()
+            };
+            for group in copies {
+                let superblock = u64::from(self.layout.has_superblock(group));
+                let within = if index < plain { u64::from(index) } else { 0 };
+                let block = FsBlock(self.layout.first_block(group).0 + superblock + within);
+                self.writer.write(block, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_backups(&mut self) -> Result<(), MkfsError> {
+        for group in self.layout.groups().skip(1).filter(|group| self.layout.has_superblock(*group)) {
+            let mut bytes = vec![0; self.layout.block_size.bytes() as usize];
+            self.superblock.write_backup_into(&mut bytes, group);
+            self.writer.write(self.layout.first_block(group), &bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Set bits `[first, end)` of a bitmap.
+fn set_bits(bitmap: &mut [u8], first: usize, end: usize) {
+    for bit in first..end {
+        if bit.is_multiple_of(8) && bit + 8 <= end {
+            bitmap[bit / 8..end / 8].fill(0xff);
+            for rest in end / 8 * 8..end {
+                bitmap[rest / 8] |= 1 << (rest % 8);
+            }
+            return;
+        }
+        bitmap[bit / 8] |= 1 << (bit % 8);
+    }
+}

@@ -1,0 +1,352 @@
+//! What a new volume is to be: the options, their defaults by size, and the features that follow.
+//!
+//! The defaults are those of e2fsprogs 1.47 with its shipped `mke2fs.conf`: block size and inodes by size (floppy, small, default,
+//! big, huge), features by flavour.
+
+use crate::mkfs::MkfsError;
+use diorite_ext_format::{Compat, Features, Incompat, QuotaKind, RoCompat};
+use diorite_ext_format::{Owner, Timestamp};
+
+/// Which filesystem.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flavor {
+    /// ext2: no journal.
+    #[default]
+    Ext2,
+    /// ext3: a journal.
+    Ext3,
+    /// ext4: a journal, extents, checksums.
+    Ext4,
+}
+
+/// How to make a volume. `Default` is what `mke2fs -t ext2` makes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MkfsOptions {
+    /// Which filesystem.
+    pub flavor: Flavor,
+    /// Size of the volume in bytes; the whole device if `None`.
+    pub size_bytes: Option<u64>,
+    /// Block size in bytes: a power of two from 1024 to 65536. By size if `None`.
+    pub block_size: Option<u32>,
+    /// Bytes of a cluster (`-C`), with `bigalloc`: a power of two from the block size on. 16 blocks if `None`.
+    pub cluster_size: Option<u32>,
+    /// Bytes of an inode: a power of two from 128 to the block size. 256 if `None`.
+    pub inode_size: Option<u16>,
+    /// One inode for this many bytes (`-i`). By size if `None`.
+    pub bytes_per_inode: Option<u32>,
+    /// Number of inodes (`-N`); goes before `bytes_per_inode`.
+    pub inodes: Option<u32>,
+    /// Label, at most 16 bytes.
+    pub label: Vec<u8>,
+    /// UUID; random if `None`.
+    pub uuid: Option<[u8; 16]>,
+    /// Seed of directory hashes; random if `None`.
+    pub hash_seed: Option<[u8; 16]>,
+    /// Percentage of blocks for the reserved user, 0 to 50.
+    pub reserved_percent: f64,
+    /// Changes of the features, as `-O` takes them: `^has_journal,extent`; `none` clears all.
+    pub features: String,
+    /// Owner of the root directory.
+    pub root_owner: Owner,
+    /// Blocks of the journal's log. By size if `None`.
+    pub journal_blocks: Option<u32>,
+    /// With `fast_commit`: blocks behind the log for fast commits. 1 for 64 of the log if `None`.
+    pub fast_commit_blocks: Option<u32>,
+    /// With `casefold`: names that are not valid UTF-8 are refused in directories that ignore case.
+    pub strict_encoding: bool,
+    /// Groups whose bitmaps and inode tables are packed together (`-G`): a power of two; 16 if not given. Needs `flex_bg`.
+    pub flex_groups: Option<u32>,
+    /// Reserve room for growth to this many blocks (`-E resize=`); 1024 times the size if `None`.
+    pub resize_blocks: Option<u64>,
+    /// Kinds of quota that are counted, with the feature `quota` (`-E quotatype=`); users and groups if `None`, and projects
+    /// with the feature `project` in any case.
+    pub quota_kinds: Option<Vec<QuotaKind>>,
+    /// Seconds between updates of the block that keeps a second host away, with the feature `mmp`
+    /// (`-E mmp_update_interval=`): 1 to 300. 5 if `None`.
+    pub mmp_update_interval: Option<u16>,
+    /// All times on the volume.
+    pub time: Timestamp,
+}
+
+impl Default for MkfsOptions {
+    fn default() -> Self {
+        Self {
+            flavor: Flavor::Ext2,
+            size_bytes: None,
+            block_size: None,
+            cluster_size: None,
+            inode_size: None,
+            bytes_per_inode: None,
+            inodes: None,
+            label: Vec::new(),
+            uuid: None,
+            hash_seed: None,
+            reserved_percent: 5.0,
+            features: String::new(),
+            root_owner: Owner::default(),
+            journal_blocks: None,
+            fast_commit_blocks: None,
+            strict_encoding: false,
+            flex_groups: None,
+            resize_blocks: None,
+            quota_kinds: None,
+            mmp_update_interval: None,
+            time: diorite_ext::Clock::now(&diorite_ext::SystemClock),
+        }
+    }
+}
+
+/// Defaults that depend on the size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UsageType {
+    pub(super) block_size: u32,
+    pub(super) bytes_per_inode: u32,
+}
+
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+
+impl UsageType {
+    /// For a device of `bytes`. mke2fs decides in blocks of 1 KiB, or of the size that was asked for.
+    pub(super) fn of_size(bytes: u64) -> Self {
+        match bytes {
+            0..=0x2f_ffff => Self { block_size: 1024, bytes_per_inode: 8192 },
+            _ if bytes < 512 * MIB => Self { block_size: 1024, bytes_per_inode: 4096 },
+            _ if bytes < 4 * TIB => Self { block_size: 4096, bytes_per_inode: 16384 },
+            _ if bytes < 16 * TIB => Self { block_size: 4096, bytes_per_inode: 32768 },
+            _ => Self { block_size: 4096, bytes_per_inode: 65536 },
+        }
+    }
+}
+
+/// What can be asked for; the rest is refused by name.
+const MAKEABLE: Features = Features {
+    compat: Compat::HAS_JOURNAL
+        .union(Compat::EXT_ATTR)
+        .union(Compat::RESIZE_INODE)
+        .union(Compat::DIR_INDEX)
+        .union(Compat::SPARSE_SUPER2)
+        .union(Compat::STABLE_INODES)
+        .union(Compat::FAST_COMMIT)
+        .union(Compat::ORPHAN_FILE),
+    incompat: Incompat::FILETYPE
+        .union(Incompat::META_BG)
+        .union(Incompat::EXTENTS)
+        .union(Incompat::SIXTY_FOUR_BIT)
+        .union(Incompat::FLEX_BG)
+        .union(Incompat::EA_INODE)
+        .union(Incompat::CSUM_SEED)
+        .union(Incompat::MMP)
+        .union(Incompat::LARGE_DIR)
+        .union(Incompat::INLINE_DATA)
+        .union(Incompat::ENCRYPT)
+        .union(Incompat::CASEFOLD),
+    ro_compat: RoCompat::SPARSE_SUPER
+        .union(RoCompat::LARGE_FILE)
+        .union(RoCompat::HUGE_FILE)
+        .union(RoCompat::GDT_CSUM)
+        .union(RoCompat::DIR_NLINK)
+        .union(RoCompat::EXTRA_ISIZE)
+        .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::QUOTA)
+        .union(RoCompat::PROJECT)
+        .union(RoCompat::BIGALLOC)
+        .union(RoCompat::VERITY),
+};
+
+impl Flavor {
+    fn features(self) -> Features {
+        let mut features = Features {
+            compat: Compat::RESIZE_INODE | Compat::DIR_INDEX | Compat::EXT_ATTR,
+            incompat: Incompat::FILETYPE,
+            ro_compat: RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE,
+        };
+        if self != Self::Ext2 {
+            features.compat |= Compat::HAS_JOURNAL;
+        }
+        if self == Self::Ext4 {
+            features.incompat |= Incompat::EXTENTS | Incompat::FLEX_BG | Incompat::SIXTY_FOUR_BIT;
+            features.ro_compat |=
+                RoCompat::HUGE_FILE | RoCompat::METADATA_CSUM | RoCompat::DIR_NLINK | RoCompat::EXTRA_ISIZE;
+        }
+        features
+    }
+}
+
+impl MkfsOptions {
+    /// Options that make the same bytes each time: UUID and hash seed from `seed`, all times `time`.
+    #[must_use]
+    pub fn reproducible(mut self, seed: u64, time: Timestamp) -> Self {
+        self.uuid = Some(as_uuid(bytes_of_seed(seed)));
+        self.hash_seed = Some(as_uuid(bytes_of_seed(!seed)));
+        self.time = time;
+        self
+    }
+
+    /// The kinds of quota files that the volume gets.
+    pub(super) fn quota_files(&self, features: Features) -> Vec<QuotaKind> {
+        if !features.has_ro_compat(RoCompat::QUOTA) {
+            return Vec::new();
+        }
+        let asked = self.quota_kinds.as_deref().unwrap_or(&[QuotaKind::User, QuotaKind::Group]);
+        let has_projects = features.has_ro_compat(RoCompat::PROJECT);
+        let wanted = |kind: &QuotaKind| asked.contains(kind) || (*kind == QuotaKind::Project && has_projects);
+        QuotaKind::ALL.into_iter().filter(wanted).collect()
+    }
+
+    /// The flavour's features with the changes, checked against each other.
+    pub(super) fn resolve_features(&self) -> Result<Features, MkfsError> {
+        let mut features = self.flavor.features();
+        for word in self.features.split([',', ' ']).filter(|word| !word.is_empty()) {
+            if word == "none" {
+                features = Features::default();
+                continue;
+            }
+            let (name, clear) = match word.strip_prefix(['^', '-']) {
+                Some(name) => (name, true),
+                None => (word.strip_prefix('+').unwrap_or(word), false),
+            };
+            let Some(feature) = Features::by_name(name) else {
+                return Err(MkfsError::UnknownFeature { name: name.to_owned() });
+            };
+            if clear {
+                features.remove(feature);
+            } else {
+                features.insert(feature);
+            }
+        }
+        if self.quota_kinds.as_ref().is_some_and(|kinds| kinds.contains(&QuotaKind::Project)) {
+            features.ro_compat |= RoCompat::PROJECT;
+        }
+        let mut refused = features;
+        refused.remove(MAKEABLE);
+        if refused != Features::default() {
+            return Err(MkfsError::CannotMake { names: refused.names().join(", ") });
+        }
+        if features.metadata_csum() {
+            features.ro_compat -= RoCompat::GDT_CSUM;
+        }
+        self.check_features(features)?;
+        Ok(features)
+    }
+
+    fn check_features(&self, features: Features) -> Result<(), MkfsError> {
+        let conflict = |first, second, cure| Err(MkfsError::Conflict { first, second, cure });
+        let resize = features.has_compat(Compat::RESIZE_INODE);
+        let sparse =
+            features.has_ro_compat(RoCompat::SPARSE_SUPER) || features.has_compat(Compat::SPARSE_SUPER2);
+        if resize && !sparse {
+            return conflict("resize_inode", "^sparse_super", "add -O ^resize_inode");
+        }
+        if resize && features.has_incompat(Incompat::META_BG) {
+            return conflict("resize_inode", "meta_bg", "add -O ^resize_inode");
+        }
+        if features.has_incompat(Incompat::CSUM_SEED) && !features.metadata_csum() {
+            return conflict("metadata_csum_seed", "^metadata_csum", "add -O metadata_csum");
+        }
+        let extents = features.has_incompat(Incompat::EXTENTS);
+        if features.has_incompat(Incompat::SIXTY_FOUR_BIT) && !extents {
+            return conflict("64bit", "^extent", "add -O extent, or ^64bit");
+        }
+        let clusters = features.has_ro_compat(RoCompat::BIGALLOC);
+        if clusters && !extents {
+            return conflict("bigalloc", "^extent", "add -O extent");
+        }
+        if self.cluster_size.is_some() && !clusters {
+            return conflict("a cluster size (-C)", "^bigalloc", "add -O bigalloc");
+        }
+        if self.flex_groups.is_some() && !features.has_incompat(Incompat::FLEX_BG) {
+            return conflict("a number of groups in a flex group (-G)", "^flex_bg", "add -O flex_bg");
+        }
+        if features.has_compat(Compat::ORPHAN_FILE) && !features.has_compat(Compat::HAS_JOURNAL) {
+            return conflict("orphan_file", "^has_journal", "add -O has_journal, or ^orphan_file");
+        }
+        if features.has_incompat(Incompat::INLINE_DATA) && self.inode_size.is_some_and(|size| size < 256) {
+            return conflict(
+                "inline_data",
+                "inodes of 128 bytes",
+                "ask for inodes of 256 bytes or more (-I 256)",
+            );
+        }
+        if features.has_ro_compat(RoCompat::PROJECT) && self.inode_size.is_some_and(|size| size < 256) {
+            return conflict(
+                "project",
+                "inodes of 128 bytes",
+                "ask for inodes of 256 bytes or more (-I 256)",
+            );
+        }
+        if let Some(groups) = self.flex_groups.filter(|groups| !groups.is_power_of_two() || *groups > 1 << 30)
+        {
+            return Err(MkfsError::Invalid {
+                what: "the number of groups in a flex group (-G)",
+                given: u64::from(groups),
+                cure: "give a power of two",
+            });
+        }
+        if !(0.0..=50.0).contains(&self.reserved_percent) {
+            return Err(MkfsError::Invalid {
+                what: "the percentage of reserved blocks (-m)",
+                given: self.reserved_percent as u64,
+                cure: "give 0 to 50",
+            });
+        }
+        if let Some(seconds) = self.mmp_update_interval.filter(|seconds| !(1..=300).contains(seconds)) {
+            return Err(MkfsError::Invalid {
+                what: "the interval of multi-mount protection (-E mmp_update_interval)",
+                given: seconds.into(),
+                cure: "give 1 to 300 seconds",
+            });
+        }
+        if self.label.len() > 16 {
+            return Err(MkfsError::Invalid {
+                what: "the length of the label",
+                given: self.label.len() as u64,
+                cure: "give at most 16 bytes",
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Sixteen bytes as a UUID of version 4.
+pub(super) fn as_uuid(mut bytes: [u8; 16]) -> [u8; 16] {
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
+}
+
+fn bytes_of_seed(seed: u64) -> [u8; 16] {
+    let mut state = seed;
+    let mut next = || {
+        // SplitMix64, so that close seeds give unlike bytes.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)).to_le_bytes()
+    };
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&next());
+    bytes[8..].copy_from_slice(&next());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_that_cannot_go_together_are_refused_with_a_cure() {
+        for (features, cure) in [
+            ("^sparse_super", "^resize_inode"),
+            ("meta_bg", "^resize_inode"),
+            ("metadata_csum_seed", "metadata_csum"),
+            ("nonsense", "nonsense"),
+            ("compression", "compression"),
+            ("64bit", "extent"),
+        ] {
+            let options = MkfsOptions { features: features.to_owned(), ..MkfsOptions::default() };
+            let error = options.resolve_features().unwrap_err().to_string();
+            assert!(error.contains(cure), "{features}: {error}");
+        }
+    }
+}

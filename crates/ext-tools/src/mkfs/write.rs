@@ -1,0 +1,106 @@
+//! Blocks and zeros on their way to the device, many at a time.
+
+use diorite_block::{Bio, BioFlags, BlockDevice, IoErrorKind, Op, Plug, Sector};
+
+use crate::mkfs::MkfsError;
+use diorite_ext::memory::{BlockMemory, BlockPool};
+use diorite_ext_format::{BlockSize, FsBlock};
+
+/// Memory held before it is written.
+const BATCH_BYTES: usize = 8 << 20;
+/// Zeros written at a time where the device knows no other way.
+const ZERO_BYTES: usize = 1 << 20;
+/// Longest zeroing in one operation.
+const ZERO_RUN_BYTES: u64 = 1 << 30;
+
+/// Collects blocks; nothing is ordered until [`Writer::flush`].
+#[derive(Debug)]
+pub(super) struct Writer<'d> {
+    device: &'d dyn BlockDevice,
+    block_size: BlockSize,
+    memory: BlockPool,
+    pending: Vec<(FsBlock, BlockMemory)>,
+    /// A run of zeros that may still grow.
+    zeros: (FsBlock, u64),
+    pub(super) written_bytes: u64,
+    pub(super) zeroed_bytes: u64,
+}
+
+impl<'d> Writer<'d> {
+    pub(super) fn new(device: &'d dyn BlockDevice, block_size: BlockSize) -> Self {
+        let zeros = (FsBlock(0), 0);
+        let memory = BlockPool::new(block_size.bytes() as usize, device.geometry().memory_alignment as usize);
+        Self { device, block_size, memory, pending: Vec::new(), zeros, written_bytes: 0, zeroed_bytes: 0 }
+    }
+
+    /// Write one block.
+    pub(super) fn write(&mut self, block: FsBlock, bytes: &[u8]) -> Result<(), MkfsError> {
+        let mut memory = self.memory.zeroed();
+        memory[..bytes.len()].copy_from_slice(bytes);
+        self.pending.push((block, memory));
+        if self.pending.len() * self.block_size.bytes() as usize >= BATCH_BYTES {
+            self.submit()?;
+        }
+        Ok(())
+    }
+
+    /// Make a run read as zeros.
+    pub(super) fn zero(&mut self, block: FsBlock, count: u64) -> Result<(), MkfsError> {
+        if self.zeros.0.0 + self.zeros.1 == block.0 {
+            self.zeros.1 += count;
+            return Ok(());
+        }
+        let (start, run) = std::mem::replace(&mut self.zeros, (block, count));
+        self.submit_zeros(start, run)
+    }
+
+    /// Write what is pending and make all of it durable.
+    pub(super) fn flush(&mut self) -> Result<(), MkfsError> {
+        let (start, run) = std::mem::replace(&mut self.zeros, (FsBlock(0), 0));
+        self.submit_zeros(start, run)?;
+        self.submit()?;
+        self.device.flush()?;
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), MkfsError> {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.sort_by_key(|(block, _)| *block);
+        let mut plug = Plug::new(self.device.geometry(), BioFlags::META);
+        for (block, memory) in &pending {
+            plug.write(Sector::containing(self.block_size.address_of(*block)), memory);
+        }
+        self.written_bytes += plug.unplug(self.device)?.bytes;
+        Ok(())
+    }
+
+    fn submit_zeros(&mut self, start: FsBlock, count: u64) -> Result<(), MkfsError> {
+        let (mut offset, mut left) = (start.0 * self.block_size.bytes(), count * self.block_size.bytes());
+        self.zeroed_bytes += left;
+        while left > 0 {
+            let len = left.min(ZERO_RUN_BYTES);
+            let sector = diorite_block::Sector::containing(offset);
+            let done = self.device.execute(&mut [Bio::without_memory(Op::WriteZeroes, sector, len)]);
+            match done {
+                Err(error) if matches!(error.kind, IoErrorKind::Unsupported) => {
+                    self.write_zeros(offset, len)?;
+                }
+                done => done?,
+            }
+            offset += len;
+            left -= len;
+        }
+        Ok(())
+    }
+
+    fn write_zeros(&mut self, offset: u64, len: u64) -> Result<(), MkfsError> {
+        let zeros = BlockMemory::zeroed(ZERO_BYTES);
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(ZERO_BYTES as u64);
+            self.device.write_bytes(offset + done, &zeros[..step as usize], BioFlags::META)?;
+            done += step;
+        }
+        Ok(())
+    }
+}
