@@ -18,12 +18,14 @@ impl fmt::Debug for TransactionChecksum {
     }
 }
 
-impl TransactionChecksum {
+impl Default for TransactionChecksum {
     /// Of no block yet.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self(CRC32.digest())
     }
+}
 
+impl TransactionChecksum {
     /// Go on with a descriptor block or a logged block.
     pub fn update(&mut self, block: &[u8]) {
         self.0.update(block);

@@ -172,12 +172,14 @@ pub struct MemoryBlocks {
     pub bytes: Vec<u8>,
 }
 
-impl MemoryBlocks {
+impl Default for MemoryBlocks {
     /// An empty tree: header (still to be stored) and root.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self { bytes: vec![0; 2 * BLOCK_SIZE] }
     }
+}
 
+impl MemoryBlocks {
     fn place(&mut self, block: u32) -> Result<&mut [u8], Error> {
         let start = block as usize * BLOCK_SIZE;
         let beyond = self.corrupt("a block beyond the end of a quota file");
@@ -217,7 +219,7 @@ mod tests {
 
     #[test]
     fn every_number_finds_its_own_entry_again() {
-        let (mut blocks, mut header) = (MemoryBlocks::new(), QuotaHeader::new(2));
+        let (mut blocks, mut header) = (MemoryBlocks::default(), QuotaHeader::new(2));
         let mut slots = BTreeMap::new();
         let ids =
             (0..40).chain((0..300_u32).map(|n| n.wrapping_mul(0x0101_0101))).chain([u32::MAX, u32::MAX - 1]);
@@ -237,7 +239,7 @@ mod tests {
 
     #[test]
     fn blocks_of_the_free_list_are_used_before_the_file_grows() {
-        let (mut blocks, mut header) = (MemoryBlocks::new(), QuotaHeader::new(2));
+        let (mut blocks, mut header) = (MemoryBlocks::default(), QuotaHeader::new(2));
         find_or_insert(&mut blocks, &mut header, 1).unwrap();
         blocks.grow(header.blocks + 1).unwrap();
         header.free_block = header.blocks;
@@ -249,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_tree_that_leads_astray_is_an_error() {
-        let (mut blocks, mut header) = (MemoryBlocks::new(), QuotaHeader::new(2));
+        let (mut blocks, mut header) = (MemoryBlocks::default(), QuotaHeader::new(2));
         let slot = find_or_insert(&mut blocks, &mut header, 7).unwrap();
         let mut hostile = blocks.clone();
         refer(&mut hostile, ROOT, 0, header.blocks).unwrap();

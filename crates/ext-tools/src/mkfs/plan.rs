@@ -75,7 +75,7 @@ pub(super) fn plan(
     let raw = raw_superblock(options, &numbers)?;
     Superblock::from_raw(&raw).map_err(|error| match error {
         Error::Corrupt(corrupt) => MkfsError::Impossible(corrupt),
-        other => MkfsError::Format(other),
+        incompatible @ Error::Incompatible(_) => MkfsError::Format(incompatible),
     })
 }
 

@@ -43,7 +43,7 @@ impl Maker<'_> {
     }
 
     fn quota_content(&self, kind: QuotaKind) -> diorite_ext_format::Result<Vec<u8>> {
-        let (mut blocks, mut header) = (MemoryBlocks::new(), QuotaHeader::new(2));
+        let (mut blocks, mut header) = (MemoryBlocks::default(), QuotaHeader::new(2));
         let is_counted = |number: InodeNumber| number == InodeNumber::ROOT || number == LOST_FOUND;
         for (_, inode) in self.content.inodes.iter().filter(|(number, _)| is_counted(*number)) {
             let id = id_of(inode, kind);

@@ -65,7 +65,7 @@ impl Log {
     fn transaction(&mut self, blocks: &BTreeMap<u64, Vec<u8>>, revoked: &[u64], commit: bool) {
         let layout = self.superblock.layout(1024);
         let mut own = vec![0; 1024];
-        let mut sum = TransactionChecksum::new();
+        let mut sum = TransactionChecksum::default();
         let revokes: Vec<_> = revoked.iter().copied().map(FsBlock).collect();
         if !revokes.is_empty() {
             assert_eq!(layout.put_revoke(&mut own, self.sequence, &revokes), revokes.len());

@@ -136,7 +136,7 @@ impl Scan<'_> {
             self.open.damaged.get_or_insert(at);
         }
         if self.superblock.compat.contains(CompatFeatures::CHECKSUM) {
-            self.open.checksum.get_or_insert_with(TransactionChecksum::new).update(&block);
+            self.open.checksum.get_or_insert_default().update(&block);
         }
         let layout = self.layout;
         for tag in layout.tags(&block) {
