@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{aligned_pattern, open_memory, pattern};
 use diorite::{AlignedBuf, DirectIo, DirectQueue, File, Filesystem, FilesystemOptions, Unaligned};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 const PAGE: usize = 4096;
 
