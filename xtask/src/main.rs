@@ -11,6 +11,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test    setup, then every test of the workspace
   ci      formatting, lints, documentation, then test: before a change lands
   bench   [--directory DIR] [--rounds N] [SUITE...]: ratios against peers, stored under bench/runs
+  torture SUITE [OPTION...]: power cuts and other long suites (`cargo xtask torture help`)
   fuzz    [--seconds N] [--seed FIRST_CASE] [--case N]: hostile images, with a limit of memory
 ";
 
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         "test" => test(),
         "ci" => ci(),
         "bench" => bench::run(&std::env::args().skip(2).collect::<Vec<_>>()),
+        "torture" => torture(&std::env::args().skip(2).collect::<Vec<_>>()),
         "fuzz" => fuzz(&std::env::args().skip(2).collect::<Vec<_>>()),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
@@ -50,6 +52,13 @@ fn ci() -> Result<(), String> {
 fn test() -> Result<(), String> {
     setup::install_packages()?;
     cargo(&["test", "--workspace"], &[])
+}
+
+/// A long suite of `crates/torture`, built with assertions.
+fn torture(arguments: &[String]) -> Result<(), String> {
+    let mut command = vec!["run", "--package", "diorite-torture", "--"];
+    command.extend(arguments.iter().map(String::as_str));
+    cargo(&command, &[])
 }
 
 /// Kibibytes of address space that the campaign against hostile images may have: what takes more ends it.

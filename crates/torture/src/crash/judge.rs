@@ -1,0 +1,249 @@
+//! Looks at what a power cut left: is the volume whole, and does every file keep its promises?
+
+use std::collections::HashMap;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use diorite::check::{CheckOptions, check};
+use diorite::{BlockDevice, FileKind, Filesystem, FilesystemOptions};
+
+use super::oracle::{Class, FileLog, Presence, Rounding, Wrong};
+use crate::disk::Disk;
+use crate::formats::Format;
+use crate::image::{Image, PIECE};
+
+/// An image file for e2fsck, of which only what differs is written again.
+#[derive(Debug)]
+pub struct Scratch {
+    directory: tempfile::TempDir,
+    held: Option<Image>,
+}
+
+impl Scratch {
+    /// In memory, where the system has a place for that.
+    pub fn new() -> std::io::Result<Self> {
+        let shared_memory = Path::new("/dev/shm");
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("diorite-torture-");
+        let directory =
+            if shared_memory.is_dir() { builder.tempdir_in(shared_memory)? } else { builder.tempdir()? };
+        Ok(Self { directory, held: None })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("disk.img")
+    }
+
+    fn put(&mut self, image: &Image) -> std::io::Result<()> {
+        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.path())?;
+        file.set_len(image.len())?;
+        let held = self.held.as_ref().filter(|held| held.len() == image.len());
+        for (index, piece) in image.pieces().iter().enumerate() {
+            if held.is_none_or(|held| !Arc::ptr_eq(&held.pieces()[index], piece)) {
+                file.write_all_at(&piece[..], (index * PIECE) as u64)?;
+            }
+        }
+        self.held = Some(image.clone());
+        Ok(())
+    }
+
+    /// What the file holds now.
+    fn take(&mut self) -> std::io::Result<Image> {
+        let mut image = self.held.take().expect("something was put");
+        #[expect(clippy::disallowed_methods, reason = "what e2fsck has written")]
+        let file = std::fs::File::open(self.path())?;
+        let mut memory = [0; PIECE];
+        for index in 0..image.pieces().len() {
+            file.read_exact_at(&mut memory, (index * PIECE) as u64)?;
+            if image.pieces()[index][..] != memory {
+                image.set_piece(index, Arc::new(memory));
+            }
+        }
+        self.held = Some(image.clone());
+        Ok(image)
+    }
+
+    fn e2fsck(&self, how: &str) -> std::io::Result<(i32, String)> {
+        let output = Command::new("e2fsck").args(["-f", how]).arg(self.path()).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let lines: Vec<&str> =
+            text.lines().filter(|line| !line.is_empty() && !line.starts_with("Fix?")).collect();
+        Ok((output.status.code().unwrap_or(-1), lines[..lines.len().min(14)].join("\n")))
+    }
+}
+
+/// Write an image to a file.
+pub(super) fn export(image: &Image, path: &Path) -> std::io::Result<()> {
+    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    for (index, piece) in image.pieces().iter().enumerate() {
+        file.write_all_at(&piece[..], (index * PIECE) as u64)?;
+    }
+    Ok(())
+}
+
+/// Whether there is an e2fsck.
+pub fn has_e2fsck() -> bool {
+    Command::new("e2fsck").arg("-V").output().is_ok()
+}
+
+/// Judge one image. With `outside` e2fsck looks at it as well; a volume without a journal always needs it, for the repair.
+pub(super) fn judge(
+    image: &Image,
+    format: &Format,
+    files: &[FileLog],
+    cut: usize,
+    outside: bool,
+    scratch: &mut Scratch,
+) -> Result<(), Wrong> {
+    let tool = |error: std::io::Error| Wrong::new(Class::Fsck, format!("e2fsck: {error}"));
+    let open = |device: &Arc<dyn BlockDevice>| {
+        quiet_options().open_device(Arc::clone(device)).map_err(|error| unreadable("open", &error))
+    };
+    let rounding = |repaired| Rounding { block: u64::from(format.block_size), repaired };
+    if format.journal {
+        let disk = Disk::new(image.clone(), true, cut as u64);
+        let device: Arc<dyn BlockDevice> = disk.clone();
+        // Opening for writing replays the journal.
+        let filesystem = open(&device)?;
+        let seen = files_of(&filesystem)?;
+        filesystem.close().map_err(|error| unreadable("close", &error))?;
+        judge_check(&device)?;
+        if outside {
+            scratch.put(&disk.content()).map_err(tool)?;
+            let (code, text) = scratch.e2fsck("-n").map_err(tool)?;
+            if code != 0 {
+                return Err(Wrong::new(
+                    Class::Fsck,
+                    format!("after replay e2fsck -fn says ({code}):\n{text}"),
+                ));
+            }
+        }
+        return judge_files(&seen, files, cut, rounding(false));
+    }
+    scratch.put(image).map_err(tool)?;
+    let (code, text) = scratch.e2fsck("-y").map_err(tool)?;
+    let mut judged = || {
+        if code & !3 != 0 {
+            return Err(Wrong::new(Class::Fsck, format!("e2fsck -fy cannot repair it ({code})")));
+        }
+        let repaired = scratch.take().map_err(tool)?;
+        let device: Arc<dyn BlockDevice> = Disk::new(repaired, true, cut as u64);
+        judge_check(&device)?;
+        let seen = files_of(&open(&device)?)?;
+        judge_files(&seen, files, cut, rounding(true))
+    };
+    judged().map_err(|Wrong { class, what }| Wrong {
+        class,
+        what: format!("{what}\ne2fsck -fy has said:\n{text}"),
+    })
+}
+
+fn unreadable(what: &str, error: &diorite::Error) -> Wrong {
+    Wrong::new(Class::Open, format!("{what}: {error}"))
+}
+
+fn quiet_options() -> FilesystemOptions {
+    FilesystemOptions::new().cache_bytes(1 << 20).read_ahead_bytes(0)
+}
+
+fn judge_check(device: &Arc<dyn BlockDevice>) -> Result<(), Wrong> {
+    let report = check(&**device, &CheckOptions::default(), &mut |_| {})
+        .map_err(|error| Wrong::new(Class::Check, format!("check: {error}")))?;
+    if report.problems.is_empty() {
+        return Ok(());
+    }
+    let told: Vec<String> = report.problems.iter().take(5).map(ToString::to_string).collect();
+    Err(Wrong::new(Class::Check, format!("check finds: {}", told.join("; "))))
+}
+
+/// A file as it was found.
+struct Seen {
+    path: String,
+    inode: u32,
+    content: Vec<u8>,
+}
+
+/// Every regular file with its content.
+fn files_of(filesystem: &Filesystem) -> Result<Vec<Seen>, Wrong> {
+    let mut seen = Vec::new();
+    let mut directories = vec![String::new()];
+    while let Some(directory) = directories.pop() {
+        let at = if directory.is_empty() { "/" } else { &directory };
+        for entry in filesystem.read_dir(at).map_err(|error| unreadable("read_dir", &error))? {
+            let path = format!("{directory}/{}", String::from_utf8_lossy(&entry.name));
+            let attributes =
+                filesystem.symlink_metadata(&path).map_err(|error| unreadable("stat", &error))?;
+            match attributes.kind {
+                FileKind::Directory => directories.push(path),
+                FileKind::Regular if attributes.size <= 16 << 20 => {
+                    let file = filesystem.open_file(&path).map_err(|error| unreadable("open", &error))?;
+                    let mut content = vec![0; attributes.size as usize];
+                    file.read_exact_at(&mut content, 0).map_err(|error| unreadable("read", &error))?;
+                    seen.push(Seen { path, inode: attributes.inode.0, content });
+                }
+                kind => {
+                    let what = format!("{path}: a {kind:?} of {} bytes", attributes.size);
+                    return Err(Wrong::new(Class::Size, what));
+                }
+            }
+        }
+    }
+    Ok(seen)
+}
+
+fn judge_files(seen: &[Seen], files: &[FileLog], cut: usize, round: Rounding) -> Result<(), Wrong> {
+    let mut found: HashMap<usize, Vec<&str>> = HashMap::new();
+    for file in seen {
+        let is_lost = round.repaired && file.path.starts_with("/lost+found/");
+        let is_candidate = |log: &FileLog| {
+            if is_lost { log.inode == Some(file.inode) } else { log.may_have_name(&file.path, cut) }
+        };
+        let candidates: Vec<usize> =
+            (0..files.len()).filter(|number| is_candidate(&files[*number])).collect();
+        if candidates.is_empty() && is_lost {
+            // The inode of a file whose creation had not returned.
+            continue;
+        }
+        let mut verdict = Err(Wrong::new(Class::Name, "no call gives this name"));
+        for number in candidates {
+            verdict = files[number].judge(cut, &file.content, round);
+            if verdict.is_ok() {
+                found.entry(number).or_default().push(&file.path);
+                break;
+            }
+            verdict = verdict.map_err(|wrong| wrong.at(format_args!("file {number} (inode {})", file.inode)));
+        }
+        verdict.map_err(|wrong| wrong.at(&file.path))?;
+    }
+    for (number, log) in files.iter().enumerate() {
+        let paths = found.get(&number).map_or(&[][..], Vec::as_slice);
+        judge_name(number, log, paths, cut, round.repaired).map_err(|what| Wrong::new(Class::Name, what))?;
+    }
+    Ok(())
+}
+
+/// Whether a file is where it was promised to be.
+fn judge_name(
+    number: usize,
+    log: &FileLog,
+    paths: &[&str],
+    cut: usize,
+    repaired: bool,
+) -> Result<(), String> {
+    let is_lost = repaired && paths.iter().any(|path| path.starts_with("/lost+found/"));
+    if let Presence::Under(names) = log.presence(cut)
+        && !is_lost
+        && !paths.iter().any(|path| names.iter().any(|name| name == path))
+    {
+        return Err(format!("file {number} is not at {names:?}, as was promised, but at {paths:?}"));
+    }
+    if log.is_kept(cut) && paths.is_empty() {
+        return Err(format!("file {number} was synced and is lost altogether"));
+    }
+    if !repaired && paths.len() > 1 {
+        return Err(format!("file {number} has several names: {paths:?}"));
+    }
+    Ok(())
+}

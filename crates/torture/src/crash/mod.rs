@@ -1,0 +1,156 @@
+//! The crash checker: a workload on a recording device, power cuts at any moment, and a judge who knows the promises.
+//!
+//! A case is a number: it decides the volume, the threads, the calls, the cuts and what each cut loses. It runs in a
+//! simulation, so a case that fails fails again.
+
+mod judge;
+mod oracle;
+mod workload;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use diorite_block::IoOwner;
+use diorite_sim::{Order, Simulation, WorldOptions};
+
+use crate::cut::{Loss, Replay};
+use crate::disk::Disk;
+use crate::formats::{FORMATS, Format};
+use crate::image::Image;
+use crate::random::Random;
+
+pub use judge::{Scratch, has_e2fsck};
+pub use oracle::{Class, Wrong};
+pub use workload::{Plan, Ran};
+
+/// What a case may choose from, and how much of it is looked at.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The volumes.
+    pub formats: Vec<Format>,
+    /// Images that are looked at in one case.
+    pub images: usize,
+    /// One journalled image in so many is shown to e2fsck as well.
+    pub outside: u64,
+    /// Real threads in place of a simulation: then a seed does not decide all.
+    pub real_threads: bool,
+    /// Whether the primary superblock may be torn.
+    pub tear_superblock: bool,
+    /// Classes of failures that are passed over.
+    pub known: Vec<Class>,
+    /// Where the image of a case that fails is put, as the power cut left it.
+    pub keep: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            formats: FORMATS.to_vec(),
+            images: 40,
+            outside: 8,
+            real_threads: false,
+            tear_superblock: false,
+            known: Vec::new(),
+            keep: None,
+        }
+    }
+}
+
+/// Runs cases one after the other.
+#[derive(Debug)]
+pub struct Checker {
+    options: Options,
+    scratch: Scratch,
+    empty: Vec<(&'static str, Image)>,
+}
+
+impl Checker {
+    /// A checker with a scratch file of its own.
+    pub fn new(options: Options) -> std::io::Result<Self> {
+        Ok(Self { options, scratch: Scratch::new()?, empty: Vec::new() })
+    }
+
+    fn empty_volume(&mut self, format: &Format) -> Image {
+        if let Some((_, image)) = self.empty.iter().find(|(name, _)| *name == format.name) {
+            return image.clone();
+        }
+        let image = format.make();
+        self.empty.push((format.name, image.clone()));
+        image
+    }
+
+    /// Run one case: how many images were looked at, or what was wrong.
+    pub fn run(&mut self, case: u64) -> Result<usize, Wrong> {
+        let mut random = Random::new(case);
+        let format = random.pick(&self.options.formats);
+        let threads = random.pick(&[1, 1, 1, 2, 3]);
+        let plan = Plan { seed: random.number(), format, threads, calls: random.within(15..60) as usize };
+        let told = format!("case {case} ({}, {} threads, {} calls)", format.name, plan.threads, plan.calls);
+        let disk = Disk::new(self.empty_volume(&format), random.one_in(2), plan.seed);
+        let ran = self.run_plan(plan, &disk).and_then(|ran| match &ran.wrong {
+            Some(wrong) => Err(wrong.clone()),
+            None => Ok(ran),
+        });
+        let ran = ran.map_err(|what| Wrong::new(Class::Call, what).at(&told))?;
+        let record = disk.record();
+        let mut replay = Replay::new(&record);
+        replay.tear_superblock = self.options.tear_superblock;
+        let mut looked_at = 0;
+        for cut in cuts(&ran, record.events.len(), self.options.images / 2, &mut random) {
+            replay.advance(cut);
+            for loss in [random.pick(&Loss::KINDS), random.pick(&Loss::KINDS)] {
+                let image = replay.image(loss, &mut random);
+                let outside = random.one_in(self.options.outside);
+                let files = &ran.oracle.files;
+                let verdict = judge::judge(&image, &format, files, cut, outside, &mut self.scratch);
+                looked_at += 1;
+                let Err(wrong) = verdict else { continue };
+                if self.options.known.contains(&wrong.class) {
+                    continue;
+                }
+                let wrong = wrong.at(format_args!("{told}: cut at event {cut}, {loss:?} lost"));
+                let Some(directory) = &self.options.keep else { return Err(wrong) };
+                let path = directory.join(format!("case-{case}.img"));
+                return match judge::export(&image, &path) {
+                    Ok(()) => Err(wrong.at(path.display())),
+                    Err(error) => Err(wrong.at(error)),
+                };
+            }
+        }
+        Ok(looked_at)
+    }
+
+    fn run_plan(&self, plan: Plan, disk: &Arc<Disk>) -> Result<Ran, String> {
+        if self.options.real_threads {
+            return Ok(workload::run(&plan, disk));
+        }
+        let world = WorldOptions { seed: plan.seed, order: Order::Shuffled, ..WorldOptions::default() };
+        let simulation = Simulation::with_options(world);
+        let slot = Arc::new(Mutex::new(None));
+        let (result, disk) = (Arc::clone(&slot), Arc::clone(disk));
+        simulation.spawn("main", IoOwner::default(), move || {
+            let ran = workload::run(&plan, &disk);
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran);
+        });
+        simulation.run().map_err(|deadlock| deadlock.to_string())?;
+        let ran = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        ran.ok_or_else(|| "the workload did not end".to_owned())
+    }
+}
+
+/// Moments to cut the power at: any, and those at which a promise has just been made.
+fn cuts(ran: &Ran, end: usize, count: usize, random: &mut Random) -> Vec<usize> {
+    let promises: Vec<usize> =
+        ran.oracle.files.iter().flat_map(oracle::FileLog::promises).filter(|at| *at >= ran.start).collect();
+    let mut cuts: Vec<usize> = (0..count)
+        .map(|_| {
+            if random.one_in(2) && !promises.is_empty() {
+                random.pick(&promises)
+            } else {
+                random.within(ran.start as u64..end as u64 + 1) as usize
+            }
+        })
+        .collect();
+    cuts.sort_unstable();
+    cuts
+}

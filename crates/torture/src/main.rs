@@ -1,0 +1,127 @@
+//! The long suites: `torture crash|... [--cases N] [--seed FIRST] [--case N] [--format NAME] ...`.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use diorite_torture::crash;
+use diorite_torture::formats::Format;
+
+const USAGE: &str = "usage: torture SUITE [--cases N] [--seed FIRST] [--case N] [--threads N]
+
+  crash   [--images N of each case] [--outside N] [--format NAME] [--real-threads 1] [--tear-superblock 1] [--keep DIR]
+          [--known CLASS,...: failures to pass over]: power cuts; N cases are images here
+";
+
+struct Arguments(BTreeMap<String, String>);
+
+impl Arguments {
+    fn number(&self, name: &str, default: u64) -> u64 {
+        match self.0.get(name) {
+            Some(text) => text.parse().unwrap_or_else(|_| panic!("--{name} {text}: not a number")),
+            None => default,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let mut given = std::env::args().skip(1);
+    let suite = given.next().unwrap_or_default();
+    let mut arguments = BTreeMap::new();
+    while let Some(name) = given.next() {
+        let Some(value) = given.next() else {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        };
+        arguments.insert(name.trim_start_matches('-').to_owned(), value);
+    }
+    let arguments = Arguments(arguments);
+    match suite.as_str() {
+        "crash" => crash_suite(&arguments),
+        "help" | "--help" => {
+            print!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprint!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs cases by number on several threads until so many units of work are done.
+fn campaign<S>(
+    arguments: &Arguments,
+    unit: &str,
+    state: impl Fn() -> S + Sync,
+    run: impl Fn(&mut S, u64) -> Result<u64, String> + Sync,
+) -> ExitCode {
+    let one = arguments.0.contains_key("case");
+    let first = if one { arguments.number("case", 0) } else { arguments.number("seed", 0) };
+    let wanted = if one { 1 } else { arguments.number("cases", 10_000) };
+    let threads = if one { 1 } else { arguments.number("threads", 2) };
+    let (next, units) = (AtomicU64::new(first), AtomicU64::new(0));
+    let failures = Mutex::new(Vec::new());
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut state = state();
+                while units.load(Ordering::Relaxed) < wanted {
+                    let case = next.fetch_add(1, Ordering::Relaxed);
+                    let done = run(&mut state, case);
+                    let before = units.fetch_add(*done.as_ref().unwrap_or(&1), Ordering::Relaxed);
+                    if let Err(what) = done {
+                        println!("FAILED {what}\n");
+                        failures.lock().expect("lock").push(case);
+                    }
+                    let now = units.load(Ordering::Relaxed);
+                    if before / 5000 != now / 5000 {
+                        println!("{now} {unit}, {:.0?}", begin.elapsed());
+                    }
+                    if one {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    let mut failures = failures.into_inner().expect("lock");
+    failures.sort_unstable();
+    println!(
+        "cases {first} to {}: {} {unit}, {} cases failed, {:.0?}: {failures:?}",
+        next.into_inner(),
+        units.into_inner(),
+        failures.len(),
+        begin.elapsed()
+    );
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn crash_suite(arguments: &Arguments) -> ExitCode {
+    let mut options = crash::Options::default();
+    options.images = arguments.number("images", options.images as u64) as usize;
+    options.outside = arguments.number("outside", options.outside);
+    options.real_threads = arguments.number("real-threads", 0) != 0;
+    options.tear_superblock = arguments.number("tear-superblock", 0) != 0;
+    let known = arguments.0.get("known").map_or("", String::as_str);
+    options.known = crash::Class::ALL
+        .into_iter()
+        .filter(|class| known.split(',').any(|name| name.eq_ignore_ascii_case(&format!("{class:?}"))))
+        .collect();
+    options.keep = arguments.0.get("keep").map(Into::into);
+    if let Some(name) = arguments.0.get("format") {
+        options.formats = vec![Format::by_name(name).unwrap_or_else(|| panic!("no format {name}"))];
+    }
+    campaign(
+        arguments,
+        "images",
+        || crash::Checker::new(options.clone()).expect("a place for scratch files"),
+        |checker, case| match checker.run(case) {
+            Ok(images) => Ok(images as u64),
+            Err(wrong) => Err(format!("{:?}: {}", wrong.class, wrong.what)),
+        },
+    )
+}

@@ -1,0 +1,32 @@
+//! Power cuts (ARCHITECTURE invariants 5 and 6): some thousands of images of every format. `cargo xtask torture crash` looks at as
+//! many as one likes.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+
+use diorite_torture::crash::{Checker, Class, Options, has_e2fsck};
+use diorite_torture::formats::{FORMATS, Format};
+
+/// Look at about `images` images of `formats`; failures of the classes `known` are passed over.
+fn torture(formats: impl Fn(&Format) -> bool, images: usize, known: &[Class]) {
+    let formats: Vec<Format> = FORMATS.into_iter().filter(formats).collect();
+    let mut checker = Checker::new(Options { formats, known: known.to_vec(), ..Options::default() }).unwrap();
+    let (mut looked_at, mut case, mut failed) = (0, 0, Vec::new());
+    while looked_at < images {
+        match checker.run(case) {
+            Ok(count) => looked_at += count,
+            Err(wrong) => {
+                failed.push(format!("{:?}: {}", wrong.class, wrong.what));
+                looked_at += 1;
+            }
+        }
+        case += 1;
+    }
+    assert!(failed.is_empty(), "{} of {case} cases failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[test]
+fn journalled_volumes_keep_their_promises() {
+    if !has_e2fsck() {
+        return println!("SKIPPED: e2fsck is not installed");
+    }
+    torture(|format| format.journal, 2500, &[Class::Truncated, Class::Lost, Class::Check, Class::Fsck]);
+}
