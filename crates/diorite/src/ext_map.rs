@@ -26,9 +26,6 @@ pub(crate) struct ExtMap {
     claims: Arc<Mutex<Claims>>,
 }
 
-/// Blocks that the last reservation asks for by itself, though it may need less, and those of the levels above the lowest.
-const LAST_AND_LEVELS: u64 = 14;
-
 /// Blocks of the volume that are promised to this file.
 #[derive(Debug, Default)]
 struct Claims {
@@ -123,23 +120,12 @@ impl ExtMap {
         (first, end - first.0)
     }
 
-    /// Blocks that the mapping of so much unmapped data may need at most.
-    fn mapping_for(&self, data: u64, calls: u64) -> u64 {
-        if data == 0 {
-            return 0;
-        }
-        let block = self.block_size();
-        // An extent a block in nodes that are half full, or for each call the ends of two indirect blocks.
-        let nodes = data / (block / 24);
-        let indirect = 2 * calls.min(data) + 2 * (data / (block / 4));
-        LAST_AND_LEVELS + if self.volume.maps_by_extents(&self.inode) { nodes } else { indirect }
-    }
-
     /// Claim blocks of the volume for data, and what mapping it may need together with the file's other data that waits. Two
     /// callers at once would each count on the other's: the lock is held until the claim is made.
     fn claim_blocks(&self, blocks: u64) -> Result<()> {
         let mut claims = self.claims.lock();
-        let wanted = self.mapping_for(claims.data + claims.moving + blocks, claims.calls + 1);
+        let data = claims.data + claims.moving + blocks;
+        let wanted = self.volume.mapping_need_max(&self.inode, data, claims.calls + 1);
         let mapping = wanted.saturating_sub(claims.mapping);
         self.volume.claim(blocks + mapping)?;
         claims.data += blocks;
@@ -151,7 +137,7 @@ impl ExtMap {
     /// What a mapping did not need of its claim: kept for the data that waits, as far as that may need it.
     fn keep_for_mapping(&self, blocks: u64) {
         let mut claims = self.claims.lock();
-        let wanted = self.mapping_for(claims.data, claims.calls);
+        let wanted = self.volume.mapping_need_max(&self.inode, claims.data, claims.calls);
         let kept = wanted.saturating_sub(claims.mapping).min(blocks);
         claims.mapping += kept;
         drop(claims);

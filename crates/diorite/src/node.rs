@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use diorite_ext::{Inode, Volume};
+use diorite_ext::{ContentUse, Inode, Volume};
 
 use crate::content::Content;
 use crate::file::FileOwner;
@@ -96,15 +96,12 @@ impl NodeRef {
     pub(crate) fn open_as(&self, options: &OpenOptions, path: Option<PathBuf>) -> Result<File> {
         options.check()?;
         let content = self.content()?;
-        self.check_readable()?;
-        if options.can_write()
-            && let Some(reason) = self.volume().read_only_reason()
-        {
-            return Err(diorite_ext::Error::ReadOnly(reason).into());
-        }
-        if options.can_write() {
-            self.check_flags(options)?;
-        }
+        let wanted = match options.can_write() {
+            false => ContentUse::Read,
+            true if options.append && !options.truncate => ContentUse::Append,
+            true => ContentUse::Write,
+        };
+        self.volume().check_content_use(self.inode(), wanted)?;
         if options.truncate && content.size() > 0 {
             content.set_len(0)?;
         }
@@ -125,35 +122,6 @@ impl NodeRef {
              open it with DirectIo::Preferred, or the volume with data=ordered"
                 .to_owned(),
         ))
-    }
-
-    /// Ciphertext is nobody's content.
-    fn check_readable(&self) -> Result<()> {
-        const ENCRYPTED: u32 = 0x800;
-        let inode = self.inode();
-        if self.volume().attributes(inode).flags & ENCRYPTED == 0 {
-            return Ok(());
-        }
-        Err(diorite_ext::Error::Encrypted { inode: inode.number() }.into())
-    }
-
-    /// What the inode's flags forbid is refused when the file is opened: a cached write could only be lost later.
-    fn check_flags(&self, options: &OpenOptions) -> Result<()> {
-        const IMMUTABLE: u32 = 0x10;
-        const APPEND_ONLY: u32 = 0x20;
-        const VERITY: u32 = 0x0010_0000;
-        let flags = self.volume().attributes(self.inode()).flags;
-        let refuse = |name| Err(diorite_ext::Error::NotPermitted(name).into());
-        if flags & IMMUTABLE != 0 {
-            return refuse("immutable");
-        }
-        if flags & VERITY != 0 {
-            return refuse("verity");
-        }
-        if flags & APPEND_ONLY != 0 && (!options.append || options.truncate) {
-            return refuse("append-only");
-        }
-        Ok(())
     }
 
     /// The inode behind a name in this directory.

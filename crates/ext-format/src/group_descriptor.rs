@@ -202,3 +202,38 @@ impl GroupDescriptor {
         self.inode_bitmap_checksum == right & superblock.bitmap_checksum_mask()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::superblock::tests::sound;
+
+    #[test]
+    fn a_descriptor_comes_back_and_its_checksum_covers_group_and_bytes() {
+        let mut raw = sound();
+        raw.feature_ro_compat = U32::new(RoCompat::METADATA_CSUM.bits());
+        raw.checksum_type = 1;
+        let superblock = Superblock::from_raw(&raw).unwrap();
+        let (block_bitmap, inode_bitmap, inode_table) = (FsBlock(3), FsBlock(4), FsBlock(5));
+        let descriptor = GroupDescriptor {
+            block_bitmap,
+            inode_bitmap,
+            inode_table,
+            free_clusters: 7000,
+            flags: GroupFlags::INODE_ZEROED,
+            ..GroupDescriptor::default()
+        };
+        let mut bytes = [0; 32];
+        descriptor.write_into(&mut bytes, GroupNumber(0), &superblock);
+        assert_eq!(GroupDescriptor::parse(&bytes), descriptor);
+        descriptor.validate(GroupNumber(0), &superblock).unwrap();
+        assert!(GroupDescriptor::has_valid_checksum(&bytes, GroupNumber(0), &superblock));
+        assert!(!GroupDescriptor::has_valid_checksum(&bytes, GroupNumber(1), &superblock));
+        bytes[12] ^= 1;
+        assert!(!GroupDescriptor::has_valid_checksum(&bytes, GroupNumber(0), &superblock));
+        let beyond = GroupDescriptor { inode_table: FsBlock(8191), ..descriptor };
+        let what = "the inode table is not on the volume";
+        let error = beyond.validate(GroupNumber(0), &superblock).unwrap_err();
+        assert_eq!(error, Corrupt::Group { group: 0, what }.into());
+    }
+}

@@ -129,3 +129,31 @@ pub fn set_checksum(block: &mut [u8], entries: usize, seed: ChecksumSeed) {
         put(block, at, &right.to_le_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_comes_back_and_impossible_ones_are_refused() {
+        let mut root = [0; 1024];
+        let info = RootInfo { hash_version: 1, indirect_levels: 1 };
+        info.write_into(&mut root);
+        assert_eq!(RootInfo::parse(&root, false), Ok(info));
+        let limit = CountLimit::limit_of(root.len(), ROOT_ENTRIES, true);
+        CountLimit { limit, count: 2 }.write_into(&mut root, ROOT_ENTRIES);
+        set_entry(&mut root, ROOT_ENTRIES, 0, 0x1234, 1);
+        set_entry(&mut root, ROOT_ENTRIES, 1, 0x5678, 2);
+        assert_eq!(entry(&root, ROOT_ENTRIES, 0), (0, 1), "the first has no hash");
+        assert_eq!(entry(&root, ROOT_ENTRIES, 1), (0x5678, 2));
+        let seed = ChecksumSeed(7);
+        set_checksum(&mut root, ROOT_ENTRIES, seed);
+        assert!(has_valid_checksum(&root, ROOT_ENTRIES, seed));
+        assert!(!has_valid_checksum(&root, ROOT_ENTRIES, ChecksumSeed(8)));
+        assert!(CountLimit::parse(&root, ROOT_ENTRIES, false).is_err(), "the capacity is without a checksum");
+        CountLimit { limit, count: limit + 1 }.write_into(&mut root, ROOT_ENTRIES);
+        assert!(CountLimit::parse(&root, ROOT_ENTRIES, true).is_err());
+        RootInfo { indirect_levels: 2, ..info }.write_into(&mut root);
+        assert!(RootInfo::parse(&root, false).is_err() && RootInfo::parse(&root, true).is_ok());
+    }
+}

@@ -1,8 +1,33 @@
-//! The on-disk structures, one file each: where their bytes are, what values they may have, and their checksums.
+//! What is on the disk of an ext2, ext3 or ext4 volume: parse, validate, serialise, checksums. No I/O, no caches, no state.
 //!
-//! Everything here is a pure function of bytes. Numbers are checked once, when a structure is parsed, and are
-//! typed values from then on; bytes that no field describes survive a write. Source of the format:
-//! the kernel's `Documentation/filesystems/ext4`.
+//! One module for each on-disk concept. Everything is a pure function of bytes that the caller has read. Numbers are checked once,
+//! when a structure is parsed, and are typed values from then on; bytes that no field describes survive a write. What is wrong
+//! is a [`Corrupt`] with coordinates; what is sound but newer than this crate is [`Incompatible`], which names it. Source of
+//! the format: the kernel's `Documentation/filesystems/ext4`.
+//!
+//! - the volume: [`superblock`], [`features`], [`geometry`] (where things are), [`group_descriptor`], [`checksum`]
+//! - files: [`mod@inode`], [`extent`], [`xattr`], [`orphan`]
+//! - directories: [`directory`], [`htree`], [`hash`], [`casefold`]
+//! - what most volumes lack: [`quota`], [`mmp`]; and the log: [`journal`] (jbd2)
+//!
+//! ```
+//! use diorite_ext_format::{Corrupt, Error, FsBlock, GroupNumber, Layout, Superblock};
+//!
+//! // A superblock is 1024 bytes at byte 1024 of a volume. This one: 8192 blocks of 1 KiB in one group.
+//! let mut bytes = [0; 1024];
+//! for (offset, value) in [(0x00, 1024_u32), (0x04, 8192), (0x14, 1), (0x20, 8192), (0x24, 8192), (0x28, 1024)] {
+//!     bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+//! }
+//! assert!(matches!(Superblock::parse(&bytes), Err(Error::Corrupt(Corrupt::Magic { found: 0 }))));
+//! bytes[0x38..0x3a].copy_from_slice(&0xef53_u16.to_le_bytes());
+//!
+//! let superblock = Superblock::parse(&bytes)?;
+//! let layout = Layout::new(&superblock);
+//! assert_eq!((superblock.blocks_count(), superblock.block_size().bytes()), (8192, 1024));
+//! assert_eq!(layout.group_of(FsBlock(5000)), Some(GroupNumber(0)));
+//! assert_eq!(superblock.block_size().address_of(layout.descriptor_block(0)), 2048);
+//! # Ok::<(), Error>(())
+//! ```
 
 pub mod casefold;
 pub mod checksum;

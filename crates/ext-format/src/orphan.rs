@@ -46,3 +46,19 @@ pub fn write_tail(block: &mut [u8], at: FsBlock, seed: Option<ChecksumSeed>) {
     let checksum = seed.map_or(0, |seed| checksum(block, at, seed));
     put(block, end - 4, &checksum.to_le_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_names_its_orphans_and_knows_its_place() {
+        let (mut block, seed) = ([0; 1024], ChecksumSeed(3));
+        put(&mut block, 8, &12_u32.to_le_bytes());
+        put(&mut block, 4 * (entries_per_block(1024) - 1), &13_u32.to_le_bytes());
+        write_tail(&mut block, FsBlock(9), Some(seed));
+        assert_eq!(entries(&block).collect::<Vec<_>>(), [(2, InodeNumber(12)), (253, InodeNumber(13))]);
+        assert!(has_magic(&block) && has_valid_checksum(&block, FsBlock(9), seed));
+        assert!(!has_valid_checksum(&block, FsBlock(10), seed));
+    }
+}

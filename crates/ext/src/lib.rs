@@ -32,7 +32,7 @@ pub use diorite_ext_format::{
 };
 pub use error::{Error, Result};
 pub use info::{VolumeInfo, read_descriptors, read_superblock};
-pub use inode::{Attributes, Inode, SetAttributes, SetTime};
+pub use inode::{Attributes, ContentUse, Inode, SetAttributes, SetTime};
 pub use journal::replay_in_memory;
 pub(crate) use types::BlockRun;
 pub use types::{Clock, NodeSpec, SystemClock};

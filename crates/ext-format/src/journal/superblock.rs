@@ -210,3 +210,24 @@ impl JournalSuperblock {
         crc32c(crc32c(crc32c(u32::MAX, &raw[..0xfc]), &[0; 4]), &raw[0x100..])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_superblock_comes_back_and_impossible_ones_are_refused() {
+        let mut superblock = JournalSuperblock::new(1024, 2048, [7; 16]);
+        superblock
+            .set_features(CompatFeatures::empty(), IncompatFeatures::REVOKE | IncompatFeatures::CHECKSUM_V3);
+        superblock.start = 5;
+        superblock.sequence = 42;
+        let mut bytes = superblock.encode();
+        let again = JournalSuperblock::parse(&bytes, 1024, 2048).unwrap();
+        assert_eq!((again.start, again.sequence, again.uuid), (5, 42, [7; 16]));
+        assert!(JournalSuperblock::parse(&bytes, 1024, 100).is_err(), "longer than its file");
+        assert!(JournalSuperblock::parse(&bytes, 4096, 2048).is_err(), "of another block size");
+        bytes[0x18] ^= 1;
+        assert!(JournalSuperblock::parse(&bytes, 1024, 2048).is_err(), "the checksum");
+    }
+}

@@ -423,6 +423,13 @@ impl Superblock {
         (self.features.has_ro_compat(RoCompat::QUOTA) && number != 0).then_some(InodeNumber(number))
     }
 
+    /// Whether an inode is one of the filesystem's own: the root directory, the journal, the orphan file, a quota file...
+    pub fn is_own_inode(&self, number: InodeNumber) -> bool {
+        number < self.first_inode()
+            || self.orphan_file() == Some(number)
+            || QuotaKind::ALL.into_iter().any(|kind| self.quota_inode(kind) == Some(number))
+    }
+
     /// Set when the volume was last written.
     pub fn set_write_time(&mut self, seconds: i64) {
         self.raw.wtime = U32::new(seconds as u32);

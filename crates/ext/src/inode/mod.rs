@@ -12,6 +12,7 @@
 mod attributes;
 mod cache;
 mod charge;
+mod content_use;
 mod directory;
 mod lifecycle;
 mod orphan;
@@ -31,6 +32,8 @@ use crate::{Error, FileKind, FsBlock, InodeNumber, Owner, Result, Timestamp};
 
 pub(crate) use cache::InodeCache;
 pub(crate) use charge::Charge;
+pub use content_use::ContentUse;
+pub(crate) use content_use::{check_change, check_encrypted};
 pub(crate) use orphan::Orphans;
 pub(crate) use table_ahead::TableAhead;
 

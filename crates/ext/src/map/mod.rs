@@ -50,11 +50,6 @@ impl InodeState {
 }
 
 impl Volume {
-    /// Whether extents map the file's blocks; else indirect blocks do.
-    pub fn maps_by_extents(&self, inode: &Inode) -> bool {
-        inode.state.read().has_extents()
-    }
-
     /// The mapping at file block `at`: the longest stretch of one kind from there, at most `max_blocks` long. A
     /// contiguous run on the device is one stretch, whatever indirect or extent blocks lie between. Ranges
     /// beyond the end of the file are holes.

@@ -13,7 +13,23 @@ use crate::map::indirect::{DIRECT, Path};
 use crate::volume::Promise;
 use crate::{Error, FileBlock, FsBlock, Inode, MappingKind, Reservation, ReservedRun, Result, Volume};
 
+/// Blocks that the last reservation asks for by itself, though it may need less, and those of the levels above the lowest.
+const LAST_AND_LEVELS: u64 = 14;
+
 impl Volume {
+    /// Blocks that mapping so many blocks of data may take at most, written in so many calls: each may lie in another part of
+    /// the file.
+    pub fn mapping_need_max(&self, inode: &Inode, data: u64, calls: u64) -> u64 {
+        if data == 0 {
+            return 0;
+        }
+        let block = self.block_size().bytes();
+        // An extent a block in nodes that are half full, or for each call the ends of two indirect blocks.
+        let nodes = data / (block / 24);
+        let indirect = 2 * calls.min(data) + 2 * (data / (block / 4));
+        LAST_AND_LEVELS + if inode.state.read().has_extents() { nodes } else { indirect }
+    }
+
     /// Blocks, each in a cluster of its own, that mapping `runs` takes for the mapping itself.
     pub(super) fn mapping_need(
         &self,

@@ -5,8 +5,8 @@
 //! which leaves the inode consistent, so that none outgrows a transaction.
 
 use crate::buffer::BlockKind;
-use crate::inode::InodeState;
-use crate::layout::{InodeFlags, QuotaKind};
+use crate::inode::{InodeState, check_change, check_encrypted};
+use crate::layout::InodeFlags;
 use crate::transaction::Handle;
 use crate::{
     Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, ReservedRun, Result, SetTime, Volume,
@@ -34,25 +34,10 @@ impl Volume {
             return Err(Error::Stale);
         }
         let flags = InodeFlags::from_bits_retain(state.flags);
-        if flags.contains(InodeFlags::IMMUTABLE) {
-            return Err(Error::NotPermitted("immutable"));
-        }
-        if flags.contains(InodeFlags::ENCRYPTED) {
-            return Err(Error::Encrypted { inode: inode.number() });
-        }
-        if flags.contains(InodeFlags::VERITY) {
-            return Err(Error::NotPermitted("verity"));
-        }
-        if self.is_own_inode(inode) { Err(Error::NotPermitted("reserved")) } else { Ok(()) }
-    }
-
-    /// Whether the inode is one of the filesystem's own (journal, resize, quota, orphan file).
-    fn is_own_inode(&self, inode: &Inode) -> bool {
-        let format = self.superblock();
-        let is_quota = |kind| format.quota_inode(kind) == Some(inode.number());
-        inode.number() < format.first_inode()
-            || format.orphan_file() == Some(inode.number())
-            || QuotaKind::ALL.into_iter().any(is_quota)
+        check_encrypted(inode, flags)?;
+        check_change(flags)?;
+        let is_own = self.superblock().is_own_inode(inode.number());
+        if is_own { Err(Error::NotPermitted("reserved")) } else { Ok(()) }
     }
 
     /// Record data that has been written: allocate and map the reserved blocks, convert unwritten ranges, set size

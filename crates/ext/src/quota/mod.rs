@@ -63,10 +63,7 @@ impl Volume {
 
     /// Whether what this inode uses is anybody's.
     fn is_accounted(&self, number: InodeNumber) -> bool {
-        let format = self.superblock();
-        let is_files = number == InodeNumber::ROOT || number >= format.first_inode();
-        let is_quota_file = || QuotaKind::ALL.iter().any(|kind| format.quota_inode(*kind) == Some(number));
-        is_files && format.orphan_file() != Some(number) && !is_quota_file()
+        number == InodeNumber::ROOT || !self.superblock().is_own_inode(number)
     }
 
     /// Charge an inode's owners what has changed since it was stored last.
