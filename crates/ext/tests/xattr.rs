@@ -5,7 +5,7 @@ mod names_support;
 
 use std::collections::BTreeMap;
 
-use diorite_ext::{Access, Error, FileKind, Inode, Owner, Volume, XattrMode};
+use diorite_ext::{Access, Error, FileKind, Inode, Owner, SetAttributes, Volume, XattrMode};
 use rustix::fs::XattrFlags;
 
 use names_support::{Image, at, have, root, run, spec};
@@ -166,6 +166,59 @@ fn access_control_lists_set_the_permissions() {
             assert!(text.contains("user:1000:rwx") && text.contains("mask::rwx"), "{text}");
         } else {
             println!("SKIPPED: getfacl is not installed");
+        }
+    }
+}
+
+/// `chmod 640` left the mask of an access control list at `rw`: a named user could still write, also for a kernel that mounted the image.
+#[test]
+fn chmod_changes_the_mask_of_an_access_control_list() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let none = u32::MAX;
+    let access = b"system.posix_acl_access";
+    // The second list is long enough for an inode of its own.
+    let many: Vec<_> = (0..600).map(|n| (2, 6, 1000 + n)).collect();
+    let with_mask = |mask| {
+        let mut list = vec![(1, 6, none)];
+        list.extend(&many);
+        list.extend([(4, 6, none), (16, mask, none), (32, if mask == 6 { 6 } else { 0 }, none)]);
+        acl(&list)
+    };
+    for arguments in ["-t ext2 -I 128", "-t ext4", "-t ext4 -O ea_inode -b 1024"] {
+        let image = Image::new(arguments, "16M");
+        let volume = image.open();
+        let chmod = |inode: &Inode, permissions| {
+            let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
+            volume.set_attributes(inode, &changes).unwrap();
+            assert_eq!(volume.attributes(inode).permissions, permissions);
+        };
+        let create = |name: &[u8]| volume.create(&root(&volume), name, &spec(FileKind::Regular)).unwrap();
+        let file = create(b"file");
+        volume.set_xattr(&file, access, &named_acl(), XattrMode::Set).unwrap();
+        chmod(&file, 0o640);
+        let cut = acl(&[(1, 6, none), (2, 7, 1000), (4, 4, none), (16, 4, none), (32, 0, none)]);
+        assert_eq!(volume.xattr(&file, access).unwrap(), cut, "{arguments}");
+        // And back: the entry of the owning group is not touched where there is a mask.
+        chmod(&file, 0o4775);
+        let wide = acl(&[(1, 7, none), (2, 7, 1000), (4, 4, none), (16, 7, none), (32, 5, none)]);
+        assert_eq!(volume.xattr(&file, access).unwrap(), wide, "{arguments}");
+        chmod(&file, 0o640);
+        if arguments.contains("ea_inode") {
+            let long = create(b"long");
+            volume.set_xattr(&long, access, &with_mask(6), XattrMode::Set).unwrap();
+            chmod(&long, 0o640);
+            assert_eq!(volume.xattr(&long, access).unwrap(), with_mask(4));
+        }
+        volume.close().unwrap();
+        drop((file, volume));
+        image.check();
+        if let Some(mounted) = image.mount() {
+            let mut buffer = [0; 200];
+            let path = mounted.at.join("file");
+            let len = rustix::fs::getxattr(&path, "system.posix_acl_access", &mut buffer[..]).unwrap();
+            assert_eq!(buffer[..len], cut, "{arguments}: as the kernel reads it");
         }
     }
 }

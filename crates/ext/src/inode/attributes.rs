@@ -2,6 +2,7 @@
 
 use crate::inode::{Attributes, Inode, InodeState, SetAttributes, SetTime};
 use crate::layout::{InodeFlags, RoCompat};
+use crate::transaction::finish;
 use crate::{Error, FileKind, Owner, Result, Timestamp, Volume};
 
 /// Where the project ends, counted from byte 128 of an inode.
@@ -56,24 +57,37 @@ impl Volume {
             SetTime::Now => now,
             SetTime::To(time) => time,
         };
-        let mut handle = self.begin(STORE_CREDITS)?;
-        if let Some(permissions) = changes.permissions {
-            state.permissions = permissions & 0xfff;
-        }
-        (state.owner, state.project) = (owner, project);
-        if let Some(accessed) = changes.accessed {
-            state.accessed = time(accessed);
-        }
-        if let Some(modified) = changes.modified {
-            state.modified = time(modified);
-        }
-        if let Some(flags) = changes.flags {
-            let settable = InodeFlags::USER_SETTABLE.bits();
-            state.flags = state.flags & !settable | flags & settable;
-        }
-        state.changed = now;
-        self.store_inode(&mut handle, inode, &mut state)?;
-        handle.commit().map(drop)
+        let list = match changes.permissions {
+            Some(permissions) => self.plan_chmod(inode, &state, permissions)?,
+            None => None,
+        };
+        let mut handle = self.begin(STORE_CREDITS + list.as_ref().map_or(0, |list| list.credits))?;
+        let mut unused = Vec::new();
+        let changed = match list {
+            Some(list) => self.apply_attribute(&mut handle, inode, &mut state, list, &mut unused),
+            None => Ok(()),
+        };
+        let result = changed.and_then(|()| {
+            (state.owner, state.project) = (owner, project);
+            if let Some(permissions) = changes.permissions {
+                state.permissions = permissions & 0xfff;
+            }
+            if let Some(accessed) = changes.accessed {
+                state.accessed = time(accessed);
+            }
+            if let Some(modified) = changes.modified {
+                state.modified = time(modified);
+            }
+            if let Some(flags) = changes.flags {
+                let settable = InodeFlags::USER_SETTABLE.bits();
+                state.flags = state.flags & !settable | flags & settable;
+            }
+            state.changed = now;
+            self.store_inode(&mut handle, inode, &mut state)
+        });
+        let result = finish(handle, result);
+        unused.iter().try_for_each(|inode| self.release_if_unused(inode))?;
+        result
     }
 
     /// Whether names ignore case is changed in empty directories only, of volumes that know of it.

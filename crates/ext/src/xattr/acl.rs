@@ -109,17 +109,29 @@ impl Acl {
     /// The list of an inode made with these permission bits in a directory that has this as default: nobody gets
     /// more than the bits say.
     pub(super) fn inherited(&self, permissions: u16) -> Self {
+        self.map(permissions, |entry, bits| entry & bits)
+    }
+
+    /// The list after a change of the permission bits: the bits of the group are those of the mask, or of the owning group where
+    /// there is no mask (acl(5), "Correspondence between ACL entries and file permission bits").
+    pub(super) fn with_permissions(&self, permissions: u16) -> Self {
+        self.map(permissions, |_, bits| bits)
+    }
+
+    /// The list with `change` made to each entry that corresponds to three of the permission bits: of its own bits and those.
+    fn map(&self, permissions: u16, change: impl Fn(u16, u16) -> u16) -> Self {
         let has_mask = self.0.iter().any(|entry| entry.tag == MASK);
-        let limit = |tag| match tag {
-            OWNER => permissions >> 6,
-            MASK => permissions >> 3,
-            OWNING_GROUP if !has_mask => permissions >> 3,
-            OTHER => permissions,
-            _ => 7,
+        let changed = |entry: &Entry| {
+            let bits = match entry.tag {
+                OWNER => permissions >> 6,
+                MASK => permissions >> 3,
+                OWNING_GROUP if !has_mask => permissions >> 3,
+                OTHER => permissions,
+                _ => return *entry,
+            };
+            Entry { permissions: change(entry.permissions, bits & 7), ..*entry }
         };
-        let limited =
-            |entry: &Entry| Entry { permissions: entry.permissions & limit(entry.tag) & 7, ..*entry };
-        Self(self.0.iter().map(limited).collect())
+        Self(self.0.iter().map(changed).collect())
     }
 
     /// Whether the permission bits say it all.

@@ -20,7 +20,7 @@ use crate::layout::{Incompat, InodeFlags};
 use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileKind, Inode, Result, Volume, XattrMode};
 
-pub(crate) use store::CHANGE_CREDITS;
+pub(crate) use store::{AttributeChange, CHANGE_CREDITS};
 
 use areas::Attribute;
 
@@ -116,6 +116,24 @@ impl Volume {
         let mut state = inode.write_in_use()?;
         check_may_change(inode, &state, index)?;
         self.change_attribute(inode, &mut state, (index, rest), None, XattrMode::Replace, None)
+    }
+
+    /// The change of the access control list that belongs to a change of the permission bits; `None` where there is no list.
+    pub(crate) fn plan_chmod(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        permissions: u16,
+    ) -> Result<Option<AttributeChange>> {
+        let areas = self.load_attributes(inode, state)?;
+        let Some(access) = areas.find(ACL_ACCESS, b"") else { return Ok(None) };
+        let bytes = self.value_of(inode, access)?;
+        let list = acl::Acl::from_disk(&bytes).map_err(|what| corrupt(inode, what))?;
+        let changed = list.with_permissions(permissions).to_disk();
+        if changed == bytes {
+            return Ok(None);
+        }
+        self.plan_attribute(inode, state, (ACL_ACCESS, b""), Some(&changed), XattrMode::Replace).map(Some)
     }
 
     /// Give a new inode the access control lists that its directory has for what is made in it. Both are locked; the caller

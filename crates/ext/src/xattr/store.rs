@@ -16,6 +16,17 @@ use std::sync::Arc;
 /// Blocks that a change joins at most, without values in inodes of their own.
 pub(crate) const CHANGE_CREDITS: u32 = 24;
 
+/// A change of one attribute, as [`Volume::plan_attribute`] found it possible.
+pub(crate) struct AttributeChange {
+    before: Areas,
+    after: Areas,
+    old: Option<Attribute>,
+    /// The attribute, where its value needs an inode of its own.
+    large: Option<Attribute>,
+    /// Blocks that the change joins at most.
+    pub(crate) credits: u32,
+}
+
 impl Volume {
     /// The inode's attribute block.
     pub(super) fn attribute_block(&self, inode: &Inode, state: &InodeState) -> Result<Arc<Buffer>> {
@@ -34,6 +45,32 @@ impl Volume {
         mode: XattrMode,
         permissions: Option<u16>,
     ) -> Result<()> {
+        let change = self.plan_attribute(inode, state, (index, name), value, mode)?;
+        let mut handle = self.begin(change.credits)?;
+        let mut unused = Vec::new();
+        let result = self.apply_attribute(&mut handle, inode, state, change, &mut unused).and_then(|()| {
+            if let Some(permissions) = permissions {
+                state.permissions = state.permissions & !0o777 | permissions;
+            }
+            state.changed = self.now();
+            self.store_inode(&mut handle, inode, state)
+        });
+        let result = finish(handle, result);
+        for inode in unused {
+            self.release_if_unused(&inode)?;
+        }
+        result
+    }
+
+    /// What setting an attribute, or removing it (`value` is `None`), will change. Changes nothing.
+    pub(super) fn plan_attribute(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        (index, name): (u8, &[u8]),
+        value: Option<&[u8]>,
+        mode: XattrMode,
+    ) -> Result<AttributeChange> {
         let before = self.load_attributes(inode, state)?;
         let old = before.find(index, name).cloned();
         match (&old, mode) {
@@ -46,44 +83,45 @@ impl Volume {
         let mut large = None;
         if let Some(value) = value {
             let attribute = Attribute { index, name: name.to_vec(), value: Value::Bytes(value.to_vec()) };
-            if !after.insert(attribute) {
+            if !after.insert(attribute.clone()) {
                 if !self.has_value_inodes() {
                     return Err(Error::AttributeTooLarge);
                 }
-                large = Some(value);
+                large = Some(attribute);
             }
         }
-        let credits = CHANGE_CREDITS + large.map_or(0, |value| self.value_credits(value.len()));
-        let mut handle = self.begin(credits)?;
-        let mut unused = Vec::new();
-        let result = (|| {
-            if let Some(value) = large {
-                let value = self.store_value(&mut handle, inode, state, name, value, &mut unused)?;
-                if !after.insert(Attribute { index, name: name.to_vec(), value: value.clone() }) {
-                    self.drop_value(&mut handle, inode, &value, &mut unused)?;
-                    return Err(Error::AttributeTooLarge);
-                }
-                self.count_value(state, &value, Users::More);
+        let credits =
+            CHANGE_CREDITS + large.as_ref().map_or(0, |_| self.value_credits(value.map_or(0, <[u8]>::len)));
+        Ok(AttributeChange { before, after, old, large, credits })
+    }
+
+    /// Make a planned change. The caller stores the inode, and releases the inodes in `unused` when the transaction has ended.
+    pub(crate) fn apply_attribute(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        change: AttributeChange,
+        unused: &mut Vec<Arc<Inode>>,
+    ) -> Result<()> {
+        let AttributeChange { before, mut after, old, large, .. } = change;
+        if let Some(Attribute { index, name, value: Value::Bytes(bytes) }) = large {
+            let value = self.store_value(handle, inode, state, &name, &bytes, unused)?;
+            if !after.insert(Attribute { index, name, value: value.clone() }) {
+                self.drop_value(handle, inode, &value, unused)?;
+                return Err(Error::AttributeTooLarge);
             }
-            let copied = self.store_areas(&mut handle, inode, state, &before, &after)?;
-            if let Some(old) = &old {
-                self.count_value(state, &old.value, Users::Less);
-                // A block that was left to others keeps its values.
-                if !(copied && before.block.contains(old)) {
-                    self.drop_value(&mut handle, inode, &old.value, &mut unused)?;
-                }
-            }
-            if let Some(permissions) = permissions {
-                state.permissions = state.permissions & !0o777 | permissions;
-            }
-            state.changed = self.now();
-            self.store_inode(&mut handle, inode, state)
-        })();
-        let result = finish(handle, result);
-        for inode in unused {
-            self.release_if_unused(&inode)?;
+            self.count_value(state, &value, Users::More);
         }
-        result
+        let copied = self.store_areas(handle, inode, state, &before, &after)?;
+        if let Some(old) = &old {
+            self.count_value(state, &old.value, Users::Less);
+            // A block that was left to others keeps its values.
+            if !(copied && before.block.contains(old)) {
+                self.drop_value(handle, inode, &old.value, unused)?;
+            }
+        }
+        Ok(())
     }
 
     /// Write the areas that differ. The caller stores the inode. Returns whether a shared block was left.
