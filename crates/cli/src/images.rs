@@ -1,13 +1,17 @@
 //! The images that a command has open: each once, closed in order, with statistics where they are wanted.
 
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
-use diorite::{Access, DirectIo, DirectPolicy, Filesystem};
+use diorite::{Access, DirectIo, DirectPolicy, Filesystem, MmpWait, ReservedBlocks, Timestamp};
 
 use crate::args::Opening;
-use crate::failure::{Failure, Result, tell};
+use crate::failure::{Failure, Result, complain, tell};
+use crate::interrupt;
 use crate::location::is_same_image;
+use crate::output::local_time;
 use crate::size::human;
 
 /// Images by the names that the user gave them.
@@ -52,9 +56,12 @@ impl Images {
                     "{name}: cannot be changed: --read-only was given; leave it out"
                 )));
             }
-            crate::interrupt::is_changing();
+            interrupt::is_changing();
         }
-        let mut options = Filesystem::options().access(access);
+        let mut options = Filesystem::options()
+            .access(access)
+            .reserved_blocks(reserved_blocks())
+            .mmp_watch(mmp_watch(name));
         if self.opening.direct {
             options = options.direct(DirectIo::Preferred).device_direct(DirectPolicy::Required);
         }
@@ -100,6 +107,32 @@ impl Images {
         }
         result
     }
+}
+
+/// The blocks that are kept for the superuser are for root here, too.
+fn reserved_blocks() -> ReservedBlocks {
+    if rustix::process::geteuid().is_root() { ReservedBlocks::Usable } else { ReservedBlocks::Kept }
+}
+
+/// Says once why an open waits for another host's mark (multi-mount protection), and ends the wait when the user wants no more.
+fn mmp_watch(name: &Path) -> impl Fn(&MmpWait) -> ControlFlow<()> + Send + Sync + 'static {
+    let (name, said, cancel) = (name.display().to_string(), Once::new(), interrupt::cancel());
+    move |wait| {
+        said.call_once(|| complain(&mmp_text(&name, wait)));
+        if cancel.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+fn mmp_text(name: &str, wait: &MmpWait) -> String {
+    let seconds = i64::try_from(wait.time).unwrap_or(i64::MAX);
+    let time = local_time(Timestamp { seconds, nanoseconds: 0 }, "%Y-%m-%d %H:%M:%S");
+    format!(
+        "{name}: waiting for {} s (Ctrl-C ends it): host {} (device {}) marked the volume as in use at {time}, and must be seen to be \
+         gone (multi-mount protection)",
+        wait.total.as_secs(),
+        wait.node,
+        wait.device
+    )
 }
 
 /// Whether a name that does not exist may have been meant as a path in an image: `disk.img:path` or `disk.img/path`.

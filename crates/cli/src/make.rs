@@ -9,7 +9,7 @@ use std::time::Duration;
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs};
 use diorite::{
     Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, DirectPolicy, Filesystem, Owner,
-    SetAttributes, Timestamp, VolumeInfo, has_partitions, open_target,
+    ReservedBlocks, SetAttributes, Timestamp, VolumeInfo, has_partitions, open_target,
 };
 use diorite_copy::{Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, unpack};
 use serde_json::json;
@@ -266,7 +266,8 @@ fn fill(
     root_owner: Option<Owner>,
 ) -> Result<Summary> {
     let failure = |error| Failure::of(image.display(), "fill", &error);
-    let mut options = Filesystem::options().access(Access::ReadWrite);
+    // Nobody uses it yet: the blocks for root are for the first content, too.
+    let mut options = Filesystem::options().access(Access::ReadWrite).reserved_blocks(ReservedBlocks::Usable);
     if let Some(time) = time {
         options = options.clock(Arc::new(FixedClock(time))).dirty_age(NEVER).commit_interval(NEVER);
     }

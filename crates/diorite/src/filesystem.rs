@@ -3,13 +3,14 @@
 //! Where it sits: the front door of the library. Each operation on a path resolves it (`resolve.rs`) and calls the node that
 //! it finds (`node.rs`); errors carry the path.
 
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use diorite_device::{Backend, DirectPolicy, OpenOptions as DeviceOptions, Polling, host_name};
-use diorite_ext::{Volume, VolumeOptions};
+use diorite_ext::{MmpWatch, Volume, VolumeOptions};
 
 use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
@@ -19,8 +20,8 @@ use crate::volume_target::open_volume_target;
 use crate::walk::Walk;
 use crate::{
     Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, DirectoryEntry, Error, File, FileKind,
-    InodeNumber, NodeSpec, OpenOptions, QuotaLimits, Result, ScheduledDevice, SchedulerKind, SetAttributes,
-    SetTime, SpaceUse, Stats, SystemClock, XattrMode,
+    InodeNumber, MmpWait, NodeSpec, OpenOptions, QuotaLimits, ReservedBlocks, Result, ScheduledDevice,
+    SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, SystemClock, XattrMode,
 };
 
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
@@ -41,6 +42,8 @@ pub struct FilesystemOptions {
     backend: Backend,
     polling: Polling,
     scheduler: Option<SchedulerKind>,
+    reserved_blocks: ReservedBlocks,
+    mmp_watch: Option<MmpWatch>,
 }
 
 impl Default for FilesystemOptions {
@@ -69,6 +72,8 @@ impl FilesystemOptions {
             backend: Backend::Auto,
             polling: Polling::Auto,
             scheduler: None,
+            reserved_blocks: ReservedBlocks::Kept,
+            mmp_watch: None,
         }
     }
 
@@ -125,6 +130,19 @@ impl FilesystemOptions {
     #[must_use]
     pub fn quota_limits(self, quota_limits: QuotaLimits) -> Self {
         Self { quota_limits, ..self }
+    }
+
+    /// Whether file data may use the blocks that are kept for the superuser (`mke2fs -m`); it may not by default.
+    #[must_use]
+    pub fn reserved_blocks(self, reserved_blocks: ReservedBlocks) -> Self {
+        Self { reserved_blocks, ..self }
+    }
+
+    /// Call `watch` several times a second while an open waits to see whether another host uses the volume (feature `mmp`): for 22
+    /// seconds with usual settings, and 12 minutes at most. [`ControlFlow::Break`] ends the open with an error.
+    #[must_use]
+    pub fn mmp_watch(self, watch: impl Fn(&MmpWait) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+        Self { mmp_watch: Some(MmpWatch::new(watch)), ..self }
     }
 
     /// Whether files bypass the page cache where their own options do not say.
@@ -201,6 +219,8 @@ impl FilesystemOptions {
             quota_limits: self.quota_limits,
             host_name: host_name(),
             commit_interval: self.commit_interval,
+            reserved_blocks: self.reserved_blocks,
+            mmp_watch: self.mmp_watch.clone(),
             ..VolumeOptions::default()
         };
         let volume = Volume::open(device, options)?;

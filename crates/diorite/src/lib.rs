@@ -55,8 +55,9 @@ pub use diorite_device::{
     has_partitions, host_paths, open_target, partitions,
 };
 pub use diorite_ext::{
-    Access, Attributes, Clock, DataMode, DirectoryEntry, FileKind, InodeNumber, NodeSpec, Owner, QuotaLimits,
-    RenameMode, SetAttributes, SetTime, SpaceUse, SystemClock, Timestamp, VolumeInfo, XattrMode,
+    Access, Attributes, Clock, DataMode, DirectoryEntry, FileKind, InodeNumber, MmpWait, NodeSpec, Owner,
+    QuotaLimits, RenameMode, ReservedBlocks, SetAttributes, SetTime, SpaceUse, SystemClock, Timestamp,
+    VolumeInfo, XattrMode,
 };
 pub use diorite_ext_tools::{check, mkfs};
 pub use error::{AlignedPart, Error, Result};

@@ -52,6 +52,9 @@ pub enum Error {
         /// When it said so last: seconds since 1970.
         time: u64,
     },
+    /// The caller ended a wait (see [`crate::MmpWatch`]).
+    #[error("interrupted")]
+    Interrupted,
     /// A limit in the volume's quota files is reached.
     #[error("quota exceeded: {kind} {id} may have no more {what}")]
     QuotaExceeded {
@@ -130,6 +133,7 @@ impl Error {
             Self::NotEmpty => 39,
             Self::NoSpace | Self::AttributeTooLarge => 28,
             Self::InUse { .. } => 16,
+            Self::Interrupted => 4,
             Self::QuotaExceeded { .. } => 122,
             Self::OtherProject => 18,
             Self::Encrypted { .. } => 126,

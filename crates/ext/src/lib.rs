@@ -37,6 +37,7 @@ pub use journal::replay_in_memory;
 pub(crate) use types::BlockRun;
 pub use types::{Clock, NodeSpec, SystemClock};
 pub use volume::{
-    Access, Claim, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
-    ReservedBlocks, ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, WriteCommit, XattrMode,
+    Access, Claim, DirectoryEntry, Mapping, MappingKind, MmpWait, MmpWatch, QuotaLimits, RenameMode,
+    Reservation, ReservedBlocks, ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, WriteCommit,
+    XattrMode,
 };

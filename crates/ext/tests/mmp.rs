@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,7 +16,9 @@ use diorite_block::sync::{now, sleep};
 use diorite_block::{BlockDevice, IoOwner};
 use diorite_device::{DirectPolicy, FileDevice, OpenOptions};
 use diorite_ext::layout::mmp::{MmpBlock, SEQUENCE_CLEAN, SEQUENCE_FSCK};
-use diorite_ext::{Access, Error, FileKind, InodeNumber, NodeSpec, Owner, Result, Volume, VolumeOptions};
+use diorite_ext::{
+    Access, Error, FileKind, InodeNumber, MmpWait, MmpWatch, NodeSpec, Owner, Result, Volume, VolumeOptions,
+};
 use diorite_sim::world::Simulation;
 
 fn host(name: &str) -> VolumeOptions {
@@ -156,6 +159,41 @@ fn a_volume_under_e2fsck_is_refused_at_once_and_a_damaged_block_leaves_it_read_o
     let path = bench.path("damaged");
     device.save(&path);
     assert_ne!(run("e2fsck", &["-fn", &path.to_string_lossy()]).0, 0);
+}
+
+/// A mark with the largest interval that it can hold made an open wait for hours, with no message and no way to end it: the wait is at
+/// most what the kernel's longest interval makes it, is reported while it lasts, and can be ended.
+#[test]
+fn a_wait_for_a_mark_is_bounded_reported_and_can_be_ended() {
+    let bench = Bench::new();
+    let Some((device, at)) = protected(&bench, 2) else { return };
+    let clean = entry(&device, at);
+    put(
+        &device,
+        at,
+        &MmpBlock { sequence: 7, node: b"gone".to_vec(), check_interval: u16::MAX, time: 99, ..clean },
+    );
+    in_virtual_time(move || {
+        let said = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let heard = said.clone();
+        let watch = MmpWatch::new(move |wait: &MmpWait| {
+            heard.lock().unwrap().push(wait.clone());
+            if wait.elapsed < Duration::from_secs(5) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        let options = VolumeOptions { mmp_watch: Some(watch), ..host("here") };
+        let ended = Volume::open(device.clone(), options).unwrap_err();
+        assert!(matches!(ended, Error::Interrupted), "{ended}");
+        assert_eq!(now(), Duration::from_secs(5));
+        let said = said.lock().unwrap();
+        assert_eq!((said[0].node.as_str(), said[0].time, said[0].elapsed), ("gone", 99, Duration::ZERO));
+        assert_eq!(said[0].total, Duration::from_secs(720));
+        Volume::open(device, host("here")).unwrap().close().unwrap();
+        assert_eq!(now(), Duration::from_secs(5 + 720));
+    });
 }
 
 fn shell(directory: &Path, script: &str) -> bool {

@@ -22,8 +22,11 @@ use crate::layout::mmp::{
 };
 use crate::layout::{ChecksumSeed, Superblock};
 use crate::memory::BlockMemory;
-use crate::volume::{Volume, VolumeOptions};
+use crate::volume::{MmpWait, Volume, VolumeOptions};
 use crate::{Corrupt, Error, Result};
+
+/// How often the caller's watch is called during a wait.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Our entry in the block.
 #[derive(Debug)]
@@ -80,12 +83,14 @@ impl Mmp {
         };
         let interval = superblock.mmp_update_interval();
         let (mut memory, found) = place.read()?;
+        let previous = found.clone();
         let wait = match found.sequence {
             SEQUENCE_CLEAN => Duration::ZERO,
             SEQUENCE_FSCK => return Err(in_use(&found)),
             sequence => {
                 let wait = wait_for(&found, interval);
-                sleep(wait);
+                // The same time again after our own mark is written.
+                pause(wait, &found, (Duration::ZERO, wait * 2), options)?;
                 let (again, entry) = place.read()?;
                 if entry.sequence != sequence {
                     return Err(in_use(&entry));
@@ -103,7 +108,7 @@ impl Mmp {
         };
         place.write(&mut memory, &entry)?;
         let written = now();
-        sleep(wait);
+        pause(wait, &previous, (wait, wait * 2), options)?;
         let (_, found) = place.read()?;
         if found != entry {
             return Err(in_use(&found));
@@ -152,6 +157,36 @@ impl Drop for Mmp {
     /// Whoever ends without a close writes nothing more either.
     fn drop(&mut self) {
         let _ = self.release();
+    }
+}
+
+/// Sleep for `time`, of a wait that has lasted for `elapsed` of `total` so far; ends early if the caller's watch says so. A mark of ours
+/// that is left then is as old as any, and no other host may rely on it.
+fn pause(
+    time: Duration,
+    found: &MmpBlock,
+    (elapsed, total): (Duration, Duration),
+    options: &VolumeOptions,
+) -> Result<()> {
+    let start = now();
+    loop {
+        let passed = now().saturating_sub(start);
+        if passed >= time {
+            return Ok(());
+        }
+        if let Some(watch) = &options.mmp_watch {
+            let wait = MmpWait {
+                node: String::from_utf8_lossy(&found.node).into_owned(),
+                device: String::from_utf8_lossy(&found.device).into_owned(),
+                time: found.time,
+                total,
+                elapsed: elapsed + passed,
+            };
+            if watch.is_to_stop(&wait) {
+                return Err(Error::Interrupted);
+            }
+        }
+        sleep((time - passed).min(WATCH_INTERVAL));
     }
 }
 

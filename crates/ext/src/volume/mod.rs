@@ -25,8 +25,8 @@ use crate::{BlockSize, DataMode, Error, FileKind, Inode, Result, Timestamp};
 
 pub(crate) use sync::Promise;
 pub use types::{
-    Access, Claim, DirectoryEntry, Mapping, MappingKind, QuotaLimits, RenameMode, Reservation,
-    ReservedBlocks, ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
+    Access, Claim, DirectoryEntry, Mapping, MappingKind, MmpWait, MmpWatch, QuotaLimits, RenameMode,
+    Reservation, ReservedBlocks, ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
 };
 
 /// A filesystem that is open: shared by all threads that use it.

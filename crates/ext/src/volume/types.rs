@@ -1,6 +1,7 @@
 //! What goes in and out of a [`Volume`](crate::Volume).
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +50,45 @@ pub struct VolumeOptions {
     pub quota_limits: QuotaLimits,
     /// The name of this host, for others that want to open the volume at the same time (feature `mmp`).
     pub host_name: String,
+    /// Called while an open waits to see whether another host uses the volume (feature `mmp`).
+    pub mmp_watch: Option<MmpWatch>,
+}
+
+/// Why an open of a volume with multi-mount protection waits: the volume carries the mark of a host that did not close it, and only
+/// time shows whether that host still renews it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MmpWait {
+    /// The host that has the volume open, or had it when it stopped.
+    pub node: String,
+    /// The device there.
+    pub device: String,
+    /// When that host renewed its mark last: seconds since 1970.
+    pub time: u64,
+    /// How long the wait lasts at most.
+    pub total: Duration,
+    /// How much of it is over.
+    pub elapsed: Duration,
+}
+
+/// Called several times a second during an [`MmpWait`]; [`ControlFlow::Break`] ends the open with [`crate::Error::Interrupted`].
+#[derive(Clone)]
+pub struct MmpWatch(Arc<dyn Fn(&MmpWait) -> ControlFlow<()> + Send + Sync>);
+
+impl MmpWatch {
+    /// Calls `watch`.
+    pub fn new(watch: impl Fn(&MmpWait) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(watch))
+    }
+
+    pub(crate) fn is_to_stop(&self, wait: &MmpWait) -> bool {
+        (self.0)(wait).is_break()
+    }
+}
+
+impl std::fmt::Debug for MmpWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MmpWatch")
+    }
 }
 
 /// Whether file data may use the blocks that are kept for the superuser. Metadata always may.
@@ -72,6 +112,7 @@ impl Default for VolumeOptions {
             reserved_blocks: ReservedBlocks::Kept,
             quota_limits: QuotaLimits::Ignored,
             host_name: "diorite".to_owned(),
+            mmp_watch: None,
         }
     }
 }
