@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use diorite::{Access, DirectIo, FileKind, Unaligned};
 use diorite_copy::{
-    Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, OnFailure, Sink, Source, Summary, Sync,
-    is_within,
+    Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, OnFailure, ReadStream as _, Sink,
+    Source, StandardInput, Summary, Sync, Unwatched, is_within,
 };
 use serde_json::json;
 
@@ -23,10 +23,19 @@ use crate::progress::CopyProgress;
 const CHUNK_BYTES: usize = 1 << 20;
 
 pub(crate) fn cat(arguments: &Cat, images: &mut Images, output: &mut Output) -> Result<()> {
+    write_out(&arguments.paths, images, output)
+}
+
+/// Write files to standard output, one after the other.
+fn write_out(paths: &[Location], images: &mut Images, output: &mut Output) -> Result<()> {
     let direct = images.direct().unwrap_or(DirectIo::Preferred);
-    for_each(&arguments.paths, |location| {
-        let Location::Image { image, path } = location else {
-            return Err(Failure::Usage(format!("{location}: is not in an image; write IMAGE:/path")));
+    for_each(paths, |location| {
+        let (image, path) = match location {
+            Location::Image { image, path } => (image, path),
+            Location::Host(path) if is_standard(path) => return write_out_input(output),
+            Location::Host(_) => {
+                return Err(Failure::Usage(format!("{location}: is not in an image; write IMAGE:/path")));
+            }
         };
         let filesystem = images.open(image, Access::ReadOnly)?;
         let failure = |error| Failure::of(location, "read", &error);
@@ -43,6 +52,24 @@ pub(crate) fn cat(arguments: &Cat, images: &mut Images, output: &mut Output) -> 
             }
         }
     })
+}
+
+/// Write standard input to standard output.
+fn write_out_input(output: &mut Output) -> Result<()> {
+    let mut input = StandardInput::new()?;
+    let mut buffer = vec![0; CHUNK_BYTES];
+    loop {
+        let count = input.read(&mut buffer, &Unwatched)?;
+        if count == 0 {
+            return Ok(());
+        }
+        output.bytes(&buffer[..count])?;
+    }
+}
+
+/// Whether a path of the host means standard input, or standard output.
+fn is_standard(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// One side of a copy.
@@ -105,6 +132,14 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
             "{to}: neither this nor all sources are in an image; write IMAGE:/path for what is in one"
         )));
     }
+    if let Location::Host(path) = to
+        && is_standard(path)
+    {
+        if arguments.reporting.json {
+            return Err(Failure::Usage("--json and `-` both need standard output; leave one out".to_owned()));
+        }
+        return write_out(sources, images, output);
+    }
     // Even where only the host is written, a second signal must find no half-written file.
     interrupt::is_changing();
     let target = Side::of(to, Access::ReadWrite, images)?;
@@ -147,7 +182,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     if arguments.reporting.json {
         output.json(&summary_json("cp", &summary))?;
     }
-    if summary.failed > 0 { Err(Failure::Reported) } else { copied }
+    if summary.failed + summary.attributes_lost > 0 { Err(Failure::Reported) } else { copied }
 }
 
 fn copy_one(
@@ -159,6 +194,18 @@ fn copy_one(
     to_is_directory: bool,
 ) -> Result<()> {
     let (from_path, to_path) = (path_of(from), path_of(to));
+    if let Location::Host(path) = from
+        && is_standard(path)
+    {
+        if to_is_directory {
+            return Err(Failure::Usage(format!(
+                "{to}: standard input needs a name there; write {}",
+                example(to)
+            )));
+        }
+        let name = Path::new(StandardInput::NAME);
+        return Ok(copier.copy_stream(&mut StandardInput::new()?, name, &StandardInput::meta(), to_path)?);
+    }
     let target: PathBuf = match name_of(from_path) {
         Some(name) if to_is_directory => to_path.join(name),
         Some(_) => to_path.to_owned(),
@@ -173,6 +220,12 @@ fn copy_one(
     };
     refuse_nesting(source, sink, from, to, &target, target.parent().unwrap_or(&target))?;
     Ok(copier.copy(source, from_path, &target)?)
+}
+
+/// A name in a directory, as a user would write it.
+fn example(directory: &Location) -> String {
+    let text = directory.to_string();
+    format!("{}/NAME", text.trim_end_matches('/'))
 }
 
 /// The last name of a path; of a host path such as `..` that of the directory it means. The root of an image has none, and `DIR/.`
@@ -221,6 +274,7 @@ pub(crate) fn summary_json(command: &str, summary: &Summary) -> serde_json::Valu
         "others": summary.others,
         "skipped": summary.skipped,
         "failed": summary.failed,
+        "attributes_lost": summary.attributes_lost,
         "bytes": summary.bytes,
     })
 }

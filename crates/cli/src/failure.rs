@@ -7,6 +7,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
+use diorite::{DeviceOptions, Partition, VolumeInfo, open_target, partitions_with_volumes};
+
 use crate::foreign;
 
 /// Result of a command.
@@ -39,6 +41,13 @@ impl Failure {
         {
             return Self::Failed(format!(
                 "{object}: cannot {what}: not an ext2, ext3 or ext4 volume: {told}"
+            ));
+        }
+        if error.is_no_volume()
+            && let Some(partitions) = partitions_text(&object)
+        {
+            return Self::Failed(format!(
+                "{object}: cannot {what}: it is a disk with partitions: {partitions}"
             ));
         }
         Self::Failed(format!("{object}: cannot {what}: {bare}{}", cure(error)))
@@ -115,6 +124,18 @@ pub(crate) fn reason(error: &io::Error) -> String {
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut chars = text.chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// The partitions of the disk `name`, and how to name one.
+fn partitions_text(name: &str) -> Option<String> {
+    let device = open_target(name, &DeviceOptions::read_only()).ok()?;
+    let partitions = partitions_with_volumes(&device).ok().filter(|list| !list.is_empty())?;
+    let text = |(partition, volume): &(Partition, Option<VolumeInfo>)| {
+        let holds = volume.as_ref().map_or("", VolumeInfo::flavor);
+        format!("{partition} {holds}").trim_end().to_owned()
+    };
+    let list: Vec<_> = partitions.iter().map(text).collect();
+    Some(format!("{}; add ?partition=N to the name", list.join(", ")))
 }
 
 /// What the user can do about an error of the library, if that is clear.

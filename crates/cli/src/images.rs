@@ -81,6 +81,7 @@ impl Images {
         {
             return Err(Failure::Failed(format!("{}: cannot be changed: {reason}", name.display())));
         }
+        say_chosen_part(name, &filesystem.device().name());
         self.open.push(Image { name: name.to_owned(), access, filesystem: filesystem.clone() });
         Ok(filesystem)
     }
@@ -106,6 +107,15 @@ impl Images {
             }
         }
         result
+    }
+}
+
+/// Say which partition of a disk is used where the user named none.
+pub(crate) fn say_chosen_part(name: &Path, device: &str) {
+    if let Some((_, number)) = device.rsplit_once("?partition=")
+        && !name.as_os_str().as_bytes().contains(&b'?')
+    {
+        complain(&format!("{}: using ?partition={number}, the only volume on this disk", name.display()));
     }
 }
 

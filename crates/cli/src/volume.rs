@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use diorite::{Access, DeviceOptions, Timestamp, VolumeInfo, open_target};
+use diorite::{
+    Access, DeviceOptions, Partition, Timestamp, VolumeInfo, open_target, partitions_with_volumes,
+};
 use serde_json::json;
 
 use crate::args::{Df, Info};
@@ -25,22 +27,6 @@ pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
         let _ = write!(text, "{byte:02x}");
     }
     text
-}
-
-/// What kind of ext filesystem the features make.
-fn flavor(info: &VolumeInfo) -> &'static str {
-    let names = info.features.names();
-    let has = |name: &str| names.iter().any(|known| known == name);
-    if ["extent", "64bit", "flex_bg", "metadata_csum", "huge_file", "inline_data", "bigalloc"]
-        .iter()
-        .any(|f| has(f))
-    {
-        "ext4"
-    } else if has("has_journal") {
-        "ext3"
-    } else {
-        "ext2"
-    }
 }
 
 fn state(info: &VolumeInfo) -> String {
@@ -64,8 +50,16 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     let name = name_of_image(image)?;
     let device =
         open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::Failed(error.to_string()))?;
-    let info = VolumeInfo::read(device.as_ref())
-        .map_err(|error| Failure::of(image.display(), "read the superblock", &error.into()))?;
+    let info = match VolumeInfo::read(device.as_ref()).map_err(diorite::Error::from) {
+        Err(error) if error.is_no_volume() => {
+            let partitions = partitions_with_volumes(&device).unwrap_or_default();
+            if partitions.is_empty() {
+                return Err(Failure::of(image.display(), "read the superblock", &error));
+            }
+            return show_partitions(arguments, image, &partitions, output);
+        }
+        read => read.map_err(Failure::map(image.display(), "read the superblock"))?,
+    };
     let geometry = device.geometry();
     let missing = info.blocks.saturating_mul(info.block_size).saturating_sub(geometry.capacity_bytes);
     // The device ends with a whole logical block, and the filesystem may end within one.
@@ -76,13 +70,63 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     show_info(image, &info, missing, output)
 }
 
+/// A disk with partitions is no volume, and may hold some.
+fn show_partitions(
+    arguments: &Info,
+    image: &Path,
+    partitions: &[(Partition, Option<VolumeInfo>)],
+    output: &mut Output,
+) -> Result<()> {
+    if arguments.reporting.json {
+        let list: Vec<_> = partitions.iter().map(json_partition).collect();
+        let image = json_name(image.as_os_str().as_bytes());
+        return output.json(&json!({ "command": "info", "image": image, "partitions": list }));
+    }
+    let name = visible(&image.display().to_string());
+    output.line(format!("{name}: a disk with partitions; `{name}?partition=N` is one of them"))?;
+    output
+        .line(format!("{:>3} {:>14} {:>8}  {}", "N", "Start", "Size", "What it is for, and what it holds"))?;
+    for (partition, volume) in partitions {
+        let mut what = partition.kind.to_string();
+        if !partition.name.is_empty() {
+            let _ = write!(what, " \"{}\"", visible(&partition.name));
+        }
+        if let Some(volume) = volume {
+            let _ = write!(what, ": {}", volume.flavor());
+            if !volume.label.is_empty() {
+                let _ = write!(what, " \"{}\"", visible(&String::from_utf8_lossy(&volume.label)));
+            }
+        }
+        output.line(format!(
+            "{:>3} {:>14} {:>8}  {what}",
+            partition.number,
+            partition.start.to_bytes(),
+            human(partition.len_bytes)
+        ))?;
+    }
+    Ok(())
+}
+
+fn json_partition((partition, volume): &(Partition, Option<VolumeInfo>)) -> serde_json::Value {
+    json!({
+        "number": partition.number,
+        "kind": partition.kind.to_string(),
+        "name": partition.name,
+        "start": partition.start.to_bytes(),
+        "bytes": partition.len_bytes,
+        "type": volume.as_ref().map(VolumeInfo::flavor),
+        "label": volume.as_ref().map(|volume| json_name(&volume.label)),
+        "uuid": volume.as_ref().map(|volume| uuid_text(&volume.uuid)),
+    })
+}
+
 /// `missing` is what the device lacks of the filesystem, in bytes.
 fn show_info(image: &Path, info: &VolumeInfo, missing: u64, output: &mut Output) -> Result<()> {
     let text = |bytes: &[u8]| visible(&String::from_utf8_lossy(bytes));
     let mut line = |name: &str, value: String| output.line(format!("{name:<16} {value}"));
     let bytes = |blocks: u64| human(blocks.saturating_mul(info.block_size));
     line("Image", visible(&image.display().to_string()))?;
-    line("Type", format!("{}, revision {}", flavor(info), info.revision))?;
+    line("Type", format!("{}, revision {}", info.flavor(), info.revision))?;
     if !info.label.is_empty() {
         line("Label", text(&info.label))?;
     }
@@ -141,7 +185,7 @@ fn json_info(image: &Path, info: &VolumeInfo, missing: u64) -> serde_json::Value
     json!({
         "command": "info",
         "image": json_name(image.as_os_str().as_bytes()),
-        "type": flavor(info),
+        "type": info.flavor(),
         "revision": info.revision,
         "label": json_name(&info.label),
         "uuid": uuid_text(&info.uuid),

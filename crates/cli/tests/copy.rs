@@ -5,6 +5,7 @@ mod common;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Stdio;
 
 use common::{Bench, Mounted, is_root, pattern, tool};
 
@@ -219,31 +220,199 @@ fn direct_and_buffered_copies_are_equal_and_direct_copies_nothing() {
     bench.must_be_clean("a.img");
 }
 
-/// `cp disk.img:/file /dev/null` once made `/dev/null` a file.
+/// `cp disk.img:/file /dev/null` once made `/dev/null` a file. Content is written into devices and pipes, as cp of coreutils does.
 #[test]
-fn devices_and_pipes_are_not_replaced_by_files() {
+fn content_is_written_into_devices_and_pipes() {
     let bench = Bench::new();
     bench.image("a.img", "ext2", "8M");
-    bench.write("file", b"x");
+    let content = pattern(300_001, 3);
+    bench.write("file", &content);
     bench.run("cp file a.img:/file");
+    bench.run("cp a.img:/file /dev/null");
+    assert!(!Path::new("/dev/null").metadata().expect("it is there").is_file());
     if tool("mkfifo", [bench.path("pipe")]).is_none() {
         return;
     }
     symlink("pipe", bench.path("link")).expect("a link");
-    for name in ["pipe", "link"] {
-        let error = bench.fail(&format!("cp a.img:/file {name}"), 1);
-        assert!(
-            error.contains(&format!("{name}: cannot be replaced")) && error.contains("diorite cat"),
-            "{error}"
-        );
+    // A hole is zeros there.
+    let sparse =
+        std::fs::File::options().create_new(true).write(true).open(bench.path("sparse")).expect("a file");
+    sparse.write_all_at(b"middle", 100_000).expect("room");
+    sparse.set_len(200_000).expect("a size");
+    bench.run("cp sparse a.img:/sparse");
+    let zeros = |len| vec![0; len];
+    let sparse = [&zeros(100_000)[..], b"middle", &zeros(99_994)].concat();
+    for (from, to, content) in
+        [("file", "pipe", &content), ("file", "link", &content), ("sparse", "pipe", &sparse)]
+    {
+        let pipe = bench.path("pipe");
+        let reader = std::thread::spawn(move || tool("cat", [pipe]).expect("cat").stdout);
+        bench.run(&format!("cp a.img:/{from} {to}"));
+        let read = reader.join().expect("cat ends");
+        assert!(read == *content, "{from} {to}: {} bytes", read.len());
     }
-    assert_eq!(bench.names(), ["a.img", "file", "link", "pipe"]);
+    assert_eq!(bench.names(), ["a.img", "file", "link", "pipe", "sparse"]);
     // In a tree they are replaced by their like, and links by files.
     bench.run("cp -r pipe a.img:/pipe");
     bench.run("cp -r pipe a.img:/pipe");
+    let error = bench.fail("cp file a.img:/pipe", 1);
+    assert!(error.contains("a.img:/pipe: cannot be replaced: it is a device or a pipe"), "{error}");
+    let error = bench.fail("cp a.img:/pipe out", 1);
+    assert!(error.contains("a.img:/pipe: not copied: it is a device, a pipe or a socket"), "{error}");
     symlink("file", bench.path("to-file")).expect("a link");
     bench.run("cp a.img:/file to-file");
     assert!(bench.path("to-file").symlink_metadata().expect("it").is_file());
+}
+
+/// `cp /dev/stdin IMAGE:/f` and `cp <(command) IMAGE:/f` once stored an empty pipe, and `cp IMAGE:/f -` made a file called `-`.
+#[test]
+fn standard_input_and_output_and_pipes_are_copied_by_content() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "128M");
+    let large = pattern((9 << 20) + 77, 5);
+    bench.write("large", &large);
+    bench.write("empty", b"");
+    let shell = |line: &str| {
+        let mut command = std::process::Command::new("bash");
+        command.args(["-c", line, env!("CARGO_BIN_EXE_diorite")]).current_dir(bench.directory.path());
+        command.output().expect("a shell")
+    };
+    for (line, to) in [
+        ("cat large | \"$0\" cp /dev/stdin a.img:/a", "a"),
+        ("\"$0\" cp /dev/stdin a.img:/b < large", "b"),
+        ("\"$0\" cp <(cat large) a.img:/c", "c"),
+        ("(head -c 1000; sleep 0.3; cat) < large | \"$0\" cp - a.img:/d", "d"),
+        ("\"$0\" cp - a.img:/e < large", "e"),
+        ("cat large | \"$0\" cp --direct - a.img:/f", "f"),
+        // What is there is replaced.
+        ("cat large | \"$0\" cp - a.img:/a", "a"),
+    ] {
+        let output = shell(line);
+        assert!(output.status.success(), "{line}: {}", common::text(&output.stderr));
+        let back = shell(&format!("\"$0\" cp a.img:/{to} -"));
+        assert!(back.status.success() && back.stdout == large, "{line}: {} bytes", back.stdout.len());
+    }
+    assert!(shell(": | \"$0\" cp - a.img:/nothing").status.success());
+    assert_eq!(bench.json("stat a.img:/nothing")["files"][0]["size"], 0);
+    // Several, one after the other; and standard input among them.
+    let output = shell("\"$0\" cp a.img:/a a.img:/nothing a.img:/b - | wc -c");
+    assert_eq!(common::text(&output.stdout).trim(), (2 * large.len()).to_string());
+    let output = shell("echo middle | \"$0\" cat a.img:/nothing - a.img:/nothing");
+    assert_eq!(common::text(&output.stdout), "middle\n");
+    // A file that is really called so.
+    bench.run("cp a.img:/nothing ./-");
+    assert!(bench.names().contains(&"-".to_owned()));
+    bench.run("cp ./- a.img:/-");
+    bench.must_be_clean("a.img");
+    let error = bench.fail("cp - a.img:/", 2);
+    assert!(error.contains("a.img:/: standard input needs a name there; write a.img:/NAME"), "{error}");
+    let error = bench.fail("cp - -", 2);
+    assert!(error.contains("IMAGE:/path"), "{error}");
+    bench.fail("cp --json a.img:/nothing -", 2);
+}
+
+/// A stream that fails leaves neither a part of a file nor what was to be replaced changed, and one that does not come can be interrupted.
+#[test]
+fn stream_that_fails_or_is_interrupted_leaves_nothing() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    bench.write("old", b"as it was");
+    bench.run("cp old a.img:/old");
+    // A directory cannot be read.
+    let input = std::fs::File::options().read(true).open(bench.directory.path()).expect("a directory");
+    let output = bench.diorite(["cp", "-", "a.img:/old"]).stdin(input).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    let error = common::text(&output.stderr);
+    assert!(error.contains("standard input: cannot read: is a directory"), "{error}");
+    // More than there is room for.
+    let zeros = std::fs::File::options().read(true).open("/dev/zero").expect("the device of Linux");
+    let output = bench.diorite(["cp", "-", "a.img:/old"]).stdin(zeros).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    let error = common::text(&output.stderr);
+    assert!(error.contains("a.img:/old: cannot write: no space"), "{error}");
+    let mut child = bench
+        .diorite(["cp", "-", "a.img:/new"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let _ = tool("kill", ["-INT", &child.id().to_string()]);
+    let input = child.stdin.take();
+    assert_eq!(child.wait().expect("an end").code(), Some(1));
+    drop(input);
+    assert_eq!(bench.run("ls -a a.img:/"), "lost+found\nold\n");
+    assert_eq!(bench.run("cat a.img:/old"), "as it was");
+    bench.must_be_clean("a.img");
+}
+
+/// An attribute that the destination cannot hold went without a word to the host, and ended the whole copy into an image: the rest was
+/// missing, and directories kept the permissions with which they are made.
+#[test]
+fn attribute_that_cannot_be_kept_is_reported_and_the_rest_is_copied() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext4 -O ea_inode from.img 16M");
+    bench.run("mkfs -t ext4 to.img 16M");
+    std::fs::create_dir_all(bench.path("tree/sub")).expect("directories");
+    for name in ["tree/sub/a", "tree/sub/b", "tree/z"] {
+        bench.write(name, name.as_bytes());
+    }
+    bench.run("cp -r tree from.img:/");
+    let Some(mounted) = Mounted::new(&bench.path("from.img"), "rw") else { return };
+    let large = vec![b'v'; 5_000];
+    let path = mounted.at.path().join("tree/sub/a");
+    rustix::fs::setxattr(&path, "user.large", &large, rustix::fs::XattrFlags::empty())
+        .expect("with ea_inode");
+    rustix::fs::setxattr(&path, "user.small", b"kept", rustix::fs::XattrFlags::empty()).expect("room");
+    drop(mounted);
+    let complaint = "/sub/a: copied without the extended attribute user.large: no ";
+    let copy = |to: &str| {
+        let words = ["cp", "-a", "--json", "from.img:/tree", to];
+        let output = bench.diorite(words).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(1), "{}", common::text(&output.stderr));
+        let error = common::text(&output.stderr);
+        assert!(error.contains(complaint) && error.lines().count() == 1, "{error}");
+        let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        assert_eq!((&summary["files"], &summary["attributes_lost"]), (&3.into(), &1.into()), "{summary}");
+    };
+    copy("to.img:/copy");
+    assert_eq!(bench.run("cat to.img:/copy/sub/b to.img:/copy/z"), "tree/sub/btree/z");
+    let files = bench.json("stat to.img:/copy to.img:/copy/sub to.img:/copy/sub/a")["files"].clone();
+    assert_eq!(
+        (&files[0]["permissions"], &files[1]["permissions"]),
+        (&"0755".into(), &"0755".into()),
+        "{files}"
+    );
+    assert_eq!(files[2]["xattrs"], serde_json::json!(["user.small"]));
+    bench.must_be_clean("to.img");
+    // The host is such a volume here.
+    let Some(mounted) = Mounted::new(&bench.path("to.img"), "rw") else { return };
+    let out = mounted.at.path().join("out");
+    copy(&out.display().to_string());
+    assert_eq!(out.join("sub").metadata().expect("it is there").mode() & 0o7777, 0o755);
+    assert!(
+        xattrs_of(&out.join("sub/a"))
+            .is_none_or(|list| String::from_utf8_lossy(&list).contains("user.small"))
+    );
+}
+
+/// Where there is no space left, directories kept the permissions with which they are made: nobody but root could look at what is there.
+#[test]
+fn directories_have_their_permissions_where_space_ran_out() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path("tree/sub")).expect("directories");
+    bench.write("tree/sub/a", b"x");
+    bench.write("tree/sub/b", &pattern(16 << 20, 1));
+    bench.image("a.img", "ext4", "8M");
+    let error = bench.fail("cp -r tree a.img:/tree", 1);
+    assert!(error.contains("a.img:/tree/sub/b: cannot write: no space"), "{error}");
+    let files = bench.json("stat a.img:/tree a.img:/tree/sub")["files"].clone();
+    assert_eq!(
+        (&files[0]["permissions"], &files[1]["permissions"]),
+        (&"0755".into(), &"0755".into()),
+        "{files}"
+    );
+    bench.must_be_clean("a.img");
 }
 
 /// A link that leads into the source, and `..`, once hid that a copy would not end: it went on until directories were too deep.

@@ -142,6 +142,96 @@ fn partition_table_is_not_overwritten_by_accident() {
     bench.run("mkfs -F disk.img");
 }
 
+/// A disk with partitions was refused with a hint that names partition 1, whatever the disk has.
+#[test]
+fn partitions_of_a_disk_are_listed_and_the_only_volume_is_used() {
+    let bench = Bench::new();
+    let mut disk = vec![0; 32 << 20];
+    for (index, kind, start, sectors) in
+        [(0, 0x0c, 2048u32, 8192u32), (2, 0x83, 16384, 16384), (3, 0x83, 32768, 16384)]
+    {
+        let at = 446 + 16 * index;
+        disk[at + 4] = kind;
+        disk[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+        disk[at + 12..at + 16].copy_from_slice(&sectors.to_le_bytes());
+    }
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bench.write("disk.img", &disk);
+    let none = [
+        "disk.img: cannot open: it is a disk with partitions: 1 (FAT32, 4 MiB), 3 (Linux, 8 MiB), 4",
+        "?partition=N",
+    ];
+    expect(&bench.fail("ls disk.img", 1), &none);
+    expect(
+        &bench.fail("ls disk.img?partition=2", 1),
+        &["no partition 2", "1 (FAT32, 4 MiB), 3 (Linux, 8 MiB)"],
+    );
+    bench.run("mkfs -t ext2 -L here disk.img?partition=3");
+    let table = bench.run("info disk.img");
+    assert!(table.contains("FAT32") && table.contains("Linux: ext2 \"here\""), "{table}");
+    let json = bench.json("info disk.img");
+    assert_eq!(json["partitions"].as_array().map(Vec::len), Some(3), "{json}");
+    assert_eq!(json["partitions"][1]["label"], "here");
+    // The only one with a volume is taken, for writing, too, and that is said.
+    bench.write("file", b"content");
+    for line in ["cp file disk.img:/file", "cat disk.img:/file", "check disk.img"] {
+        let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+        assert!(output.status.success(), "{line}: {}", common::text(&output.stderr));
+        assert_eq!(
+            common::text(&output.stderr),
+            "diorite: disk.img: using ?partition=3, the only volume on this disk\n",
+            "{line}"
+        );
+    }
+    assert_eq!(bench.run("cat disk.img?partition=3:/file"), "content");
+    bench.run("mkfs -t ext4 disk.img?partition=4");
+    let two = [
+        "disk.img: cannot open: it is a disk with partitions",
+        "3 (Linux, 8 MiB) ext2, 4 (Linux, 8 MiB) ext4",
+    ];
+    expect(&bench.fail("ls disk.img", 1), &two);
+}
+
+/// A volume that another host did not give back made a writing command wait for 42 seconds without a word, and deaf to signals.
+#[test]
+fn wait_for_another_host_is_explained_and_can_be_interrupted() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext4 -O mmp,^metadata_csum -b 1024 a.img 16M");
+    let mut image = bench.read("a.img");
+    let at = (0..image.len()).step_by(1024).find(|at| image[*at..].starts_with(b"PMM\0")).expect("its block");
+    image[at + 4..at + 8].copy_from_slice(&7u32.to_le_bytes());
+    image[at + 16..at + 20].copy_from_slice(b"gone");
+    bench.write("a.img", &image);
+    for signal in ["-INT", "-TERM"] {
+        let child =
+            bench.diorite(["mkdir", "a.img:/x"]).stderr(Stdio::piped()).spawn().expect("the program starts");
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let _ = tool("kill", [signal, &child.id().to_string()]);
+        let start = std::time::Instant::now();
+        let output = child.wait_with_output().expect("an end");
+        assert!(start.elapsed() < std::time::Duration::from_secs(5), "{:?}", start.elapsed());
+        assert_eq!(output.status.code(), Some(1));
+        let said = common::text(&output.stderr);
+        for part in ["a.img: waiting for 22 s (Ctrl-C ends it): host gone", "a.img: cannot open: interrupted"]
+        {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}
+
+/// The blocks that mkfs keeps for root could not be used by root.
+#[test]
+fn root_uses_the_blocks_that_are_kept_for_root() {
+    if !common::is_root("the reserved blocks") {
+        return;
+    }
+    let bench = Bench::new();
+    bench.run("mkfs -t ext2 -b 1024 -m 50 a.img 8M");
+    bench.write("large", &pattern(6 << 20, 1));
+    bench.run("cp large a.img:/large");
+    bench.must_be_clean("a.img");
+}
+
 #[test]
 fn failed_mkfs_leaves_no_image() {
     let bench = Bench::new();

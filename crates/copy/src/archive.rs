@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use diorite::{FileKind, Timestamp};
 use tar::{Archive, Entry, EntryType};
 
-use crate::tree::{Attributes, Follow, Meta, Sink};
+use crate::tree::{Attributes, Follow, LostAttribute, Meta, Sink};
 use crate::{Error, Summary, Watch};
 
 /// Size of a write; archives come through pipes in smaller pieces.
@@ -32,17 +32,15 @@ pub fn unpack(
     let mut unpacker =
         Unpacker { name, sink, to, watch, summary: Summary::default(), directories: BTreeMap::new() };
     let mut archive = Archive::new(stream);
-    let entries = archive.entries().map_err(|source| unpacker.error(source))?;
-    for entry in entries {
-        if watch.is_cancelled() {
-            return Err(Error::Interrupted);
-        }
-        unpacker.entry(entry.map_err(|source| unpacker.error(source))?)?;
-    }
-    // Deepest first, because making entries changed the times of their directories.
-    for (path, (meta, attributes)) in unpacker.directories.iter().rev() {
-        sink.set_meta(path, meta, attributes)?;
-    }
+    let unpacked = unpacker.entries(&mut archive);
+    // Whatever became of the entries (invariant 3). Deepest first, because making entries changed the times of their directories.
+    let finished = unpacker
+        .directories
+        .iter()
+        .rev()
+        .map(|(path, (meta, attributes))| unpacker.set_meta(path, meta, attributes))
+        .fold(Ok(()), Result::and);
+    unpacked.and(finished)?;
     Ok(unpacker.summary)
 }
 
@@ -59,6 +57,27 @@ struct Unpacker<'a> {
 impl Unpacker<'_> {
     fn error(&self, source: io::Error) -> Error {
         Error::Archive { archive: self.name.to_owned(), source }
+    }
+
+    fn entries(&mut self, archive: &mut Archive<impl Read>) -> Result<(), Error> {
+        for entry in archive.entries().map_err(|source| self.error(source))? {
+            if self.watch.is_cancelled() {
+                return Err(Error::Interrupted);
+            }
+            let entry = entry.map_err(|source| self.error(source))?;
+            self.entry(entry)?;
+        }
+        Ok(())
+    }
+
+    fn set_meta(&self, path: &Path, meta: &Meta, attributes: &Attributes) -> Result<(), Error> {
+        match self.sink.set_meta(path, meta, attributes)?.into_iter().next() {
+            None => Ok(()),
+            Some(LostAttribute { attribute, why }) => {
+                let attribute = String::from_utf8_lossy(&attribute).into_owned();
+                Err(Error::AttributeLost { name: self.sink.name_of(path), attribute, why })
+            }
+        }
     }
 
     fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> Result<(), Error> {
@@ -107,7 +126,7 @@ impl Unpacker<'_> {
             // Headers that carry no file of their own.
             _ => return Ok(()),
         }
-        self.sink.set_meta(&path, &meta, &attributes)
+        self.set_meta(&path, &meta, &attributes)
     }
 
     /// Where an entry goes; `None` for the destination itself.

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use diorite::FileKind;
 
 use crate::stretches::{Copied, Stretches};
-use crate::tree::{Follow, Meta, Named, ReadFile, Sink, Source, WriteFile};
+use crate::tree::{
+    Attributes, Follow, LostAttribute, Meta, Named, ReadFile, ReadStream, Sink, Source, WriteFile,
+};
 use crate::{Error, Summary, Watch};
 
 /// Directories within directories.
@@ -77,6 +79,35 @@ struct Item<'s> {
     meta: &'s Meta,
 }
 
+/// The content of a regular file that is to be made.
+enum Content<'s> {
+    /// That of another.
+    File(Item<'s>, &'s dyn ReadFile),
+    /// All that comes out of a stream, which messages call `name`.
+    Stream { stream: &'s mut dyn ReadStream, name: &'s Path, meta: &'s Meta },
+}
+
+impl Content<'_> {
+    fn meta(&self) -> &Meta {
+        match self {
+            Self::File(item, _) => item.meta,
+            Self::Stream { meta, .. } => meta,
+        }
+    }
+
+    fn attributes(&self) -> Result<Attributes, Error> {
+        match self {
+            Self::File(item, _) => item.source.attributes(item.path),
+            Self::Stream { .. } => Ok(Attributes::new()),
+        }
+    }
+}
+
+/// Devices, pipes and sockets.
+fn is_special(kind: FileKind) -> bool {
+    !matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink)
+}
+
 /// A copy in progress: several sources into one destination.
 pub struct Copier<'a> {
     sink: &'a dyn Sink,
@@ -134,7 +165,59 @@ impl<'a> Copier<'a> {
         let item = Item { source, path: from, meta: &meta };
         self.refuse_directory(item)?;
         self.note_destination(to.parent().unwrap_or(to));
-        self.copy_known(item, to)
+        let is_stream = self.options.depth == Depth::File && is_special(meta.kind);
+        let special = self.special_target(to)?;
+        if !is_stream && special.is_none() {
+            return self.copy_known(item, to);
+        }
+        if !is_stream {
+            let reader = source.open(from)?;
+            return self.put(&mut Content::File(item, &*reader), special, to);
+        }
+        // What comes out of it is copied, as a file made now.
+        let mut stream = source.open_stream(from)?;
+        let now = crate::host_stream::now();
+        let meta = Meta { kind: FileKind::Regular, size: 0, links: 1, accessed: now, modified: now, ..meta };
+        self.put(&mut Content::Stream { stream: &mut *stream, name: from, meta: &meta }, special, to)
+    }
+
+    /// Make a regular file at exactly `to` of all that comes out of `stream`, which messages call `name`.
+    pub fn copy_stream(
+        &mut self,
+        stream: &mut dyn ReadStream,
+        name: &Path,
+        meta: &Meta,
+        to: &Path,
+    ) -> Result<(), Error> {
+        self.note_destination(to.parent().unwrap_or(to));
+        let special = self.special_target(to)?;
+        self.put(&mut Content::Stream { stream, name, meta }, special, to)
+    }
+
+    /// Put content into a new file at `to`, or into the device or pipe there.
+    fn put(
+        &mut self,
+        content: &mut Content<'_>,
+        special: Option<Box<dyn WriteFile>>,
+        to: &Path,
+    ) -> Result<(), Error> {
+        if let Some(writer) = special {
+            return self.copy_data(content, &*writer, self.options.sync);
+        }
+        let meta = content.meta().clone();
+        self.place(&meta, to, |copier, to, temporary, sync| copier.make_regular(content, to, temporary, sync))
+            .map(drop)
+    }
+
+    /// The device or pipe at `to`, where the copy of a file is to be written into one.
+    fn special_target(&self, to: &Path) -> Result<Option<Box<dyn WriteFile>>, Error> {
+        if self.options.depth == Depth::Tree || self.options.clobber == Clobber::Keep {
+            return Ok(None);
+        }
+        match self.sink.existing(to, Follow::No)? {
+            Some(existing) if self.leads_to_special(to, &existing) => self.sink.open_special(to),
+            _ => Ok(None),
+        }
     }
 
     /// Copy the content of the directory `from` into the directory `to`, which exists, and give `to` the attributes
@@ -144,8 +227,7 @@ impl<'a> Copier<'a> {
         let item = Item { source, path: from, meta: &meta };
         self.refuse_directory(item)?;
         self.note_destination(to);
-        self.copy_entries(item, to, &source.names(from)?)?;
-        self.finish_attributes(item, to)
+        self.copy_into(item, to, &source.names(from)?)
     }
 
     /// Directories are copied only where trees are.
@@ -197,13 +279,29 @@ impl<'a> Copier<'a> {
         if meta.kind == FileKind::Directory {
             return self.copy_directory(item, to);
         }
-        let existing = self.sink.existing(to, Follow::No)?;
-        if let Some(existing) = &existing {
-            self.refuse_to_replace(to, existing, meta)?;
+        let placed =
+            self.place(meta, to, |copier, to, temporary, sync| copier.make(item, to, temporary, sync))?;
+        if placed && meta.links > 1 {
+            self.linked.entry(meta.identity).or_insert_with(|| to.to_owned());
         }
+        Ok(())
+    }
+
+    /// Have `make` make something like `meta`, and give it the name `to` when it is complete. Returns whether it was made, and not
+    /// what is there kept.
+    fn place(
+        &mut self,
+        meta: &Meta,
+        to: &Path,
+        mut make: impl FnMut(&mut Self, &Path, &Path, Sync) -> Result<Named, Error>,
+    ) -> Result<bool, Error> {
+        let existing = self.sink.existing(to, Follow::No)?;
         if existing.is_some() && self.options.clobber == Clobber::Keep {
             self.summary.skipped += 1;
-            return Ok(());
+            return Ok(false);
+        }
+        if let Some(existing) = &existing {
+            self.refuse_to_replace(to, existing, meta)?;
         }
         let temporary = temporary_name(to, &self.sink.mark_of_incomplete());
         // A killed run may have left one.
@@ -212,8 +310,7 @@ impl<'a> Copier<'a> {
         }
         // One that replaces another is durable before the other goes, whenever the power fails.
         let sync = if existing.is_some() { self.options.sync } else { Sync::Never };
-        let made = self.make(item, to, &temporary, sync);
-        let made = made.and_then(|named| match named {
+        let made = make(self, to, &temporary, sync).and_then(|named| match named {
             Named::Now => Ok(()),
             Named::Taken => self.sink.rename(&temporary, to),
         });
@@ -222,31 +319,29 @@ impl<'a> Copier<'a> {
             let _ = self.sink.remove(&temporary);
             return Err(error.about(&temporary, to));
         }
-        if meta.links > 1 {
-            self.linked.entry(meta.identity).or_insert_with(|| to.to_owned());
-        }
-        Ok(())
+        Ok(true)
     }
 
-    /// A directory is not replaced by a file, and neither are devices and pipes, which the user may have meant to be written to: through a
+    /// A directory is not replaced by a file; nor is a device or a pipe, which the user may have meant to be written to: through a
     /// link, too, as `/dev/stdout` is one. In a tree they are replaced by their like.
     fn refuse_to_replace(&self, to: &Path, existing: &Meta, new: &Meta) -> Result<(), Error> {
-        let is_special = |kind| !matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink);
-        let leads_to_special = || {
-            let followed = match existing.kind {
-                FileKind::Symlink => self.sink.existing(to, Follow::Yes).unwrap_or_default(),
-                _ => None,
-            };
-            is_special(followed.as_ref().unwrap_or(existing).kind)
-        };
         let why = if existing.kind == FileKind::Directory {
             "it is a directory, and the source is not"
-        } else if new.kind == FileKind::Regular && leads_to_special() {
-            "it is a device or a pipe (`diorite cat` writes to one)"
+        } else if new.kind == FileKind::Regular && self.leads_to_special(to, existing) {
+            "it is a device or a pipe"
         } else {
             return Ok(());
         };
         Err(Error::WrongKind { name: self.sink.name_of(to), why })
+    }
+
+    /// Whether what is at `to` is a device or a pipe, or a link to one.
+    fn leads_to_special(&self, to: &Path, existing: &Meta) -> bool {
+        let followed = match existing.kind {
+            FileKind::Symlink => self.sink.existing(to, Follow::Yes).unwrap_or_default(),
+            _ => None,
+        };
+        is_special(followed.as_ref().unwrap_or(existing).kind)
     }
 
     /// Make a copy of anything but a directory, with the name `to` where that can be had at once, else with the temporary one. `sync`:
@@ -261,36 +356,40 @@ impl<'a> Copier<'a> {
             return Ok(Named::Taken);
         }
         match meta.kind {
-            FileKind::Regular => return self.make_regular(item, to, temporary, sync),
+            FileKind::Regular => {
+                let reader = item.source.open(item.path)?;
+                return self.make_regular(&mut Content::File(item, &*reader), to, temporary, sync);
+            }
             FileKind::Symlink => self.sink.make_link(temporary, &item.source.link_target(item.path)?)?,
             _ => self.sink.make_node(temporary, meta)?,
         }
         self.summary.others += 1;
-        self.finish_attributes(item, temporary)?;
+        self.finish_attributes(item, temporary, to)?;
         Ok(Named::Taken)
     }
 
     /// A file that has no name until it is complete leaves nothing, even if this process is killed.
     fn make_regular(
         &mut self,
-        item: Item<'_>,
+        content: &mut Content<'_>,
         to: &Path,
         temporary: &Path,
         sync: Sync,
     ) -> Result<Named, Error> {
-        let reader = item.source.open(item.path)?;
         let Some(file) = self.sink.create_unnamed(to) else {
-            let writer = self.sink.create(temporary, item.meta.size)?;
-            self.copy_data(item, &*reader, &*writer, sync)?;
+            let writer = self.sink.create(temporary, content.meta().size)?;
+            self.copy_data(content, &*writer, sync)?;
             drop(writer);
-            self.finish_attributes(item, temporary)?;
+            let lost = self.sink.set_meta(temporary, content.meta(), &content.attributes()?)?;
+            self.report_lost(lost, to)?;
             return Ok(Named::Taken);
         };
-        self.copy_data(item, &*reader, &*file, sync)?;
-        file.set_meta(item.meta, &item.source.attributes(item.path)?)?;
+        self.copy_data(content, &*file, sync)?;
+        let lost = file.set_meta(content.meta(), &content.attributes()?)?;
+        self.report_lost(lost, to)?;
         let named = file.give_name(to)?;
         if named == Named::Taken && file.give_name(temporary)? == Named::Taken {
-            // Somebody made one since it was looked for.
+            // Another process made one since it was looked for.
             self.sink.remove(temporary)?;
             file.give_name(temporary)?;
         }
@@ -299,14 +398,21 @@ impl<'a> Copier<'a> {
 
     fn copy_data(
         &mut self,
-        item: Item<'_>,
-        reader: &dyn ReadFile,
+        content: &mut Content<'_>,
         writer: &dyn WriteFile,
         sync: Sync,
     ) -> Result<(), Error> {
-        let size = item.meta.size;
-        self.watch.begin(item.path, size);
-        let Copied { end, bytes } = self.stretches.copy(reader, writer, size, self.watch)?;
+        let size = content.meta().size;
+        let Copied { end, bytes } = match content {
+            Content::File(item, reader) => {
+                self.watch.begin(item.path, size);
+                self.stretches.copy(*reader, writer, size, self.watch)?
+            }
+            Content::Stream { stream, name, .. } => {
+                self.watch.begin(name, size);
+                self.stretches.copy_stream(*stream, writer, self.watch)?
+            }
+        };
         if end != size {
             writer.set_size(size.max(end))?;
         }
@@ -353,13 +459,34 @@ impl<'a> Copier<'a> {
                 self.summary.directories += 1;
             }
         }
-        self.copy_entries(item, to, &names)?;
-        self.finish_attributes(item, to)
+        self.copy_into(item, to, &names)
     }
 
-    /// Give `to` what the source knows of it besides its content.
-    fn finish_attributes(&self, item: Item<'_>, to: &Path) -> Result<(), Error> {
-        self.sink.set_meta(to, item.meta, &item.source.attributes(item.path)?)
+    /// Copy what a directory holds, and then its attributes, whatever became of the content (invariant 3).
+    fn copy_into(&mut self, directory: Item<'_>, to: &Path, names: &[Vec<u8>]) -> Result<(), Error> {
+        let copied = self.copy_entries(directory, to, names);
+        let finished = self.finish_attributes(directory, to, to);
+        copied.and(finished)
+    }
+
+    /// Give the file `at`, which is or will be `to`, what the source knows of it besides its content.
+    fn finish_attributes(&mut self, item: Item<'_>, at: &Path, to: &Path) -> Result<(), Error> {
+        let lost = self.sink.set_meta(at, item.meta, &item.source.attributes(item.path)?)?;
+        self.report_lost(lost, to)
+    }
+
+    /// An attribute that the destination does not take is no reason to do without the file.
+    fn report_lost(&mut self, lost: Vec<LostAttribute>, to: &Path) -> Result<(), Error> {
+        for LostAttribute { attribute, why } in lost {
+            let attribute = String::from_utf8_lossy(&attribute).into_owned();
+            let error = Error::AttributeLost { name: self.sink.name_of(to), attribute, why };
+            if self.options.on_failure == OnFailure::Stop {
+                return Err(error);
+            }
+            self.summary.attributes_lost += 1;
+            self.watch.failed(error);
+        }
+        Ok(())
     }
 }
 

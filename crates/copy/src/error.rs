@@ -45,6 +45,22 @@ pub enum Error {
         /// The name of the entry.
         entry: String,
     },
+    /// What an extended attribute's value or name asks of the destination is more than it has.
+    #[error("{name}: copied without the extended attribute {attribute}: {why}")]
+    AttributeLost {
+        /// The file.
+        name: String,
+        /// The attribute.
+        attribute: String,
+        /// Why it was not set.
+        why: String,
+    },
+    /// A pipe or a device that has no content of its own.
+    #[error("{name}: not copied: it is a device, a pipe or a socket in an image; use -r to copy it as such")]
+    NotRegular {
+        /// The file.
+        name: String,
+    },
     /// A directory without the wish to copy directories.
     #[error("{name}: not copied: it is a directory; use -r")]
     IsDirectory {

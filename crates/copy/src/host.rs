@@ -16,8 +16,12 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::Error;
-use crate::host_attributes::{Subject, cannot_have};
-use crate::tree::{Attributes, Follow, Meta, Named, ReadFile, Sink, Source, UnnamedFile, WriteFile};
+use crate::host_attributes::{Subject, cannot_see};
+use crate::host_stream::{HostStream, SpecialFile};
+use crate::tree::{
+    Attributes, Follow, LostAttribute, Meta, Named, ReadFile, ReadStream, Sink, Source, UnnamedFile,
+    WriteFile,
+};
 
 /// The host's filesystem as one side of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -117,14 +121,14 @@ impl Source for HostTree {
     fn attributes(&self, path: &Path) -> Result<Attributes, Error> {
         let names = match bytes_of(|buffer| rustix::fs::llistxattr(path, buffer)) {
             Ok(names) => names,
-            Err(errno) if cannot_have(errno) => return Ok(Vec::new()),
+            Err(errno) if cannot_see(errno) => return Ok(Vec::new()),
             Err(errno) => return Err(Error::host(path, "list the attributes", errno)),
         };
         let mut attributes = Vec::new();
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             match bytes_of(|buffer| rustix::fs::lgetxattr(path, OsStr::from_bytes(name), buffer)) {
                 Ok(value) => attributes.push((name.to_vec(), value)),
-                Err(errno) if errno == Errno::NODATA || cannot_have(errno) => {}
+                Err(errno) if errno == Errno::NODATA || cannot_see(errno) => {}
                 Err(errno) => return Err(Error::host(path, "read an extended attribute", errno)),
             }
         }
@@ -135,6 +139,10 @@ impl Source for HostTree {
     fn open(&self, path: &Path) -> Result<Box<dyn ReadFile>, Error> {
         let file = fs::File::open(path).map_err(|error| Error::host(path, "open", error))?;
         Ok(Box::new(HostFile { file, path: path.to_owned() }))
+    }
+
+    fn open_stream(&self, path: &Path) -> Result<Box<dyn ReadStream>, Error> {
+        Ok(Box::new(HostStream::open(path)?))
     }
 }
 
@@ -216,7 +224,16 @@ impl Sink for HostTree {
         fs::remove_file(path).map_err(|error| Error::host(path, "remove", error))
     }
 
-    fn set_meta(&self, path: &Path, meta: &Meta, attributes: &Attributes) -> Result<(), Error> {
+    fn open_special(&self, path: &Path) -> Result<Option<Box<dyn WriteFile>>, Error> {
+        Ok(Some(Box::new(SpecialFile::open(path)?)))
+    }
+
+    fn set_meta(
+        &self,
+        path: &Path,
+        meta: &Meta,
+        attributes: &Attributes,
+    ) -> Result<Vec<LostAttribute>, Error> {
         Subject::At(path).set_all(path, meta, attributes, self.is_root)
     }
 
@@ -309,7 +326,7 @@ impl WriteFile for UnnamedHostFile {
 }
 
 impl UnnamedFile for UnnamedHostFile {
-    fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<(), Error> {
+    fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<Vec<LostAttribute>, Error> {
         Subject::Open(&self.file.file).set_all(&self.file.path, meta, attributes, self.is_root)
     }
 

@@ -13,11 +13,11 @@ use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
 use crate::Error;
-use crate::tree::{Attributes, Meta};
+use crate::tree::{Attributes, LostAttribute, Meta};
 
-/// Errors that mean that this user or this filesystem cannot have such an attribute.
-pub(crate) fn cannot_have(errno: Errno) -> bool {
-    matches!(errno, Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::INVAL | Errno::NOSPC)
+/// Errors that mean that a file has no attributes, or none that this user may see.
+pub(crate) fn cannot_see(errno: Errno) -> bool {
+    matches!(errno, Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::INVAL)
 }
 
 /// What gets attributes.
@@ -66,7 +66,7 @@ impl Subject<'_> {
         meta: &Meta,
         attributes: &Attributes,
         is_root: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<LostAttribute>, Error> {
         let mut permissions = meta.permissions;
         match self.set_owner(meta) {
             Ok(()) => {}
@@ -76,10 +76,11 @@ impl Subject<'_> {
             // Without the owner, its set-user-ID and set-group-ID would give away this user's rights.
             Err(_) => permissions &= 0o1777,
         }
+        let mut lost = Vec::new();
         for (name, value) in attributes {
             match self.set_attribute(OsStr::from_bytes(name), value) {
-                Err(errno) if !cannot_have(errno) => {
-                    return Err(Error::host(path, "set an extended attribute", errno));
+                Err(errno) if is_root || !is_for_root(name, errno) => {
+                    lost.push(LostAttribute { attribute: name.clone(), why: reason(errno) });
                 }
                 _ => {}
             }
@@ -90,6 +91,18 @@ impl Subject<'_> {
         }
         let time = |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) };
         let times = Timestamps { last_access: time(meta.accessed), last_modification: time(meta.modified) };
-        self.set_times(&times).map_err(|errno| Error::host(path, "set the times", errno))
+        self.set_times(&times).map_err(|errno| Error::host(path, "set the times", errno))?;
+        Ok(lost)
     }
+}
+
+/// Whether only root may set such an attribute, and this user is refused for that reason.
+fn is_for_root(name: &[u8], errno: Errno) -> bool {
+    matches!(errno, Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) && !name.starts_with(b"user.")
+}
+
+/// What the system says, without the number.
+fn reason(errno: Errno) -> String {
+    let text = errno.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }

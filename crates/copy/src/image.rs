@@ -11,7 +11,7 @@ use diorite::{
 
 use crate::Error;
 use crate::engine::temporary_name;
-use crate::tree::{Attributes, Follow, Meta, ReadFile, Sink, Source, WriteFile};
+use crate::tree::{Attributes, Follow, LostAttribute, Meta, ReadFile, Sink, Source, WriteFile};
 
 /// Ends the names of files that are not complete. Always the same: nobody else has the image open, and where a directory puts its entries
 /// depends on every name that it had.
@@ -184,7 +184,12 @@ impl Sink for ImageTree {
         self.filesystem.remove_file(path).map_err(self.error(path, "remove"))
     }
 
-    fn set_meta(&self, path: &Path, meta: &Meta, attributes: &Attributes) -> Result<(), Error> {
+    fn set_meta(
+        &self,
+        path: &Path,
+        meta: &Meta,
+        attributes: &Attributes,
+    ) -> Result<Vec<LostAttribute>, Error> {
         let is_link = meta.kind == FileKind::Symlink;
         let (accessed, modified) = match self.newest {
             Some(newest) => (meta.modified.min(newest), meta.modified.min(newest)),
@@ -199,11 +204,19 @@ impl Sink for ImageTree {
             ..SetAttributes::default()
         };
         let node = self.filesystem.resolve_link(path).map_err(self.error(path, "set the attributes"))?;
+        let (mut lost, mut failed) = (Vec::new(), Ok(()));
         for (name, value) in attributes {
-            node.set_xattr(name, value, XattrMode::Set)
-                .map_err(self.error(path, "set an extended attribute"))?;
+            match node.set_xattr(name, value, XattrMode::Set) {
+                Err(error) if error.is_about_attribute() => {
+                    let why = error.without_path().to_string();
+                    lost.push(LostAttribute { attribute: name.clone(), why });
+                }
+                Err(error) => failed = failed.and(Err(self.error(path, "set an extended attribute")(error))),
+                Ok(()) => {}
+            }
         }
-        node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))
+        node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))?;
+        failed.map(|()| lost)
     }
 
     fn sync(&self, _: &Path) -> Result<(), Error> {

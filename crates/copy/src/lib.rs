@@ -4,19 +4,22 @@
 //! [`Sink`] is written; [`HostTree`] and [`ImageTree`] are both.
 //!
 //! What is kept: content with its holes, permissions, owners, times, extended attributes, device nodes, symbolic links, and
-//! hard links among the files of one copy. The host takes owners and some attributes from root only; that is no error.
+//! hard links among the files of one copy. The host takes owners and some attributes from root only; that is no error. Any other
+//! attribute that the destination does not take is reported.
 //!
 //! Invariants:
 //! 1. A regular file appears under its name when its content and attributes are complete, not before.
 //! 2. What fails or is interrupted leaves no temporary file behind. Nor does a copy to the host that is killed, where the host's filesystem
 //!    has files without a name.
-//! 3. Directories are copied in the order of their names, so that equal trees make equal images.
+//! 3. Every directory that was made gets its permissions, also when what is in it cannot be copied.
+//! 4. Directories are copied in the order of their names, so that equal trees make equal images.
 
 mod archive;
 mod engine;
 mod error;
 mod host;
 mod host_attributes;
+mod host_stream;
 mod image;
 mod needs;
 mod stretches;
@@ -26,9 +29,13 @@ pub use archive::unpack;
 pub use engine::{Clobber, Copier, CopyOptions, Depth, OnFailure, Sync, data_bytes, is_within};
 pub use error::Error;
 pub use host::HostTree;
+pub use host_stream::StandardInput;
 pub use image::{ImageTree, incomplete_name};
 pub use needs::{Needs, Units};
-pub use tree::{Attributes, Follow, Meta, Named, ReadFile, Sink, Source, UnnamedFile, WriteFile};
+pub use tree::{
+    Attributes, Follow, LostAttribute, Meta, Named, ReadFile, ReadStream, Sink, Source, UnnamedFile,
+    WriteFile,
+};
 
 /// What a copy did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +50,8 @@ pub struct Summary {
     pub skipped: u64,
     /// Files and directories of a tree that could not be copied, where the copy went on without them.
     pub failed: u64,
+    /// Extended attributes that the destination did not take.
+    pub attributes_lost: u64,
     /// Bytes of content, without holes.
     pub bytes: u64,
 }
@@ -53,7 +62,7 @@ pub trait Watch: Send + std::marker::Sync {
     fn begin(&self, name: &std::path::Path, size: u64);
     /// So many bytes more of it are done.
     fn advance(&self, bytes: u64);
-    /// Something in a tree is not copied, and the copy goes on with the rest.
+    /// Something in a tree, or an attribute of a file, is not copied, and the copy goes on with the rest.
     fn failed(&self, _: Error) {}
     /// Whether to stop.
     fn is_cancelled(&self) -> bool;

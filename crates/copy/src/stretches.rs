@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use diorite::AlignedBuf;
 
-use crate::tree::{ReadFile, WriteFile};
+use crate::tree::{ReadFile, ReadStream, WriteFile};
 use crate::{Error, Watch};
 
 /// Size of a transfer: large enough for full bios, and on huge pages.
@@ -90,6 +90,35 @@ impl Stretches {
         }
         let memories = self.memories(PIECES);
         self.copy_behind(reader, writer, size, watch, memories)
+    }
+
+    /// Copy all that comes out of a stream.
+    pub(crate) fn copy_stream(
+        &mut self,
+        reader: &mut dyn ReadStream,
+        writer: &dyn WriteFile,
+        watch: &dyn Watch,
+    ) -> Result<Copied, Error> {
+        let mut memories = self.memories(1);
+        let mut copied = Copied::default();
+        if let Some(memory) = memories.first_mut() {
+            loop {
+                let mut len = 0;
+                let mut at_end = false;
+                while len < memory.len() && !at_end {
+                    let count = reader.read(&mut memory[len..], watch)?;
+                    (len, at_end) = (len + count, count == 0);
+                    watch.advance(count as u64);
+                }
+                writer.write_at(&memory[..len], copied.end)?;
+                copied = Copied { end: copied.end + len as u64, bytes: copied.bytes + len as u64 };
+                if at_end {
+                    break;
+                }
+            }
+        }
+        self.memories.append(&mut memories);
+        Ok(copied)
     }
 
     /// Read here, and write on another thread.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use diorite::{FileKind, Timestamp};
 
-use crate::Error;
+use crate::{Error, Watch};
 
 /// What is kept of a file besides its content and extended attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,10 @@ pub trait Source {
     fn attributes(&self, path: &Path) -> Result<Attributes, Error>;
     /// Open a regular file (links followed) for reading.
     fn open(&self, path: &Path) -> Result<Box<dyn ReadFile>, Error>;
+    /// Open a pipe or a device (links followed), to read what comes out of it.
+    fn open_stream(&self, path: &Path) -> Result<Box<dyn ReadStream>, Error> {
+        Err(Error::NotRegular { name: self.name_of(path) })
+    }
 }
 
 /// Whether a symbolic link at the end of a path is followed.
@@ -69,6 +73,21 @@ pub trait ReadFile {
     fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
     /// The next stretch of data at or after `offset`, as start and end; `None` if only a hole follows.
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error>;
+}
+
+/// What comes out of a pipe or a device, from front to back.
+pub trait ReadStream {
+    /// Read some bytes; 0 at the end. Waits for them no longer than `watch` lets the copy go on.
+    fn read(&mut self, memory: &mut [u8], watch: &dyn Watch) -> Result<usize, Error>;
+}
+
+/// An extended attribute that the destination did not take, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostAttribute {
+    /// Its name.
+    pub attribute: Vec<u8>,
+    /// Why it was not set.
+    pub why: String,
 }
 
 /// A tree that is written.
@@ -95,17 +114,28 @@ pub trait Sink {
         let _ = to;
         None
     }
+    /// Open a pipe or a device (links followed) for writing; `None` where content cannot be written to one.
+    fn open_special(&self, path: &Path) -> Result<Option<Box<dyn WriteFile>>, Error> {
+        let _ = path;
+        Ok(None)
+    }
     /// Rename, replacing what is there.
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error>;
     /// Remove anything but a directory.
     fn remove(&self, path: &Path) -> Result<(), Error>;
-    /// Set owner, permissions, times and, where this user may, extended attributes of what was just made.
-    fn set_meta(&self, path: &Path, meta: &Meta, attributes: &Attributes) -> Result<(), Error>;
+    /// Set owner, permissions, times and, where this user may, extended attributes of what was just made. Returns the attributes that
+    /// could not be set; everything else is set all the same, also where this fails.
+    fn set_meta(
+        &self,
+        path: &Path,
+        meta: &Meta,
+        attributes: &Attributes,
+    ) -> Result<Vec<LostAttribute>, Error>;
     /// Make everything durable that was written to the filesystem of `directory`.
     fn sync(&self, directory: &Path) -> Result<(), Error>;
 }
 
-/// A file that is written, perhaps by another thread than the one that made it.
+/// A file that is written from front to back, perhaps by another thread than the one that made it.
 pub trait WriteFile: Sync {
     /// Write all of `data`.
     fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error>;
@@ -127,7 +157,7 @@ pub enum Named {
 /// A file that is written and has no name yet.
 pub trait UnnamedFile: WriteFile {
     /// As [`Sink::set_meta`].
-    fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<(), Error>;
+    fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<Vec<LostAttribute>, Error>;
     /// Give it a name, if that is free.
     fn give_name(&self, name: &Path) -> Result<Named, Error>;
 }

@@ -181,6 +181,22 @@ impl Error {
         )
     }
 
+    /// Whether this says that one extended attribute cannot be had here, whatever becomes of others: too large for the volume, of a
+    /// namespace that it does not have, or not for this kind of file.
+    pub fn is_about_attribute(&self) -> bool {
+        use diorite_ext::Error as Volume;
+        matches!(
+            self.without_path(),
+            Self::Volume(
+                Volume::AttributeTooLarge
+                    | Volume::Unsupported(_)
+                    | Volume::InvalidArgument(_)
+                    | Volume::NotPermitted(_)
+                    | Volume::NameTooLong
+            )
+        )
+    }
+
     /// Whether this says that there is no such file.
     pub fn is_not_found(&self) -> bool {
         self.errno() == 2

@@ -51,8 +51,8 @@ pub use diorite_block::{
     BlockDevice, Geometry, IoCounts, IoOwner, IoPriority, OwnerGuard, ScheduledDevice, TaskId,
 };
 pub use diorite_device::{
-    AlignedBuf, Backend, BufferPool, Create, DirectPolicy, OpenOptions as DeviceOptions, Polling, PoolBuf,
-    has_partitions, host_paths, open_target, partitions,
+    AlignedBuf, Backend, BufferPool, Create, DirectPolicy, OpenOptions as DeviceOptions, Partition, Polling,
+    PoolBuf, has_partitions, host_paths, open_target, partitions,
 };
 pub use diorite_ext::{
     Access, Attributes, Clock, DataMode, DirectoryEntry, FileKind, InodeNumber, MmpWait, NodeSpec, Owner,
@@ -72,5 +72,5 @@ pub use queue::{DirectQueue, Finished, QueueFull, TransferMemory};
 pub use raw::RawFile;
 pub use stats::Stats;
 pub use stream::{DirectReader, DirectWriter};
-pub use volume_target::open_volume_target;
+pub use volume_target::{open_volume_target, partitions_with_volumes};
 pub use walk::{SeenDirectories, Walk, WalkEntry};

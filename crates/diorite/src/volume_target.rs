@@ -8,16 +8,19 @@
 use std::sync::Arc;
 
 use diorite_block::BlockDevice;
-use diorite_device::{DirectPolicy, OpenError, OpenOptions, open_target};
+use diorite_device::{
+    DirectPolicy, OpenError, OpenOptions, Partition, PartitionDevice, open_target, partitions,
+};
 use diorite_ext::VolumeInfo;
 
 /// The smallest block of any volume.
 const SMALLEST_BLOCK: u32 = 1024;
 
 /// Open a target that is to hold a volume: as [`open_target`], but where direct I/O is only preferred and moves more at once than
-/// the volume there takes, it is left out.
+/// the volume there takes, it is left out. Of a disk with partitions of which exactly one holds a volume, that one is opened; the
+/// device's name says so (`disk.img?partition=2`).
 pub fn open_volume_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, OpenError> {
-    let opened = open_target(spec, options);
+    let opened = open_target(spec, options).and_then(only_volume);
     let is_too_coarse = match &opened {
         Ok(device) => has_smaller_blocks(&**device),
         Err(error) => matches!(error, OpenError::BadWindow { .. }),
@@ -27,7 +30,39 @@ pub fn open_volume_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn B
     }
     // Its lock must be free before it is opened again.
     drop(opened);
-    open_target(spec, &options.clone().direct(DirectPolicy::Off))
+    open_target(spec, &options.clone().direct(DirectPolicy::Off)).and_then(only_volume)
+}
+
+/// The partitions of a disk, each with the volume in it, if it holds one.
+pub fn partitions_with_volumes(
+    device: &Arc<dyn BlockDevice>,
+) -> Result<Vec<(Partition, Option<VolumeInfo>)>, OpenError> {
+    let volume_in = |partition: &Partition| {
+        let window = PartitionDevice::open(Arc::clone(device), partition.number).ok()?;
+        VolumeInfo::read(&*window).ok()
+    };
+    let partitions = partitions(&**device)?;
+    let with_volume = |partition| {
+        let volume = volume_in(&partition);
+        (partition, volume)
+    };
+    Ok(partitions.into_iter().map(with_volume).collect())
+}
+
+/// The one partition with a volume, where the device itself is none.
+fn only_volume(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    use diorite_ext::{Corrupt, Error};
+    let is_none = matches!(VolumeInfo::read(&*device), Err(Error::Corrupt(Corrupt::Magic { .. })));
+    if !is_none {
+        return Ok(device);
+    }
+    // What is wrong with a table is said to those who name a partition.
+    let partitions = partitions_with_volumes(&device).unwrap_or_default();
+    let mut volumes = partitions.iter().filter(|(_, volume)| volume.is_some()).map(|(at, _)| at.number);
+    match (volumes.next(), volumes.next()) {
+        (Some(number), None) => Ok(PartitionDevice::open(device, number)?),
+        _ => Ok(device),
+    }
 }
 
 fn has_smaller_blocks(device: &dyn BlockDevice) -> bool {

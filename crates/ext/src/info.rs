@@ -175,6 +175,22 @@ impl VolumeInfo {
         }
     }
 
+    /// What the features make it: `ext2`, `ext3` or `ext4`.
+    pub fn flavor(&self) -> &'static str {
+        let is_ext4 = |name: &String| {
+            ["extent", "64bit", "flex_bg", "metadata_csum", "huge_file", "inline_data", "bigalloc"]
+                .contains(&name.as_str())
+        };
+        let names = self.features.names();
+        if names.iter().any(is_ext4) {
+            "ext4"
+        } else if names.iter().any(|name| name == "has_journal") {
+            "ext3"
+        } else {
+            "ext2"
+        }
+    }
+
     /// Read it from a device.
     pub fn read(device: &dyn BlockDevice) -> Result<Self> {
         Ok(Self::new(&read_superblock(device)?))

@@ -32,7 +32,7 @@ pub(crate) struct ManyPaths {
 
 #[derive(Debug, Args)]
 pub(crate) struct Cat {
-    /// Files, as IMAGE:/path
+    /// Files, as IMAGE:/path; `-` is standard input
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
@@ -101,7 +101,7 @@ pub(crate) struct Cp {
     /// Do not wait until the copy is on the disk
     #[arg(long)]
     pub(crate) no_sync: bool,
-    /// What to copy, then where to: files of the host or IMAGE:/path
+    /// What to copy, then where to: files of the host, IMAGE:/path, or `-` for standard input or output
     #[arg(value_names = ["FROM", "TO"], required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]

@@ -70,7 +70,9 @@ pub(crate) enum Command {
     ///
     /// Kept: holes, permissions, times, extended attributes, hard links among the copied files, and owners (into
     /// an image always, to the host as root). A file appears under its name when it is complete. What cannot be copied
-    /// of a tree is told, and the rest is copied.
+    /// of a tree, or of a file's attributes, is reported, and the rest is copied; the exit status is 1 then.
+    ///
+    /// Without -r the content of pipes and devices is copied, and content is written into them.
     Cp(Cp),
     /// Rename or move files within an image
     Mv(Mv),
