@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Bio, ImmediateQueue, IoError, IoErrorKind, IoQueue, Op, Sector};
+use crate::{Bio, ImmediateQueue, IoError, IoErrorKind, IoQueue, Op, Sector, SharedQueue};
 
 /// What a device can do and what it demands. Constant while it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +56,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 
     /// A queue for many transfers in flight from one thread. The default completes each at submission.
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError>;
+
+    /// A queue that many threads share, at least `depth` deep; none (the default) where transfers are only executed.
+    fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
+        let _ = depth;
+        None
+    }
 
     /// The device as its own type, for devices made of others that can run several children at once; none by default.
     fn as_any(&self) -> Option<&dyn std::any::Any> {

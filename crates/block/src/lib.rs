@@ -8,6 +8,7 @@
 mod bio;
 mod device;
 mod error;
+mod lent;
 mod number_hasher;
 mod plug;
 mod queue;
@@ -19,8 +20,12 @@ pub mod sync;
 pub use bio::{Bio, BioFlags, BioMemory, IoOwner, IoPriority, Op, OwnerGuard, TaskId};
 pub use device::{BlockDevice, Geometry, IoCounters, IoCounts};
 pub use error::{IoError, IoErrorKind};
+pub use lent::LentMemory;
 pub use number_hasher::NumberHasher;
 pub use plug::{Plug, PlugSummary};
-pub use queue::{Completed, ImmediateQueue, IoMemory, IoQueue, Piece, QueuedIo};
+pub use queue::{
+    Completed, ImmediateQueue, IoMemory, IoQueue, Piece, QueueWait, QueuedIo, QueuedMemory, SharedQueue,
+    WaitOnQueue,
+};
 pub use scheduled::ScheduledDevice;
 pub use sector::{SECTOR_SIZE, Sector};

@@ -1,11 +1,14 @@
-//! Many transfers in flight from one thread: the operation owns its memory, the completion gives it back.
+//! Many transfers in flight: the operation has its memory, the completion gives it back.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::{Bio, BioFlags, BlockDevice, IoError, IoOwner, Op, Sector};
+use crate::lent::LentMemory;
+use crate::{Bio, BioFlags, BioMemory, BlockDevice, IoError, IoOwner, Op, Sector};
 
 /// Memory that a queue may keep while a transfer runs.
 ///
@@ -31,21 +34,83 @@ pub struct Piece {
     pub memory: Range<usize>,
 }
 
-/// A transfer that owns its memory: several device ranges that complete as one.
+/// The memory of a queued transfer.
+#[derive(Debug)]
+pub enum QueuedMemory {
+    /// A flush has none.
+    None,
+    /// The transfer's own.
+    Owned(Box<dyn IoMemory>),
+    /// Of one bio, whose submitter is blocked until the transfer has ended.
+    Lent(LentMemory),
+}
+
+impl QueuedMemory {
+    /// The transfer's own memory.
+    pub fn as_owned(&self) -> Option<&dyn IoMemory> {
+        match self {
+            Self::Owned(memory) => Some(&**memory),
+            Self::None | Self::Lent(_) => None,
+        }
+    }
+
+    /// The transfer's own memory, to be filled.
+    pub fn as_owned_mut(&mut self) -> Option<&mut dyn IoMemory> {
+        match self {
+            Self::Owned(memory) => Some(&mut **memory),
+            Self::None | Self::Lent(_) => None,
+        }
+    }
+
+    /// The memory as it was submitted.
+    pub fn into_owned(self) -> Option<Box<dyn IoMemory>> {
+        match self {
+            Self::Owned(memory) => Some(memory),
+            Self::None | Self::Lent(_) => None,
+        }
+    }
+}
+
+/// A transfer that has its memory: several device ranges that complete as one.
 #[derive(Debug)]
 pub struct QueuedIo {
     /// `Op::Read`, `Op::Write` or `Op::Flush`.
     pub op: Op,
     /// Device ranges, each at most the largest transfer, with memory ranges that do not overlap. None for a flush.
     pub pieces: Vec<Piece>,
-    /// The memory; none for a flush.
-    pub memory: Option<Box<dyn IoMemory>>,
+    /// The memory.
+    pub memory: QueuedMemory,
     /// What the layers below should know.
     pub flags: BioFlags,
     /// Who it is charged to.
     pub owner: IoOwner,
     /// Given back unchanged in the completion.
     pub tag: u64,
+}
+
+impl QueuedIo {
+    /// Show the transfer as bios, one for each device range (a flush is one without memory), until one fails.
+    pub fn for_each_bio<E>(&mut self, mut each: impl FnMut(&mut Bio<'_>) -> Result<(), E>) -> Result<(), E> {
+        let (op, flags, owner) = (self.op, self.flags, self.owner);
+        match &mut self.memory {
+            QueuedMemory::None => {
+                let (sector, memory) = (Sector(0), BioMemory::None(0));
+                each(&mut Bio { sector, memory, op, flags, owner })
+            }
+            QueuedMemory::Lent(memory) => {
+                let sector = self.pieces.first().map_or(Sector(0), |piece| piece.sector);
+                memory.with_bio((op, sector), (flags, owner), each)
+            }
+            QueuedMemory::Owned(memory) => self.pieces.iter().try_for_each(|piece| {
+                let (sector, range) = (piece.sector, piece.memory.clone());
+                let memory = match op {
+                    Op::Read => BioMemory::Read(vec![IoSliceMut::new(&mut memory.as_mut_slice()[range])]),
+                    _ => BioMemory::Write(vec![IoSlice::new(&memory.as_slice()[range])]),
+                };
+                each(&mut Bio { sector, memory, op, flags, owner })
+            }),
+        }
+    }
 }
 
 /// A transfer that has ended, successfully or not.
@@ -79,6 +144,50 @@ pub trait IoQueue: Send + fmt::Debug {
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError>;
 }
 
+/// A queue that many threads use under a lock, and wait on beside it.
+///
+/// Its memory may be lent ([`QueuedMemory::Lent`]). Only one thread at a time waits; while it does, no other collects.
+pub trait SharedQueue: IoQueue {
+    /// Append everything that has ended, without issuing or waiting.
+    fn collect(&mut self, done: &mut Vec<Completed>);
+
+    /// Get ready for a wait without the queue, which other threads may submit to meanwhile.
+    fn begin_wait(&mut self) -> QueueWait;
+}
+
+/// The wait of one thread on a [`SharedQueue`].
+#[derive(Debug)]
+pub struct QueueWait {
+    on: Option<Arc<dyn WaitOnQueue>>,
+    unissued: u32,
+}
+
+/// What a queue's thread waits on.
+pub trait WaitOnQueue: Send + Sync + fmt::Debug {
+    /// Issue so many submitted entries, and wait until there is something to collect, or until a time of
+    /// [`sync::now`](crate::sync::now). May return early.
+    fn wait(&self, unissued: u32, deadline: Option<Duration>);
+}
+
+impl QueueWait {
+    /// A wait that first issues `unissued` entries.
+    pub fn new(on: Arc<dyn WaitOnQueue>, unissued: u32) -> Self {
+        Self { on: Some(on), unissued }
+    }
+
+    /// Nothing to wait for: something can be collected now.
+    pub fn over() -> Self {
+        Self { on: None, unissued: 0 }
+    }
+
+    /// Wait.
+    pub fn wait(self, deadline: Option<Duration>) {
+        if let Some(on) = self.on {
+            on.wait(self.unissued, deadline);
+        }
+    }
+}
+
 /// A queue that executes each transfer when it is submitted.
 #[derive(Debug)]
 pub struct ImmediateQueue {
@@ -94,22 +203,10 @@ impl ImmediateQueue {
     }
 
     fn run(&self, io: &mut QueuedIo) -> Result<(), IoError> {
-        let (op, flags, owner) = (io.op, io.flags, io.owner);
-        if op == Op::Flush {
-            return self.device.flush();
+        match io.op {
+            Op::Flush => self.device.flush(),
+            _ => io.for_each_bio(|bio| self.device.execute(std::slice::from_mut(bio))),
         }
-        let Some(memory) = io.memory.as_mut() else { return Ok(()) };
-        for piece in &io.pieces {
-            let range = piece.memory.clone();
-            let mut bio = match op {
-                Op::Read => Bio::read(piece.sector, &mut memory.as_mut_slice()[range]),
-                _ => Bio::write(piece.sector, &memory.as_slice()[range], flags),
-            };
-            bio.flags = flags;
-            bio.owner = owner;
-            self.device.execute(std::slice::from_mut(&mut bio))?;
-        }
-        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use diorite_block::scheduler::SchedulerKind;
 use diorite_block::sync::Mutex;
 use diorite_block::{
     Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoMemory, IoOwner, IoPriority,
-    IoQueue, Op, Piece, QueuedIo, ScheduledDevice, Sector, TaskId,
+    IoQueue, Op, Piece, QueuedIo, QueuedMemory, ScheduledDevice, Sector, TaskId,
 };
 
 /// Memory behind a delay, that notes how many transfers were inside at once.
@@ -161,7 +161,7 @@ fn queued_transfers_keep_tags_and_data() {
         let io = |op, index: u64, memory: Vec<u8>| QueuedIo {
             op,
             pieces: vec![Piece { sector: Sector(index * 8), memory: 0..memory.len() }],
-            memory: Some(Box::new(Memory(memory))),
+            memory: QueuedMemory::Owned(Box::new(Memory(memory))),
             flags: BioFlags::SYNC,
             owner: IoOwner::default(),
             tag: index + 1000,
@@ -178,15 +178,20 @@ fn queued_transfers_keep_tags_and_data() {
             assert_eq!(done.len(), 40, "{name}");
             for completed in done.drain(..) {
                 completed.result.unwrap();
-                let memory = completed.io.memory.unwrap().into_any().downcast::<Memory>().unwrap();
+                let memory =
+                    completed.io.memory.into_owned().unwrap().into_any().downcast::<Memory>().unwrap();
                 assert!(
                     memory.0.iter().all(|byte| u64::from(*byte) + 1000 == completed.io.tag),
                     "{name} {op}"
                 );
             }
         }
-        let flush =
-            QueuedIo { op: Op::Flush, pieces: Vec::new(), memory: None, ..io(Op::Flush, 7, Vec::new()) };
+        let flush = QueuedIo {
+            op: Op::Flush,
+            pieces: Vec::new(),
+            memory: QueuedMemory::None,
+            ..io(Op::Flush, 7, Vec::new())
+        };
         queue.submit(flush).unwrap();
         assert_eq!(queue.reap(1, &mut done).unwrap(), 1);
         assert_eq!((queue.in_flight(), done[0].io.tag), (0, 1007));

@@ -137,7 +137,7 @@ fn run_queue(
     for _ in 0..workload.depth {
         let memory: PoolBuf = pool.take();
         let piece = Piece { sector: Sector(0), memory: 0..memory.len() };
-        let (pieces, memory) = (vec![piece], Some(Box::new(memory) as _));
+        let (pieces, memory) = (vec![piece], diorite_block::QueuedMemory::Owned(Box::new(memory)));
         let (op, flags, owner) = (workload.op, BioFlags::SYNC, IoOwner::current());
         queue.submit(QueuedIo { op, pieces, memory, flags, owner, tag: 0 }).expect("room");
     }

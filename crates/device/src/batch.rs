@@ -15,8 +15,6 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use diorite_block::{Bio, BioFlags, BlockDevice, IoError, IoErrorKind, Op, Sector};
 
@@ -312,40 +310,20 @@ fn run_on_ring(ring: &mut Ring, jobs: &mut [Job<'_>]) {
 }
 
 thread_local! {
-    static THREAD_RING: RefCell<ThreadRing> = const { RefCell::new(ThreadRing { ring: None, fork: 0, refused: false }) };
+    static THREAD_RING: RefCell<ThreadRing> = const { RefCell::new(ThreadRing { ring: None, refused: false }) };
 }
 
 struct ThreadRing {
     ring: Option<Ring>,
-    /// Of the process that made the ring: a forked child must not use it.
-    fork: u64,
     refused: bool,
-}
-
-/// How often this process is a fork's child, counted from the first process that used a ring.
-fn forks() -> u64 {
-    static FORKS: AtomicU64 = AtomicU64::new(0);
-    static WATCH: Once = Once::new();
-    extern "C" fn in_child() {
-        FORKS.fetch_add(1, Ordering::Relaxed);
-    }
-    WATCH.call_once(|| {
-        // SAFETY: the handler only adds to an atomic number, which is allowed between fork and exec.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
-    FORKS.load(Ordering::Relaxed)
 }
 
 /// Let this thread's ring do something; does nothing where the thread cannot have one.
 fn with_thread_ring(body: impl FnOnce(&mut Ring)) {
     let _ = THREAD_RING.try_with(|cell| {
         let Ok(mut thread) = cell.try_borrow_mut() else { return };
-        let fork = forks();
-        if thread.fork != fork {
-            // The parent's ring: nothing of ours is in flight there, since fork happens outside of `execute`.
+        if thread.ring.as_ref().is_some_and(Ring::is_of_parent) {
             thread.ring = None;
-            thread.refused = false;
-            thread.fork = fork;
         }
         if thread.ring.is_none() && !thread.refused {
             thread.ring = Ring::for_this_thread(THREAD_RING_ENTRIES).ok();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use diorite_block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoQueue};
+use diorite_block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoQueue, SharedQueue};
 
 use crate::batch;
 use crate::file::FileDevice;
@@ -36,6 +36,14 @@ impl BlockDevice for FileDevice {
         let device = self as Arc<dyn BlockDevice>;
         let ring = Target::of(&device)
             .and_then(|target| ring_queue::open(Arc::clone(&device), Layout::Single, vec![target], depth));
-        Ok(ring.unwrap_or_else(|| thread_queue::open(device, depth)))
+        Ok(ring.unwrap_or_else(|| Box::new(thread_queue::open(device, depth))))
+    }
+
+    fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
+        let device = self as Arc<dyn BlockDevice>;
+        let ring = Target::of(&device).and_then(|target| {
+            ring_queue::open_shared(Arc::clone(&device), Layout::Single, vec![target], depth)
+        });
+        Some(ring.unwrap_or_else(|| Box::new(thread_queue::open(device, depth))))
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use diorite_block::{
     Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op, Sector,
+    SharedQueue,
 };
 
 use crate::batch::{self, Part};
@@ -118,6 +119,15 @@ impl JoinedDevice {
 
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// The files with rings that all children come down to, if they do.
+    fn targets(&self) -> Option<Vec<Target>> {
+        self.children.iter().map(Target::of).collect()
+    }
+
+    fn has_files(&self) -> bool {
+        self.children.iter().any(|child| file_under(&**child).is_some())
     }
 
     /// Cut the bios along the layout: those of each child, in the order of the range.
@@ -364,8 +374,7 @@ impl BlockDevice for JoinedDevice {
     }
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
-        let targets: Option<Vec<Target>> = self.children.iter().map(Target::of).collect();
-        if let Some(targets) = targets
+        if let Some(targets) = self.targets()
             && let Some(queue) = ring_queue::open(
                 Arc::clone(&self) as Arc<dyn BlockDevice>,
                 self.layout().clone(),
@@ -375,11 +384,21 @@ impl BlockDevice for JoinedDevice {
         {
             return Ok(queue);
         }
-        let has_files = self.children.iter().any(|child| file_under(&**child).is_some());
-        if has_files {
-            return Ok(thread_queue::open(self, depth));
+        if self.has_files() {
+            return Ok(Box::new(thread_queue::open(self, depth)));
         }
         Ok(<dyn BlockDevice>::immediate_queue(self, depth))
+    }
+
+    fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
+        let ring = self.targets().and_then(|targets| {
+            let layout = self.layout().clone();
+            ring_queue::open_shared(Arc::clone(&self) as Arc<dyn BlockDevice>, layout, targets, depth)
+        });
+        match ring {
+            None if self.has_files() => Some(Box::new(thread_queue::open(self, depth))),
+            ring => ring,
+        }
     }
 
     fn as_any(&self) -> Option<&dyn std::any::Any> {

@@ -15,6 +15,7 @@ mod direct;
 mod error;
 mod file;
 mod file_io;
+mod fork;
 mod host_name;
 mod joined;
 mod kind;

@@ -10,7 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use diorite_block::{
-    Bio, BlockDevice, Completed, Geometry, IoCounters, IoError, IoQueue, Op, QueuedIo, Sector,
+    Bio, BlockDevice, Completed, Geometry, IoCounters, IoError, IoQueue, Op, QueueWait, QueuedIo, Sector,
+    SharedQueue,
 };
 
 use crate::error::OpenError;
@@ -161,6 +162,11 @@ impl BlockDevice for PartitionDevice {
         Ok(Box::new(WindowQueue { inner, device: self, refused: Vec::new() }))
     }
 
+    fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
+        let inner = Arc::clone(&self.device).open_shared_queue(depth)?;
+        Some(Box::new(WindowQueue { inner, device: self, refused: Vec::new() }))
+    }
+
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         Some(self)
     }
@@ -168,14 +174,41 @@ impl BlockDevice for PartitionDevice {
 
 /// The queue of the device below, with addresses moved.
 #[derive(Debug)]
-struct WindowQueue {
-    inner: Box<dyn IoQueue>,
+struct WindowQueue<Q: ?Sized> {
     device: Arc<PartitionDevice>,
     /// Ended without being shown to the device below.
     refused: Vec<Completed>,
+    inner: Box<Q>,
 }
 
-impl IoQueue for WindowQueue {
+impl<Q: ?Sized> WindowQueue<Q> {
+    fn move_out(&self, ended: &mut [Completed]) {
+        for completed in ended {
+            let op = completed.io.op;
+            for piece in &mut completed.io.pieces {
+                piece.sector = self.device.moved_out(op, piece.sector);
+            }
+            if let Err(error) = std::mem::replace(&mut completed.result, Ok(())) {
+                completed.result = Err(self.device.moved_error(error));
+            }
+        }
+    }
+}
+
+impl<Q: SharedQueue + ?Sized> SharedQueue for WindowQueue<Q> {
+    fn collect(&mut self, done: &mut Vec<Completed>) {
+        done.append(&mut self.refused);
+        let first = done.len();
+        self.inner.collect(done);
+        self.move_out(&mut done[first..]);
+    }
+
+    fn begin_wait(&mut self) -> QueueWait {
+        if self.refused.is_empty() { self.inner.begin_wait() } else { QueueWait::over() }
+    }
+}
+
+impl<Q: IoQueue + ?Sized> IoQueue for WindowQueue<Q> {
     fn depth(&self) -> u32 {
         self.inner.depth()
     }
@@ -217,15 +250,7 @@ impl IoQueue for WindowQueue {
         done.append(&mut self.refused);
         let refused = done.len() - before;
         let reaped = self.inner.reap(wait_for.saturating_sub(refused as u32), done)?;
-        for completed in &mut done[before + refused..] {
-            let op = completed.io.op;
-            for piece in &mut completed.io.pieces {
-                piece.sector = self.device.moved_out(op, piece.sector);
-            }
-            if let Err(error) = std::mem::replace(&mut completed.result, Ok(())) {
-                completed.result = Err(self.device.moved_error(error));
-            }
-        }
+        self.move_out(&mut done[before + refused..]);
         Ok(refused + reaped)
     }
 }

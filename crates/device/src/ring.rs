@@ -1,6 +1,7 @@
 //! An `io_uring` that runs transfers, and the table of memory that it has registered.
 //!
-//! Where it sits: each thread has one for [`diorite_block::BlockDevice::execute`], each queue one of its own.
+//! Where it sits: each thread has one for [`diorite_block::BlockDevice::execute`], each queue one of its own, and a device with an I/O
+//! scheduler one that all its threads share.
 //!
 //! Invariants:
 //! 1. No more entries are in flight than the completion queue holds, so that none is ever lost or delayed.
@@ -8,6 +9,7 @@
 //!    back only after the kernel has let go of it. Where waiting is impossible, the program ends.
 //! 3. A slot of the buffer table names an arena by a number that is never used again, so memory that came to lie at the
 //!    address of an old arena is never mistaken for it.
+//! 4. A forked child never touches a ring of its parent.
 //!
 //! Safety policy: [`Ring::push`] is unsafe: its caller keeps the transfer's memory and its list of segments alive and
 //! untouched until the completion with its `user_data` has been popped. All other functions are safe given that.
@@ -15,14 +17,18 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::RawFd;
-use std::sync::OnceLock;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use diorite_block::{WaitOnQueue, sync};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use crate::arena::{self, Arena, ArenaId};
+use crate::fork::forks;
 use crate::lookout::{self, Lookout, Wait};
 use crate::options::Polling;
+use crate::sys;
 use crate::transfer::{Direction, Segments, Transfer};
 
 /// The kernel moves at most this much in one entry.
@@ -102,6 +108,8 @@ pub(crate) struct Ring {
     short: Option<Direction>,
     lookout: Lookout,
     abilities: Abilities,
+    /// Of the process that made it.
+    fork: u64,
 }
 
 impl Ring {
@@ -123,12 +131,40 @@ impl Ring {
         Self::tried(cooperative(entries)?, abilities)
     }
 
+    /// A ring that several threads submit to while another one waits ([`Ring::waiter`]). Completions come at once, whatever the
+    /// thread that submitted does meanwhile.
+    pub(crate) fn for_many_threads(entries: u32) -> io::Result<Self> {
+        let abilities = abilities()?;
+        let uring = IoUring::new(entries)?;
+        if !uring.params().is_feature_ext_arg() {
+            return Err(io::Error::from(io::ErrorKind::Unsupported));
+        }
+        Self::tried(uring, abilities)
+    }
+
+    /// What a thread waits on while others use the ring.
+    pub(crate) fn waiter(&self) -> io::Result<Arc<RingWait>> {
+        // SAFETY: the ring is open, and borrowed for this call.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) };
+        Ok(Arc::new(RingWait(fd.try_clone_to_owned()?)))
+    }
+
+    /// Whether a parent of this process made it, which alone may use it: dropping it here leaves it untouched.
+    pub(crate) fn is_of_parent(&self) -> bool {
+        self.fork != forks()
+    }
+
+    /// Whether a completion can be popped.
+    pub(crate) fn has_any(&mut self) -> bool {
+        !self.uring.completion().is_empty()
+    }
+
     /// Prove that the ring can be entered, so that later failures to enter are bugs.
     fn tried(uring: IoUring, abilities: Abilities) -> io::Result<Self> {
         let (entries, completions) = (uring.params().sq_entries(), uring.params().cq_entries());
         let buffers = BufferTable::default();
-        let (limit, lookout) = (entries.min(completions), Lookout::default());
-        let mut ring = Self { uring, buffers, in_flight: 0, limit, short: None, lookout, abilities };
+        let (limit, lookout, fork) = (entries.min(completions), Lookout::default(), forks());
+        let mut ring = Self { uring, buffers, in_flight: 0, limit, short: None, lookout, abilities, fork };
         // SAFETY: an entry without memory.
         unsafe { ring.push_entry(&opcode::Nop::new().build()) };
         match ring.uring.submit_and_wait(1) {
@@ -327,7 +363,27 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        self.drain();
+        if !self.is_of_parent() {
+            self.drain();
+        }
+    }
+}
+
+/// A ring's descriptor, to wait for completions beside the ring.
+#[derive(Debug)]
+pub(crate) struct RingWait(OwnedFd);
+
+impl WaitOnQueue for RingWait {
+    fn wait(&self, unissued: u32, deadline: Option<Duration>) {
+        let timeout = deadline.map(|at| at.saturating_sub(sync::now()));
+        match sys::enter_ring(self.0.as_fd(), unissued, timeout) {
+            Ok(()) => {}
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ETIME | libc::EINTR) => {}
+                Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => std::thread::yield_now(),
+                _ => give_up(&error),
+            },
+        }
     }
 }
 

@@ -1,6 +1,7 @@
-//! Many transfers in flight from one thread, on one file or on several that are joined, through a ring of the queue's own.
+//! Many transfers in flight, on one file or on several that are joined, through a ring of the queue's own.
 //!
-//! Where it sits: behind [`diorite_block::IoQueue`], for the library's async queue, for streams and for benchmarks.
+//! Where it sits: behind [`diorite_block::IoQueue`], for the library's async queue, for streams and for benchmarks; and behind
+//! [`diorite_block::SharedQueue`], for all threads of a device with an I/O scheduler.
 //!
 //! Interface: submitting fills entries, and enters the kernel when they are as many as the device still works on, at the latest
 //! for every [`ISSUE_AT`]; issuing or reaping enters it once. A device of which much is asked stays busier when it hears of new
@@ -16,6 +17,7 @@
 //! Invariants:
 //! 1. A slot is free, or holds a transfer whose memory stays where it is until all its entries were popped.
 //! 2. Dropping a queue waits for everything in flight.
+//! 3. In a forked child the queue has a ring of its own; what was in flight is the parent's, and fails here with `ECANCELED`.
 //!
 //! Safety policy: pieces become raw transfers ([`crate::route`]) into memory that the slot owns. `IoMemory` promises that the
 //! memory does not move; the slot lets go of it only when no entry is outstanding, and the ring is drained before the slots are
@@ -23,14 +25,18 @@
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 
-use diorite_block::{BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Op, QueuedIo, Sector};
+use diorite_block::{
+    BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Op, QueueWait, QueuedIo, Sector,
+    SharedQueue, WaitOnQueue,
+};
 
 use crate::layout::Layout;
 use crate::merged::{Held, Merged};
 use crate::options::Polling;
-use crate::ring::Ring;
+use crate::ring::{Ring, RingWait};
 use crate::route::{PartOf, Route, Target, prepare};
 use crate::transfer::{Step, Transfer, is_passing};
 
@@ -50,10 +56,20 @@ pub(crate) fn open(
     targets: Vec<Target>,
     depth: u32,
 ) -> Option<Box<dyn IoQueue>> {
-    let depth = depth.max(1);
-    let entries = depth.saturating_mul(targets.len() as u32).clamp(8, RING_ENTRIES_MAX).next_power_of_two();
-    let ring = Ring::for_any_thread(entries).ok()?;
-    Some(Box::new(RingQueue::new(Route { front, layout, targets }, depth, ring)))
+    let queue = RingQueue::new(Route { front, layout, targets }, depth, Ring::for_any_thread)?;
+    Some(Box::new(queue))
+}
+
+/// As [`open`], for many threads.
+pub(crate) fn open_shared(
+    front: Arc<dyn BlockDevice>,
+    layout: Layout,
+    targets: Vec<Target>,
+    depth: u32,
+) -> Option<Box<dyn SharedQueue>> {
+    let mut queue = RingQueue::new(Route { front, layout, targets }, depth, Ring::for_many_threads)?;
+    queue.waiter = Some(queue.ring.waiter().ok()?);
+    Some(Box::new(queue))
 }
 
 /// Whether the transfer's durability takes a flush of its own behind its parts.
@@ -99,16 +115,17 @@ struct RingQueue {
     depth: u32,
     polling: Polling,
     route: Route,
+    make_ring: fn(u32) -> io::Result<Ring>,
+    /// Of a queue that many threads share.
+    waiter: Option<Arc<RingWait>>,
 }
 
 impl RingQueue {
-    fn new(mut route: Route, depth: u32, ring: Ring) -> Self {
-        let fds: Vec<_> = route.targets.iter().map(|target| target.file_device().raw_fd()).collect();
-        for (target, file) in route.targets.iter_mut().zip(ring.register_files(&fds)) {
-            target.file = file;
-        }
+    fn new(mut route: Route, depth: u32, make_ring: fn(u32) -> io::Result<Ring>) -> Option<Self> {
+        let depth = depth.max(1);
+        let ring = ring_for(&mut route, depth, make_ring).ok()?;
         let polling = route.targets.first().map_or(Polling::Never, |target| target.file_device().polling());
-        Self {
+        Some(Self {
             ring,
             slots: Vec::new(),
             free: Vec::new(),
@@ -121,7 +138,39 @@ impl RingQueue {
             depth,
             polling,
             route,
+            make_ring,
+            waiter: None,
+        })
+    }
+
+    /// Invariant 3. Where the child can have no ring, its transfers fail, too.
+    #[cold]
+    fn leave_parent(&mut self) {
+        for slot in &mut self.slots {
+            if let Some(io) = slot.io.take() {
+                let result =
+                    Err(whole_error(&self.route, io.op, io::Error::from_raw_os_error(libc::ECANCELED)));
+                self.ended.push(Completed { io, result });
+            }
         }
+        self.slots.clear();
+        self.free.clear();
+        self.held = Held::new(self.route.front.geometry());
+        self.merged.clear();
+        self.merged_free.clear();
+        self.waiting.clear();
+        if let Ok(ring) = ring_for(&mut self.route, self.depth, self.make_ring) {
+            self.waiter = self.waiter.take().and_then(|_| ring.waiter().ok());
+            self.ring = ring;
+        }
+    }
+
+    /// Whether the ring may be used: it is this process's.
+    fn has_ring(&mut self) -> bool {
+        if self.ring.is_of_parent() {
+            self.leave_parent();
+        }
+        !self.ring.is_of_parent()
     }
 
     /// Whether the entries that the kernel has not seen are worth a system call of their own: fewer are where the device is
@@ -262,7 +311,7 @@ impl RingQueue {
             match result {
                 0.. => Step::Done,
                 _ if is_passing(-result) => Step::Again,
-                _ => Step::Failed(IoErrorKind::Device(std::io::Error::from_raw_os_error(-result))),
+                _ => Step::Failed(IoErrorKind::Device(io::Error::from_raw_os_error(-result))),
             }
         } else {
             slot.parts[part as usize].transfer.record(i64::from(result))
@@ -310,7 +359,7 @@ impl RingQueue {
     }
 
     /// Append everything that has ended.
-    fn collect(&mut self, done: &mut Vec<Completed>) {
+    fn take_ended(&mut self, done: &mut Vec<Completed>) {
         done.append(&mut self.ended);
         while let Some((user_data, result)) = self.ring.pop() {
             let (index, part) = ((user_data >> 32) as u32, user_data as u32);
@@ -322,6 +371,23 @@ impl RingQueue {
         }
         self.push_waiting();
     }
+}
+
+/// A ring for so many transfers, with the route's files registered.
+fn ring_for(route: &mut Route, depth: u32, make_ring: fn(u32) -> io::Result<Ring>) -> io::Result<Ring> {
+    let entries = depth.saturating_mul(route.targets.len() as u32).clamp(8, RING_ENTRIES_MAX);
+    let ring = make_ring(entries.next_power_of_two())?;
+    let fds: Vec<_> = route.targets.iter().map(|target| target.file_device().raw_fd()).collect();
+    for (target, file) in route.targets.iter_mut().zip(ring.register_files(&fds)) {
+        target.file = file;
+    }
+    Ok(ring)
+}
+
+/// The error of a transfer as a whole.
+fn whole_error(route: &Route, op: Op, error: io::Error) -> IoError {
+    let (device, kind) = (route.front.name(), IoErrorKind::Device(error));
+    IoError { device, op, sector: Sector(0), len: 0, kind }
 }
 
 /// The error of a part, with the place on the file that it went to.
@@ -349,6 +415,11 @@ impl IoQueue for RingQueue {
             return Err(io);
         }
         self.in_flight += 1;
+        if !self.has_ring() {
+            let result = Err(whole_error(&self.route, io.op, io::Error::from_raw_os_error(libc::ECANCELED)));
+            self.ended.push(Completed { io, result });
+            return Ok(());
+        }
         let index = self.take_slot();
         let slot = &mut self.slots[index as usize];
         // SAFETY: the slot keeps `io` until the last of its transfers has ended; if there is an error, none is issued.
@@ -384,6 +455,9 @@ impl IoQueue for RingQueue {
     }
 
     fn issue(&mut self) -> Result<(), IoError> {
+        if !self.has_ring() {
+            return Ok(());
+        }
         self.push_held();
         if self.ring.unsubmitted() > 0 {
             self.ring.enter(0, Polling::Never);
@@ -393,12 +467,16 @@ impl IoQueue for RingQueue {
 
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
         let (before, wanted) = (done.len(), wait_for.min(self.in_flight) as usize);
-        self.push_held();
-        self.ring.enter(self.completions_of(wanted.saturating_sub(self.ended.len())), self.polling);
-        self.collect(done);
-        while done.len() - before < wanted {
-            self.ring.enter(self.completions_of(wanted - (done.len() - before)), self.polling);
-            self.collect(done);
+        if self.has_ring() {
+            self.push_held();
+            self.ring.enter(self.completions_of(wanted.saturating_sub(self.ended.len())), self.polling);
+            self.take_ended(done);
+            while done.len() - before < wanted {
+                self.ring.enter(self.completions_of(wanted - (done.len() - before)), self.polling);
+                self.take_ended(done);
+            }
+        } else {
+            done.append(&mut self.ended);
         }
         let count = done.len() - before;
         self.in_flight -= count as u32;
@@ -406,8 +484,37 @@ impl IoQueue for RingQueue {
     }
 }
 
+impl SharedQueue for RingQueue {
+    fn collect(&mut self, done: &mut Vec<Completed>) {
+        let before = done.len();
+        if self.has_ring() {
+            self.take_ended(done);
+        } else {
+            done.append(&mut self.ended);
+        }
+        self.in_flight -= (done.len() - before) as u32;
+    }
+
+    fn begin_wait(&mut self) -> QueueWait {
+        if !self.has_ring() || !self.ended.is_empty() {
+            return QueueWait::over();
+        }
+        self.push_held();
+        match &self.waiter {
+            Some(waiter) if !self.ring.has_any() => {
+                let waiter: Arc<dyn WaitOnQueue> = Arc::<RingWait>::clone(waiter);
+                QueueWait::new(waiter, self.ring.unsubmitted() as u32)
+            }
+            _ => QueueWait::over(),
+        }
+    }
+}
+
 impl Drop for RingQueue {
     fn drop(&mut self) {
+        if self.ring.is_of_parent() {
+            return;
+        }
         if std::thread::panicking() {
             // The bookkeeping may be half done: what is in flight ends, the rest never starts.
             self.ring.drain();

@@ -8,7 +8,9 @@
 
 use std::sync::Arc;
 
-use diorite_block::{BioFlags, BlockDevice, IoError, IoErrorKind, Op, QueuedIo, Sector};
+use diorite_block::{
+    BioFlags, BioMemory, BlockDevice, IoError, IoErrorKind, Op, QueuedIo, QueuedMemory, Sector,
+};
 
 use crate::file::FileDevice;
 use crate::layout::Layout;
@@ -99,13 +101,17 @@ pub(crate) unsafe fn prepare(
         Op::Flush => return Ok(()),
         Op::Discard | Op::WriteZeroes => return error(Sector(0), 0, IoErrorKind::Unsupported),
     };
-    let (memory, memory_len) = match (io.memory.as_mut(), direction) {
-        (Some(memory), Direction::Read) => {
+    let (memory, memory_len) = match (&mut io.memory, direction) {
+        (QueuedMemory::Owned(memory), Direction::Read) => {
             let slice = memory.as_mut_slice();
             (slice.as_mut_ptr(), slice.len())
         }
-        (Some(memory), Direction::Write) => (memory.as_slice().as_ptr().cast_mut(), memory.as_slice().len()),
-        (None, _) => (std::ptr::null_mut(), 0),
+        (QueuedMemory::Owned(memory), Direction::Write) => {
+            (memory.as_slice().as_ptr().cast_mut(), memory.as_slice().len())
+        }
+        (QueuedMemory::None, _) => (std::ptr::null_mut(), 0),
+        // SAFETY: the transfer keeps the loan; the rest is promised by the caller.
+        (QueuedMemory::Lent(_), _) => return unsafe { prepare_lent(route, io, direction, parts) },
     };
     for piece in &io.pieces {
         let range = piece.memory.clone();
@@ -114,29 +120,87 @@ pub(crate) unsafe fn prepare(
             let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::EFAULT));
             return error(piece.sector, given as u64, kind);
         }
-        let mut address = memory.wrapping_add(range.start);
+        let address = memory.wrapping_add(range.start);
         let checked = geometry
             .check_range(op, piece.sector, given as u64)
             .and_then(|()| geometry.check_segment(address.addr(), given));
         if let Err(kind) = checked {
             return error(piece.sector, given as u64, kind);
         }
-        let first_of_piece = parts.len();
-        for run in route.layout.runs(piece.sector.to_bytes(), given as u64) {
+        // SAFETY: inside the memory (checked), which our caller keeps.
+        unsafe { cut(route, direction, piece.sector, std::iter::once((address, given)), parts) };
+    }
+    mark_durable(io, parts);
+    Ok(())
+}
+
+/// The parts of a bio whose memory is lent.
+///
+/// # Safety
+/// As for [`prepare`].
+unsafe fn prepare_lent(
+    route: &Route,
+    io: &mut QueuedIo,
+    direction: Direction,
+    parts: &mut Vec<PartOf>,
+) -> Result<(), IoError> {
+    io.for_each_bio(|bio| {
+        route.front.geometry().check(bio).map_err(|kind| (*route.front).error(bio, kind))?;
+        let sector = bio.sector;
+        // SAFETY: promised by the caller.
+        unsafe {
+            match &mut bio.memory {
+                BioMemory::Read(list) => {
+                    let segments = list.iter_mut().map(|segment| (segment.as_mut_ptr(), segment.len()));
+                    cut(route, direction, sector, segments, parts);
+                }
+                BioMemory::Write(list) => {
+                    let segments = list.iter().map(|segment| (segment.as_ptr().cast_mut(), segment.len()));
+                    cut(route, direction, sector, segments, parts);
+                }
+                BioMemory::None(_) => {}
+            }
+        }
+        Ok(())
+    })?;
+    mark_durable(io, parts);
+    Ok(())
+}
+
+/// A write that is to be durable and has one part is so by itself.
+fn mark_durable(io: &QueuedIo, parts: &mut [PartOf]) {
+    if let [only] = parts {
+        only.transfer.durable = io.op == Op::Write && io.flags.contains(BioFlags::FUA);
+    }
+}
+
+/// Cut one device range, whose memory comes in segments, along the layout.
+///
+/// # Safety
+/// The memory must stay valid, and for a read be touched by nobody else, until the parts have ended.
+unsafe fn cut(
+    route: &Route,
+    direction: Direction,
+    sector: Sector,
+    segments: impl Iterator<Item = (*mut u8, usize)>,
+    parts: &mut Vec<PartOf>,
+) {
+    let first_of_range = parts.len();
+    let mut offset = sector.to_bytes();
+    for (mut address, len) in segments {
+        for run in route.layout.runs(offset, len as u64) {
             let (target, len) = (&route.targets[run.child], run.len as usize);
             let start = run.offset + target.shift;
-            let adjacent = parts[first_of_piece..].iter_mut().rev().find(|part| part.target == run.child);
-            if !adjacent.is_some_and(|part| part.transfer.append(start, address, len)) {
+            let adjacent = parts[first_of_range..].iter_mut().rev().find(|part| part.target == run.child);
+            // SAFETY: promised by the caller.
+            if !adjacent.is_some_and(|part| unsafe { part.transfer.append(start, address, len) }) {
                 let granularity = target.file_device().granularity();
-                // SAFETY: inside the memory (checked), which our caller keeps.
+                // SAFETY: as above.
                 let transfer = unsafe { Transfer::from_range(direction, start, address, len, granularity) };
                 parts.push(PartOf { transfer, target: run.child, start });
             }
             address = address.wrapping_add(len);
         }
+        offset += len as u64;
     }
-    if let [only] = parts.as_mut_slice() {
-        only.transfer.durable = direction == Direction::Write && io.flags.contains(BioFlags::FUA);
-    }
-    Ok(())
 }

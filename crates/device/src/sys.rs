@@ -7,6 +7,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 const BLKSSZGET: libc::Ioctl = 0x1268;
 const BLKPBSZGET: libc::Ioctl = 0x127b;
@@ -102,6 +103,45 @@ pub(crate) fn block_zero(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Resul
 
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Enter an `io_uring`: submit so many entries, and wait for a completion or until the timeout. `ETIME` where time is over.
+pub(crate) fn enter_ring(ring: BorrowedFd<'_>, submit: u32, timeout: Option<Duration>) -> io::Result<()> {
+    /// `struct io_uring_getevents_arg` and `struct __kernel_timespec` of `linux/io_uring.h`.
+    #[repr(C)]
+    struct Argument {
+        signals: u64,
+        signals_len: u32,
+        min_wait_us: u32,
+        timeout: u64,
+    }
+    #[repr(C)]
+    struct Timespec {
+        seconds: i64,
+        nanoseconds: i64,
+    }
+    const GETEVENTS: libc::c_uint = 1;
+    const EXT_ARG: libc::c_uint = 1 << 3;
+    let time = timeout.map(|timeout| Timespec {
+        seconds: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        nanoseconds: i64::from(timeout.subsec_nanos()),
+    });
+    let timeout = time.as_ref().map_or(0, |time| std::ptr::from_ref(time).expose_provenance() as u64);
+    let argument = Argument { signals: 0, signals_len: 0, min_wait_us: 0, timeout };
+    // SAFETY: the kernel reads the argument and the time, which live until the call returns. What the entries refer to is promised to
+    // whom pushed them.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_enter,
+            ring.as_raw_fd(),
+            submit,
+            1 as libc::c_uint,
+            GETEVENTS | EXT_ARG,
+            &raw const argument,
+            size_of::<Argument>(),
+        )
+    };
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// `pread(2)`, or `preadv2(2)` for several segments: the bytes read, or minus the error number, as `io_uring` reports it.

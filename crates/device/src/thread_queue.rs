@@ -1,34 +1,74 @@
 //! Many transfers in flight where there is no ring: each runs in the pool of threads.
 //!
-//! Where it sits: behind [`diorite_block::IoQueue`] for the thread back end, and for devices made of such.
+//! Where it sits: behind [`diorite_block::IoQueue`] and [`diorite_block::SharedQueue`] for the thread back end, and for devices made
+//! of such.
 //!
 //! Invariants:
-//! 1. A transfer and its memory belong to the thread that runs it until they come back through the channel.
+//! 1. A transfer and its memory belong to the thread that runs it until they come back in the list of what has ended.
 //! 2. Dropping a queue waits for everything in flight.
+//!
+//! Locking: a plain leaf lock around the list, held for a change of it; the simulation never comes here.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use diorite_block::{
-    Bio, BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Op, Piece, QueuedIo, Sector,
+    Bio, BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Op, Piece, QueueWait, QueuedIo,
+    QueuedMemory, Sector, SharedQueue, WaitOnQueue, sync,
 };
 
 use crate::workers;
 
 /// A queue on `device`.
-pub(crate) fn open(device: Arc<dyn BlockDevice>, depth: u32) -> Box<dyn IoQueue> {
-    let (sender, receiver) = channel();
-    Box::new(ThreadQueue { device, depth: depth.max(1), in_flight: 0, sender, receiver })
+pub(crate) fn open(device: Arc<dyn BlockDevice>, depth: u32) -> ThreadQueue {
+    ThreadQueue { device, depth: depth.max(1), in_flight: 0, ended: Arc::default() }
 }
 
 #[derive(Debug)]
-struct ThreadQueue {
+pub(crate) struct ThreadQueue {
     device: Arc<dyn BlockDevice>,
     depth: u32,
     in_flight: u32,
-    sender: Sender<Completed>,
-    receiver: Receiver<Completed>,
+    ended: Arc<Ended>,
+}
+
+/// What has ended and was not collected.
+#[derive(Debug, Default)]
+struct Ended {
+    list: Mutex<Vec<Completed>>,
+    came: Condvar,
+}
+
+impl Ended {
+    fn lock(&self) -> MutexGuard<'_, Vec<Completed>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, completed: Completed) {
+        self.lock().push(completed);
+        self.came.notify_all();
+    }
+
+    /// Wait until so many have ended.
+    fn wait_for(&self, count: usize) -> MutexGuard<'_, Vec<Completed>> {
+        let mut list = self.lock();
+        while list.len() < count {
+            list = self.came.wait(list).unwrap_or_else(PoisonError::into_inner);
+        }
+        list
+    }
+}
+
+impl WaitOnQueue for Ended {
+    fn wait(&self, _unissued: u32, deadline: Option<Duration>) {
+        let Some(at) = deadline else { return drop(self.wait_for(1)) };
+        let list = self.lock();
+        if list.is_empty() {
+            let timeout = at.saturating_sub(sync::now());
+            drop(self.came.wait_timeout(list, timeout).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
 }
 
 /// Run a transfer to its end in this thread.
@@ -43,23 +83,18 @@ fn run(device: &dyn BlockDevice, io: &mut QueuedIo) -> Result<(), IoError> {
         Op::Read | Op::Write => {}
         Op::Discard | Op::WriteZeroes => return error(Sector(0), 0, IoErrorKind::Unsupported),
     }
-    let memory_len = io.memory.as_ref().map_or(0, |memory| memory.as_slice().len());
-    let outside = |piece: &&Piece| piece.memory.start > piece.memory.end || piece.memory.end > memory_len;
-    if let Some(piece) = io.pieces.iter().find(outside) {
-        let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::EFAULT));
-        return error(piece.sector, piece.memory.len() as u64, kind);
+    if let QueuedMemory::Owned(memory) = &io.memory {
+        let len = memory.as_slice().len();
+        let outside = |piece: &&Piece| piece.memory.start > piece.memory.end || piece.memory.end > len;
+        if let Some(piece) = io.pieces.iter().find(outside) {
+            let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::EFAULT));
+            return error(piece.sector, piece.memory.len() as u64, kind);
+        }
     }
-    let Some(memory) = io.memory.as_mut() else { return Ok(()) };
-    for piece in &io.pieces {
-        let range = piece.memory.clone();
-        let mut bio = match io.op {
-            Op::Read => Bio::read(piece.sector, &mut memory.as_mut_slice()[range]),
-            _ => Bio::write(piece.sector, &memory.as_slice()[range], keep),
-        };
-        bio.owner = io.owner;
-        device.execute(std::slice::from_mut(&mut bio))?;
-    }
-    Ok(())
+    io.for_each_bio(|bio| {
+        bio.flags = keep;
+        device.execute(std::slice::from_mut(bio))
+    })
 }
 
 impl IoQueue for ThreadQueue {
@@ -76,7 +111,7 @@ impl IoQueue for ThreadQueue {
             return Err(io);
         }
         self.in_flight += 1;
-        let (device, sender) = (Arc::clone(&self.device), self.sender.clone());
+        let (device, ended) = (Arc::clone(&self.device), Arc::clone(&self.ended));
         workers::start(Box::new(move || {
             let result = catch_unwind(AssertUnwindSafe(|| run(&*device, &mut io))).unwrap_or_else(|_| {
                 let (device, op) = (device.name(), io.op);
@@ -84,8 +119,7 @@ impl IoQueue for ThreadQueue {
             });
             // The queue may let go of the device as soon as it hears of the last transfer.
             drop(device);
-            // Whoever drops a queue waits for its transfers, so the other end is still there.
-            let _ = sender.send(Completed { io, result });
+            ended.add(Completed { io, result });
         }));
         Ok(())
     }
@@ -95,25 +129,32 @@ impl IoQueue for ThreadQueue {
     }
 
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
-        let (before, wanted) = (done.len(), wait_for.min(self.in_flight) as usize);
-        while done.len() - before < wanted
-            && let Ok(completed) = self.receiver.recv()
-        {
-            done.push(completed);
-        }
-        done.extend(self.receiver.try_iter());
-        let count = done.len() - before;
+        let count = {
+            let mut list = self.ended.wait_for(wait_for.min(self.in_flight) as usize);
+            let count = list.len();
+            done.append(&mut list);
+            count
+        };
         self.in_flight -= count as u32;
         Ok(count)
     }
 }
 
+impl SharedQueue for ThreadQueue {
+    fn collect(&mut self, done: &mut Vec<Completed>) {
+        let mut list = self.ended.lock();
+        self.in_flight -= list.len() as u32;
+        done.append(&mut list);
+    }
+
+    fn begin_wait(&mut self) -> QueueWait {
+        let ended: Arc<dyn WaitOnQueue> = Arc::<Ended>::clone(&self.ended);
+        QueueWait::new(ended, 0)
+    }
+}
+
 impl Drop for ThreadQueue {
     fn drop(&mut self) {
-        for _ in 0..self.in_flight {
-            if self.receiver.recv().is_err() {
-                break;
-            }
-        }
+        drop(self.ended.wait_for(self.in_flight as usize));
     }
 }

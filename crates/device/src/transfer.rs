@@ -145,8 +145,11 @@ impl Transfer {
     }
 
     /// Make the transfer longer by memory for what follows on the device, if it does follow; whether it was taken.
-    /// Only before the transfer is submitted, and under the promise given to [`Transfer::from_range`].
-    pub(crate) fn append(&mut self, offset: u64, memory: *mut u8, len: usize) -> bool {
+    /// Only before the transfer is submitted.
+    ///
+    /// # Safety
+    /// As for [`Transfer::from_range`], for the memory added.
+    pub(crate) unsafe fn append(&mut self, offset: u64, memory: *mut u8, len: usize) -> bool {
         let count = self.segments.as_slice().len();
         if offset != self.offset + self.len || count >= libc::UIO_MAXIOV as usize || self.done > 0 {
             return false;
@@ -175,7 +178,9 @@ impl Transfer {
             for segment in transfer.segments.as_slice() {
                 let (memory, len) = (segment.iov_base.cast(), segment.iov_len);
                 if let Some(all) = &mut all {
-                    assert!(all.append(offset, memory, len), "each goes on where the last ends");
+                    // SAFETY: promised by the caller.
+                    let was_taken = unsafe { all.append(offset, memory, len) };
+                    assert!(was_taken, "each goes on where the last ends");
                 } else {
                     let (direction, granularity) = (transfer.direction, transfer.granularity);
                     // SAFETY: promised by the caller.
@@ -294,12 +299,14 @@ mod tests {
     #[test]
     fn what_follows_on_the_device_is_appended() {
         let mut transfer = transfer(4096, 512);
-        let memory = |at: usize| std::ptr::without_provenance_mut(at);
-        assert!(!transfer.append(4096, memory(1 << 20), 512), "that is where it starts, not where it ends");
-        assert!(transfer.append(8192, memory(4096), 512), "adjacent in memory, too");
-        assert_eq!(transfer.segments.as_slice().len(), 1);
-        assert!(transfer.append(8704, memory(1 << 20), 1024));
-        assert!(transfer.append(9728, memory(1 << 21), 512));
+        let mut append = |offset, at: usize, len| {
+            // SAFETY: the test never runs the transfer, so the memory is never touched.
+            unsafe { transfer.append(offset, std::ptr::without_provenance_mut(at), len) }
+        };
+        assert!(!append(4096, 1 << 20, 512), "that is where it starts, not where it ends");
+        assert!(append(8192, 4096, 512), "adjacent in memory, too");
+        assert!(append(8704, 1 << 20, 1024));
+        assert!(append(9728, 1 << 21, 512));
         let lens: Vec<_> = transfer.segments.as_slice().iter().map(|segment| segment.iov_len).collect();
         assert_eq!((lens, transfer.len()), (vec![4608, 1024, 512], 6144));
     }

@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{LoopDevice, image, suite};
-use diorite_block::{BlockDevice, Geometry, Sector};
+use diorite_block::{BlockDevice, Geometry, ScheduledDevice, Sector};
 use diorite_device::{
     Backend, DirectPolicy, FileDevice, JoinedDevice, MemoryDevice, OpenOptions, PartitionDevice,
 };
@@ -47,6 +47,24 @@ fn file_threads_direct() {
 #[test]
 fn file_threads_buffered() {
     file(Backend::Threads, DirectPolicy::Off);
+}
+
+/// Through the queue that the threads of a scheduled device share.
+#[test]
+fn files_with_a_scheduler() {
+    for backend in [Backend::IoUring, Backend::Threads] {
+        for scheduler in ["deadline", "cfq:fixed", "inject"] {
+            let scheduled = |lower: Arc<dyn BlockDevice>| {
+                ScheduledDevice::of_kind(&lower, scheduler.parse().unwrap()).unwrap()
+            };
+            let (_directory, path) = image(BYTES);
+            let options = OpenOptions::read_write().backend(backend).direct(DirectPolicy::Required);
+            let file = FileDevice::open(&path, &options).unwrap();
+            suite::run(scheduled(file.clone()));
+            let window = PartitionDevice::window(file, "window".into(), Sector(8), BYTES - 8192).unwrap();
+            suite::run(scheduled(window));
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use common::image;
 use diorite_block::{
-    BioFlags, BlockDevice, Completed, IoErrorKind, IoOwner, IoQueue, Op, Piece, QueuedIo, Sector,
+    BioFlags, BlockDevice, Completed, IoErrorKind, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory,
+    Sector,
 };
 use diorite_device::{AlignedBuf, Backend, FileDevice, OpenOptions};
 
@@ -36,7 +37,7 @@ fn transfer(op: Op, part: usize, tag: u64) -> QueuedIo {
     QueuedIo {
         op,
         pieces: vec![Piece { sector: Sector::containing((part * PART) as u64), memory: 0..PART }],
-        memory: Some(Box::new(memory)),
+        memory: QueuedMemory::Owned(Box::new(memory)),
         flags: BioFlags::SYNC,
         owner: IoOwner::current(),
         tag,
@@ -54,7 +55,7 @@ fn reap_all(queue: &mut dyn IoQueue) -> Vec<Completed> {
 
 fn assert_holds(completed: &mut Completed, expected: u8) {
     assert!(completed.result.is_ok(), "part {}: {:?}", completed.io.tag, completed.result);
-    let memory = completed.io.memory.as_mut().unwrap();
+    let memory = completed.io.memory.as_owned_mut().unwrap();
     assert!(memory.as_slice().iter().all(|byte| *byte == expected), "part {}", completed.io.tag);
 }
 

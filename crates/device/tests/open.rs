@@ -51,8 +51,13 @@ fn a_file_that_somebody_cuts_is_written_no_more() {
         for op in [Op::Write, Op::Flush] {
             let piece = Piece { sector: Sector(1024), memory: 0..4096 };
             let (pieces, memory) = match op {
-                Op::Flush => (Vec::new(), None),
-                _ => (vec![piece], Some(Box::new(diorite_device::AlignedBuf::zeroed(4096, 4096)) as _)),
+                Op::Flush => (Vec::new(), diorite_block::QueuedMemory::None),
+                _ => (
+                    vec![piece],
+                    diorite_block::QueuedMemory::Owned(Box::new(diorite_device::AlignedBuf::zeroed(
+                        4096, 4096,
+                    ))),
+                ),
             };
             let io =
                 QueuedIo { op, flags: BioFlags::SYNC, owner: IoOwner::current(), pieces, memory, tag: 0 };
@@ -93,7 +98,7 @@ fn lock_is_free_as_soon_as_the_device_is_dropped() {
             let (flags, owner) = (BioFlags::SYNC | BioFlags::FUA, IoOwner::current());
             let piece = Piece { sector: Sector(0), memory: 0..8192 };
             let memory = diorite_device::AlignedBuf::zeroed(8192, 4096);
-            let (pieces, memory) = (vec![piece], Some(Box::new(memory) as _));
+            let (pieces, memory) = (vec![piece], diorite_block::QueuedMemory::Owned(Box::new(memory)));
             queue.submit(QueuedIo { op, pieces, memory, flags, owner, tag: 0 }).unwrap();
         }
         drop(device);

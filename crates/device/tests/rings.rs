@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::image;
-use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, Sector};
+use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, QueuedMemory, Sector};
 use diorite_device::{AlignedBuf, Backend, BufferPool, FileDevice, OpenOptions, registered_memory};
 
 fn open(path: &std::path::Path) -> Arc<FileDevice> {
@@ -108,6 +108,49 @@ fn refused_registration_falls_back_and_tells() {
     }
 }
 
+/// A child that used its parent's queue reaped the parent's transfers and waited for them. It has a ring of its own: what was in
+/// flight fails there and ends here.
+#[test]
+fn forked_child_leaves_its_parents_queue_alone() {
+    let (_directory, path) = image(8 << 20);
+    let device: Arc<dyn BlockDevice> = open(&path);
+    let mut queue = Arc::clone(&device).open_queue(8).unwrap();
+    let read = |tag: u64| QueuedIo {
+        op: Op::Read,
+        pieces: vec![Piece { sector: Sector(tag * 8), memory: 0..4096 }],
+        memory: QueuedMemory::Owned(Box::new(AlignedBuf::zeroed(4096, 4096))),
+        flags: BioFlags::SYNC,
+        owner: IoOwner::default(),
+        tag,
+    };
+    (0..4).for_each(|tag| queue.submit(read(tag)).unwrap());
+    queue.issue().unwrap();
+    // SAFETY: the child does nothing but this queue's work in this thread, and leaves without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut done = Vec::new();
+            queue.submit(read(7)).unwrap();
+            queue.reap(5, &mut done).unwrap();
+            let errors = done.iter().filter(|completed| completed.result.is_err()).count();
+            let own = done.iter().find(|completed| completed.io.tag == 7).unwrap();
+            assert!((done.len(), errors, own.result.is_ok()) == (5, 4, true), "{done:?}");
+            drop(queue);
+        }));
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(i32::from(result.is_err())) };
+    }
+    assert!(child > 0, "fork");
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's checks");
+    let mut done = Vec::new();
+    queue.submit(read(5)).unwrap();
+    assert_eq!(queue.reap(5, &mut done).unwrap(), 5);
+    assert!(done.iter().all(|completed| completed.result.is_ok()), "{done:?}");
+}
+
 /// The child of a fork has rings of its own.
 #[test]
 fn forked_child_does_not_touch_its_parents_ring() {
@@ -160,7 +203,7 @@ fn reads_in_flight_survive_a_fork() {
             let read = QueuedIo {
                 op: Op::Read,
                 pieces: vec![piece],
-                memory: Some(Box::new(memory)),
+                memory: QueuedMemory::Owned(Box::new(memory)),
                 flags: BioFlags::SYNC,
                 owner: IoOwner::current(),
                 tag: index,
@@ -179,7 +222,7 @@ fn reads_in_flight_survive_a_fork() {
         assert_eq!(done.len(), 8);
         for completed in done {
             completed.result.unwrap();
-            let (mark, memory) = (completed.io.tag as u8 + 1, completed.io.memory.unwrap());
+            let (mark, memory) = (completed.io.tag as u8 + 1, completed.io.memory.into_owned().unwrap());
             assert!(memory.as_slice().iter().all(|byte| *byte == mark), "round {round}, read {mark}");
         }
         let mut status = 0;

@@ -333,7 +333,7 @@ impl Queue {
             if let Err(kind) = self.disk.geometry.check_range(io.op, piece.sector, len) {
                 return Issued::Failed(self.disk.error(io.op, piece.sector, len, kind));
             }
-            let memory = io.memory.as_ref().filter(|_| io.op == Op::Write);
+            let memory = io.memory.as_owned().filter(|_| io.op == Op::Write);
             let bytes = memory.map(|memory| memory.as_slice()[piece.memory.clone()].into());
             self.disk.issue(io.op, piece.sector, io.flags, bytes, len)
         };
@@ -350,7 +350,7 @@ impl Queue {
                 Issued::Read => {
                     let range = io.pieces[index].memory.clone();
                     let at = io.pieces[index].sector.to_bytes();
-                    if let Some(memory) = io.memory.as_mut() {
+                    if let Some(memory) = io.memory.as_owned_mut() {
                         self.disk.state().content.read(at, &mut memory.as_mut_slice()[range]);
                     }
                 }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use diorite_block::{
-    Bio, BioFlags, BioMemory, BlockDevice, IoErrorKind, IoOwner, IoQueue, Op, Piece, QueuedIo, Sector,
+    Bio, BioFlags, BioMemory, BlockDevice, IoErrorKind, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory,
+    Sector,
 };
 use diorite_device::{AlignedBuf, BufferPool};
 
@@ -256,7 +257,7 @@ fn transfer(op: Op, offset: u64, memory: AlignedBuf, tag: u64) -> QueuedIo {
     QueuedIo {
         op,
         pieces: vec![piece],
-        memory: Some(Box::new(memory)),
+        memory: QueuedMemory::Owned(Box::new(memory)),
         flags: BioFlags::SYNC,
         owner: IoOwner::current(),
         tag,
@@ -264,7 +265,12 @@ fn transfer(op: Op, offset: u64, memory: AlignedBuf, tag: u64) -> QueuedIo {
 }
 
 fn memory_of(io: QueuedIo) -> AlignedBuf {
-    *io.memory.expect("it is given back").into_any().downcast().expect("the type that was submitted")
+    *io.memory
+        .into_owned()
+        .expect("it is given back")
+        .into_any()
+        .downcast()
+        .expect("the type that was submitted")
 }
 
 fn queue_moves_data(device: &Device) {
@@ -317,7 +323,7 @@ fn queue_depth_is_a_limit(device: &Device) {
         queue.submit(transfer(Op::Read, 0, buffer(device, len), tag)).unwrap();
     }
     let refused = queue.submit(transfer(Op::Read, 0, buffer(device, len), 2)).unwrap_err();
-    assert_eq!((refused.tag, refused.memory.is_some()), (2, true));
+    assert_eq!((refused.tag, refused.memory.into_owned().is_some()), (2, true));
     queue.issue().unwrap();
     let mut done = Vec::new();
     let reaped = queue.reap(100, &mut done).unwrap();
@@ -334,7 +340,9 @@ fn queue_reports_errors(device: &Device) {
     let mut done = Vec::new();
     assert_eq!(queue.reap(3, &mut done).unwrap(), 3);
     done.sort_by_key(|completed| completed.io.tag);
-    let mut results = done.into_iter().map(|completed| (completed.result, completed.io.memory.is_some()));
+    let mut results = done
+        .into_iter()
+        .map(|completed| (completed.result, matches!(completed.io.memory, QueuedMemory::Owned(_))));
     assert!(matches!(results.next(), Some((Ok(()), true))));
     let kind =
         |result: Option<(Result<(), diorite_block::IoError>, bool)>| result.unwrap().0.unwrap_err().kind;
@@ -347,7 +355,7 @@ fn queue_keeps_order_of_flushes(device: &Device) {
     let flush = QueuedIo {
         op: Op::Flush,
         pieces: Vec::new(),
-        memory: None,
+        memory: QueuedMemory::None,
         flags: BioFlags::SYNC,
         owner: IoOwner::current(),
         tag: 5,

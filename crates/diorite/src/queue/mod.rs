@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use diorite_block::sync::{Work, work};
-use diorite_block::{BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo};
+use diorite_block::{BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory};
 
 use crate::content::{Content, pages_of};
 use crate::direct::check_alignment;
@@ -347,7 +347,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         content.engine.counters.direct_bios.add(bios);
         work(Work::Submit(bios));
         let id = self.pending.insert(pending);
-        let memory: Option<Box<dyn TransferMemory>> = Some(Box::new(memory));
+        let memory = QueuedMemory::Owned(Box::new(memory));
         let mut io = QueuedIo { op, pieces, memory, flags, owner: IoOwner::current(), tag: id };
         while let Err(back) = self.lanes[lane].queue.submit(io) {
             io = back;
@@ -362,7 +362,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     }
 
     fn memory_of(io: QueuedIo) -> M {
-        let memory = io.memory.expect("a queue gives back what it was given");
+        let memory = io.memory.into_owned().expect("a queue gives back what it was given");
         *memory.into_any().downcast::<M>().expect("the memory that was submitted")
     }
 

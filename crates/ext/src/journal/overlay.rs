@@ -108,7 +108,7 @@ struct OverlayQueue {
 
 impl OverlayQueue {
     fn patch(&self, io: &mut QueuedIo) -> Result<(), IoError> {
-        let (Op::Read, Some(memory)) = (io.op, io.memory.as_mut()) else { return Ok(()) };
+        let (Op::Read, Some(memory)) = (io.op, io.memory.as_owned_mut()) else { return Ok(()) };
         for piece in &io.pieces {
             let memory = &mut memory.as_mut_slice()[piece.memory.clone()];
             self.device.patch(piece.sector, std::iter::once(memory))?;

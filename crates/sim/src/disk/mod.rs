@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use diorite_block::sync::Runtime;
-use diorite_block::{Bio, BioFlags, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op};
+use diorite_block::{Bio, BioFlags, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, SharedQueue};
 
 use crate::image::SparseImage;
 use crate::world::{Context, Event};
@@ -311,13 +311,7 @@ impl SimDisk {
         }
     }
 
-    /// Wait until any call of this disk has ended, while `call` has not. For queues: the disk's own address is the key.
-    fn wait_for_any(&self, context: &Context, call: &Call) {
-        if *lock(&call.left) > 0 {
-            context.wait(self.any_key(), None);
-        }
-    }
-
+    /// What queues wait for: that any call of this disk ends.
     fn any_key(&self) -> usize {
         (&raw const *self).addr()
     }
@@ -375,6 +369,10 @@ impl BlockDevice for SimDisk {
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
         Ok(Box::new(queue::SimQueue::new(self, depth)))
+    }
+
+    fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
+        Some(Box::new(queue::SimQueue::new(self, depth)))
     }
 }
 

@@ -1,9 +1,13 @@
-//! Many transfers in flight on a simulated disk from one thread.
+//! Many transfers in flight on a simulated disk, of one thread or of many.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use diorite_block::{Bio, BlockDevice, Completed, IoError, IoQueue, Op, QueuedIo};
+use diorite_block::sync::Runtime;
+use diorite_block::{
+    BlockDevice, Completed, IoError, IoQueue, Op, QueueWait, QueuedIo, SharedQueue, WaitOnQueue,
+};
 
 use super::{Call, SimDisk, lock};
 use crate::world::Context;
@@ -12,43 +16,51 @@ use crate::world::Context;
 type Begun = Result<Option<Arc<Call>>, IoError>;
 
 /// A queue on a simulated disk.
+#[derive(Debug)]
 pub(super) struct SimQueue {
     disk: Arc<SimDisk>,
     depth: u32,
-    flying: Vec<(QueuedIo, Begun)>,
+    flying: Arc<Flying>,
+}
+
+/// The transfers that were begun and not collected. The lock is a leaf, held for no wait.
+struct Flying {
+    disk: Arc<SimDisk>,
+    list: Mutex<Vec<(QueuedIo, Begun)>>,
+}
+
+impl Flying {
+    fn ended_count(&self) -> usize {
+        lock(&self.list).iter().filter(|(_, begun)| has_ended(begun)).count()
+    }
+}
+
+impl fmt::Debug for Flying {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in flight", lock(&self.list).len())
+    }
+}
+
+impl WaitOnQueue for Flying {
+    fn wait(&self, _unissued: u32, deadline: Option<Duration>) {
+        // Nothing happens between the look and the wait: only this process runs.
+        if self.ended_count() == 0
+            && let Some(context) = Context::current()
+        {
+            context.wait(self.disk.any_key(), deadline);
+        }
+    }
 }
 
 impl SimQueue {
     pub(super) fn new(disk: Arc<SimDisk>, depth: u32) -> Self {
-        Self { disk, depth: depth.max(1), flying: Vec::new() }
-    }
-
-    /// Run `each` on a bio for each piece.
-    fn for_pieces(
-        io: &mut QueuedIo,
-        mut each: impl FnMut(&mut Bio<'_>) -> Result<(), IoError>,
-    ) -> Result<(), IoError> {
-        let (op, flags, owner) = (io.op, io.flags, io.owner);
-        let Some(memory) = io.memory.as_mut().filter(|_| op != Op::Flush) else {
-            let mut flush = Bio::flush();
-            flush.owner = owner;
-            return each(&mut flush);
-        };
-        for piece in &io.pieces {
-            let range = piece.memory.clone();
-            let mut bio = match op {
-                Op::Read => Bio::read(piece.sector, &mut memory.as_mut_slice()[range]),
-                _ => Bio::write(piece.sector, &memory.as_slice()[range], flags),
-            };
-            (bio.flags, bio.owner) = (flags, owner);
-            each(&mut bio)?;
-        }
-        Ok(())
+        let flying = Arc::new(Flying { disk: Arc::clone(&disk), list: Mutex::default() });
+        Self { disk, depth: depth.max(1), flying }
     }
 
     fn begin(&self, io: &mut QueuedIo) -> Begun {
         let mut commands = Vec::with_capacity(io.pieces.len());
-        Self::for_pieces(io, |bio| {
+        io.for_each_bio(|bio| {
             self.disk.check(bio)?;
             self.disk.counters().count(bio.op, bio.len());
             commands.push((super::Command::of(bio), bio.owner.task.0));
@@ -60,21 +72,20 @@ impl SimQueue {
         Ok(Context::current().map(|context| self.disk.submit(&context, &commands)))
     }
 
-    fn finish(&self, mut io: QueuedIo, result: Begun) -> Completed {
-        let result = result.and_then(|_| {
-            Self::for_pieces(&mut io, |bio| {
-                if bio.op == Op::Read {
-                    self.disk.apply(bio);
-                }
+    fn finish(&self, mut io: QueuedIo, begun: Begun) -> Completed {
+        let result = begun.and_then(|_| match io.op {
+            Op::Read => io.for_each_bio(|bio| {
+                self.disk.apply(bio);
                 Ok(())
-            })
+            }),
+            _ => Ok(()),
         });
         Completed { io, result }
     }
 }
 
-fn has_ended(result: &Begun) -> bool {
-    match result {
+fn has_ended(begun: &Begun) -> bool {
+    match begun {
         Ok(Some(call)) => *lock(&call.left) == 0,
         Ok(None) | Err(_) => true,
     }
@@ -86,15 +97,15 @@ impl IoQueue for SimQueue {
     }
 
     fn in_flight(&self) -> u32 {
-        self.flying.len() as u32
+        lock(&self.flying.list).len() as u32
     }
 
     fn submit(&mut self, mut io: QueuedIo) -> Result<(), QueuedIo> {
         if self.in_flight() >= self.depth {
             return Err(io);
         }
-        let call = self.begin(&mut io);
-        self.flying.push((io, call));
+        let begun = self.begin(&mut io);
+        lock(&self.flying.list).push((io, begun));
         Ok(())
     }
 
@@ -104,30 +115,28 @@ impl IoQueue for SimQueue {
 
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
         let wanted = wait_for.min(self.in_flight()) as usize;
-        let context = Context::current();
-        loop {
-            let ready = self.flying.iter().filter(|(_, result)| has_ended(result)).count();
-            if ready >= wanted {
-                break;
-            }
-            let next = self.flying.iter().find_map(|(_, result)| match result {
-                Ok(Some(call)) if *lock(&call.left) > 0 => Some(Arc::clone(call)),
-                _ => None,
-            });
-            if let (Some(context), Some(call)) = (&context, next) {
-                // Commands may end in another order: look again at each of the disk's events.
-                self.disk.wait_for_any(context, &call);
+        while self.flying.ended_count() < wanted {
+            // Commands may end in another order: look again at each of the disk's events.
+            if let Some(context) = Context::current() {
+                context.wait(self.disk.any_key(), None);
             }
         }
         let before = done.len();
-        let (ended, flying): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.flying).into_iter().partition(|(_, result)| has_ended(result));
-        self.flying = flying;
-        for (io, result) in ended {
-            let completed = self.finish(io, result);
-            done.push(completed);
-        }
+        self.collect(done);
         Ok(done.len() - before)
+    }
+}
+
+impl SharedQueue for SimQueue {
+    fn collect(&mut self, done: &mut Vec<Completed>) {
+        let list = std::mem::take(&mut *lock(&self.flying.list));
+        let (ended, flying): (Vec<_>, Vec<_>) = list.into_iter().partition(|(_, begun)| has_ended(begun));
+        *lock(&self.flying.list) = flying;
+        done.extend(ended.into_iter().map(|(io, begun)| self.finish(io, begun)));
+    }
+
+    fn begin_wait(&mut self) -> QueueWait {
+        QueueWait::new(Arc::clone(&self.flying) as Arc<dyn WaitOnQueue>, 0)
     }
 }
 
@@ -135,11 +144,5 @@ impl Drop for SimQueue {
     fn drop(&mut self) {
         let mut done = Vec::new();
         let _ = self.reap(self.in_flight(), &mut done);
-    }
-}
-
-impl fmt::Debug for SimQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SimQueue({} in flight on {:?})", self.flying.len(), self.disk)
     }
 }

@@ -1,0 +1,133 @@
+//! What a thread does in a scheduled device: its turn, and its wait.
+//!
+//! A turn takes what has ended, asks the scheduler what goes next, and starts it, whoever owns it. A thread that waits for transfers
+//! of its own takes turns until they have ended; in between, one such thread waits on the shared queue and the others sleep. A
+//! thread that leaves wakes one of them if no thread is left on the shared queue.
+//!
+//! When no thread is in the device, what has ended there waits for the next one that enters: no thread needs it before.
+//!
+//! Locking: one lock (`state`) for the scheduler, the parts and the shared queue. It is never held while a thread waits for a
+//! transfer; locks of the lower device are taken under it for a submission.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::state::{PartIndex, State, WaiterIndex};
+use crate::sync::{self, Mutex, MutexGuard};
+use crate::{BlockDevice, Completed};
+
+/// Shortest sleep for a deadline, so that one in the past cannot make a thread spin.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
+
+/// What the device and its queues share.
+pub(super) struct Core {
+    pub(super) lower: Arc<dyn BlockDevice>,
+    state: Mutex<State>,
+}
+
+impl Core {
+    pub(super) fn new(lower: Arc<dyn BlockDevice>, state: State) -> Self {
+        Self { lower, state: Mutex::new(state) }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Take what has ended and start what may go, for all owners.
+    pub(super) fn turn(&self, state: &mut State, now: Duration) {
+        state.collect(now);
+        state.dispatch(now);
+        state.start_granted(&self.lower);
+    }
+
+    /// Before a thread leaves: what it has started goes to the device, and a thread that sleeps takes over what this one did.
+    pub(super) fn depart(state: &mut State) {
+        state.issue();
+        state.appoint_timekeeper();
+        state.hand_over();
+    }
+
+    /// Where there is no shared queue, execute what is granted, whoever owns it.
+    pub(super) fn execute_granted<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while let Some(mut io) = state.next_to_execute() {
+            drop(state);
+            let result = io.for_each_bio(|bio| self.lower.execute(std::slice::from_mut(bio)));
+            state = self.state.lock();
+            let now = sync::now();
+            state.transfer_ended(io, result, now);
+            self.turn(&mut state, now);
+        }
+        state
+    }
+
+    /// Take turns until so many transfers of a waiter have ended.
+    pub(super) fn wait(&self, waiter: WaiterIndex, wanted: usize) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        self.turn(&mut state, sync::now());
+        state = self.execute_granted(state);
+        while !state.has_ended(waiter, wanted) {
+            state = self.sleep(state, waiter);
+            self.turn(&mut state, sync::now());
+            state = self.execute_granted(state);
+        }
+        state.stop_keeping_time(waiter);
+        Self::depart(&mut state);
+        state
+    }
+
+    /// Wait for all of a call's transfers, and take them.
+    pub(super) fn wait_and_leave(&self, waiter: WaiterIndex, count: usize) -> Vec<Completed> {
+        let mut state = self.wait(waiter, count);
+        let ended = std::mem::take(&mut state.waiter(waiter).ended);
+        state.leave(waiter);
+        ended
+    }
+
+    /// Wait on the shared queue, or sleep, until something has happened or the scheduler's deadline has come.
+    fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State>, waiter: WaiterIndex) -> MutexGuard<'a, State> {
+        let deadline = state.keep_time(waiter);
+        let earliest = || sync::now() + SHORTEST_SLEEP;
+        if let Some(wait) = state.begin_watch() {
+            drop(state);
+            wait.wait(deadline.map(|at| at.max(earliest())));
+            state = self.state.lock();
+            state.end_watch();
+            return state;
+        }
+        // A thread that waits on the shared queue does not see what was submitted meanwhile.
+        state.issue();
+        let wake = state.fall_asleep(waiter);
+        state = match deadline {
+            Some(at) => wake.wait_timeout(state, at.saturating_sub(sync::now()).max(SHORTEST_SLEEP)),
+            None => wake.wait(state),
+        };
+        state.wake_up(waiter);
+        state
+    }
+
+    /// Accounts the end of parts that their owner executes by itself, when dropped.
+    pub(super) fn ending(&self, waiter: WaiterIndex, parts: Vec<PartIndex>) -> Ending<'_> {
+        Ending { core: self, waiter, parts }
+    }
+}
+
+/// See [`Core::ending`]: also when the lower device panics, the depth that the parts took is given back.
+pub(super) struct Ending<'a> {
+    core: &'a Core,
+    waiter: WaiterIndex,
+    parts: Vec<PartIndex>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.core.state.lock();
+        let now = sync::now();
+        for part in self.parts.drain(..) {
+            state.part_ended(part, now);
+        }
+        state.leave(self.waiter);
+        self.core.turn(&mut state, now);
+        Core::depart(&mut state);
+    }
+}

@@ -1,0 +1,96 @@
+//! The queue of one submitter on a scheduled device.
+//!
+//! Its transfers own their memory, so any thread in the device may start and collect them; here they are numbered, counted and given
+//! back.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::core::Core;
+use super::is_scheduled;
+use super::state::WaiterIndex;
+use crate::sync;
+use crate::{Completed, IoError, IoQueue, QueuedIo, Sector};
+
+/// See the module's head.
+pub(super) struct ScheduledQueue {
+    core: Arc<Core>,
+    waiter: WaiterIndex,
+    depth: u32,
+    in_flight: u32,
+}
+
+impl ScheduledQueue {
+    pub(super) fn new(core: Arc<Core>, depth: u32) -> Self {
+        let waiter = core.lock().enter();
+        Self { core, waiter, depth, in_flight: 0 }
+    }
+}
+
+impl IoQueue for ScheduledQueue {
+    fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    fn submit(&mut self, io: QueuedIo) -> Result<(), QueuedIo> {
+        if self.in_flight >= self.depth {
+            return Err(io);
+        }
+        self.in_flight += 1;
+        let bytes: usize = io.pieces.iter().map(|piece| piece.memory.len()).sum();
+        let mut state = self.core.lock();
+        let now = sync::now();
+        if is_scheduled(io.op) && bytes > 0 {
+            let sector = io.pieces.first().map_or(Sector(0), |piece| piece.sector);
+            let what = (io.op, sector, bytes as u64);
+            let part = state.insert(what, (io.flags, io.owner), (self.waiter, io.tag), now);
+            state.provide(part, io);
+        } else {
+            let tag = io.tag;
+            state.insert_unscheduled(io, self.waiter, tag);
+        }
+        self.core.turn(&mut state, now);
+        let mut state = self.core.execute_granted(state);
+        // The lower queue knows best when to issue; at the latest it is done by the next thread that waits.
+        state.appoint_timekeeper();
+        state.hand_over();
+        Ok(())
+    }
+
+    fn issue(&mut self) -> Result<(), IoError> {
+        let mut state = self.core.lock();
+        self.core.turn(&mut state, sync::now());
+        let mut state = self.core.execute_granted(state);
+        Core::depart(&mut state);
+        Ok(())
+    }
+
+    fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
+        let mut state = self.core.wait(self.waiter, wait_for.min(self.in_flight) as usize);
+        let ended = &mut state.waiter(self.waiter).ended;
+        let count = ended.len();
+        done.append(ended);
+        self.in_flight -= count as u32;
+        Ok(count)
+    }
+}
+
+impl Drop for ScheduledQueue {
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        while self.in_flight > 0 && self.reap(self.in_flight, &mut done).is_ok() {}
+        if self.in_flight == 0 {
+            self.core.lock().leave(self.waiter);
+        }
+    }
+}
+
+impl fmt::Debug for ScheduledQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ScheduledQueue({} in flight on {:?})", self.in_flight, self.core.lower)
+    }
+}

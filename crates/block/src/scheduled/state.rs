@@ -1,0 +1,373 @@
+//! What a scheduled device knows under its lock: requests and their parts, the shared queue, the threads that wait.
+//!
+//! States of a part: pending in the scheduler -> granted -> in the lower device -> ended (with its owner).
+//!
+//! Invariants:
+//! 1. At most `depth` requests are granted and not completed.
+//! 2. If the scheduler has a deadline and a thread waits outside of the shared queue, some thread wakes at that deadline or before.
+//! 3. Only one thread waits on the shared queue (`is_watched`), and while it does, no other takes completions from it.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::scheduler::{IoScheduler, Request, RequestId};
+use crate::sync::Condvar;
+use crate::{
+    BioFlags, BlockDevice, Completed, IoError, IoOwner, NumberHasher, Op, QueueWait, QueuedIo, Sector,
+    SharedQueue,
+};
+
+/// The shared queue takes so many transfers for each request that the device takes: merged requests have several.
+const PARTS_OF_REQUEST: u32 = 4;
+
+type Requests = HashMap<RequestId, Parts, BuildHasherDefault<NumberHasher>>;
+
+/// See the module's head.
+pub(super) struct State {
+    pub(super) scheduler: Box<dyn IoScheduler>,
+    depth: u32,
+    next_id: u64,
+    in_flight: u32,
+    requests: Requests,
+    parts: Vec<Part>,
+    free_parts: Vec<PartIndex>,
+    /// Granted and not yet in the lower device.
+    granted: VecDeque<PartIndex>,
+    lower: Lower,
+    is_watched: bool,
+    collected: Vec<Completed>,
+    waiters: Vec<Waiter>,
+    free_waiters: Vec<WaiterIndex>,
+    timekeeper: Option<(Duration, WaiterIndex)>,
+}
+
+/// How the lower device is used.
+enum Lower {
+    Unopened,
+    Queue(Box<dyn SharedQueue>),
+    /// It has no shared queue: a thread executes each transfer and waits for it.
+    Execute,
+}
+
+/// The parts of one request, several after a merge.
+#[derive(Default)]
+struct Parts {
+    pending: Vec<PartIndex>,
+    left: usize,
+}
+
+/// One transfer of one owner.
+#[derive(Debug)]
+struct Part {
+    waiter: WaiterIndex,
+    /// The owner's number for it.
+    number: u64,
+    request: Option<RequestId>,
+    is_granted: bool,
+    /// While it is not in the lower device; of a bio, once its memory was lent.
+    io: Option<QueuedIo>,
+}
+
+/// A thread in `execute`, or a submitter's queue.
+#[derive(Default)]
+pub(super) struct Waiter {
+    pub(super) ended: Vec<Completed>,
+    /// So many have to end before it goes on.
+    wanted: usize,
+    is_sleeping: bool,
+    wake: Arc<Condvar>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WaiterIndex(usize);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PartIndex(usize);
+
+impl State {
+    pub(super) fn new(scheduler: Box<dyn IoScheduler>, depth: u32) -> Self {
+        Self {
+            scheduler,
+            depth,
+            next_id: 0,
+            in_flight: 0,
+            requests: Requests::default(),
+            parts: Vec::new(),
+            free_parts: Vec::new(),
+            granted: VecDeque::new(),
+            lower: Lower::Unopened,
+            is_watched: false,
+            collected: Vec::new(),
+            waiters: Vec::new(),
+            free_waiters: Vec::new(),
+            timekeeper: None,
+        }
+    }
+
+    /// Most requests in the device at once.
+    pub(super) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Requests in the device.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    // ---- parts ----
+
+    fn new_part(&mut self, part: Part) -> PartIndex {
+        if let Some(index) = self.free_parts.pop() {
+            self.parts[index.0] = part;
+            return index;
+        }
+        self.parts.push(part);
+        PartIndex(self.parts.len() - 1)
+    }
+
+    /// Give the scheduler a request of `waiter`, who numbers it. Its transfer is provided later.
+    pub(super) fn insert(
+        &mut self,
+        (op, sector, bytes): (Op, Sector, u64),
+        (flags, owner): (BioFlags, IoOwner),
+        (waiter, number): (WaiterIndex, u64),
+        now: Duration,
+    ) -> PartIndex {
+        self.next_id += 1;
+        let id = RequestId(self.next_id);
+        let sectors = bytes.div_ceil(crate::SECTOR_SIZE);
+        let request = Request { id, op, sector, sectors, flags, owner };
+        let merged = self.scheduler.merge(&request, now);
+        if merged.is_none() {
+            self.scheduler.insert(request, now);
+        }
+        let request = merged.unwrap_or(id);
+        let part =
+            self.new_part(Part { waiter, number, request: Some(request), is_granted: false, io: None });
+        let parts = self.requests.entry(request).or_default();
+        parts.pending.push(part);
+        parts.left += 1;
+        part
+    }
+
+    /// Take a transfer that the scheduler has no say in.
+    pub(super) fn insert_unscheduled(&mut self, io: QueuedIo, waiter: WaiterIndex, number: u64) {
+        let part = self.new_part(Part { waiter, number, request: None, is_granted: true, io: None });
+        self.provide(part, io);
+    }
+
+    /// Provide the transfer of a part: from now on any thread may start it.
+    pub(super) fn provide(&mut self, part: PartIndex, mut io: QueuedIo) {
+        io.tag = part.0 as u64;
+        let this = &mut self.parts[part.0];
+        this.io = Some(io);
+        if this.is_granted {
+            self.granted.push_back(part);
+        }
+    }
+
+    /// The owner's number for a part.
+    pub(super) fn number_of(&self, part: PartIndex) -> u64 {
+        self.parts[part.0].number
+    }
+
+    /// Whether the owner of these parts may execute them by itself at once: all are granted, and no other transfer needs this thread.
+    pub(super) fn may_execute_alone(&self, parts: &[PartIndex]) -> bool {
+        let is_needed = match &self.lower {
+            Lower::Queue(queue) => !self.is_watched && queue.in_flight() > 0,
+            Lower::Unopened | Lower::Execute => !self.granted.is_empty(),
+        };
+        !is_needed && parts.iter().all(|part| self.parts[part.0].is_granted)
+    }
+
+    /// Account the end of a part.
+    pub(super) fn part_ended(&mut self, part: PartIndex, now: Duration) {
+        self.free_parts.push(part);
+        let Some(id) = self.parts[part.0].request else { return };
+        let parts = self.requests.get_mut(&id).expect("a request lasts until its last part has ended");
+        parts.left -= 1;
+        if parts.left == 0 {
+            self.requests.remove(&id);
+            self.in_flight -= 1;
+            self.scheduler.completed(id, now);
+        }
+    }
+
+    /// A transfer has ended: give it to its owner.
+    pub(super) fn transfer_ended(&mut self, mut io: QueuedIo, result: Result<(), IoError>, now: Duration) {
+        let part = PartIndex(io.tag as usize);
+        let Part { waiter, number, .. } = self.parts[part.0];
+        io.tag = number;
+        self.part_ended(part, now);
+        let waiter = &mut self.waiters[waiter.0];
+        waiter.ended.push(Completed { io, result });
+        if waiter.is_sleeping && waiter.ended.len() >= waiter.wanted {
+            waiter.wake.notify_one();
+        }
+    }
+
+    // ---- the lower device ----
+
+    /// Grant what the scheduler wants in the device now.
+    pub(super) fn dispatch(&mut self, now: Duration) {
+        while self.in_flight < self.depth
+            && let Some(request) = self.scheduler.dispatch(now)
+        {
+            self.in_flight += 1;
+            let parts = self.requests.get_mut(&request.id).expect("dispatched what was inserted");
+            for part in std::mem::take(&mut parts.pending) {
+                let this = &mut self.parts[part.0];
+                this.is_granted = true;
+                if this.io.is_some() {
+                    self.granted.push_back(part);
+                }
+            }
+        }
+    }
+
+    /// Take what has ended in the shared queue, unless a thread waits there that does it.
+    pub(super) fn collect(&mut self, now: Duration) {
+        let Lower::Queue(queue) = &mut self.lower else { return };
+        if self.is_watched || queue.in_flight() == 0 {
+            return;
+        }
+        let mut collected = std::mem::take(&mut self.collected);
+        queue.collect(&mut collected);
+        for Completed { io, result } in collected.drain(..) {
+            self.transfer_ended(io, result, now);
+        }
+        self.collected = collected;
+    }
+
+    /// Put what is granted into the shared queue.
+    pub(super) fn start_granted(&mut self, lower: &Arc<dyn BlockDevice>) {
+        if let (Lower::Unopened, false) = (&self.lower, self.granted.is_empty()) {
+            let depth = self.depth.saturating_mul(PARTS_OF_REQUEST);
+            self.lower = Arc::clone(lower).open_shared_queue(depth).map_or(Lower::Execute, Lower::Queue);
+        }
+        let Lower::Queue(queue) = &mut self.lower else { return };
+        while queue.in_flight() < queue.depth()
+            && let Some(part) = self.granted.pop_front()
+        {
+            let io = self.parts[part.0].io.take().expect("a granted part is started once");
+            let refused = queue.submit(io).is_err();
+            assert!(!refused, "a queue takes as many transfers as it is deep");
+        }
+    }
+
+    /// The next transfer for a thread to execute by itself, where there is no shared queue.
+    pub(super) fn next_to_execute(&mut self) -> Option<QueuedIo> {
+        let Lower::Execute = self.lower else { return None };
+        let part = self.granted.pop_front()?;
+        if !self.granted.is_empty() {
+            self.wake_a_sleeper();
+        }
+        self.parts[part.0].io.take()
+    }
+
+    /// Have the lower device start what it was given.
+    pub(super) fn issue(&mut self) {
+        if let Lower::Queue(queue) = &mut self.lower {
+            // What cannot be issued now is issued by the wait, which reports each transfer's end.
+            let _ = queue.issue();
+        }
+    }
+
+    /// Begin to wait on the shared queue, if no thread does and there is something to wait for.
+    pub(super) fn begin_watch(&mut self) -> Option<QueueWait> {
+        let Lower::Queue(queue) = &mut self.lower else { return None };
+        if self.is_watched || queue.in_flight() == 0 {
+            return None;
+        }
+        self.is_watched = true;
+        Some(queue.begin_wait())
+    }
+
+    pub(super) fn end_watch(&mut self) {
+        self.is_watched = false;
+    }
+
+    // ---- threads that wait ----
+
+    pub(super) fn enter(&mut self) -> WaiterIndex {
+        if let Some(index) = self.free_waiters.pop() {
+            return index;
+        }
+        self.waiters.push(Waiter::default());
+        WaiterIndex(self.waiters.len() - 1)
+    }
+
+    /// The waiter has nothing here any more.
+    pub(super) fn leave(&mut self, index: WaiterIndex) {
+        assert!(self.waiter(index).ended.is_empty(), "left with transfers that it has not taken");
+        self.free_waiters.push(index);
+    }
+
+    pub(super) fn waiter(&mut self, index: WaiterIndex) -> &mut Waiter {
+        &mut self.waiters[index.0]
+    }
+
+    /// Whether so many transfers of a waiter have ended; if not, it is woken when they have.
+    pub(super) fn has_ended(&mut self, index: WaiterIndex, wanted: usize) -> bool {
+        let waiter = self.waiter(index);
+        waiter.wanted = wanted;
+        waiter.ended.len() >= wanted
+    }
+
+    /// A thread is about to sleep: on what, if the shared queue is not for it.
+    pub(super) fn fall_asleep(&mut self, index: WaiterIndex) -> Arc<Condvar> {
+        let waiter = self.waiter(index);
+        waiter.is_sleeping = true;
+        Arc::clone(&waiter.wake)
+    }
+
+    pub(super) fn wake_up(&mut self, index: WaiterIndex) {
+        self.waiter(index).is_sleeping = false;
+    }
+
+    fn wake_a_sleeper(&self) {
+        if let Some(waiter) = self.waiters.iter().find(|waiter| waiter.is_sleeping) {
+            waiter.wake.notify_one();
+        }
+    }
+
+    /// A thread leaves: if the shared queue needs a thread that waits on it, one of those that sleep takes over.
+    pub(super) fn hand_over(&mut self) {
+        let is_needed = match &self.lower {
+            Lower::Queue(queue) => !self.is_watched && queue.in_flight() > 0,
+            Lower::Unopened | Lower::Execute => !self.granted.is_empty(),
+        };
+        if is_needed {
+            self.wake_a_sleeper();
+        }
+    }
+
+    /// The time at which this thread must wake up for the scheduler, unless another one does.
+    pub(super) fn keep_time(&mut self, index: WaiterIndex) -> Option<Duration> {
+        let deadline = self.scheduler.next_deadline().filter(|at| match self.timekeeper {
+            Some((kept, keeper)) => keeper == index || *at < kept,
+            None => true,
+        });
+        match deadline {
+            Some(at) => self.timekeeper = Some((at, index)),
+            None => self.stop_keeping_time(index),
+        }
+        deadline
+    }
+
+    pub(super) fn stop_keeping_time(&mut self, index: WaiterIndex) {
+        if self.timekeeper.is_some_and(|(_, keeper)| keeper == index) {
+            self.timekeeper = None;
+        }
+    }
+
+    /// Invariant 2: if the deadline is earlier than what is kept, wake a sleeper, which will keep it.
+    pub(super) fn appoint_timekeeper(&mut self) {
+        let Some(at) = self.scheduler.next_deadline() else { return };
+        if self.timekeeper.is_none_or(|(kept, _)| at < kept) {
+            self.wake_a_sleeper();
+        }
+    }
+}
