@@ -14,6 +14,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::thread_ring;
+
 /// Identity of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ArenaId(u64);
@@ -56,18 +58,19 @@ impl ArenaEntry {
 impl Drop for ArenaEntry {
     fn drop(&mut self) {
         change(|arenas| arenas.retain(|arena| arena.id != self.0));
+        thread_ring::arena_freed(self.0);
     }
 }
 
 fn change(edit: impl FnOnce(&mut Vec<Arena>)) {
     let mut arenas = ARENAS.lock().unwrap_or_else(PoisonError::into_inner);
     edit(&mut arenas);
-    GENERATION.fetch_add(1, Ordering::Release);
+    GENERATION.fetch_add(1, Ordering::SeqCst);
 }
 
 /// The list's present generation.
 pub(crate) fn generation() -> u64 {
-    GENERATION.load(Ordering::Acquire)
+    GENERATION.load(Ordering::SeqCst)
 }
 
 /// The list, ordered by address, and its generation.

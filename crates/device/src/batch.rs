@@ -13,19 +13,16 @@
 //! to the ring under a guard whose drop waits for all of them.
 #![allow(unsafe_code)]
 
-use std::cell::RefCell;
 use std::io;
 
 use diorite_block::{Bio, BioFlags, BlockDevice, IoError, IoErrorKind, Op, Sector};
 
 use crate::file::FileDevice;
 use crate::options::Polling;
-use crate::ring::{RegisteredMemory, Ring, RingFile};
+use crate::ring::{Ring, RingFile};
+use crate::thread_ring;
 use crate::transfer::{Step, Transfer, is_passing};
 use crate::workers;
-
-/// Entries of a thread's own ring: enough for every device to be busy, small enough to stay in the CPU's cache.
-const THREAD_RING_ENTRIES: u32 = 128;
 
 /// The bios of one device within a call.
 #[derive(Debug)]
@@ -246,7 +243,7 @@ impl<'d> Job<'d> {
 /// Run all jobs, those of ring devices in this thread's ring, the others in the pool of threads.
 fn run(jobs: &mut [Job<'_>]) {
     if jobs.iter().any(|job| job.device.uses_ring()) {
-        with_thread_ring(|ring| run_on_ring(ring, jobs));
+        thread_ring::with(|ring| run_on_ring(ring, jobs));
     }
     // What is left belongs to the thread back end, or to a thread that got no ring.
     match jobs {
@@ -307,35 +304,4 @@ fn run_on_ring(ring: &mut Ring, jobs: &mut [Job<'_>]) {
             }
         }
     }
-}
-
-thread_local! {
-    static THREAD_RING: RefCell<ThreadRing> = const { RefCell::new(ThreadRing { ring: None, refused: false }) };
-}
-
-struct ThreadRing {
-    ring: Option<Ring>,
-    refused: bool,
-}
-
-/// Let this thread's ring do something; does nothing where the thread cannot have one.
-fn with_thread_ring(body: impl FnOnce(&mut Ring)) {
-    let _ = THREAD_RING.try_with(|cell| {
-        let Ok(mut thread) = cell.try_borrow_mut() else { return };
-        if thread.ring.as_ref().is_some_and(Ring::is_of_parent) {
-            thread.ring = None;
-        }
-        if thread.ring.is_none() && !thread.refused {
-            thread.ring = Ring::for_this_thread(THREAD_RING_ENTRIES).ok();
-            thread.refused = thread.ring.is_none();
-        }
-        if let Some(ring) = thread.ring.as_mut() {
-            body(ring);
-        }
-    });
-}
-
-/// How the registration of memory went in this thread's own ring; none if the thread has no ring (yet).
-pub fn registered_memory() -> Option<RegisteredMemory> {
-    THREAD_RING.try_with(|cell| cell.try_borrow().ok()?.ring.as_ref().map(Ring::registration)).ok()?
 }

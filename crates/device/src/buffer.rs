@@ -17,6 +17,9 @@ use crate::region::{PageKind, Region};
 /// From this size on, registered memory lies on huge pages: they make each transfer cheaper, and at most seven eighths of one
 /// stay unused.
 const HUGE_FROM: usize = 256 << 10;
+/// To register smaller memory costs more than its few transfers gain; a [`BufferPool`](crate::BufferPool) registers many such buffers
+/// at once.
+const REGISTERED_FROM: usize = 64 << 10;
 
 /// Bytes at an address that is a multiple of any wanted power of two.
 ///
@@ -53,6 +56,15 @@ impl AlignedBuf {
         region.populate();
         let entry = Some(ArenaEntry::new(region.address().addr().get(), len));
         Ok(Self { entry, region })
+    }
+
+    /// Memory for transfers: registered with rings where that pays, from 64 KiB on; smaller memory is used as it is.
+    pub fn for_transfers(len: usize, alignment: usize) -> io::Result<Self> {
+        if len >= REGISTERED_FROM {
+            Self::registered(len, alignment)
+        } else {
+            Self::try_zeroed(len, alignment)
+        }
     }
 
     /// What kind of pages it lies on.

@@ -38,11 +38,11 @@ mod sysfs;
 mod table;
 mod target;
 mod thread_queue;
+mod thread_ring;
 mod transfer;
 mod under;
 mod workers;
 
-pub use batch::registered_memory;
 pub use buffer::AlignedBuf;
 pub use error::OpenError;
 pub use file::FileDevice;
@@ -57,3 +57,4 @@ pub use region::PageKind;
 pub use ring::RegisteredMemory;
 pub use table::{Partition, PartitionKind, has_partitions, partitions};
 pub use target::{host_paths, open_target};
+pub use thread_ring::registered_memory;

@@ -209,6 +209,21 @@ impl Ring {
         self.buffers.status
     }
 
+    /// The generation of the list of arenas that the ring knows; none if it has nothing registered.
+    pub(crate) fn arenas_seen(&self) -> Option<u64> {
+        (self.buffers.status.arenas > 0).then_some(self.buffers.generation)
+    }
+
+    /// Whether an arena is registered.
+    pub(crate) fn has_registered(&self, arena: ArenaId) -> bool {
+        self.buffers.slots.iter().flatten().any(|known| known.id == arena)
+    }
+
+    /// Unregister what is gone.
+    pub(crate) fn forget_freed_arenas(&mut self) {
+        self.buffers.refresh(&self.uring);
+    }
+
     /// Push what is left of a transfer. There must be room.
     ///
     /// # Safety

@@ -82,6 +82,43 @@ fn arenas_are_registered_once_and_let_go_of() {
     }
 }
 
+/// The ring of a thread that does nothing kept freed memory pinned until its next transfer.
+#[test]
+fn idle_threads_pin_no_freed_memory() {
+    let (_directory, path) = image(8 << 20);
+    let device = open(&path);
+    let run = || {
+        let (started, wait) = std::sync::mpsc::channel();
+        let (go_on, idle) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let mut memory = AlignedBuf::for_transfers(1 << 20, 4096).unwrap();
+            assert!(memory.is_registered());
+            scope.spawn(move || {
+                round_trip(&*device, &mut memory, 1);
+                let registered = registered_memory().unwrap();
+                started.send((memory, registered)).unwrap();
+                idle.recv().unwrap();
+                assert_eq!(registered_memory(), None, "the ring went with the memory");
+                round_trip(&*device, &mut AlignedBuf::zeroed(4096, 4096), 2);
+            });
+            let (memory, registered) = wait.recv().unwrap();
+            if registered.refused.is_some() {
+                println!("SKIPPED: registration is refused here: {registered:?}");
+                std::process::exit(0);
+            }
+            assert_eq!(registered.arenas, 1);
+            drop(memory);
+            go_on.send(()).unwrap();
+        });
+    };
+    if std::env::var_os("DIORITE_TEST_ALONE").is_some() {
+        run();
+    } else {
+        let alone = again("idle_threads_pin_no_freed_memory", "DIORITE_TEST_ALONE", &[]);
+        print!("{}", alone.expect("it passes in a process of its own"));
+    }
+}
+
 /// A small limit on locked memory costs CPU time and nothing else.
 #[test]
 fn refused_registration_falls_back_and_tells() {

@@ -36,6 +36,7 @@ fn owners_get_their_data_and_are_told_apart() {
                     let data = aligned_pattern(256 << 10, task);
                     file.write_all_at(&data, 0).expect("write");
                     let mut read = file.buffer(256 << 10).expect("memory");
+                    assert!(read.is_registered(), "known to the rings, as the README says");
                     for _ in 0..task {
                         file.read_exact_at(&mut read, 0).expect("read");
                     }
