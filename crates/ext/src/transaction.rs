@@ -123,7 +123,7 @@ impl Volume {
         self.check_writable()?;
         self.check_mmp()?;
         self.mark_in_use()?;
-        self.relieve()?;
+        self.free_space().relieve()?;
         let credits = credits + self.quota_credits();
         let transaction = self.log().begin(credits)?;
         Ok(Handle { volume: self, transaction, credits, modified: false, ended: false, freed: Vec::new() })

@@ -11,7 +11,6 @@
 
 mod attributes;
 mod cache;
-mod charge;
 mod content_use;
 mod directory;
 mod lifecycle;
@@ -31,7 +30,6 @@ use crate::transaction::TransactionId;
 use crate::{Error, FileKind, FsBlock, InodeNumber, Owner, Result, Timestamp};
 
 pub(crate) use cache::InodeCache;
-pub(crate) use charge::Charge;
 pub use content_use::ContentUse;
 pub(crate) use content_use::{check_change, check_encrypted};
 pub(crate) use orphan::Orphans;
@@ -209,7 +207,7 @@ pub(crate) struct InodeState {
     /// It is on the orphan list: its deletion time on disk says what comes next.
     pub(crate) on_orphan_list: bool,
     /// What its owners are charged in the quota files.
-    pub(crate) charged: Option<Charge>,
+    pub(crate) charged: Option<crate::quota::Charge>,
     /// Values of attributes in inodes of their own, gained or lost since it was stored.
     pub(crate) value_inodes_change: i32,
     /// The block of the inode table that has it, while that is in memory.

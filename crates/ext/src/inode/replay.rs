@@ -1,11 +1,12 @@
 //! Inodes as fast commits tell them.
 
-use crate::inode::Charge;
 use crate::inode::attributes::STORE_CREDITS;
+use crate::journal::FastReplay;
 use crate::layout::inode::{BLOCK_AREA_SIZE, GOOD_OLD_SIZE, LINKS};
 use crate::layout::{DiskInode, InodeFlags, le16};
 use crate::map::node;
-use crate::{Corrupt, Error, FileKind, Incompatible, InodeNumber, Result, Volume};
+use crate::quota::Charge;
+use crate::{Corrupt, Error, FileKind, Incompatible, InodeNumber, Result};
 
 /// Where the mapping, and what follows it, is in an inode; and the count of sectors, in two parts.
 const MAPPING: usize = 0x28;
@@ -16,21 +17,21 @@ const FLAGS: std::ops::Range<usize> = 0x20..0x24;
 const SECTORS: std::ops::Range<usize> = 0x1c..0x20;
 const SECTORS_HIGH: std::ops::Range<usize> = 0x74..0x76;
 
-impl Volume {
+impl FastReplay<'_> {
     /// Charge an inode that was put in its place to who has it now.
     fn settle_replayed(&self, number: InodeNumber, charged: Option<Charge>) -> Result<()> {
-        let inode = self.load_inode(number)?;
+        let inode = self.volume.load_inode(number)?;
         let mut state = inode.state.write();
-        self.prepare_quota(state.owner, state.project)?;
+        self.volume.prepare_quota(state.owner, state.project)?;
         state.charged = charged;
-        let mut handle = self.begin(STORE_CREDITS)?;
-        self.store_inode(&mut handle, &inode, &mut state)?;
+        let mut handle = self.volume.begin(STORE_CREDITS)?;
+        self.volume.store_inode(&mut handle, &inode, &mut state)?;
         handle.commit().map(drop)
     }
 
     /// Whether an inode has a name.
     pub(crate) fn is_in_use(&self, number: InodeNumber) -> Result<bool> {
-        match self.load_inode(number) {
+        match self.volume.load_inode(number) {
             Ok(_) => Ok(true),
             Err(Error::NotFound) => Ok(false),
             Err(error) => Err(error),
@@ -41,8 +42,8 @@ impl Volume {
     /// is taken if it was free.
     pub(crate) fn replay_inode(&self, number: InodeNumber, bytes: &[u8]) -> Result<()> {
         let bad = |what| Corrupt::Inode { inode: number, what };
-        let size = usize::from(self.layout().inode_size);
-        let is_special = number < self.superblock().first_inode() && number != InodeNumber::ROOT;
+        let size = usize::from(self.volume.layout().inode_size);
+        let is_special = number < self.volume.superblock().first_inode() && number != InodeNumber::ROOT;
         if is_special || bytes.len() < GOOD_OLD_SIZE || bytes.len() > size {
             return Err(bad("a fast commit has an inode that cannot be").into());
         }
@@ -63,14 +64,14 @@ impl Volume {
         if !has_extents && matches!(kind, FileKind::Regular | FileKind::Directory) {
             return Err(Incompatible::FAST_COMMIT_WITHOUT_EXTENTS.into());
         }
-        let charged = match self.load_inode(number) {
+        let charged = match self.volume.load_inode(number) {
             Ok(inode) => inode.state.read().charged,
             Err(Error::NotFound) => None,
             Err(error) => return Err(error),
         };
-        let mut handle = self.begin(16)?;
-        let is_new = self.allocator().claim_inode(&mut handle, number, kind)?;
-        let raw = self.raw_inode(number)?;
+        let mut handle = self.volume.begin(16)?;
+        let is_new = self.volume.allocator().claim_inode(&mut handle, number, kind)?;
+        let raw = self.volume.raw_inode(number)?;
         {
             let mut content = handle.modify(&raw.buffer, Some(number))?;
             let Some(place) = content.get_mut(raw.offset..raw.offset + raw.len) else {
@@ -98,9 +99,9 @@ impl Volume {
                     place[part.clone()].copy_from_slice(&kept[part]);
                 }
             }
-            DiskInode::set_checksum(number, place, self.superblock());
+            DiskInode::set_checksum(number, place, self.volume.superblock());
         }
-        self.inodes().remove(number);
+        self.volume.inodes().remove(number);
         handle.commit()?;
         self.settle_replayed(number, charged)
     }

@@ -55,7 +55,8 @@ pub(super) fn replay(
         }
     }
     let changes = Changes::new(changes);
-    (0..changes.all.len()).try_for_each(|at| changes.apply(&volume, at))?;
+    let on = FastReplay { volume: &volume };
+    (0..changes.all.len()).try_for_each(|at| changes.apply(&on, at))?;
     volume.close()?;
     change_superblock(&*scratch, |superblock| {
         superblock.set_features(original.features());
@@ -63,6 +64,12 @@ pub(super) fn replay(
         Ok(())
     })?;
     Ok(scratch)
+}
+
+/// A volume on which fast commits are replayed. What each kind of change does is beside what it changes: `replay.rs` of inodes,
+/// mappings and names.
+pub(crate) struct FastReplay<'v> {
+    pub(crate) volume: &'v Volume,
 }
 
 /// Changes in order, and where those are that tell more of files that got their first name by a link.
@@ -105,44 +112,42 @@ impl<'a> Changes<'a> {
     }
 
     /// Make change `at`.
-    fn apply(&self, volume: &Volume, at: usize) -> Result<()> {
+    fn apply(&self, on: &FastReplay<'_>, at: usize) -> Result<()> {
         match &self.all[at] {
             FastChange::AddRange { inode, extent } => {
                 // Ranges come before their inode, which is there unless it was made without a name.
-                if let (false, Some(bytes)) = (volume.is_in_use(*inode)?, self.nameless_behind(at, *inode)) {
-                    replay_nameless(volume, *inode, bytes)?;
+                if let (false, Some(bytes)) = (on.is_in_use(*inode)?, self.nameless_behind(at, *inode)) {
+                    replay_nameless(on, *inode, bytes)?;
                 }
-                volume.replay_extent(*inode, extent)
+                on.replay_extent(*inode, extent)
             }
             FastChange::RemoveRange { inode, start, blocks } => {
-                volume.replay_removal(*inode, u64::from(*start), u64::from(*blocks))
+                on.replay_removal(*inode, u64::from(*start), u64::from(*blocks))
             }
-            FastChange::Create { directory, inode, name } => {
-                volume.replay_name(*directory, *inode, name, false)
-            }
+            FastChange::Create { directory, inode, name } => on.replay_name(*directory, *inode, name, false),
             FastChange::Link { directory, inode, name } => {
                 // So does a name that is linked.
-                if let (false, Some(bytes)) = (volume.is_in_use(*inode)?, self.inode_behind(at, *inode)) {
-                    volume.replay_inode(*inode, bytes)?;
+                if let (false, Some(bytes)) = (on.is_in_use(*inode)?, self.inode_behind(at, *inode)) {
+                    on.replay_inode(*inode, bytes)?;
                 }
-                volume.replay_name(*directory, *inode, name, true)
+                on.replay_name(*directory, *inode, name, true)
             }
-            FastChange::Unlink { directory, inode, name } => volume.replay_unlink(*directory, *inode, name),
+            FastChange::Unlink { directory, inode, name } => on.replay_unlink(*directory, *inode, name),
             FastChange::Inode { inode, bytes } => match at.checked_sub(1) {
                 Some(before) if self.nameless_behind(before, *inode) == Some(bytes) => {
-                    replay_nameless(volume, *inode, bytes)
+                    replay_nameless(on, *inode, bytes)
                 }
-                _ => volume.replay_inode(*inode, bytes),
+                _ => on.replay_inode(*inode, bytes),
             },
         }
     }
 }
 
 /// An inode that has no name yet and gets one: its links are right once it has.
-fn replay_nameless(volume: &Volume, inode: InodeNumber, bytes: &[u8]) -> Result<()> {
+fn replay_nameless(on: &FastReplay<'_>, inode: InodeNumber, bytes: &[u8]) -> Result<()> {
     let mut bytes = bytes.to_vec();
     bytes[LINKS.start] = 1;
-    volume.replay_inode(inode, &bytes)
+    on.replay_inode(inode, &bytes)
 }
 
 /// Change the superblock where it is; returns what it was.

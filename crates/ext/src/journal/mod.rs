@@ -36,6 +36,7 @@ mod tests;
 mod write_out;
 
 use crate::layout::journal as format;
+pub(crate) use fast_replay::FastReplay;
 pub(crate) use format::JournalSuperblock;
 pub(crate) use log_map::LogMap;
 pub use open::replay_in_memory;

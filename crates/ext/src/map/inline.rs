@@ -61,7 +61,7 @@ impl Volume {
         if !content.is_empty() {
             // Data before metadata: the block is written before anything refers to it.
             self.claim(1)?;
-            let run = self.reserve_run(goal, 1);
+            let run = self.free_space().reserve_run(goal, 1);
             self.release_claim(1);
             let run = run?;
             let mut memory = BlockMemory::zeroed(self.block_size().bytes() as usize);

@@ -101,6 +101,6 @@ impl Volume {
         }
         let promised: u64 = counted().filter_map(|reservation| reservation.counted).sum();
         let more = self.mapping_need(inode, state, &runs, kind)?.saturating_sub(promised);
-        self.promise_at_once(more).map(Some)
+        self.free_space().promise_at_once(more).map(Some)
     }
 }

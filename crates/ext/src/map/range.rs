@@ -31,7 +31,7 @@ impl Volume {
     pub fn insert_range(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
         self.check_range(inode, at.0, blocks, at.0)?;
         self.allocator().release_window(inode.number());
-        let _promise = self.promise_metadata(8)?;
+        let _promise = self.free_space().promise_metadata(8)?;
         let mut state = inode.write_in_use()?;
         if !state.has_extents() || self.block_size().offset_of(at) >= state.size {
             return Err(Error::InvalidArgument("the range must begin before the end of the file"));

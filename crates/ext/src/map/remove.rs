@@ -54,7 +54,7 @@ impl Volume {
             self.make_not_inline(inode)?;
         }
         self.allocator().release_window(inode.number());
-        let _promise = self.promise_metadata(8)?;
+        let _promise = self.free_space().promise_metadata(8)?;
         let mut state = inode.state.write();
         self.check_data_change(inode, &state)?;
         let mut handle = self.begin(BASE_CREDITS + REMOVE_CREDITS)?;

@@ -1,19 +1,18 @@
 //! Stretches of files as fast commits tell them.
 
 use crate::BlockRun;
+use crate::journal::FastReplay;
 use crate::layout::extent::Extent;
 use crate::map::Change;
-use crate::{
-    Corrupt, Error, FileBlock, Incompatible, Inode, InodeNumber, Mapping, MappingKind, Result, Volume,
-};
+use crate::{Corrupt, Error, FileBlock, Incompatible, Inode, InodeNumber, Mapping, MappingKind, Result};
 
 /// Blocks that one change of a mapping joins.
 pub(super) const CREDITS: u32 = 120;
 
-impl Volume {
+impl FastReplay<'_> {
     /// The inode of a fast commit's range; `None` if it is gone again.
     fn inode_to_replay(&self, number: InodeNumber) -> Result<Option<std::sync::Arc<Inode>>> {
-        let inode = match self.load_inode(number) {
+        let inode = match self.volume.load_inode(number) {
             Ok(inode) => inode,
             Err(Error::NotFound) => return Ok(None),
             Err(error) => return Err(error),
@@ -33,24 +32,24 @@ impl Volume {
         }
         let kind = if extent.unwritten { MappingKind::Unwritten } else { MappingKind::Mapped };
         let mut state = inode.state.write();
-        self.remove_elsewhere(&inode, &mut state, extent)?;
+        self.volume.remove_elsewhere(&inode, &mut state, extent)?;
         let mut at = extent.start.0;
         while at < end {
             let due = crate::FsBlock(extent.block.0 + (at - extent.start.0));
-            let found = self.map_with(&inode, &state, FileBlock(at), end - at)?;
-            let mut handle = self.begin(CREDITS)?;
+            let found = self.volume.map_with(&inode, &state, FileBlock(at), end - at)?;
+            let mut handle = self.volume.begin(CREDITS)?;
             let wanted = Mapping { start: FileBlock(at), blocks: found.blocks, kind: kind(due) };
             let insert = match found.kind {
                 MappingKind::Mapped(block) | MappingKind::Unwritten(block) if block == due => {
                     if matches!((found.kind, extent.unwritten), (MappingKind::Unwritten(_), false)) {
                         inode.runs.write().forget(at, found.end());
                         let change = Change::Convert(FileBlock(at), found.blocks);
-                        self.change_mapping(&mut handle, &inode, &mut state, change)?;
+                        self.volume.change_mapping(&mut handle, &inode, &mut state, change)?;
                     }
                     false
                 }
                 MappingKind::Mapped(_) | MappingKind::Unwritten(_) => {
-                    self.remove_blocks(&mut handle, &inode, &mut state, at, found.end())?;
+                    self.volume.remove_blocks(&mut handle, &inode, &mut state, at, found.end())?;
                     true
                 }
                 MappingKind::Hole => true,
@@ -60,16 +59,16 @@ impl Volume {
             };
             if insert {
                 inode.runs.write().forget(at, found.end());
-                self.record_replayed(
+                self.volume.record_replayed(
                     &mut handle,
                     &inode,
                     &mut state,
                     at,
                     BlockRun { start: due, blocks: found.blocks },
                 )?;
-                self.change_mapping(&mut handle, &inode, &mut state, Change::Insert(wanted))?;
+                self.volume.change_mapping(&mut handle, &inode, &mut state, Change::Insert(wanted))?;
             }
-            self.store_inode(&mut handle, &inode, &mut state)?;
+            self.volume.store_inode(&mut handle, &inode, &mut state)?;
             handle.commit()?;
             at = found.end();
         }
@@ -80,9 +79,9 @@ impl Volume {
     pub(crate) fn replay_removal(&self, number: InodeNumber, start: u64, blocks: u64) -> Result<()> {
         let Some(inode) = self.inode_to_replay(number)? else { return Ok(()) };
         let mut state = inode.state.write();
-        let mut handle = self.begin(CREDITS)?;
-        self.remove_blocks(&mut handle, &inode, &mut state, start, start + blocks)?;
-        self.store_inode(&mut handle, &inode, &mut state)?;
+        let mut handle = self.volume.begin(CREDITS)?;
+        self.volume.remove_blocks(&mut handle, &inode, &mut state, start, start + blocks)?;
+        self.volume.store_inode(&mut handle, &inode, &mut state)?;
         handle.commit().map(drop)
     }
 }

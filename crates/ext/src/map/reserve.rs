@@ -94,10 +94,10 @@ impl Volume {
             next = mapping.end();
         }
         let mut growth = self.mapping_growth(state, &reservation.runs);
-        match self.claim_for_mapping(growth.min(own.mapping), growth) {
+        match self.free_space().claim_for_mapping(growth.min(own.mapping), growth) {
             Err(Error::NoSpace) => {
                 growth = self.mapping_need(inode, state, &reservation.runs, MappingKind::Mapped)?;
-                self.claim_for_mapping(growth.min(own.mapping), growth)?;
+                self.free_space().claim_for_mapping(growth.min(own.mapping), growth)?;
                 reservation.counted = Some(growth);
             }
             claimed => claimed?,
@@ -205,24 +205,13 @@ impl Volume {
         let per_cluster = self.blocks_per_cluster();
         // The blocks for the data are promised; what is more is not to cost anybody theirs.
         let extra = extra.min(self.allocator().unclaimed().saturating_mul(per_cluster));
-        let run = self.reserve_run(goal, wanted + extra)?;
+        let run = self.free_space().reserve_run(goal, wanted + extra)?;
         if run.blocks <= wanted {
             return Ok(run);
         }
         let rest = BlockRun { start: FsBlock(run.start.0 + wanted), blocks: run.blocks - wanted };
         self.allocator().keep_window(inode.number(), FileBlock(at.0 + wanted), rest);
         Ok(BlockRun { start: run.start, blocks: wanted })
-    }
-
-    /// Keep a run of at most `wanted` blocks near `goal`.
-    pub(crate) fn reserve_run(&self, goal: FsBlock, wanted: u64) -> Result<BlockRun> {
-        for attempt in 0.. {
-            if let Some(run) = self.allocator().reserve(goal, wanted)? {
-                return Ok(run);
-            }
-            self.make_room(attempt)?;
-        }
-        Err(Error::NoSpace)
     }
 
     /// Blocks, each in a cluster of its own, that mapping these runs may need at most for the mapping itself.
@@ -243,29 +232,12 @@ impl Volume {
         leaves + leaves / pointers + 4
     }
 
-    /// Promise clusters to a mapping, which may use what is kept from data, in place of `given`.
-    fn claim_for_mapping(&self, given: u64, wanted: u64) -> Result<()> {
-        for attempt in 0.. {
-            if self.allocator().exchange_claim(given, wanted) {
-                return Ok(());
-            }
-            self.make_room(attempt)?;
-        }
-        Err(Error::NoSpace)
-    }
-
     /// Take `blocks` (data, and what mapping them may need) from the free count without choosing them: the promise
     /// that lets a buffered write succeed before its blocks are chosen. Given back by [`Volume::release_claim`]. With clusters
     /// each block counts as one: it may lie in a cluster of its own.
     pub fn claim(&self, blocks: u64) -> Result<()> {
         self.check_writable()?;
-        for attempt in 0.. {
-            if self.allocator().claim(blocks) {
-                return Ok(());
-            }
-            self.make_room(attempt)?;
-        }
-        Err(Error::NoSpace)
+        self.free_space().claim(blocks)
     }
 
     /// Give a claim, or a part of one, back: after the blocks were reserved, or when the data was discarded.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::create::ADD_NAME_CREDITS;
 use super::{check_new_name, finish, has, is_directory};
 use crate::inode::{APPEND_BLOCK_CREDITS, InodeState};
+use crate::journal::FastReplay;
 use crate::layout::InodeFlags;
-use crate::{Corrupt, Error, Incompatible, Inode, InodeNumber, Result, Volume};
+use crate::{Corrupt, Error, Incompatible, Inode, InodeNumber, Result};
 
-impl Volume {
+impl FastReplay<'_> {
     /// An inode has this name, perhaps already. `counts`: it is one of its links more.
     pub(crate) fn replay_name(
         &self,
@@ -18,8 +19,8 @@ impl Volume {
         counts: bool,
     ) -> Result<()> {
         check_new_name(name)?;
-        let directory = self.load_inode(directory)?;
-        let inode = match self.load_inode(number) {
+        let directory = self.volume.load_inode(directory)?;
+        let inode = match self.volume.load_inode(number) {
             // Removed since.
             Err(Error::NotFound) => return Ok(()),
             result => result?,
@@ -29,7 +30,7 @@ impl Volume {
             let what = "the journal holds a fast commit in an encrypted directory";
             return Err(Incompatible::Other(what).into());
         }
-        if let Some(found) = self.find(&directory, &parent, name)? {
+        if let Some(found) = self.volume.find(&directory, &parent, name)? {
             if found.inode == number {
                 return Ok(());
             }
@@ -54,20 +55,21 @@ impl Volume {
         name: &[u8],
         counts: bool,
     ) -> Result<()> {
-        let mut handle = self.begin(ADD_NAME_CREDITS + 4)?;
+        let mut handle = self.volume.begin(ADD_NAME_CREDITS + 4)?;
         let result = self
+            .volume
             .place_for(&mut handle, directory, parent, name)
-            .and_then(|place| self.put_entry(&mut handle, directory, parent, &place, name, inode))
+            .and_then(|place| self.volume.put_entry(&mut handle, directory, parent, &place, name, inode))
             .and_then(|()| {
                 if is_directory(inode) {
-                    self.add_link(directory, parent);
+                    self.volume.add_link(directory, parent);
                 }
-                self.store_touched(&mut handle, directory, parent)
+                self.volume.store_touched(&mut handle, directory, parent)
             });
         let result = result.and_then(|()| {
             let mut state = inode.state.write();
             state.links += u32::from(counts);
-            self.store_inode(&mut handle, inode, &mut state)
+            self.volume.store_inode(&mut handle, inode, &mut state)
         });
         finish(handle, result)
     }
@@ -79,14 +81,15 @@ impl Volume {
             let what = "a fast commit makes a directory that is there";
             return Err(Corrupt::Inode { inode: inode.number(), what }.into());
         }
-        self.names.caches.forget(inode.number());
+        self.volume.names.caches.forget(inode.number());
         (state.size, state.links) = (0, 2);
         state.flags &= !InodeFlags::INDEX.bits();
-        let mut handle = self.begin(APPEND_BLOCK_CREDITS + 4)?;
+        let mut handle = self.volume.begin(APPEND_BLOCK_CREDITS + 4)?;
         let parent = parent.number();
         let result = self
+            .volume
             .change_directory(&mut handle, inode, &mut state, |entries| entries.create(parent))
-            .and_then(|()| self.store_inode(&mut handle, inode, &mut state));
+            .and_then(|()| self.volume.store_inode(&mut handle, inode, &mut state));
         finish(handle, result)
     }
 
@@ -97,13 +100,13 @@ impl Volume {
         number: InodeNumber,
         name: &[u8],
     ) -> Result<()> {
-        let directory = self.load_inode(directory)?;
-        let found = self.find(&directory, &directory.state.read(), name)?;
+        let directory = self.volume.load_inode(directory)?;
+        let found = self.volume.find(&directory, &directory.state.read(), name)?;
         if found.is_none_or(|found| found.inode != number) {
             return Ok(());
         }
-        match self.unlink(&directory, name) {
-            Err(Error::IsADirectory) => self.remove_directory(&directory, name),
+        match self.volume.unlink(&directory, name) {
+            Err(Error::IsADirectory) => self.volume.remove_directory(&directory, name),
             result => result.map(drop),
         }
     }

@@ -10,16 +10,18 @@
 //! Locking: promises, then files. A file's lock is taken inside a handle, before buffers and groups. The lock of the quota inode's
 //! own state is taken inside it, and by nobody else.
 
+mod charge;
 mod file;
 mod limits;
 
 use diorite_block::sync::Mutex;
 
-use crate::inode::{Charge, InodeState};
+use crate::inode::InodeState;
 use crate::layout::{QuotaKind, RoCompat};
 use crate::transaction::Handle;
 use crate::{Inode, InodeNumber, Owner, Result, Volume};
 
+pub(crate) use charge::Charge;
 use file::QuotaFile;
 use limits::Promises;
 

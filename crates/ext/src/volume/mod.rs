@@ -3,6 +3,7 @@
 //! The volume ties its parts together: metadata buffers, the log behind transaction handles, the allocator and the
 //! inodes in memory. Operations are methods of [`Volume`] in the module of what they work on.
 
+mod free_space;
 mod mmp;
 mod open;
 mod seal;
@@ -23,7 +24,7 @@ use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, Log};
 use crate::{BlockSize, DataMode, Error, FileKind, Inode, Result, Timestamp};
 
-pub(crate) use sync::Promise;
+pub(crate) use free_space::Promise;
 pub use types::{
     Access, Claim, DirectoryEntry, Mapping, MappingKind, MmpWait, MmpWatch, QuotaLimits, RenameMode,
     Reservation, ReservedBlocks, ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,

@@ -9,7 +9,7 @@ use crate::layout::Incompat;
 use crate::layout::superblock::STATE_VALID;
 use crate::transaction::{Handle, TransactionId};
 use crate::volume::{SpaceUse, SyncKind, Volume};
-use crate::{Error, Inode, Result};
+use crate::{Inode, Result};
 
 impl Volume {
     /// Make an inode and its data durable (`fsync`, `fdatasync`): returns when the transaction that last changed what `kind`
@@ -196,61 +196,6 @@ impl Volume {
             inodes: u64::from(layout.inodes_count),
             inodes_free: u64::from(self.allocator().free_on_disk().1),
         }
-    }
-
-    /// Promise blocks for metadata to an operation that is about to begin a handle; makes room by a sync if freed blocks
-    /// wait for one. The promise ends when the guard is dropped.
-    pub(crate) fn promise_metadata(&self, blocks: u64) -> Result<Promise<'_>> {
-        for attempt in 0..3 {
-            if self.allocator().claim_for_metadata(blocks) {
-                return Ok(Promise { volume: self, blocks });
-            }
-            self.make_room(attempt)?;
-        }
-        Err(Error::NoSpace)
-    }
-
-    /// As [`Volume::promise_metadata`], under locks that forbid to wait for room.
-    pub(crate) fn promise_at_once(&self, blocks: u64) -> Result<Promise<'_>> {
-        let is_promised = self.allocator().claim_for_metadata(blocks);
-        is_promised.then_some(Promise { volume: self, blocks }).ok_or(Error::NoSpace)
-    }
-
-    /// Before a handle begins on a volume that is nearly full: blocks that are free but cannot be taken yet are made
-    /// takable, since inside a handle nobody can wait for that.
-    pub(crate) fn relieve(&self) -> Result<()> {
-        if self.allocator().is_nearly_full() {
-            self.allocator().release_windows();
-            if self.allocator().is_nearly_full() && self.allocator().has_pending() {
-                self.log().sync()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What can be done when space is short, in the order of `attempt`; `NoSpace` when nothing is left to try.
-    pub(crate) fn make_room(&self, attempt: u32) -> Result<()> {
-        match attempt {
-            0 => {
-                self.allocator().release_windows();
-                Ok(())
-            }
-            1 if self.allocator().has_pending() => self.log().sync(),
-            _ => Err(Error::NoSpace),
-        }
-    }
-}
-
-/// Blocks promised to one operation.
-#[derive(Debug)]
-pub(crate) struct Promise<'v> {
-    volume: &'v Volume,
-    blocks: u64,
-}
-
-impl Drop for Promise<'_> {
-    fn drop(&mut self) {
-        self.volume.allocator().release_claim(self.blocks);
     }
 }
 

@@ -1,0 +1,90 @@
+//! Blocks for an operation, and what can be done when they are short.
+//!
+//! Where it sits: over the allocator, which knows what is free now. Blocks that files keep as their windows, and blocks that were
+//! freed by a transaction that is not durable, can be had after a step that only the volume can take.
+
+use crate::allocate::Allocator;
+use crate::transaction::Log;
+use crate::{BlockRun, Error, FsBlock, Result, Volume};
+
+/// What gives blocks to the operations of a volume.
+pub(crate) struct FreeSpace<'v> {
+    allocator: &'v Allocator,
+    log: &'v dyn Log,
+}
+
+/// Blocks promised to one operation, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Promise<'v> {
+    allocator: &'v Allocator,
+    blocks: u64,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        self.allocator.release_claim(self.blocks);
+    }
+}
+
+impl<'v> FreeSpace<'v> {
+    /// Promise blocks for metadata to an operation that is about to begin a handle.
+    pub(crate) fn promise_metadata(&self, blocks: u64) -> Result<Promise<'v>> {
+        self.retry(|| Ok(self.promise_at_once(blocks).ok()))
+    }
+
+    /// As [`FreeSpace::promise_metadata`], under locks that forbid to wait for space.
+    pub(crate) fn promise_at_once(&self, blocks: u64) -> Result<Promise<'v>> {
+        let is_promised = self.allocator.claim_for_metadata(blocks);
+        is_promised.then_some(Promise { allocator: self.allocator, blocks }).ok_or(Error::NoSpace)
+    }
+
+    /// Promise clusters to data ([`Volume::claim`]).
+    pub(crate) fn claim(&self, blocks: u64) -> Result<()> {
+        self.retry(|| Ok(self.allocator.claim(blocks).then_some(())))
+    }
+
+    /// Promise clusters to a mapping, which may use what is kept from data, in place of `given`.
+    pub(crate) fn claim_for_mapping(&self, given: u64, wanted: u64) -> Result<()> {
+        self.retry(|| Ok(self.allocator.exchange_claim(given, wanted).then_some(())))
+    }
+
+    /// Keep a run of at most `wanted` blocks near `goal`.
+    pub(crate) fn reserve_run(&self, goal: FsBlock, wanted: u64) -> Result<BlockRun> {
+        self.retry(|| self.allocator.reserve(goal, wanted))
+    }
+
+    /// Before a handle begins on a volume that is nearly full: blocks that are free but cannot be taken yet are made
+    /// takable, since no thread can wait for that inside a handle.
+    pub(crate) fn relieve(&self) -> Result<()> {
+        if self.allocator.is_nearly_full() {
+            self.allocator.release_windows();
+            if self.allocator.is_nearly_full() && self.allocator.has_pending() {
+                self.log.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Try again after each step that can free blocks: windows are released, then freed blocks are made durable.
+    fn retry<T>(&self, attempt: impl Fn() -> Result<Option<T>>) -> Result<T> {
+        if let Some(found) = attempt()? {
+            return Ok(found);
+        }
+        self.allocator.release_windows();
+        if let Some(found) = attempt()? {
+            return Ok(found);
+        }
+        if !self.allocator.has_pending() {
+            return Err(Error::NoSpace);
+        }
+        self.log.sync()?;
+        attempt()?.ok_or(Error::NoSpace)
+    }
+}
+
+impl Volume {
+    /// Blocks for an operation.
+    pub(crate) fn free_space(&self) -> FreeSpace<'_> {
+        FreeSpace { allocator: self.allocator(), log: self.log() }
+    }
+}
