@@ -202,5 +202,7 @@ impl Drop for HostOwner {
         // Who wants to know how it went syncs before; the error could reach nobody here.
         let _ = self.content.write_back_all();
         let _ = self.content.record(Durability::All);
+        // The file can be opened again at once: no read-ahead still has it.
+        self.content.engine.workers.stop();
     }
 }

@@ -73,14 +73,11 @@ impl NodeRef {
 
     /// Change attributes.
     pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
-        if let Some(content) = self.shared.content() {
-            if changes.modified.is_some() {
-                content.forget_modified();
-            } else {
-                content.record(Durability::All)?;
-            }
+        let set = || Ok(self.volume().set_attributes(self.inode(), changes)?);
+        match self.shared.content() {
+            Some(content) => content.with_times_recorded(changes.modified.is_some(), set),
+            None => set(),
         }
-        Ok(self.volume().set_attributes(self.inode(), changes)?)
     }
 
     /// Set the size of a regular file.

@@ -258,14 +258,27 @@ impl Nodes {
         nodes.iter().filter_map(|node| node.content()).collect()
     }
 
+    /// All nodes in the table, by inode number, each with one user more, so that none is freed while it is written back.
+    fn use_all(&self) -> Vec<Arc<Node>> {
+        let table = self.table.lock();
+        let mut nodes: Vec<Arc<Node>> = table.values().cloned().collect();
+        nodes.iter().for_each(|node| *node.users.lock() += 1);
+        drop(table);
+        nodes.sort_unstable_by_key(|node| node.inode.number());
+        nodes
+    }
+
     /// Write everything back, record it and make it durable.
     pub(crate) fn sync(&self) -> Result<()> {
         let mut result = Ok(());
-        for content in self.contents() {
-            let written = content.write_back_all();
-            // Among the failures that nobody heard of is the one of this moment.
-            let unheard = content.errors.tell_unheard();
-            result = result.and(written).and(unheard).and(content.record(Durability::All));
+        for node in self.use_all() {
+            if let Some(content) = node.content() {
+                let written = content.write_back_all();
+                // Among the failures that were reported to no caller is the one of this moment.
+                let unreported = content.errors.tell_unheard();
+                result = result.and(written).and(unreported).and(content.record(Durability::All));
+            }
+            self.release(&node);
         }
         result.and(self.engine.errors.tell_unheard()).and(self.volume.sync().map_err(Error::from))
     }
@@ -280,6 +293,8 @@ impl Nodes {
         self.is_closed.store(true, Ordering::Release);
         self.mark.stop();
         self.timer.stop();
+        // The image can be opened again at once: no read-ahead still has it.
+        self.engine.workers.stop();
         synced.and(self.put_all_away()).and(self.volume.close().map_err(Error::from))
     }
 
@@ -344,7 +359,9 @@ impl NodeUse {
             attributes.size = content.size();
             attributes.sectors += content.map.claimed() * (content.map.block_size() / 512);
             if let Some(modified) = content.modified() {
-                (attributes.modified, attributes.changed) = (modified, modified);
+                // As write-back will record it: an operation on the inode since the write has changed it later.
+                attributes.modified = self.nodes.volume.time_as_stored(self.inode(), modified);
+                attributes.changed = attributes.changed.max(attributes.modified);
             }
         }
         attributes

@@ -178,5 +178,7 @@ impl Drop for RawOwner {
     fn drop(&mut self) {
         // Who wants to know how it went syncs before; the error could reach nobody here.
         let _ = self.content.write_back_all();
+        // The device can be opened again at once: no read-ahead still has it.
+        self.content.engine.workers.stop();
     }
 }

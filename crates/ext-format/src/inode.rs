@@ -337,6 +337,12 @@ fn encode_time(time: Timestamp, with_extra: bool) -> (u32, u32) {
     (seconds as u32, epoch | time.nanoseconds.min(999_999_999) << 2)
 }
 
+/// What is read back of a time that was stored with or without the extra field.
+pub(crate) fn time_as_stored(time: Timestamp, with_extra: bool) -> Timestamp {
+    let (low, extra) = encode_time(time, with_extra);
+    decode_time(low, with_extra.then_some(extra))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,7 @@
 //! 2. Bytes of a cached page at or after the size are zero.
 //! 3. A dirty part whose block is a hole has a claim on it.
 //!
-//! Locking, outer first: `append`; one range of `ranges`; the engine's `taking` shared (see `room.rs`); `writing_back`; the volume's own
+//! Locking, outer first: `append`; one range of `ranges`; the engine's `taking` shared (see `room.rs`); `writing_back`; `recording_times`; the volume's own
 //! locks; the cache's. Nobody who holds a range waits for a range of another file.
 
 mod cached_read;
@@ -63,6 +63,8 @@ pub(crate) struct Content {
     writing_back: Mutex<()>,
     /// When the content changed last, as long as that is not recorded.
     modified: Mutex<Option<Timestamp>>,
+    /// Held while a modification time is recorded, so that one set by hand is not overwritten by an older one.
+    recording_times: Mutex<()>,
     pub(crate) errors: ErrorLatch,
     /// Something was recorded that a sync must make durable.
     unsynced: AtomicBool,
@@ -90,6 +92,7 @@ impl Content {
             append: Mutex::new(()),
             writing_back: Mutex::new(()),
             modified: Mutex::default(),
+            recording_times: Mutex::new(()),
             errors: ErrorLatch::default(),
             unsynced: AtomicBool::new(false),
             may_be_inline: AtomicBool::new(is_inline),
@@ -146,9 +149,30 @@ impl Content {
         *self.modified.lock()
     }
 
-    /// Forget that the content changed: the time was set by hand.
-    pub(crate) fn forget_modified(&self) {
-        *self.modified.lock() = None;
+    /// Set attributes with `set`, which follows every modification time that is pending now: that is recorded first, or forgotten
+    /// where `set` sets one itself.
+    pub(crate) fn with_times_recorded(
+        &self,
+        sets_modified: bool,
+        set: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        if !sets_modified {
+            self.record(Durability::All)?;
+            return set();
+        }
+        let _recording = self.recording_times.lock();
+        let pending = self.modified();
+        set()?;
+        self.forget_modified(pending);
+        Ok(())
+    }
+
+    /// This pending time is recorded, or one was set by hand. A later one stays.
+    fn forget_modified(&self, recorded: Option<Timestamp>) {
+        let mut modified = self.modified.lock();
+        if *modified == recorded {
+            *modified = None;
+        }
     }
 
     /// Whether something was recorded that no sync has made durable.
@@ -166,17 +190,20 @@ impl Content {
         if commit.is_empty() {
             return Ok(());
         }
-        let pending = self.modified.lock().take();
-        commit.modified = commit.modified.or(pending.map(SetTime::To));
+        let _recording = self.recording_times.lock();
+        let pending = self.modified();
+        commit.modified = pending.map(SetTime::To).or(commit.modified);
         self.note_unsynced();
-        self.map.commit(commit)
+        self.map.commit(commit)?;
+        self.forget_modified(pending);
+        Ok(())
     }
 
     /// Record the size and the modification time where they lag behind.
     pub(crate) fn record(&self, durability: Durability) -> Result<()> {
         let size = self.size();
         let size_at_least = (size > self.map.recorded_size()).then_some(size);
-        let modified = if durability == Durability::All { self.modified.lock().take() } else { None };
+        let modified = if durability == Durability::All { self.modified() } else { None };
         if size_at_least.is_none() && modified.is_none() {
             return Ok(());
         }

@@ -126,15 +126,19 @@ impl Content {
         self.write_back_locked(range, BioFlags::SYNC)?;
         let block = self.map.block_size();
         let (start, stop) = (offset / block * block, end.next_multiple_of(block));
-        let size_at_least = (end > self.size()).then_some(end);
+        // Also where the size in memory is larger: blocks beyond the recorded one would be an error after a crash.
+        let size_at_least = (end > self.map.recorded_size()).then_some(end);
         let _taking = self.take_blocks(attempt)?;
         self.map.check_room(start, stop - start)?;
         match self.map.allocate(start, stop - start, size_at_least) {
             Ok(()) => self.note_unsynced(),
-            Err(error) if error.errno() == 95 => self.allocate_zeros(start, stop, size_at_least)?,
+            Err(error) if error.errno() == 95 => {
+                self.note_modified();
+                self.allocate_zeros(start, stop, size_at_least)?;
+            }
             Err(error) => return Err(error),
         }
-        if size_at_least.is_some() {
+        if end > self.size() {
             // The last block may have held something else behind the old end.
             let old = self.size();
             if old >= offset {

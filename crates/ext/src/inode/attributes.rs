@@ -1,10 +1,16 @@
 //! What `stat` tells and `chmod`, `chown`, `utimes` and `chattr` change.
 
 use crate::inode::{Attributes, Inode, InodeState, SetAttributes, SetTime};
+use crate::layout::inode::time_as_stored;
 use crate::layout::{InodeFlags, RoCompat};
 use crate::transaction::finish;
 use crate::{Error, FileKind, Owner, Result, Timestamp, Volume};
 
+/// Where the extra fields of times end, counted from byte 128 of an inode.
+const CHANGED_EXTRA_END: u16 = 8;
+const MODIFIED_EXTRA_END: u16 = 12;
+const ACCESSED_EXTRA_END: u16 = 16;
+const CREATED_EXTRA_END: u16 = 24;
 /// Where the project ends, counted from byte 128 of an inode.
 const PROJECT_END: usize = 32;
 
@@ -37,8 +43,11 @@ impl Volume {
     /// Change attributes.
     pub fn set_attributes(&self, inode: &Inode, changes: &SetAttributes) -> Result<()> {
         let mut state = inode.write_in_use()?;
-        let frozen = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
-        if changes.flags.is_none() && InodeFlags::from_bits_retain(state.flags).intersects(frozen) {
+        let flags = InodeFlags::from_bits_retain(state.flags);
+        // As in the kernel: who may append may also say that it did so now.
+        let is_frozen = flags.contains(InodeFlags::IMMUTABLE)
+            || flags.contains(InodeFlags::APPEND) && !changes.is_touch();
+        if changes.flags.is_none() && is_frozen {
             return Err(Error::NotPermitted("immutable or append-only"));
         }
         self.check_project(&state, changes.project)?;
@@ -88,6 +97,11 @@ impl Volume {
         let result = finish(handle, result);
         unused.iter().try_for_each(|inode| self.release_if_unused(inode))?;
         result
+    }
+
+    /// A time as the inode can hold it: within its years, and in seconds where it is too small for more.
+    pub fn time_as_stored(&self, inode: &Inode, time: Timestamp) -> Timestamp {
+        time_as_stored(time, inode.state.read().extra_isize >= MODIFIED_EXTRA_END)
     }
 
     /// Whether names ignore case is changed in empty directories only, of volumes that know of it.
@@ -194,7 +208,24 @@ pub(super) fn encode_device(device: (u32, u32)) -> [u8; 8] {
     bytes
 }
 
+impl SetAttributes {
+    /// Whether both times are set to now, and nothing else.
+    fn is_touch(&self) -> bool {
+        let now = Some(SetTime::Now);
+        *self == Self { accessed: now, modified: now, ..Self::default() }
+    }
+}
+
 impl InodeState {
+    /// Round all times to what the inode can hold, so that they do not change when it is read again.
+    pub(super) fn round_times(&mut self) {
+        let has = |end: u16| self.extra_isize >= end;
+        self.changed = time_as_stored(self.changed, has(CHANGED_EXTRA_END));
+        self.modified = time_as_stored(self.modified, has(MODIFIED_EXTRA_END));
+        self.accessed = time_as_stored(self.accessed, has(ACCESSED_EXTRA_END));
+        self.created = self.created.map(|time| time_as_stored(time, has(CREATED_EXTRA_END)));
+    }
+
     /// Set the change time, and the modification time too if the content changed.
     pub(crate) fn touch(&mut self, now: Timestamp, modified: bool) {
         self.changed = now;

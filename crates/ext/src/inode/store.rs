@@ -107,6 +107,7 @@ impl Volume {
             self.set_large_file_flag(handle)?;
         }
         self.settle_quota(handle, inode, state)?;
+        state.round_times();
         let raw = self.raw_inode_of(inode, state)?;
         if state.table_block.strong_count() == 0 {
             state.table_block = Arc::downgrade(&raw.buffer);

@@ -77,8 +77,9 @@ impl Volume {
         }
         if let Some(modified) = commit.modified {
             let time = if let SetTime::To(time) = modified { time } else { now };
+            // The change is as old as the data: recording it later is none, and what changed the inode since stays.
             state.modified = time;
-            state.changed = now;
+            state.changed = state.changed.max(time);
         }
         self.store_inode(&mut handle, inode, &mut state)?;
         handle.commit()?;
@@ -216,7 +217,7 @@ impl Volume {
         let runs = std::mem::take(&mut reservation.runs);
         self.record_runs(&mut handle, inode, &mut state, &runs, MappingKind::Unwritten, size_at_least)?;
         state.size = state.size.max(size_at_least.unwrap_or(0));
-        state.changed = self.now();
+        state.touch(self.now(), true);
         inode.note_data_change(handle.transaction());
         self.store_inode(&mut handle, inode, &mut state)?;
         handle.commit().map(drop)
