@@ -262,7 +262,9 @@ impl Nodes {
     fn use_all(&self) -> Vec<Arc<Node>> {
         let table = self.table.lock();
         let mut nodes: Vec<Arc<Node>> = table.values().cloned().collect();
-        nodes.iter().for_each(|node| *node.users.lock() += 1);
+        for node in &nodes {
+            *node.users.lock() += 1;
+        }
         drop(table);
         nodes.sort_unstable_by_key(|node| node.inode.number());
         nodes
