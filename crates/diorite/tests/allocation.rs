@@ -5,7 +5,7 @@ mod common;
 use common::{assert_clean, open_memory, pattern};
 use diorite::{Filesystem, FilesystemOptions};
 use diorite_device::{Create, FileDevice, OpenOptions};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 /// The volume as a power cut would leave it now, opened again, closed, and judged.
 fn assert_clean_after_a_crash(filesystem: &Filesystem) {

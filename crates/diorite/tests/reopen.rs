@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Image, open_memory, pattern};
 use diorite::{File, Filesystem, FilesystemOptions, HostFile, OpenOptions, RawFile};
-use diorite_ext::mkfs::MkfsOptions;
+use diorite_ext_tools::mkfs::MkfsOptions;
 
 const BYTES: usize = 16 << 20;
 

@@ -9,7 +9,7 @@ use common::open_memory;
 use diorite::{
     Clock, Filesystem, FilesystemOptions, RenameMode, SetAttributes, SetTime, Timestamp, XattrMode,
 };
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 const APPEND_ONLY: u32 = 0x20;
 

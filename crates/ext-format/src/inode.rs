@@ -338,7 +338,7 @@ fn encode_time(time: Timestamp, with_extra: bool) -> (u32, u32) {
 }
 
 /// What is read back of a time that was stored with or without the extra field.
-pub(crate) fn time_as_stored(time: Timestamp, with_extra: bool) -> Timestamp {
+pub fn time_as_stored(time: Timestamp, with_extra: bool) -> Timestamp {
     let (low, extra) = encode_time(time, with_extra);
     decode_time(low, with_extra.then_some(extra))
 }
