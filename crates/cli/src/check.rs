@@ -59,11 +59,11 @@ fn show(image: &Path, report: &CheckReport, output: &mut Output) -> Result<()> {
     let result = match (report.problem_count, report.incomplete) {
         (0, false) => "clean".to_owned(),
         (0, true) => "not everything could be checked".to_owned(),
-        (1, _) => "1 problem; make a copy, then let e2fsck mend it".to_owned(),
-        (count, _) => format!("{count} problems; make a copy, then let e2fsck mend it"),
+        (1, _) => "1 problem; make a copy, then let e2fsck repair it".to_owned(),
+        (count, _) => format!("{count} problems; make a copy, then let e2fsck repair it"),
     };
     output.line(format!(
-        "{}: {result}; {} files, {} directories, {} symbolic links, {} others, {} blocks in use, {} files in pieces",
+        "{}: {result}; {} files, {} directories, {} symbolic links, {} others, {} blocks in use, {} fragmented files",
         visible(&image.display().to_string()),
         report.files,
         report.directories,

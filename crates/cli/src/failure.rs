@@ -163,7 +163,7 @@ fn cure_of(errno: i32) -> &'static str {
             "; remove something, or make a larger image (`diorite df` shows the blocks, `df -i` the inodes)"
         }
         39 => "; use rm -r to remove it with everything in it",
-        117 => "; `diorite check` tells more, e2fsck may mend it",
+        117 => "; `diorite check` tells more, e2fsck may repair it",
         _ => "",
     }
 }

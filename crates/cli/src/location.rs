@@ -83,10 +83,18 @@ impl fmt::Display for Location {
 }
 
 impl ValueParserFactory for Location {
-    type Parser = clap::builder::MapValueParser<OsStringValueParser, fn(OsString) -> Location>;
+    type Parser = clap::builder::TryMapValueParser<
+        OsStringValueParser,
+        fn(OsString) -> std::result::Result<Location, &'static str>,
+    >;
 
     fn value_parser() -> Self::Parser {
-        OsStringValueParser::new().map(|argument| Self::parse(Path::new(&argument)))
+        OsStringValueParser::new().try_map(|argument| {
+            if argument.is_empty() {
+                return Err("a path cannot be empty");
+            }
+            Ok(Self::parse(Path::new(&argument)))
+        })
     }
 }
 

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs};
+use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{
-    Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, DirectPolicy, Filesystem, Owner,
+    Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, DirectPolicy, Filesystem, Geometry, Owner,
     ReservedBlocks, SetAttributes, Timestamp, VolumeInfo, has_partitions, open_target,
 };
 use diorite_copy::{Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, unpack};
@@ -18,6 +18,7 @@ use crate::args::{FilesystemType, Mkfs};
 use crate::data::summary_json;
 use crate::failure::{Failure, Result, reason};
 use crate::interrupt;
+use crate::journal_sizes::JournalSizes;
 use crate::location::name_of_image;
 use crate::output::{Output, json_name};
 use crate::progress::CopyProgress;
@@ -25,6 +26,8 @@ use crate::room;
 use crate::size::{Size, human};
 use crate::volume::uuid_text;
 
+/// Smaller images hold no filesystem at all, and are a forgotten unit.
+const SMALLEST_BYTES: u64 = 16 << 10;
 /// Size of reads from a tar file.
 const READ_BYTES: usize = 1 << 20;
 
@@ -42,6 +45,9 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     // The end of an image that is no whole block of the device cannot be used.
     let block = u64::from(device.geometry().logical_block_size);
     options.size_bytes = options.size_bytes.map(|size| size - size % block);
+    if let Some(sizes) = arguments.journal_size {
+        set_journal(&mut options, sizes, device.geometry())?;
+    }
     let filled = make_on(arguments, image, device, &options, time);
     if filled.is_err() && is_new {
         // Made by us a moment ago, and of no use to anyone. The first error is the one that counts.
@@ -108,6 +114,12 @@ fn is_window(image: &Path) -> bool {
 
 fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn BlockDevice>> {
     let name = name_of_image(image)?;
+    if let Some(Size(size)) = arguments.size.filter(|size| size.0 < SMALLEST_BYTES) {
+        return Err(Failure::Usage(format!(
+            "{}: {size} bytes are too few for a filesystem; give the size of the image, for instance 1G",
+            image.display()
+        )));
+    }
     let create = match arguments.size {
         Some(size) if is_new => Create::NewSized(size.0),
         Some(size) if std::fs::metadata(image).is_ok_and(|found| found.is_file() && found.len() == 0) => {
@@ -154,12 +166,6 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
         flex_groups: arguments.flex_groups,
         ..MkfsOptions::default()
     };
-    if let Some(sizes) = arguments.journal_size {
-        let block = u64::from(options.block_size.unwrap_or(4096)).max(1);
-        let blocks = |size: Option<Size>, what| size.map(|size| narrow(size.0 / block, what)).transpose();
-        options.journal_blocks = blocks(sizes.log, "the size of the journal")?;
-        options.fast_commit_blocks = blocks(sizes.fast_commits, "the size of the area for fast commits")?;
-    }
     let (mut seed, mut time, mut with_casefold) = (None, None, false);
     for word in arguments.extended.iter().flat_map(|words| words.split(',')).filter(|word| !word.is_empty()) {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
@@ -223,6 +229,17 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
         options.hash_seed = hash_seed.or(options.hash_seed);
     }
     Ok((options, time))
+}
+
+/// The journal's sizes are given in bytes, and made in blocks, whose size may be chosen by that of the volume.
+fn set_journal(options: &mut MkfsOptions, sizes: JournalSizes, geometry: &Geometry) -> Result<()> {
+    let chosen = preview(options, geometry.capacity_bytes, geometry.logical_block_size);
+    // What is wrong with the options is said when the volume is made.
+    let block = chosen.map_or_else(|_| options.block_size.unwrap_or(4096).into(), |volume| volume.block_size);
+    let blocks = |size: Option<Size>, what| size.map(|size| narrow(size.0 / block.max(1), what)).transpose();
+    options.journal_blocks = blocks(sizes.log, "the size of the journal")?;
+    options.fast_commit_blocks = blocks(sizes.fast_commits, "the size of the area for fast commits")?;
+    Ok(())
 }
 
 /// A number that must fit into fewer bits.

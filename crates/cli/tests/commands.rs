@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{Bench, Mounted, pattern, text, tool};
 
 const TYPES: [&str; 3] = ["ext2", "ext3", "ext4"];
@@ -290,6 +292,78 @@ fn image_is_filled_from_a_tar_stream() {
     bench.run("mkfs -t ext2 -d a.tar -E root_owner=12:34 b.img 32M");
     let root = bench.json("stat b.img:/")["files"][0].clone();
     assert_eq!((root["uid"].as_u64(), root["gid"].as_u64()), (Some(12), Some(34)));
+}
+
+/// Access control lists, and names and values with newlines, made "malformed pax extension" of archives of GNU tar.
+#[test]
+fn lists_and_newlines_in_a_tar_stream_are_kept() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path("from/sub")).expect("directories");
+    let odd = format!("from/{}two\nlines", "long".repeat(40));
+    for name in ["from/one", &odd, "from/sub/last"] {
+        bench.write(name, name.as_bytes());
+    }
+    std::os::unix::fs::symlink("a\ntarget", bench.path("from/link")).expect("a link");
+    let set = |name: &str, attribute: &str, value: &[u8]| {
+        rustix::fs::setxattr(bench.path(name), attribute, value, rustix::fs::XattrFlags::empty())
+    };
+    if let Err(error) = set("from/one", "user.lines", b"one\ntwo\0=three\n") {
+        eprintln!("SKIPPED: no extended attributes here: {error}");
+        return;
+    }
+    set("from/one", "user.a=b%c", b"odd name").expect("as the first");
+    let from = bench.path("from");
+    let list = ["-m", "u:1001:rw,g:1002:r"].map(std::ffi::OsStr::new);
+    let path = bench.path("from/sub/last");
+    let has_list =
+        tool("setfacl", list.into_iter().chain([path.as_os_str()])).is_some_and(|run| run.status.success());
+    let tar = bench.path("a.tar");
+    let words = ["--format=posix", "--xattrs", "--acls", "-C"].map(std::ffi::OsStr::new);
+    let arguments = [from.as_os_str(), "-cf".as_ref(), tar.as_os_str(), ".".as_ref()];
+    if tool("tar", words.into_iter().chain(arguments)).is_none() {
+        return;
+    }
+    bench.run("mkfs -t ext4 -d a.tar a.img 32M");
+    bench.must_be_clean("a.img");
+    let Some(mounted) = Mounted::new(&bench.path("a.img"), "ro") else { return };
+    let at = |name: &str| mounted.at.path().join(name);
+    let attribute = |name: &str, attribute: &str| {
+        let mut value = vec![0; 1000];
+        let len = rustix::fs::getxattr(at(name), attribute, &mut value[..]).expect(attribute);
+        value.truncate(len);
+        value
+    };
+    assert_eq!(attribute("one", "user.lines"), b"one\ntwo\0=three\n");
+    assert_eq!(attribute("one", "user.a=b%c"), b"odd name");
+    assert_eq!(std::fs::read_link(at("link")).expect("a link"), Path::new("a\ntarget"));
+    assert!(at(odd.trim_start_matches("from/")).is_file());
+    if has_list {
+        let mut value = vec![0; 1000];
+        let len = rustix::fs::getxattr(&path, "system.posix_acl_access", &mut value[..]).expect("a list");
+        value.truncate(len);
+        assert_eq!(attribute("sub/last", "system.posix_acl_access"), value);
+    }
+}
+
+/// `-J size=` was taken in blocks of 4 KiB, so that a small volume, which has blocks of 1 KiB, got a quarter of the journal.
+#[test]
+fn size_of_the_journal_is_in_bytes_whatever_the_blocks() {
+    let bench = Bench::new();
+    for options in ["", "-b 4096 "] {
+        bench.run(&format!("mkfs -t ext4 -J size=4 {options}-F a.img 64M"));
+        let Some(said) = bench.debugfs("a.img", "stat <8>") else { return };
+        assert!(said.contains("Size: 4194304"), "{options}: {said}");
+    }
+    bench.must_be_clean("a.img");
+}
+
+/// With blocks of 4 KiB, `-i 1024` made a quarter of the inodes asked for.
+#[test]
+fn bytes_per_inode_may_be_less_than_a_block() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext4 -b 4096 -i 1024 a.img 64M");
+    assert_eq!(bench.json("info a.img")["inodes"], 65536);
+    bench.must_be_clean("a.img");
 }
 
 #[test]

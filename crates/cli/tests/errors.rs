@@ -232,6 +232,19 @@ fn root_uses_the_blocks_that_are_kept_for_root() {
     bench.must_be_clean("a.img");
 }
 
+/// An empty argument was an error without an object, and a size without its unit one that proposed to make a filesystem.
+#[test]
+fn empty_names_and_sizes_without_a_unit_are_wrong_usage() {
+    let bench = Bench::new();
+    for words in [["cat", ""], ["ls", ""], ["rm", ""]] {
+        let output = bench.diorite(words).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(common::text(&output.stderr).contains("a path cannot be empty"), "{words:?}");
+    }
+    assert!(bench.fail("mkfs a.img 8", 2).contains("a.img: 8 bytes are too few for a filesystem"));
+    assert!(bench.names().is_empty());
+}
+
 #[test]
 fn failed_mkfs_leaves_no_image() {
     let bench = Bench::new();

@@ -12,13 +12,22 @@ use std::path::{Component, Path, PathBuf};
 use diorite::{FileKind, Timestamp};
 use tar::{Archive, Entry, EntryType};
 
+use crate::acl_text;
+use crate::pax::{PaxFilter, PaxRecords, Records, decoded};
 use crate::tree::{Attributes, Follow, LostAttribute, Meta, Sink};
 use crate::{Error, Summary, Watch};
 
 /// Size of a write; archives come through pipes in smaller pieces.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Prefix of extended attributes in pax headers.
-const XATTR_PREFIX: &str = "SCHILY.xattr.";
+const XATTR_PREFIX: &[u8] = b"SCHILY.xattr.";
+/// Access control lists in pax headers, as text, and the attributes that they are.
+const ACLS: [(&[u8], &[u8]); 2] = [
+    (b"SCHILY.acl.access", b"system.posix_acl_access"),
+    (b"SCHILY.acl.default", b"system.posix_acl_default"),
+];
+/// Prefix of the keys of sparse files in the form that only pax archives have.
+const SPARSE_PREFIX: &[u8] = b"GNU.sparse.";
 
 /// Put the content of a tar stream into the directory `to` of `sink`, which is not synced. `name` is what messages call
 /// the stream.
@@ -29,8 +38,9 @@ pub fn unpack(
     to: &Path,
     watch: &dyn Watch,
 ) -> Result<Summary, Error> {
-    let mut unpacker =
-        Unpacker { name, sink, to, watch, summary: Summary::default(), directories: BTreeMap::new() };
+    let (stream, records) = PaxFilter::new(stream);
+    let (summary, directories) = (Summary::default(), BTreeMap::new());
+    let mut unpacker = Unpacker { name, sink, to, watch, records, summary, directories };
     let mut archive = Archive::new(stream);
     let unpacked = unpacker.entries(&mut archive);
     // Whatever became of the entries (invariant 3). Deepest first, because making entries changed the times of their directories.
@@ -49,6 +59,7 @@ struct Unpacker<'a> {
     sink: &'a dyn Sink,
     to: &'a Path,
     watch: &'a dyn Watch,
+    records: PaxRecords,
     summary: Summary,
     /// Attributes of directories, set at the end.
     directories: BTreeMap<PathBuf, (Meta, Attributes)>,
@@ -81,9 +92,15 @@ impl Unpacker<'_> {
     }
 
     fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> Result<(), Error> {
-        let name = entry.path_bytes().into_owned();
+        let records = self.records.next();
+        let name = with_newlines(&records, b"path").unwrap_or_else(|| entry.path_bytes().into_owned());
+        let link = || {
+            let whole = with_newlines(&records, b"linkpath");
+            whole.unwrap_or_else(|| entry.link_name_bytes().unwrap_or_default().into_owned())
+        };
+        let link = link();
         let path = self.destination(&name)?;
-        let extended = self.extended(&mut entry)?;
+        let extended = self.extended(&records, &name)?;
         let meta = self.meta(&entry, &extended)?;
         let attributes = extended.attributes;
         let Some(path) = path else {
@@ -101,17 +118,15 @@ impl Unpacker<'_> {
                 return Ok(());
             }
             EntryType::Link => {
-                let target = entry.link_name_bytes().unwrap_or_default().into_owned();
-                let Some(original) = self.destination(&target)? else { return Ok(()) };
+                let Some(original) = self.destination(&link)? else { return Ok(()) };
                 self.make_room(&path)?;
                 self.sink.make_hard_link(&original, &path)?;
                 self.summary.others += 1;
                 return Ok(());
             }
             EntryType::Symlink => {
-                let target = entry.link_name_bytes().unwrap_or_default().into_owned();
                 self.make_room(&path)?;
-                self.sink.make_link(&path, &target)?;
+                self.sink.make_link(&path, &link)?;
                 self.summary.others += 1;
             }
             EntryType::Char | EntryType::Block | EntryType::Fifo => {
@@ -276,26 +291,41 @@ impl Unpacker<'_> {
         read().map_err(|source| self.error(source))
     }
 
-    fn extended(&self, entry: &mut Entry<'_, impl Read>) -> Result<Extended, Error> {
+    fn extended(&self, records: &Records, name: &[u8]) -> Result<Extended, Error> {
         let mut extended = Extended::default();
-        let extensions = entry.pax_extensions().map_err(|source| self.error(source))?;
-        for extension in extensions.into_iter().flatten() {
-            let extension = extension.map_err(|source| self.error(source))?;
-            let Ok(key) = extension.key() else { continue };
-            match key {
-                "mtime" => extended.modified = extension.value().ok().and_then(time_of),
-                "atime" => extended.accessed = extension.value().ok().and_then(time_of),
-                _ => {
-                    if let Some(name) = key.strip_prefix(XATTR_PREFIX) {
-                        let value = extension.value_bytes().to_vec();
-                        extended.attributes.push((name.as_bytes().to_vec(), value));
-                    }
-                }
+        let time = |value: &[u8]| std::str::from_utf8(value).ok().and_then(time_of);
+        for (key, value) in records {
+            if key == b"mtime" {
+                extended.modified = time(value);
+            } else if key == b"atime" {
+                extended.accessed = time(value);
+            } else if let Some(name) = key.strip_prefix(XATTR_PREFIX) {
+                extended.attributes.push((decoded(name), value.clone()));
+            } else if let Some((_, attribute)) = ACLS.iter().find(|(known, _)| key == known) {
+                let value = acl_text::to_attribute(value).map_err(|why| {
+                    let name = String::from_utf8_lossy(name);
+                    self.error(io::Error::other(format!("the access control list of `{name}`: {why}")))
+                })?;
+                extended.attributes.push((attribute.to_vec(), value));
+            } else if key.starts_with(SPARSE_PREFIX) {
+                let why = format!(
+                    "`{}` is a sparse file in the form of pax, which is not read here; use tar --format=gnu, or no --sparse",
+                    String::from_utf8_lossy(name)
+                );
+                return Err(self.error(io::Error::other(why)));
             }
         }
+        // The same list may be there as text and as an attribute.
         extended.attributes.sort();
+        extended.attributes.dedup_by(|a, b| a.0 == b.0);
         Ok(extended)
     }
+}
+
+/// The last value of a key, where it is one that the crate `tar` does not see as it is.
+fn with_newlines(records: &Records, key: &[u8]) -> Option<Vec<u8>> {
+    let (_, value) = records.iter().rev().find(|(known, _)| known == key)?;
+    value.contains(&b'\n').then(|| value.clone())
 }
 
 /// What the pax headers of an entry say beyond its own header.

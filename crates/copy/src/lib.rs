@@ -14,6 +14,7 @@
 //! 3. Every directory that was made gets its permissions, also when what is in it cannot be copied.
 //! 4. Directories are copied in the order of their names, so that equal trees make equal images.
 
+mod acl_text;
 mod archive;
 mod engine;
 mod error;
@@ -22,6 +23,7 @@ mod host_attributes;
 mod host_stream;
 mod image;
 mod needs;
+mod pax;
 mod stretches;
 mod tree;
 

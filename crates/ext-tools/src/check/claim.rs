@@ -6,7 +6,7 @@
 use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
 use crate::check::{Checker, MAX_SHARED_RUNS, MAX_SHARED_RUNS_OF_FILE, Place, ProblemKind};
 use diorite_ext::Result;
-use diorite_ext_format::{DiskInode, InodeFlags};
+use diorite_ext_format::{DiskInode, InodeFlags, RoCompat};
 use diorite_ext_format::{FileKind, FsBlock};
 
 /// What a walk over an inode's map comes to.
@@ -46,13 +46,17 @@ impl Claim<'_, '_> {
             self.last_cluster = (end - 1) / per_cluster;
         }
         let mut shared = Vec::new();
+        let is_allowed = self.checker.superblock.features().has_ro_compat(RoCompat::SHARED_BLOCKS);
         let room = (MAX_SHARED_RUNS_OF_FILE.saturating_sub(self.summary.shared_runs)) as usize;
         self.checker.used.set(FsBlock(start), end - start, &mut |block, count| {
             shared.push((block, count));
-            shared.len() < room
+            is_allowed || shared.len() < room
         });
-        self.summary.shared_runs += shared.len() as u32;
         let fresh = shared.is_empty();
+        if is_allowed {
+            shared.clear();
+        }
+        self.summary.shared_runs += shared.len() as u32;
         for run in shared {
             if self.checker.shared.len() < MAX_SHARED_RUNS {
                 self.checker.shared.insert(run);

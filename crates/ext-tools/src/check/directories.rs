@@ -202,6 +202,15 @@ impl Checker<'_> {
             return wrong(self, &format!("names inode {inode}, which is no file"));
         }
         self.check_kind(place, entry, note.kind);
+        if let Some(policy) = self.policies.get(&place.directory)
+            && matches!(note.kind, Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink))
+            && self.policies.get(&inode) != Some(policy)
+        {
+            wrong(
+                self,
+                &format!("names inode {inode}, which does not have the directory's encryption policy"),
+            );
+        }
         if note.kind == Some(FileKind::Directory) {
             let parents = self.parents.entry(inode).or_default();
             if parents.named_in != 0 {

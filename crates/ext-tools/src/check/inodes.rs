@@ -189,7 +189,10 @@ impl Checker<'_> {
     ) -> Result<ValueUse> {
         let kind = fields.kind();
         let mut acl_clusters = 0;
-        if fields.file_acl.0 != 0 {
+        if fields.file_acl.0 != 0 && !self.superblock.features().has_compat(Compat::EXT_ATTR) {
+            let what = "it has a block of extended attributes, which the volume does not have";
+            self.problem(ProblemKind::Xattr, Place::inode(number).and_block(fields.file_acl.0), what);
+        } else if fields.file_acl.0 != 0 {
             let (clusters, in_block) = self.take_xattr_block(number, fields)?;
             values = values + in_block;
             acl_clusters = clusters;
@@ -209,7 +212,8 @@ impl Checker<'_> {
             return Ok(uses(0));
         }
         let mapped = matches!(kind, Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink));
-        let resize = number == 7 && self.superblock.features().has_compat(Compat::RESIZE_INODE);
+        // Without the feature it may still name the blocks behind the descriptors, which are kept all the same.
+        let resize = number == InodeNumber::RESIZE.0;
         if resize || !(mapped || number == 1) {
             return Ok(uses(0));
         }

@@ -120,6 +120,8 @@ struct Checker<'d> {
     xattr_blocks: HashMap<u64, XattrBlock>,
     /// Inodes that hold values of attributes, and how often they are used.
     value_inodes: HashMap<u32, u64>,
+    /// Encryption policies of inodes that have one.
+    policies: HashMap<u32, Box<[u8]>>,
     orphans: BTreeSet<u32>,
     usage: Usage,
     journal: JournalState,
@@ -225,6 +227,7 @@ fn check_as(
         parents: HashMap::new(),
         xattr_blocks: HashMap::new(),
         value_inodes: HashMap::new(),
+        policies: HashMap::new(),
         orphans: BTreeSet::new(),
         usage: Usage::new(&superblock),
         journal,

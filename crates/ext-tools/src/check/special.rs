@@ -10,6 +10,10 @@ use diorite_ext_format::{FileKind, FsBlock, GroupNumber, InodeNumber};
 
 /// Blocks of a small file's map that are read.
 const MAX_NODES: usize = 1024;
+/// In the superblock of a journal: the kind of the block, and how many volumes use the journal (big-endian).
+const JOURNAL_KIND: usize = 4;
+const JOURNAL_USERS: usize = 0x40;
+const JOURNAL_VERSION_2: u32 = 4;
 /// Orphans that are followed.
 const MAX_ORPHANS: usize = 1 << 20;
 
@@ -137,8 +141,34 @@ impl Checker<'_> {
         }
         if features.has_compat(Compat::RESIZE_INODE) {
             self.check_resize_inode()?;
+        } else {
+            self.take_former_resize_block()?;
         }
         Ok(())
+    }
+
+    /// Where the feature was turned off, inode 7 keeps its double indirect block, and the blocks behind the descriptors stay as they were.
+    fn take_former_resize_block(&mut self) -> Result<()> {
+        let Some((_, fields)) = self.read_inode(InodeNumber::RESIZE.0)? else { return Ok(()) };
+        let root = FsBlock(u64::from(le32(&fields.block, 13 * 4)));
+        if fields.kind() == Some(FileKind::Regular) && self.layout.is_data_range(root, 1) {
+            self.take_resize_root(root);
+        }
+        Ok(())
+    }
+
+    /// Whether the double indirect block of inode 7 was free to be taken.
+    fn take_resize_root(&mut self, root: FsBlock) -> bool {
+        let mut taken = false;
+        self.used.set(root, 1, &mut |_, _| {
+            taken = true;
+            false
+        });
+        if taken {
+            let place = Place::inode(InodeNumber::RESIZE.0).and_block(root.0);
+            self.problem(ProblemKind::SharedBlock, place, "its double indirect block is in use already");
+        }
+        !taken
     }
 
     fn names_a_journal(&self) -> bool {
@@ -179,6 +209,11 @@ impl Checker<'_> {
                 return Ok(());
             }
         };
+        let big_endian = |at: usize| le32(&bytes, at).swap_bytes();
+        if big_endian(JOURNAL_KIND) == JOURNAL_VERSION_2 && big_endian(JOURNAL_USERS) > 1 {
+            let what = "the journal in the volume says that several volumes use it";
+            self.problem(ProblemKind::Journal, place, what);
+        }
         if journal.start != 0 && !needs_recovery {
             let what = "the journal has content, but the superblock does not ask for a replay";
             self.problem(ProblemKind::Journal, place, what);
@@ -200,17 +235,7 @@ impl Checker<'_> {
             self.problem(ProblemKind::Resize, place, "the inode that keeps room for growth is not valid");
             return Ok(());
         }
-        let mut taken = false;
-        self.used.set(root, 1, &mut |_, _| {
-            taken = true;
-            false
-        });
-        if taken {
-            self.problem(
-                ProblemKind::SharedBlock,
-                place.and_block(root.0),
-                "its double indirect block is in use already",
-            );
+        if !self.take_resize_root(root) {
             return Ok(());
         }
         let layout = self.layout;

@@ -4,9 +4,14 @@ use crate::check::{Checker, Place, ProblemKind, XattrBlock};
 use diorite_ext::Result;
 use diorite_ext_format::inode::GOOD_OLD_SIZE;
 use diorite_ext_format::xattr::{
-    Attributes, BlockHeader, RawAttribute, entry_hash, entry_hash_signed, has_valid_checksum,
+    Attributes, BlockHeader, RawAttribute, entry_hash, entry_hash_of_inode, entry_hash_signed,
+    has_valid_checksum,
 };
 use diorite_ext_format::{DiskInode, InodeFlags, le32};
+
+/// Namespace of encryption contexts, and the bytes at the end of one that each file has of its own.
+const ENCRYPTION: u8 = 9;
+const NONCE_BYTES: usize = 16;
 
 /// What an inode has in inodes of attributes' values, and is charged for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +48,8 @@ impl Checker<'_> {
                         let what = "the hash of an extended attribute in the inode does not match";
                         self.problem(ProblemKind::Xattr, Place::inode(number), what);
                     }
-                    values = values + self.count_value_inode(&entry);
+                    values = values + self.count_value_inode(number, fields, &entry);
+                    self.note_policy(number, &entry);
                 }
                 Err(what) => self.problem(
                     ProblemKind::Xattr,
@@ -118,7 +124,8 @@ impl Checker<'_> {
                         let what = "the hash of an extended attribute does not match";
                         self.problem(ProblemKind::Xattr, place, what);
                     }
-                    values = values + self.count_value_inode(&entry);
+                    values = values + self.count_value_inode(number, fields, &entry);
+                    self.note_policy(number, &entry);
                 }
                 Err(what) => {
                     self.problem(ProblemKind::Xattr, Place::inode(number).and_block(fields.file_acl.0), what);
@@ -129,8 +136,29 @@ impl Checker<'_> {
         Ok(Some((header.references, values)))
     }
 
-    fn count_value_inode(&mut self, entry: &RawAttribute<'_>) -> ValueUse {
+    /// Remember the encryption policy of an inode: what its context says, up to the bytes that each file has of its own.
+    fn note_policy(&mut self, number: u32, entry: &RawAttribute<'_>) {
+        if entry.name_index == ENCRYPTION && entry.name == b"c" {
+            let policy = entry.value.len().saturating_sub(NONCE_BYTES);
+            self.policies.insert(number, entry.value[..policy].into());
+        }
+    }
+
+    /// Whether a value is in an inode as Lustre made it: it names the inode that has the attribute in place of its modification time and
+    /// generation, and neither counts its users nor is charged to the owner.
+    fn is_of_lustre(&self, value: u32, owner: u32, fields: &DiskInode, entry: &RawAttribute<'_>) -> bool {
+        let found = self.read_inode(value).ok().flatten();
+        found.is_some_and(|(raw, inode)| {
+            let has_hash = entry.hash == entry_hash_of_inode(entry.name, le32(&raw, 0x08));
+            !has_hash && le32(&raw, 0x10) == owner && inode.generation == fields.generation
+        })
+    }
+
+    fn count_value_inode(&mut self, owner: u32, fields: &DiskInode, entry: &RawAttribute<'_>) -> ValueUse {
         let Some(inode) = entry.value_inode else { return ValueUse::default() };
+        if self.is_of_lustre(inode.0, owner, fields, entry) {
+            return ValueUse::default();
+        }
         *self.value_inodes.entry(inode.0).or_default() += 1;
         let per_cluster = u64::from(self.layout.blocks_per_cluster);
         let clusters = self.layout.block_size.blocks_for(entry.value_size.into()).div_ceil(per_cluster);

@@ -154,8 +154,9 @@ fn wanted_inodes(options: &MkfsOptions, numbers: &Numbers, usage: UsageType) -> 
             });
         }
         (None, ratio) => {
+            // Only the usual ratio is at least a block: who names one gets it.
             let cluster = numbers.block_size.bytes() * numbers.per_cluster;
-            let ratio = u64::from(ratio.unwrap_or(usage.bytes_per_inode)).max(cluster);
+            let ratio = ratio.map_or(u64::from(usage.bytes_per_inode).max(cluster), u64::from);
             (bytes / ratio).min(u64::from(u32::MAX))
         }
     };

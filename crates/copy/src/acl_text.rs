@@ -1,0 +1,91 @@
+//! Access control lists as tar streams have them: text, one entry a line or with commas, as `user:1000:rw-`.
+//!
+//! Where it sits: below `archive.rs`. The result is the value of the attribute `system.posix_acl_access` or `system.posix_acl_default`
+//! as Linux gives it to programs (acl(5); `linux/posix_acl_xattr.h` for the shape): a version (4 bytes), then tag (2), permissions (2)
+//! and number (4) of each entry, in the order of tags.
+#![allow(clippy::disallowed_methods, reason = "names of users are looked up on the host")]
+
+const VERSION: u32 = 2;
+const NO_ID: u32 = u32::MAX;
+
+/// Which names a text may have, and where the host has their numbers.
+const USERS: &str = "/etc/passwd";
+const GROUPS: &str = "/etc/group";
+
+/// The value of the attribute; an error says which part of the text cannot be understood.
+pub(crate) fn to_attribute(text: &[u8]) -> Result<Vec<u8>, String> {
+    let text = std::str::from_utf8(text).map_err(|_| "it is not text".to_owned())?;
+    let mut entries = Vec::new();
+    for line in text.split(['\n', ',']) {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if !line.is_empty() {
+            entries.push(entry(line).ok_or_else(|| format!("`{line}` is not known here"))?);
+        }
+    }
+    entries.sort_unstable();
+    let mut value = VERSION.to_le_bytes().to_vec();
+    for (tag, id, permissions) in entries {
+        value.extend(tag.to_le_bytes());
+        value.extend(permissions.to_le_bytes());
+        value.extend(id.to_le_bytes());
+    }
+    Ok(value)
+}
+
+/// Tag, number and permissions of `kind:who:rwx`, after which star has the number once more.
+fn entry(line: &str) -> Option<(u16, u32, u16)> {
+    let mut parts = line.split(':');
+    let (kind, who, permissions) = (parts.next()?, parts.next()?.trim(), parts.next()?.trim());
+    let number = parts.next().and_then(|number| number.parse().ok());
+    let id = |names| number.or_else(|| who.parse().ok()).or_else(|| looked_up(names, who));
+    let (tag, id) = match (kind, who.is_empty()) {
+        ("user" | "u", true) => (0x01, NO_ID),
+        ("user" | "u", false) => (0x02, id(USERS)?),
+        ("group" | "g", true) => (0x04, NO_ID),
+        ("group" | "g", false) => (0x08, id(GROUPS)?),
+        ("mask" | "m", true) => (0x10, NO_ID),
+        ("other" | "o", true) => (0x20, NO_ID),
+        _ => return None,
+    };
+    let mut bits = 0;
+    for letter in permissions.chars() {
+        bits |= match letter {
+            'r' => 4,
+            'w' => 2,
+            'x' => 1,
+            '-' => 0,
+            _ => return None,
+        };
+    }
+    Some((tag, id, bits))
+}
+
+/// The number of a user or group of the host.
+fn looked_up(file: &str, name: &str) -> Option<u32> {
+    let table = std::fs::read_to_string(file).ok()?;
+    let mut lines = table.lines().map(|line| line.split(':'));
+    lines.find_map(|mut fields| (fields.next()? == name).then(|| fields.nth(1)?.parse().ok()).flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_becomes_entries_in_their_order() {
+        let value =
+            to_attribute(b"user::rw-\nother::r--\nuser:root:r-x\t#effective:r--\nmask::r--\ngroup::r--\n")
+                .unwrap();
+        let entry = |tag: u16, permissions: u16, id: u32| {
+            [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let none = u32::MAX;
+        let entries =
+            [entry(1, 6, none), entry(2, 5, 0), entry(4, 4, none), entry(16, 4, none), entry(32, 4, none)];
+        assert_eq!(value, [&2u32.to_le_bytes()[..], &entries.concat()].concat());
+        assert_eq!(to_attribute(b"user:nobody-here:rwx:1234").unwrap()[8..12], 1234u32.to_le_bytes());
+        for wrong in ["user:no such user:rwx", "nonsense", "user::rq-", "mask:1:rwx"] {
+            assert!(to_attribute(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+}
