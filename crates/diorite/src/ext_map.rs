@@ -285,6 +285,11 @@ impl MapBlocks for ExtMap {
         Ok(self.volume.allocate_unwritten(&self.inode, first, count, size_at_least)?)
     }
 
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        let (first, count) = self.blocks(offset, len);
+        Ok(self.volume.zero(&self.inode, first, count)?)
+    }
+
     fn truncate(&self, size: u64) -> Result<()> {
         Ok(self.volume.truncate(&self.inode, size)?)
     }

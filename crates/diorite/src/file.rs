@@ -14,7 +14,7 @@ use std::sync::Arc;
 use diorite_block::sync::Mutex;
 use diorite_block::{BioFlags, Sector};
 
-use crate::content::{Content, ErrorsSeen, Position, ReadAhead};
+use crate::content::{BeyondEnd, Content, ErrorsSeen, Position, ReadAhead};
 use crate::direct::write::Durable;
 use crate::error::AtPath;
 use crate::map::Durability;
@@ -297,7 +297,15 @@ impl File {
     /// Give the range blocks; it keeps its content. The file grows if it ends before the range does.
     pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         self.check_write()?;
-        self.named(self.content().allocate(offset, len))
+        self.named(self.content().allocate(offset, len, BeyondEnd::Grow))
+    }
+
+    /// As [`File::allocate`], but the size stays: blocks beyond it wait for the file to grow, and a later write there cannot fail for
+    /// lack of space. [`File::set_len`] gives up those beyond the size that it sets, unless the file grows by it. Only files that are
+    /// mapped by extents (ext4) have blocks beyond their end; `Unsupported` for others.
+    pub fn allocate_keep_size(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_write()?;
+        self.named(self.content().allocate(offset, len, BeyondEnd::KeepSize))
     }
 
     /// Make the range read as zeros and free its whole blocks. The size stays.
@@ -306,7 +314,8 @@ impl File {
         self.named(self.content().punch_hole(offset, len))
     }
 
-    /// Make the range read as zeros, as far as the file reaches. The size stays.
+    /// Make the range read as zeros, as far as the file reaches. The size stays, and the range has blocks afterwards, so that a later
+    /// write to it cannot fail for lack of space; [`File::punch_hole`] gives them up.
     pub fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         self.check_write()?;
         self.named(self.content().zero_range(offset, len))

@@ -162,6 +162,13 @@ pub trait MapBlocks: Send + Sync + fmt::Debug {
     /// Allocate the holes of a range without writing them; `Unsupported` where a file cannot have unwritten blocks.
     fn allocate(&self, offset: u64, len: u64, size_at_least: Option<u64>) -> Result<()>;
 
+    /// Make whole blocks within the file read as zeros and keep them allocated, with blocks for holes too; `Unsupported` where that
+    /// takes writing zeros.
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        let _ = (offset, len);
+        Err(Error::Unsupported("blocks of this file become zero by being written"))
+    }
+
     /// Set the size and give up all blocks beyond. The rest of the last block has been zeroed.
     fn truncate(&self, size: u64) -> Result<()>;
 

@@ -130,6 +130,10 @@ impl MapBlocks for RawMap {
         Ok(self.device.execute(&mut [bio])?)
     }
 
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        self.punch(offset, len)
+    }
+
     fn sync(&self, _durability: Durability) -> Result<()> {
         Ok(self.device.flush()?)
     }

@@ -59,7 +59,7 @@ fn step(filesystem: &Filesystem, models: &Models, random: &mut Random) {
     let len = random.below(len) as usize + 1;
     let (offset, len) =
         if random.below(2) == 0 { (offset / 512 * 512, len.next_multiple_of(512)) } else { (offset, len) };
-    match random.below(23) {
+    match random.below(24) {
         0..=7 => {
             let data = aligned_pattern(len, random.next());
             file.write_all_at(&data, offset).expect("write");
@@ -83,6 +83,12 @@ fn step(filesystem: &Filesystem, models: &Models, random: &mut Random) {
             let grown = model.len().max(offset as usize + len);
             model.resize(grown, 0);
         }
+        19 => match file.allocate_keep_size(offset, len as u64) {
+            Err(error) if error.errno() == 95 => {
+                assert!(!filesystem.volume().features().has_incompat(Incompat::EXTENTS), "{error}");
+            }
+            result => result.expect("allocate"),
+        },
         18 => file.sync_data().expect("sync"),
         20 => {
             file.zero_range(offset, len as u64).expect("zero");
@@ -103,6 +109,9 @@ fn check(file: &File, model: &[u8], offset: u64, len: usize) {
     assert_eq!(got, expected.len());
     let wrong = (0..got).find(|at| memory[*at] != expected[*at]);
     assert_eq!(wrong.map(|at| from + at), None, "{:?}: first wrong byte", file.path());
+    let mut shown = Vec::new();
+    let seen = file.view(offset, len, &mut |bytes| shown.extend_from_slice(bytes)).expect("view");
+    assert!(seen == got && shown == expected, "{:?}: a view of {len} bytes at {offset}", file.path());
 }
 
 fn run(seed: u64, flavor: Flavor, block_size: u32) {

@@ -115,6 +115,8 @@ pub(crate) struct Handle<'v> {
     modified: bool,
     ended: bool,
     freed: Vec<BlockRun>,
+    /// Blocks of the file itself that become extent nodes on a full volume: see [`crate::Volume::punch`].
+    pub(crate) spare: Vec<FsBlock>,
 }
 
 impl Volume {
@@ -126,7 +128,8 @@ impl Volume {
         self.free_space().relieve()?;
         let credits = credits + self.quota_credits();
         let transaction = self.log().begin(credits)?;
-        Ok(Handle { volume: self, transaction, credits, modified: false, ended: false, freed: Vec::new() })
+        let (freed, spare) = (Vec::new(), Vec::new());
+        Ok(Handle { volume: self, transaction, credits, modified: false, ended: false, freed, spare })
     }
 }
 

@@ -49,6 +49,7 @@ pub(crate) use cached_write::Position;
 use engine::Engine;
 pub(crate) use errors::{ErrorLatch, ErrorsSeen};
 pub(crate) use read_ahead::ReadAhead;
+pub(crate) use resize::BeyondEnd;
 pub(crate) use room::Attempt;
 
 /// See the module's head.

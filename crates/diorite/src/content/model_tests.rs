@@ -142,7 +142,7 @@ impl Model {
                 format!("punch {len} at {offset}")
             }
             3 => {
-                self.content.allocate(offset, len as u64 + 1).expect("allocate");
+                self.content.allocate(offset, len as u64 + 1, super::BeyondEnd::Grow).expect("allocate");
                 self.bytes.resize(self.bytes.len().max(offset as usize + len + 1), 0);
                 format!("allocate {len} at {offset}")
             }

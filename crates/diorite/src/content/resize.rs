@@ -13,6 +13,24 @@ use crate::content::{Attempt, Content, Position, pages_of};
 use crate::map::{MapCommit, StretchKind};
 use crate::{Error, Result};
 
+/// `EOPNOTSUPP`.
+const UNSUPPORTED: i32 = 95;
+/// What an allocation does beyond the end of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BeyondEnd {
+    /// The file grows.
+    Grow,
+    /// The size stays, and the blocks lie beyond it.
+    KeepSize,
+}
+
+/// Whether zeros go over data too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Overwrite {
+    No,
+    Yes,
+}
+
 /// Bytes of zeros that one step of an allocation writes.
 const ALLOCATE_STEP: u64 = 4 << 20;
 
@@ -110,12 +128,18 @@ impl Content {
         Ok(())
     }
 
-    /// Give a range blocks. It keeps its content; the file grows if it ends before the range does.
-    pub(crate) fn allocate(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
-        self.with_room(|attempt| self.allocate_once(offset, len, attempt))
+    /// Give a range blocks. It keeps its content; the file grows if it ends before the range does, or gets blocks beyond its end.
+    pub(crate) fn allocate(self: &Arc<Self>, offset: u64, len: u64, beyond: BeyondEnd) -> Result<()> {
+        self.with_room(|attempt| self.allocate_once(offset, len, beyond, attempt))
     }
 
-    fn allocate_once(self: &Arc<Self>, offset: u64, len: u64, attempt: Attempt) -> Result<()> {
+    fn allocate_once(
+        self: &Arc<Self>,
+        offset: u64,
+        len: u64,
+        beyond: BeyondEnd,
+        attempt: Attempt,
+    ) -> Result<()> {
         if len == 0 {
             return Err(Error::InvalidArgument("a range to allocate is not empty"));
         }
@@ -126,36 +150,46 @@ impl Content {
         self.write_back_locked(range, BioFlags::SYNC)?;
         let block = self.map.block_size();
         let (start, stop) = (offset / block * block, end.next_multiple_of(block));
+        let new_end = if beyond == BeyondEnd::KeepSize { end.min(self.size()) } else { end };
         // Also where the size in memory is larger: blocks beyond the recorded one would be an error after a crash.
-        let size_at_least = (end > self.map.recorded_size()).then_some(end);
+        let size_at_least = (new_end > self.map.recorded_size()).then_some(new_end);
         let _taking = self.take_blocks(attempt)?;
         self.map.check_room(start, stop - start)?;
         match self.map.allocate(start, stop - start, size_at_least) {
             Ok(()) => self.note_unsynced(),
-            Err(error) if error.errno() == 95 => {
+            Err(error) if error.errno() == UNSUPPORTED => {
+                if new_end < end {
+                    return Err(error);
+                }
                 self.note_modified();
-                self.allocate_zeros(start, stop, size_at_least)?;
+                self.allocate_zeros(start, stop, size_at_least, Overwrite::No)?;
             }
             Err(error) => return Err(error),
         }
-        if end > self.size() {
+        if new_end > self.size() {
             // The last block may have held something else behind the old end.
             let old = self.size();
             if old >= offset {
                 self.zero_mapped(old, old.next_multiple_of(block).min(end))?;
             }
-            self.grow(end);
+            self.grow(new_end);
         }
         Ok(())
     }
 
-    /// Where there are no unwritten blocks, holes are filled with zeros.
-    fn allocate_zeros(&self, start: u64, stop: u64, size_at_least: Option<u64>) -> Result<()> {
+    /// Where there are no unwritten blocks, holes are filled with zeros, and data is if it is to be overwritten.
+    fn allocate_zeros(
+        &self,
+        start: u64,
+        stop: u64,
+        size_at_least: Option<u64>,
+        overwrite: Overwrite,
+    ) -> Result<()> {
         let mut at = start;
         while at < stop {
             let stretch = self.map.map(at, stop - at)?;
             let end = stretch.end().min(stop);
-            if stretch.kind != StretchKind::Hole {
+            if stretch.kind != StretchKind::Hole && overwrite == Overwrite::No {
                 at = end;
                 continue;
             }
@@ -168,21 +202,62 @@ impl Content {
                 parts.push((part, &zeros[..take as usize]));
                 part += take;
             }
-            let (summary, commit) =
+            let (summary, mut commit) =
                 plan_write(&*self.map, &parts, zeros, BioFlags::SYNC, Room::Unclaimed)?.submit(&*self.map)?;
             self.engine.counters.bios.add(summary.bios);
+            commit.size_at_least = size_at_least.map(|size| size.min(end));
             self.commit(commit)?;
             at = end;
         }
         self.commit(MapCommit { size_at_least, ..MapCommit::default() })
     }
 
-    /// Make a range of the file read as zeros; its size stays.
+    /// Make a range of the file read as zeros; its size stays, and its blocks are there afterwards.
     pub(crate) fn zero_range(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
+        self.with_room(|attempt| self.zero_range_once(offset, len, attempt))
+    }
+
+    fn zero_range_once(self: &Arc<Self>, offset: u64, len: u64, attempt: Attempt) -> Result<()> {
         let end = offset.saturating_add(len).min(self.size());
         if offset >= end {
             return Ok(());
         }
-        self.punch_hole(offset, end - offset)
+        let range = self.locked_range(offset, end);
+        let _range = self.ranges.exclusive(range.clone());
+        // It may have become shorter before the range was ours.
+        let end = end.min(self.size());
+        if offset >= end {
+            return Ok(());
+        }
+        self.leave_inode()?;
+        // What shares a page or a block with the range keeps its content through the device; claims become blocks.
+        self.write_back_locked(range.clone(), BioFlags::SYNC)?;
+        let block = self.map.block_size();
+        let start = offset / block * block;
+        let stop = end.next_multiple_of(block);
+        let whole_start = offset.next_multiple_of(block);
+        let whole_end = if end == self.size() { stop } else { end / block * block };
+        let _taking = self.take_blocks(attempt)?;
+        self.map.check_room(start, stop - start)?;
+        let size_at_least = (end > self.map.recorded_size()).then_some(end);
+        self.note_modified();
+        if whole_start < whole_end {
+            let zeroed = self.map.zero(whole_start, whole_end - whole_start);
+            // Also where no block is left to cut an extent: overwriting takes none.
+            if zeroed.as_ref().is_err_and(|error| error.errno() == UNSUPPORTED || Self::is_no_space(error)) {
+                self.allocate_zeros(whole_start, whole_end, size_at_least, Overwrite::Yes)?;
+            } else {
+                zeroed?;
+            }
+            self.note_unsynced();
+        }
+        self.drop_pages(pages_of(range.start, range.end));
+        // The blocks at the ends are there, if only in part within the range.
+        self.allocate_zeros(start, stop, size_at_least, Overwrite::No)?;
+        if whole_start > whole_end {
+            return self.zero_mapped(offset, end);
+        }
+        self.zero_mapped(offset, whole_start.min(end))?;
+        self.zero_mapped(whole_end.max(offset), end)
     }
 }

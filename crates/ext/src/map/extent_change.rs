@@ -57,6 +57,15 @@ impl Shift {
     }
 }
 
+/// What a hole inside one extent takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SplitNeed {
+    /// Nodes that the tree grows by.
+    pub(super) nodes: u64,
+    /// The last block of the hole.
+    pub(super) last: FsBlock,
+}
+
 /// The way to a leaf.
 #[derive(Debug)]
 struct Way {
@@ -127,7 +136,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Unwritten blocks hold data now. `[start, start + blocks)` lies in one unwritten stretch, perhaps of several extents.
+    /// Unwritten blocks hold data now, or blocks with data become unwritten. `[start, start + blocks)` lies in one mapping of the other
+    /// kind, perhaps of several extents.
     pub(super) fn convert_extent(
         &self,
         handle: &mut Handle<'_>,
@@ -135,6 +145,7 @@ impl Volume {
         state: &mut InodeState,
         start: FileBlock,
         blocks: u64,
+        to: fn(FsBlock) -> MappingKind,
     ) -> Result<()> {
         let (mut at, end) = (start.0, start.0 + blocks);
         while at < end {
@@ -143,15 +154,21 @@ impl Volume {
             let bad = |what| Corrupt::map(inode.number(), FileBlock(at), what);
             let extent = leaf.entries.get(leaf.position).map(|entry| node::extent_of(entry));
             let extent = extent.filter(|extent| extent.start.0 <= at && at < extent.end());
-            let Some(extent) = extent else { return Err(bad("no extent where blocks are unwritten").into()) };
-            let MappingKind::Unwritten(block) = extent.part(FileBlock(at), u64::MAX).kind else {
-                return Err(bad("an extent that was to be unwritten is written").into());
+            let Some(extent) = extent else {
+                return Err(bad("no extent where blocks are to be converted").into());
             };
-            let upto = end.min(extent.end());
+            let from = extent.part(FileBlock(at), u64::MAX).kind;
+            let (MappingKind::Mapped(block) | MappingKind::Unwritten(block)) = from else {
+                return Err(bad("an extent without blocks").into());
+            };
+            if from == to(block) {
+                return Err(bad("an extent is written, or unwritten, already").into());
+            }
+            let converted = Mapping { start: FileBlock(at), blocks: u64::MAX, kind: to(block) };
+            let upto = end.min(extent.end()).min(at + node::max_len(&converted));
             let mut entries = leaf.entries.clone();
             entries.remove(leaf.position);
-            let kind = MappingKind::Mapped(block);
-            let mut pieces = vec![Mapping { start: FileBlock(at), blocks: upto - at, kind }];
+            let mut pieces = vec![Mapping { blocks: upto - at, ..converted }];
             if extent.start.0 < at {
                 pieces.push(extent.part(extent.start, at - extent.start.0));
             }
@@ -199,7 +216,9 @@ impl Volume {
                 continue;
             };
             self.check_run(inode.number(), extent.start, block, upto - from)?;
-            freed.push(Removed { at: from, run: BlockRun { start: block, blocks: upto - from } });
+            // The last ones become nodes of the tree.
+            let blocks = upto - from - handle.spare.len() as u64;
+            freed.push(Removed { at: from, run: BlockRun { start: block, blocks } });
             if extent.start.0 < from {
                 kept.push(node::extent_entry(&extent.part(extent.start, from - extent.start.0)));
             }
@@ -210,6 +229,7 @@ impl Volume {
         if !freed.is_empty() {
             self.store_leaf(handle, inode, state, way, &kept)?;
         }
+        freed.retain(|part| part.run.blocks > 0);
         self.free_data(handle, inode, state, &freed)?;
         if next <= at && next < end {
             return Err(Corrupt::map(inode.number(), FileBlock(at), "extents out of order").into());
@@ -307,6 +327,29 @@ impl Volume {
             need = nodes;
         }
         Ok(Some(need))
+    }
+
+    /// What it takes to make `[at, end)` a hole, if that splits a node.
+    pub(super) fn split_need(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        at: u64,
+        end: u64,
+    ) -> Result<Option<SplitNeed>> {
+        let way = self.way_to(inode, state, at)?;
+        let leaf = way.leaf();
+        let Some(extent) = leaf.entries.get(leaf.position).map(|entry| node::extent_of(entry)) else {
+            return Ok(None);
+        };
+        let nodes = self.nodes_for(&way, 1);
+        if extent.start.0 >= at || extent.end() <= end || nodes == 0 {
+            return Ok(None);
+        }
+        match extent.part(FileBlock(end - 1), 1).kind {
+            MappingKind::Mapped(last) | MappingKind::Unwritten(last) => Ok(Some(SplitNeed { nodes, last })),
+            _ => Ok(None),
+        }
     }
 
     /// Nodes that `more` entries in the leaf of a way add, there and above.

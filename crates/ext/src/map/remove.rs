@@ -34,11 +34,12 @@ impl Volume {
             return Err(Error::FileTooLarge { max_bytes });
         }
         let mut handle = self.begin(BASE_CREDITS + REMOVE_CREDITS)?;
-        let shrinks = size < state.size;
+        // At the same size too: blocks that were allocated beyond it go.
+        let cuts = size <= state.size;
         state.size = size;
         state.touch(self.now(), true);
         inode.note_data_change(handle.transaction());
-        if shrinks {
+        if cuts {
             let first = self.block_size().blocks_for(size);
             self.remove_blocks(&mut handle, inode, &mut state, first, u64::MAX)?;
             self.remove_orphan(&mut handle, inode, &mut state)?;
@@ -47,20 +48,40 @@ impl Volume {
         handle.commit().map(drop)
     }
 
-    /// Turn whole blocks into holes.
+    /// Turn whole blocks into holes. This works on a full volume too: where a hole inside an extent splits a node of the tree and no
+    /// block is free, blocks of the hole become nodes. They are overwritten after the transaction that takes them out of the file, as
+    /// all metadata (without a journal at any time, but a hole is what will be there).
     pub fn punch(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
         self.check_writable()?;
         if inode.state.read().is_inline() {
             self.make_not_inline(inode)?;
         }
         self.allocator().release_window(inode.number());
-        let _promise = self.free_space().promise_metadata(8)?;
+        let end = at.0.saturating_add(blocks);
+        let is_clustered = self.blocks_per_cluster() > 1;
+        // Here nothing is free only after what waits for a commit was waited for: a block of the hole is no cluster.
+        let clusters = if is_clustered { self.free_space().promise_metadata(8).ok() } else { None };
         let mut state = inode.state.write();
         self.check_data_change(inode, &state)?;
+        let split = if state.has_extents() { self.split_need(inode, &state, at.0, end)? } else { None };
+        let mut spare = Vec::new();
+        let _promise = match split.filter(|_| clusters.is_none()) {
+            None => clusters,
+            Some(split) => match self.free_space().promise_at_once(split.nodes) {
+                Ok(promise) => Some(promise),
+                Err(error) if is_clustered || split.nodes > end - at.0 => return Err(error),
+                Err(_) => {
+                    spare.extend((0..split.nodes).map(|index| FsBlock(split.last.0 - index)));
+                    None
+                }
+            },
+        };
         let mut handle = self.begin(BASE_CREDITS + REMOVE_CREDITS)?;
+        handle.spare = spare;
         state.touch(self.now(), true);
         inode.note_data_change(handle.transaction());
-        self.remove_blocks(&mut handle, inode, &mut state, at.0, at.0.saturating_add(blocks))?;
+        self.remove_blocks(&mut handle, inode, &mut state, at.0, end)?;
+        assert!(handle.spare.is_empty(), "a split takes the nodes that were counted");
         self.remove_orphan(&mut handle, inode, &mut state)?;
         self.store_inode(&mut handle, inode, &mut state)?;
         handle.commit().map(drop)

@@ -20,6 +20,8 @@ pub(crate) enum Change {
     Insert(Mapping),
     /// Unwritten blocks hold data now: first file block, number of blocks.
     Convert(FileBlock, u64),
+    /// Blocks with data are unwritten now, and read as zeros: first file block, number of blocks.
+    Unwrite(FileBlock, u64),
 }
 
 /// Blocks that the bookkeeping of a change joins: inode, superblock, orphan file.
@@ -65,7 +67,7 @@ impl Volume {
             )?;
         }
         for (start, blocks) in &commit.converted {
-            self.convert(&mut handle, inode, &mut state, *start, *blocks)?;
+            self.convert(&mut handle, inode, &mut state, Change::Convert(*start, *blocks))?;
         }
         let grown = state.sectors.saturating_sub(sectors_before + data_sectors) / self.cluster_sectors();
         let now = self.now();
@@ -118,20 +120,27 @@ impl Volume {
         handle: &mut Handle<'_>,
         inode: &Inode,
         state: &mut InodeState,
-        start: FileBlock,
-        blocks: u64,
+        change: Change,
     ) -> Result<()> {
         if !state.has_extents() {
             return Err(Error::Unsupported("this file has no unwritten blocks"));
         }
+        let (Change::Convert(start, blocks) | Change::Unwrite(start, blocks)) = change else { return Ok(()) };
         let (mut at, end) = (start.0, start.0.saturating_add(blocks));
         while at < end {
             let mapping = self.map_with(inode, state, FileBlock(at), end - at)?;
             let step = mapping.blocks.min(u64::from(crate::layout::extent::MAX_UNWRITTEN));
-            if matches!(mapping.kind, MappingKind::Unwritten(_)) {
+            let step_change = match (change, mapping.kind) {
+                (Change::Convert(..), MappingKind::Unwritten(_)) => {
+                    Some(Change::Convert(FileBlock(at), step))
+                }
+                (Change::Unwrite(..), MappingKind::Mapped(_)) => Some(Change::Unwrite(FileBlock(at), step)),
+                _ => None,
+            };
+            if let Some(change) = step_change {
                 self.make_handle_room(handle, inode, state, self.insert_credits(state, 1))?;
                 inode.runs.write().forget(at, at + step);
-                self.change_mapping(handle, inode, state, Change::Convert(FileBlock(at), step))?;
+                self.change_mapping(handle, inode, state, change)?;
                 inode.note_data_change(handle.transaction());
             }
             at += step;
@@ -179,7 +188,12 @@ impl Volume {
                 self.insert_extent(handle, inode, state, mapping)
             }
             Change::Insert(mapping) => self.insert_indirect(handle, inode, state, &mapping),
-            Change::Convert(start, blocks) => self.convert_extent(handle, inode, state, start, blocks),
+            Change::Convert(start, blocks) => {
+                self.convert_extent(handle, inode, state, start, blocks, MappingKind::Mapped)
+            }
+            Change::Unwrite(start, blocks) => {
+                self.convert_extent(handle, inode, state, start, blocks, MappingKind::Unwritten)
+            }
         }
     }
 
@@ -192,9 +206,29 @@ impl Volume {
         near: FsBlock,
         kind: BlockKind,
     ) -> Result<std::sync::Arc<crate::buffer::Buffer>> {
-        let block = self.allocator().allocate_one(handle, near)?;
-        state.sectors += self.cluster_sectors();
+        let block = if let Some(spare) = handle.spare.pop() {
+            // It stays in use, and is the inode's already.
+            spare
+        } else {
+            let block = self.allocator().allocate_one(handle, near)?;
+            state.sectors += self.cluster_sectors();
+            block
+        };
         handle.create(block, kind, Some(inode.number()))
+    }
+
+    /// Make whole blocks read as zeros and keep them: blocks with data become unwritten, and holes get unwritten blocks. `Unsupported` on
+    /// files that cannot have those.
+    pub fn zero(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
+        self.allocate_unwritten(inode, at, blocks, None)?;
+        // Each end of the range cuts an extent at most, and long extents become two.
+        let more = blocks / u64::from(crate::layout::extent::MAX_UNWRITTEN) + 3;
+        let _promise = self.free_space().promise_metadata(more / (self.block_size().bytes() / 24) + 7)?;
+        let mut state = inode.write_in_use()?;
+        let mut handle = self.begin(BASE_CREDITS)?;
+        self.convert(&mut handle, inode, &mut state, Change::Unwrite(at, blocks))?;
+        self.store_inode(&mut handle, inode, &mut state)?;
+        handle.commit().map(drop)
     }
 
     /// Allocate unwritten blocks for the holes of a range, on files that can have them (extents);
