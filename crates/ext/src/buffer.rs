@@ -14,7 +14,7 @@
 use std::fmt;
 use std::io::IoSliceMut;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use diorite_block::sync::{Mutex, ReadGuard, RwLock, WriteGuard};
@@ -98,10 +98,8 @@ pub(crate) struct Buffer {
     loaded: AtomicBool,
     /// Used since the clock hand passed.
     referenced: AtomicBool,
-    /// For the log: the transaction that has the buffer on its list, or 0. Without a journal: 1 while dirty.
+    /// For the log: the transaction that has the buffer on its list, or 0.
     pub(crate) joined: AtomicU64,
-    /// Without a journal: the inode on whose list the buffer is, or 0.
-    pub(crate) associated: AtomicU32,
     content: RwLock<Content>,
 }
 
@@ -112,7 +110,6 @@ impl Buffer {
             loaded: AtomicBool::new(loaded),
             referenced: AtomicBool::new(true),
             joined: AtomicU64::new(0),
-            associated: AtomicU32::new(0),
             content: RwLock::new(Content { bytes: Arc::new(bytes), kind, unsealed: loaded, failed: false }),
         }
     }

@@ -13,6 +13,7 @@ mod allocate;
 mod buffer;
 mod directory;
 mod error;
+mod in_place;
 mod info;
 mod inode;
 mod journal;

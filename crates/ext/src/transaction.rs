@@ -1,8 +1,8 @@
 //! Handles on transactions: the only way in which metadata changes.
 //!
 //! Where it sits: every operation that changes metadata begins a [`Handle`], joins buffers to it
-//! ([`Handle::modify`]), and commits it. Behind the handle is a [`Log`]: [`NoJournal`] (ext2) keeps dirty buffers in
-//! memory until something is synced; a journal collects the handles of many threads in one running transaction.
+//! ([`Handle::modify`]), and commits it. Behind the handle is a [`Log`], which collects the handles of many threads in one running
+//! transaction: a journal, or on a volume without one [`crate::in_place::InPlaceLog`].
 //!
 //! Interface:
 //! - Inode locks are taken before [`Volume::begin`], never after: a commit waits for handles.
@@ -14,18 +14,16 @@
 //! Locking: a buffer is joined while its content lock is held for writing, and frozen under the same lock; so a
 //! change is either in the frozen content or its buffer is on a list again.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use diorite_block::sync::{Condvar, Mutex, now};
 use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice, Sector};
 
 use crate::BlockRun;
-use crate::buffer::{BlockKind, Buffer, BufferCache, BufferMut};
+use crate::buffer::{BlockKind, Buffer, BufferMut};
 use crate::memory::BlockMemory;
 use crate::{BlockSize, Error, FsBlock, InodeNumber, Result, Volume};
 
@@ -43,15 +41,17 @@ pub(crate) trait Log: Send + Sync + fmt::Debug {
     /// Whether the handle may join `credits` more blocks; if so they are set aside for it.
     fn extend(&self, transaction: TransactionId, credits: u32) -> bool;
     /// Put a buffer on the transaction's list. The caller holds the buffer's content lock for writing and
-    /// `buffer.joined` tells whether it is on a list already; `for_inode` wants it written with that inode.
-    fn join(&self, transaction: TransactionId, buffer: &Arc<Buffer>, for_inode: Option<InodeNumber>);
+    /// `buffer.joined` says whether it is on a list already.
+    fn join(&self, transaction: TransactionId, buffer: &Arc<Buffer>, join: Join);
+    /// A part of the block's content has moved to one that was created in the transaction: without a journal this block must not be
+    /// written before that one is reachable.
+    fn note_moved_from(&self, _transaction: TransactionId, _block: FsBlock) {}
     /// A block is metadata no longer: it must not be written or replayed over what comes there next.
     fn forget(&self, transaction: TransactionId, block: FsBlock);
-    /// The transaction that handles join now: what was changed and is not durable is in it or in earlier ones. 0 without a
-    /// journal.
+    /// The transaction that handles join now: what was changed and is not durable is in it or in earlier ones.
     fn running(&self) -> TransactionId;
     /// The handle ends. `freed` may be allocated again when the transaction is durable.
-    fn end(&self, transaction: TransactionId, credits: u32, freed: Vec<BlockRun>);
+    fn end(&self, transaction: TransactionId, credits: u32, freed: Freed);
     /// Whether what `transaction` and earlier ones did is on the disk, or nothing.
     fn is_durable(&self, transaction: TransactionId) -> bool;
     /// Make durable what `transaction` and earlier ones did.
@@ -72,8 +72,41 @@ pub(crate) trait Log: Send + Sync + fmt::Debug {
 
 /// Takes freed blocks back when nothing on the disk refers to them any more.
 pub(crate) trait ReleaseFreed: Send + Sync + fmt::Debug {
-    /// These blocks may be allocated again.
-    fn release_freed(&self, runs: &[BlockRun]);
+    /// These blocks and inodes may be allocated again.
+    fn release_freed(&self, freed: &Freed);
+}
+
+/// What a transaction freed, and what may be allocated again when it is durable.
+#[derive(Debug, Default)]
+pub(crate) struct Freed {
+    pub(crate) runs: Vec<BlockRun>,
+    /// Only without a journal: with one the reuse is in the same or a later transaction.
+    pub(crate) inodes: Vec<InodeNumber>,
+    /// Names were removed: they must be gone from the disk before their inodes are.
+    pub(crate) names: bool,
+}
+
+impl Freed {
+    /// Whether that is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.inodes.is_empty()
+    }
+
+    /// This too.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.runs.extend(more.runs);
+        self.inodes.extend(more.inodes);
+        self.names |= more.names;
+    }
+}
+
+/// How a buffer comes to a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Join {
+    /// It was metadata before.
+    Changed,
+    /// It becomes metadata: nothing on the disk refers to it.
+    Created,
 }
 
 /// Latches the first failed write of a volume (ARCHITECTURE invariant 9).
@@ -114,7 +147,7 @@ pub(crate) struct Handle<'v> {
     credits: u32,
     modified: bool,
     ended: bool,
-    freed: Vec<BlockRun>,
+    freed: Freed,
     /// Blocks of the file itself that become extent nodes on a full volume: see [`crate::Volume::punch`].
     pub(crate) spare: Vec<FsBlock>,
 }
@@ -128,7 +161,7 @@ impl Volume {
         self.free_space().relieve()?;
         let credits = credits + self.quota_credits();
         let transaction = self.log().begin(credits)?;
-        let (freed, spare) = (Vec::new(), Vec::new());
+        let (freed, spare) = (Freed::default(), Vec::new());
         Ok(Handle { volume: self, transaction, credits, modified: false, ended: false, freed, spare })
     }
 }
@@ -139,33 +172,34 @@ impl Handle<'_> {
         self.transaction
     }
 
-    /// Change a buffer's content. `for_inode`: the block is needed to read that inode's data (so `fsync` writes it).
-    pub(crate) fn modify<'b>(
-        &mut self,
-        buffer: &'b Arc<Buffer>,
-        for_inode: Option<InodeNumber>,
-    ) -> Result<BufferMut<'b>> {
+    /// Change a buffer's content.
+    pub(crate) fn modify<'b>(&mut self, buffer: &'b Arc<Buffer>) -> Result<BufferMut<'b>> {
+        self.join(buffer, Join::Changed)
+    }
+
+    fn join<'b>(&mut self, buffer: &'b Arc<Buffer>, join: Join) -> Result<BufferMut<'b>> {
         self.volume.latch().check()?;
         let content = buffer.write();
-        self.volume.log().join(self.transaction, buffer, for_inode);
+        self.volume.log().join(self.transaction, buffer, join);
         self.modified = true;
         Ok(content)
     }
 
+    /// As [`Handle::modify`], where a part of the content has moved to a block that was created in this handle.
+    pub(crate) fn modify_moved_from<'b>(&mut self, buffer: &'b Arc<Buffer>) -> Result<BufferMut<'b>> {
+        self.volume.log().note_moved_from(self.transaction, buffer.block());
+        self.modify(buffer)
+    }
+
     /// Join a buffer whose content is made when it is sealed (descriptors, superblock).
     pub(crate) fn touch(&mut self, buffer: &Arc<Buffer>) -> Result<()> {
-        self.modify(buffer, None).map(drop)
+        self.modify(buffer).map(drop)
     }
 
     /// A zeroed buffer for a block that becomes metadata now.
-    pub(crate) fn create(
-        &mut self,
-        block: FsBlock,
-        kind: BlockKind,
-        for_inode: Option<InodeNumber>,
-    ) -> Result<Arc<Buffer>> {
+    pub(crate) fn create(&mut self, block: FsBlock, kind: BlockKind) -> Result<Arc<Buffer>> {
         let buffer = self.volume.cache().create(block, kind)?;
-        self.modify(&buffer, for_inode)?;
+        self.join(&buffer, Join::Created)?;
         Ok(buffer)
     }
 
@@ -179,10 +213,25 @@ impl Handle<'_> {
     /// Note freed blocks: they can be allocated again when this transaction is durable.
     pub(crate) fn freed(&mut self, run: BlockRun) {
         self.modified = true;
-        match self.freed.last_mut() {
+        match self.freed.runs.last_mut() {
             Some(last) if last.start.0 + last.blocks == run.start.0 => last.blocks += run.blocks,
-            _ => self.freed.push(run),
+            _ => self.freed.runs.push(run),
         }
+    }
+
+    /// Note that a name is removed, or given to another inode.
+    pub(crate) fn freed_name(&mut self) {
+        self.freed.names = true;
+    }
+
+    /// Note a freed inode; whether its number must not be used again before this transaction is durable. Without a journal a name
+    /// that is still on the disk would lead to the new inode.
+    pub(crate) fn holds_freed_inode(&mut self, inode: InodeNumber) -> bool {
+        let holds = !self.volume.has_journal();
+        if holds {
+            self.freed.inodes.push(inode);
+        }
+        holds
     }
 
     /// Whether `credits` more blocks can be joined; they are set aside if so.
@@ -225,192 +274,6 @@ impl Drop for Handle<'_> {
             self.volume.latch().abort("an operation failed after it had changed metadata");
         }
         self.end();
-    }
-}
-
-/// ext2: changed buffers stay in memory until a sync, a full cache or [`Volume::close`].
-#[derive(Debug)]
-pub(crate) struct NoJournal {
-    cache: Arc<BufferCache>,
-    writer: HomeWriter,
-    latch: Arc<AbortLatch>,
-    releaser: Arc<dyn ReleaseFreed>,
-    dirty: Mutex<BTreeMap<u64, Arc<Buffer>>>,
-    /// Buffers on that list, to be looked at without its lock.
-    dirty_count: AtomicUsize,
-    by_inode: Mutex<HashMap<InodeNumber, BTreeMap<u64, Arc<Buffer>>>>,
-    freed: Mutex<Vec<BlockRun>>,
-    /// Held while blocks are written: two writes of one block never overlap.
-    writing: Mutex<()>,
-    interval: Duration,
-    /// Time of the last full write-out, in nanoseconds of [`now`].
-    last_sync_ns: AtomicU64,
-    age: Mutex<Age>,
-    /// Something is not durable now, or nobody may wait any more.
-    age_changed: Condvar,
-}
-
-/// What somebody with a timer waits for.
-#[derive(Debug, Default)]
-struct Age {
-    /// Since when there has been something that is not durable.
-    unsynced_since: Option<Duration>,
-    ended: bool,
-}
-
-impl NoJournal {
-    /// For a volume without a journal.
-    pub(crate) fn new(
-        cache: Arc<BufferCache>,
-        writer: HomeWriter,
-        latch: Arc<AbortLatch>,
-        releaser: Arc<dyn ReleaseFreed>,
-        interval: Duration,
-    ) -> Self {
-        Self {
-            cache,
-            writer,
-            latch,
-            releaser,
-            dirty: Mutex::default(),
-            dirty_count: AtomicUsize::new(0),
-            by_inode: Mutex::default(),
-            freed: Mutex::default(),
-            writing: Mutex::new(()),
-            interval,
-            last_sync_ns: AtomicU64::new(now().as_nanos() as u64),
-            age: Mutex::default(),
-            age_changed: Condvar::new(),
-        }
-    }
-
-    /// Write these buffers if they are still dirty. The caller holds `writing`.
-    fn write(&self, mut buffers: Vec<Arc<Buffer>>) -> Result<()> {
-        self.latch.check()?;
-        buffers.retain(|buffer| buffer.joined.load(Ordering::Acquire) != 0);
-        buffers.sort_unstable_by_key(|buffer| (buffer.kind().is_sealed_last(), buffer.block()));
-        let blocks: Vec<_> =
-            buffers.iter().map(|buffer| (buffer.block(), buffer.freeze(self.cache.sealer()))).collect();
-        self.writer.write(blocks).inspect_err(|error| self.latch.abort(error))
-    }
-
-    fn write_all(&self) -> Result<()> {
-        let dirty = std::mem::take(&mut *self.dirty.lock());
-        self.dirty_count.store(0, Ordering::Relaxed);
-        self.by_inode.lock().clear();
-        self.write(dirty.into_values().collect())
-    }
-}
-
-impl Log for NoJournal {
-    fn begin(&self, _credits: u32) -> Result<TransactionId> {
-        let dirty = self.dirty_count.load(Ordering::Relaxed);
-        let too_many = dirty > self.cache.capacity_blocks() / 4;
-        let age = now().saturating_sub(Duration::from_nanos(self.last_sync_ns.load(Ordering::Relaxed)));
-        // Whoever makes blocks dirty faster than another writes them waits.
-        let must = dirty > self.cache.capacity_blocks() / 2;
-        if (too_many || age > self.interval)
-            && let Some(_writing) = if must { Some(self.writing.lock()) } else { self.writing.try_lock() }
-        {
-            self.last_sync_ns.store(now().as_nanos() as u64, Ordering::Relaxed);
-            self.write_all()?;
-        }
-        Ok(TransactionId(1))
-    }
-
-    fn extend(&self, _transaction: TransactionId, _credits: u32) -> bool {
-        true
-    }
-
-    fn join(&self, transaction: TransactionId, buffer: &Arc<Buffer>, for_inode: Option<InodeNumber>) {
-        let was_clean = buffer.joined.swap(transaction.0, Ordering::AcqRel) == 0;
-        if was_clean {
-            self.dirty.lock().insert(buffer.block().0, buffer.clone());
-            if self.dirty_count.fetch_add(1, Ordering::Relaxed) == 0 {
-                self.age.lock().unsynced_since.get_or_insert_with(now);
-                self.age_changed.notify_all();
-            }
-        }
-        if let Some(inode) = for_inode {
-            let associated = buffer.associated.swap(inode.0, Ordering::AcqRel);
-            if was_clean || associated != inode.0 {
-                let mut by_inode = self.by_inode.lock();
-                by_inode.entry(inode).or_default().insert(buffer.block().0, buffer.clone());
-            }
-        }
-    }
-
-    fn forget(&self, _transaction: TransactionId, block: FsBlock) {
-        if let Some(buffer) = self.dirty.lock().remove(&block.0) {
-            buffer.joined.store(0, Ordering::Release);
-        }
-    }
-
-    fn running(&self) -> TransactionId {
-        TransactionId(0)
-    }
-
-    fn end(&self, _transaction: TransactionId, _credits: u32, freed: Vec<BlockRun>) {
-        if !freed.is_empty() {
-            self.freed.lock().extend(freed);
-        }
-    }
-
-    fn is_durable(&self, _transaction: TransactionId) -> bool {
-        false
-    }
-
-    fn commit_through(&self, _transaction: TransactionId) -> Result<()> {
-        self.sync()
-    }
-
-    fn sync_through(&self, _transaction: TransactionId) -> Result<()> {
-        self.sync()
-    }
-
-    fn sync(&self) -> Result<()> {
-        let _writing = self.writing.lock();
-        let freed = std::mem::take(&mut *self.freed.lock());
-        // Before anything is written: what changes meanwhile sets it again.
-        self.age.lock().unsynced_since = None;
-        self.last_sync_ns.store(now().as_nanos() as u64, Ordering::Relaxed);
-        self.write_all()?;
-        self.writer.flush().inspect_err(|error| self.latch.abort(error))?;
-        self.releaser.release_freed(&freed);
-        Ok(())
-    }
-
-    fn commit_old(&self) -> Result<()> {
-        // The same time as in `wait_until_old`: what a handle wrote meanwhile is written, but not durable.
-        let is_old = |since: Duration| now().saturating_sub(since) > self.interval;
-        let unsynced_since = self.age.lock().unsynced_since;
-        if unsynced_since.is_some_and(is_old) { self.sync() } else { Ok(()) }
-    }
-
-    fn wait_until_old(&self) -> bool {
-        let mut age = self.age.lock();
-        loop {
-            if age.ended || self.latch.is_aborted() {
-                return false;
-            }
-            let Some(since) = age.unsynced_since else {
-                age = self.age_changed.wait(age);
-                continue;
-            };
-            match self.interval.checked_sub(now().saturating_sub(since)) {
-                Some(left) => age = self.age_changed.wait_timeout(age, left + TIMER_SLACK),
-                None => return true,
-            }
-        }
-    }
-
-    fn end_waiting(&self) {
-        self.age.lock().ended = true;
-        self.age_changed.notify_all();
-    }
-
-    fn close(&self) -> Result<()> {
-        self.sync()
     }
 }
 

@@ -57,3 +57,9 @@ fn holds_for(arguments: &str) {
 fn inodes_are_durable_with_their_transaction() {
     holds_for("-t ext4 -b 1024 -J size=1");
 }
+
+#[test]
+fn inodes_are_durable_with_their_write_out() {
+    holds_for("-t ext2 -b 1024");
+    holds_for("-t ext4 -O ^has_journal -b 1024");
+}

@@ -261,11 +261,11 @@ impl Allocator {
         let (block, kind) = (state.descriptor.block_bitmap, BlockKind::BlockBitmap(number));
         if !state.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             let buffer = self.cache.get(block, kind)?;
-            return Ok(change(&mut handle.modify(&buffer, None)?));
+            return Ok(change(&mut handle.modify(&buffer)?));
         }
         state.descriptor.flags.remove(GroupFlags::BLOCK_UNINIT);
-        let buffer = handle.create(block, kind, None)?;
-        let mut bytes = handle.modify(&buffer, None)?;
+        let buffer = handle.create(block, kind)?;
+        let mut bytes = handle.modify(&buffer)?;
         let (bits, used) = ((bytes.len() * 8) as u32, self.layout.clusters_in(number));
         bits::set_in_bytes(&mut bytes, used, bits - used);
         for (start, end) in self.zone_bits(number) {

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use diorite_block::sync::MutexGuard;
+use hashbrown::HashSet;
 
 use crate::allocate::bits;
 use crate::allocate::{Allocator, GroupState};
@@ -10,6 +11,21 @@ use crate::buffer::BlockKind;
 use crate::layout::{GroupDescriptor, GroupFlags};
 use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileKind, FsBlock, GroupNumber, InodeNumber, Result};
+
+/// Inodes that the operations of a moment may take.
+const INODES_AT_ONCE: i64 = 64;
+
+/// The first clear bit of a range that is not held.
+fn first_free(bitmap: &[u8], range: std::ops::Range<u32>, held: &HashSet<u32>) -> Option<u32> {
+    let mut from = range.start;
+    loop {
+        let index = bits::first_clear_in_bytes(bitmap, from, range.end)?;
+        if !held.contains(&index) {
+            return Some(index);
+        }
+        from = index + 1;
+    }
+}
 
 impl Allocator {
     /// Take a free inode.
@@ -102,7 +118,7 @@ impl Allocator {
         let is_cached = self.cache.peek(block).is_some();
         if never_zeroed || (!is_cached && self.is_alone(number, descriptor, index, per_block)?) {
             // Zeroed while the group is locked: the next inode of the same block counts on it.
-            handle.create(block, BlockKind::InodeTable, None)?;
+            handle.create(block, BlockKind::InodeTable)?;
         }
         descriptor.unused_inodes = descriptor.unused_inodes.min(self.layout.inodes_per_group - index - 1);
         descriptor.free_inodes = descriptor.free_inodes.saturating_sub(1);
@@ -145,13 +161,9 @@ impl Allocator {
         let end = self.layout.inodes_per_group;
         if !state.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
             let buffer = self.cache.get(block, kind)?;
-            if bits::first_clear_in_bytes(&buffer.read(), from, end).is_none() {
-                return Ok(None);
-            }
-            let mut bytes = handle.modify(&buffer, None)?;
-            let found = bits::first_clear_in_bytes(&bytes, from, end);
+            let found = first_free(&buffer.read(), from..end, &state.held_inodes);
             if let Some(index) = found {
-                bits::set_in_bytes(&mut bytes, index, 1);
+                bits::set_in_bytes(&mut *handle.modify(&buffer)?, index, 1);
             }
             return Ok(found);
         }
@@ -159,8 +171,8 @@ impl Allocator {
             return Ok(None);
         }
         state.descriptor.flags.remove(GroupFlags::INODE_UNINIT);
-        let buffer = handle.create(block, kind, None)?;
-        let mut bytes = handle.modify(&buffer, None)?;
+        let buffer = handle.create(block, kind)?;
+        let mut bytes = handle.modify(&buffer)?;
         let bits = (bytes.len() * 8) as u32;
         bits::set_in_bytes(&mut bytes, end, bits - end);
         bits::set_in_bytes(&mut bytes, from, 1);
@@ -178,10 +190,15 @@ impl Allocator {
         let group = self.group(place.group);
         let mut state = group.state.lock();
         let buffer = self.cache.get(state.descriptor.inode_bitmap, BlockKind::InodeBitmap(place.group))?;
-        if !bits::clear_in_bytes(&mut handle.modify(&buffer, None)?, place.index, 1) {
+        if !bits::clear_in_bytes(&mut handle.modify(&buffer)?, place.index, 1) {
             return Err(Corrupt::Inode { inode, what: "it is free in the bitmap already" }.into());
         }
-        state.first_free_inode = state.first_free_inode.min(place.index);
+        if handle.holds_freed_inode(inode) {
+            state.held_inodes.insert(place.index);
+            self.held_inodes.fetch_add(1, Ordering::Relaxed);
+        } else {
+            state.first_free_inode = state.first_free_inode.min(place.index);
+        }
         state.descriptor.free_inodes += 1;
         if kind == FileKind::Directory {
             state.descriptor.used_directories = state.descriptor.used_directories.saturating_sub(1);
@@ -192,6 +209,22 @@ impl Allocator {
         group.free_inodes.fetch_add(1, Ordering::Relaxed);
         self.free_inodes.fetch_add(1, Ordering::Relaxed);
         self.touch_descriptor(handle, place.group)
+    }
+
+    /// A freed inode may be used again.
+    pub(super) fn release_held_inode(&self, inode: InodeNumber) {
+        let Ok(place) = self.layout.locate_inode(inode) else { return };
+        let mut state = self.group(place.group).state.lock();
+        if state.held_inodes.remove(&place.index) {
+            state.first_free_inode = state.first_free_inode.min(place.index);
+            self.held_inodes.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether few inodes can be used, and more when a transaction is durable.
+    pub(crate) fn needs_held_inodes(&self) -> bool {
+        let held = self.held_inodes.load(Ordering::Relaxed);
+        held > 0 && self.free_inodes.load(Ordering::Relaxed) - held < INODES_AT_ONCE
     }
 
     /// The parent's group while it has inodes and blocks, else one that the parent's number leads to.

@@ -27,11 +27,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use diorite_block::sync::Mutex;
+use hashbrown::HashSet;
 
 use crate::buffer::{BlockKind, Buffer, BufferCache};
 use crate::layout::{GroupDescriptor, GroupFlags, Layout, Superblock};
-use crate::transaction::{Handle, ReleaseFreed};
-use crate::{BlockRun, FsBlock, GroupNumber, Result};
+use crate::transaction::{Freed, Handle, ReleaseFreed};
+use crate::{FsBlock, GroupNumber, Result};
 
 use bits::Bits;
 use holds::Holds;
@@ -60,6 +61,8 @@ struct GroupState {
     busy: Option<Bits>,
     /// No inode before this one is free.
     first_free_inode: u32,
+    /// Inodes that are free, but not before the transaction that freed them is durable.
+    held_inodes: HashSet<u32>,
 }
 
 /// Free blocks and inodes of a volume.
@@ -78,6 +81,8 @@ pub(crate) struct Allocator {
     /// Free according to the bitmaps on disk.
     free_on_disk: AtomicI64,
     free_inodes: AtomicI64,
+    /// Of those, held until a transaction is durable.
+    held_inodes: AtomicI64,
     /// Clusters that file data leaves free.
     kept: u64,
     windows: Windows,
@@ -109,7 +114,12 @@ impl Allocator {
                 longest: AtomicU32::new(descriptor.free_clusters),
                 free_inodes: AtomicU32::new(descriptor.free_inodes),
                 directories: AtomicU32::new(descriptor.used_directories),
-                state: Mutex::new(GroupState { descriptor, busy: None, first_free_inode: 0 }),
+                state: Mutex::new(GroupState {
+                    descriptor,
+                    busy: None,
+                    first_free_inode: 0,
+                    held_inodes: HashSet::new(),
+                }),
             })
             .collect();
         Self {
@@ -122,6 +132,7 @@ impl Allocator {
             pending: AtomicU64::new(0),
             free_on_disk: AtomicI64::new(free),
             free_inodes: AtomicI64::new(free_inodes),
+            held_inodes: AtomicI64::new(0),
             kept: kept / per_cluster,
             windows: Windows::default(),
             holds: Holds::default(),
@@ -294,9 +305,12 @@ impl Allocator {
 }
 
 impl ReleaseFreed for Allocator {
-    fn release_freed(&self, runs: &[BlockRun]) {
+    fn release_freed(&self, freed: &Freed) {
+        for inode in &freed.inodes {
+            self.release_held_inode(*inode);
+        }
         let per_cluster = u64::from(self.layout.blocks_per_cluster);
-        for run in runs {
+        for run in &freed.runs {
             self.pending.fetch_sub(run.blocks / per_cluster, Ordering::Relaxed);
             for part in self.holds.not_busy_for_holders(*run, per_cluster) {
                 self.release(part.start, part.blocks);

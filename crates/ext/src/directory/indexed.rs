@@ -193,10 +193,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             self.cache.remove_block(&format, self.form, 0, block);
             Ok(())
         })?;
-        self.blocks.change(0, |block| {
-            block.copy_from_slice(&root);
-            Ok(())
-        })?;
+        self.overwrite(0, &root)?;
         self.blocks.set_indexed()?;
         self.cache.set_rooms(None);
         for (offset, name) in [(0, b".".as_slice()), (12, b"..")] {
@@ -306,8 +303,9 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         Ok(())
     }
 
+    /// What is left of a block after a part of it was appended as another.
     fn overwrite(&mut self, block: u32, content: &[u8]) -> Result<()> {
-        self.blocks.change(block, |bytes| {
+        self.blocks.change_moved_from(block, |bytes| {
             bytes.copy_from_slice(content);
             Ok(())
         })

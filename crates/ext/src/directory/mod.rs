@@ -53,6 +53,14 @@ pub(crate) trait Blocks {
 pub(crate) trait ChangeBlocks: Blocks {
     /// Change a block. A closure that fails has changed nothing.
     fn change<R>(&mut self, block: u32, change: impl FnOnce(&mut [u8]) -> Result<R, BadEntry>) -> Result<R>;
+    /// As [`ChangeBlocks::change`], where a part of the content is in a block that was appended just now.
+    fn change_moved_from<R>(
+        &mut self,
+        block: u32,
+        change: impl FnOnce(&mut [u8]) -> Result<R, BadEntry>,
+    ) -> Result<R> {
+        self.change(block, change)
+    }
     /// Append a block; it is zero until `fill` has filled it. `NoSpace` leaves everything as it was.
     fn append(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u32>;
     /// From now on the directory is indexed.

@@ -80,11 +80,11 @@ impl Volume {
         inode.runs.write().forget(at.0, at.0 + 1);
         self.change_mapping(handle, inode, state, Change::Insert(mapping))?;
         inode.note_data_change(handle.transaction());
-        handle.create(block, kind, Some(inode.number()))
+        handle.create(block, kind)
     }
 
     /// Refuse, before anything has changed, what would take blocks that were promised to others.
-    fn check_unclaimed(&self) -> Result<()> {
+    pub(crate) fn check_unclaimed(&self) -> Result<()> {
         if self.allocator().has_unclaimed(OPERATION_BLOCKS) { Ok(()) } else { Err(Error::NoSpace) }
     }
 
@@ -99,7 +99,7 @@ impl Volume {
     ) -> Result<Arc<Buffer>> {
         self.check_unclaimed()?;
         let goal = self.goal(inode, state, FileBlock(0))?;
-        self.allocate_index_block(handle, inode, state, goal, kind)
+        self.allocate_index_block(handle, state, goal, kind)
     }
 
     /// The counterpart of [`Volume::allocate_metadata_block`] and of [`Volume::allocate_index_block`].

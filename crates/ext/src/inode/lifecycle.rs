@@ -38,9 +38,7 @@ impl Volume {
         let mut state = self.new_state(parent_state, spec);
         let raw = self.raw_inode(number)?;
         state.table_block = Arc::downgrade(&raw.buffer);
-        if let Some(place) =
-            handle.modify(&raw.buffer, Some(number))?.get_mut(raw.offset..raw.offset + raw.len)
-        {
+        if let Some(place) = handle.modify(&raw.buffer)?.get_mut(raw.offset..raw.offset + raw.len) {
             place.fill(0);
         }
         let inode = Arc::new(Inode::new(number, spec.kind, state));

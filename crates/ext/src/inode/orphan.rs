@@ -118,7 +118,7 @@ impl Volume {
             && let Some(index) = file.free.iter().position(|free| *free > 0)
         {
             let buffer = self.orphan_block(file, index)?;
-            let mut bytes = handle.modify(&buffer, None)?;
+            let mut bytes = handle.modify(&buffer)?;
             let slots = orphan::entries_per_block(bytes.len());
             if let Some(slot) = (0..slots).find(|slot| le32(&bytes, slot * 4) == 0) {
                 put(&mut bytes, slot * 4, &inode.number().0.to_le_bytes());
@@ -152,7 +152,7 @@ impl Volume {
             let mut orphans = self.orphans.lock();
             if let Some(file) = &mut orphans.file {
                 let buffer = self.orphan_block(file, index as usize)?;
-                put(&mut handle.modify(&buffer, None)?, slot as usize * 4, &[0; 4]);
+                put(&mut handle.modify(&buffer)?, slot as usize * 4, &[0; 4]);
                 file.free[index as usize] += 1;
             }
         }
@@ -177,7 +177,7 @@ impl Volume {
 
     fn set_next_orphan(&self, handle: &mut Handle<'_>, inode: InodeNumber, next: u32) -> Result<()> {
         let raw = self.raw_inode(inode)?;
-        let mut bytes = handle.modify(&raw.buffer, Some(inode))?;
+        let mut bytes = handle.modify(&raw.buffer)?;
         let Some(place) = bytes.get_mut(raw.offset..raw.offset + raw.len) else { return Ok(()) };
         put(place, DELETION_TIME, &next.to_le_bytes());
         DiskInode::set_checksum(inode, place, self.superblock());

@@ -73,7 +73,7 @@ impl FastReplay<'_> {
         let is_new = self.volume.allocator().claim_inode(&mut handle, number, kind)?;
         let raw = self.volume.raw_inode(number)?;
         {
-            let mut content = handle.modify(&raw.buffer, Some(number))?;
+            let mut content = handle.modify(&raw.buffer)?;
             let Some(place) = content.get_mut(raw.offset..raw.offset + raw.len) else {
                 return Err(bad("its place is outside of its block").into());
             };

@@ -117,7 +117,7 @@ impl Volume {
         if let Some(orphans) = &orphans {
             state.deletion_time = orphans.next_of(inode.number());
         }
-        let mut bytes = handle.modify(&raw.buffer, Some(inode.number()))?;
+        let mut bytes = handle.modify(&raw.buffer)?;
         if let Some(place) = bytes.get_mut(raw.offset..raw.offset + raw.len) {
             state.to_disk(inode.kind().mode_bits()).write_into(inode.number(), place, self.superblock());
         }

@@ -17,10 +17,9 @@ use hashbrown::HashSet;
 use super::durable::write_durably;
 use super::format::{CommitTime, MAGIC, Tag, TagFlags};
 use super::state::{Journal, Running, State, check_no_open_handle};
-use crate::BlockRun;
 use crate::buffer::Buffer;
 use crate::memory::BlockMemory;
-use crate::transaction::TransactionId;
+use crate::transaction::{Freed, TransactionId};
 use crate::{Error, FsBlock, Result};
 
 /// A closed transaction: everything that will be in the log and nothing that can still change.
@@ -29,7 +28,7 @@ struct Closed {
     id: TransactionId,
     blocks: Vec<(Arc<Buffer>, Arc<BlockMemory>)>,
     revoked: HashSet<FsBlock>,
-    freed: Vec<BlockRun>,
+    freed: Freed,
     /// Where it is in the log.
     start: u64,
     end: u64,

@@ -25,10 +25,9 @@ use diorite_block::sync::{MutexGuard, now};
 
 use super::commit::Gather;
 use super::state::{Journal, State, check_no_open_handle, note_ended, note_opened};
-use crate::BlockRun;
 use crate::buffer::Buffer;
-use crate::transaction::{Log, TIMER_SLACK, TransactionId};
-use crate::{FsBlock, InodeNumber, Result};
+use crate::transaction::{Freed, Join, Log, TIMER_SLACK, TransactionId};
+use crate::{FsBlock, Result};
 
 impl Journal {
     /// Make room for a handle that was not admitted; the caller looks again afterwards.
@@ -118,7 +117,7 @@ impl Log for Journal {
         room
     }
 
-    fn join(&self, transaction: TransactionId, buffer: &Arc<Buffer>, _for_inode: Option<InodeNumber>) {
+    fn join(&self, transaction: TransactionId, buffer: &Arc<Buffer>, _join: Join) {
         self.join_running(transaction, buffer);
     }
 
@@ -136,7 +135,7 @@ impl Log for Journal {
         self.state.lock().running.id
     }
 
-    fn end(&self, transaction: TransactionId, credits: u32, freed: Vec<BlockRun>) {
+    fn end(&self, transaction: TransactionId, credits: u32, freed: Freed) {
         note_ended();
         let mut state = self.state.lock();
         let running = &mut state.running;
@@ -145,7 +144,7 @@ impl Log for Journal {
         // Credits beyond the largest transaction were never counted.
         let counted = u64::from(credits).min(self.blocks_max);
         running.credits = running.credits.saturating_sub(counted);
-        running.freed.extend(freed);
+        running.freed.add(freed);
         if state.closing && state.running.handles == 0 {
             self.handles_ended.notify_all();
         }

@@ -41,4 +41,4 @@ pub(crate) use format::JournalSuperblock;
 pub(crate) use log_map::LogMap;
 pub use open::replay_in_memory;
 pub(crate) use open::{clear_needs_recovery, open};
-pub(crate) use state::{Journal, JournalParts};
+pub(crate) use state::{Journal, JournalParts, check_no_open_handle, note_ended, note_opened};

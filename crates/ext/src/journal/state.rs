@@ -14,9 +14,8 @@ use hashbrown::{HashMap, HashSet};
 use super::checkpoint_list::CheckpointList;
 use super::format::{JournalSuperblock, RecordLayout};
 use super::log_map::LogMap;
-use crate::BlockRun;
 use crate::buffer::{Buffer, BufferCache};
-use crate::transaction::{AbortLatch, HomeWriter, ReleaseFreed, TransactionId};
+use crate::transaction::{AbortLatch, Freed, HomeWriter, ReleaseFreed, TransactionId};
 use crate::{BlockSize, Clock, Error, FsBlock};
 
 thread_local! {
@@ -26,21 +25,21 @@ thread_local! {
 }
 
 /// Called by whoever may wait for a commit.
-pub(super) fn check_no_open_handle() {
+pub(crate) fn check_no_open_handle() {
     if cfg!(debug_assertions) {
         assert!(OPEN_HANDLES.get() == 0, "a thread with an open handle would wait for itself");
     }
 }
 
 /// This thread has opened a handle.
-pub(super) fn note_opened() {
+pub(crate) fn note_opened() {
     if cfg!(debug_assertions) {
         OPEN_HANDLES.set(OPEN_HANDLES.get() + 1);
     }
 }
 
 /// This thread has ended a handle.
-pub(super) fn note_ended() {
+pub(crate) fn note_ended() {
     if cfg!(debug_assertions) {
         OPEN_HANDLES.set(OPEN_HANDLES.get().saturating_sub(1));
     }
@@ -127,7 +126,7 @@ pub(super) struct Running {
     pub(super) credits: u64,
     pub(super) buffers: HashMap<u64, Arc<Buffer>>,
     pub(super) revoked: HashSet<FsBlock>,
-    pub(super) freed: Vec<BlockRun>,
+    pub(super) freed: Freed,
     /// Threads that wait for it to be committed.
     pub(super) syncers: Vec<u64>,
     /// When the first handle began.
@@ -142,7 +141,7 @@ impl Running {
             credits: 0,
             buffers: HashMap::new(),
             revoked: HashSet::new(),
-            freed: Vec::new(),
+            freed: Freed::default(),
             syncers: Vec::new(),
             started: None,
         }

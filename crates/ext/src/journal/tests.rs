@@ -16,7 +16,7 @@ use super::recover::{Content, prepare_for_writing, recover};
 use super::{Journal, JournalParts};
 use crate::BlockRun;
 use crate::buffer::{BlockKind, BufferCache, Sealer};
-use crate::transaction::{AbortLatch, Log, ReleaseFreed, TransactionId};
+use crate::transaction::{AbortLatch, Freed, Join, Log, ReleaseFreed, TransactionId};
 use crate::{Access, BlockSize, Corrupt, FsBlock, SystemClock};
 
 const SIZE: BlockSize = BlockSize::new(1024).unwrap();
@@ -37,8 +37,8 @@ impl Sealer for NoSealer {
 struct Released(Mutex<Vec<BlockRun>>);
 
 impl ReleaseFreed for Released {
-    fn release_freed(&self, runs: &[BlockRun]) {
-        self.0.lock().extend_from_slice(runs);
+    fn release_freed(&self, freed: &Freed) {
+        self.0.lock().extend_from_slice(&freed.runs);
     }
 }
 
@@ -97,14 +97,14 @@ impl World {
         for block in blocks {
             self.fill(id, *block, number);
         }
-        self.journal.end(id, blocks.len() as u32, Vec::new());
+        self.journal.end(id, blocks.len() as u32, Freed::default());
         Ok(id)
     }
 
     fn fill(&self, id: TransactionId, block: u64, number: u64) {
         let buffer = self.cache.get(FsBlock(block), BlockKind::Plain).unwrap();
         let mut content = buffer.write();
-        self.journal.join(id, &buffer, None);
+        self.journal.join(id, &buffer, Join::Changed);
         content.copy_from_slice(&pattern(number));
     }
 
@@ -207,7 +207,8 @@ fn freed_blocks_are_not_replayed_over() {
             world.fill(id, 103, number);
             world.journal.forget(id, FsBlock(block));
             world.cache.discard(FsBlock(block));
-            world.journal.end(id, 2, vec![BlockRun { start: FsBlock(block), blocks: 1 }]);
+            let runs = vec![BlockRun { start: FsBlock(block), blocks: 1 }];
+            world.journal.end(id, 2, Freed { runs, ..Freed::default() });
             if random.u8(..4) == 0 {
                 world.journal.sync().unwrap();
             }

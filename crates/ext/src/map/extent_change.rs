@@ -403,7 +403,7 @@ impl Volume {
         };
         let max = usize::from(header.capacity);
         if entries.len() <= max {
-            write_node(&mut handle.modify(&buffer, Some(inode.number()))?, header, entries);
+            write_node(&mut handle.modify(&buffer)?, header, entries);
             if node::key_of(&parent[place]) == first {
                 return Ok(());
             }
@@ -416,10 +416,30 @@ impl Volume {
         let cut = if appended { max } else { entries.len() / 2 };
         let (left, right) = entries.split_at(cut);
         let sibling = self.new_node(handle, inode, state, buffer.block(), header.depth, right)?;
-        write_node(&mut handle.modify(&buffer, Some(inode.number()))?, header, left);
-        parent[place] = node::index_entry(first, buffer.block());
+        let left = self.store_left(handle, inode, state, &buffer, header, left)?;
+        parent[place] = node::index_entry(first, left);
         parent.insert(place + 1, node::index_entry(node::key_of(&right[0]), sibling));
         self.store_level(handle, inode, state, way, level - 1, &parent)
+    }
+
+    /// Store what is left of a node that was split; returns where. Without a journal the old node stays as it is while anything on the
+    /// disk refers to it, as long as there is a block for that.
+    fn store_left(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        node: &Arc<Buffer>,
+        header: Header,
+        entries: &[RawEntry],
+    ) -> Result<FsBlock> {
+        if self.has_journal() || self.check_unclaimed().is_err() {
+            write_node(&mut handle.modify_moved_from(node)?, header, entries);
+            return Ok(node.block());
+        }
+        let moved = self.new_node(handle, inode, state, node.block(), header.depth, entries)?;
+        self.free_metadata_block(handle, inode, state, node.block())?;
+        Ok(moved)
     }
 
     fn store_root(
@@ -461,10 +481,10 @@ impl Volume {
     ) -> Result<FsBlock> {
         let kind = BlockKind::ExtentNode { inode: inode.number(), generation: state.generation };
         let goal = self.index_goal(near, Growth::Some);
-        let buffer = self.allocate_index_block(handle, inode, state, goal, kind)?;
+        let buffer = self.allocate_index_block(handle, state, goal, kind)?;
         let capacity = Header::capacity_of(self.block_size().bytes() as usize);
         let header = Header { entries: 0, capacity, depth, generation: 0 };
-        write_node(&mut handle.modify(&buffer, Some(inode.number()))?, header, entries);
+        write_node(&mut handle.modify(&buffer)?, header, entries);
         Ok(buffer.block())
     }
 

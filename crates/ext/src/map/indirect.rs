@@ -184,7 +184,7 @@ impl Volume {
                 fill_slots(inode.number(), at, &mut state.block, slot, start, count)?;
             } else {
                 let leaf = self.leaf_for(handle, inode, state, &path, at, start)?;
-                let mut bytes = handle.modify(&leaf, Some(inode.number()))?;
+                let mut bytes = handle.modify(&leaf)?;
                 fill_slots(inode.number(), at, &mut bytes, slot, start, count)?;
             }
             done += count;
@@ -206,7 +206,7 @@ impl Volume {
         let goal = self.index_goal(near, if path.len > 2 { Growth::Large } else { Growth::Some });
         let mut buffer = match le32(&state.block, root) {
             0 => {
-                let made = self.allocate_index_block(handle, inode, state, goal, BlockKind::Plain)?;
+                let made = self.allocate_index_block(handle, state, goal, BlockKind::Plain)?;
                 put(&mut state.block, root, &(made.block().0 as u32).to_le_bytes());
                 made
             }
@@ -216,8 +216,8 @@ impl Volume {
             let place = path.slots[level] as usize * 4;
             let child = le32(&buffer.read(), place);
             buffer = if child == 0 {
-                let made = self.allocate_index_block(handle, inode, state, goal, BlockKind::Plain)?;
-                let mut bytes = handle.modify(&buffer, Some(inode.number()))?;
+                let made = self.allocate_index_block(handle, state, goal, BlockKind::Plain)?;
+                let mut bytes = handle.modify(&buffer)?;
                 put(&mut bytes, place, &(made.block().0 as u32).to_le_bytes());
                 drop(bytes);
                 made
@@ -264,7 +264,7 @@ impl Volume {
         let slot = u64::from(path.slots[path.len - 1]);
         let leaf = way.last().expect("at least one level");
         let cut = {
-            let mut bytes = handle.modify(leaf, Some(inode.number()))?;
+            let mut bytes = handle.modify(leaf)?;
             cut_slots(&mut bytes, slot as u32, pointers.min(slot + (end - at)))
         };
         self.free_runs(handle, inode, state, &cut.runs)?;
@@ -276,7 +276,7 @@ impl Volume {
             }
             let place = path.slots[level - 1] as usize * 4;
             match way.last() {
-                Some(parent) => put(&mut handle.modify(parent, Some(inode.number()))?, place, &[0; 4]),
+                Some(parent) => put(&mut handle.modify(parent)?, place, &[0; 4]),
                 None => put(&mut state.block, place, &[0; 4]),
             }
             self.free_metadata_block(handle, inode, state, buffer.block())?;

@@ -104,7 +104,7 @@ impl Volume {
         state: &mut InodeState,
     ) -> Result<()> {
         let raw = self.raw_inode(inode.number())?;
-        let mut bytes = handle.modify(&raw.buffer, Some(inode.number()))?;
+        let mut bytes = handle.modify(&raw.buffer)?;
         let max_inode = self.layout().inodes_count;
         let area = attribute_area(&raw, &bytes, state);
         if let Some(rebuilt) = without_system_data(area, max_inode)

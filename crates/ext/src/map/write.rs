@@ -201,7 +201,6 @@ impl Volume {
     pub(crate) fn allocate_index_block(
         &self,
         handle: &mut Handle<'_>,
-        inode: &Inode,
         state: &mut InodeState,
         near: FsBlock,
         kind: BlockKind,
@@ -214,7 +213,7 @@ impl Volume {
             state.sectors += self.cluster_sectors();
             block
         };
-        handle.create(block, kind, Some(inode.number()))
+        handle.create(block, kind)
     }
 
     /// Make whole blocks read as zeros and keep them: blocks with data become unwritten, and holes get unwritten blocks. `Unsupported` on

@@ -109,13 +109,23 @@ impl ChangeBlocks for ChangingBlocks<'_, '_> {
     fn change<R>(&mut self, block: u32, change: impl FnOnce(&mut [u8]) -> Result<R, BadEntry>) -> Result<R> {
         let number = self.inode.number();
         let buffer = buffer_of(self.volume, self.inode, self.state, &self.known, block)?;
-        let mut bytes = self.handle.modify(&buffer, Some(number))?;
+        let mut bytes = self.handle.modify(&buffer)?;
         change(&mut bytes).map_err(|bad| corrupt(number, block, bad))
+    }
+
+    fn change_moved_from<R>(
+        &mut self,
+        block: u32,
+        change: impl FnOnce(&mut [u8]) -> Result<R, BadEntry>,
+    ) -> Result<R> {
+        let buffer = buffer_of(self.volume, self.inode, self.state, &self.known, block)?;
+        let mut bytes = self.handle.modify_moved_from(&buffer)?;
+        change(&mut bytes).map_err(|bad| corrupt(self.inode.number(), block, bad))
     }
 
     fn append(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
         let (at, buffer) = self.volume.append_directory_block(self.handle, self.inode, self.state)?;
-        fill(&mut self.handle.modify(&buffer, Some(self.inode.number()))?);
+        fill(&mut self.handle.modify(&buffer)?);
         u32::try_from(at.0).map_err(|_| Error::NoSpace)
     }
 

@@ -7,7 +7,7 @@ use crate::directory::{NewEntry, Place, kind_code};
 use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, InodeState};
 use crate::transaction::Handle;
 use crate::xattr::CHANGE_CREDITS;
-use crate::{Error, FileBlock, FileKind, Inode, NodeSpec, Result, Volume};
+use crate::{Error, FileKind, Inode, NodeSpec, Result, Volume};
 
 /// Blocks that adding one name joins at most: an index block on each level and a leaf, each split; and the inode.
 pub(super) const ADD_NAME_CREDITS: u32 = 4 * APPEND_BLOCK_CREDITS + 8;
@@ -125,7 +125,6 @@ impl Volume {
         }
         state.links = if is_directory(&inode) { 2 } else { 1 };
         self.store_inode(handle, &inode, &mut state)?;
-        self.tie_to_directory(handle, &inode, &state, directory)?;
         drop(state);
         self.put_entry(handle, directory, parent, &place, new.name, &inode)?;
         if is_directory(&inode) {
@@ -138,27 +137,6 @@ impl Volume {
             inode.open()?;
         }
         Ok(inode)
-    }
-
-    /// Without a journal, a sync of the directory writes what its new entry points to as well, so that a check after a
-    /// crash keeps the entry. A journal writes both anyway.
-    fn tie_to_directory(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &InodeState,
-        directory: &Inode,
-    ) -> Result<()> {
-        if self.name_rules().has_journal {
-            return Ok(());
-        }
-        let raw = self.raw_inode(inode.number())?;
-        handle.modify(&raw.buffer, Some(directory.number()))?;
-        if is_directory(inode) {
-            let first = self.directory_block(inode, state, FileBlock(0))?;
-            handle.modify(&first, Some(directory.number()))?;
-        }
-        Ok(())
     }
 
     /// Room for a new name. What that changed is sound and stored, also after an error.

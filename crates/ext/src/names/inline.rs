@@ -36,12 +36,12 @@ impl Volume {
         let (_, buffer) = match self.append_directory_block(handle, inode, state) {
             Ok(appended) => appended,
             Err(error) => {
-                handle.modify(&raw.buffer, Some(inode.number()))?[place].copy_from_slice(&bytes_before);
+                handle.modify(&raw.buffer)?[place].copy_from_slice(&bytes_before);
                 *state = before;
                 return Err(error);
             }
         };
-        handle.modify(&buffer, Some(inode.number()))?.copy_from_slice(&block);
+        handle.modify(&buffer)?.copy_from_slice(&block);
         self.store_inode(handle, inode, state)
     }
 }

@@ -79,7 +79,6 @@ struct NameRules {
     /// Directories with more links than that have the count 1 (`dir_nlink`).
     directory_links_unbounded: bool,
     first_inode: InodeNumber,
-    has_journal: bool,
 }
 
 /// Whether an inode has a flag.
@@ -146,7 +145,6 @@ impl Volume {
                 links_max: if is_ext4 { LINKS_MAX_EXT4 } else { LINKS_MAX },
                 directory_links_unbounded: features.has_ro_compat(RoCompat::DIR_NLINK),
                 first_inode: superblock.first_inode(),
-                has_journal: features.has_compat(Compat::HAS_JOURNAL),
             }
         })
     }

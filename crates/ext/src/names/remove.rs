@@ -75,6 +75,7 @@ impl Volume {
     ) -> Result<()> {
         self.leave_inline(handle, directory, state)?;
         self.names.known.remove(directory, name);
+        handle.freed_name();
         self.change_directory(handle, directory, state, |entries| entries.remove(name, found))
     }
 

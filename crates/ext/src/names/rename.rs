@@ -298,6 +298,7 @@ impl Volume {
         self.leave_inline(handle, directory, state)?;
         let found = self.find_existing(directory, state, name)?;
         self.names.known.remove(directory, name);
+        handle.freed_name();
         let (number, kind) = (inode.number(), kind_code(inode.kind()));
         self.change_directory(handle, directory, state, |entries| entries.set_inode(&found, number, kind))
     }

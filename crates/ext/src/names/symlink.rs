@@ -37,7 +37,7 @@ impl Volume {
                 state.block[..target.len()].copy_from_slice(target);
             } else {
                 let (_, buffer) = volume.append_directory_block(handle, inode, state)?;
-                let mut bytes = handle.modify(&buffer, Some(inode.number()))?;
+                let mut bytes = handle.modify(&buffer)?;
                 bytes.set_kind(BlockKind::Plain);
                 bytes[..target.len()].copy_from_slice(target);
             }

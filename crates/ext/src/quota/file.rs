@@ -150,7 +150,7 @@ impl QuotaBlocks for Blocks<'_, '_, '_> {
         let Some(handle) = self.handle.as_mut() else {
             return Err(Error::InvalidArgument("quota is changed in a transaction"));
         };
-        handle.modify(&buffer, None)?[start..start + BLOCK_SIZE].copy_from_slice(bytes);
+        handle.modify(&buffer)?[start..start + BLOCK_SIZE].copy_from_slice(bytes);
         Ok(())
     }
 

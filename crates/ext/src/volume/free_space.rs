@@ -56,6 +56,9 @@ impl<'v> FreeSpace<'v> {
     /// Before a handle begins on a volume that is nearly full: blocks that are free but cannot be taken yet are made
     /// takable, since no thread can wait for that inside a handle.
     pub(crate) fn relieve(&self) -> Result<()> {
+        if self.allocator.needs_held_inodes() {
+            self.log.sync()?;
+        }
         if self.allocator.is_nearly_full() {
             self.allocator.release_windows();
             if self.allocator.is_nearly_full() && self.allocator.has_pending() {

@@ -8,13 +8,14 @@ use diorite_block::sync::Mutex;
 
 use crate::allocate::{Allocator, Zone};
 use crate::buffer::{BlockKind, BufferCache};
+use crate::in_place::InPlaceLog;
 use crate::inode::{InodeCache, TableAhead};
 use crate::journal::{self, Journal, JournalParts, JournalSuperblock, LogMap};
 use crate::layout::superblock::{ENCODING_UTF8, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::layout::{Compat, GroupDescriptor, Incompat, Layout, Superblock};
 use crate::memory::BlockMemory;
 use crate::quota::Quotas;
-use crate::transaction::{AbortLatch, HomeWriter, Log, NoJournal};
+use crate::transaction::{AbortLatch, HomeWriter, Log};
 use crate::volume::mmp::Mmp;
 use crate::volume::seal::VolumeSealer;
 use crate::volume::{Access, ReservedBlocks, Volume, VolumeOptions};
@@ -76,7 +77,7 @@ impl Volume {
                 clock: options.clock.clone(),
                 interval: options.commit_interval,
             })),
-            None => Box::new(NoJournal::new(
+            None => Box::new(InPlaceLog::new(
                 cache.clone(),
                 HomeWriter::new(device.clone(), layout.block_size),
                 latch.clone(),

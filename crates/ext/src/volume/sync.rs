@@ -46,7 +46,8 @@ impl Volume {
             return Ok(());
         }
         // With a journal the counters in the superblock are made right when the volume is opened next.
-        if self.in_use.load(Ordering::Acquire) && !self.has_journal() {
+        let is_changed = !self.log().is_durable(self.log().running());
+        if is_changed && self.in_use.load(Ordering::Acquire) && !self.has_journal() {
             let mut handle = self.begin(1)?;
             self.count_written();
             self.touch_superblock(&mut handle)?;

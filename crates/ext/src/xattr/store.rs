@@ -148,7 +148,7 @@ impl Volume {
         if before.inside != after.inside {
             let raw = self.raw_inode(inode.number())?;
             let area = Self::area_inside(state, raw.len);
-            let mut bytes = handle.modify(&raw.buffer, Some(inode.number()))?;
+            let mut bytes = handle.modify(&raw.buffer)?;
             encode_inside(&mut bytes[raw.offset + area.start..raw.offset + area.end], &after.inside);
         }
         Ok(left)
@@ -177,11 +177,11 @@ impl Volume {
         }
         if state.xattr_block != FsBlock(0) && !self.is_block_shared(inode, state)? {
             let buffer = self.attribute_block(inode, state)?;
-            encode_block(&mut handle.modify(&buffer, Some(inode.number()))?, attributes);
+            encode_block(&mut handle.modify(&buffer)?, attributes);
             return Ok(());
         }
         let buffer = self.allocate_metadata_block(handle, inode, state, BlockKind::Xattr)?;
-        encode_block(&mut handle.modify(&buffer, Some(inode.number()))?, attributes);
+        encode_block(&mut handle.modify(&buffer)?, attributes);
         self.leave_block(handle, inode, state)?;
         state.xattr_block = buffer.block();
         Ok(())
@@ -195,7 +195,7 @@ impl Volume {
         }
         let buffer = self.cache().get(block, BlockKind::Xattr)?;
         {
-            let mut bytes = handle.modify(&buffer, None)?;
+            let mut bytes = handle.modify(&buffer)?;
             let mut header = BlockHeader::parse(&bytes).map_err(|what| corrupt(inode, what))?;
             if header.references > 1 {
                 header.references -= 1;

@@ -113,7 +113,7 @@ impl Volume {
     ) -> Result<()> {
         for chunk in value.chunks(self.block_size().bytes() as usize) {
             let (_, buffer) = self.append_directory_block(handle, inode, state)?;
-            let mut bytes = handle.modify(&buffer, Some(inode.number()))?;
+            let mut bytes = handle.modify(&buffer)?;
             bytes.set_kind(BlockKind::Plain);
             bytes[..chunk.len()].copy_from_slice(chunk);
         }
