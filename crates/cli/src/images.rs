@@ -8,7 +8,7 @@ use std::sync::Once;
 use diorite::{Access, DirectIo, DirectPolicy, Filesystem, MmpWait, ReservedBlocks, Timestamp};
 
 use crate::args::Opening;
-use crate::failure::{Failure, Result, complain, tell};
+use crate::failure::{Failure, Result, complain, tell, visible};
 use crate::interrupt;
 use crate::location::is_same_image;
 use crate::output::local_time;
@@ -82,6 +82,9 @@ impl Images {
             return Err(Failure::Failed(format!("{}: cannot be changed: {reason}", name.display())));
         }
         say_chosen_part(name, &filesystem.device().name());
+        for defect in filesystem.defects() {
+            tell(&format!("diorite: {}: {defect}", visible(&name.display().to_string())));
+        }
         self.open.push(Image { name: name.to_owned(), access, filesystem: filesystem.clone() });
         Ok(filesystem)
     }

@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::{
-    Access, DeviceOptions, Partition, Timestamp, VolumeInfo, open_target, partitions_with_volumes,
+    Access, DeviceOptions, Partition, SuperblockBackup, Timestamp, VolumeInfo, open_target,
+    partitions_with_volumes,
 };
 use serde_json::json;
 
@@ -50,7 +51,7 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     let name = name_of_image(image)?;
     let device =
         open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::Failed(error.to_string()))?;
-    let info = match VolumeInfo::read(device.as_ref()).map_err(diorite::Error::from) {
+    let (info, backup) = match VolumeInfo::find(device.as_ref()).map_err(diorite::Error::from) {
         Err(error) if error.is_no_volume() => {
             let partitions = partitions_with_volumes(&device).unwrap_or_default();
             if partitions.is_empty() {
@@ -58,16 +59,16 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
             }
             return show_partitions(arguments, image, &partitions, output);
         }
-        read => read.map_err(Failure::map(image.display(), "read the superblock"))?,
+        found => found.map_err(Failure::map(image.display(), "read the superblock"))?,
     };
     let geometry = device.geometry();
     let missing = info.blocks.saturating_mul(info.block_size).saturating_sub(geometry.capacity_bytes);
     // The device ends with a whole logical block, and the filesystem may end within one.
     let missing = if missing < u64::from(geometry.logical_block_size) { 0 } else { missing };
     if arguments.reporting.json {
-        return output.json(&json_info(image, &info, missing));
+        return output.json(&json_info(image, &info, missing, backup.as_ref()));
     }
-    show_info(image, &info, missing, output)
+    show_info(image, &info, missing, backup.as_ref(), output)
 }
 
 /// A disk with partitions is no volume, and may hold some.
@@ -121,11 +122,20 @@ fn json_partition((partition, volume): &(Partition, Option<VolumeInfo>)) -> serd
 }
 
 /// `missing` is what the device lacks of the filesystem, in bytes.
-fn show_info(image: &Path, info: &VolumeInfo, missing: u64, output: &mut Output) -> Result<()> {
+fn show_info(
+    image: &Path,
+    info: &VolumeInfo,
+    missing: u64,
+    backup: Option<&SuperblockBackup>,
+    output: &mut Output,
+) -> Result<()> {
     let text = |bytes: &[u8]| visible(&String::from_utf8_lossy(bytes));
     let mut line = |name: &str, value: String| output.line(format!("{name:<16} {value}"));
     let bytes = |blocks: u64| human(blocks.saturating_mul(info.block_size));
     line("Image", visible(&image.display().to_string()))?;
+    if let Some(SuperblockBackup { block, damage }) = backup {
+        line("Damaged", format!("{damage}; this is the backup in block {block}"))?;
+    }
     line("Type", format!("{}, revision {}", info.flavor(), info.revision))?;
     if !info.label.is_empty() {
         line("Label", text(&info.label))?;
@@ -181,7 +191,12 @@ fn show_info(image: &Path, info: &VolumeInfo, missing: u64, output: &mut Output)
     Ok(())
 }
 
-fn json_info(image: &Path, info: &VolumeInfo, missing: u64) -> serde_json::Value {
+fn json_info(
+    image: &Path,
+    info: &VolumeInfo,
+    missing: u64,
+    backup: Option<&SuperblockBackup>,
+) -> serde_json::Value {
     json!({
         "command": "info",
         "image": json_name(image.as_os_str().as_bytes()),
@@ -199,6 +214,7 @@ fn json_info(image: &Path, info: &VolumeInfo, missing: u64) -> serde_json::Value
         "cluster_size": info.cluster_size,
         "blocks": info.blocks,
         "bytes_missing": missing,
+        "superblock_backup": backup.map(|backup| backup.block.0),
         "blocks_free": info.free_blocks,
         "blocks_reserved": info.reserved_blocks,
         "inodes": info.inodes,

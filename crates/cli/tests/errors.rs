@@ -281,6 +281,37 @@ fn tree_that_cannot_fit_is_refused_with_a_size_that_would_do() {
     assert!(bench.read("b.img") == before, "not a byte");
 }
 
+/// With the first superblock and its descriptors gone, a backup shows what is there; nothing is written, and it is said.
+#[test]
+fn a_backup_is_read_where_the_superblock_is_gone() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext4 -b 1024 a.img 24M");
+    bench.write("file", &pattern(100_000, 1));
+    bench.run("cp file a.img:/");
+    let mut image = bench.read("a.img");
+    image[..4096].fill(0);
+    bench.write("a.img", &image);
+    assert!(bench.run("info a.img").contains("the backup in block 8193"));
+    for line in ["ls a.img:/", "cp a.img:/file copy"] {
+        let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.success() && error.contains("a backup in block 8193 was read"),
+            "{line}: {error}"
+        );
+    }
+    assert!(bench.read("copy") == pattern(100_000, 1));
+    let output = bench.diorite(["check", "a.img"]).output().expect("the program starts");
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.code() == Some(1) && report.contains("checked by the backup in block 8193"),
+        "{report}"
+    );
+    let error = bench.fail("mkdir a.img:/new", 1);
+    assert!(error.contains("cannot be changed") && error.contains("e2fsck -b 8193"), "{error}");
+    assert!(bench.read("a.img") == image, "it was written");
+}
+
 #[test]
 fn info_says_that_an_image_was_cut() {
     let bench = Bench::new();

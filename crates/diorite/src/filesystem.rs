@@ -284,6 +284,11 @@ impl Filesystem {
         self.volume().read_only_reason()
     }
 
+    /// What was found damaged or missing when it was opened, so that what is read may not be the newest, nor everything.
+    pub fn defects(&self) -> &[String] {
+        self.volume().defects()
+    }
+
     /// Make everything durable. Tells also of data that was lost earlier, in the background, if no open file has heard of it.
     pub fn sync(&self) -> Result<()> {
         self.nodes.sync()

@@ -56,8 +56,8 @@ pub use diorite_device::{
 };
 pub use diorite_ext::{
     Access, Attributes, Clock, DataMode, DirectoryEntry, FileKind, InodeNumber, MmpWait, NodeSpec, Owner,
-    QuotaLimits, RenameMode, ReservedBlocks, SetAttributes, SetTime, SpaceUse, SystemClock, Timestamp,
-    VolumeInfo, XattrMode,
+    QuotaLimits, RenameMode, ReservedBlocks, SetAttributes, SetTime, SpaceUse, SuperblockBackup, SystemClock,
+    Timestamp, VolumeInfo, XattrMode,
 };
 pub use diorite_ext_tools::{check, mkfs};
 pub use error::{AlignedPart, Error, Result};

@@ -2,13 +2,14 @@
 //!
 //! Works on volumes that cannot be opened, so that a person can see why.
 
-use diorite_block::{BlockDevice, SECTOR_SIZE};
+use diorite_block::BlockDevice;
 
 use crate::layout::superblock::{
-    FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, STATE_ERROR, STATE_ORPHANS, STATE_VALID, SUPERBLOCK_OFFSET,
+    FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, STATE_ERROR, STATE_ORPHANS, STATE_VALID,
 };
 use crate::layout::{Compat, Features, GroupDescriptor, Incompat, Layout, Superblock};
 use crate::memory::BlockMemory;
+use crate::volume::superblock::{SuperblockBackup, find_superblock, read_superblock};
 use crate::{Error, FsBlock, Incompatible, InodeNumber, Result, Timestamp};
 
 /// What a volume is made of.
@@ -191,7 +192,13 @@ impl VolumeInfo {
         }
     }
 
-    /// Read it from a device.
+    /// Read it from a device, by a backup if the first superblock is damaged.
+    pub fn find(device: &dyn BlockDevice) -> Result<(Self, Option<SuperblockBackup>)> {
+        let (superblock, backup) = find_superblock(device)?;
+        Ok((Self::new(&superblock), backup))
+    }
+
+    /// Read it from a device's first superblock.
     pub fn read(device: &dyn BlockDevice) -> Result<Self> {
         Ok(Self::new(&read_superblock(device)?))
     }
@@ -203,19 +210,6 @@ impl VolumeInfo {
             _ => None,
         }
     }
-}
-
-/// Read and check the primary superblock of a device, whatever its features are.
-pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
-    let logical = u64::from(device.geometry().logical_block_size).max(SECTOR_SIZE);
-    let end = (SUPERBLOCK_OFFSET + 1024).next_multiple_of(logical);
-    if device.geometry().capacity_bytes < end {
-        return Err(crate::Corrupt::Magic { found: 0 }.into());
-    }
-    let start = SUPERBLOCK_OFFSET / logical * logical;
-    let mut memory = BlockMemory::zeroed((end - start) as usize);
-    device.read_bytes(start, &mut memory)?;
-    Ok(Superblock::parse_any_features(&memory[(SUPERBLOCK_OFFSET - start) as usize..])?)
 }
 
 /// Read all group descriptors of a volume (primary copies), not checked. Fails on a volume larger than the device.

@@ -32,11 +32,12 @@ pub use diorite_ext_format::{
     Owner, Timestamp,
 };
 pub use error::{Error, Result};
-pub use info::{VolumeInfo, read_descriptors, read_superblock};
+pub use info::{VolumeInfo, read_descriptors};
 pub use inode::{Attributes, ContentUse, Inode, SetAttributes, SetTime};
-pub use journal::replay_in_memory;
+pub use journal::{ReplayedInMemory, replay_in_memory};
 pub(crate) use types::BlockRun;
 pub use types::{Clock, NodeSpec, SystemClock};
+pub use volume::superblock::{SuperblockBackup, find_superblock, read_superblock};
 pub use volume::{
     Access, Claim, DirectoryEntry, Mapping, MappingKind, MmpWait, MmpWatch, QuotaLimits, RenameMode,
     Reservation, ReservedBlocks, ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, WriteCommit,

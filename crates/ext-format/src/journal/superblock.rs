@@ -158,6 +158,11 @@ impl JournalSuperblock {
         }
     }
 
+    /// Filesystems that use it: more than one only on a device of its own.
+    pub fn users(&self) -> u32 {
+        if self.is_v1 { 1 } else { be32(&self.raw, 0x40) }
+    }
+
     /// Blocks of the log.
     pub fn log_blocks(&self) -> u32 {
         self.end() - self.first

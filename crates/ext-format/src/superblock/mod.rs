@@ -46,12 +46,17 @@ impl Superblock {
     /// be read are refused by name.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let superblock = Self::parse_any_features(bytes)?;
-        let unreadable = superblock.features.unreadable();
+        superblock.check_readable()?;
+        Ok(superblock)
+    }
+
+    /// The error that names the features with which it cannot be read.
+    pub fn check_readable(&self) -> Result<()> {
+        let unreadable = self.features.unreadable();
         if unreadable.is_empty() {
-            Ok(superblock)
-        } else {
-            Err(Incompatible::Features { names: unreadable.join(", ") }.into())
+            return Ok(());
         }
+        Err(Incompatible::Features { names: unreadable.join(", ") }.into())
     }
 
     /// As [`Superblock::parse`], but whatever the features are: to tell about a volume that cannot be opened.

@@ -33,7 +33,7 @@ use diorite_block::BlockDevice;
 
 pub use report::{CheckOptions, CheckPhase, CheckProgress, CheckReport, Problem, ProblemKind};
 
-use diorite_ext::{Error, Result, read_superblock, replay_in_memory};
+use diorite_ext::{Error, Result, find_superblock, replay_in_memory};
 use diorite_ext_format::{FsBlock, Incompatible};
 use diorite_ext_format::{GroupDescriptor, Incompat, InodeFlags, Layout, Superblock, casefold};
 use mapping::Reader;
@@ -136,32 +136,32 @@ pub fn check_replayed(
     options: &CheckOptions,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
-    let superblock = match read_superblock(&**device) {
-        Ok(superblock) if superblock.features().unreadable().is_empty() => superblock,
-        // Told by the check.
+    let (superblock, backup) = match find_superblock(&**device) {
+        Ok(found) if found.0.features().unreadable().is_empty() => found,
+        // Reported by the check.
         _ => return check(&**device, options, progress),
     };
-    let dirty = superblock.features().has_incompat(Incompat::RECOVER);
-    if !dirty || superblock.external_journal().is_some() {
+    let dirty = superblock.features().has_incompat(Incompat::RECOVER) || backup.is_some();
+    if !dirty || superblock.journal_inode().is_none() {
         return check(&**device, options, progress);
     }
-    match replay_in_memory(device, &superblock) {
-        Ok((replayed, blocks)) => {
-            let mut report = check_as(&*replayed, options, JournalState::Replayed, progress)?;
-            let what = format!("the journal was replayed in memory: {blocks} blocks");
+    let (mut report, damage) = match replay_in_memory(device, &superblock, backup.is_some()) {
+        Ok(replayed) => {
+            let mut report = check_as(&*replayed.device, options, JournalState::Replayed, progress)?;
+            let what = format!("the journal was replayed in memory: {} blocks", replayed.blocks);
             report.notes.insert(0, what);
-            Ok(report)
+            (report, replayed.damage)
         }
-        Err(Error::Corrupt(corrupt)) => {
-            let mut report = check(&**device, options, progress)?;
-            let what = format!("the journal cannot be replayed: {corrupt}");
-            report.problem_count += 1;
-            let (inode, block, group) = (superblock.journal_inode().map(|inode| inode.0), None, None);
-            report.problems.insert(0, Problem { kind: ProblemKind::Journal, inode, block, group, what });
-            Ok(report)
-        }
-        Err(error) => Err(error),
+        Err(Error::Corrupt(damage)) => (check(&**device, options, progress)?, Some(damage)),
+        Err(error) => return Err(error),
+    };
+    if let Some(damage) = damage {
+        let what = format!("the journal cannot be replayed: {damage}");
+        report.problem_count += 1;
+        let (inode, block, group) = (superblock.journal_inode().map(|inode| inode.0), None, None);
+        report.problems.insert(0, Problem { kind: ProblemKind::Journal, inode, block, group, what });
     }
+    Ok(report)
 }
 
 /// Check the volume on `device`, as it stands there. `progress` is told what is done. An error means that the check could not be made (the
@@ -189,8 +189,8 @@ fn check_as(
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
     let mut findings = Findings::new(options);
-    let superblock = match read_superblock(device) {
-        Ok(superblock) => superblock,
+    let (superblock, backup) = match find_superblock(device) {
+        Ok(found) => found,
         Err(Error::Corrupt(corrupt)) if !matches!(corrupt, diorite_ext_format::Corrupt::Magic { .. }) => {
             findings.add(ProblemKind::Superblock, Place::VOLUME, corrupt.to_string());
             findings.report.incomplete = true;
@@ -198,6 +198,10 @@ fn check_as(
         }
         Err(error) => return Err(error),
     };
+    if let Some(backup) = backup {
+        let what = format!("{}; checked by the backup in block {}", backup.damage, backup.block);
+        findings.add(ProblemKind::Superblock, Place::VOLUME, what);
+    }
     let mut unknown = superblock.features().unreadable();
     unknown.extend(superblock.features().unknown());
     if !unknown.is_empty() {

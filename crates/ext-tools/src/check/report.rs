@@ -143,14 +143,14 @@ pub struct CheckReport {
     pub blocks_used: u64,
     /// Files whose blocks are in more than one piece.
     pub fragmented: u64,
-    /// Whether not everything could be checked because of what was found before.
+    /// Whether not everything could be checked: because of what was found before, or because the journal is on another device.
     pub incomplete: bool,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Whether everything was looked at and nothing is wrong.
     pub fn is_clean(&self) -> bool {
-        self.problem_count == 0
+        self.problem_count == 0 && !self.incomplete
     }
 
     /// Whether there is a problem of that class among those kept.

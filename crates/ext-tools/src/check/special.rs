@@ -183,6 +183,7 @@ impl Checker<'_> {
         }
         let Some(number) = self.superblock.journal_inode() else {
             self.findings.note("the journal is on another device, which was not checked");
+            self.findings.report.incomplete = true;
             return Ok(());
         };
         let place = Place::inode(number.0);
@@ -216,6 +217,11 @@ impl Checker<'_> {
         }
         if journal.start != 0 && !needs_recovery {
             let what = "the journal has content, but the superblock does not ask for a replay";
+            self.problem(ProblemKind::Journal, place, what);
+        }
+        if journal.users() > 1 {
+            let what =
+                format!("{} filesystems use the journal, which is a file of this one", journal.users());
             self.problem(ProblemKind::Journal, place, what);
         }
         if journal.errno != 0 {

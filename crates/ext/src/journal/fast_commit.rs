@@ -70,24 +70,38 @@ fn le32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
 }
 
-/// The changes of all complete fast commits on top of the transaction before `sequence`.
+/// The changes of all complete fast commits on top of the transaction before `sequence`, and what is damaged: a fast commit is written
+/// only after the one before is durable, so an intact one after the end says that the end is damage.
 pub(crate) fn read(
     reader: &mut LogReader<'_>,
     superblock: &JournalSuperblock,
     sequence: u32,
-) -> Result<Vec<FastChange>> {
+) -> Result<(Vec<FastChange>, Option<Corrupt>)> {
     let mut scan = Scan::default();
     if !superblock.incompat.contains(IncompatFeatures::FAST_COMMIT) || superblock.end() == superblock.blocks {
-        return Ok(scan.complete);
+        return Ok((scan.complete, None));
     }
     // The block between log and area is used by neither.
-    for number in superblock.end() + 1..superblock.blocks {
-        let is_first = number == superblock.end() + 1;
-        if !scan.block(number, reader.read(number)?, is_first, sequence)? {
-            break;
+    let first = superblock.end() + 1;
+    let mut numbers = first..superblock.blocks;
+    let end = loop {
+        let Some(number) = numbers.next() else { return Ok((scan.complete, None)) };
+        if !scan.block(number, reader.read(number)?, number == first, sequence)? {
+            break number;
+        }
+    };
+    let mut later = Scan::default();
+    for number in numbers {
+        // Each begins with a block.
+        if !later.block(number, reader.read(number)?, false, sequence).unwrap_or(false) {
+            later = Scan::default();
+        }
+        if !later.complete.is_empty() {
+            let what = "a fast commit is damaged, and a later one is intact";
+            return Ok((scan.complete, Some(Corrupt::Journal { block: end.into(), what })));
         }
     }
-    Ok(scan.complete)
+    Ok((scan.complete, None))
 }
 
 #[derive(Debug, Default)]

@@ -20,6 +20,9 @@ use crate::{Corrupt, FileKind, FsBlock, InodeNumber, Result};
 /// Block pointers in an inode before the first indirect block.
 const DIRECT: usize = 12;
 
+/// Backups of the group descriptors that are tried.
+const BACKUPS_TRIED: usize = 4;
+
 /// The mapping of the journal in inode `number`.
 pub(crate) fn locate(
     device: &dyn BlockDevice,
@@ -29,9 +32,6 @@ pub(crate) fn locate(
     let layout = Layout::new(superblock);
     let mut walk = Walk { device, layout, number, map: LogMap::new(), wanted: 0, met: HashSet::new() };
     let inode = walk.read_inode(superblock)?;
-    if inode.kind() != Some(FileKind::Regular) || inode.links == 0 {
-        return Err(walk.corrupt("the journal is not a regular file"));
-    }
     walk.wanted = (inode.size / layout.block_size.bytes()).min(u64::from(u32::MAX));
     if inode.flags.contains(InodeFlags::EXTENTS) {
         walk.extents(&inode.block, None)?;
@@ -70,10 +70,23 @@ impl Walk<'_> {
         Ok(memory)
     }
 
+    /// The journal's inode, by a backup of the group descriptors if the first one leads nowhere.
     fn read_inode(&self, superblock: &Superblock) -> Result<DiskInode> {
         let place = self.layout.locate_inode(self.number)?;
-        let (block, offset) = self.layout.descriptor_place(place.group);
-        let descriptors = self.read(block)?;
+        let (first, offset) = self.layout.descriptor_place(place.group);
+        let index = place.group.0 / self.layout.descriptors_per_block();
+        let found = self.read_inode_by(superblock, first, offset);
+        if found.is_ok() || index >= self.layout.plain_descriptor_blocks() {
+            return found;
+        }
+        let backups = self.layout.superblock_backups().into_iter().take(BACKUPS_TRIED);
+        let mut backups = backups.map(|backup| FsBlock(backup + 1 + u64::from(index)));
+        backups.find_map(|block| self.read_inode_by(superblock, block, offset).ok()).map_or(found, Ok)
+    }
+
+    fn read_inode_by(&self, superblock: &Superblock, descriptors: FsBlock, offset: u32) -> Result<DiskInode> {
+        let place = self.layout.locate_inode(self.number)?;
+        let descriptors = self.read(descriptors)?;
         let bytes =
             descriptors.get(offset as usize..).and_then(|rest| rest.get(..self.layout.desc_size.into()));
         let outside = || self.corrupt("it lies outside its block");
@@ -85,7 +98,11 @@ impl Walk<'_> {
         if !DiskInode::has_valid_checksum(self.number, bytes, superblock) {
             return Err(self.corrupt("the checksum of the journal's inode does not match"));
         }
-        Ok(DiskInode::parse(self.number, bytes, superblock)?)
+        let inode = DiskInode::parse(self.number, bytes, superblock)?;
+        if inode.kind() != Some(FileKind::Regular) || inode.links == 0 {
+            return Err(self.corrupt("the journal is not a regular file"));
+        }
+        Ok(inode)
     }
 
     fn is_complete(&self) -> bool {

@@ -39,6 +39,6 @@ use crate::layout::journal as format;
 pub(crate) use fast_replay::FastReplay;
 pub(crate) use format::JournalSuperblock;
 pub(crate) use log_map::LogMap;
-pub use open::replay_in_memory;
-pub(crate) use open::{clear_needs_recovery, open};
+pub(crate) use open::{OpenedJournal, clear_needs_recovery, open};
+pub use open::{ReplayedInMemory, replay_in_memory};
 pub(crate) use state::{Journal, JournalParts, check_no_open_handle, note_ended, note_opened};

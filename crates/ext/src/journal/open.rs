@@ -15,7 +15,7 @@ use super::log_map::LogMap;
 use super::recover::{Content, prepare_for_writing, recover};
 use crate::layout::superblock::STATE_ERROR;
 use crate::layout::{Incompat, Layout, RoCompat, Superblock};
-use crate::{Access, Incompatible, Result};
+use crate::{Access, Corrupt, Incompatible, Result};
 
 /// A volume's journal, replayed.
 #[derive(Debug)]
@@ -30,23 +30,34 @@ pub(crate) struct OpenedJournal {
     pub(crate) superblock_changed: bool,
     /// Why the volume cannot be written because of its journal.
     pub(crate) read_only: Option<String>,
+    /// What of the journal could not be replayed.
+    pub(crate) damage: Option<Corrupt>,
+}
+
+impl OpenedJournal {
+    /// None, or one that is left alone.
+    pub(crate) fn none(device: Arc<dyn BlockDevice>) -> Self {
+        Self {
+            device,
+            log: None,
+            replayed_blocks: 0,
+            superblock_changed: false,
+            read_only: None,
+            damage: None,
+        }
+    }
 }
 
 /// Replay the journal of the volume on `device`, if it has one: in place if it may be written, and otherwise as an
-/// overlay.
+/// overlay. A superblock that is a backup does not say whether there is something to replay.
 pub(crate) fn open(
     device: Arc<dyn BlockDevice>,
     superblock: &Superblock,
     access: Access,
+    is_backup: bool,
 ) -> Result<OpenedJournal> {
-    let needs_recovery = superblock.features().has_incompat(Incompat::RECOVER);
-    let mut opened = OpenedJournal {
-        device,
-        log: None,
-        replayed_blocks: 0,
-        superblock_changed: needs_recovery,
-        read_only: None,
-    };
+    let mut needs_recovery = superblock.features().has_incompat(Incompat::RECOVER);
+    let mut opened = OpenedJournal { superblock_changed: needs_recovery, ..OpenedJournal::none(device) };
     if let Some(uuid) = superblock.external_journal() {
         let device = superblock.journal_device();
         if needs_recovery {
@@ -56,6 +67,10 @@ pub(crate) fn open(
         return Ok(opened);
     }
     let Some(number) = superblock.journal_inode() else { return Ok(opened) };
+    if is_backup {
+        needs_recovery = true;
+        opened.superblock_changed = true;
+    }
     if access == Access::ReadOnly && !needs_recovery {
         return Ok(opened);
     }
@@ -67,6 +82,10 @@ pub(crate) fn open(
     opened.replayed_blocks = recovered.blocks;
     if let Some(overlay) = recovered.overlay {
         opened.device = overlay;
+    }
+    if recovered.damage.is_some() {
+        opened.damage = recovered.damage;
+        return Ok(opened);
     }
     if access == Access::ReadWrite {
         let had_error = std::mem::take(&mut recovered.superblock.errno) != 0;
@@ -84,13 +103,26 @@ pub(crate) fn open(
     Ok(opened)
 }
 
-/// The volume on `device` as its journal leaves it, replayed in memory and nowhere else, and how many blocks that are.
+/// A volume as its journal leaves it.
+#[derive(Debug)]
+pub struct ReplayedInMemory {
+    /// What to read the volume through.
+    pub device: Arc<dyn BlockDevice>,
+    /// How many blocks were replayed.
+    pub blocks: usize,
+    /// What of the journal cannot be replayed, nor what came after it.
+    pub damage: Option<Corrupt>,
+}
+
+/// Replay the journal of the volume on `device` in memory and nowhere else. `is_backup`: the superblock does not say whether there is
+/// something to replay.
 pub fn replay_in_memory(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
-) -> Result<(Arc<dyn BlockDevice>, usize)> {
-    let opened = open(Arc::clone(device), superblock, Access::ReadOnly)?;
-    Ok((opened.device, opened.replayed_blocks))
+    is_backup: bool,
+) -> Result<ReplayedInMemory> {
+    let opened = open(Arc::clone(device), superblock, Access::ReadOnly, is_backup)?;
+    Ok(ReplayedInMemory { device: opened.device, blocks: opened.replayed_blocks, damage: opened.damage })
 }
 
 /// The last step of a replay, and of a close: the superblock on the disk says that the journal is empty. It is changed

@@ -16,7 +16,7 @@ use super::log_map::{LogMap, LogReader};
 use super::overlay::OverlayDevice;
 use super::scan::scan;
 use super::write_out::{Log, write_out};
-use crate::{Access, BlockSize, Result};
+use crate::{Access, BlockSize, Corrupt, Result};
 
 /// Whether what is in the log counts: the volume's superblock says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +36,11 @@ pub(crate) struct Recovered {
     pub(crate) overlay: Option<Arc<dyn BlockDevice>>,
     /// Blocks that were newer in the log.
     pub(crate) blocks: usize,
+    /// What of the log could not be replayed: the volume is as it was before that, and must not be written.
+    pub(crate) damage: Option<Corrupt>,
 }
 
-/// Replay the journal at `map`. With [`Access::ReadOnly`] nothing is written.
+/// Replay the journal at `map`. With [`Access::ReadOnly`], and if it is damaged, nothing is written.
 pub(crate) fn recover(
     device: &Arc<dyn BlockDevice>,
     map: &LogMap,
@@ -52,7 +54,10 @@ pub(crate) fn recover(
     if content == Content::IsLeftOver {
         replay.blocks.clear();
         replay.fast.clear();
+        replay.damage = None;
     }
+    let damage = replay.damage.take();
+    let access = if damage.is_some() { Access::ReadOnly } else { access };
     let mut blocks = replay.blocks.len();
     let mut overlay: Option<Arc<dyn BlockDevice>> = None;
     if blocks > 0 && (access == Access::ReadOnly || !replay.fast.is_empty()) {
@@ -67,7 +72,7 @@ pub(crate) fn recover(
     }
     if access == Access::ReadOnly {
         let overlay = fast.map(|scratch| scratch.sealed()).or(overlay);
-        return Ok(Recovered { superblock, overlay, blocks });
+        return Ok(Recovered { superblock, overlay, blocks, damage });
     }
     if superblock.start != 0 {
         replay.apply(&**device, map, block_size)?;
@@ -79,7 +84,7 @@ pub(crate) fn recover(
         (superblock.start, superblock.sequence) = (0, replay.next_sequence);
         write_superblock(&**device, map, block_size, &superblock)?;
     }
-    Ok(Recovered { superblock, overlay: None, blocks })
+    Ok(Recovered { superblock, overlay: None, blocks, damage })
 }
 
 /// The journal superblock, validated.

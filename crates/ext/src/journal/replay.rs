@@ -42,6 +42,8 @@ pub(crate) struct Replay {
     pub(crate) next_sequence: u32,
     /// What fast commits change on top of the blocks.
     pub(crate) fast: Vec<FastChange>,
+    /// A transaction or fast commit that was committed and cannot be replayed, nor what came after it.
+    pub(crate) damage: Option<Corrupt>,
 }
 
 impl Replay {

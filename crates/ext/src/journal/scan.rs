@@ -8,11 +8,13 @@
 //! - A transaction counts if its commit block is there and its checksums match. A commit block with a wrong checksum
 //!   ends the log. A descriptor or revoke block with a wrong checksum ends it if it is a leftover (its commit block
 //!   is older than the one before), and is corruption otherwise.
+//! - Where the log ends, it was cut off or it is damaged: a transaction is written only after the one before is durable, so
+//!   an intact block of a later one, or the intact commit block of this one, says that this one was whole ([`find_later`]).
 //! - A block that a transaction revokes is not replayed from that transaction or an earlier one.
 //! - A logged block whose checksum does not match is corruption.
 //!
-//! Cost: each log block is looked at once, and the surviving ones once more where there are checksums; memory is one
-//! record for each tag that is in the log, never the content.
+//! Cost: each log block is looked at once, and the surviving ones once more where there are checksums; after the end of the log, as
+//! many blocks as a transaction can have. Memory is one record for each tag that is in the log, never the content.
 
 use std::collections::HashMap;
 
@@ -26,6 +28,9 @@ use super::format::{
 use super::log_map::{LogMap, LogReader};
 use super::replay::{Replay, ReplayedBlock};
 use crate::{BlockSize, Corrupt, FsBlock, Result};
+
+/// No transaction has more than this part of the log's blocks, whatever writes it.
+const TRANSACTION_SHARE: u64 = 3;
 
 /// Find out what has to be replayed.
 pub(crate) fn scan(
@@ -50,15 +55,17 @@ pub(crate) fn scan(
         tags: Vec::new(),
         revoked: HashMap::new(),
         open: Open::default(),
+        end: End::default(),
     };
+    let (mut fast, mut damage) = (Vec::new(), None);
     if superblock.start != 0 {
         while scan.step(&mut reader)? {}
+        damage = scan.find_later(&mut reader)?;
+        if damage.is_none() {
+            (fast, damage) = fast_commit::read(&mut reader, superblock, scan.sequence)?;
+        }
     }
-    let fast = match superblock.start {
-        0 => Vec::new(),
-        _ => fast_commit::read(&mut reader, superblock, scan.sequence)?,
-    };
-    let replay = Replay { fast, ..scan.finish() };
+    let replay = Replay { fast, damage, ..scan.finish() };
     replay.verify(&mut reader, &layout)?;
     Ok(replay)
 }
@@ -74,6 +81,13 @@ struct Open {
     overfull_revoke: Option<u32>,
     /// Checksum of the first generation, where the journal has those.
     checksum: Option<TransactionChecksum>,
+}
+
+/// Where the scan ended, and after how many blocks of complete transactions.
+#[derive(Debug, Default)]
+struct End {
+    block: u32,
+    complete: u64,
 }
 
 struct Scan<'a> {
@@ -92,12 +106,14 @@ struct Scan<'a> {
     /// The newest transaction (counted from the first in the log) that revoked a block.
     revoked: HashMap<FsBlock, u32>,
     open: Open,
+    end: End,
 }
 
 impl Scan<'_> {
     /// Look at the next block of the log itself; `false` at the end.
     fn step(&mut self, reader: &mut LogReader<'_>) -> Result<bool> {
         let at = self.position;
+        self.end.block = at;
         if self.visited >= u64::from(self.superblock.log_blocks()) {
             return Ok(false);
         }
@@ -199,7 +215,42 @@ impl Scan<'_> {
         self.last_commit = time;
         self.sequence = self.sequence.wrapping_add(1);
         self.head = self.position;
+        self.end.complete = self.visited;
         Ok(true)
+    }
+
+    /// Whether the transaction at which the scan ended was whole once: then its damage is named.
+    fn find_later(&self, reader: &mut LogReader<'_>) -> Result<Option<Corrupt>> {
+        let log_blocks = u64::from(self.superblock.log_blocks());
+        let left = (log_blocks - self.end.complete.min(log_blocks)).min(log_blocks / TRANSACTION_SHARE + 2);
+        let mut at = self.head;
+        for _ in 0..left {
+            if self.is_later(reader.read(at)?, left) {
+                let what = "a committed transaction is damaged, and what was written after it is intact";
+                return Ok(Some(Corrupt::Journal { block: self.end.block.into(), what }));
+            }
+            at = self.superblock.next(at);
+        }
+        Ok(None)
+    }
+
+    /// Whether a block was written when the transaction at which the scan ended was durable already. It is of one of the next `left`
+    /// transactions, or its own commit block.
+    fn is_later(&self, block: &[u8], left: u64) -> bool {
+        let Some(header) = Header::parse(block) else { return false };
+        let later = u64::from(header.sequence.wrapping_sub(self.sequence));
+        match header.kind {
+            Some(RecordKind::Descriptor | RecordKind::Revoke) => {
+                (1..=left).contains(&later) && self.layout.is_sealed(block)
+            }
+            Some(RecordKind::Commit) => {
+                // A commit block with a checksum of the first generation may be written before its transaction is.
+                let first = u64::from(self.superblock.compat.contains(CompatFeatures::CHECKSUM));
+                let is_newer = CommitTime::of(block) >= self.last_commit;
+                (first..=left).contains(&later) && is_newer && self.layout.is_commit_sealed(block)
+            }
+            _ => false,
+        }
     }
 
     fn check_target(&self, tag: &ReplayedBlock) -> Result<()> {
@@ -236,6 +287,7 @@ impl Scan<'_> {
                 self.sequence.wrapping_add(1)
             },
             fast: Vec::new(),
+            damage: None,
         }
     }
 }

@@ -7,6 +7,7 @@ mod free_space;
 mod mmp;
 mod open;
 mod seal;
+pub(crate) mod superblock;
 mod sync;
 mod types;
 
@@ -22,7 +23,7 @@ use crate::inode::{InodeCache, Orphans, TableAhead};
 use crate::layout::{Features, Incompat, InodeFlags, Layout, Superblock};
 use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, Log};
-use crate::{BlockSize, DataMode, Error, FileKind, Inode, Result, Timestamp};
+use crate::{BlockSize, Corrupt, DataMode, Error, FileKind, Inode, Result, Timestamp};
 
 pub(crate) use free_space::Promise;
 pub use types::{
@@ -51,6 +52,10 @@ pub struct Volume {
     pub(crate) table_ahead: TableAhead,
     /// Why the volume cannot be written although nothing failed.
     read_only: Option<String>,
+    /// What was found damaged or missing when it was opened.
+    defects: Vec<String>,
+    /// What of the journal could not be replayed.
+    journal_damage: Option<Corrupt>,
     /// Whether the superblock on disk says that the volume is in use.
     in_use: AtomicBool,
     /// Held to change that.
@@ -82,6 +87,16 @@ impl Volume {
             return Some(format!("an earlier write failed: {reason}"));
         }
         self.read_only.clone()
+    }
+
+    /// What was found damaged or missing when it was opened, so that what is read may not be the newest, nor everything.
+    pub fn defects(&self) -> &[String] {
+        &self.defects
+    }
+
+    /// What of the journal could not be replayed: the volume is shown as it was before that, and is not written.
+    pub fn journal_damage(&self) -> Option<&Corrupt> {
+        self.journal_damage.as_ref()
     }
 
     /// The block size.

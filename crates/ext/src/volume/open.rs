@@ -11,15 +11,15 @@ use crate::buffer::{BlockKind, BufferCache};
 use crate::in_place::InPlaceLog;
 use crate::inode::{InodeCache, TableAhead};
 use crate::journal::{self, Journal, JournalParts, JournalSuperblock, LogMap};
-use crate::layout::superblock::{ENCODING_UTF8, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::layout::superblock::ENCODING_UTF8;
 use crate::layout::{Compat, GroupDescriptor, Incompat, Layout, Superblock};
-use crate::memory::BlockMemory;
 use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, HomeWriter, Log};
 use crate::volume::mmp::Mmp;
 use crate::volume::seal::VolumeSealer;
+use crate::volume::superblock::{SuperblockBackup, find_superblock};
 use crate::volume::{Access, ReservedBlocks, Volume, VolumeOptions};
-use crate::{Corrupt, DataMode, Error, Incompatible, Result};
+use crate::{Corrupt, DataMode, Error, FsBlock, Incompatible, Result};
 
 /// More groups than any volume of a sane shape has; bounds the memory that a superblock can ask for.
 const MAX_GROUPS: u32 = 1 << 22;
@@ -41,8 +41,9 @@ impl Volume {
     /// Open the volume on `device`, with all checks; replays the journal where there is one.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Self>> {
         let written_before = device.counters().snapshot().write_bytes;
-        let Recovered { device, superblock, layout, log, read_only, mmp, was_in_use } =
-            recover(device, &options)?;
+        let recovered = recover(device, &options)?;
+        let Recovered { device, superblock, layout, log, journal_damage, mmp, was_in_use, .. } = recovered;
+        let (mut read_only, mut defects) = (recovered.read_only, recovered.defects);
         let cache = Arc::new(BufferCache::new(
             device.clone(),
             layout.block_size,
@@ -50,7 +51,19 @@ impl Volume {
             options.metadata_cache_bytes,
         ));
         let format = Arc::new(superblock.clone());
-        let descriptors = read_descriptors(&cache, &layout, &format)?;
+        let descriptors = match read_descriptors(&cache, &layout, &format, None) {
+            Err(Error::Corrupt(damage)) => {
+                let (descriptors, block) =
+                    backup_descriptors(&cache, &layout, &format).ok_or(damage.clone())?;
+                let what = format!(
+                    "{damage}: the backup of the group descriptors after block {block} was read; run e2fsck"
+                );
+                read_only.get_or_insert_with(|| what.clone());
+                defects.push(what);
+                descriptors
+            }
+            read => read?,
+        };
         let zone = zone_of(&layout, &format, &descriptors);
         let kept = match options.reserved_blocks {
             ReservedBlocks::Kept => superblock.reserved_blocks_count(),
@@ -103,6 +116,8 @@ impl Volume {
             inodes: InodeCache::new(inodes),
             table_ahead: TableAhead::default(),
             read_only,
+            defects,
+            journal_damage,
             in_use: AtomicBool::new(false),
             marking: Mutex::new(()),
             closed: AtomicBool::new(false),
@@ -157,20 +172,34 @@ struct Recovered {
     layout: Layout,
     log: Option<(LogMap, JournalSuperblock)>,
     read_only: Option<String>,
+    defects: Vec<String>,
+    journal_damage: Option<Corrupt>,
     mmp: Option<Mmp>,
     was_in_use: bool,
 }
 
 /// Keep other hosts away, and replay the journal.
 fn recover(device: Arc<dyn BlockDevice>, options: &VolumeOptions) -> Result<Recovered> {
-    let mut superblock = read_superblock(&*device)?;
+    let (mut superblock, backup) = read_superblock(&*device)?;
     let has_journal = superblock.features().has_compat(Compat::HAS_JOURNAL);
     if options.data_mode == Some(DataMode::Journal) && !has_journal {
         return Err(Error::InvalidArgument("data=journal needs a journal, which the volume does not have"));
     }
     let mut layout = Layout::new(&superblock);
     check_device(&*device, &layout)?;
-    let mut read_only = read_only_reason(&*device, &superblock, options);
+    let mut defects = Vec::new();
+    if let Some(SuperblockBackup { block, damage }) = &backup {
+        let size = layout.block_size.bytes();
+        defects
+            .push(format!("{damage}: a backup in block {block} was read; run e2fsck -b {block} -B {size}"));
+    }
+    if let Some(missing) = missing_blocks(&*device, &layout) {
+        let all = layout.blocks_count;
+        defects.push(format!(
+            "the device ends before the filesystem does: the last {missing} of {all} blocks are missing"
+        ));
+    }
+    let mut read_only = defects.first().cloned().or_else(|| read_only_reason(&*device, &superblock, options));
     let mut mmp = None;
     if read_only.is_none() {
         // Before anything is written.
@@ -184,51 +213,55 @@ fn recover(device: Arc<dyn BlockDevice>, options: &VolumeOptions) -> Result<Reco
     }
     let access = if read_only.is_none() { Access::ReadWrite } else { Access::ReadOnly };
     let was_in_use = superblock.features().has_incompat(Incompat::RECOVER);
-    let journal = journal::open(device, &superblock, access)?;
+    let journal = match journal::open(device.clone(), &superblock, access, backup.is_some()) {
+        // The files can be read still, as they were before what is in the journal.
+        Err(error) if !defects.is_empty() => {
+            defects.push(format!("its journal was not replayed: {error}"));
+            journal::OpenedJournal::none(device)
+        }
+        opened => opened?,
+    };
+    if let Some(damage) = &journal.damage {
+        defects.push(format!("{damage}: what follows was not replayed; run e2fsck -f"));
+    }
     let device = journal.device;
     if journal.superblock_changed {
-        superblock = read_superblock(&*device)?;
+        superblock = read_superblock(&*device)?.0;
         layout = Layout::new(&superblock);
         check_device(&*device, &layout)?;
-        read_only = read_only.or_else(|| read_only_reason(&*device, &superblock, options));
     }
-    read_only = read_only.or(journal.read_only);
+    read_only = read_only
+        .or_else(|| defects.first().cloned())
+        .or(journal.read_only)
+        .or_else(|| read_only_reason(&*device, &superblock, options));
     let mmp = mmp.filter(|_| read_only.is_none());
-    Ok(Recovered { device, superblock, layout, log: journal.log, read_only, mmp, was_in_use })
+    let (log, journal_damage) = (journal.log, journal.damage);
+    Ok(Recovered { device, superblock, layout, log, read_only, defects, journal_damage, mmp, was_in_use })
 }
 
-fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
-    let geometry = device.geometry();
-    let logical = u64::from(geometry.logical_block_size);
-    let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64).next_multiple_of(logical);
-    if geometry.capacity_bytes < end {
-        return Err(Corrupt::Magic { found: 0 }.into());
-    }
-    let mut memory = BlockMemory::zeroed(end as usize);
-    device.read_bytes(0, &mut memory)?;
-    Ok(Superblock::parse(&memory[SUPERBLOCK_OFFSET as usize..][..SUPERBLOCK_SIZE])?)
+/// The superblock of a volume whose features are known.
+fn read_superblock(device: &dyn BlockDevice) -> Result<(Superblock, Option<SuperblockBackup>)> {
+    let (superblock, backup) = find_superblock(device)?;
+    superblock.check_readable()?;
+    Ok((superblock, backup))
 }
 
 fn check_device(device: &dyn BlockDevice, layout: &Layout) -> Result<()> {
-    let geometry = device.geometry();
+    let logical = device.geometry().logical_block_size;
     let block_size = layout.block_size.bytes();
-    if u64::from(geometry.logical_block_size) > block_size {
-        let logical = geometry.logical_block_size;
+    if u64::from(logical) > block_size {
         return Err(Incompatible::LogicalBlock { block_size, logical }.into());
-    }
-    if layout.blocks_count > geometry.capacity_bytes / block_size {
-        let (field, value) = ("s_blocks_count", layout.blocks_count);
-        return Err(Corrupt::Superblock {
-            field,
-            value,
-            why: "but the device is smaller than so many blocks: is the image cut off?",
-        }
-        .into());
     }
     if layout.group_count > MAX_GROUPS {
         return Err(Incompatible::Other("the volume has more than 4 million block groups").into());
     }
     Ok(())
+}
+
+/// Blocks of the volume that the device does not have.
+fn missing_blocks(device: &dyn BlockDevice, layout: &Layout) -> Option<u64> {
+    let there = device.geometry().capacity_bytes / layout.block_size.bytes();
+    layout.blocks_count.checked_sub(there).filter(|missing| *missing > 0)
 }
 
 /// Why the volume cannot be written, from what is known before anything was tried.
@@ -252,16 +285,23 @@ fn read_only_reason(
     }
 }
 
+/// The descriptors of all groups, or of those in a backup, by the block of its superblock.
 fn read_descriptors(
     cache: &BufferCache,
     layout: &Layout,
     format: &Superblock,
+    backup: Option<FsBlock>,
 ) -> Result<Vec<GroupDescriptor>> {
     let size = usize::from(layout.desc_size);
     let mut descriptors = Vec::with_capacity(layout.group_count as usize);
     for index in 0..layout.descriptor_blocks() {
-        let (block, kind) = (layout.descriptor_block(index), BlockKind::GroupDescriptors(index));
-        if index < layout.plain_descriptor_blocks() && index % DESCRIPTOR_BLOCKS_AT_ONCE == 0 {
+        let is_plain = index < layout.plain_descriptor_blocks();
+        let (mut block, mut kind) = (layout.descriptor_block(index), BlockKind::GroupDescriptors(index));
+        if let Some(backup) = backup
+            && is_plain
+        {
+            (block, kind) = (FsBlock(backup.0 + 1 + u64::from(index)), BlockKind::Plain);
+        } else if is_plain && index % DESCRIPTOR_BLOCKS_AT_ONCE == 0 {
             let count = DESCRIPTOR_BLOCKS_AT_ONCE.min(layout.plain_descriptor_blocks() - index);
             let kind_of = |offset| BlockKind::GroupDescriptors(index + offset as u32);
             cache.read_ahead(block, u64::from(count), kind_of);
@@ -286,6 +326,18 @@ fn read_descriptors(
         }
     }
     Ok(descriptors)
+}
+
+/// The first sound backup of the group descriptors, and the block of its superblock.
+fn backup_descriptors(
+    cache: &BufferCache,
+    layout: &Layout,
+    format: &Superblock,
+) -> Option<(Vec<GroupDescriptor>, u64)> {
+    const BACKUPS_TRIED: usize = 4;
+    layout.superblock_backups().into_iter().take(BACKUPS_TRIED).find_map(|block| {
+        read_descriptors(cache, layout, format, Some(FsBlock(block))).ok().map(|found| (found, block))
+    })
 }
 
 fn zone_of(layout: &Layout, format: &Superblock, descriptors: &[GroupDescriptor]) -> Zone {
