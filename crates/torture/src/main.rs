@@ -4,16 +4,22 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use diorite_torture::crash;
+use diorite_torture::watchdog::Watch;
+use diorite_torture::{crash, history, model};
 use diorite_torture::formats::Format;
 
 const USAGE: &str = "usage: torture SUITE [--cases N] [--seed FIRST] [--case N] [--threads N]
 
   crash   [--images N of each case] [--outside N] [--format NAME] [--real-threads 1] [--tear-superblock 1] [--keep DIR]
           [--known CLASS,...: failures to pass over]: power cuts; N cases are images here
+  model   [--calls N of each case]: every way in against a vector of bytes; N cases are calls
+  history [--rounds N of each case] [--real-threads 1] [--format NAME]: linearizability; N cases are calls
 ";
+
+/// A case that takes longer is stalled: its threads' stacks are printed.
+const LIMIT: Duration = Duration::from_secs(120);
 
 struct Arguments(BTreeMap<String, String>);
 
@@ -40,6 +46,21 @@ fn main() -> ExitCode {
     let arguments = Arguments(arguments);
     match suite.as_str() {
         "crash" => crash_suite(&arguments),
+        "model" => campaign(
+            &arguments,
+            "calls",
+            || (),
+            |(), case| model::run(case, arguments.number("calls", 300) as usize),
+        ),
+        "history" => {
+            let mut options = history::Options::default();
+            options.rounds = arguments.number("rounds", options.rounds as u64) as usize;
+            options.real_threads = arguments.number("real-threads", 0) != 0;
+            if let Some(name) = arguments.0.get("format") {
+                options.formats = vec![Format::by_name(name).unwrap_or_else(|| panic!("no format {name}"))];
+            }
+            campaign(&arguments, "calls", || (), |(), case| history::run(&options, case))
+        }
         "help" | "--help" => {
             print!("{USAGE}");
             ExitCode::SUCCESS
@@ -71,7 +92,9 @@ fn campaign<S>(
                 let mut state = state();
                 while units.load(Ordering::Relaxed) < wanted {
                     let case = next.fetch_add(1, Ordering::Relaxed);
+                    let watch = Watch::start(format!("case {case}"), LIMIT);
                     let done = run(&mut state, case);
+                    drop(watch);
                     let before = units.fetch_add(*done.as_ref().unwrap_or(&1), Ordering::Relaxed);
                     if let Err(what) = done {
                         println!("FAILED {what}\n");

@@ -15,10 +15,12 @@ mod damage;
 mod exercise;
 mod places;
 mod recipes;
+#[path = "../../../torture/src/watchdog.rs"]
+mod watchdog;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diorite_block::{BioFlags, BlockDevice};
 use diorite_device::MemoryDevice;
@@ -45,7 +47,7 @@ pub struct Outcome {
 /// Images, and the bounds that every case keeps.
 pub struct Campaign {
     subjects: Vec<Subject>,
-    /// The longest that a case may take.
+    /// The longest that a case may take, without the time in which it got no processor.
     pub time_limit: Duration,
     /// The most memory that a case may take beside what is there already.
     pub memory_limit: u64,
@@ -64,12 +66,11 @@ impl Campaign {
         let mut bytes = subject.bytes.clone();
         let told = damage::damage(&mut bytes, &subject.places, &mut random);
         let name = format!("case {case} ({}; {})", subject.name, told.join("; "));
-        let watch = Watch::start(name.clone(), self.time_limit);
+        let watch = watchdog::Watch::start(name.clone(), self.time_limit * 2);
         let memory_before = reset_peak_memory();
-        let begin = Instant::now();
         let done = catch_unwind(AssertUnwindSafe(|| exercise::exercise(&bytes, &mut random)));
+        let took = watch.took();
         drop(watch);
-        let took = begin.elapsed();
         let memory = memory_before.and_then(|before| Some(peak_memory()?.saturating_sub(before)));
         let outcome = done.map_err(|panic| format!("{name}: panic: {}", message(&*panic)))?;
         let outcome = outcome.map_err(|what| format!("{name}: {what}"))?;
@@ -116,30 +117,6 @@ fn bytes_of(device: &Arc<dyn BlockDevice>) -> Vec<u8> {
 fn message(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
-}
-
-/// Ends the process with a word when a case hangs.
-struct Watch {
-    finished: std::sync::mpsc::Sender<()>,
-}
-
-impl Watch {
-    fn start(name: String, limit: Duration) -> Self {
-        let (finished, wait) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            if wait.recv_timeout(limit * 2) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{name}: no end after {:?}", limit * 2);
-                std::process::abort();
-            }
-        });
-        Self { finished }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        let _ = self.finished.send(());
-    }
 }
 
 /// Start counting the peak anew; returns the memory in use now. `None` where the system does not tell.

@@ -1,0 +1,560 @@
+//! One byte model for every way in: what is read must be what a vector of bytes says, whichever way it was written.
+//!
+//! Ways: cached, direct, bounced, vectored, queue, streams, view, on files of a volume, of the host, and on a raw device; with
+//! resize, punch, allocate, moved ranges, reopening, tiny caches and volumes that are nearly full.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
+use diorite::{
+    AlignedBuf, DirectIo, DirectQueue, DirectReader, DirectWriter, File, Filesystem, FilesystemOptions, HostFile,
+    OpenOptions, RawFile, Unaligned,
+};
+use diorite_block::BlockDevice;
+
+use crate::disk::Disk;
+use crate::formats::{FORMATS, Format};
+use crate::image::Image;
+use crate::random::{Random, stamp_bytes, stamped};
+
+/// Largest size of a file.
+const LARGEST: u64 = 300 << 10;
+
+type Outcome<T = ()> = Result<T, String>;
+
+fn tell<T>(result: diorite::Result<T>, what: impl std::fmt::Display) -> Outcome<T> {
+    result.map_err(|error| format!("{what}: {error} (errno {})", error.errno()))
+}
+
+/// A call that may also end with "no space" or "not supported".
+fn allow<T>(result: diorite::Result<T>, what: impl std::fmt::Display, errnos: &[i32]) -> Outcome<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if errnos.contains(&error.errno()) => Ok(None),
+        Err(error) => Err(format!("{what}: {error} (errno {})", error.errno())),
+    }
+}
+
+const FULL: i32 = 28;
+const UNSUPPORTED: i32 = 95;
+
+/// Where the file is.
+enum Place {
+    Volume { filesystem: Option<Filesystem>, device: Arc<dyn BlockDevice>, extents: bool },
+    Host(PathBuf),
+    Raw(Arc<dyn BlockDevice>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Cached,
+    Direct,
+    Bounced,
+}
+
+/// The file under test and its model.
+struct Subject {
+    place: Place,
+    handles: Vec<(Way, File)>,
+    model: Vec<u8>,
+    random: Random,
+    stamp: u64,
+    /// Offset and length of direct transfers are multiples of this.
+    unit: u64,
+    /// Block size of the volume, for moved ranges.
+    block: u64,
+}
+
+/// Run one case of about `calls` calls; an error says what differs.
+pub fn run(case: u64, calls: usize) -> Outcome<u64> {
+    let mut random = Random::new(case ^ 0x0de1);
+    let directory = tempfile::Builder::new().prefix("diorite-torture-").tempdir().map_err(|error| error.to_string())?;
+    let format = random.pick(&FORMATS);
+    let full = random.one_in(3);
+    let (place, block, told) = match random.below(10) {
+        0..2 => (Place::Host(directory.path().join("file")), 4096, "host file".to_owned()),
+        2 => {
+            let disk = Disk::new(Image::of_marker(LARGEST), true, case);
+            (Place::Raw(disk), 512, "raw device".to_owned())
+        }
+        _ => {
+            let place = volume(&format, full, case)?;
+            let told = format!("{}{}", format.name, if full { ", nearly full" } else { "" });
+            (place, u64::from(format.block_size), told)
+        }
+    };
+    let mut subject = Subject {
+        place,
+        handles: Vec::new(),
+        model: Vec::new(),
+        random,
+        stamp: case << 20,
+        unit: 512,
+        block,
+    };
+    let mut run = || -> Outcome {
+        subject.reopen()?;
+        for call in 0..calls {
+            let before = subject.model.len();
+            subject.step().map_err(|what| format!("call {call} (size {before}): {what}"))?;
+        }
+        subject.compare_all()
+    };
+    run().map_err(|what| format!("case {case} ({told}): {what}"))?;
+    Ok(calls as u64)
+}
+
+/// An empty volume, or one with some tens of blocks left.
+fn volume(format: &Format, full: bool, case: u64) -> Outcome<Place> {
+    let disk = Disk::new(Image::of_marker(format.megabytes << 20), true, case);
+    let options = MkfsOptions { reserved_percent: 0.0, ..format.options(case) };
+    mkfs(&*disk, &options).map_err(|error| error.to_string())?;
+    let device: Arc<dyn BlockDevice> = disk;
+    if full {
+        let filesystem = tell(FilesystemOptions::new().open_device(Arc::clone(&device)), "open")?;
+        let filler = tell(filesystem.create_file("/filler"), "create")?;
+        let space = filesystem.statfs();
+        let leave = (case % 40 + 20).min(LARGEST / space.block_size + 4);
+        let len = space.blocks_available.saturating_sub(leave) * space.block_size;
+        allow(filler.allocate(0, len), "fill", &[FULL])?;
+        drop(filler);
+        tell(filesystem.close(), "close")?;
+    }
+    let extents = format.flavor == Flavor::Ext4 && !format.features.contains("^extent");
+    Ok(Place::Volume { filesystem: None, device, extents })
+}
+
+impl Subject {
+    fn bytes(&mut self, offset: u64, len: usize) -> Vec<u8> {
+        self.stamp += 1;
+        stamped(self.stamp, offset, len)
+    }
+
+    fn aligned(&mut self, offset: u64, len: usize) -> AlignedBuf {
+        self.stamp += 1;
+        let mut memory = AlignedBuf::zeroed(len, 4096);
+        stamp_bytes(self.stamp, offset, &mut memory);
+        memory
+    }
+
+    fn size(&self) -> u64 {
+        self.model.len() as u64
+    }
+
+    fn is_raw(&self) -> bool {
+        matches!(self.place, Place::Raw(_))
+    }
+
+    /// Close everything and open it again, by other ways and with another cache.
+    fn reopen(&mut self) -> Outcome {
+        let random = &mut self.random;
+        self.handles.clear();
+        let cache = random.pick(&[256 << 10, 512 << 10, 8 << 20]);
+        let options = |way: Way, options: OpenOptions, random: &mut Random| {
+            options
+                .read(true)
+                .write(true)
+                .direct(if way == Way::Cached { DirectIo::Off } else { DirectIo::Required })
+                .unaligned(if way == Way::Bounced { Unaligned::Bounce } else { Unaligned::Error })
+                .dsync(random.one_in(6))
+        };
+        match &mut self.place {
+            Place::Volume { filesystem, device, .. } => {
+                if let Some(filesystem) = filesystem.take() {
+                    tell(filesystem.close(), "close")?;
+                }
+                let opened = FilesystemOptions::new().cache_bytes(cache).open_device(Arc::clone(device));
+                let opened = filesystem.insert(tell(opened, "open the volume")?);
+                for way in [Way::Cached, Way::Direct, Way::Bounced] {
+                    let options = options(way, opened.open_options(), random).create(true);
+                    self.handles.push((way, tell(options.open("/file"), "open")?));
+                }
+            }
+            Place::Host(path) => {
+                // Only one handle may be open on it at a time.
+                let way = random.pick(&[Way::Cached, Way::Bounced]);
+                let options = options(way, OpenOptions::new(), random).create(true);
+                self.handles.push((way, tell(HostFile::open(path, &options), "open")?));
+            }
+            Place::Raw(device) => {
+                let way = random.pick(&[Way::Cached, Way::Direct, Way::Bounced]);
+                let options = options(way, OpenOptions::new(), random);
+                let file = tell(RawFile::open_device(Arc::clone(device), &options, cache), "open")?;
+                if self.model.is_empty() {
+                    self.model = vec![crate::random::MARKER; file.size() as usize];
+                }
+                self.handles.push((way, file));
+            }
+        }
+        self.unit = u64::from(self.handles[0].1.alignment().offset);
+        if self.handles[0].1.size() != self.size() {
+            return Err(format!("after reopening it has {} bytes, not {}", self.handles[0].1.size(), self.size()));
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self) -> (Way, File) {
+        let index = self.random.index(self.handles.len());
+        self.handles[index].clone()
+    }
+
+    fn range(&mut self, unit: u64) -> (u64, u64) {
+        let limit = if self.is_raw() { self.size() } else { LARGEST };
+        let (size, block) = (self.size(), self.block);
+        let random = &mut self.random;
+        let offset = match random.below(6) {
+            0 => size,
+            1 => size.saturating_sub(random.below(2 * block)),
+            2 => random.below(limit) / block * block,
+            _ => random.below(limit),
+        };
+        let len = match random.below(5) {
+            0 => random.within(1..700),
+            1 => block,
+            2 => random.within(1..4) * 4096,
+            _ => random.within(1..50_000),
+        };
+        let offset = offset.min(limit - unit) / unit * unit;
+        (offset, len.next_multiple_of(unit).min((limit - offset) / unit * unit))
+    }
+
+    fn step(&mut self) -> Outcome {
+        match self.random.below(100) {
+            0..25 => self.write(),
+            25..45 => self.read(),
+            45..53 => self.queue(),
+            53..56 => self.write_stream(),
+            56..59 => self.read_stream(),
+            59..63 => self.view(),
+            63..71 => self.resize(),
+            71..77 => self.zero(),
+            77..80 => self.allocate(),
+            80..84 => self.shift(),
+            84..88 => self.settle(),
+            88..91 => self.reopen(),
+            91..94 => self.seek(),
+            _ => self.compare_all(),
+        }
+    }
+
+    fn put(&mut self, offset: u64, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
+        let end = offset as usize + data.len();
+        if self.model.len() < end {
+            self.model.resize(end, 0);
+        }
+        self.model[offset as usize..end].copy_from_slice(data);
+    }
+
+    fn write(&mut self) -> Outcome {
+        let (way, file) = self.handle();
+        let unit = if way == Way::Direct { self.unit } else { 1 };
+        let (offset, len) = self.range(unit);
+        let data = self.aligned(offset, len as usize);
+        let written = if self.random.one_in(3) {
+            let split = self.random.below(len + 1) / unit.max(16) * unit.max(16);
+            let (first, second) = data.split_at(split.min(len) as usize);
+            file.write_vectored_at(&[IoSlice::new(first), IoSlice::new(second)], offset)
+        } else {
+            file.write_at(&data, offset)
+        };
+        let what = format!("write of {len} at {offset}, {way:?}");
+        // Refused for lack of space: nothing is written. Written in part: that many bytes and no more.
+        let written = allow(written, &what, &[FULL])?.unwrap_or(0);
+        if written > data.len() {
+            return Err(format!("{what}: it wrote {written}"));
+        }
+        self.put(offset, &data[..written]);
+        if written < data.len() {
+            self.compare_all().map_err(|wrong| format!("{what} wrote {written}; then {wrong}"))?;
+        }
+        Ok(())
+    }
+
+    fn expect(&self, what: &str, offset: u64, len: u64, found: &[u8]) -> Outcome {
+        let start = offset.min(self.size()) as usize;
+        let end = (offset + len).min(self.size()) as usize;
+        let expected = &self.model[start..end.max(start)];
+        if found == expected {
+            return Ok(());
+        }
+        let first = found.iter().zip(expected).position(|(found, expected)| found != expected);
+        let at = first.map_or_else(String::new, |at| {
+            format!("; byte {} is {:#x}, not {:#x}", start + at, found[at], expected[at])
+        });
+        Err(format!("{what} of {len} at {offset}: {} bytes, {} expected{at}", found.len(), expected.len()))
+    }
+
+    fn read(&mut self) -> Outcome {
+        let (way, file) = self.handle();
+        let unit = if way == Way::Direct { self.unit } else { 1 };
+        let (offset, len) = self.range(unit);
+        let mut memory = AlignedBuf::zeroed(len as usize, 4096);
+        let got = if self.random.one_in(3) {
+            let split = (self.random.below(len + 1) / unit.max(16) * unit.max(16)).min(len);
+            let (first, second) = memory.split_at_mut(split as usize);
+            file.read_vectored_at(&mut [IoSliceMut::new(first), IoSliceMut::new(second)], offset)
+        } else {
+            file.read_at(&mut memory, offset)
+        };
+        let got = tell(got, format_args!("read of {len} at {offset}, {way:?}"))?;
+        self.expect(&format!("read by {way:?}"), offset, len, &memory[..got])
+    }
+
+    /// Reads and writes in flight at once; where they overlap they take effect in the order of submission.
+    fn queue(&mut self) -> Outcome {
+        let Some((_, file)) = self.handles.iter().find(|(way, _)| *way != Way::Cached).cloned() else {
+            return self.read();
+        };
+        let mut queue: DirectQueue<AlignedBuf> = DirectQueue::new(4);
+        let mut done = Vec::new();
+        for tag in 0..self.random.within(1..8) {
+            let (offset, len) = self.range(self.unit);
+            while queue.in_flight() >= 4 {
+                tell(queue.reap(1, &mut done), "reap")?;
+            }
+            if self.random.one_in(2) {
+                let memory = self.aligned(offset, len as usize);
+                let data = memory.to_vec();
+                match queue.write(&file, offset, memory, len as usize, tag) {
+                    Ok(()) => self.put(offset, &data),
+                    Err(refused) => match refused.error {
+                        Some(error) if error.errno() == FULL => {}
+                        error => return Err(format!("queued write of {len} at {offset}: {error:?}")),
+                    },
+                }
+            } else {
+                // What it must see is what was submitted before; nothing else is in flight then.
+                while queue.in_flight() > 0 {
+                    tell(queue.reap(1, &mut done), "reap")?;
+                }
+                Self::check_done(&mut done)?;
+                let memory = AlignedBuf::zeroed(len as usize, 4096);
+                let read = queue.read(&file, offset, memory, len as usize, tag);
+                read.map_err(|refused| format!("queued read: {:?}", refused.error))?;
+                let finished = tell(queue.next_finished(), "reap")?.ok_or("nothing was in flight")?;
+                let got = tell(finished.result, "queued read")?;
+                self.expect("queued read", offset, len, &finished.memory[..got])?;
+            }
+            Self::check_done(&mut done)?;
+        }
+        while queue.in_flight() > 0 {
+            tell(queue.reap(1, &mut done), "reap")?;
+        }
+        Self::check_done(&mut done)?;
+        self.compare_all().map_err(|what| format!("after a queue: {what}"))
+    }
+
+    fn check_done(done: &mut Vec<diorite::Finished<AlignedBuf>>) -> Outcome {
+        done.drain(..).try_for_each(|finished| tell(finished.result, "queued write").map(drop))
+    }
+
+    fn write_stream(&mut self) -> Outcome {
+        let Some((_, file)) = self.handles.iter().find(|(way, _)| *way != Way::Cached).cloned() else {
+            return self.write();
+        };
+        let (offset, len) = self.range(1);
+        let offset = offset / self.unit * self.unit;
+        let data = self.bytes(offset, len as usize);
+        let chunk = 4096.max(self.unit as usize);
+        let mut done = 0;
+        let mut stream = || -> diorite::Result<()> {
+            let mut writer = DirectWriter::new(file.clone(), offset, chunk, 3)?;
+            for piece in data.chunks(chunk) {
+                writer.buffer()?[..piece.len()].copy_from_slice(piece);
+                writer.submit(piece.len())?;
+                done += piece.len();
+            }
+            writer.finish().map(drop)
+        };
+        let result = stream();
+        if allow(result, format_args!("stream of {len} to {offset}"), &[FULL])?.is_some() {
+            self.put(offset, &data);
+            return Ok(());
+        }
+        // How much arrived is not said: what arrived is there, the rest is as before.
+        self.adopt(offset, &data)
+    }
+
+    /// After a change that failed on the way: each byte of the range is old or new, all others are old.
+    fn adopt(&mut self, offset: u64, data: &[u8]) -> Outcome {
+        let found = self.read_all()?;
+        for (at, byte) in found.iter().enumerate() {
+            let old = self.model.get(at).copied().unwrap_or(0);
+            let new = at.checked_sub(offset as usize).and_then(|at| data.get(at)).copied().unwrap_or(old);
+            if *byte != old && *byte != new {
+                return Err(format!("after a change that failed, byte {at} is {byte:#x}, neither {old:#x} nor {new:#x}"));
+            }
+        }
+        if found.len() < self.model.len() {
+            return Err(format!("a change that failed has cut the file to {}", found.len()));
+        }
+        self.model = found;
+        Ok(())
+    }
+
+    fn read_stream(&mut self) -> Outcome {
+        let Some((_, file)) = self.handles.iter().find(|(way, _)| *way != Way::Cached).cloned() else {
+            return self.view();
+        };
+        let offset = self.random.below(self.size() + 1) / self.unit * self.unit;
+        let mut reader = tell(DirectReader::new(file, offset, 8192.max(self.unit as usize), 3), "stream")?;
+        let mut found = Vec::new();
+        while let Some(piece) = tell(reader.next_chunk(), "stream")? {
+            found.extend_from_slice(piece);
+        }
+        self.expect("stream", offset, u64::MAX / 2, &found)
+    }
+
+    fn view(&mut self) -> Outcome {
+        let (_, file) = self.handle();
+        let (offset, len) = self.range(1);
+        let mut found = Vec::new();
+        tell(file.view(offset, len as usize, &mut |piece| found.extend_from_slice(piece)), "view")?;
+        self.expect("view", offset, len, &found)
+    }
+
+    fn resize(&mut self) -> Outcome {
+        let (size, block) = (self.size(), self.block);
+        let random = &mut self.random;
+        let to = match random.below(5) {
+            0 => random.below(size + 1),
+            1 => size / 2 / block * block,
+            2 => size + random.below(2 * block),
+            3 => random.below(block),
+            _ => random.below(LARGEST),
+        };
+        let (_, file) = self.handle();
+        let done = file.set_len(to.min(LARGEST));
+        if self.is_raw() {
+            return match done {
+                Ok(()) if to == size => Ok(()),
+                Ok(()) => Err("the size of a device was changed".to_owned()),
+                Err(_) => Ok(()),
+            };
+        }
+        if allow(done, format_args!("set_len to {to}"), &[FULL])?.is_some() {
+            self.model.resize(to.min(LARGEST) as usize, 0);
+        }
+        Ok(())
+    }
+
+    fn zero(&mut self) -> Outcome {
+        let (offset, len) = self.range(if self.is_raw() { self.unit } else { 1 });
+        let (_, file) = self.handle();
+        let punch = self.random.one_in(2);
+        let done = if punch { file.punch_hole(offset, len) } else { file.zero_range(offset, len) };
+        let what = format!("{} of {len} at {offset}", if punch { "punch_hole" } else { "zero_range" });
+        if allow(done, &what, &[FULL, UNSUPPORTED])?.is_none() {
+            return self.adopt(offset, &vec![0; len as usize]);
+        }
+        let end = (offset + len).min(self.size()) as usize;
+        let start = (offset as usize).min(end);
+        self.model[start..end].fill(0);
+        Ok(())
+    }
+
+    fn allocate(&mut self) -> Outcome {
+        let (offset, len) = self.range(1);
+        let (_, file) = self.handle();
+        if allow(file.allocate(offset, len), format_args!("allocate of {len} at {offset}"), &[FULL, UNSUPPORTED])?
+            .is_none()
+        {
+            return self.adopt(self.size(), &vec![0; LARGEST as usize]);
+        }
+        let end = (offset + len) as usize;
+        if end > self.model.len() {
+            self.model.resize(end, 0);
+        }
+        Ok(())
+    }
+
+    /// Take a range out, or make one.
+    fn shift(&mut self) -> Outcome {
+        let Place::Volume { extents: true, .. } = self.place else { return Ok(()) };
+        let blocks = self.size() / self.block;
+        if blocks < 3 {
+            return Ok(());
+        }
+        let at = self.random.below(blocks - 1);
+        let count = self.random.within(1..(blocks - at).max(2));
+        let (offset, len) = (at * self.block, count * self.block);
+        let (_, file) = self.handle();
+        if self.random.one_in(2) {
+            if offset + len < self.size()
+                && allow(file.collapse_range(offset, len), format_args!("collapse {len} at {offset}"), &[FULL, 22])?
+                    .is_some()
+            {
+                self.model.drain(offset as usize..(offset + len) as usize);
+            }
+        } else if self.size() + len <= LARGEST
+            && allow(file.insert_range(offset, len), format_args!("insert {len} at {offset}"), &[FULL, 22])?
+                .is_some()
+        {
+            let zeros = vec![0; len as usize];
+            self.model.splice(offset as usize..offset as usize, zeros);
+        }
+        Ok(())
+    }
+
+    /// What must not change anything.
+    fn settle(&mut self) -> Outcome {
+        let (_, file) = self.handle();
+        let (offset, len) = self.range(1);
+        let done = match self.random.below(4) {
+            0 => file.sync_data(),
+            1 => file.sync_all(),
+            2 => file.drop_cached(offset, len),
+            _ => match &self.place {
+                Place::Volume { filesystem: Some(filesystem), .. } => filesystem.drop_caches(),
+                _ => file.drop_cached(0, u64::MAX),
+            },
+        };
+        tell(done, "sync or drop")
+    }
+
+    /// What is said to be a hole reads as zeros.
+    fn seek(&mut self) -> Outcome {
+        let (_, file) = self.handle();
+        let mut at = 0;
+        while at < self.size() {
+            let data = match file.seek_data(at) {
+                Ok(data) => data,
+                Err(error) if error.errno() == 6 => self.size(),
+                Err(error) => return Err(format!("seek_data: {error}")),
+            };
+            let hole = &self.model[at as usize..data.min(self.size()) as usize];
+            if let Some(byte) = hole.iter().position(|byte| *byte != 0) {
+                return Err(format!("byte {} is in a hole, by seek_data({at}) = {data}", at + byte as u64));
+            }
+            if data >= self.size() {
+                return Ok(());
+            }
+            at = tell(file.seek_hole(data), "seek_hole")?;
+            if at <= data {
+                return Err(format!("seek_hole({data}) = {at}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_all(&mut self) -> Outcome<Vec<u8>> {
+        let (way, file) = self.handle();
+        let len = (file.size() + 4096).next_multiple_of(4096);
+        let mut memory = AlignedBuf::zeroed(len as usize, 4096);
+        let got = tell(file.read_at(&mut memory, 0), format_args!("read by {way:?}"))?;
+        if got as u64 != file.size() {
+            return Err(format!("a read of all gave {got} bytes, and the size is {}", file.size()));
+        }
+        Ok(memory[..got].to_vec())
+    }
+
+    fn compare_all(&mut self) -> Outcome {
+        let found = self.read_all()?;
+        self.expect("read of all", 0, u64::MAX / 2, &found)
+    }
+}
