@@ -2,13 +2,15 @@
 
 mod bench;
 mod setup;
+mod skips;
 
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   setup   install the Debian packages that the tests use (needs root), or name those that are missing
-  test    setup, then every test of the workspace
+  test    [--no-skip]: setup, then every test of the workspace; skipped tests are named, and with --no-skip a failure
+  miri    the unsafe memory code under Miri (needs: rustup toolchain install nightly --component miri --component rust-src)
   ci      formatting, lints, documentation, then test: before a change lands
   bench   [--directory DIR] [--rounds N] [SUITE...]: ratios against peers, stored under bench/runs
   torture SUITE [OPTION...]: power cuts and other long suites (`cargo xtask torture help`)
@@ -19,8 +21,9 @@ fn main() -> ExitCode {
     let command = std::env::args().nth(1).unwrap_or_default();
     let done = match command.as_str() {
         "setup" => setup::install_packages(),
-        "test" => test(),
+        "test" => test(&std::env::args().skip(2).collect::<Vec<_>>()),
         "ci" => ci(),
+        "miri" => miri(),
         "bench" => bench::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "torture" => torture(&std::env::args().skip(2).collect::<Vec<_>>()),
         "fuzz" => fuzz(&std::env::args().skip(2).collect::<Vec<_>>()),
@@ -46,13 +49,46 @@ fn ci() -> Result<(), String> {
     cargo(&["fmt", "--all", "--check"], &[])?;
     cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"], &[])?;
     cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "--deny warnings")])?;
-    test()
+    test(&[])
 }
 
-fn test() -> Result<(), String> {
+fn test(arguments: &[String]) -> Result<(), String> {
+    let no_skip = match arguments {
+        [] => false,
+        [argument] if argument == "--no-skip" => true,
+        other => return Err(format!("test: {other:?}: only --no-skip is known")),
+    };
     setup::install_packages()?;
-    cargo(&["test", "--workspace"], &[])
+    skips::test(&["--workspace"], no_skip)
 }
+
+/// What has `unsafe` and no system call, and the locks above it.
+fn miri() -> Result<(), String> {
+    let flags = [("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks")];
+    for (package, filter) in MIRI {
+        let status = Command::new("cargo")
+            .args(["+nightly", "miri", "test", "--package", package, "--lib", filter])
+            .envs(flags)
+            .env_remove("RUSTUP_TOOLCHAIN")
+            .env_remove("CARGO")
+            .status()
+            .map_err(|error| format!("cargo +nightly miri: {error}"))?;
+        if !status.success() {
+            return Err(format!("miri, {package} {filter}: {status}"));
+        }
+    }
+    Ok(())
+}
+
+/// Packages and the tests of theirs that Miri can run.
+const MIRI: [(&str, &str); 6] = [
+    ("diorite-device", "buffer::"),
+    ("diorite-device", "pool::"),
+    ("diorite-device", "arena::"),
+    ("diorite-block", "lent::"),
+    ("diorite", "cache::arena"),
+    ("diorite", "range_lock::"),
+];
 
 /// A long suite of `crates/torture`, built with assertions.
 fn torture(arguments: &[String]) -> Result<(), String> {

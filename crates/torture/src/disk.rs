@@ -80,6 +80,9 @@ struct State {
     fault: Fault,
     transfers: u64,
     failed: u64,
+    failed_writes: u64,
+    /// The first that failed, for messages.
+    first_failed: String,
 }
 
 /// The device.
@@ -132,6 +135,8 @@ impl Disk {
             fault: Fault::Never,
             transfers: 0,
             failed: 0,
+            failed_writes: 0,
+            first_failed: String::new(),
         };
         let longest = Duration::from_micros(900);
         Arc::new(Self { geometry, counters: IoCounters::default(), state: Mutex::new(state), longest })
@@ -146,7 +151,7 @@ impl Disk {
         self.state().record.events.len()
     }
 
-    /// Transfers issued so far.
+    /// Transfers issued since the last [`Disk::set_fault`].
     pub fn transfers(&self) -> u64 {
         self.state().transfers
     }
@@ -156,9 +161,21 @@ impl Disk {
         self.state().failed
     }
 
-    /// Let transfers fail from now on.
+    /// Writes and flushes that failed so far.
+    pub fn failed_writes(&self) -> u64 {
+        self.state().failed_writes
+    }
+
+    /// The first transfer that failed, for messages.
+    pub fn first_failed(&self) -> String {
+        self.state().first_failed.clone()
+    }
+
+    /// Let transfers fail, counted from now on.
     pub fn set_fault(&self, fault: Fault) {
-        self.state().fault = fault;
+        let mut state = self.state();
+        state.transfers = 0;
+        state.fault = fault;
     }
 
     /// What it holds now.
@@ -195,6 +212,7 @@ impl Disk {
             Fault::WritesFrom(at) => number >= at && op != Op::Read,
         };
         state.failed += u64::from(fails);
+        state.failed_writes += u64::from(fails && op != Op::Read);
         fails
     }
 
@@ -210,6 +228,11 @@ impl Disk {
         self.counters.count(op, len);
         if Self::fails(&mut state, op) {
             let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(5));
+            if state.failed == 1 {
+                let events = state.record.events.len();
+                state.first_failed =
+                    format!("{op} of {len} at {}, {flags:?}, event {events}", sector.to_bytes());
+            }
             return Issued::Failed(self.error(op, sector, len, kind));
         }
         if op == Op::Flush {

@@ -34,7 +34,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let names = ["ext2-1k", "ext3-1k", "ext4-1k", "ext4-4k", "ext4-64k", "ext4-4k-inline", "ext4-4k-bigalloc"];
+        let names =
+            ["ext2-1k", "ext3-1k", "ext4-1k", "ext4-4k", "ext4-64k", "ext4-4k-inline", "ext4-4k-bigalloc"];
         let formats = names.iter().filter_map(|name| Format::by_name(name)).collect();
         Self { formats, rounds: 12, real_threads: false }
     }
@@ -63,8 +64,10 @@ fn units_of(bytes: &[u8]) -> Outcome<Vec<u32>> {
         return Err(format!("{} bytes are no whole units", bytes.len()));
     }
     let unit = |unit: &[u8]| {
-        let words: Vec<u32> =
-            unit.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect();
+        let words: Vec<u32> = unit
+            .chunks_exact(4)
+            .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+            .collect();
         match words.iter().find(|word| **word != words[0]) {
             Some(word) => Err(format!("one unit of bytes of two writes: {} and {word}", words[0])),
             None => Ok(words[0]),
@@ -226,7 +229,7 @@ impl Caller {
         let mut queue: DirectQueue<AlignedBuf> = DirectQueue::new(3);
         let mut begun: Vec<(u64, Call)> = Vec::new();
         let mut done = Vec::new();
-        for tag in 0..1 + self.random.below(3) {
+        for tag in 0..=self.random.below(3) {
             let (at, len) = self.range();
             let is_write = self.random.one_in(2);
             let value = if is_write { self.value() } else { 0 };
@@ -273,7 +276,8 @@ pub fn run(options: &Options, case: u64) -> Outcome<u64> {
     let format = random.pick(&options.formats);
     let full = random.one_in(3);
     let threads = random.within(2..5) as usize;
-    let told = format!("case {case} ({}, {threads} threads{})", format.name, if full { ", full" } else { "" });
+    let told =
+        format!("case {case} ({}, {threads} threads{})", format.name, if full { ", full" } else { "" });
     let disk = Disk::new(Image::of_marker(format.megabytes << 20), true, case);
     mkfs(&*disk, &MkfsOptions { reserved_percent: 0.0, ..format.options(case) })
         .map_err(|error| format!("{told}: {error}"))?;
@@ -304,7 +308,8 @@ fn rounds_on(disk: Arc<Disk>, rounds: usize, threads: usize, full: bool, mut ran
     }
     let mut calls = 0;
     for round in 0..rounds {
-        calls += round_on(&filesystem, round, threads, &mut random).map_err(|what| format!("round {round}: {what}"))?;
+        calls += round_on(&filesystem, round, threads, &mut random)
+            .map_err(|what| format!("round {round}: {what}"))?;
     }
     filesystem.close().map_err(|error| format!("close: {error}"))?;
     if diorite_sim::Context::current().is_some() {
@@ -326,6 +331,9 @@ fn fill(filesystem: &Filesystem, random: &mut Random) -> Outcome {
     }
 }
 
+/// What a thread has called, and how it ended.
+type Called = (Vec<Entry>, Outcome);
+
 fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut Random) -> Outcome<u64> {
     let path = format!("/file-{}", round % 3);
     let open = |direct, unaligned| {
@@ -340,7 +348,7 @@ fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut 
     ];
     handles[0].set_len(0).map_err(|error| format!("set_len: {error}"))?;
     let (clock, values) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
-    let entries: Arc<Mutex<Vec<(Vec<Entry>, Outcome)>>> = Arc::default();
+    let entries: Arc<Mutex<Vec<Called>>> = Arc::default();
     let mut running = Vec::new();
     for thread in 0..threads {
         let mut caller = Caller {
@@ -373,7 +381,8 @@ fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut 
         history.extend(entries);
     }
     let mut last = AlignedBuf::zeroed(UNITS as usize * 2 * UNIT, 4096);
-    let got = handles[random.index(3)].read_at(&mut last, 0).map_err(|error| format!("last read: {error}"))?;
+    let got =
+        handles[random.index(3)].read_at(&mut last, 0).map_err(|error| format!("last read: {error}"))?;
     let found = units_of(&last[..got])?;
     let now = clock.fetch_add(1, Ordering::SeqCst);
     let call = Call::Read { at: 0, len: UNITS as usize * 2, found };

@@ -173,11 +173,8 @@ mod tests {
 
     #[test]
     fn truncated_units_do_not_come_back() {
-        let history = [
-            entry(1, 2, Call::SetSize(1)),
-            entry(3, 4, Call::SetSize(2)),
-            entry(5, 6, read(0, &[7, 7])),
-        ];
+        let history =
+            [entry(1, 2, Call::SetSize(1)), entry(3, 4, Call::SetSize(2)), entry(5, 6, read(0, &[7, 7]))];
         assert!(!is_linearizable(&vec![7, 7], &history));
     }
 

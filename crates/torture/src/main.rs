@@ -6,14 +6,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use diorite_torture::formats::Format;
 use diorite_torture::watchdog::Watch;
 use diorite_torture::{crash, history, model};
-use diorite_torture::formats::Format;
 
 const USAGE: &str = "usage: torture SUITE [--cases N] [--seed FIRST] [--case N] [--threads N]
 
   crash   [--images N of each case] [--outside N] [--format NAME] [--real-threads 1] [--tear-superblock 1] [--keep DIR]
           [--known CLASS,...: failures to pass over]: power cuts; N cases are images here
+  faults  [--faults N of each case] [options of crash]: an error at every transfer, once and from then on; N cases are runs
   model   [--calls N of each case]: every way in against a vector of bytes; N cases are calls
   history [--rounds N of each case] [--real-threads 1] [--format NAME]: linearizability; N cases are calls
 ";
@@ -46,6 +47,18 @@ fn main() -> ExitCode {
     let arguments = Arguments(arguments);
     match suite.as_str() {
         "crash" => crash_suite(&arguments),
+        "faults" => {
+            let options = crash_options(&arguments);
+            campaign(
+                &arguments,
+                "runs",
+                || crash::Checker::new(options.clone()).expect("a place for scratch files"),
+                |checker, case| {
+                    let runs = checker.run_with_faults(case, arguments.number("faults", 20));
+                    runs.map_err(|wrong| format!("{:?}: {}", wrong.class, wrong.what))
+                },
+            )
+        }
         "model" => campaign(
             &arguments,
             "calls",
@@ -123,7 +136,7 @@ fn campaign<S>(
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn crash_suite(arguments: &Arguments) -> ExitCode {
+fn crash_options(arguments: &Arguments) -> crash::Options {
     let mut options = crash::Options::default();
     options.images = arguments.number("images", options.images as u64) as usize;
     options.outside = arguments.number("outside", options.outside);
@@ -138,6 +151,11 @@ fn crash_suite(arguments: &Arguments) -> ExitCode {
     if let Some(name) = arguments.0.get("format") {
         options.formats = vec![Format::by_name(name).unwrap_or_else(|| panic!("no format {name}"))];
     }
+    options
+}
+
+fn crash_suite(arguments: &Arguments) -> ExitCode {
+    let options = crash_options(arguments);
     campaign(
         arguments,
         "images",

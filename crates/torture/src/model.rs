@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
 use diorite::{
-    AlignedBuf, DirectIo, DirectQueue, DirectReader, DirectWriter, File, Filesystem, FilesystemOptions, HostFile,
-    OpenOptions, RawFile, Unaligned,
+    AlignedBuf, DirectIo, DirectQueue, DirectReader, DirectWriter, File, Filesystem, FilesystemOptions,
+    HostFile, OpenOptions, RawFile, Unaligned,
 };
 use diorite_block::BlockDevice;
 
@@ -70,7 +70,8 @@ struct Subject {
 /// Run one case of about `calls` calls; an error says what differs.
 pub fn run(case: u64, calls: usize) -> Outcome<u64> {
     let mut random = Random::new(case ^ 0x0de1);
-    let directory = tempfile::Builder::new().prefix("diorite-torture-").tempdir().map_err(|error| error.to_string())?;
+    let directory =
+        tempfile::Builder::new().prefix("diorite-torture-").tempdir().map_err(|error| error.to_string())?;
     let format = random.pick(&FORMATS);
     let full = random.one_in(3);
     let (place, block, told) = match random.below(10) {
@@ -190,7 +191,11 @@ impl Subject {
         }
         self.unit = u64::from(self.handles[0].1.alignment().offset);
         if self.handles[0].1.size() != self.size() {
-            return Err(format!("after reopening it has {} bytes, not {}", self.handles[0].1.size(), self.size()));
+            return Err(format!(
+                "after reopening it has {} bytes, not {}",
+                self.handles[0].1.size(),
+                self.size()
+            ));
         }
         Ok(())
     }
@@ -312,6 +317,7 @@ impl Subject {
         };
         let mut queue: DirectQueue<AlignedBuf> = DirectQueue::new(4);
         let mut done = Vec::new();
+        let (before, mut writes, mut all) = (self.model.clone(), Vec::new(), true);
         for tag in 0..self.random.within(1..8) {
             let (offset, len) = self.range(self.unit);
             while queue.in_flight() >= 4 {
@@ -321,7 +327,10 @@ impl Subject {
                 let memory = self.aligned(offset, len as usize);
                 let data = memory.to_vec();
                 match queue.write(&file, offset, memory, len as usize, tag) {
-                    Ok(()) => self.put(offset, &data),
+                    Ok(()) => {
+                        self.put(offset, &data);
+                        writes.push((offset, data));
+                    }
                     Err(refused) => match refused.error {
                         Some(error) if error.errno() == FULL => {}
                         error => return Err(format!("queued write of {len} at {offset}: {error:?}")),
@@ -332,7 +341,10 @@ impl Subject {
                 while queue.in_flight() > 0 {
                     tell(queue.reap(1, &mut done), "reap")?;
                 }
-                Self::check_done(&mut done)?;
+                all &= Self::check_done(&mut done)?;
+                if !all {
+                    break;
+                }
                 let memory = AlignedBuf::zeroed(len as usize, 4096);
                 let read = queue.read(&file, offset, memory, len as usize, tag);
                 read.map_err(|refused| format!("queued read: {:?}", refused.error))?;
@@ -340,17 +352,41 @@ impl Subject {
                 let got = tell(finished.result, "queued read")?;
                 self.expect("queued read", offset, len, &finished.memory[..got])?;
             }
-            Self::check_done(&mut done)?;
+            all &= Self::check_done(&mut done)?;
         }
         while queue.in_flight() > 0 {
             tell(queue.reap(1, &mut done), "reap")?;
         }
-        Self::check_done(&mut done)?;
+        if !(Self::check_done(&mut done)? && all) {
+            return self.adopt_any(&before, &writes);
+        }
         self.compare_all().map_err(|what| format!("after a queue: {what}"))
     }
 
-    fn check_done(done: &mut Vec<diorite::Finished<AlignedBuf>>) -> Outcome {
-        done.drain(..).try_for_each(|finished| tell(finished.result, "queued write").map(drop))
+    /// Whether all were written; not if there was no space for one when it was reaped.
+    fn check_done(done: &mut Vec<diorite::Finished<AlignedBuf>>) -> Outcome<bool> {
+        let mut all = true;
+        for finished in done.drain(..) {
+            all &= allow(finished.result, "queued write", &[FULL])?.is_some();
+        }
+        Ok(all)
+    }
+
+    /// After a queue of which some write failed: each byte is that of before, or of a write that was in it.
+    fn adopt_any(&mut self, before: &[u8], writes: &[(u64, Vec<u8>)]) -> Outcome {
+        let found = self.read_all()?;
+        for (at, byte) in found.iter().enumerate() {
+            let of =
+                |(offset, data): &(u64, Vec<u8>)| data.get(at.wrapping_sub(*offset as usize)) == Some(byte);
+            if before.get(at).copied().unwrap_or(0) != *byte && !writes.iter().any(of) {
+                return Err(format!("after a queue without space, byte {at} is {byte:#x}"));
+            }
+        }
+        if found.len() < before.len() {
+            return Err(format!("a queue without space has cut the file to {}", found.len()));
+        }
+        self.model = found;
+        Ok(())
     }
 
     fn write_stream(&mut self) -> Outcome {
@@ -387,7 +423,9 @@ impl Subject {
             let old = self.model.get(at).copied().unwrap_or(0);
             let new = at.checked_sub(offset as usize).and_then(|at| data.get(at)).copied().unwrap_or(old);
             if *byte != old && *byte != new {
-                return Err(format!("after a change that failed, byte {at} is {byte:#x}, neither {old:#x} nor {new:#x}"));
+                return Err(format!(
+                    "after a change that failed, byte {at} is {byte:#x}, neither {old:#x} nor {new:#x}"
+                ));
             }
         }
         if found.len() < self.model.len() {
@@ -461,8 +499,12 @@ impl Subject {
     fn allocate(&mut self) -> Outcome {
         let (offset, len) = self.range(1);
         let (_, file) = self.handle();
-        if allow(file.allocate(offset, len), format_args!("allocate of {len} at {offset}"), &[FULL, UNSUPPORTED])?
-            .is_none()
+        if allow(
+            file.allocate(offset, len),
+            format_args!("allocate of {len} at {offset}"),
+            &[FULL, UNSUPPORTED],
+        )?
+        .is_none()
         {
             return self.adopt(self.size(), &vec![0; LARGEST as usize]);
         }
@@ -486,8 +528,12 @@ impl Subject {
         let (_, file) = self.handle();
         if self.random.one_in(2) {
             if offset + len < self.size()
-                && allow(file.collapse_range(offset, len), format_args!("collapse {len} at {offset}"), &[FULL, 22])?
-                    .is_some()
+                && allow(
+                    file.collapse_range(offset, len),
+                    format_args!("collapse {len} at {offset}"),
+                    &[FULL, 22],
+                )?
+                .is_some()
             {
                 self.model.drain(offset as usize..(offset + len) as usize);
             }

@@ -48,7 +48,9 @@ impl Watch {
     /// Time that has counted so far, to the monitor's tick.
     pub fn took(&self) -> Duration {
         let list = watched();
-        list.iter().find(|watched| watched.number == self.number).map_or(Duration::ZERO, |watched| watched.took)
+        list.iter()
+            .find(|watched| watched.number == self.number)
+            .map_or(Duration::ZERO, |watched| watched.took)
     }
 }
 
@@ -95,7 +97,16 @@ fn is_starved(waits: &mut HashMap<std::ffi::OsString, u64>) -> bool {
 pub fn stacks() -> String {
     let own = std::process::id().to_string();
     let gdb = Command::new("gdb")
-        .args(["-batch", "-nx", "-ex", "set pagination off", "-ex", "thread apply all backtrace 40", "-p", &own])
+        .args([
+            "-batch",
+            "-nx",
+            "-ex",
+            "set pagination off",
+            "-ex",
+            "thread apply all backtrace 40",
+            "-p",
+            &own,
+        ])
         .output();
     match gdb {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -14,7 +14,7 @@ use diorite_block::IoOwner;
 use diorite_sim::{Order, Simulation, WorldOptions};
 
 use crate::cut::{Loss, Replay};
-use crate::disk::Disk;
+use crate::disk::{Disk, Fault};
 use crate::formats::{FORMATS, Format};
 use crate::image::Image;
 use crate::random::Random;
@@ -84,7 +84,8 @@ impl Checker {
         let mut random = Random::new(case);
         let format = random.pick(&self.options.formats);
         let threads = random.pick(&[1, 1, 1, 2, 3]);
-        let plan = Plan { seed: random.number(), format, threads, calls: random.within(15..60) as usize };
+        let (seed, calls, fault) = (random.number(), random.within(15..60) as usize, Fault::Never);
+        let plan = Plan { seed, format, threads, calls, fault };
         let told = format!("case {case} ({}, {} threads, {} calls)", format.name, plan.threads, plan.calls);
         let disk = Disk::new(self.empty_volume(&format), random.one_in(2), plan.seed);
         let ran = self.run_plan(plan, &disk).and_then(|ran| match &ran.wrong {
@@ -118,6 +119,57 @@ impl Checker {
             }
         }
         Ok(looked_at)
+    }
+
+    /// Run one case once for each of `faults` transfers that fails, spread over all there are: how many runs, or what was wrong.
+    pub fn run_with_faults(&mut self, case: u64, faults: u64) -> Result<u64, Wrong> {
+        let mut random = Random::new(case ^ 0xfa17);
+        let format = random.pick(&self.options.formats);
+        let threads = random.pick(&[1, 1, 2]);
+        let (seed, calls) = (random.number(), random.within(10..35) as usize);
+        let mut plan = Plan { seed, format, threads, calls, fault: Fault::Never };
+        let told = format!("case {case} ({}, {threads} threads, {calls} calls)", format.name);
+        let fua = random.one_in(2);
+        let transfers = {
+            let disk = Disk::new(self.empty_volume(&format), fua, seed);
+            let ran = self.run_plan(plan, &disk).map_err(|what| Wrong::new(Class::Call, what).at(&told))?;
+            if let Some(wrong) = ran.wrong {
+                return Err(Wrong::new(Class::Call, wrong).at(&told));
+            }
+            disk.transfers()
+        };
+        let step = (transfers / faults.max(1)).max(1);
+        let mut runs = 0;
+        for at in (random.below(step)..transfers).step_by(step as usize) {
+            for fault in [Fault::Once(at), Fault::From(at), Fault::WritesFrom(at)] {
+                plan.fault = fault;
+                let disk = Disk::new(self.empty_volume(&format), fua, seed);
+                let verdict = self.judge_fault(plan, &disk);
+                runs += 1;
+                match verdict {
+                    Err(wrong) if !self.options.known.contains(&wrong.class) => {
+                        return Err(wrong.at(format_args!("{told}, {fault:?} of {transfers}")));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    fn judge_fault(&mut self, plan: Plan, disk: &Arc<Disk>) -> Result<(), Wrong> {
+        let call = |what: String| Wrong::new(Class::Call, what);
+        let ran = self.run_plan(plan, disk).map_err(call)?;
+        if let Some(wrong) = ran.wrong {
+            return Err(call(wrong));
+        }
+        if disk.failed_writes() > 0 && ran.oracle.errors == 0 {
+            let what = format!("no caller was told of this that failed: {}", disk.first_failed());
+            return Err(Wrong::new(Class::Unreported, what));
+        }
+        // With the fault gone, all that was promised is there.
+        let cut = disk.now();
+        judge::judge(&disk.content(), &plan.format, &ran.oracle.files, cut, true, &mut self.scratch)
     }
 
     fn run_plan(&self, plan: Plan, disk: &Arc<Disk>) -> Result<Ran, String> {

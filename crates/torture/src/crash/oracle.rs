@@ -111,11 +111,13 @@ pub enum Class {
     Size,
     /// A name that was promised is missing, or one is there that should not be.
     Name,
+    /// A transfer failed, and no caller was told.
+    Unreported,
 }
 
 impl Class {
     /// All classes.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Call,
         Self::Open,
         Self::Check,
@@ -126,6 +128,7 @@ impl Class {
         Self::Foreign,
         Self::Size,
         Self::Name,
+        Self::Unreported,
     ];
 }
 
@@ -175,6 +178,18 @@ impl FileLog {
     /// A sync has returned.
     pub fn synced(&mut self, begin: usize, end: usize, names: bool) {
         self.syncs.push(Sync { begin, end, names });
+    }
+
+    /// A sync has failed, and has said so: what was not promised before never will be.
+    pub fn give_up(&mut self) {
+        let lost: Vec<usize> =
+            (0..self.operations.len()).filter(|number| !self.is_promised(*number, usize::MAX)).collect();
+        for number in lost {
+            self.operations[number].end = None;
+        }
+        if let Some(naming) = self.names.last_mut() {
+            naming.end = None;
+        }
     }
 
     /// A call that names the file begins.

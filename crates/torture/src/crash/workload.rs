@@ -12,7 +12,7 @@ use diorite::{
 use diorite_block::BlockDevice;
 
 use super::oracle::{Change, FileLog};
-use crate::disk::Disk;
+use crate::disk::{Disk, Fault};
 use crate::formats::Format;
 use crate::random::{Random, stamp_bytes, stamped};
 
@@ -34,6 +34,8 @@ pub struct Plan {
     pub threads: usize,
     /// Calls of each.
     pub calls: usize,
+    /// What fails once the volume is in use; transfers are counted from then on.
+    pub fault: Fault,
 }
 
 /// All files by number.
@@ -41,6 +43,8 @@ pub struct Plan {
 pub struct Oracle {
     /// The files.
     pub files: Vec<FileLog>,
+    /// Errors that callers got.
+    pub errors: u64,
     next_name: u64,
     next_stamp: u64,
 }
@@ -104,7 +108,7 @@ struct Shared {
 type Outcome<T = ()> = Result<T, String>;
 
 fn tell<T>(result: diorite::Result<T>, what: &str) -> Outcome<T> {
-    result.map_err(|error| format!("{what}: {error}"))
+    result.map_err(|error| format!("{what}: {error} (errno {})", error.errno()))
 }
 
 impl Shared {
@@ -128,10 +132,10 @@ impl Shared {
             let now = self.now();
             self.oracle().files[number].begin(now, durable != Durable::No, change)
         };
-        let done = call();
+        call()?;
         let now = self.now();
         self.oracle().files[number].end(operation, now);
-        done
+        Ok(())
     }
 
     fn synced(&self, begin: usize, number: usize, names: bool) {
@@ -189,7 +193,10 @@ impl Shared {
 
     fn sync_everything(&self) -> Outcome {
         let begin = self.now();
-        tell(self.filesystem.sync(), "Filesystem::sync")?;
+        if let Err(error) = self.filesystem.sync() {
+            self.oracle().files.iter_mut().for_each(FileLog::give_up);
+            return tell(Err(error), "Filesystem::sync");
+        }
         let now = self.now();
         self.oracle().files.iter_mut().for_each(|log| log.synced(begin, now, true));
         Ok(())
@@ -208,13 +215,30 @@ impl Worker {
     fn run(&mut self, calls: usize) -> Outcome {
         for call in 0..calls {
             let slot = self.random.index(self.slots.len());
-            self.step(slot)
-                .map_err(|what| format!("call {call} on file {}: {what}", self.slots[slot].number))?;
+            if let Err(what) = self.step(slot) {
+                self.judge_error(&what)
+                    .map_err(|()| format!("call {call} on file {}: {what}", self.slots[slot].number))?;
+                // A queue that was dropped and a name that may be either: go on with new handles.
+                self.slots[slot].handles.clear();
+            }
             if self.random.one_in(12) {
                 // Background write-back and commits come in between.
                 diorite_block::sync::sleep(Duration::from_millis(self.random.below(8000)));
             }
         }
+        Ok(())
+    }
+
+    /// An error is right if a transfer had failed, and if it says so.
+    fn judge_error(&mut self, what: &str) -> Result<(), ()> {
+        const IO_OR_READ_ONLY: [&str; 2] = ["(errno 5)", "(errno 30)"];
+        // Of a create, rename or remove that failed, it is not said whether its name is there.
+        const NAMES: [&str; 2] = ["(errno 2)", "(errno 17)"];
+        let is_right = IO_OR_READ_ONLY.iter().chain(&NAMES).any(|errno| what.contains(errno));
+        if self.shared.disk.failed() == 0 || !is_right {
+            return Err(());
+        }
+        self.shared.oracle().errors += 1;
         Ok(())
     }
 
@@ -316,7 +340,10 @@ impl Worker {
             let durable = open.durable != Durable::No;
             operations.push(self.shared.oracle().files[number].begin(now, durable, change));
             let submitted = queue.write(&open.file, offset, memory, len as usize, tag);
-            submitted.map_err(|refused| format!("queue: {:?}", refused.error))?;
+            submitted.map_err(|refused| match refused.error {
+                Some(error) => format!("queue: {error} (errno {})", error.errno()),
+                None => "the queue is full".to_owned(),
+            })?;
             if self.random.one_in(3) {
                 tell(queue.issue(), "issue")?;
             }
@@ -404,11 +431,12 @@ impl Worker {
         let (number, open) = (self.slots[slot].number, &self.slots[slot].handles[at]);
         let begin = self.shared.now();
         let all = self.random.one_in(2);
-        if all {
-            tell(open.file.sync_all(), "sync_all")?;
-        } else {
-            tell(open.file.sync_data(), "sync_data")?;
+        let done = if all { open.file.sync_all() } else { open.file.sync_data() };
+        if done.is_err() {
+            // What is lost is reported once: later syncs promise nothing of it.
+            self.shared.oracle().files[number].give_up();
         }
+        tell(done, if all { "sync_all" } else { "sync_data" })?;
         self.shared.synced(begin, number, all && self.shared.journal);
         Ok(())
     }
@@ -492,6 +520,12 @@ impl Worker {
         if memory[..got] == expected[..] {
             return Ok(());
         }
+        if self.shared.disk.failed() > 0 {
+            let (now, block) = (self.shared.now(), self.block);
+            let round = super::oracle::Rounding { block, repaired: true };
+            let log = self.shared.oracle().files[number].clone();
+            return log.judge(now, &memory[..got], round).map_err(|wrong| format!("read: {}", wrong.what));
+        }
         let first = memory[..got].iter().zip(&expected).position(|(a, b)| a != b);
         Err(format!(
             "read by {:?}: {got} bytes, {} expected; first difference {first:?}",
@@ -557,6 +591,7 @@ fn run_in(
     }
     shared.sync_everything()?;
     *start = shared.now();
+    disk.set_fault(plan.fault);
     let results = Arc::new(Mutex::new(Vec::new()));
     let mut threads = Vec::new();
     let last = workers.pop();
@@ -574,8 +609,16 @@ fn run_in(
     if results.len() + 1 < plan.threads {
         return Err("a thread panicked".to_owned());
     }
-    drop(shared);
-    drop(filesystem);
+    if plan.fault == Fault::Never {
+        drop(shared);
+        drop(filesystem);
+    } else {
+        // The latest that an error may be reported: by the last sync, or when the volume is closed.
+        let failed = shared.sync_everything().is_err() || filesystem.read_only_reason().is_some();
+        drop(shared);
+        let failed = filesystem.close().is_err() || failed;
+        oracle.lock().unwrap_or_else(PoisonError::into_inner).errors += u64::from(failed);
+    }
     // The volume's own threads end.
     diorite_block::sync::sleep(Duration::from_millis(if diorite_sim::Context::current().is_some() {
         100_000

@@ -1,0 +1,27 @@
+//! An error at every transfer, once and from then on (ARCHITECTURE invariant 9): callers are told, nothing hangs, and what was
+//! promised stays. `cargo xtask torture faults` goes on for as long as one likes.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+
+use std::time::Duration;
+
+use diorite_torture::crash::{Checker, Class, Options, has_e2fsck};
+use diorite_torture::formats::{FORMATS, Format};
+use diorite_torture::watchdog::Watch;
+
+#[test]
+fn an_error_at_any_transfer_is_reported_and_does_no_more_harm() {
+    if !has_e2fsck() {
+        return println!("SKIPPED: e2fsck is not installed");
+    }
+    let formats: Vec<Format> = FORMATS.into_iter().filter(|format| format.journal).collect();
+    let known = vec![Class::Truncated, Class::Lost, Class::Check, Class::Fsck, Class::Unreported];
+    let mut checker = Checker::new(Options { formats, known, ..Options::default() }).unwrap();
+    let mut failed = Vec::new();
+    for case in 0..20 {
+        let _watch = Watch::start(format!("faults case {case}"), Duration::from_secs(60));
+        if let Err(wrong) = checker.run_with_faults(case, 8) {
+            failed.push(format!("{:?}: {}", wrong.class, wrong.what));
+        }
+    }
+    assert!(failed.is_empty(), "{} cases failed:\n{}", failed.len(), failed.join("\n"));
+}

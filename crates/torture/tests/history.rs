@@ -1,0 +1,28 @@
+//! Histories of many threads have an order in which each call takes effect at once (ARCHITECTURE invariant 2): in the simulation in
+//! shuffled order, and on real threads. `cargo xtask torture history` goes on for as long as one likes.
+
+use std::time::Duration;
+
+use diorite_torture::history::{self, Options};
+use diorite_torture::watchdog::Watch;
+
+fn cases(options: &Options, cases: std::ops::Range<u64>) {
+    let mut failed = Vec::new();
+    for case in cases {
+        let _watch = Watch::start(format!("history case {case}"), Duration::from_secs(60));
+        if let Err(what) = history::run(options, case) {
+            failed.push(what);
+        }
+    }
+    assert!(failed.is_empty(), "{} cases failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[test]
+fn calls_of_simulated_threads_have_an_order() {
+    cases(&Options::default(), 0..60);
+}
+
+#[test]
+fn calls_of_real_threads_have_an_order() {
+    cases(&Options { real_threads: true, ..Options::default() }, 5000..5060);
+}

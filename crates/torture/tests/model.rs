@@ -1,0 +1,23 @@
+//! One byte model for every way in (ARCHITECTURE invariant 2). `cargo xtask torture model` goes on for as long as one likes.
+
+use std::time::Duration;
+
+use diorite_torture::model;
+use diorite_torture::watchdog::Watch;
+
+/// What is known to fail, by a part of the message.
+const KNOWN: &[&str] = &["(host file)"];
+
+#[test]
+fn every_way_in_sees_the_same_bytes() {
+    let mut failed = Vec::new();
+    for case in 0..80 {
+        let _watch = Watch::start(format!("model case {case}"), Duration::from_secs(60));
+        if let Err(what) = model::run(case, 250)
+            && !KNOWN.iter().any(|known| what.contains(known))
+        {
+            failed.push(what);
+        }
+    }
+    assert!(failed.is_empty(), "{} cases failed:\n{}", failed.len(), failed.join("\n"));
+}

@@ -1,0 +1,86 @@
+//! Runs the tests and counts those that were skipped: a test that cannot run here prints `SKIPPED: why` and passes.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+/// What the output of tests tells of skips, line by line.
+#[derive(Debug, Default)]
+struct Skips {
+    /// Test and reason.
+    found: Vec<(String, String)>,
+    /// Within what tests that passed have printed.
+    in_passed: bool,
+    test: String,
+}
+
+impl Skips {
+    /// Take a line; whether a reader wants to see it.
+    fn take(&mut self, line: &str) -> bool {
+        if line == "successes:" {
+            self.in_passed = true;
+        } else if line == "failures:" || line.starts_with("test result:") {
+            self.in_passed = false;
+        }
+        if let Some(test) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
+            test.clone_into(&mut self.test);
+        }
+        if let Some((_, why)) = line.split_once("SKIPPED: ") {
+            let test = if self.in_passed { self.test.as_str() } else { "a thread of some test" };
+            self.found.push((test.to_owned(), why.to_owned()));
+        }
+        !self.in_passed
+    }
+}
+
+/// `cargo test` with these arguments. The skipped tests are counted and named at the end; with `no_skip` one is a failure.
+pub(crate) fn test(arguments: &[&str], no_skip: bool) -> Result<(), String> {
+    println!("--- cargo test {}", arguments.join(" "));
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.arg("test").args(arguments).args(["--", "--show-output"]).stdout(Stdio::piped());
+    let mut child = cargo.spawn().map_err(|error| format!("cargo: {error}"))?;
+    let mut skips = Skips::default();
+    for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+        let line = line.map_err(|error| format!("output of the tests: {error}"))?;
+        if skips.take(&line) {
+            println!("{line}");
+        }
+    }
+    let status = child.wait().map_err(|error| format!("cargo: {error}"))?;
+    println!("--- {} skipped", skips.found.len());
+    for (test, why) in &skips.found {
+        println!("SKIPPED: {test}: {why}");
+    }
+    if !status.success() {
+        return Err(format!("cargo test: {status}"));
+    }
+    if no_skip && !skips.found.is_empty() {
+        return Err(format!("{} tests were skipped, and --no-skip was given", skips.found.len()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skips_are_named_and_the_output_of_tests_that_passed_is_not_shown() {
+        let output = "running 2 tests\ntest one ... ok\ntest two ... ok\n\nsuccesses:\n\n---- one stdout ----\nSKIPPED: no disk\n\n\
+                      ---- two stdout ----\nchatter\n\n\nsuccesses:\n    one\n    two\n\ntest result: ok. 2 passed";
+        let mut skips = Skips::default();
+        let shown: Vec<&str> = output.lines().filter(|line| skips.take(line)).collect();
+        assert_eq!(skips.found, [("one".to_owned(), "no disk".to_owned())]);
+        assert_eq!(
+            shown,
+            ["running 2 tests", "test one ... ok", "test two ... ok", "", "test result: ok. 2 passed"]
+        );
+    }
+
+    #[test]
+    fn what_failed_is_shown() {
+        let output = "successes:\nsuccesses:\n    one\n\nfailures:\n\n---- two stdout ----\npanicked\n";
+        let mut skips = Skips::default();
+        let shown: Vec<&str> = output.lines().filter(|line| skips.take(line)).collect();
+        assert_eq!(shown, ["failures:", "", "---- two stdout ----", "panicked"]);
+    }
+}
