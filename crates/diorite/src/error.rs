@@ -197,6 +197,18 @@ impl Error {
         )
     }
 
+    /// Whether this says that there are no free blocks (`ENOSPC`).
+    pub(crate) fn is_no_space(&self) -> bool {
+        const ENOSPC: i32 = 28;
+        self.errno() == ENOSPC
+    }
+
+    /// Whether this says that the writer may have no more blocks (`ENOSPC`, `EDQUOT`): what was written before stays.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        const EDQUOT: i32 = 122;
+        self.is_no_space() || self.errno() == EDQUOT
+    }
+
     /// Whether this says that there is no such file.
     pub fn is_not_found(&self) -> bool {
         self.errno() == 2

@@ -317,11 +317,18 @@ impl MapBlocks for ExtMap {
         Ok(self.volume.make_not_inline(&self.inode)?)
     }
 
+    fn is_durable(&self, durability: Durability) -> bool {
+        self.volume.is_inode_durable(&self.inode, sync_kind(durability))
+    }
+
     fn sync(&self, durability: Durability) -> Result<()> {
-        let kind = match durability {
-            Durability::Data => SyncKind::Data,
-            Durability::All => SyncKind::All,
-        };
-        Ok(self.volume.sync_inode(&self.inode, kind)?)
+        Ok(self.volume.sync_inode(&self.inode, sync_kind(durability))?)
+    }
+}
+
+fn sync_kind(durability: Durability) -> SyncKind {
+    match durability {
+        Durability::Data => SyncKind::Data,
+        Durability::All => SyncKind::All,
     }
 }

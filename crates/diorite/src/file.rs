@@ -14,10 +14,11 @@ use std::sync::Arc;
 use diorite_block::sync::Mutex;
 use diorite_block::{BioFlags, Sector};
 
-use crate::content::{BeyondEnd, Content, ErrorsSeen, Position, ReadAhead};
-use crate::direct::write::Durable;
+use crate::content::{BeyondEnd, Content, ErrorsSeen, ReadAhead};
 use crate::error::AtPath;
 use crate::map::Durability;
+use crate::write::durable::Durable;
+use crate::write::{Position, Written};
 use crate::{AlignedBuf, Attributes, DirectIo, Error, OpenOptions, Result, Stats, SyncMode, Unaligned};
 
 /// What direct I/O on a file needs.
@@ -201,10 +202,10 @@ impl File {
 
     /// As [`File::write_at`], from several segments.
     pub fn write_vectored_at(&self, data: &[IoSlice<'_>], offset: u64) -> Result<usize> {
-        Ok(self.write_to(data, Position::At(offset))?.1)
+        Ok(self.write_to(data, Position::At(offset))?.len)
     }
 
-    fn write_to(&self, data: &[IoSlice<'_>], position: Position) -> Result<(u64, usize)> {
+    fn write_to(&self, data: &[IoSlice<'_>], position: Position) -> Result<Written> {
         self.check_write()?;
         let (content, options) = (self.content(), &self.handle.options);
         let result = if options.direct == DirectIo::Off {
@@ -223,17 +224,18 @@ impl File {
         self.named(result)
     }
 
-    fn write_cached(&self, data: &[IoSlice<'_>], position: Position) -> Result<(u64, usize)> {
+    fn write_cached(&self, data: &[IoSlice<'_>], position: Position) -> Result<Written> {
         let content = self.content();
-        let (offset, len) = content.write_cached(data, position)?;
+        let written = content.write_cached(data, position)?;
         let sync = self.handle.options.sync;
-        if sync != SyncMode::None && len > 0 {
-            let range = content.locked_range(offset, offset + len as u64);
+        if sync != SyncMode::None && written.len > 0 {
+            let end = written.offset + written.len as u64;
+            let range = content.locked_range(written.offset, end);
             let _range = content.ranges.shared(range.clone());
             content.write_back_locked(range, BioFlags::SYNC)?;
-            content.finish_sync(sync, Durable::ByFlush)?;
+            content.make_durable(sync, Durable::ByFlush)?;
         }
-        Ok((offset, len))
+        Ok(written)
     }
 
     /// Fill `memory`, or fail with `UnexpectedEnd`.
@@ -257,8 +259,18 @@ impl File {
     }
 
     fn write_all_to(&self, data: &[u8], position: Position) -> Result<u64> {
-        let (offset, len) = self.write_to(&[IoSlice::new(data)], position)?;
-        if len == data.len() { Ok(offset) } else { self.named(Err(diorite_ext::Error::NoSpace.into())) }
+        let written = self.write_to(&[IoSlice::new(data)], position)?;
+        match written.stopped {
+            Some(error) => self.named(Err(error)),
+            None => Ok(written.offset),
+        }
+    }
+
+    /// Write all of `data`, of any alignment, past the page cache.
+    pub(crate) fn write_tail(&self, data: &[u8], offset: u64) -> Result<()> {
+        let data = [IoSlice::new(data)];
+        let written = self.content().write_bounced(&data, Position::At(offset), self.sync_mode());
+        self.named(written.and_then(|written| written.stopped.map_or(Ok(()), Err)))
     }
 
     /// Make data, and what is needed to read it, durable (`fdatasync`).
@@ -389,9 +401,9 @@ impl io::Write for &File {
     fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut position = self.handle.position.lock();
         let to = if self.handle.options.append { Position::End } else { Position::At(*position) };
-        let (offset, len) = self.write_to(data, to)?;
-        *position = offset + len as u64;
-        Ok(len)
+        let written = self.write_to(data, to)?;
+        *position = written.offset + written.len as u64;
+        Ok(written.len)
     }
 
     /// Nothing is held back here: see [`File::sync_data`] for durability.

@@ -1,7 +1,7 @@
 //! A file of the host's filesystem, with this library's page cache in place of the host's.
 //!
-//! The mapping is the identity up to the file's end. Holes and allocation are the host's business: a write behind the end makes the
-//! file longer, in whole logical blocks, and recording it cuts the file to the size that it is to have.
+//! The mapping is the identity up to the file's end. Holes and allocation are the host's business: a write after the end makes the
+//! file longer, in whole logical blocks, and recording it truncates the file to the size that it is to have.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,7 +56,9 @@ impl HostFile {
         })?;
         let size = device.file_size().map_err(|source| os("cannot ask for the size", source))?;
         let shared: Arc<dyn BlockDevice> = device.clone();
-        let map = HostMap { device, shared, size: Mutex::new(size), can_write: options.can_write() };
+        // What was done before the file was opened may not be durable.
+        let length = Arc::new(Mutex::new(Length { size, changes: 1, ..Length::default() }));
+        let map = HostMap { device, shared, length, can_write: options.can_write() };
         let content = Content::new(Box::new(map), engine)?;
         let owner = HostOwner { content: Arc::clone(&content), path: path.to_owned() };
         Ok(File::new(content, Box::new(owner), options, Some(path.to_owned())))
@@ -72,24 +74,75 @@ struct HostMap {
     device: Arc<FileDevice>,
     /// The same.
     shared: Arc<dyn BlockDevice>,
-    /// The size as it is recorded. The file itself is longer for a moment, when its last block was just written.
-    size: Mutex<u64>,
+    length: Arc<Mutex<Length>>,
     can_write: bool,
 }
 
-impl HostMap {
-    fn cut(&self, size: u64) -> Result<()> {
-        self.device.set_file_size(size).map_err(|source| os("cannot set the size", source))
+/// How long the file is, and is to be. Transfers are of whole logical blocks, so the file is longer than its recorded size while one
+/// reaches past that; what other transfers have in flight is not cut off.
+///
+/// Locking: held while the host sets the size, so that no transfer begins in between. A leaf.
+#[derive(Debug, Default)]
+struct Length {
+    /// The size as it is recorded.
+    size: u64,
+    /// Ends of the transfers in flight that reach past it.
+    in_flight: Vec<u64>,
+    /// Number of the last change of the size, and of the last that a sync has covered.
+    changes: u64,
+    durable: u64,
+}
+
+impl Length {
+    /// Make the file as long as it is to be.
+    fn settle(&mut self, device: &FileDevice) -> Result<()> {
+        let reach = self.in_flight.iter().copied().fold(self.size, u64::max);
+        let actual = device.file_size().map_err(|source| os("cannot ask for the size", source))?;
+        if (self.size..=reach).contains(&actual) {
+            return Ok(());
+        }
+        self.changes += 1;
+        device.set_file_size(reach).map_err(|source| os("cannot set the size", source))
+    }
+
+    fn ended(&mut self, end: u64) {
+        let at = self.in_flight.iter().position(|other| *other == end);
+        self.in_flight.swap_remove(at.expect("a transfer ends once"));
     }
 }
 
-/// The host reserves nothing.
+/// A transfer that reaches past the recorded end. The host reserves nothing.
 #[derive(Debug)]
-struct Token;
+struct Token {
+    end: u64,
+    length: Arc<Mutex<Length>>,
+    device: Arc<FileDevice>,
+    is_committed: bool,
+}
 
 impl ReservationToken for Token {
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
         self
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        if self.is_committed {
+            return;
+        }
+        let mut length = self.length.lock();
+        length.ended(self.end);
+        // The transfer's own error is reported; a size that cannot be set is set at the next commit.
+        let _ = length.settle(&self.device);
+    }
+}
+
+impl HostMap {
+    fn in_flight(&self, end: u64) -> Token {
+        self.length.lock().in_flight.push(end);
+        let (length, device) = (Arc::clone(&self.length), Arc::clone(&self.device));
+        Token { end, length, device, is_committed: false }
     }
 }
 
@@ -103,7 +156,7 @@ impl MapBlocks for HostMap {
     }
 
     fn recorded_size(&self) -> u64 {
-        *self.size.lock()
+        self.length.lock().size
     }
 
     fn max_size(&self) -> u64 {
@@ -128,7 +181,12 @@ impl MapBlocks for HostMap {
             return Err(diorite_ext::Error::ReadOnly("the file is open for reading".to_owned()).into());
         }
         let runs = vec![ReservedRange { offset, len, sector: Sector::containing(offset) }];
-        Ok(Reserved { runs, token: Box::new(Token) })
+        Ok(Reserved { runs, token: Box::new(self.in_flight(offset + len)) })
+    }
+
+    fn reserve_past_end(&self, end: u64) -> Result<Option<Reserved>> {
+        let is_past = end > self.recorded_size();
+        Ok(is_past.then(|| Reserved { runs: Vec::new(), token: Box::new(self.in_flight(end)) }))
     }
 
     fn claim(&self, _blocks: u64) -> Result<()> {
@@ -138,10 +196,17 @@ impl MapBlocks for HostMap {
     fn release_claim(&self, _blocks: u64) {}
 
     fn commit(&self, commit: MapCommit) -> Result<()> {
-        let mut size = self.size.lock();
-        *size = (*size).max(commit.size_at_least.unwrap_or(0));
-        let actual = self.device.file_size().map_err(|source| os("cannot ask for the size", source))?;
-        if actual == *size { Ok(()) } else { self.cut(*size) }
+        let mut length = self.length.lock();
+        for reserved in commit.reserved {
+            let mut token = reserved.token.into_any().downcast::<Token>().expect("committed where reserved");
+            token.is_committed = true;
+            length.ended(token.end);
+        }
+        if let Some(size) = commit.size_at_least.filter(|size| *size > length.size) {
+            length.size = size;
+            length.changes += 1;
+        }
+        length.settle(&self.device)
     }
 
     fn allocate(&self, _offset: u64, _len: u64, size_at_least: Option<u64>) -> Result<()> {
@@ -149,10 +214,14 @@ impl MapBlocks for HostMap {
     }
 
     fn truncate(&self, new: u64) -> Result<()> {
-        let mut size = self.size.lock();
-        self.cut(new)?;
-        *size = new;
-        Ok(())
+        let mut length = self.length.lock();
+        let old = std::mem::replace(&mut length.size, new);
+        length.changes += 1;
+        // Transfers in flight lie before both sizes: the caller has everything after them.
+        self.device.set_file_size(new).map_err(|source| {
+            length.size = old;
+            os("cannot set the size", source)
+        })
     }
 
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
@@ -167,8 +236,17 @@ impl MapBlocks for HostMap {
         Ok(hole(Op::Discard).or_else(|_| hole(Op::WriteZeroes))?)
     }
 
+    fn is_durable(&self, _durability: Durability) -> bool {
+        let length = self.length.lock();
+        length.durable == length.changes
+    }
+
     fn sync(&self, _durability: Durability) -> Result<()> {
-        Ok(self.shared.flush()?)
+        let changes = self.length.lock().changes;
+        self.shared.flush()?;
+        let mut length = self.length.lock();
+        length.durable = length.durable.max(changes);
+        Ok(())
     }
 }
 

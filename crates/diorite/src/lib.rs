@@ -35,6 +35,7 @@ mod names;
 pub mod node;
 mod nodes;
 mod options;
+mod placement;
 mod queue;
 mod range_lock;
 mod raw;
@@ -43,6 +44,7 @@ mod stats;
 mod stream;
 mod volume_target;
 mod walk;
+mod write;
 
 pub use diorite_block::scheduler::{
     CfqRules, Histogram, OwnerStatistics, SchedulerKind, Statistics as SchedulerStatistics,

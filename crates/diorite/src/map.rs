@@ -156,7 +156,15 @@ pub trait MapBlocks: Send + Sync + fmt::Debug {
         0
     }
 
-    /// Record what has been written.
+    /// For a transfer up to `end` (whole blocks) into blocks that are there: what must be committed with it, or dropped when it fails,
+    /// since it reaches past the recorded end.
+    fn reserve_past_end(&self, end: u64) -> Result<Option<Reserved>> {
+        let _ = end;
+        Ok(None)
+    }
+
+    /// Record what has been written. What makes it reachable has a sequence number from then on, which the map keeps:
+    /// [`MapBlocks::is_durable`].
     fn commit(&self, commit: MapCommit) -> Result<()>;
 
     /// Allocate the holes of a range without writing them; `Unsupported` where a file cannot have unwritten blocks.
@@ -196,6 +204,9 @@ pub trait MapBlocks: Send + Sync + fmt::Debug {
     fn make_not_inline(&self) -> Result<()> {
         Ok(())
     }
+
+    /// Whether everything that was recorded is on the medium: a sync would have nothing but data to make durable.
+    fn is_durable(&self, durability: Durability) -> bool;
 
     /// Make what was written and recorded durable.
     fn sync(&self, durability: Durability) -> Result<()>;

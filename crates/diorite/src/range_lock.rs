@@ -107,6 +107,11 @@ impl RangeLock {
         Some(RangeGuard { lock: self, id: self.try_acquire(range, LockMode::Shared)? })
     }
 
+    /// A guard for a range that was acquired.
+    pub(crate) fn guard(&self, id: LockId) -> RangeGuard<'_> {
+        RangeGuard { lock: self, id }
+    }
+
     /// Wait for a range; whoever calls this also calls [`RangeLock::release`].
     pub(crate) fn acquire(&self, range: Range<u64>, mode: LockMode) -> LockId {
         if mode == LockMode::Exclusive {
@@ -198,6 +203,13 @@ impl Drop for FastGuard<'_> {
 pub(crate) struct RangeGuard<'a> {
     lock: &'a RangeLock,
     id: LockId,
+}
+
+impl RangeGuard<'_> {
+    /// Keep the range locked: [`RangeLock::release`] ends it.
+    pub(crate) fn keep(self) -> LockId {
+        std::mem::ManuallyDrop::new(self).id
+    }
 }
 
 impl Drop for RangeGuard<'_> {

@@ -134,6 +134,10 @@ impl MapBlocks for RawMap {
         self.punch(offset, len)
     }
 
+    fn is_durable(&self, _durability: Durability) -> bool {
+        true
+    }
+
     fn sync(&self, _durability: Durability) -> Result<()> {
         Ok(self.device.flush()?)
     }

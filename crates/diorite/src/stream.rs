@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 
-use crate::content::Position;
 use crate::queue::{DirectQueue, Finished};
 use crate::{BufferPool, Error, File, PoolBuf, Result};
 
@@ -129,10 +128,14 @@ impl DirectWriter {
     fn wait(&mut self) -> Result<()> {
         let mut done = Vec::new();
         self.queue.reap(1, &mut done)?;
-        for finished in done {
-            let wanted = finished.memory.len();
-            let written = finished.result?;
-            debug_assert!(written <= wanted);
+        for Finished { tag: offset, memory, result } in done {
+            // Of the last piece less may have been submitted.
+            let len = memory.len().min((self.next - offset) as usize);
+            let written = result?;
+            if written < len {
+                // The volume filled up on the way: it takes the rest now, or says why not.
+                self.file.write_all_at(&memory[written..len], offset + written as u64)?;
+            }
         }
         Ok(())
     }
@@ -154,7 +157,7 @@ impl DirectWriter {
             return Ok(());
         }
         loop {
-            match self.queue.write(&self.file, self.next, memory, whole, 0) {
+            match self.queue.write(&self.file, self.next, memory, whole, self.next) {
                 Ok(()) => break,
                 Err(refused) => {
                     if let Some(error) = refused.error {
@@ -176,10 +179,7 @@ impl DirectWriter {
             self.wait()?;
         }
         if !self.tail.is_empty() {
-            let tail = [std::io::IoSlice::new(&self.tail)];
-            let written =
-                self.file.content().write_bounced(&tail, Position::At(self.next), self.file.sync_mode());
-            self.file.named(written)?;
+            self.file.write_tail(&self.tail, self.next)?;
         }
         Ok(self.file.clone())
     }

@@ -9,13 +9,13 @@
 use std::io::IoSliceMut;
 use std::ops::{Deref, Range};
 
-use diorite_block::BioFlags;
 use diorite_block::sync::{Work, work};
+use diorite_block::{BioFlags, BlockDevice};
 
 use crate::cache::PinnedFrame;
 use crate::cache::arena::{FrameId, FrameRead, FrameWrite, PAGE_SIZE};
-use crate::content::plan::plan_read;
 use crate::content::{Content, ReadAhead, pages_of};
+use crate::placement::{PlugReads, place_read};
 use crate::{AlignedBuf, Error, Result};
 
 /// A page that can be read, while the range is held.
@@ -312,16 +312,26 @@ impl Content {
         let no_memory = |source| Error::Os { what: "cannot get memory for a page", source };
         let mut content =
             AlignedBuf::try_zeroed(PAGE_SIZE as usize, PAGE_SIZE as usize).map_err(no_memory)?;
-        let plan = plan_read(&*self.map, [(page * PAGE_SIZE, &mut content[..])], BioFlags::SYNC)?;
-        self.submit_read(plan)?;
+        let start = page * PAGE_SIZE;
+        let (part, segment) = (std::iter::once(start..start + PAGE_SIZE), std::iter::once(&mut content[..]));
+        self.read_parts(part, segment, BioFlags::SYNC)?;
         Ok(content)
     }
 
-    fn submit_read(&self, plan: crate::content::plan::ReadPlan<'_>) -> Result<()> {
-        self.engine.counters.bytes_copied.add(plan.copied);
-        let summary = plan.submit(&*self.map)?;
+    /// Read parts of the file into memory in the same order. Returns the ranges without data.
+    fn read_parts<'a>(
+        &self,
+        parts: impl IntoIterator<Item = Range<u64>>,
+        segments: impl Iterator<Item = &'a mut [u8]>,
+        flags: BioFlags,
+    ) -> Result<Vec<Range<u64>>> {
+        let device: &dyn BlockDevice = &**self.map.device();
+        let mut target = PlugReads::new(device.geometry(), flags, segments);
+        let found = place_read(&*self.map, parts, &mut target)?;
+        self.engine.counters.bytes_copied.add(found.copied);
+        let summary = target.submit(device, flags)?;
         self.engine.counters.bios.add(summary.bios);
-        Ok(())
+        Ok(found.unmapped)
     }
 
     /// Read absent pages into the cache; `wanted` in order. Returns how many were read here: fewer where others were
@@ -355,10 +365,8 @@ impl Content {
     /// Read pages into their frames. Returns the ranges without data.
     fn fill_frames(&self, list: &[(u64, FrameId)], flags: BioFlags) -> Result<Vec<Range<u64>>> {
         let mut frames = self.borrow_new(list);
-        let parts = list.iter().zip(&mut frames).map(|((page, _), frame)| (page * PAGE_SIZE, &mut frame[..]));
-        let mut plan = plan_read(&*self.map, parts, flags)?;
-        let unmapped = std::mem::take(&mut plan.unmapped);
-        self.submit_read(plan)?;
+        let parts = list.iter().map(|(page, _)| page * PAGE_SIZE..(page + 1) * PAGE_SIZE);
+        let unmapped = self.read_parts(parts, frames.iter_mut().map(|frame| &mut frame[..]), flags)?;
         // What lies behind the end of the file on the device is nobody's business.
         let size = self.size();
         if let Some(last) = list.last()

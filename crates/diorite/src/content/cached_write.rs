@@ -15,119 +15,62 @@ use diorite_block::sync::{Work, sleep, work};
 use crate::cache::arena::PAGE_SIZE;
 use crate::cache::pages::PageState;
 use crate::content::workers::Dirty;
-use crate::content::{Attempt, Content, pages_of};
+use crate::content::{Content, pages_of};
 use crate::map::StretchKind;
-use crate::range_lock::RangeGuard;
-use crate::{Result, SyncMode};
+use crate::write::space::Blocks;
+use crate::write::{Position, WriteRange, Written};
+use crate::{Error, Result, SyncMode};
 
 /// How long a writer waits for others to write back before it looks for room again.
 const ROOM_RETRY: Duration = Duration::from_millis(1);
 
-/// Where a write goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Position {
-    /// To this offset.
-    At(u64),
-    /// To the end, wherever that is.
-    End,
-}
-
 impl Content {
-    /// Write `data`; returns where it went and how much was written: less only when the volume filled up on the way.
+    /// Write `data`; less than all only when the volume filled up on the way.
     pub(crate) fn write_cached(
         self: &Arc<Self>,
         data: &[IoSlice<'_>],
         position: Position,
-    ) -> Result<(u64, usize)> {
-        self.with_room(|attempt| match attempt {
-            Attempt::First => self.write_cached_once(data, position),
-            Attempt::Alone => self.write_bounced_once(data, position, SyncMode::None, attempt),
-        })
-    }
-
-    fn write_cached_once(self: &Arc<Self>, data: &[IoSlice<'_>], position: Position) -> Result<(u64, usize)> {
+    ) -> Result<Written> {
         let len: u64 = data.iter().map(|segment| segment.len() as u64).sum();
+        if len == 0 {
+            return Ok(Written { offset: self.offset_of(position), len: 0, stopped: None });
+        }
         if self.engine.cache.dirty() > self.engine.dirty_limit() {
             self.engine.write_back_to(self.engine.dirty_limit());
         }
-        let (offset, _range) = self.lock_for_write(position, len)?;
-        if len == 0 {
-            return Ok((offset, 0));
-        }
+        let (range, _lock) = self.lock_range(position, len)?;
         self.leave_inode()?;
-        let mut done = 0;
-        let mut result = Ok(());
-        for segment in data {
-            result = self.write_locked(segment, offset, &mut done);
-            if result.is_err() {
-                break;
-            }
-        }
-        if done > 0 {
+        let (mut at, mut blocks) = (range.offset, Blocks::unclaimed(&self.engine));
+        let copied =
+            data.iter().try_for_each(|segment| self.write_locked(segment, &range, &mut at, &mut blocks));
+        if at > range.offset {
             self.note_modified();
             self.engine.note_dirty(self);
         }
-        match result {
-            Err(error) if done == 0 => Err(error),
-            _ => Ok((offset, done)),
-        }
+        let (end, stopped) = match copied {
+            Err(error) if error.is_no_space() => self.write_rest_through(data, &range, at, &mut blocks)?,
+            copied => (at, copied.err()),
+        };
+        Written::up_to(range.offset, end, stopped)
     }
 
-    /// Lock the range of a write, and make sure that what lies between the end of the file and the write reads as zeros.
-    pub(crate) fn lock_for_write(
-        self: &Arc<Self>,
-        position: Position,
-        len: u64,
-    ) -> Result<(u64, RangeGuard<'_>)> {
-        match position {
-            Position::At(offset) => {
-                let end = self.end_of_write(offset, len)?;
-                loop {
-                    let zeroed = if len > 0 { self.zero_gap(offset)? } else { self.size() };
-                    let range = self.ranges.exclusive(self.locked_range(offset, end));
-                    if self.is_gap_zeroed(offset, zeroed) {
-                        return Ok((offset, range));
-                    }
-                }
-            }
-            Position::End => {
-                let _append = self.append.lock();
-                loop {
-                    let offset = self.size();
-                    let end = self.end_of_write(offset, len)?;
-                    let range = self.ranges.exclusive(self.locked_range(offset, end));
-                    // Somebody may have written here before the lock was ours.
-                    if self.size() == offset {
-                        return Ok((offset, range));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Make the rest of the last block zero before the file grows beyond it: what stands there on the device may be anything.
-    /// Returns the size for which that holds.
-    pub(crate) fn zero_gap(self: &Arc<Self>, offset: u64) -> Result<u64> {
-        loop {
-            let size = self.size();
-            let block_end = size.next_multiple_of(self.map.block_size());
-            if offset <= size || block_end == size {
-                return Ok(size);
-            }
-            let _range = self.ranges.exclusive(self.locked_range(size, block_end));
-            // The end may have moved on before the lock was ours, and away from under it.
-            if self.size() == size {
-                self.zero_mapped(size, block_end)?;
-                return Ok(size);
-            }
-        }
-    }
-
-    /// Whether a write at `offset` may go on, its range being locked: it leaves no gap, or the file still ends where it ended when
-    /// the gap was zeroed.
-    pub(crate) fn is_gap_zeroed(&self, offset: u64, zeroed: u64) -> bool {
-        let size = self.size();
-        offset <= size || size == zeroed
+    /// No space can be promised to what is left of a cached write: it goes to the device at once, as far as there is space.
+    fn write_rest_through(
+        &self,
+        data: &[IoSlice<'_>],
+        range: &WriteRange,
+        at: u64,
+        blocks: &mut Blocks<'_>,
+    ) -> Result<(u64, Option<Error>)> {
+        self.settle_cached_pages(&range.whole)?;
+        blocks.make_exclusive();
+        let mut buffer = self.bounce_buffer(range.end - at + 2 * self.logical())?;
+        let (end, stopped) = blocks.write_windows(at, range.end, |at, blocks| {
+            self.write_bounced_window(data, range, at, &mut buffer, blocks, SyncMode::None)
+        });
+        self.invalidate(&range.whole);
+        self.count_bounce(end - at);
+        Ok((end, stopped))
     }
 
     /// Zero a part of one block in the cache, if there may be anything else on the device. The caller has the block exclusively.
@@ -175,36 +118,42 @@ impl Content {
         below(to) & !below(from)
     }
 
-    /// Write the next segment of a write that began at `start`. The caller has the range of all of it exclusively. Counts in `done`
-    /// what is in the file for good.
-    fn write_locked(self: &Arc<Self>, mut data: &[u8], start: u64, done: &mut usize) -> Result<()> {
+    /// Write the next segment of a write; the caller has the range of all of it exclusively. `at` is where what was written ends.
+    fn write_locked(
+        self: &Arc<Self>,
+        mut data: &[u8],
+        range: &WriteRange,
+        at: &mut u64,
+        blocks: &mut Blocks<'_>,
+    ) -> Result<()> {
         while !data.is_empty() {
-            let offset = start + *done as u64;
-            let pages = pages_of(offset, offset + data.len() as u64);
+            let pages = pages_of(*at, *at + data.len() as u64);
             let last = pages.end.min(pages.start + self.engine.pages_per_step());
-            let end = (offset + data.len() as u64).min(last * PAGE_SIZE);
-            let (now, later) = data.split_at((end - offset) as usize);
-            self.write_step(now, offset)?;
-            *done += now.len();
-            data = later;
+            let end = (*at + data.len() as u64).min(last * PAGE_SIZE);
+            let (now, later) = data.split_at((end - *at) as usize);
+            let written = self.write_step(now, *at, blocks);
+            // Only until what was promised has its pages: making room in the cache must not stop other threads.
+            blocks.give_up();
+            written?;
+            (*at, data) = (end, later);
             if !data.is_empty() && self.engine.cache.dirty() > self.engine.dirty_limit() {
-                // Our own pages are the ones that nobody else can write back while we hold them, and the only ones that we hold.
-                self.write_back_locked(self.locked_range(start, end), BioFlags::NONE)?;
+                // Our own pages are the ones that no other thread can write back while we hold them, and the only ones that we hold.
+                self.write_back_locked(self.locked_range(range.offset, end), BioFlags::NONE)?;
             }
         }
         Ok(())
     }
 
     /// Write a few pages' worth.
-    fn write_step(self: &Arc<Self>, data: &[u8], offset: u64) -> Result<()> {
+    fn write_step(&self, data: &[u8], offset: u64, blocks: &mut Blocks<'_>) -> Result<()> {
         let end = offset + data.len() as u64;
         let pages = pages_of(offset, end);
         let prepared = self.pin_pages(&pages, offset, end).and_then(|states| {
-            let taking = self.take_blocks(Attempt::First)?;
+            blocks.share()?;
             let claims = self.claim_for(&pages, &states, offset, end)?;
-            Ok((states, claims, taking))
+            Ok((states, claims))
         });
-        let (states, claims, _taking) = prepared.inspect_err(|_| self.give_up_pinned(pages.clone()))?;
+        let (states, claims) = prepared.inspect_err(|_| self.give_up_pinned(pages.clone()))?;
         let arena = &self.engine.cache.arena;
         let mut at = offset;
         for (page, state) in pages.clone().zip(states) {
@@ -387,8 +336,7 @@ impl Content {
     pub(crate) fn leave_inode(&self) -> Result<()> {
         if self.may_be_inline.load(Ordering::Acquire) {
             if self.map.map(0, 1)?.kind == StretchKind::Inline {
-                self.map.make_not_inline()?;
-                self.note_unsynced();
+                Blocks::unclaimed(&self.engine).attempt(|_| self.map.make_not_inline())?;
             }
             self.may_be_inline.store(false, Ordering::Release);
         }
@@ -424,8 +372,8 @@ mod tests {
     }
 
     fn write(content: &Arc<Content>, offset: u64, data: &[u8]) {
-        let (_, len) = content.write_cached(&[IoSlice::new(data)], Position::At(offset)).expect("written");
-        assert_eq!(len, data.len());
+        let written = content.write_cached(&[IoSlice::new(data)], Position::At(offset)).expect("written");
+        assert_eq!(written.len, data.len());
     }
 
     /// A long write makes room by writing back its own pages, and not those before it, into which somebody else may be writing.

@@ -5,6 +5,7 @@
 //! Locking: the list of dirty files is a leaf.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -45,8 +46,10 @@ pub(crate) struct Engine {
     pub(crate) zeros: AlignedBuf,
     /// Of files that are gone from memory.
     pub(crate) errors: ErrorLatch,
-    /// See `room.rs`.
+    /// See `write/space.rs`.
     pub(crate) taking: RwLock<()>,
+    /// Queued writes that have blocks reserved and are not reaped.
+    queued_reservations: AtomicUsize,
     read_ahead_pages: u64,
     dirty_files: Mutex<BTreeMap<u64, Weak<Content>>>,
     pub(crate) workers: Workers,
@@ -68,6 +71,7 @@ impl Engine {
             zeros,
             errors: ErrorLatch::default(),
             taking: RwLock::default(),
+            queued_reservations: AtomicUsize::new(0),
             read_ahead_pages,
             dirty_files: Mutex::default(),
             workers: Workers::new(options.dirty_age),
@@ -91,6 +95,17 @@ impl Engine {
         (self.cache.frames() as u64 / 16).clamp(4, 256)
     }
 
+    /// Queued writes that have blocks reserved and are not reaped.
+    pub(crate) fn queued_reservations(&self) -> usize {
+        self.queued_reservations.load(Ordering::Acquire)
+    }
+
+    /// A queued write has reserved blocks, until the guard is dropped.
+    pub(crate) fn note_queued_reservation(self: &Arc<Self>) -> QueuedReservation {
+        self.queued_reservations.fetch_add(1, Ordering::AcqRel);
+        QueuedReservation(Arc::clone(self))
+    }
+
     /// A file has dirty pages.
     pub(crate) fn note_dirty(self: &Arc<Self>, content: &Arc<Content>) {
         self.dirty_files.lock().entry(content.id()).or_insert_with(|| Arc::downgrade(content));
@@ -111,6 +126,16 @@ impl Engine {
         if content.pages.dirty() == 0 {
             files.remove(&content.id());
         }
+    }
+}
+
+/// See [`Engine::note_queued_reservation`].
+#[derive(Debug)]
+pub(crate) struct QueuedReservation(Arc<Engine>);
+
+impl Drop for QueuedReservation {
+    fn drop(&mut self) {
+        self.0.queued_reservations.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -1,8 +1,8 @@
 //! A file's content: one per inode, shared by everyone who has it open.
 //!
 //! Where it sits: above, the handles (`file.rs`, `queue.rs`); below, the page cache and [`MapBlocks`]. Buffered I/O is in
-//! `cached_read.rs`, `cached_write.rs` and `write_back.rs`, direct I/O in `direct/`, changes of size and holes in
-//! `resize.rs`.
+//! `cached_read.rs`, `cached_write.rs` and `write_back.rs`, direct I/O in `direct/`, what all writes share in `write/`, changes of size
+//! and holes in `resize.rs`.
 //!
 //! Interface:
 //! - The size in memory (`size`) is what readers see; [`MapBlocks::recorded_size`] follows when data is written back.
@@ -13,19 +13,17 @@
 //! 2. Bytes of a cached page at or after the size are zero.
 //! 3. A dirty part whose block is a hole has a claim on it.
 //!
-//! Locking, outer first: `append`; one range of `ranges`; the engine's `taking` shared (see `room.rs`); `writing_back`; `recording_times`; the volume's own
-//! locks; the cache's. Nobody who holds a range waits for a range of another file.
+//! Locking, outer first: `append`; one range of `ranges`; the engine's `taking` (see `write/space.rs`); `writing_back`; `recording_times`;
+//! the volume's own locks; the cache's. No thread that holds a range waits for a range of another file.
 
 mod cached_read;
 mod cached_write;
 pub(crate) mod engine;
 mod errors;
 #[cfg(test)]
-mod model_tests;
-pub(crate) mod plan;
+pub(crate) mod model_tests;
 mod read_ahead;
 mod resize;
-mod room;
 mod seek;
 mod shift;
 #[cfg(test)]
@@ -44,13 +42,12 @@ use crate::cache::arena::PAGE_SIZE;
 use crate::cache::pages::Pages;
 use crate::map::{Durability, MapBlocks, MapCommit};
 use crate::range_lock::RangeLock;
+use crate::write::Position;
 use crate::{Error, Result, SetTime, Timestamp};
-pub(crate) use cached_write::Position;
 use engine::Engine;
 pub(crate) use errors::{ErrorLatch, ErrorsSeen};
 pub(crate) use read_ahead::ReadAhead;
 pub(crate) use resize::BeyondEnd;
-pub(crate) use room::Attempt;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -60,15 +57,15 @@ pub(crate) struct Content {
     size: AtomicU64,
     pub(crate) ranges: RangeLock,
     pub(crate) pages: Arc<Pages>,
-    append: Mutex<()>,
+    pub(crate) append: Mutex<()>,
     writing_back: Mutex<()>,
     /// When the content changed last, as long as that is not recorded.
     modified: Mutex<Option<Timestamp>>,
     /// Held while a modification time is recorded, so that one set by hand is not overwritten by an older one.
     recording_times: Mutex<()>,
     pub(crate) errors: ErrorLatch,
-    /// Something was recorded that a sync must make durable.
-    unsynced: AtomicBool,
+    /// See `write/end.rs`.
+    pub(crate) end_is_zero: AtomicBool,
     /// The content may lie in the inode.
     may_be_inline: AtomicBool,
 }
@@ -95,7 +92,7 @@ impl Content {
             modified: Mutex::default(),
             recording_times: Mutex::new(()),
             errors: ErrorLatch::default(),
-            unsynced: AtomicBool::new(false),
+            end_is_zero: AtomicBool::new(false),
             may_be_inline: AtomicBool::new(is_inline),
         }))
     }
@@ -176,60 +173,22 @@ impl Content {
         }
     }
 
-    /// Whether something was recorded that no sync has made durable.
-    pub(crate) fn is_unsynced(&self) -> bool {
-        self.unsynced.load(Ordering::Acquire)
-    }
-
-    /// Something was recorded.
-    pub(crate) fn note_unsynced(&self) {
-        self.unsynced.store(true, Ordering::Release);
+    /// Where a write goes, as the file is now.
+    pub(crate) fn offset_of(&self, position: Position) -> u64 {
+        if let Position::At(offset) = position { offset } else { self.size() }
     }
 
     /// Record a finished write, with the pending modification time.
-    pub(crate) fn commit(&self, mut commit: MapCommit) -> Result<()> {
+    pub(crate) fn record_commit(&self, mut commit: MapCommit) -> Result<()> {
         if commit.is_empty() {
             return Ok(());
         }
         let _recording = self.recording_times.lock();
         let pending = self.modified();
         commit.modified = pending.map(SetTime::To).or(commit.modified);
-        self.note_unsynced();
         self.map.commit(commit)?;
         self.forget_modified(pending);
         Ok(())
-    }
-
-    /// Record the size and the modification time where they lag behind.
-    pub(crate) fn record(&self, durability: Durability) -> Result<()> {
-        let size = self.size();
-        let size_at_least = (size > self.map.recorded_size()).then_some(size);
-        let modified = if durability == Durability::All { self.modified() } else { None };
-        if size_at_least.is_none() && modified.is_none() {
-            return Ok(());
-        }
-        self.commit(MapCommit { size_at_least, modified: modified.map(SetTime::To), ..MapCommit::default() })
-    }
-
-    /// Write back everything and make it durable.
-    pub(crate) fn sync(&self, durability: Durability) -> Result<()> {
-        let written = self.write_back_all();
-        self.sync_recorded(durability)?;
-        written
-    }
-
-    /// Whether an error says that there is no room.
-    pub(crate) fn is_no_space(error: &Error) -> bool {
-        const ENOSPC: i32 = 28;
-        error.errno() == ENOSPC
-    }
-
-    /// Record what lags behind and make durable what is on the device.
-    pub(crate) fn sync_recorded(&self, durability: Durability) -> Result<()> {
-        self.record(durability)?;
-        self.unsynced.store(false, Ordering::Release);
-        self.engine.counters.flushes.add(1);
-        self.map.sync(durability).inspect_err(|_| self.note_unsynced())
     }
 
     /// The file is gone, and with it what could not be written of it.

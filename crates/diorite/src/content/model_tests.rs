@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::engine::{Engine, EngineOptions};
 use super::toy_map::ToyMap;
-use super::{Content, Position, ReadAhead};
+use super::{Content, ReadAhead};
+use crate::write::Position;
 use crate::{AlignedBuf, SyncMode, SystemClock};
 
 /// xorshift: a seed gives a sequence.
@@ -26,7 +27,7 @@ impl Random {
     }
 }
 
-pub(super) fn engine(cache_bytes: usize) -> Arc<Engine> {
+pub(crate) fn engine(cache_bytes: usize) -> Arc<Engine> {
     Engine::new(&EngineOptions {
         cache_bytes,
         read_ahead_bytes: 256 << 10,
@@ -97,7 +98,8 @@ impl Model {
             1 => self.content.write_direct(&slices, at, SyncMode::None),
             _ => self.content.write_bounced(&slices, at, SyncMode::None),
         };
-        assert_eq!(result.expect("write"), (offset, len));
+        let written = result.expect("write");
+        assert_eq!((written.offset, written.len), (offset, len));
         self.apply(offset, &data);
         format!("write {kind} of {len} at {offset}")
     }

@@ -3,15 +3,17 @@
 //! Each takes the range that it changes exclusively: up to the end of all offsets where the size changes. So a read or a write
 //! sees the file before or after it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use diorite_block::BioFlags;
 
 use crate::cache::arena::PAGE_SIZE;
-use crate::content::plan::{Room, plan_write};
-use crate::content::{Attempt, Content, Position, pages_of};
+use crate::content::{Content, pages_of};
 use crate::map::{MapCommit, StretchKind};
-use crate::{Error, Result};
+use crate::write::space::Blocks;
+use crate::write::{Position, WriteRange};
+use crate::{Error, Result, SyncMode};
 
 /// `EOPNOTSUPP`.
 const UNSUPPORTED: i32 = 95;
@@ -51,11 +53,10 @@ impl Content {
     fn set_len_locked(self: &Arc<Self>, size: u64) -> Result<()> {
         let old = self.size();
         self.leave_inode()?;
-        let block = self.map.block_size();
         if size > old {
-            self.zero_mapped(old, old.next_multiple_of(block).min(size))?;
+            self.zero_end()?;
         }
-        if size < old && block > PAGE_SIZE {
+        if size < old && self.map.block_size() > PAGE_SIZE {
             // The page with the claim of the block that the file will end in may be one that is cut off.
             self.write_back_locked(self.locked_range(size, size), BioFlags::SYNC)?;
         }
@@ -63,14 +64,14 @@ impl Content {
             self.own_cached_page(size / PAGE_SIZE)?;
         }
         self.map.truncate(size)?;
-        self.note_unsynced();
         self.size.store(size, std::sync::atomic::Ordering::Release);
+        self.note_modified();
         if size < old {
             self.drop_pages(size.div_ceil(PAGE_SIZE)..u64::MAX);
-            self.zero_mapped(size, size.next_multiple_of(block).min(size.next_multiple_of(PAGE_SIZE)))?;
             self.zero_cached_tail(size);
+            self.forget_end();
+            self.zero_end()?;
         }
-        self.note_modified();
         Ok(())
     }
 
@@ -114,7 +115,6 @@ impl Content {
         let whole = offset.next_multiple_of(block)..stop / block * block;
         if whole.start < whole.end {
             self.map.punch(whole.start, whole.end - whole.start)?;
-            self.note_unsynced();
         }
         self.drop_pages(pages_of(range.start, range.end));
         if whole.start > whole.end {
@@ -130,94 +130,63 @@ impl Content {
 
     /// Give a range blocks. It keeps its content; the file grows if it ends before the range does, or gets blocks beyond its end.
     pub(crate) fn allocate(self: &Arc<Self>, offset: u64, len: u64, beyond: BeyondEnd) -> Result<()> {
-        self.with_room(|attempt| self.allocate_once(offset, len, beyond, attempt))
-    }
-
-    fn allocate_once(
-        self: &Arc<Self>,
-        offset: u64,
-        len: u64,
-        beyond: BeyondEnd,
-        attempt: Attempt,
-    ) -> Result<()> {
         if len == 0 {
             return Err(Error::InvalidArgument("a range to allocate is not empty"));
         }
-        let end = self.end_of_write(offset, len)?;
-        let range = self.locked_range(offset, end);
-        let (_, _range) = self.lock_for_write(Position::At(offset), len)?;
+        let (range, _lock) = self.lock_range(Position::At(offset), len)?;
         self.leave_inode()?;
-        self.write_back_locked(range, BioFlags::SYNC)?;
-        let block = self.map.block_size();
-        let (start, stop) = (offset / block * block, end.next_multiple_of(block));
-        let new_end = if beyond == BeyondEnd::KeepSize { end.min(self.size()) } else { end };
-        // Also where the size in memory is larger: blocks beyond the recorded one would be an error after a crash.
-        let size_at_least = (new_end > self.map.recorded_size()).then_some(new_end);
-        let _taking = self.take_blocks(attempt)?;
-        self.map.check_room(start, stop - start)?;
-        match self.map.allocate(start, stop - start, size_at_least) {
-            Ok(()) => self.note_unsynced(),
-            Err(error) if error.errno() == UNSUPPORTED => {
-                if new_end < end {
-                    return Err(error);
-                }
-                self.note_modified();
-                self.allocate_zeros(start, stop, size_at_least, Overwrite::No)?;
-            }
-            Err(error) => return Err(error),
-        }
-        if new_end > self.size() {
-            // The last block may have held something else behind the old end.
-            let old = self.size();
-            if old >= offset {
-                self.zero_mapped(old, old.next_multiple_of(block).min(end))?;
-            }
-            self.grow(new_end);
-        }
+        self.write_back_locked(range.whole.clone(), BioFlags::SYNC)?;
+        let keeps_size = beyond == BeyondEnd::KeepSize;
+        let file_end = if keeps_size { range.end.min(self.size()) } else { range.end };
+        let mut blocks = Blocks::unclaimed(&self.engine);
+        blocks.attempt(|blocks| self.allocate_locked(&range, file_end, blocks))?;
+        self.grow(file_end);
         Ok(())
     }
 
-    /// Where there are no unwritten blocks, holes are filled with zeros, and data is if it is to be overwritten.
+    fn allocate_locked(&self, range: &WriteRange, file_end: u64, blocks: &mut Blocks<'_>) -> Result<()> {
+        let block = self.map.block_size();
+        let (start, stop) = (range.offset / block * block, range.end.next_multiple_of(block));
+        // Also where the size in memory is larger: blocks beyond the recorded one would be an error after a crash.
+        let size_at_least = (file_end > self.map.recorded_size()).then_some(file_end);
+        self.map.check_room(start, stop - start)?;
+        match self.map.allocate(start, stop - start, size_at_least) {
+            Err(error) if error.errno() == UNSUPPORTED && file_end == range.end => {
+                self.note_modified();
+                self.allocate_zeros(start..stop, file_end, Overwrite::No, blocks)
+            }
+            result => result,
+        }
+    }
+
+    /// Where there are no unwritten blocks, holes are filled with zeros, and data is if it is to be overwritten. The file ends at or
+    /// after `file_end`, which is in the last block.
     fn allocate_zeros(
         &self,
-        start: u64,
-        stop: u64,
-        size_at_least: Option<u64>,
+        range: Range<u64>,
+        file_end: u64,
         overwrite: Overwrite,
+        blocks: &mut Blocks<'_>,
     ) -> Result<()> {
-        let mut at = start;
-        while at < stop {
-            let stretch = self.map.map(at, stop - at)?;
-            let end = stretch.end().min(stop);
+        let mut at = range.start;
+        while at < range.end {
+            let stretch = self.map.map(at, range.end - at)?;
+            let end = stretch.end().min(range.end);
             if stretch.kind != StretchKind::Hole && overwrite == Overwrite::No {
                 at = end;
                 continue;
             }
-            let end = end.min(at + ALLOCATE_STEP);
-            let zeros = &self.engine.zeros;
-            let mut parts: Vec<(u64, &[u8])> = Vec::new();
-            let mut part = at;
-            while part < end {
-                let take = (end - part).min(zeros.len() as u64);
-                parts.push((part, &zeros[..take as usize]));
-                part += take;
-            }
-            let (summary, mut commit) =
-                plan_write(&*self.map, &parts, zeros, BioFlags::SYNC, Room::Unclaimed)?.submit(&*self.map)?;
-            self.engine.counters.bios.add(summary.bios);
-            commit.size_at_least = size_at_least.map(|size| size.min(end));
-            self.commit(commit)?;
-            at = end;
+            let window = at..end.min(at + ALLOCATE_STEP);
+            let (zeros, stop) = (std::iter::repeat(&self.engine.zeros[..]), window.end.min(file_end));
+            let done = self.write_window(window.clone(), zeros, stop, blocks, SyncMode::None)?;
+            at = if done == stop { window.end } else { done };
         }
-        self.commit(MapCommit { size_at_least, ..MapCommit::default() })
+        let size_at_least = (file_end > self.map.recorded_size()).then_some(file_end);
+        self.record_commit(MapCommit { size_at_least, ..MapCommit::default() })
     }
 
     /// Make a range of the file read as zeros; its size stays, and its blocks are there afterwards.
     pub(crate) fn zero_range(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
-        self.with_room(|attempt| self.zero_range_once(offset, len, attempt))
-    }
-
-    fn zero_range_once(self: &Arc<Self>, offset: u64, len: u64, attempt: Attempt) -> Result<()> {
         let end = offset.saturating_add(len).min(self.size());
         if offset >= end {
             return Ok(());
@@ -233,31 +202,34 @@ impl Content {
         // What shares a page or a block with the range keeps its content through the device; claims become blocks.
         self.write_back_locked(range.clone(), BioFlags::SYNC)?;
         let block = self.map.block_size();
-        let start = offset / block * block;
-        let stop = end.next_multiple_of(block);
         let whole_start = offset.next_multiple_of(block);
-        let whole_end = if end == self.size() { stop } else { end / block * block };
-        let _taking = self.take_blocks(attempt)?;
-        self.map.check_room(start, stop - start)?;
-        let size_at_least = (end > self.map.recorded_size()).then_some(end);
+        let whole_end = if end == self.size() { end.next_multiple_of(block) } else { end / block * block };
         self.note_modified();
-        if whole_start < whole_end {
-            let zeroed = self.map.zero(whole_start, whole_end - whole_start);
-            // Also where no block is left to cut an extent: overwriting takes none.
-            if zeroed.as_ref().is_err_and(|error| error.errno() == UNSUPPORTED || Self::is_no_space(error)) {
-                self.allocate_zeros(whole_start, whole_end, size_at_least, Overwrite::Yes)?;
-            } else {
-                zeroed?;
-            }
-            self.note_unsynced();
-        }
-        self.drop_pages(pages_of(range.start, range.end));
-        // The blocks at the ends are there, if only in part within the range.
-        self.allocate_zeros(start, stop, size_at_least, Overwrite::No)?;
+        let mut blocks = Blocks::unclaimed(&self.engine);
+        blocks.attempt(|blocks| self.zero_blocks(offset..end, whole_start..whole_end, blocks))?;
         if whole_start > whole_end {
             return self.zero_mapped(offset, end);
         }
         self.zero_mapped(offset, whole_start.min(end))?;
         self.zero_mapped(whole_end.max(offset), end)
+    }
+
+    /// Make the whole blocks of a range read as zeros, and give blocks to all of it.
+    fn zero_blocks(&self, range: Range<u64>, whole: Range<u64>, blocks: &mut Blocks<'_>) -> Result<()> {
+        let block = self.map.block_size();
+        let (start, stop) = (range.start / block * block, range.end.next_multiple_of(block));
+        self.map.check_room(start, stop - start)?;
+        if whole.start < whole.end {
+            match self.map.zero(whole.start, whole.end - whole.start) {
+                // Also where no block is left to cut an extent: overwriting takes none.
+                Err(error) if error.errno() == UNSUPPORTED || error.is_no_space() => {
+                    self.allocate_zeros(whole.clone(), range.end.min(whole.end), Overwrite::Yes, blocks)?;
+                }
+                zeroed => zeroed?,
+            }
+        }
+        self.invalidate(&self.locked_range(range.start, range.end));
+        // The blocks at the ends are there, if only in part within the range.
+        self.allocate_zeros(start..stop, range.end, Overwrite::No, blocks)
     }
 }

@@ -64,14 +64,13 @@ impl Content {
         self.drop_pages(pages_of(start, u64::MAX));
         let size = self.size();
         if self.map.recorded_size() < size {
-            self.commit(MapCommit { size_at_least: Some(size), ..MapCommit::default() })?;
+            self.record_commit(MapCommit { size_at_least: Some(size), ..MapCommit::default() })?;
         }
         Ok(())
     }
 
     fn moved(&self, size: u64) {
         self.size.store(size, Ordering::Release);
-        self.note_unsynced();
         self.note_modified();
     }
 }

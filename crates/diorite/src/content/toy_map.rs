@@ -23,6 +23,9 @@ struct State {
     free: Vec<u64>,
     size: u64,
     claimed: u64,
+    /// Number of the last commit, and of the last that a sync has covered.
+    committed: u64,
+    durable: u64,
 }
 
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(crate) struct ToyMap {
     block: u64,
     unwritten: bool,
     state: Arc<Mutex<State>>,
+    /// Held while a commit waits to begin.
+    gate: Arc<Mutex<()>>,
 }
 
 #[derive(Debug)]
@@ -78,7 +83,7 @@ impl ToyMap {
         let mut free: Vec<u64> = free.into_iter().collect();
         free.sort_by_key(|number| (number / 5 % 3, *number));
         let state = State { free, ..State::default() };
-        Self { device, block, unwritten, state: Arc::new(Mutex::new(state)) }
+        Self { device, block, unwritten, state: Arc::new(Mutex::new(state)), gate: Arc::default() }
     }
 
     /// Another view of the same file, as after opening it again.
@@ -88,7 +93,13 @@ impl ToyMap {
             block: self.block,
             unwritten: self.unwritten,
             state: Arc::clone(&self.state),
+            gate: Arc::clone(&self.gate),
         }
+    }
+
+    /// No commit begins until this is dropped.
+    pub(crate) fn hold_commits(&self) -> impl Drop + '_ {
+        self.gate.lock()
     }
 
     pub(crate) fn claimed(&self) -> u64 {
@@ -181,6 +192,7 @@ impl MapBlocks for ToyMap {
     }
 
     fn commit(&self, commit: MapCommit) -> Result<()> {
+        drop(self.gate.lock());
         for reserved in commit.reserved {
             let mut token = reserved.token.into_any().downcast::<Token>().expect("ours");
             let blocks = std::mem::take(&mut token.blocks);
@@ -196,6 +208,7 @@ impl MapBlocks for ToyMap {
             }
         }
         state.size = state.size.max(commit.size_at_least.unwrap_or(0));
+        state.committed += 1;
         Ok(())
     }
 
@@ -232,7 +245,16 @@ impl MapBlocks for ToyMap {
         Ok(())
     }
 
+    fn is_durable(&self, _durability: Durability) -> bool {
+        let state = self.state.lock();
+        state.durable == state.committed
+    }
+
     fn sync(&self, _durability: Durability) -> Result<()> {
-        Ok(self.device.flush()?)
+        let committed = self.state.lock().committed;
+        self.device.flush()?;
+        let mut state = self.state.lock();
+        state.durable = state.durable.max(committed);
+        Ok(())
     }
 }

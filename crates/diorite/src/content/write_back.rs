@@ -1,7 +1,7 @@
 //! Write-back: dirty pages become data on the device, in file order and in full bios.
 //!
-//! The rule of all writes holds here, too: blocks are reserved, the data is written, and only then recorded (ARCHITECTURE
-//! invariant 5). Nobody changes a page while it is written: whoever writes back holds the range shared.
+//! The steps are those of all writes (`write/`): blocks are reserved, the data is written, and only then recorded (ARCHITECTURE
+//! invariant 5). No thread changes a page while it is written: write-back holds the range shared.
 //!
 //! Locking: the range lock, then `writing_back`, which makes one write-back at a time of a file: two of them would otherwise
 //! reserve a block twice that is larger than a page.
@@ -9,14 +9,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use diorite_block::BioFlags;
 use diorite_block::sync::{Work, work};
+use diorite_block::{BioFlags, BlockDevice};
 
 use crate::cache::arena::{FrameRead, PAGE_SIZE};
 use crate::cache::pages::PageState;
 use crate::content::engine::Engine;
-use crate::content::plan::{Room, plan_write};
 use crate::content::{Content, pages_of};
+use crate::placement::{PlugWrites, place_write};
+use crate::write::space::Blocks;
 use crate::{Error, Result};
 
 /// Most pages of one batch: 8 MiB. A multiple of the pages of any block.
@@ -39,7 +40,7 @@ impl Content {
             self.engine.counters.pages_scanned.add(batch.len() as u64);
             work(Work::Page(batch.len() as u64));
             let mut result = self.write_batch(&batch, flags);
-            if result.as_ref().is_err_and(Self::is_no_space) {
+            if result.as_ref().is_err_and(Error::is_no_space) {
                 result = self.write_by_blocks(&batch, flags);
             }
             self.mark_clean(&batch);
@@ -73,7 +74,8 @@ impl Content {
             .map(|(_, state)| arena.read(state.frame).expect("nobody writes a page of a range that is held"))
             .collect();
         let (part, size) = (self.part_size(), self.size());
-        let mut parts: Vec<(u64, &[u8])> = Vec::with_capacity(batch.len());
+        let mut parts: Vec<Range<u64>> = Vec::new();
+        let mut segments: Vec<&[u8]> = Vec::with_capacity(batch.len());
         for ((page, state), frame) in batch.iter().zip(&frames) {
             let mut at = 0;
             while at < PAGE_SIZE / part {
@@ -82,23 +84,28 @@ impl Content {
                     continue;
                 }
                 let run = u64::from((state.dirty >> at).trailing_ones());
-                let bytes = (at * part) as usize..((at + run) * part) as usize;
-                let offset = page * PAGE_SIZE + at * part;
-                parts.push((offset, &frame[bytes]));
+                let bytes = at * part..(at + run) * part;
+                segments.push(&frame[bytes.start as usize..bytes.end as usize]);
+                let (start, end) = (page * PAGE_SIZE + bytes.start, page * PAGE_SIZE + bytes.end);
+                match parts.last_mut() {
+                    Some(last) if last.end == start => last.end = end,
+                    _ => parts.push(start..end),
+                }
                 at += run;
             }
         }
-        let Some(end) = parts.last().map(|(offset, memory)| offset + memory.len() as u64) else {
-            return Ok(());
-        };
-        let plan = plan_write(&*self.map, &parts, &self.engine.zeros, flags, Room::Claimed)?;
-        let (summary, mut commit) = plan.submit(&*self.map)?;
+        let Some(end) = parts.last().map(|last| last.end) else { return Ok(()) };
+        let device: &dyn BlockDevice = &**self.map.device();
+        let mut blocks = Blocks::claimed(&self.engine);
+        let mut target = PlugWrites::new(device.geometry(), flags, segments.into_iter(), &self.engine.zeros);
+        let placed = place_write(&*self.map, &parts, &mut blocks, &mut target)?;
+        let summary = target.submit(device)?;
         self.engine.counters.bios.add(summary.bios);
         self.engine.counters.writeback_bios.add(summary.bios);
         self.engine.counters.writeback_pages.add(batch.len() as u64);
-        let end = end.min(size);
+        let (mut commit, end) = (placed.commit, end.min(size));
         commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
-        self.commit(commit)
+        self.record_commit(commit)
     }
 
     /// Write a batch a block at a time, each recorded before the next. Where space is short the batch as a whole may not find what it

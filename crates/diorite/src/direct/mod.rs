@@ -1,18 +1,18 @@
 //! Direct I/O: data moves between the device and the caller's memory, and nowhere else.
 //!
-//! Where it sits: beside the cached reads and writes of [`Content`], on the same ranges, the same mappings and the same plans
-//! (`content/plan.rs`).
+//! Where it sits: beside the cached reads and writes of [`Content`](crate::content::Content), on the same ranges, the same walk over
+//! mappings (`placement.rs`) and, for writes, the same steps (`write/`).
 //!
 //! Invariants (numbers of ARCHITECTURE, "What always holds"):
 //! - (1) The CPU touches no byte of the caller's data, and memory does not grow with the size of the transfer: a transfer is
 //!   planned in windows.
-//! - (2) The range is held, shared by reads and alone by writes, from before the cache is looked at until the transfer is over.
+//! - (2) The range is held, shared by reads and exclusively by writes, from before the cache is looked at until the transfer is over.
 //! - (3) Overlapping dirty data is written back first; metadata is never waited for, unless the caller wants durability.
 //! - (5) Blocks are reserved, written, and only then recorded; what is not covered of a new block is zeroed.
 
 mod bounce;
 mod read;
-pub(crate) mod write;
+mod write;
 
 use diorite_block::Geometry;
 

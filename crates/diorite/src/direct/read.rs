@@ -3,13 +3,13 @@
 use std::io::IoSliceMut;
 
 use diorite_block::sync::{Work, work};
-use diorite_block::{Bio, BioFlags, Sector};
+use diorite_block::{Bio, BioFlags, BlockDevice, Sector};
 
 use crate::Result;
 use crate::content::Content;
-use crate::content::plan::plan_read;
 use crate::direct::{WINDOW, check_alignment};
 use crate::map::StretchKind;
+use crate::placement::{PlugReads, place_read};
 
 impl Content {
     /// Read into the caller's memory; fewer bytes only at the end of the file.
@@ -68,27 +68,18 @@ impl Content {
     }
 
     fn read_windows(&self, memory: &mut [IoSliceMut<'_>], offset: u64, reach: u64) -> Result<()> {
+        let device: &dyn BlockDevice = &**self.map.device();
+        let segments = memory.iter_mut().map(|segment| &mut segment[..]);
+        let mut target = PlugReads::new(device.geometry(), BioFlags::SYNC, segments);
         let (mut at, end) = (offset, offset + reach);
-        let mut segments = memory.iter_mut().map(|segment| &mut segment[..]);
-        let mut rest: &mut [u8] = &mut [];
         while at < end {
             let window_end = end.min(at + WINDOW);
-            let mut parts: Vec<(u64, &mut [u8])> = Vec::with_capacity(1);
-            while at < window_end {
-                if rest.is_empty() {
-                    rest = segments.next().unwrap_or_default();
-                    continue;
-                }
-                let take = rest.len().min((window_end - at) as usize);
-                let (now, later) = std::mem::take(&mut rest).split_at_mut(take);
-                parts.push((at, now));
-                (at, rest) = (at + take as u64, later);
-            }
-            let plan = plan_read(&*self.map, parts, BioFlags::SYNC)?;
-            self.engine.counters.bytes_copied.add(plan.copied);
-            let summary = plan.submit(&*self.map)?;
+            let found = place_read(&*self.map, std::iter::once(at..window_end), &mut target)?;
+            self.engine.counters.bytes_copied.add(found.copied);
+            let summary = target.submit(device, BioFlags::SYNC)?;
             self.engine.counters.bios.add(summary.bios);
             self.engine.counters.direct_bios.add(summary.bios);
+            at = window_end;
         }
         Ok(())
     }

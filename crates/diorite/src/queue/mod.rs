@@ -1,7 +1,7 @@
 //! Many direct transfers in flight from one thread, on any files.
 //!
-//! Where it sits: beside [`File`]'s own direct reads and writes, with the same steps and the same promises; only the waiting
-//! is the caller's. The queue owns the memory of a transfer and holds its range of the file from submission until the transfer
+//! Where it sits: beside [`File`]'s own direct reads and writes, with the same steps (`write/`) and the same promises; only the
+//! waiting is the caller's. The queue owns the memory of a transfer and holds its range of the file from submission until the transfer
 //! is reaped, where a write is recorded.
 //!
 //! Interface:
@@ -13,7 +13,7 @@
 //! - A thread with a write in flight reaps it before it touches the same range in another way: it would wait for itself.
 //! - Dropping the queue waits for everything in flight.
 
-mod plan;
+mod place;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,13 +22,15 @@ use std::sync::Arc;
 use diorite_block::sync::{Work, work};
 use diorite_block::{BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory};
 
-use crate::content::{Content, pages_of};
+use crate::content::Content;
+use crate::content::engine::QueuedReservation;
 use crate::direct::check_alignment;
-use crate::direct::write::Durable;
 use crate::map::MapCommit;
 use crate::range_lock::{LockId, LockMode};
+use crate::write::Position;
+use crate::write::durable::Durable;
+use crate::write::space::Blocks;
 use crate::{AlignedBuf, Error, File, Result};
-use plan::{plan_read, plan_write};
 
 pub use diorite_block::IoMemory as TransferMemory;
 
@@ -118,7 +120,9 @@ enum Kind {
 struct WriteEnd {
     commit: MapCommit,
     end: u64,
-    pages: Range<u64>,
+    /// Whole pages and blocks around what was written.
+    whole: Range<u64>,
+    _reservation: Option<QueuedReservation>,
 }
 
 /// A transfer that has ended.
@@ -128,7 +132,7 @@ pub struct Finished<M> {
     pub tag: u64,
     /// The memory.
     pub memory: M,
-    /// Bytes moved: at a read fewer only at the end of the file.
+    /// Bytes moved: of a read fewer only at the end of the file, of a write only where the volume filled up on the way.
     pub result: Result<usize>,
 }
 
@@ -248,21 +252,23 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let content = file.content();
         let range = content.locked_range(offset, offset.saturating_add(len as u64));
         let lock = match self.lock(content, range.clone(), LockMode::Shared) {
-            Ok(lock) => lock,
+            Ok(lock) => content.ranges.guard(lock),
             Err(error) => return Err((memory, error)),
         };
         let list = self.spare.pop().unwrap_or_default();
-        let planned = plan_read(content, range, offset, &mut memory, len, list);
-        let (pieces, len, behind) = match planned {
-            Ok(planned) => planned,
-            Err(error) => {
-                content.ranges.release(lock);
-                return Err((memory, error));
-            }
+        let (pieces, len, behind) = match place::read(content, range, offset, &mut memory, len, list) {
+            Ok(placed) => placed,
+            Err(error) => return Err((memory, error)),
         };
         content.engine.counters.direct_read_bytes.add(len as u64);
-        let pending = Pending { file: file.clone(), lock, tag, len, kind: Kind::Read { behind } };
-        self.submit(pending, Op::Read, pieces, memory, BioFlags::SYNC)
+        let (file, lock) = (file.clone(), lock.keep());
+        self.submit(
+            Pending { file, lock, tag, len, kind: Kind::Read { behind } },
+            Op::Read,
+            pieces,
+            memory,
+            BioFlags::SYNC,
+        )
     }
 
     fn start_write(
@@ -273,52 +279,59 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         len: usize,
         tag: u64,
     ) -> Result<(), Refused<M>> {
-        let content = Arc::clone(file.content());
-        let prepared = content.end_of_write(offset, len as u64).and_then(|end| {
-            let range = content.locked_range(offset, end);
-            loop {
-                let mut zeroed = content.size();
-                if offset > zeroed && !zeroed.is_multiple_of(content.map.block_size()) {
-                    // The old end must be zeroed, which takes a range of its own.
-                    while !self.pending.is_empty() {
-                        self.finish_some()?;
-                    }
-                    zeroed = content.zero_gap(offset)?;
-                }
-                let lock = self.lock(&content, range.clone(), LockMode::Exclusive)?;
-                if content.is_gap_zeroed(offset, zeroed) {
-                    return Ok((end, range, lock));
-                }
-                content.ranges.release(lock);
-            }
-        });
-        let (end, range, lock) = match prepared {
-            Ok(prepared) => prepared,
-            Err(error) => return Err((memory, error)),
-        };
-        let pages = pages_of(range.start, range.end);
-        let planned = content
-            .leave_inode()
-            .and_then(|()| content.write_back_locked(range, BioFlags::SYNC))
-            .and_then(|_| {
-                content.drop_pages(pages.clone());
-                plan_write(&content, offset, end)
-            });
-        let (pieces, commit) = match planned {
-            Ok(planned) => planned,
-            Err(error) => {
-                content.ranges.release(lock);
-                return Err((memory, error));
-            }
-        };
-        let mut flags = BioFlags::SYNC;
-        if file.sync_mode() != crate::SyncMode::None && content.geometry().fua {
-            flags |= BioFlags::FUA;
+        if len == 0 {
+            self.ready.push_back(Finished { tag, memory, result: Ok(0) });
+            return Ok(());
         }
+        match self.prepare_write(file, offset, len, tag) {
+            Ok((pending, pieces)) => {
+                let flags = file.content().write_flags(file.sync_mode());
+                self.submit(pending, Op::Write, pieces, memory, flags)
+            }
+            Err(error) => Err((memory, error)),
+        }
+    }
+
+    /// The steps of a write (`write/`) before it is submitted.
+    fn prepare_write(
+        &mut self,
+        file: &File,
+        offset: u64,
+        len: usize,
+        tag: u64,
+    ) -> Result<(Pending, Vec<Piece>)> {
+        let content = file.content();
+        let acquire = |range| self.lock(content, range, LockMode::Exclusive);
+        let (range, lock) = content.lock_range_with(Position::At(offset), len as u64, acquire)?;
+        let lock = content.ranges.guard(lock);
+        content.leave_inode()?;
+        content.settle_cached_pages(&range.whole)?;
+        let list = self.spare.pop().unwrap_or_default();
+        let mut blocks = Blocks::unclaimed(&content.engine);
+        let (pieces, placed) = match place::write(content, &range, list, &mut blocks) {
+            Err(error) if error.is_no_space() => {
+                // What our own transfers have reserved becomes what they take when they are reaped.
+                while !self.pending.is_empty() {
+                    self.finish_some()?;
+                }
+                blocks.make_exclusive();
+                place::write(content, &range, Vec::new(), &mut blocks)?
+            }
+            placed => placed?,
+        };
+        drop(blocks);
+        let reservation =
+            (!placed.commit.reserved.is_empty()).then(|| content.engine.note_queued_reservation());
+        let len = (placed.end - offset) as usize;
         content.engine.counters.direct_write_bytes.add(len as u64);
-        let kind = Kind::Write(Box::new(WriteEnd { commit, end: if len == 0 { 0 } else { end }, pages }));
-        let pending = Pending { file: file.clone(), lock, tag, len, kind };
-        self.submit(pending, Op::Write, pieces, memory, flags)
+        let end = WriteEnd {
+            commit: placed.commit,
+            end: placed.end,
+            whole: range.whole,
+            _reservation: reservation,
+        };
+        let (file, lock) = (file.clone(), lock.keep());
+        Ok((Pending { file, lock, tag, len, kind: Kind::Write(Box::new(end)) }, pieces))
     }
 
     fn submit(
@@ -416,20 +429,17 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
                 memory.as_mut_slice()[behind].fill(0);
                 result
             }
-            Kind::Write(write) => result.and_then(|()| {
-                let WriteEnd { mut commit, end, pages } = *write;
-                commit.size_at_least = (end > content.map.recorded_size()).then_some(end);
-                content.note_modified();
-                content.commit(commit)?;
-                content.grow(end);
-                content.drop_pages(pages);
-                Ok(())
-            }),
+            Kind::Write(write) => {
+                let WriteEnd { commit, end, whole, _reservation } = *write;
+                let result = result.and_then(|()| content.commit_written(commit, end));
+                content.invalidate(&whole);
+                result
+            }
         };
         content.ranges.release(lock);
         let sync = file.sync_mode();
         let result =
-            if is_write { result.and_then(|()| content.finish_sync(sync, Durable::ByFua)) } else { result };
+            if is_write { result.and_then(|()| content.make_durable(sync, Durable::ByFua)) } else { result };
         Finished { tag, memory, result: file.named(result.map(|()| len)) }
     }
 

@@ -1,0 +1,111 @@
+//! Durability: what a sync, and a write with O_DSYNC or O_SYNC, waits for.
+//!
+//! What was recorded of a file has a sequence number below the map (the transaction that makes it reachable), and is durable when that
+//! number is on the disk: [`MapBlocks::is_durable`](crate::map::MapBlocks::is_durable). Nothing here remembers it, so nothing can
+//! be forgotten between a commit and a sync of two threads, or when a file is closed and opened again.
+
+use crate::content::Content;
+use crate::map::{Durability, MapCommit};
+use crate::{Result, SetTime, SyncMode};
+
+/// How the data of a synchronous write becomes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// Its bios carried FUA, where the device has that.
+    ByFua,
+    /// It needs a flush, where the device has a cache.
+    ByFlush,
+}
+
+impl Content {
+    /// Record the size and the modification time where they lag behind.
+    pub(crate) fn record(&self, durability: Durability) -> Result<()> {
+        let size = self.size();
+        let size_at_least = (size > self.map.recorded_size()).then_some(size);
+        let modified = if durability == Durability::All { self.modified() } else { None };
+        if size_at_least.is_none() && modified.is_none() {
+            return Ok(());
+        }
+        self.record_commit(MapCommit {
+            size_at_least,
+            modified: modified.map(SetTime::To),
+            ..MapCommit::default()
+        })
+    }
+
+    /// Write back everything and make it durable.
+    pub(crate) fn sync(&self, durability: Durability) -> Result<()> {
+        let written = self.write_back_all();
+        self.record(durability)?;
+        self.sync_map(durability)?;
+        written
+    }
+
+    fn sync_map(&self, durability: Durability) -> Result<()> {
+        self.engine.counters.flushes.add(1);
+        self.map.sync(durability)
+    }
+
+    /// The last step of a write: make it as durable as the handle wants it. Its data has been written and recorded.
+    pub(crate) fn make_durable(&self, sync: SyncMode, durable: Durable) -> Result<()> {
+        let durability = match sync {
+            SyncMode::None => return Ok(()),
+            SyncMode::Data => Durability::Data,
+            SyncMode::All => {
+                self.record(Durability::All)?;
+                Durability::All
+            }
+        };
+        if !self.map.is_durable(durability) {
+            return self.sync_map(durability);
+        }
+        // An overwrite of blocks that are reachable already: the data alone.
+        let geometry = self.geometry();
+        if geometry.volatile_cache && !(geometry.fua && durable == Durable::ByFua) {
+            self.engine.counters.flushes.add(1);
+            self.map.device().flush()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::content::model_tests::engine;
+    use crate::content::toy_map::ToyMap;
+    use crate::map::MapBlocks;
+    use crate::write::Position;
+    use crate::{AlignedBuf, SyncMode};
+
+    /// A sync between the end of a write's transfer and its commit: the flag that it cleared was set before the commit, and a later
+    /// O_DSYNC overwrite made only its data durable.
+    #[test]
+    fn a_sync_beside_a_commit_does_not_hide_it() {
+        let map = ToyMap::new(4096, 64, false);
+        let view = map.reopen();
+        let content = Content::new(Box::new(map), engine(256 << 10)).expect("content");
+        let data = AlignedBuf::zeroed(4096, 4096);
+        let write = |sync| {
+            content.write_direct(&[IoSlice::new(&data)], Position::At(0), sync).expect("written");
+        };
+        let written = view.device().counters().snapshot().writes;
+        std::thread::scope(|scope| {
+            let held = view.hold_commits();
+            let writer = scope.spawn(|| write(SyncMode::None));
+            while view.device().counters().snapshot().writes == written {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            content.sync(Durability::Data).expect("synced");
+            drop(held);
+            writer.join().expect("writer");
+        });
+        assert!(!view.is_durable(Durability::Data), "no sync followed the commit");
+        write(SyncMode::Data);
+        assert!(view.is_durable(Durability::Data), "what leads to the data is not durable");
+    }
+}

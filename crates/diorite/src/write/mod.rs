@@ -1,0 +1,204 @@
+//! The way of every write to the device: direct, through aligned memory, queued, and the write-back of cached pages.
+//!
+//! Where it sits: below the ways to write (`direct/`, `queue/`, `content/cached_write.rs`, `content/write_back.rs`), above the walk over
+//! mappings (`placement.rs`) and [`MapBlocks`](crate::map::MapBlocks).
+//!
+//! The steps, in this order (ARCHITECTURE, "The way of a direct write"):
+//! 1. *Lock range* ([`Content::lock_range`]), exclusively. If the file grows, the rest of its last block is zero on the device from
+//!    then on (`end.rs`).
+//! 2. *Settle cached pages* ([`Content::settle_cached_pages`]): dirty ones are written back, all are dropped.
+//! 3. *Reserve* blocks for holes, in memory ([`place_write`], `space.rs`).
+//! 4. *Zero the rest of new blocks*: the same walk adds zeros around the data.
+//! 5. *Submit*, and wait: with memory that is borrowed in the same call; of a queued write the rest follows when it is reaped.
+//! 6. *Commit* ([`Content::commit_written`]): one transaction allocates, maps and sizes (ARCHITECTURE invariant 5).
+//! 7. *Invalidate* ([`Content::invalidate`]): cached pages of the range are dropped once more.
+//! 8. *Make durable* ([`Content::make_durable`], `durable.rs`), as far as the handle wants it.
+//!
+//! Write-back holds its range shared, its pages are the data, and in place of 7 they become clean.
+
+pub(crate) mod bounce;
+pub(crate) mod durable;
+mod end;
+pub(crate) mod space;
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+
+use diorite_block::BioFlags;
+
+use crate::content::{Content, pages_of};
+use crate::map::MapCommit;
+use crate::placement::{PlugWrites, place_write};
+use crate::range_lock::{LockId, LockMode, RangeGuard};
+use crate::{Error, Result, SyncMode};
+use durable::Durable;
+use space::Blocks;
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// To this offset.
+    At(u64),
+    /// To the end, wherever that is.
+    End,
+}
+
+/// What became of a write.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Where it went.
+    pub(crate) offset: u64,
+    /// How much was written.
+    pub(crate) len: usize,
+    /// Why that is not all: the space ended.
+    pub(crate) stopped: Option<Error>,
+}
+
+impl Written {
+    /// What was written up to `end`, where it stopped; an error that is not for lack of space, or with nothing written, is the result.
+    pub(crate) fn up_to(offset: u64, end: u64, stopped: Option<Error>) -> Result<Self> {
+        match stopped {
+            Some(error) if end == offset || !error.is_out_of_space() => Err(error),
+            stopped => Ok(Self { offset, len: (end - offset) as usize, stopped }),
+        }
+    }
+}
+
+/// The range of a write, locked.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteRange {
+    /// The bytes that are written.
+    pub(crate) offset: u64,
+    pub(crate) end: u64,
+    /// Whole pages and blocks around them.
+    pub(crate) whole: Range<u64>,
+}
+
+/// Bytes from `skip` on, segment by segment.
+pub(crate) fn bytes_from<'a>(
+    data: &'a [IoSlice<'a>],
+    mut skip: usize,
+) -> impl Iterator<Item = &'a [u8]> + Clone {
+    let is_before = |segment: &&IoSlice<'_>| {
+        let is_before = segment.len() <= skip;
+        skip -= if is_before { segment.len() } else { 0 };
+        is_before
+    };
+    let first = data.iter().take_while(is_before).count();
+    data[first..].iter().enumerate().map(move |(at, segment)| &segment[if at == 0 { skip } else { 0 }..])
+}
+
+impl Content {
+    /// Step 1, for a caller that waits.
+    pub(crate) fn lock_range(&self, position: Position, len: u64) -> Result<(WriteRange, RangeGuard<'_>)> {
+        let _append = (position == Position::End).then(|| self.append.lock());
+        let acquire = |range| Ok(self.ranges.acquire(range, LockMode::Exclusive));
+        let (range, id) = self.lock_range_with(position, len, acquire)?;
+        Ok((range, self.ranges.guard(id)))
+    }
+
+    /// Step 1, with the caller's way to wait for a range. The caller releases what is locked.
+    pub(crate) fn lock_range_with(
+        &self,
+        position: Position,
+        len: u64,
+        mut acquire: impl FnMut(Range<u64>) -> Result<LockId>,
+    ) -> Result<(WriteRange, LockId)> {
+        loop {
+            let size = self.size();
+            let offset = if let Position::At(offset) = position { offset } else { size };
+            let end = self.end_of_write(offset, len)?;
+            // The first write by which the file grows also has the block in which it ends.
+            let start = if end > size && !self.end_is_zero() { offset.min(size) } else { offset };
+            let id = acquire(self.locked_range(start, end))?;
+            let guard = self.ranges.guard(id);
+            let size = self.size();
+            // The end may have moved before the lock was ours.
+            if position == Position::End && size != offset {
+                continue;
+            }
+            if end > size && !self.end_is_zero() {
+                if size < start {
+                    continue;
+                }
+                self.zero_end()?;
+            }
+            guard.keep();
+            return Ok((WriteRange { offset, end, whole: self.locked_range(offset, end) }, id));
+        }
+    }
+
+    /// Step 2. The caller has the range exclusively.
+    pub(crate) fn settle_cached_pages(&self, range: &Range<u64>) -> Result<()> {
+        self.write_back_locked(range.clone(), BioFlags::SYNC)?;
+        self.invalidate(range);
+        Ok(())
+    }
+
+    /// Step 7. Nothing can have come between, by the lock; this is what holds if that ever changes.
+    pub(crate) fn invalidate(&self, range: &Range<u64>) {
+        self.drop_pages(pages_of(range.start, range.end));
+    }
+
+    /// The flags of a write's bios.
+    pub(crate) fn write_flags(&self, sync: SyncMode) -> BioFlags {
+        let fua = sync != SyncMode::None && self.geometry().fua;
+        if fua { BioFlags::SYNC | BioFlags::FUA } else { BioFlags::SYNC }
+    }
+
+    /// Step 6. The write ends at `end`; the caller has its range.
+    pub(crate) fn commit_written(&self, mut commit: MapCommit, end: u64) -> Result<()> {
+        commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
+        self.note_modified();
+        self.record_commit(commit)?;
+        self.grow(end);
+        Ok(())
+    }
+
+    /// Steps 3 to 6 for one range of borrowed memory, of which the file takes what lies before `end`. Returns where what was written
+    /// ends.
+    pub(crate) fn write_window<'a>(
+        &'a self,
+        window: Range<u64>,
+        segments: impl Iterator<Item = &'a [u8]>,
+        end: u64,
+        blocks: &mut Blocks<'_>,
+        sync: SyncMode,
+    ) -> Result<u64> {
+        self.map.check_room(window.start, end - window.start)?;
+        let geometry = self.geometry();
+        let mut target = PlugWrites::new(geometry, self.write_flags(sync), segments, &self.engine.zeros);
+        let placed = place_write(&*self.map, std::slice::from_ref(&window), blocks, &mut target)?;
+        let summary = target.submit(&**self.map.device())?;
+        self.engine.counters.bios.add(summary.bios);
+        self.engine.counters.direct_bios.add(summary.bios);
+        let end = placed.end.min(end);
+        self.commit_written(placed.commit, end)?;
+        Ok(end)
+    }
+
+    /// All steps of a write whose caller waits: `check` looks at the offset, `window` as in [`Blocks::write_windows`].
+    pub(crate) fn write_through(
+        self: &Arc<Self>,
+        position: Position,
+        len: u64,
+        sync: SyncMode,
+        check: impl Fn(u64) -> Result<()>,
+        mut window: impl FnMut(&WriteRange, u64, &mut Blocks<'_>) -> Result<u64>,
+    ) -> Result<Written> {
+        let (range, lock) = self.lock_range(position, len)?;
+        check(range.offset)?;
+        self.leave_inode()?;
+        self.settle_cached_pages(&range.whole)?;
+        let mut blocks = Blocks::unclaimed(&self.engine);
+        let (end, stopped) =
+            blocks.write_windows(range.offset, range.end, |at, blocks| window(&range, at, blocks));
+        drop(blocks);
+        self.invalidate(&range.whole);
+        drop(lock);
+        let written = Written::up_to(range.offset, end, stopped)?;
+        self.make_durable(sync, Durable::ByFua)?;
+        Ok(written)
+    }
+}

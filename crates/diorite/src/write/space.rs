@@ -1,0 +1,148 @@
+//! Blocks for what is written, and ENOSPC: a write fails for lack of blocks only when they really are too few.
+//!
+//! Promises are made for the worst case: to buffered data for what its mapping may need, to a write that is under way for as much
+//! again. So the first failure proves nothing. The thread that meets it waits until no other thread takes blocks, has everything
+//! written back, so that each promise has become what it takes, and tries again, exclusively. Then fewer blocks than asked for
+//! will do: what there is space for is written.
+//!
+//! Locking: `Engine::taking` is held shared from the promise of blocks until the pages are dirty or the blocks recorded, and exclusively
+//! by the thread that tries again. A thread may wait for it to be exclusive with a range held; its holder waits for no range, so
+//! that a transfer which no thread reaps stops nobody. No thread waits for it to be shared: where it is taken, there is no space at
+//! this moment.
+
+use std::time::Duration;
+
+use diorite_block::sync::{ReadGuard, WriteGuard, sleep};
+
+use crate::content::engine::Engine;
+use crate::map::{MapBlocks, Reserved};
+use crate::{Error, Result};
+
+/// After what time, and how often, it is looked again whether other threads have given back what was promised to them.
+const AGAIN: Duration = Duration::from_millis(1);
+const TRIES: u32 = 50;
+
+/// Where the blocks of a write come from, and the right to take them, which ends with this.
+#[derive(Debug)]
+pub(crate) struct Blocks<'e> {
+    engine: &'e Engine,
+    right: Right<'e>,
+}
+
+#[derive(Debug)]
+enum Right<'e> {
+    /// The data has claimed its blocks (delayed allocation).
+    Claimed,
+    /// Nothing was taken yet.
+    NotYet,
+    Shared {
+        _guard: ReadGuard<'e, ()>,
+    },
+    Exclusive {
+        _guard: WriteGuard<'e, ()>,
+    },
+}
+
+impl<'e> Blocks<'e> {
+    /// Blocks that no data has claimed.
+    pub(crate) fn unclaimed(engine: &'e Engine) -> Self {
+        Self { engine, right: Right::NotYet }
+    }
+
+    /// Blocks that the data has claimed.
+    pub(crate) fn claimed(engine: &'e Engine) -> Self {
+        Self { engine, right: Right::Claimed }
+    }
+
+    /// Whether no other thread takes blocks.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        matches!(self.right, Right::Exclusive { .. })
+    }
+
+    /// The right to take blocks, beside other threads; `NoSpace` while one has it exclusively.
+    pub(crate) fn share(&mut self) -> Result<()> {
+        if matches!(self.right, Right::NotYet) {
+            let guard = self.engine.taking.try_read().ok_or(diorite_ext::Error::NoSpace)?;
+            self.right = Right::Shared { _guard: guard };
+        }
+        Ok(())
+    }
+
+    /// Give the right up; it is taken again when it is needed.
+    pub(crate) fn give_up(&mut self) {
+        self.right = Right::NotYet;
+    }
+
+    /// Keep blocks for a hole. All of them; where the right is exclusive, as many as there are.
+    pub(crate) fn reserve(&mut self, map: &dyn MapBlocks, at: u64, mut len: u64) -> Result<Reserved> {
+        self.share()?;
+        loop {
+            let reserved = match self.right {
+                Right::Claimed => map.reserve_claimed(at, len),
+                _ => map.reserve(at, len),
+            };
+            match reserved {
+                Err(error) if error.is_no_space() && self.is_exclusive() && len > map.block_size() => {
+                    len = (len / 2).next_multiple_of(map.block_size());
+                }
+                reserved => return reserved,
+            }
+        }
+    }
+
+    /// Try something that takes blocks; again, exclusively, where there were too few.
+    pub(crate) fn attempt<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
+        match self.share().and_then(|()| attempt(self)) {
+            Err(error) if error.is_no_space() && !self.is_exclusive() => {
+                self.make_exclusive();
+                attempt(self)
+            }
+            result => result,
+        }
+    }
+
+    /// Write from `at` to `end`, window after window: `window` writes one, and says how far it came. Where space is short it is tried
+    /// again, exclusively. Returns where it ended, and why there.
+    pub(crate) fn write_windows(
+        &mut self,
+        mut at: u64,
+        end: u64,
+        mut window: impl FnMut(u64, &mut Self) -> Result<u64>,
+    ) -> (u64, Option<Error>) {
+        while at < end {
+            match window(at, self) {
+                Ok(next) => at = next,
+                Err(error) if error.is_no_space() && !self.is_exclusive() => self.make_exclusive(),
+                Err(error) => return (at, Some(error)),
+            }
+        }
+        (at, None)
+    }
+
+    /// Wait until no other thread takes blocks, and until what was promised to data is what it takes. The caller may hold a range,
+    /// in which nothing is dirty.
+    pub(crate) fn make_exclusive(&mut self) {
+        self.give_up();
+        self.right = Right::Exclusive { _guard: self.engine.taking.write() };
+        self.engine.settle_promises();
+    }
+}
+
+impl Engine {
+    /// Write back all dirty pages, and let queued writes be reaped. No range is waited for without end: it may be that of a transfer
+    /// that only the caller's own thread would wait for. Failures are kept for the next sync.
+    fn settle_promises(&self) {
+        for tries in 0..TRIES {
+            let mut all = self.queued_reservations() == 0;
+            for content in self.dirty_files(0) {
+                all &= content.try_write_back_all();
+            }
+            if all {
+                return;
+            }
+            if tries + 1 < TRIES {
+                sleep(AGAIN);
+            }
+        }
+    }
+}
