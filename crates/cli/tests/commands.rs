@@ -345,6 +345,46 @@ fn lists_and_newlines_in_a_tar_stream_are_kept() {
     }
 }
 
+/// Sparse files in the form of pax, which GNU tar uses beside attributes, became files called `GNUSparseFile.1/name` with the map as content.
+#[test]
+fn sparse_files_in_a_tar_stream_are_what_they_were() {
+    use std::os::unix::fs::FileExt;
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("from")).expect("a directory");
+    let sparse = std::fs::File::options().create_new(true).write(true).open(bench.path("from/sparse"));
+    let sparse = sparse.expect("a file");
+    for piece in 0..100 {
+        sparse.write_all_at(&pattern(5_000, piece), piece * 300_000).expect("room");
+    }
+    sparse.set_len(31_000_000).expect("a size");
+    let (from, tar) = (bench.path("from"), bench.path("a.tar"));
+    for format in ["--format=posix", "--format=gnu"] {
+        let words = [format, "--sparse", "-C"].map(std::ffi::OsStr::new);
+        let arguments = [from.as_os_str(), "-cf".as_ref(), tar.as_os_str(), "sparse".as_ref()];
+        if tool("tar", words.into_iter().chain(arguments)).is_none() {
+            return;
+        }
+        bench.run("mkfs -t ext4 -F -d a.tar a.img 64M");
+        assert_eq!(bench.run("ls a.img"), "lost+found\nsparse\n", "{format}");
+        bench.run("cp a.img:/sparse back");
+        assert!(bench.read("back") == bench.read("from/sparse"), "{format}");
+        bench.must_be_clean("a.img");
+    }
+}
+
+/// A command before the pipe that failed made an empty image and no error, and what is no archive one with its bytes in the message.
+#[test]
+fn what_is_no_tar_archive_is_refused() {
+    let bench = Bench::new();
+    bench.write("empty", b"");
+    bench.write("noise", &pattern(10_000, 1));
+    for (name, why) in [("empty", "it is empty, and no archive"), ("noise", "it is no tar archive")] {
+        let error = bench.fail(&format!("mkfs -d {name} a.img 8M"), 1);
+        assert_eq!(error, format!("diorite: {name}: cannot read the archive: {why}\n"));
+        assert!(!bench.path("a.img").exists());
+    }
+}
+
 /// `-J size=` was taken in blocks of 4 KiB, so that a small volume, which has blocks of 1 KiB, got a quarter of the journal.
 #[test]
 fn size_of_the_journal_is_in_bytes_whatever_the_blocks() {

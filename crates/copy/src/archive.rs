@@ -93,16 +93,17 @@ impl Unpacker<'_> {
 
     fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> Result<(), Error> {
         let records = self.records.next();
-        let name = with_newlines(&records, b"path").unwrap_or_else(|| entry.path_bytes().into_owned());
+        let name = last(&records, b"GNU.sparse.name").or_else(|| with_newlines(&records, b"path"));
+        let name = name.unwrap_or_else(|| entry.path_bytes().into_owned());
         let link = || {
             let whole = with_newlines(&records, b"linkpath");
             whole.unwrap_or_else(|| entry.link_name_bytes().unwrap_or_default().into_owned())
         };
         let link = link();
         let path = self.destination(&name)?;
-        let extended = self.extended(&records, &name)?;
+        let mut extended = self.extended(&records, &name)?;
         let meta = self.meta(&entry, &extended)?;
-        let attributes = extended.attributes;
+        let attributes = std::mem::take(&mut extended.attributes);
         let Some(path) = path else {
             // `./`: the destination itself is as it says.
             if meta.kind == FileKind::Directory {
@@ -136,7 +137,7 @@ impl Unpacker<'_> {
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 self.make_room(&path)?;
-                self.file(&mut entry, &path, meta.size)?;
+                self.file(&mut entry, &path, extended.sparse_size)?;
             }
             // Headers that carry no file of their own.
             _ => return Ok(()),
@@ -227,28 +228,45 @@ impl Unpacker<'_> {
         }
     }
 
-    fn file(&mut self, entry: &mut Entry<'_, impl Read>, path: &Path, size: u64) -> Result<(), Error> {
+    fn file(
+        &mut self,
+        entry: &mut Entry<'_, impl Read>,
+        path: &Path,
+        sparse_size: Option<u64>,
+    ) -> Result<(), Error> {
+        let size = sparse_size.unwrap_or(entry.size());
         self.watch.begin(path, size);
         let file = self.sink.create(path, size)?;
         let mut buffer = vec![0; CHUNK_BYTES];
-        let mut offset = 0;
-        loop {
-            if self.watch.is_cancelled() {
-                return Err(Error::Interrupted);
+        let map = match sparse_size {
+            Some(size) => sparse_map(entry, size).map_err(|source| self.error(source))?,
+            None => vec![(0, u64::MAX)],
+        };
+        let mut end = 0;
+        for (start, len) in map {
+            let (mut offset, until) = (start, start.saturating_add(len));
+            while offset < until {
+                if self.watch.is_cancelled() {
+                    return Err(Error::Interrupted);
+                }
+                let most = (until - offset).min(CHUNK_BYTES as u64) as usize;
+                let count = fill(entry, &mut buffer[..most]).map_err(|source| self.error(source))?;
+                if count == 0 && sparse_size.is_some() {
+                    return Err(self.error(io::ErrorKind::UnexpectedEof.into()));
+                } else if count == 0 {
+                    break;
+                }
+                // Chunks of nothing but zeros stay holes.
+                if buffer[..count].iter().any(|byte| *byte != 0) {
+                    file.write_at(&buffer[..count], offset)?;
+                    self.summary.bytes += count as u64;
+                }
+                offset += count as u64;
+                self.watch.advance(count as u64);
             }
-            let count = fill(entry, &mut buffer).map_err(|source| self.error(source))?;
-            if count == 0 {
-                break;
-            }
-            // Chunks of nothing but zeros stay holes.
-            if buffer[..count].iter().any(|byte| *byte != 0) {
-                file.write_at(&buffer[..count], offset)?;
-                self.summary.bytes += count as u64;
-            }
-            offset += count as u64;
-            self.watch.advance(count as u64);
+            end = offset;
         }
-        file.set_size(offset)?;
+        file.set_size(sparse_size.unwrap_or(end))?;
         self.summary.files += 1;
         Ok(())
     }
@@ -280,7 +298,7 @@ impl Unpacker<'_> {
                 permissions: (header.mode()? & 0o7777) as u16,
                 uid: header.uid()? as u32,
                 gid: header.gid()? as u32,
-                size: entry.size(),
+                size: extended.sparse_size.unwrap_or(entry.size()),
                 accessed: extended.accessed.unwrap_or(modified),
                 modified,
                 links: 1,
@@ -307,13 +325,19 @@ impl Unpacker<'_> {
                     self.error(io::Error::other(format!("the access control list of `{name}`: {why}")))
                 })?;
                 extended.attributes.push((attribute.to_vec(), value));
-            } else if key.starts_with(SPARSE_PREFIX) {
-                let why = format!(
-                    "`{}` is a sparse file in the form of pax, which is not read here; use tar --format=gnu, or no --sparse",
-                    String::from_utf8_lossy(name)
-                );
-                return Err(self.error(io::Error::other(why)));
             }
+        }
+        if records.iter().any(|(key, _)| key.starts_with(SPARSE_PREFIX)) {
+            let has = |key: &[u8], wanted: &[u8]| last(records, key).is_some_and(|value| value == wanted);
+            let is_known = has(b"GNU.sparse.major", b"1") && has(b"GNU.sparse.minor", b"0");
+            let size = last(records, b"GNU.sparse.realsize").filter(|_| is_known);
+            let size = size.and_then(|size| std::str::from_utf8(&size).ok()?.parse().ok());
+            extended.sparse_size = Some(size.ok_or_else(|| {
+                let name = String::from_utf8_lossy(name);
+                let why =
+                    format!("`{name}` is sparse in an old form; make the archive with --sparse-version=1.0");
+                self.error(io::Error::other(why))
+            })?);
         }
         // The same list may be there as text and as an attribute.
         extended.attributes.sort();
@@ -322,10 +346,50 @@ impl Unpacker<'_> {
     }
 }
 
+/// Where the data of a sparse file of `size` bytes lies: the number of pieces, then offset and length of each, in decimal and a line each,
+/// in whole blocks before the data (GNU tar manual, "Storing Sparse Files", version 1.0).
+fn sparse_map(entry: &mut impl Read, size: u64) -> io::Result<Vec<(u64, u64)>> {
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the map of a sparse file is malformed");
+    let (mut block, mut at) = ([0; 512], 512);
+    let mut number = || -> io::Result<u64> {
+        let mut number = None;
+        loop {
+            if at == block.len() {
+                entry.read_exact(&mut block)?;
+                at = 0;
+            }
+            let byte = block[at];
+            at += 1;
+            match (byte, number) {
+                (b'0'..=b'9', _) => {
+                    let digit = u64::from(byte - b'0');
+                    let more =
+                        number.unwrap_or(0u64).checked_mul(10).and_then(|more| more.checked_add(digit));
+                    number = Some(more.ok_or_else(wrong)?);
+                }
+                (b'\n', Some(number)) => return Ok(number),
+                _ => return Err(wrong()),
+            }
+        }
+    };
+    let (mut map, mut end) = (Vec::new(), 0);
+    for _ in 0..number()? {
+        let (start, len) = (number()?, number()?);
+        let until = start.checked_add(len).filter(|until| start >= end && *until <= size);
+        end = until.ok_or_else(wrong)?;
+        map.push((start, len));
+    }
+    Ok(map)
+}
+
+/// The last value of a key.
+fn last(records: &Records, key: &[u8]) -> Option<Vec<u8>> {
+    records.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.clone())
+}
+
 /// The last value of a key, where it is one that the crate `tar` does not see as it is.
 fn with_newlines(records: &Records, key: &[u8]) -> Option<Vec<u8>> {
-    let (_, value) = records.iter().rev().find(|(known, _)| known == key)?;
-    value.contains(&b'\n').then(|| value.clone())
+    last(records, key).filter(|value| value.contains(&b'\n'))
 }
 
 /// What the pax headers of an entry say beyond its own header.
@@ -334,6 +398,8 @@ struct Extended {
     attributes: Attributes,
     modified: Option<Timestamp>,
     accessed: Option<Timestamp>,
+    /// The size of a sparse file whose map comes before its data.
+    sparse_size: Option<u64>,
 }
 
 /// Seconds since 1970 in decimal, perhaps negative, perhaps with a fraction.

@@ -35,6 +35,19 @@ impl PaxRecords {
     }
 }
 
+fn wrong(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// The sum of all bytes, those of the sum itself taken as spaces.
+fn has_valid_checksum(header: &Header) -> bool {
+    const SUM: std::ops::Range<usize> = 148..156;
+    let bytes = header.as_bytes();
+    let sum: u32 = bytes.iter().map(|byte| u32::from(*byte)).sum();
+    let own: u32 = bytes[SUM].iter().map(|byte| u32::from(*byte)).sum();
+    header.cksum().is_ok_and(|stored| stored == sum - own + 8 * u32::from(b' '))
+}
+
 /// Take the records of a header apart: the key and the value of each, as places in `data`.
 fn parse(data: &[u8]) -> Option<Vec<(std::ops::Range<usize>, std::ops::Range<usize>)>> {
     let (mut at, mut found) = (0, Vec::new());
@@ -61,6 +74,7 @@ pub(crate) struct PaxFilter<R> {
     given: usize,
     /// Bytes of data that pass unseen.
     passing: u64,
+    is_at_start: bool,
     has_ended: bool,
 }
 
@@ -74,6 +88,7 @@ impl<R: Read> PaxFilter<R> {
             ready: Vec::new(),
             given: 0,
             passing: 0,
+            is_at_start: true,
             has_ended: false,
         };
         (filter, records)
@@ -90,10 +105,18 @@ impl<R: Read> PaxFilter<R> {
         self.given = 0;
         let count = self.take(BLOCK as u64)?;
         self.has_ended = count < BLOCK;
+        let is_first = std::mem::take(&mut self.is_at_start);
+        if is_first && count == 0 {
+            return Err(wrong("it is empty, and no archive"));
+        }
         if self.has_ended || self.ready.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
         let header = Header::from_byte_slice(&self.ready).clone();
+        if !has_valid_checksum(&header) {
+            let what = if is_first { "it is no tar archive" } else { "a header is damaged" };
+            return Err(wrong(what));
+        }
         let Ok(mut size) = header.entry_size() else {
             // The crate says what is wrong with it.
             self.passing = u64::MAX;
@@ -121,7 +144,6 @@ impl<R: Read> PaxFilter<R> {
     }
 
     fn read_records(&mut self, size: u64) -> io::Result<()> {
-        let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         if size > HEADER_BYTES_MAX {
             return Err(wrong("a pax header is too large"));
         }
