@@ -218,7 +218,7 @@ impl MapBlocks for ExtMap {
     }
 
     fn check_room(&self, offset: u64, len: u64) -> Result<()> {
-        if !self.volume.enforces_quota() {
+        if !self.volume.quota().is_enforced() {
             return Ok(());
         }
         let (first, count) = self.blocks(offset, len);
@@ -229,19 +229,19 @@ impl MapBlocks for ExtMap {
             holes += if mapping.kind == MappingKind::Hole { blocks } else { 0 };
             at = FileBlock(at.0 + blocks);
         }
-        Ok(self.volume.check_quota(&self.inode, holes)?)
+        Ok(self.volume.quota().check(&self.inode, holes)?)
     }
 
     fn claim(&self, blocks: u64) -> Result<()> {
-        self.volume.claim_quota(&self.inode, blocks)?;
-        self.claim_blocks(blocks).inspect_err(|_| self.volume.release_quota_claim(&self.inode, blocks))
+        self.volume.quota().claim(&self.inode, blocks)?;
+        self.claim_blocks(blocks).inspect_err(|_| self.volume.quota().release_claim(&self.inode, blocks))
     }
 
     fn release_claim(&self, blocks: u64) {
         if blocks == 0 {
             return;
         }
-        self.volume.release_quota_claim(&self.inode, blocks);
+        self.volume.quota().release_claim(&self.inode, blocks);
         let freed = self.claims.lock().give_up(blocks);
         self.volume.release_claim(freed);
     }

@@ -5,6 +5,17 @@
 //! it has been written ([`Volume::commit_write`]). It has no threads and never touches file data, except
 //! data that lives in the inode.
 //!
+//! What a default image does not have is in one place each, and the rest calls it through a narrow hook:
+//!
+//! | feature | module | hook |
+//! | --- | --- | --- |
+//! | quota | `quota` | [`Volume::quota`]: `check`, `prepare`, `settle` |
+//! | MMP | `volume::mmp` | `Mmp::acquire` when opened, `check_mmp` when a handle begins, [`Volume::mmp_tick`] |
+//! | bigalloc | `map::cluster`, `allocate::holds` | `Volume::clusters`: `hold`, `record`, `free` whole clusters for parts of them |
+//! | casefold, encrypted names | `directory::form` | `NameForm`: the key and the shown form of a name |
+//! | fast-commit replay | `journal::fast_replay` | when opened; `FastReplay` in `replay.rs` of inodes, mappings and names |
+//! | verity, encrypted content | `inode::content_use` | `check_change`, `check_encrypted` |
+//!
 //! Locking (outer first): the volume's rename lock; inode locks, directories by number, then others by
 //! number (who holds one directory waits for no other); then a transaction handle; then, as leaves, allocator groups and
 //! buffers. A thread that has a handle takes no inode lock.
@@ -35,6 +46,7 @@ pub use error::{Error, Result};
 pub use info::{VolumeInfo, read_descriptors};
 pub use inode::{Attributes, ContentUse, Inode, SetAttributes, SetTime};
 pub use journal::{ReplayedInMemory, replay_in_memory};
+pub use quota::Quota;
 pub(crate) use types::BlockRun;
 pub use types::{Clock, NodeSpec, SystemClock};
 pub use volume::superblock::{SuperblockBackup, find_superblock, read_superblock};

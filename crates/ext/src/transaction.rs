@@ -159,7 +159,7 @@ impl Volume {
         self.check_mmp()?;
         self.mark_in_use()?;
         self.free_space().relieve()?;
-        let credits = credits + self.quota_credits();
+        let credits = credits + self.quota().credits();
         let transaction = self.log().begin(credits)?;
         let (freed, spare) = (Freed::default(), Vec::new());
         Ok(Handle { volume: self, transaction, credits, modified: false, ended: false, freed, spare })
@@ -246,7 +246,7 @@ impl Handle<'_> {
     /// End this handle and go on with a new one, possibly in another transaction.
     pub(crate) fn restart(&mut self, credits: u32) -> Result<()> {
         self.end();
-        let credits = credits + self.volume.quota_credits();
+        let credits = credits + self.volume.quota().credits();
         self.transaction = self.volume.log().begin(credits)?;
         (self.credits, self.modified, self.ended) = (credits, false, false);
         Ok(())

@@ -58,9 +58,9 @@ impl Volume {
         };
         let project = changes.project.unwrap_or(state.project);
         if let Some(charged) = state.charged {
-            self.check_quota_of_moved(charged, owner, project)?;
+            self.quota().check_moved(charged, owner, project)?;
         }
-        self.prepare_quota(owner, project)?;
+        self.quota().prepare(owner, project)?;
         let now = self.now();
         let time = |time: SetTime| match time {
             SetTime::Now => now,

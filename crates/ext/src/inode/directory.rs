@@ -76,7 +76,7 @@ impl Volume {
         kind: BlockKind,
     ) -> Result<Arc<Buffer>> {
         self.check_unclaimed()?;
-        let (mapping, block) = self.allocate_next_block(handle, inode, state, at)?;
+        let (mapping, block) = self.clusters().allocate_next(handle, inode, state, at)?;
         inode.runs.write().forget(at.0, at.0 + 1);
         self.change_mapping(handle, inode, state, Change::Insert(mapping))?;
         inode.note_data_change(handle.transaction());

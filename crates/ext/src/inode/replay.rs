@@ -22,7 +22,7 @@ impl FastReplay<'_> {
     fn settle_replayed(&self, number: InodeNumber, charged: Option<Charge>) -> Result<()> {
         let inode = self.volume.load_inode(number)?;
         let mut state = inode.state.write();
-        self.volume.prepare_quota(state.owner, state.project)?;
+        self.volume.quota().prepare(state.owner, state.project)?;
         state.charged = charged;
         let mut handle = self.volume.begin(STORE_CREDITS)?;
         self.volume.store_inode(&mut handle, &inode, &mut state)?;

@@ -106,7 +106,7 @@ impl Volume {
         if state.size > large && !self.has_large_file_flag() && inode.kind() == crate::FileKind::Regular {
             self.set_large_file_flag(handle)?;
         }
-        self.settle_quota(handle, inode, state)?;
+        self.quota().settle(handle, inode, state)?;
         state.round_times();
         let raw = self.raw_inode_of(inode, state)?;
         if state.table_block.strong_count() == 0 {

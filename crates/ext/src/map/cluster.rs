@@ -30,16 +30,28 @@ impl Volume {
         self.block_size().bytes() / 512 * self.blocks_per_cluster()
     }
 
+    /// What a change of a mapping means to clusters.
+    pub(crate) fn clusters(&self) -> Clusters<'_> {
+        Clusters { volume: self }
+    }
+}
+
+/// The clusters of a volume's files.
+pub(crate) struct Clusters<'v> {
+    volume: &'v Volume,
+}
+
+impl Clusters<'_> {
     /// The cluster of the volume that holds blocks of the file's cluster `number`, if any is mapped.
-    fn mapped_cluster(&self, inode: &Inode, state: &InodeState, number: u64) -> Result<Option<FsBlock>> {
-        let per_cluster = self.blocks_per_cluster();
+    fn mapped(&self, inode: &Inode, state: &InodeState, number: u64) -> Result<Option<FsBlock>> {
+        let per_cluster = self.volume.blocks_per_cluster();
         let (mut at, end) = (number * per_cluster, (number + 1) * per_cluster);
         while at < end {
             // Not through the inode's list of stretches: that must not learn of what is about to be removed.
-            let stretch = self.find_stretch(inode.number(), state, FileBlock(at))?;
+            let stretch = self.volume.find_stretch(inode.number(), state, FileBlock(at))?;
             let mapping = stretch.part(FileBlock(at), end - at);
             if let MappingKind::Mapped(block) | MappingKind::Unwritten(block) = mapping.kind {
-                return self.cluster_at(inode, at, block).map(Some);
+                return self.checked(inode, at, block).map(Some);
             }
             at = mapping.end();
         }
@@ -47,9 +59,9 @@ impl Volume {
     }
 
     /// The cluster of a file block that is at `block`: an error if it lies elsewhere in its cluster than it must.
-    fn cluster_at(&self, inode: &Inode, at: u64, block: FsBlock) -> Result<FsBlock> {
-        let cluster = self.layout().cluster_of(block);
-        if block.0 - cluster.0 == at % self.blocks_per_cluster() {
+    fn checked(&self, inode: &Inode, at: u64, block: FsBlock) -> Result<FsBlock> {
+        let cluster = self.volume.layout().cluster_of(block);
+        if block.0 - cluster.0 == at % self.volume.blocks_per_cluster() {
             return Ok(cluster);
         }
         let what = "a block that lies elsewhere in its cluster than in the file's";
@@ -57,43 +69,43 @@ impl Volume {
     }
 
     /// Hold the cluster of a part of the file's cluster `number`: the one that has other blocks of it, or a new one.
-    pub(super) fn hold_cluster(
+    pub(super) fn hold(
         &self,
         inode: &Inode,
         state: &InodeState,
         number: u64,
         goal: Option<FsBlock>,
     ) -> Result<FsBlock> {
-        match self.allocator().loosened(inode.number(), number) {
+        match self.volume.allocator().loosened(inode.number(), number) {
             Loosened::No => {}
-            Loosened::In(transaction) => self.log().commit_through(transaction)?,
-            Loosened::All => self.log().sync()?,
+            Loosened::In(transaction) => self.volume.log().commit_through(transaction)?,
+            Loosened::All => self.volume.log().sync()?,
         }
-        if let Some(cluster) = self.allocator().hold_again(inode.number(), number) {
+        if let Some(cluster) = self.volume.allocator().hold_again(inode.number(), number) {
             return Ok(cluster);
         }
-        let (cluster, found) = if let Some(cluster) = self.mapped_cluster(inode, state, number)? {
+        let (cluster, found) = if let Some(cluster) = self.mapped(inode, state, number)? {
             (cluster, Found::Mapped)
         } else {
-            let at = FileBlock(number * self.blocks_per_cluster());
-            let run = self.keep_run(inode, state, at, self.blocks_per_cluster(), goal)?;
+            let at = FileBlock(number * self.volume.blocks_per_cluster());
+            let run = self.volume.keep_run(inode, state, at, self.volume.blocks_per_cluster(), goal)?;
             (run.start, Found::Kept)
         };
-        Ok(self.allocator().hold(inode.number(), number, cluster, found))
+        Ok(self.volume.allocator().hold(inode.number(), number, cluster, found))
     }
 
     /// Set the clusters of a reserved run on disk, but for those that are set already; the inode counts what is new.
-    pub(super) fn record_clusters(
+    pub(super) fn record(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
         state: &mut InodeState,
         run: &ReservedRun,
     ) -> Result<()> {
-        let per_cluster = self.blocks_per_cluster();
+        let per_cluster = self.volume.blocks_per_cluster();
         let mut record = |handle: &mut Handle<'_>, run: BlockRun| {
-            state.sectors += self.layout().clusters_for(run.blocks) * self.cluster_sectors();
-            self.allocator().record(handle, run)
+            state.sectors += self.volume.layout().clusters_for(run.blocks) * self.volume.cluster_sectors();
+            self.volume.allocator().record(handle, run)
         };
         let whole = BlockRun { start: run.block, blocks: run.blocks };
         if per_cluster == 1 {
@@ -105,7 +117,7 @@ impl Volume {
             let next = end.min((number + 1) * per_cluster);
             let block = FsBlock(run.block.0 + (at - run.start.0));
             if next - at < per_cluster {
-                if self.allocator().record_held(inode.number(), number) != Some(false) {
+                if self.volume.allocator().record_held(inode.number(), number) != Some(false) {
                     record(handle, BlockRun { start: block, blocks: next - at })?;
                 }
                 at = next;
@@ -125,20 +137,20 @@ impl Volume {
         state: &mut InodeState,
         extent: &Extent,
     ) -> Result<()> {
-        let per_cluster = self.blocks_per_cluster();
+        let per_cluster = self.volume.blocks_per_cluster();
         let (start, end) = (extent.start.0, extent.end().0);
         if per_cluster == 1 {
             return Ok(());
         }
-        self.cluster_at(inode, start, extent.block)?;
+        self.checked(inode, start, extent.block)?;
         for number in start / per_cluster..end.div_ceil(per_cluster) {
             let at = start.max(number * per_cluster);
-            let due = self.layout().cluster_of(FsBlock(extent.block.0 + (at - start)));
-            if self.mapped_cluster(inode, state, number)?.is_some_and(|found| found != due) {
-                let mut handle = self.begin(REPLAY_CREDITS)?;
+            let due = self.volume.layout().cluster_of(FsBlock(extent.block.0 + (at - start)));
+            if self.mapped(inode, state, number)?.is_some_and(|found| found != due) {
+                let mut handle = self.volume.begin(REPLAY_CREDITS)?;
                 let (first, behind) = (number * per_cluster, (number + 1) * per_cluster);
-                self.remove_blocks(&mut handle, inode, state, first, behind)?;
-                self.store_inode(&mut handle, inode, state)?;
+                self.volume.remove_blocks(&mut handle, inode, state, first, behind)?;
+                self.volume.store_inode(&mut handle, inode, state)?;
                 handle.commit()?;
             }
         }
@@ -154,33 +166,33 @@ impl Volume {
         at: u64,
         run: BlockRun,
     ) -> Result<()> {
-        let per_cluster = self.blocks_per_cluster();
+        let per_cluster = self.volume.blocks_per_cluster();
         if per_cluster == 1 {
-            state.sectors += run.blocks * self.cluster_sectors();
-            return self.allocator().record(handle, run);
+            state.sectors += run.blocks * self.volume.cluster_sectors();
+            return self.volume.allocator().record(handle, run);
         }
         for number in at / per_cluster..(at + run.blocks).div_ceil(per_cluster) {
-            if self.mapped_cluster(inode, state, number)?.is_none() {
+            if self.mapped(inode, state, number)?.is_none() {
                 let start = FsBlock(run.start.0 + (number * per_cluster).saturating_sub(at));
-                state.sectors += self.cluster_sectors();
-                self.allocator().record(handle, BlockRun { start, blocks: 1 })?;
+                state.sectors += self.volume.cluster_sectors();
+                self.volume.allocator().record(handle, BlockRun { start, blocks: 1 })?;
             }
         }
         Ok(())
     }
 
     /// Free the clusters of removed blocks, in file order, that have no mapped block any more.
-    pub(super) fn free_clusters(
+    pub(super) fn free(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
         state: &mut InodeState,
         removed: &[Removed],
     ) -> Result<()> {
-        let per_cluster = self.blocks_per_cluster();
+        let per_cluster = self.volume.blocks_per_cluster();
         let mut done = None;
         for Removed { at, run } in removed {
-            let first = self.cluster_at(inode, *at, run.start)?;
+            let first = self.checked(inode, *at, run.start)?;
             let end = at + run.blocks;
             let (mut number, last) = (at / per_cluster, (end - 1) / per_cluster);
             let base = number;
@@ -188,11 +200,11 @@ impl Volume {
             while number <= last {
                 let (start, stop) = (number * per_cluster, (number + 1) * per_cluster);
                 let is_whole = *at <= start && stop <= end;
-                let is_unused = is_whole || self.mapped_cluster(inode, state, number)?.is_none();
+                let is_unused = is_whole || self.mapped(inode, state, number)?.is_none();
                 if !is_unused {
-                    self.allocator().note_loosened(inode.number(), number, handle.transaction());
+                    self.volume.allocator().note_loosened(inode.number(), number, handle.transaction());
                 } else if done != Some(number) {
-                    self.allocator().note_freed(inode.number(), number);
+                    self.volume.allocator().note_freed(inode.number(), number);
                     let start = FsBlock(first.0 + (number - base) * per_cluster);
                     match free.last_mut() {
                         Some(last) if last.start.0 + last.blocks == start.0 => last.blocks += per_cluster,
@@ -204,8 +216,8 @@ impl Volume {
             }
             for run in free {
                 let clusters = run.blocks / per_cluster;
-                state.sectors = state.sectors.saturating_sub(clusters * self.cluster_sectors());
-                self.allocator().free(handle, inode.number(), run)?;
+                state.sectors = state.sectors.saturating_sub(clusters * self.volume.cluster_sectors());
+                self.volume.allocator().free(handle, inode.number(), run)?;
             }
         }
         Ok(())
@@ -213,24 +225,24 @@ impl Volume {
 
     /// A block for a hole at `at` in a directory or a file of the volume's own, marked in use: in the cluster that has its
     /// neighbours, or a new one.
-    pub(crate) fn allocate_next_block(
+    pub(crate) fn allocate_next(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
         state: &mut InodeState,
         at: FileBlock,
     ) -> Result<(Mapping, FsBlock)> {
-        let within = at.0 % self.blocks_per_cluster();
-        let neighbours = match self.blocks_per_cluster() {
+        let within = at.0 % self.volume.blocks_per_cluster();
+        let neighbours = match self.volume.blocks_per_cluster() {
             1 => None,
-            _ => self.mapped_cluster(inode, state, at.0 / self.blocks_per_cluster())?,
+            _ => self.mapped(inode, state, at.0 / self.volume.blocks_per_cluster())?,
         };
         let cluster = if let Some(cluster) = neighbours {
             cluster
         } else {
-            let goal = self.goal(inode, state, at)?;
-            state.sectors += self.cluster_sectors();
-            self.allocator().allocate_one(handle, goal)?
+            let goal = self.volume.goal(inode, state, at)?;
+            state.sectors += self.volume.cluster_sectors();
+            self.volume.allocator().allocate_one(handle, goal)?
         };
         let block = FsBlock(cluster.0 + within);
         Ok((Mapping { start: at, blocks: 1, kind: MappingKind::Mapped(block) }, block))

@@ -133,7 +133,7 @@ impl Volume {
             removed.iter().flat_map(|part| blocks(part.run)).for_each(|block| handle.forget(FsBlock(block)));
         }
         if self.blocks_per_cluster() > 1 {
-            return self.free_clusters(handle, inode, state, removed);
+            return self.clusters().free(handle, inode, state, removed);
         }
         for Removed { run, .. } in removed {
             let sectors = run.blocks * (self.block_size().bytes() / 512);

@@ -32,7 +32,7 @@ impl FastReplay<'_> {
         }
         let kind = if extent.unwritten { MappingKind::Unwritten } else { MappingKind::Mapped };
         let mut state = inode.state.write();
-        self.volume.remove_elsewhere(&inode, &mut state, extent)?;
+        self.volume.clusters().remove_elsewhere(&inode, &mut state, extent)?;
         let mut at = extent.start.0;
         while at < end {
             let due = crate::FsBlock(extent.block.0 + (at - extent.start.0));
@@ -59,7 +59,7 @@ impl FastReplay<'_> {
             };
             if insert {
                 inode.runs.write().forget(at, found.end());
-                self.volume.record_replayed(
+                self.volume.clusters().record_replayed(
                     &mut handle,
                     &inode,
                     &mut state,

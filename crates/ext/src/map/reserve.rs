@@ -146,7 +146,7 @@ impl Volume {
                 let number = at.0 / per_cluster;
                 let cluster = match reservation.held.get(&number) {
                     Some(cluster) => *cluster,
-                    None => self.hold_cluster(inode, state, number, goal)?,
+                    None => self.clusters().hold(inode, state, number, goal)?,
                 };
                 reservation.held.insert(number, cluster);
                 BlockRun { start: FsBlock(cluster.0 + within), blocks: left.min(per_cluster - within) }

@@ -103,7 +103,7 @@ impl Volume {
             self.make_handle_room(handle, inode, state, self.insert_credits(state, run.blocks))?;
             inode.runs.write().forget(run.start.0, run.start.0 + run.blocks);
             let before = state.sectors;
-            self.record_clusters(handle, inode, state, run)?;
+            self.clusters().record(handle, inode, state, run)?;
             data_sectors += state.sectors - before;
             let mapping = Mapping { start: run.start, blocks: run.blocks, kind: kind(run.block) };
             self.change_mapping(handle, inode, state, Change::Insert(mapping))?;

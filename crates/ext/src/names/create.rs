@@ -77,8 +77,8 @@ impl Volume {
             self.check_link_room(directory, &parent)?;
         }
         let (owner, project) = parent.owner_within(spec.owner);
-        self.check_quota_of_new(owner, project)?;
-        self.prepare_quota(owner, project)?;
+        self.quota().check_new(owner, project)?;
+        self.quota().prepare(owner, project)?;
         let mut handle = self
             .begin(ADD_NAME_CREDITS + ALLOCATE_INODE_CREDITS + APPEND_BLOCK_CREDITS + CHANGE_CREDITS + 4)?;
         let mut in_vain = None;

@@ -104,7 +104,7 @@ impl QuotaFile {
             QuotaEntry::parse(&bytes, slot.index).unwrap_or(QuotaEntry { id, ..QuotaEntry::default() });
         entry.space = entry.space.saturating_add_signed(change.bytes);
         entry.inodes = entry.inodes.saturating_add_signed(change.inodes);
-        self.header.note_times(&mut entry, volume.enforces_quota().then(|| volume.now().seconds));
+        self.header.note_times(&mut entry, volume.quota().is_enforced().then(|| volume.now().seconds));
         entry.write_into(&mut bytes, slot.index);
         blocks.write(slot.block, &bytes)
     }

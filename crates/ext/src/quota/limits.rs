@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use super::Quotas;
+use super::{Quota, Quotas};
 use crate::layout::QuotaKind;
 use crate::quota::Charge;
 use crate::{Error, Inode, InodeNumber, Owner, QuotaLimits, Result, Volume};
@@ -85,33 +85,33 @@ fn owners_of(inode: &Inode) -> Charge {
     Charge { owner: state.owner, project: state.project, sectors: 0 }
 }
 
-impl Volume {
+impl Quota<'_> {
     /// Whether anybody's limits hold.
-    pub fn enforces_quota(&self) -> bool {
-        self.quota_limits() == QuotaLimits::Enforced && !self.quotas.files.is_empty()
+    pub fn is_enforced(&self) -> bool {
+        self.volume.quota_limits() == QuotaLimits::Enforced && !self.volume.quotas.files.is_empty()
     }
 
     /// Refuse `blocks` more blocks of data for an inode, if its owners may not have them.
-    pub fn check_quota(&self, inode: &Inode, blocks: u64) -> Result<()> {
-        if !self.enforces_quota() {
+    pub fn check(&self, inode: &Inode, blocks: u64) -> Result<()> {
+        if !self.is_enforced() {
             return Ok(());
         }
-        let bytes = blocks.saturating_mul(self.block_size().bytes());
+        let bytes = blocks.saturating_mul(self.volume.block_size().bytes());
         // Before the promises are locked: whoever changes the owners has the inode's lock first.
         let owners = owners_of(inode);
-        let promises = self.quotas.promises.lock();
-        self.quotas.check(self, &promises, &owners, (bytes, 0), |_| true)
+        let promises = self.volume.quotas.promises.lock();
+        self.volume.quotas.check(self.volume, &promises, &owners, (bytes, 0), |_| true)
     }
 
-    /// As [`Volume::check_quota`], and keep the room until [`Volume::release_quota_claim`].
-    pub fn claim_quota(&self, inode: &Inode, blocks: u64) -> Result<()> {
-        if !self.enforces_quota() {
+    /// As [`Quota::check`], and keep the room until [`Quota::release_claim`].
+    pub fn claim(&self, inode: &Inode, blocks: u64) -> Result<()> {
+        if !self.is_enforced() {
             return Ok(());
         }
-        let bytes = blocks.saturating_mul(self.block_size().bytes());
+        let bytes = blocks.saturating_mul(self.volume.block_size().bytes());
         let owners = owners_of(inode);
-        let mut promises = self.quotas.promises.lock();
-        self.quotas.check(self, &promises, &owners, (bytes, 0), |_| true)?;
+        let mut promises = self.volume.quotas.promises.lock();
+        self.volume.quotas.check(self.volume, &promises, &owners, (bytes, 0), |_| true)?;
         let (first, promised) = promises.by_inode.entry(inode.number()).or_insert((owners, 0));
         let owners = *first;
         *promised = promised.saturating_add(bytes);
@@ -119,13 +119,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Room that [`Volume::claim_quota`] kept is used, or not wanted any more.
-    pub fn release_quota_claim(&self, inode: &Inode, blocks: u64) {
-        if !self.enforces_quota() {
+    /// Room that [`Quota::claim`] kept is used, or not wanted any more.
+    pub fn release_claim(&self, inode: &Inode, blocks: u64) {
+        if !self.is_enforced() {
             return;
         }
-        let bytes = blocks.saturating_mul(self.block_size().bytes());
-        let mut promises = self.quotas.promises.lock();
+        let bytes = blocks.saturating_mul(self.volume.block_size().bytes());
+        let mut promises = self.volume.quotas.promises.lock();
         let Some((owners, promised)) = promises.by_inode.get_mut(&inode.number()) else { return };
         let (owners, bytes) = (*owners, bytes.min(*promised));
         *promised -= bytes;
@@ -136,23 +136,23 @@ impl Volume {
     }
 
     /// Refuse a new inode that its owners may not have.
-    pub(crate) fn check_quota_of_new(&self, owner: Owner, project: u32) -> Result<()> {
-        if !self.enforces_quota() {
+    pub(crate) fn check_new(&self, owner: Owner, project: u32) -> Result<()> {
+        if !self.is_enforced() {
             return Ok(());
         }
         let owners = Charge { owner, project, sectors: 0 };
-        let promises = self.quotas.promises.lock();
-        self.quotas.check(self, &promises, &owners, (0, 1), |_| true)
+        let promises = self.volume.quotas.promises.lock();
+        self.volume.quotas.check(self.volume, &promises, &owners, (0, 1), |_| true)
     }
 
     /// Refuse to give an inode to those who may not have it.
-    pub(crate) fn check_quota_of_moved(&self, before: Charge, owner: Owner, project: u32) -> Result<()> {
-        if !self.enforces_quota() {
+    pub(crate) fn check_moved(&self, before: Charge, owner: Owner, project: u32) -> Result<()> {
+        if !self.is_enforced() {
             return Ok(());
         }
         let after = Charge { owner, project, ..before };
-        let promises = self.quotas.promises.lock();
+        let promises = self.volume.quotas.promises.lock();
         let moves = |kind| before.id(kind) != after.id(kind);
-        self.quotas.check(self, &promises, &after, (after.sectors * 512, 1), moves)
+        self.volume.quotas.check(self.volume, &promises, &after, (after.sectors * 512, 1), moves)
     }
 }

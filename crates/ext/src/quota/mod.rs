@@ -44,64 +44,80 @@ struct Change {
     inodes: i64,
 }
 
+/// The accounts of a volume: what is done where something that is counted changes. Nothing where the volume has no quota files.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota<'v> {
+    volume: &'v Volume,
+}
+
 impl Volume {
+    /// What users, groups and projects use, and may use.
+    pub fn quota(&self) -> Quota<'_> {
+        Quota { volume: self }
+    }
+}
+
+impl Quotas {
     /// Open the quota files that the superblock names.
-    pub(crate) fn load_quotas(&self) -> Result<Quotas> {
+    pub(crate) fn load(volume: &Volume) -> Result<Self> {
         let mut files = Vec::new();
-        if self.features().has_ro_compat(RoCompat::QUOTA) {
+        if volume.features().has_ro_compat(RoCompat::QUOTA) {
             for kind in QuotaKind::ALL {
-                if let Some(inode) = self.superblock().quota_inode(kind) {
-                    files.push(Mutex::new(QuotaFile::open(self, kind, inode)?));
+                if let Some(inode) = volume.superblock().quota_inode(kind) {
+                    files.push(Mutex::new(QuotaFile::open(volume, kind, inode)?));
                 }
             }
         }
-        Ok(Quotas { files, promises: Mutex::default() })
+        Ok(Self { files, promises: Mutex::default() })
     }
+}
 
+impl Quota<'_> {
     /// Blocks that a handle needs more because of quota.
-    pub(crate) fn quota_credits(&self) -> u32 {
-        if self.quotas.files.is_empty() { 0 } else { SETTLE_CREDITS }
+    pub(crate) fn credits(&self) -> u32 {
+        if self.volume.quotas.files.is_empty() { 0 } else { SETTLE_CREDITS }
     }
 
     /// Whether what this inode uses is anybody's.
     fn is_accounted(&self, number: InodeNumber) -> bool {
-        number == InodeNumber::ROOT || !self.superblock().is_own_inode(number)
+        number == InodeNumber::ROOT || !self.volume.superblock().is_own_inode(number)
     }
 
     /// Charge an inode's owners what has changed since it was stored last.
-    pub(crate) fn settle_quota(
+    pub(crate) fn settle(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
         state: &mut InodeState,
     ) -> Result<()> {
         let values = i64::from(std::mem::take(&mut state.value_inodes_change));
-        if self.quotas.files.is_empty() || !self.is_accounted(inode.number()) {
+        if self.volume.quotas.files.is_empty() || !self.is_accounted(inode.number()) {
             return Ok(());
         }
         let (before, after) = (state.charged, state.charge());
         if before == after && values == 0 {
             return Ok(());
         }
-        for file in &self.quotas.files {
+        for file in &self.volume.quotas.files {
             let mut file = file.lock();
             let (from, to) =
                 (before.map(|charge| charge.id(file.kind)), after.map(|charge| charge.id(file.kind)));
             let bytes = |charge: Option<Charge>| charge.map_or(0, |charge| (charge.sectors * 512) as i64);
             if let (Some(id), true) = (from, from == to) {
                 let change = Change { bytes: bytes(after) - bytes(before), inodes: values };
-                file.add(self, handle, id, change)?;
+                file.add(self.volume, handle, id, change)?;
                 continue;
             }
             // An inode that moves takes its values along; one that goes has given them up already.
-            let moved = if from.is_some() && to.is_some() { self.value_inodes(inode, state)? } else { 0 };
+            let moved =
+                if from.is_some() && to.is_some() { self.volume.value_inodes(inode, state)? } else { 0 };
             if let Some(id) = from {
                 let inodes = -1 - if to.is_some() { moved - values } else { -values };
-                file.add(self, handle, id, Change { bytes: -bytes(before), inodes })?;
+                file.add(self.volume, handle, id, Change { bytes: -bytes(before), inodes })?;
             }
             if let Some(id) = to {
                 let inodes = 1 + if from.is_some() { moved } else { values };
-                file.add(self, handle, id, Change { bytes: bytes(after), inodes })?;
+                file.add(self.volume, handle, id, Change { bytes: bytes(after), inodes })?;
             }
         }
         state.charged = after;
@@ -109,19 +125,19 @@ impl Volume {
     }
 
     /// See to it that these owners have entries, before the handle begins in which they are charged first.
-    pub(crate) fn prepare_quota(&self, owner: Owner, project: u32) -> Result<()> {
+    pub(crate) fn prepare(&self, owner: Owner, project: u32) -> Result<()> {
         let charge = Charge { owner, project, sectors: 0 };
-        for file in &self.quotas.files {
+        for file in &self.volume.quotas.files {
             let id = {
                 let mut file = file.lock();
                 let id = charge.id(file.kind);
-                if file.has_entry(self, id)? {
+                if file.has_entry(self.volume, id)? {
                     continue;
                 }
                 id
             };
-            let mut handle = self.begin(INSERT_CREDITS)?;
-            let result = file.lock().add(self, &mut handle, id, Change::default());
+            let mut handle = self.volume.begin(INSERT_CREDITS)?;
+            let result = file.lock().add(self.volume, &mut handle, id, Change::default());
             crate::transaction::finish(handle, result)?;
         }
         Ok(())

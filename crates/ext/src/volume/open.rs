@@ -140,7 +140,7 @@ impl Volume {
         if self.read_only.is_some() {
             return Ok(());
         }
-        match self.load_quotas() {
+        match Quotas::load(self) {
             Ok(quotas) => self.quotas = quotas,
             Err(Error::Corrupt(corrupt)) => {
                 self.read_only =
