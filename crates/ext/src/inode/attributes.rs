@@ -67,13 +67,13 @@ impl Volume {
             SetTime::To(time) => time,
         };
         let list = match changes.permissions {
-            Some(permissions) => self.plan_chmod(inode, &state, permissions)?,
+            Some(permissions) => self.xattrs().plan_chmod(inode, &state, permissions)?,
             None => None,
         };
         let mut handle = self.begin(STORE_CREDITS + list.as_ref().map_or(0, |list| list.credits))?;
         let mut unused = Vec::new();
         let changed = match list {
-            Some(list) => self.apply_attribute(&mut handle, inode, &mut state, list, &mut unused),
+            Some(list) => self.xattrs().apply_attribute(&mut handle, inode, &mut state, list, &mut unused),
             None => Ok(()),
         };
         let result = changed.and_then(|()| {

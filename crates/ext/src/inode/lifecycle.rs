@@ -126,7 +126,7 @@ impl Volume {
 
     /// Whether nothing but the inode itself is to be freed: one transaction does it for certain.
     pub(crate) fn has_nothing_outside(&self, inode: &Inode, state: &InodeState) -> bool {
-        !self.has_blocks(inode, state) && state.xattr_block == FsBlock(0) && !self.has_value_inodes()
+        !self.has_blocks(inode, state) && state.xattr_block == FsBlock(0) && !self.xattrs().has_value_inodes()
     }
 
     /// Whether the mapping leads to any block.
@@ -153,7 +153,7 @@ impl Volume {
             self.store_inode(handle, inode, state)?;
             handle.restart(24)?;
         }
-        let values = self.free_attributes(handle, inode, state)?;
+        let values = self.xattrs().free_attributes(handle, inode, state)?;
         self.remove_orphan(handle, inode, state)?;
         state.freed = true;
         state.size = 0;

@@ -111,8 +111,8 @@ impl Volume {
         } else {
             (new.complete)(self, handle, &inode, &mut state)
         };
-        let completed =
-            completed.and_then(|()| self.inherit_acl(handle, (directory, parent), &inode, &mut state));
+        let completed = completed
+            .and_then(|()| self.xattrs().inherit_acl(handle, (directory, parent), &inode, &mut state));
         if let Err(error) = completed {
             if !matches!(error, Error::Io(_) | Error::Aborted) {
                 state.links = 0;

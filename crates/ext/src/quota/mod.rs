@@ -109,8 +109,11 @@ impl Quota<'_> {
                 continue;
             }
             // An inode that moves takes its values along; one that goes has given them up already.
-            let moved =
-                if from.is_some() && to.is_some() { self.volume.value_inodes(inode, state)? } else { 0 };
+            let moved = if from.is_some() && to.is_some() {
+                self.volume.xattrs().value_inodes(inode, state)?
+            } else {
+                0
+            };
             if let Some(id) = from {
                 let inodes = -1 - if to.is_some() { moved - values } else { -values };
                 file.add(self.volume, handle, id, Change { bytes: -bytes(before), inodes })?;

@@ -3,11 +3,12 @@
 //! Invariants: entries of the block are in the order of namespace, length of the name, and name; those in the inode are in
 //! any order. Values lie at the end of their area, the first entry's last. No name is in both areas.
 
+use super::Xattrs;
 use crate::layout::xattr::{
     Attributes, BLOCK_HEADER, BlockHeader, INODE_HEADER, MAGIC, RawAttribute, block_hash, entry_hash,
     entry_size, padded_value, write_entry,
 };
-use crate::{FsBlock, Inode, InodeNumber, Result, Volume};
+use crate::{FsBlock, Inode, InodeNumber, Result};
 
 use crate::inode::InodeState;
 
@@ -151,7 +152,7 @@ fn decode<'a>(
     attributes.map(|raw| raw.map(|raw| Attribute::from_raw(&raw))).collect()
 }
 
-impl Volume {
+impl Xattrs<'_> {
     /// The range of the attribute area within an inode of `len` bytes; empty if it has none.
     pub(super) fn area_inside(state: &InodeState, len: usize) -> std::ops::Range<usize> {
         let start = FIXED + usize::from(state.extra_isize);
@@ -160,10 +161,10 @@ impl Volume {
 
     /// All attributes of an inode. Its state is locked.
     pub(super) fn load_attributes(&self, inode: &Inode, state: &InodeState) -> Result<Areas> {
-        let max_inode = self.superblock().inodes_count();
-        let mut areas = Areas { block_len: self.block_size().bytes() as usize, ..Areas::default() };
+        let max_inode = self.volume.superblock().inodes_count();
+        let mut areas = Areas { block_len: self.volume.block_size().bytes() as usize, ..Areas::default() };
         let bad = |what| super::corrupt(inode, what);
-        let raw = self.raw_inode_of(inode, state)?;
+        let raw = self.volume.raw_inode_of(inode, state)?;
         {
             let bytes = raw.buffer.read();
             let area = Self::area_inside(state, raw.len);

@@ -57,14 +57,19 @@ fn check_name(name: &[u8]) -> Result<(u8, &[u8])> {
     }
 }
 
+/// The attributes of a volume's inodes.
+pub(crate) struct Xattrs<'v> {
+    volume: &'v Volume,
+}
+
 impl Volume {
     /// An attribute's value.
     pub fn xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         let (index, rest) = check_name(name)?;
         let state = inode.read_in_use()?;
-        let areas = self.load_attributes(inode, &state)?;
+        let areas = self.xattrs().load_attributes(inode, &state)?;
         let attribute = areas.find(index, rest).ok_or(Error::NoAttribute)?;
-        let value = self.value_of(inode, attribute)?;
+        let value = self.xattrs().value_of(inode, attribute)?;
         if matches!(index, ACL_ACCESS | ACL_DEFAULT) {
             return acl::to_linux(&value).map_err(|what| corrupt(inode, what));
         }
@@ -74,7 +79,7 @@ impl Volume {
     /// All names.
     pub fn xattr_names(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
         let state = inode.read_in_use()?;
-        let areas = self.load_attributes(inode, &state)?;
+        let areas = self.xattrs().load_attributes(inode, &state)?;
         let shown = |attribute: &&Attribute| {
             matches!(attribute.index, USER | ACL_ACCESS | ACL_DEFAULT | TRUSTED | SECURITY)
         };
@@ -106,7 +111,7 @@ impl Volume {
             }
             _ => Some(value),
         };
-        self.change_attribute(inode, &mut state, (index, rest), value, mode, permissions)
+        self.xattrs().change_attribute(inode, &mut state, (index, rest), value, mode, permissions)
     }
 
     /// Remove an attribute.
@@ -115,9 +120,16 @@ impl Volume {
         self.check_writable()?;
         let mut state = inode.write_in_use()?;
         check_may_change(inode, &state, index)?;
-        self.change_attribute(inode, &mut state, (index, rest), None, XattrMode::Replace, None)
+        self.xattrs().change_attribute(inode, &mut state, (index, rest), None, XattrMode::Replace, None)
     }
 
+    /// What operations on inodes mean to their attributes.
+    pub(crate) fn xattrs(&self) -> Xattrs<'_> {
+        Xattrs { volume: self }
+    }
+}
+
+impl Xattrs<'_> {
     /// The change of the access control list that belongs to a change of the permission bits; `None` where there is no list.
     pub(crate) fn plan_chmod(
         &self,
@@ -172,7 +184,7 @@ impl Volume {
 
     /// Whether values may be in inodes of their own.
     pub(crate) fn has_value_inodes(&self) -> bool {
-        self.superblock().features().has_incompat(Incompat::EA_INODE)
+        self.volume.superblock().features().has_incompat(Incompat::EA_INODE)
     }
 }
 

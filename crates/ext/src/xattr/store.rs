@@ -1,5 +1,6 @@
 //! What a change of an attribute does on the volume.
 
+use super::Xattrs;
 use super::areas::{Areas, Attribute, Value, encode_block, encode_inside};
 use super::corrupt;
 use super::values::Users;
@@ -9,7 +10,7 @@ use crate::layout::InodeFlags;
 use crate::layout::xattr::BlockHeader;
 use crate::transaction::Handle;
 use crate::transaction::finish;
-use crate::{Error, FsBlock, Inode, Result, Volume, XattrMode};
+use crate::{Error, FsBlock, Inode, Result, XattrMode};
 
 use std::sync::Arc;
 
@@ -27,12 +28,13 @@ pub(crate) struct AttributeChange {
     pub(crate) credits: u32,
 }
 
-impl Volume {
+impl Xattrs<'_> {
     /// The inode's attribute block.
     pub(super) fn attribute_block(&self, inode: &Inode, state: &InodeState) -> Result<Arc<Buffer>> {
-        self.check_run(inode.number(), crate::FileBlock(0), state.xattr_block, 1)
+        self.volume
+            .check_run(inode.number(), crate::FileBlock(0), state.xattr_block, 1)
             .map_err(|_| corrupt(inode, "the attribute block is not on the volume or belongs to it"))?;
-        self.cache().get(state.xattr_block, BlockKind::Xattr)
+        self.volume.cache().get(state.xattr_block, BlockKind::Xattr)
     }
 
     /// Set an attribute, or remove it (`value` is `None`), and set the permission bits that go with it.
@@ -46,18 +48,18 @@ impl Volume {
         permissions: Option<u16>,
     ) -> Result<()> {
         let change = self.plan_attribute(inode, state, (index, name), value, mode)?;
-        let mut handle = self.begin(change.credits)?;
+        let mut handle = self.volume.begin(change.credits)?;
         let mut unused = Vec::new();
         let result = self.apply_attribute(&mut handle, inode, state, change, &mut unused).and_then(|()| {
             if let Some(permissions) = permissions {
                 state.permissions = state.permissions & !0o777 | permissions;
             }
-            state.changed = self.now();
-            self.store_inode(&mut handle, inode, state)
+            state.changed = self.volume.now();
+            self.volume.store_inode(&mut handle, inode, state)
         });
         let result = finish(handle, result);
         for inode in unused {
-            self.release_if_unused(&inode)?;
+            self.volume.release_if_unused(&inode)?;
         }
         result
     }
@@ -146,7 +148,7 @@ impl Volume {
             }
         }
         if before.inside != after.inside {
-            let raw = self.raw_inode(inode.number())?;
+            let raw = self.volume.raw_inode(inode.number())?;
             let area = Self::area_inside(state, raw.len);
             let mut bytes = handle.modify(&raw.buffer)?;
             encode_inside(&mut bytes[raw.offset + area.start..raw.offset + area.end], &after.inside);
@@ -180,7 +182,7 @@ impl Volume {
             encode_block(&mut handle.modify(&buffer)?, attributes);
             return Ok(());
         }
-        let buffer = self.allocate_metadata_block(handle, inode, state, BlockKind::Xattr)?;
+        let buffer = self.volume.allocate_metadata_block(handle, inode, state, BlockKind::Xattr)?;
         encode_block(&mut handle.modify(&buffer)?, attributes);
         self.leave_block(handle, inode, state)?;
         state.xattr_block = buffer.block();
@@ -193,19 +195,19 @@ impl Volume {
         if block == FsBlock(0) {
             return Ok(());
         }
-        let buffer = self.cache().get(block, BlockKind::Xattr)?;
+        let buffer = self.volume.cache().get(block, BlockKind::Xattr)?;
         {
             let mut bytes = handle.modify(&buffer)?;
             let mut header = BlockHeader::parse(&bytes).map_err(|what| corrupt(inode, what))?;
             if header.references > 1 {
                 header.references -= 1;
                 bytes[4..8].copy_from_slice(&header.references.to_le_bytes());
-                state.sectors = state.sectors.saturating_sub(self.cluster_sectors());
+                state.sectors = state.sectors.saturating_sub(self.volume.cluster_sectors());
                 return Ok(());
             }
         }
         drop(buffer);
-        self.free_metadata_block(handle, inode, state, block)
+        self.volume.free_metadata_block(handle, inode, state, block)
     }
 
     /// Give back what the attributes of an inode that goes away hold outside of it. Returns the inodes of values that no
@@ -241,7 +243,7 @@ impl Volume {
             let credits =
                 values.iter().filter(|value| matches!(value, Value::Inode { .. })).count() as u32 * 4;
             if credits > 0 && !handle.has_room(credits) {
-                self.store_inode(handle, inode, state)?;
+                self.volume.store_inode(handle, inode, state)?;
                 handle.restart(CHANGE_CREDITS + credits)?;
             }
             for value in values {

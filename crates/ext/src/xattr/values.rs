@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::Xattrs;
 use super::areas::Value;
 use super::{VALUE_MAX, corrupt};
 use crate::buffer::BlockKind;
@@ -13,13 +14,11 @@ use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, InodeState};
 use crate::layout::xattr::entry_hash_of_inode;
 use crate::layout::{InodeFlags, checksum::crc32c};
 use crate::transaction::Handle;
-use crate::{
-    Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, NodeSpec, Result, Timestamp, Volume,
-};
+use crate::{Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, NodeSpec, Result, Timestamp};
 
 use super::Attribute;
 
-impl Volume {
+impl Xattrs<'_> {
     /// The value of an attribute.
     pub(super) fn value_of(&self, inode: &Inode, attribute: &Attribute) -> Result<Vec<u8>> {
         match &attribute.value {
@@ -30,7 +29,7 @@ impl Volume {
 
     /// The inode of a value.
     fn value_inode(&self, owner: &Inode, number: InodeNumber) -> Result<Arc<Inode>> {
-        let inode = match self.inode(number) {
+        let inode = match self.volume.inode(number) {
             Err(Error::NotFound) => return Err(corrupt(owner, "a value is in a free inode")),
             result => result?,
         };
@@ -48,11 +47,12 @@ impl Volume {
             return Err(corrupt(owner, "a value in an inode has another size than its entry says"));
         }
         let mut value = Vec::with_capacity(size as usize);
-        for at in 0..self.block_size().blocks_for(u64::from(size)) {
-            let MappingKind::Mapped(block) = self.map_with(&inode, &state, FileBlock(at), 1)?.kind else {
+        for at in 0..self.volume.block_size().blocks_for(u64::from(size)) {
+            let MappingKind::Mapped(block) = self.volume.map_with(&inode, &state, FileBlock(at), 1)?.kind
+            else {
                 return Err(corrupt(owner, "a value in an inode has a hole"));
             };
-            value.extend_from_slice(&self.cache().get(block, BlockKind::Plain)?.read());
+            value.extend_from_slice(&self.volume.cache().get(block, BlockKind::Plain)?.read());
         }
         value.truncate(size as usize);
         Ok(value)
@@ -60,7 +60,7 @@ impl Volume {
 
     /// Blocks that [`Self::store_value`] joins.
     pub(super) fn value_credits(&self, len: usize) -> u32 {
-        let blocks = self.block_size().blocks_for(len as u64) as u32;
+        let blocks = self.volume.block_size().blocks_for(len as u64) as u32;
         ALLOCATE_INODE_CREDITS + blocks * APPEND_BLOCK_CREDITS + 4
     }
 
@@ -80,16 +80,16 @@ impl Volume {
             owner: owner_state.owner,
             device: (0, 0),
         };
-        let inode = self.allocate_inode(handle, owner.number(), owner_state, &spec)?;
+        let inode = self.volume.allocate_inode(handle, owner.number(), owner_state, &spec)?;
         let mut state = inode.state.write();
         state.flags = state.flags & InodeFlags::EXTENTS.bits() | InodeFlags::EA_INODE.bits();
         let written = self.write_value(handle, &inode, &mut state, value);
-        let hash = crc32c(self.superblock().checksum_seed().0, value);
+        let hash = crc32c(self.volume.superblock().checksum_seed().0, value);
         if let Err(error) = written {
             if !matches!(error, Error::Io(_) | Error::Aborted) {
                 state.links = 0;
-                self.add_orphan(handle, &inode, &mut state)?;
-                self.store_inode(handle, &inode, &mut state)?;
+                self.volume.add_orphan(handle, &inode, &mut state)?;
+                self.volume.store_inode(handle, &inode, &mut state)?;
                 drop(state);
                 unused.push(inode);
             }
@@ -99,7 +99,7 @@ impl Volume {
         state.size = value.len() as u64;
         set_users(&mut state, 1);
         state.accessed = Timestamp { seconds: i64::from(hash), nanoseconds: 0 };
-        self.store_inode(handle, &inode, &mut state)?;
+        self.volume.store_inode(handle, &inode, &mut state)?;
         let entry_hash = entry_hash_of_inode(name, hash);
         Ok(Value::Inode { inode: inode.number(), size: value.len() as u32, entry_hash })
     }
@@ -111,8 +111,8 @@ impl Volume {
         state: &mut InodeState,
         value: &[u8],
     ) -> Result<()> {
-        for chunk in value.chunks(self.block_size().bytes() as usize) {
-            let (_, buffer) = self.append_directory_block(handle, inode, state)?;
+        for chunk in value.chunks(self.volume.block_size().bytes() as usize) {
+            let (_, buffer) = self.volume.append_directory_block(handle, inode, state)?;
             let mut bytes = handle.modify(&buffer)?;
             bytes.set_kind(BlockKind::Plain);
             bytes[..chunk.len()].copy_from_slice(chunk);
@@ -123,7 +123,8 @@ impl Volume {
     /// Count the room of a value, in whole clusters, as if it were the owner's own.
     pub(super) fn count_value(&self, owner_state: &mut InodeState, value: &Value, users: Users) {
         let Value::Inode { size, .. } = value else { return };
-        let cluster = self.block_size().bytes() * u64::from(self.superblock().blocks_per_cluster());
+        let cluster =
+            self.volume.block_size().bytes() * u64::from(self.volume.superblock().blocks_per_cluster());
         let sectors = u64::from(*size).next_multiple_of(cluster) / 512;
         match users {
             Users::More => {
@@ -185,9 +186,9 @@ impl Volume {
         set_users(&mut state, users);
         if users == 0 {
             state.links = 0;
-            self.add_orphan(handle, &inode, &mut state)?;
+            self.volume.add_orphan(handle, &inode, &mut state)?;
         }
-        self.store_inode(handle, &inode, &mut state)?;
+        self.volume.store_inode(handle, &inode, &mut state)?;
         drop(state);
         Ok((users == 0).then_some(inode))
     }
