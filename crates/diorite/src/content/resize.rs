@@ -187,17 +187,14 @@ impl Content {
 
     /// Make a range of the file read as zeros; its size stays, and its blocks are there afterwards.
     pub(crate) fn zero_range(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
-        let end = offset.saturating_add(len).min(self.size());
+        let asked = offset.saturating_add(len);
+        let _range = self.ranges.exclusive(self.locked_range(offset, asked));
+        // Sampled under the lock: a write that makes the file longer comes before this as a whole, or after it.
+        let end = asked.min(self.size());
         if offset >= end {
             return Ok(());
         }
         let range = self.locked_range(offset, end);
-        let _range = self.ranges.exclusive(range.clone());
-        // It may have become shorter before the range was ours.
-        let end = end.min(self.size());
-        if offset >= end {
-            return Ok(());
-        }
         self.leave_inode()?;
         // What shares a page or a block with the range keeps its content through the device; claims become blocks.
         self.write_back_locked(range.clone(), BioFlags::SYNC)?;

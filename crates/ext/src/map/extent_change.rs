@@ -433,7 +433,7 @@ impl Volume {
         header: Header,
         entries: &[RawEntry],
     ) -> Result<FsBlock> {
-        if self.has_journal() || self.check_unclaimed().is_err() {
+        if self.has_journal() || !handle.spare.is_empty() || self.check_unclaimed().is_err() {
             write_node(&mut handle.modify_moved_from(node)?, header, entries);
             return Ok(node.block());
         }
