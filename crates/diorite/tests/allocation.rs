@@ -27,7 +27,7 @@ fn assert_clean_after_a_crash(filesystem: &Filesystem) {
 }
 
 /// A file was long in memory and short on the volume; allocating its beginning recorded blocks and no size. After a crash e2fsck said
-/// "i_size is 0, should be 40960".
+/// "`i_size` is 0, should be 40960".
 #[test]
 fn blocks_never_lie_beyond_the_recorded_size() {
     for flavor in [Flavor::Ext3, Flavor::Ext4] {

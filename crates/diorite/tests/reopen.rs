@@ -1,5 +1,7 @@
 //! What may follow at once: opening again what was just closed, and a sync beside removals.
 
+#![allow(clippy::disallowed_methods, reason = "a file of the host")]
+
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
