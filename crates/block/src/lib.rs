@@ -9,6 +9,7 @@ mod bio;
 mod device;
 mod error;
 mod lent;
+mod lock_rank;
 mod number_hasher;
 mod plug;
 mod queue;

@@ -14,6 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use crate::lock_rank::{Held, LockRank};
+
+pub use crate::lock_rank::Rank;
+
 /// CPU work that costs time in a simulation and happens by itself outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -166,23 +170,32 @@ fn wake(key: usize, all: bool) {
 
 /// Mutual exclusion.
 #[derive(Default)]
-pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
+pub struct Mutex<T: ?Sized> {
+    rank: LockRank,
+    inner: std::sync::Mutex<T>,
+}
 
 /// Access to what a [`Mutex`] guards.
 pub struct MutexGuard<'a, T: ?Sized> {
     inner: Option<std::sync::MutexGuard<'a, T>>,
     lock: &'a Mutex<T>,
+    _held: Held,
 }
 
 impl<T> Mutex<T> {
-    /// An unlocked mutex.
+    /// An unlocked mutex without a rank: its order is not checked.
     pub const fn new(value: T) -> Self {
-        Self(std::sync::Mutex::new(value))
+        Self { rank: LockRank::NONE, inner: std::sync::Mutex::new(value) }
+    }
+
+    /// An unlocked mutex, its order checked in debug builds.
+    pub const fn ranked(rank: Rank, value: T) -> Self {
+        Self { rank: LockRank::new(rank), inner: std::sync::Mutex::new(value) }
     }
 
     /// The value, when nobody can hold the lock any more.
     pub fn into_inner(self) -> T {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -190,13 +203,14 @@ impl<T: ?Sized> Mutex<T> {
     /// Wait for the lock.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.rank.check();
         self.try_lock().unwrap_or_else(|| self.wait_for_lock())
     }
 
     #[cold]
     fn wait_for_lock(&self) -> MutexGuard<'_, T> {
         let inner = match runtime() {
-            None => self.0.lock().unwrap_or_else(PoisonError::into_inner),
+            None => self.inner.lock().unwrap_or_else(PoisonError::into_inner),
             Some(runtime) => loop {
                 runtime.wait(key(self), None);
                 if let Some(guard) = self.try_lock() {
@@ -204,29 +218,29 @@ impl<T: ?Sized> Mutex<T> {
                 }
             },
         };
-        MutexGuard { inner: Some(inner), lock: self }
+        MutexGuard { inner: Some(inner), lock: self, _held: self.rank.hold() }
     }
 
     /// The lock, if nobody has it.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let inner = match self.0.try_lock() {
+        let inner = match self.inner.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(MutexGuard { inner: Some(inner), lock: self })
+        Some(MutexGuard { inner: Some(inner), lock: self, _held: self.rank.hold() })
     }
 
     /// The value, through exclusive access to the mutex.
     pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.inner.fmt(f)
     }
 }
 
@@ -262,29 +276,39 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
 
 /// Many readers or one writer.
 #[derive(Default)]
-pub struct RwLock<T: ?Sized>(std::sync::RwLock<T>);
+pub struct RwLock<T: ?Sized> {
+    rank: LockRank,
+    inner: std::sync::RwLock<T>,
+}
 
 /// Shared access to what a [`RwLock`] guards.
 pub struct ReadGuard<'a, T: ?Sized> {
     inner: Option<std::sync::RwLockReadGuard<'a, T>>,
     key: usize,
+    _held: Held,
 }
 
 /// Exclusive access to what a [`RwLock`] guards.
 pub struct WriteGuard<'a, T: ?Sized> {
     inner: Option<std::sync::RwLockWriteGuard<'a, T>>,
     key: usize,
+    _held: Held,
 }
 
 impl<T> RwLock<T> {
-    /// An unlocked lock.
+    /// An unlocked lock without a rank: its order is not checked.
     pub const fn new(value: T) -> Self {
-        Self(std::sync::RwLock::new(value))
+        Self { rank: LockRank::NONE, inner: std::sync::RwLock::new(value) }
+    }
+
+    /// An unlocked lock, its order checked in debug builds.
+    pub const fn ranked(rank: Rank, value: T) -> Self {
+        Self { rank: LockRank::new(rank), inner: std::sync::RwLock::new(value) }
     }
 
     /// The value, when nobody can hold the lock any more.
     pub fn into_inner(self) -> T {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -292,14 +316,15 @@ impl<T: ?Sized> RwLock<T> {
     /// Wait for shared access.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
+        self.rank.check();
         self.try_read().unwrap_or_else(|| self.wait_to_read())
     }
 
     #[cold]
     fn wait_to_read(&self) -> ReadGuard<'_, T> {
         let Some(runtime) = runtime() else {
-            let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
-            return ReadGuard { inner: Some(inner), key: key(self) };
+            let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+            return ReadGuard { inner: Some(inner), key: key(self), _held: self.rank.hold() };
         };
         loop {
             runtime.wait(key(self), None);
@@ -312,14 +337,15 @@ impl<T: ?Sized> RwLock<T> {
     /// Wait for exclusive access.
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
+        self.rank.check();
         self.try_write().unwrap_or_else(|| self.wait_to_write())
     }
 
     #[cold]
     fn wait_to_write(&self) -> WriteGuard<'_, T> {
         let Some(runtime) = runtime() else {
-            let inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            return WriteGuard { inner: Some(inner), key: key(self) };
+            let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            return WriteGuard { inner: Some(inner), key: key(self), _held: self.rank.hold() };
         };
         loop {
             runtime.wait(key(self), None);
@@ -332,34 +358,34 @@ impl<T: ?Sized> RwLock<T> {
     /// Exclusive access, if nobody has any.
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
-        let inner = match self.0.try_write() {
+        let inner = match self.inner.try_write() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(WriteGuard { inner: Some(inner), key: key(self) })
+        Some(WriteGuard { inner: Some(inner), key: key(self), _held: self.rank.hold() })
     }
 
     /// Shared access, if nobody writes.
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
-        let inner = match self.0.try_read() {
+        let inner = match self.inner.try_read() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(ReadGuard { inner: Some(inner), key: key(self) })
+        Some(ReadGuard { inner: Some(inner), key: key(self), _held: self.rank.hold() })
     }
 
     /// The value, through exclusive access to the lock.
     pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.inner.fmt(f)
     }
 }
 
@@ -434,7 +460,7 @@ impl Condvar {
         }
         let inner = guard.inner.take().expect("held until dropped");
         let inner = self.0.wait(inner).unwrap_or_else(PoisonError::into_inner);
-        MutexGuard { inner: Some(inner), lock }
+        MutexGuard { inner: Some(inner), lock, _held: lock.rank.hold() }
     }
 
     /// As [`Condvar::wait`], for at most `timeout`.
@@ -447,7 +473,7 @@ impl Condvar {
         }
         let inner = guard.inner.take().expect("held until dropped");
         let (inner, _) = self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
-        MutexGuard { inner: Some(inner), lock }
+        MutexGuard { inner: Some(inner), lock, _held: lock.rank.hold() }
     }
 
     /// Wake one waiter.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use diorite_block::sync::RwLock;
+use diorite_block::sync::{Rank, RwLock};
 use diorite_block::{Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op};
 
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -56,7 +56,7 @@ impl MemoryDevice {
         let block = geometry.logical_block_size;
         assert!(block.is_power_of_two() && (512..=CHUNK_BYTES as u32).contains(&block), "block size {block}");
         assert!(geometry.capacity_bytes.is_multiple_of(u64::from(block)), "capacity is not whole blocks");
-        let shards = (0..SHARDS).map(|_| RwLock::new(HashMap::new())).collect();
+        let shards = (0..SHARDS).map(|_| RwLock::ranked(Rank::MemoryShard, HashMap::new())).collect();
         Arc::new(Self { name: name.to_owned(), geometry, counters: IoCounters::default(), shards })
     }
 

@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use diorite_block::IoMemory;
-use diorite_block::sync::{Condvar, Mutex};
+use diorite_block::sync::{Condvar, Mutex, Rank};
 
 use crate::buffer::AlignedBuf;
 use crate::region::PageKind;
@@ -57,7 +57,7 @@ impl BufferPool {
             arenas.push(AlignedBuf::registered(len, ALIGNMENT)?);
             missing -= slots;
         }
-        let free = Mutex::new((0..count).rev().collect());
+        let free = Mutex::ranked(Rank::BufferPool, (0..count).rev().collect());
         let returned = Condvar::new();
         let shared = Shared { free, returned, arenas, slots_per_arena, slot_bytes, buffer_bytes, count };
         Ok(Self { shared: Arc::new(shared) })

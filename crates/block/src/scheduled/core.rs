@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::state::{PartIndex, State, WaiterIndex};
-use crate::sync::{self, Mutex, MutexGuard};
+use crate::sync::{self, Mutex, MutexGuard, Rank};
 use crate::{BlockDevice, Completed};
 
 /// Shortest sleep for a deadline, so that one in the past cannot make a thread spin.
@@ -27,7 +27,7 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(lower: Arc<dyn BlockDevice>, state: State) -> Self {
-        Self { lower, state: Mutex::new(state) }
+        Self { lower, state: Mutex::ranked(Rank::ScheduledDevice, state) }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
