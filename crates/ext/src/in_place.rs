@@ -226,14 +226,16 @@ impl InPlaceLog {
     /// Write a closed transaction; what it freed may be used again afterwards.
     fn write(&self, mut closed: Closed) -> Result<Freed> {
         let created = closed.steps.remove(&Step::Created).unwrap_or_default();
+        let has_created = !created.is_empty();
         self.writer.write(created)?;
         if !closed.freed.names
             && let Some(changed) = closed.steps.remove(&Step::Changed)
         {
             closed.steps.entry(Step::Inodes).or_default().extend(changed);
         }
-        // Also of data, which inodes and mappings refer to from now on.
-        self.writer.flush()?;
+        if closed.freed.data || has_created || closed.steps.is_empty() {
+            self.writer.flush()?;
+        }
         for blocks in closed.steps.into_values() {
             self.writer.write(blocks)?;
             self.writer.flush()?;

@@ -84,6 +84,8 @@ pub(crate) struct Freed {
     pub(crate) inodes: Vec<InodeNumber>,
     /// Names were removed: they must be gone from the disk before their inodes are.
     pub(crate) names: bool,
+    /// Mappings or sizes were changed: the data that they reach must be on the disk before.
+    pub(crate) data: bool,
 }
 
 impl Freed {
@@ -97,6 +99,7 @@ impl Freed {
         self.runs.extend(more.runs);
         self.inodes.extend(more.inodes);
         self.names |= more.names;
+        self.data |= more.data;
     }
 }
 
@@ -217,6 +220,12 @@ impl Handle<'_> {
             Some(last) if last.start.0 + last.blocks == run.start.0 => last.blocks += run.blocks,
             _ => self.freed.runs.push(run),
         }
+    }
+
+    /// Note that a mapping or size is changed; the transaction in which it is.
+    pub(crate) fn changes_data(&mut self) -> TransactionId {
+        self.freed.data = true;
+        self.transaction
     }
 
     /// Note that a name is removed, or given to another inode.

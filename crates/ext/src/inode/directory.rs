@@ -79,7 +79,7 @@ impl Volume {
         let (mapping, block) = self.clusters().allocate_next(handle, inode, state, at)?;
         inode.runs.write().forget(at.0, at.0 + 1);
         self.change_mapping(handle, inode, state, Change::Insert(mapping))?;
-        inode.note_data_change(handle.transaction());
+        inode.note_data_change(handle.changes_data());
         handle.create(block, kind)
     }
 

@@ -44,7 +44,7 @@ impl Volume {
         let inode = Arc::new(Inode::new(number, spec.kind, state));
         self.put_in_memory(&inode);
         inode.note_change(handle.transaction());
-        inode.note_data_change(handle.transaction());
+        inode.note_data_change(handle.changes_data());
         Ok(inode)
     }
 

@@ -450,7 +450,7 @@ impl Volume {
         root: &Level,
         entries: &[RawEntry],
     ) -> Result<()> {
-        inode.note_data_change(handle.transaction());
+        inode.note_data_change(handle.changes_data());
         if entries.is_empty() {
             node::write_empty_root(&mut state.block);
             return Ok(());

@@ -90,7 +90,7 @@ impl Volume {
             self.change_mapping(&mut handle, inode, state, Change::Insert(mapping))?;
             state.sectors += self.cluster_sectors();
         }
-        inode.note_data_change(handle.transaction());
+        inode.note_data_change(handle.changes_data());
         self.store_inode(&mut handle, inode, state)?;
         handle.commit().map(drop)
     }

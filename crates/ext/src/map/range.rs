@@ -67,7 +67,7 @@ impl Volume {
     fn shift(&self, inode: &Inode, state: &mut InodeState, shift: Shift, new_size: u64) -> Result<()> {
         let mut handle = self.begin(SHIFT_CREDITS * 4)?;
         inode.runs.write().forget(0, u64::MAX);
-        inode.note_data_change(handle.transaction());
+        inode.note_data_change(handle.changes_data());
         state.touch(self.now(), true);
         // The size is never smaller than what is mapped, whenever a transaction ends.
         state.size = state.size.max(new_size);

@@ -38,7 +38,7 @@ impl Volume {
         let cuts = size <= state.size;
         state.size = size;
         state.touch(self.now(), true);
-        inode.note_data_change(handle.transaction());
+        inode.note_data_change(handle.changes_data());
         if cuts {
             let first = self.block_size().blocks_for(size);
             self.remove_blocks(&mut handle, inode, &mut state, first, u64::MAX)?;
@@ -79,7 +79,7 @@ impl Volume {
         let mut handle = self.begin(BASE_CREDITS + REMOVE_CREDITS)?;
         handle.spare = spare;
         state.touch(self.now(), true);
-        inode.note_data_change(handle.transaction());
+        inode.note_data_change(handle.changes_data());
         self.remove_blocks(&mut handle, inode, &mut state, at.0, end)?;
         assert!(handle.spare.is_empty(), "a split takes the nodes that were counted");
         self.remove_orphan(&mut handle, inode, &mut state)?;

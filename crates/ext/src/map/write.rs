@@ -75,7 +75,7 @@ impl Volume {
             && size > state.size
         {
             state.size = size;
-            inode.note_data_change(handle.transaction());
+            inode.note_data_change(handle.changes_data());
         }
         if let Some(modified) = commit.modified {
             let time = if let SetTime::To(time) = modified { time } else { now };
@@ -110,7 +110,7 @@ impl Volume {
             // The size goes along, so that a step that ends here leaves no blocks behind the end.
             let end = self.block_size().offset_of(FileBlock(run.start.0 + run.blocks));
             state.size = state.size.max(size_at_least.unwrap_or(0).min(end));
-            inode.note_data_change(handle.transaction());
+            inode.note_data_change(handle.changes_data());
         }
         Ok(data_sectors)
     }
@@ -141,7 +141,7 @@ impl Volume {
                 self.make_handle_room(handle, inode, state, self.insert_credits(state, 1))?;
                 inode.runs.write().forget(at, at + step);
                 self.change_mapping(handle, inode, state, change)?;
-                inode.note_data_change(handle.transaction());
+                inode.note_data_change(handle.changes_data());
             }
             at += step;
         }
@@ -251,7 +251,7 @@ impl Volume {
         self.record_runs(&mut handle, inode, &mut state, &runs, MappingKind::Unwritten, size_at_least)?;
         state.size = state.size.max(size_at_least.unwrap_or(0));
         state.touch(self.now(), true);
-        inode.note_data_change(handle.transaction());
+        inode.note_data_change(handle.changes_data());
         self.store_inode(&mut handle, inode, &mut state)?;
         handle.commit().map(drop)
     }
