@@ -45,6 +45,7 @@ impl LockRank {
 
     /// Before a thread waits for the lock.
     #[inline]
+    #[cfg_attr(not(debug_assertions), expect(clippy::unused_self, reason = "checked in debug builds"))]
     pub(crate) fn check(self) {
         #[cfg(debug_assertions)]
         if let Some(rank) = self.rank {
@@ -58,6 +59,7 @@ impl LockRank {
 
     /// The lock is held from now on.
     #[inline]
+    #[cfg_attr(not(debug_assertions), expect(clippy::unused_self, reason = "checked in debug builds"))]
     pub(crate) fn hold(self) -> Held {
         #[cfg(debug_assertions)]
         if let Some(rank) = self.rank {
