@@ -43,8 +43,53 @@ impl std::fmt::Display for AlignedPart {
     }
 }
 
-/// What can go wrong.
+/// What class of failure an [`Error`] is, whatever layer it comes from: what a program matches on, as with [`io::ErrorKind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No such file or directory (`ENOENT`).
+    NotFound,
+    /// No extended attribute of that name (`ENODATA`).
+    NoAttribute,
+    /// The name or attribute exists (`EEXIST`).
+    AlreadyExists,
+    /// A directory was needed (`ENOTDIR`).
+    NotADirectory,
+    /// Anything but a directory was needed (`EISDIR`).
+    IsADirectory,
+    /// The directory has entries (`ENOTEMPTY`).
+    DirectoryNotEmpty,
+    /// No free block or inode (`ENOSPC`).
+    StorageFull,
+    /// A quota limit is reached (`EDQUOT`).
+    QuotaExceeded,
+    /// The format cannot address that offset, or the file cannot be that large (`EFBIG`).
+    FileTooLarge,
+    /// The volume, the device or the file is read-only (`EROFS`).
+    ReadOnly,
+    /// The operation is not permitted (`EPERM`, `EACCES`).
+    PermissionDenied,
+    /// The argument makes no sense for this object (`EINVAL`).
+    InvalidInput,
+    /// A direct transfer is not aligned (`EINVAL`).
+    InvalidAlignment,
+    /// Not available on this file, volume or device (`EOPNOTSUPP`).
+    Unsupported,
+    /// The volume contradicts itself (`EUCLEAN`), or is no volume.
+    Corrupt,
+    /// In use, here or by another host (`EBUSY`).
+    Busy,
+    /// The end of the file came early.
+    UnexpectedEof,
+    /// The device failed, or the volume was shut down after an earlier write failed (`EIO`).
+    Io,
+    /// None of these; [`Error::errno`] says which.
+    Other,
+}
+
+/// What can go wrong. Match on [`Error::kind`] where the class is enough.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// What follows happened to this path.
     #[error("{}: {source}", path.display())]
@@ -164,6 +209,28 @@ impl Error {
         }
     }
 
+    /// The class of the failure.
+    ///
+    /// ```no_run
+    /// # fn main() -> diorite::Result<()> {
+    /// # let filesystem = diorite::Filesystem::open("disk.img")?;
+    /// match filesystem.open_file("/settings") {
+    ///     Err(error) if error.kind() == diorite::ErrorKind::NotFound => println!("defaults"),
+    ///     other => drop(other?),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn kind(&self) -> ErrorKind {
+        match self.without_path() {
+            Self::InvalidAlignment { .. } => ErrorKind::InvalidAlignment,
+            Self::UnexpectedEnd { .. } => ErrorKind::UnexpectedEof,
+            Self::DirectRefused(_) => ErrorKind::Unsupported,
+            Self::WriteBack(source) => source.kind(),
+            other => kind_of(other.errno()),
+        }
+    }
+
     /// What the program that uses this library can do about it, where that is clear. It is not part of the text: that is
     /// also read by people who run such a program and cannot change it.
     pub fn hint(&self) -> Option<&'static str> {
@@ -211,7 +278,30 @@ impl Error {
 
     /// Whether this says that there is no such file.
     pub fn is_not_found(&self) -> bool {
-        self.errno() == 2
+        self.kind() == ErrorKind::NotFound
+    }
+}
+
+/// The class that an `errno` belongs to.
+fn kind_of(errno: i32) -> ErrorKind {
+    match errno {
+        2 => ErrorKind::NotFound,
+        61 => ErrorKind::NoAttribute,
+        17 => ErrorKind::AlreadyExists,
+        20 => ErrorKind::NotADirectory,
+        21 => ErrorKind::IsADirectory,
+        39 => ErrorKind::DirectoryNotEmpty,
+        28 => ErrorKind::StorageFull,
+        122 => ErrorKind::QuotaExceeded,
+        27 => ErrorKind::FileTooLarge,
+        30 => ErrorKind::ReadOnly,
+        1 | 13 => ErrorKind::PermissionDenied,
+        22 => ErrorKind::InvalidInput,
+        95 | 38 => ErrorKind::Unsupported,
+        117 => ErrorKind::Corrupt,
+        16 | 26 => ErrorKind::Busy,
+        5 => ErrorKind::Io,
+        _ => ErrorKind::Other,
     }
 }
 
@@ -265,7 +355,7 @@ mod tests {
     #[test]
     fn errors_keep_their_number_and_kind_on_the_way_to_std() {
         let error = Error::Volume(diorite_ext::Error::NotFound).at("/x");
-        assert_eq!(error.errno(), 2);
+        assert_eq!((error.errno(), error.kind()), (2, ErrorKind::NotFound));
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::NotFound);
         let error = Error::Volume(diorite_ext::Error::NoSpace);
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::StorageFull);

@@ -62,7 +62,7 @@ pub use diorite_ext::{
     Timestamp, VolumeInfo, XattrMode,
 };
 pub use diorite_ext_tools::{check, mkfs};
-pub use error::{AlignedPart, Error, Result};
+pub use error::{AlignedPart, Error, ErrorKind, Result};
 pub use file::{Alignment, Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, FilesystemOptions};
 pub use host::HostFile;

@@ -10,7 +10,7 @@ use diorite_ext::Inode;
 use crate::error::AtPath;
 use crate::node::NodeRef;
 use crate::resolve::{Found, LastName};
-use crate::{Error, FileKind, Filesystem, NodeSpec, Owner, RenameMode, Result};
+use crate::{Error, ErrorKind, FileKind, Filesystem, NodeSpec, Owner, RenameMode, Result};
 
 impl Filesystem {
     /// The directory that a new name is to be made in, and the name.
@@ -50,7 +50,7 @@ impl Filesystem {
                 Ok(node) if node.kind() == FileKind::Directory => {}
                 Ok(_) => return Err(Error::from(diorite_ext::Error::NotADirectory).at(&at)),
                 Err(error) if error.is_not_found() => match self.create_dir(&at) {
-                    Err(error) if error.errno() == 17 => {}
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                     result => result?,
                 },
                 Err(error) => return Err(error.at(&at)),
