@@ -28,5 +28,16 @@ fn journalled_volumes_keep_their_promises() {
     if !has_e2fsck() {
         return println!("SKIPPED: e2fsck is not installed");
     }
-    torture(|format| format.journal, 2500, &[Class::Truncated, Class::Lost, Class::Check, Class::Fsck]);
+    torture(|format| format.journal, 3000, KNOWN);
 }
+
+#[test]
+fn volumes_without_a_journal_lose_nothing_promised() {
+    if !has_e2fsck() {
+        return println!("SKIPPED: e2fsck is not installed");
+    }
+    torture(|format| !format.journal, 1200, KNOWN);
+}
+
+/// What is known to fail today: truncated bytes that come back; of two syncs at once, one that returns early.
+const KNOWN: &[Class] = &[Class::Truncated, Class::Lost, Class::Check, Class::Fsck];

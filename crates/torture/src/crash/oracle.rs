@@ -274,6 +274,11 @@ impl FileLog {
         self.names.iter().filter(has_begun).any(|naming| naming.name.as_deref() == Some(name))
     }
 
+    /// Whether a rename may be under way.
+    pub fn is_renamed(&self, cut: usize) -> bool {
+        matches!(self.presence(cut), Presence::Under(names) if names.len() > 1)
+    }
+
     /// Whether some content of the file had been made durable, so that it may not be lost altogether.
     pub fn is_kept(&self, cut: usize) -> bool {
         let has_ended =
