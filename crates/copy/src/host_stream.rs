@@ -22,7 +22,7 @@ use crate::{Error, Watch};
 /// How long a read waits before it asks whether the copy goes on.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Zeros that are written at once where the source has a hole.
-const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// What a file gets whose content has no permissions of its own.
 const PERMISSIONS: u16 = 0o644;
 

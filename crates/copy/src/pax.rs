@@ -96,7 +96,7 @@ impl<R: Read> PaxFilter<R> {
 
     /// Read `len` bytes more to hand out; fewer only at the end of the stream.
     fn take(&mut self, len: u64) -> io::Result<usize> {
-        Ok((&mut self.inner).take(len).read_to_end(&mut self.ready)?)
+        (&mut self.inner).take(len).read_to_end(&mut self.ready)
     }
 
     /// Read a header, and what must be seen with it.

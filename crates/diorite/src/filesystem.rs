@@ -221,7 +221,6 @@ impl FilesystemOptions {
             commit_interval: self.commit_interval,
             reserved_blocks: self.reserved_blocks,
             mmp_watch: self.mmp_watch.clone(),
-            ..VolumeOptions::default()
         };
         let volume = Volume::open(device, options)?;
         let engine = Engine::new(&self.engine)?;

@@ -186,7 +186,7 @@ fn pause(
                 return Err(Error::Interrupted);
             }
         }
-        sleep((time - passed).min(WATCH_INTERVAL));
+        sleep(time.saturating_sub(passed).min(WATCH_INTERVAL));
     }
 }
 

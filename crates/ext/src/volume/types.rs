@@ -72,7 +72,9 @@ pub struct MmpWait {
 
 /// Called several times a second during an [`MmpWait`]; [`ControlFlow::Break`] ends the open with [`crate::Error::Interrupted`].
 #[derive(Clone)]
-pub struct MmpWatch(Arc<dyn Fn(&MmpWait) -> ControlFlow<()> + Send + Sync>);
+pub struct MmpWatch(Arc<WatchFunction>);
+
+type WatchFunction = dyn Fn(&MmpWait) -> ControlFlow<()> + Send + Sync;
 
 impl MmpWatch {
     /// Calls `watch`.
