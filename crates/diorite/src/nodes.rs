@@ -2,20 +2,26 @@
 //!
 //! Where it sits: between what users hold ([`crate::NodeRef`], files) and the volume.
 //!
-//! Interface: a [`NodeUse`] keeps its inode alive. An inode that nobody uses keeps its cached pages until they are replaced, or its
-//! last name goes.
+//! Interface: a [`NodeUse`] keeps its inode alive. An inode without users keeps its cached pages until it is evicted, or its
+//! last name goes. Any number of inodes may be in use; about [`IDLE_MAX`] clean ones without users are kept.
 //!
 //! Invariants:
-//! 1. An inode has at most one content. Whoever finds an inode goes through the table.
+//! 1. An inode has at most one content: every way to an inode goes through the table.
 //! 2. A node in the table holds the volume's inode open, so that blocks are not freed under its dirty pages.
+//! 3. A node is in the idle ring of its shard if and only if it is in the table without users, but for the moment between
+//!    [`Volume::create_open`] and the first use.
+//! 4. An operation on the table looks at a bounded number of nodes.
 //!
-//! Locking: the table, then the volume's locks. Content is discarded outside of the table's lock.
+//! Locking: a shard's lock is inner to all locks of a volume but those of its inode cache, and is never held across a commit
+//! or I/O. Content is recorded before a use ends, and discarded after its node has left the table.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::hash::BuildHasherDefault;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use diorite_block::NumberHasher;
 use diorite_block::sync::{Mutex, MutexGuard};
 use diorite_ext::{Inode, Volume};
 
@@ -27,24 +33,43 @@ use crate::host_mark::HostMark;
 use crate::map::Durability;
 use crate::{Attributes, Error, InodeNumber, NodeSpec, RenameMode, Result};
 
-/// Nodes that nobody uses are swept when the table is larger than this.
-const NODES_MAX: usize = 4096;
+/// Parts of the table, each with a lock of its own.
+const SHARDS: usize = 64;
+/// Clean nodes without users that are kept.
+const IDLE_MAX: usize = 4096;
+/// Idle nodes that are considered for eviction when one is added, and evicted at most: more leave than come while there are too many.
+const LOOKS: usize = 8;
+const EVICTED_MAX: usize = 2;
 
 /// Only on a damaged volume does a name go on leading to an inode that has lost its last one.
 const ATTEMPTS_MAX: u32 = 1000;
-
-type Table = HashMap<InodeNumber, Arc<Node>>;
 
 /// The inodes of a volume that are in use or have cached pages.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     pub(crate) volume: Arc<Volume>,
     pub(crate) engine: Arc<Engine>,
-    table: Mutex<Table>,
+    shards: [Mutex<Shard>; SHARDS],
     mark: HostMark,
     root: OnceLock<Arc<Inode>>,
     timer: CommitTimer,
     is_closed: AtomicBool,
+}
+
+/// A part of the table.
+#[derive(Debug, Default)]
+struct Shard {
+    nodes: HashMap<InodeNumber, Slot, BuildHasherDefault<NumberHasher>>,
+    /// Nodes without users, in the order in which the hand meets them (CLOCK).
+    idle: Vec<Arc<Node>>,
+    hand: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    node: Arc<Node>,
+    /// Its place among the idle nodes, if it is one.
+    place: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -52,8 +77,10 @@ pub(crate) struct Node {
     inode: Arc<Inode>,
     /// Made when the file is first opened.
     content: Mutex<Option<Arc<Content>>>,
-    /// References that users hold. Changes under the table's lock.
-    users: Mutex<usize>,
+    /// References of users. Changes from and to 0 under the shard's lock.
+    users: AtomicUsize,
+    /// Used since the hand passed.
+    used: AtomicBool,
 }
 
 impl Node {
@@ -62,11 +89,89 @@ impl Node {
     }
 
     fn is_idle(&self) -> bool {
-        *self.users.lock() == 0
+        self.users.load(Ordering::Acquire) == 0
+    }
+
+    /// End a use unless it is the last one: whether it was ended.
+    fn end_one_of_several(&self) -> bool {
+        let fewer = |users: usize| (users > 1).then(|| users - 1);
+        self.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer).is_ok()
     }
 
     fn is_clean(&self) -> bool {
         self.content().is_none_or(|content| content.pages.dirty() == 0 && content.modified().is_none())
+    }
+}
+
+impl Shard {
+    /// The node of an inode, if it is in the table, with one user more.
+    fn use_node(&mut self, inode: &Arc<Inode>) -> Option<Arc<Node>> {
+        let slot = self.nodes.get_mut(&inode.number()).filter(|slot| Arc::ptr_eq(&slot.node.inode, inode))?;
+        slot.node.users.fetch_add(1, Ordering::AcqRel);
+        let (node, place) = (Arc::clone(&slot.node), slot.place.take());
+        self.leave_ring(place);
+        Some(node)
+    }
+
+    fn is_current(&self, node: &Arc<Node>) -> bool {
+        self.nodes.get(&node.inode.number()).is_some_and(|slot| Arc::ptr_eq(&slot.node, node))
+    }
+
+    /// A new node; returns the one that was there of an inode that had the number before.
+    fn insert(&mut self, node: &Arc<Node>) -> Option<Arc<Node>> {
+        let stale = self.remove(node.inode.number());
+        self.nodes.insert(node.inode.number(), Slot { node: Arc::clone(node), place: None });
+        stale
+    }
+
+    fn remove(&mut self, number: InodeNumber) -> Option<Arc<Node>> {
+        let slot = self.nodes.remove(&number)?;
+        self.leave_ring(slot.place);
+        Some(slot.node)
+    }
+
+    fn leave_ring(&mut self, place: Option<usize>) {
+        let Some(place) = place else { return };
+        self.idle.swap_remove(place);
+        if let Some(moved) = self.idle.get(place)
+            && let Some(slot) = self.nodes.get_mut(&moved.inode.number())
+        {
+            slot.place = Some(place);
+        }
+    }
+
+    /// A node of the table has no users any more; returns those that are evicted for it.
+    fn rest(&mut self, node: &Arc<Node>) -> [Option<Arc<Node>>; EVICTED_MAX] {
+        let evicted = if self.idle.len() >= IDLE_MAX / SHARDS { self.evict() } else { Default::default() };
+        node.used.store(true, Ordering::Relaxed);
+        if let Some(slot) = self.nodes.get_mut(&node.inode.number()) {
+            slot.place = Some(self.idle.len());
+            self.idle.push(Arc::clone(node));
+        }
+        evicted
+    }
+
+    /// Take clean nodes that were not used lately out of the table, if any are found soon.
+    fn evict(&mut self) -> [Option<Arc<Node>>; EVICTED_MAX] {
+        let mut evicted: [Option<Arc<Node>>; EVICTED_MAX] = Default::default();
+        let mut count = 0;
+        for _ in 0..LOOKS.min(self.idle.len()) {
+            if self.hand >= self.idle.len() {
+                self.hand = 0;
+            }
+            let Some(node) = self.idle.get(self.hand) else { break };
+            if node.used.swap(false, Ordering::Relaxed) || !node.is_clean() {
+                self.hand += 1;
+                continue;
+            }
+            let number = node.inode.number();
+            evicted[count] = self.remove(number);
+            count += 1;
+            if count == EVICTED_MAX {
+                break;
+            }
+        }
+        evicted
     }
 }
 
@@ -77,7 +182,7 @@ impl Nodes {
             timer: CommitTimer::start(&volume),
             volume,
             engine,
-            table: Mutex::default(),
+            shards: std::array::from_fn(|_| Mutex::default()),
             mark,
             root: OnceLock::new(),
             is_closed: AtomicBool::new(false),
@@ -124,17 +229,21 @@ impl Nodes {
         }
     }
 
+    fn shard(&self, number: InodeNumber) -> MutexGuard<'_, Shard> {
+        self.shards[number.0 as usize % SHARDS].lock()
+    }
+
     /// A reference to an inode; [`diorite_ext::Error::Stale`] if it was removed since it was looked up.
     pub(crate) fn acquire(self: &Arc<Self>, inode: Arc<Inode>) -> Result<Arc<NodeUse>> {
-        let table = self.table.lock();
-        if let Some(node) = Self::used_once_more(&table, &inode) {
+        let mut shard = self.shard(inode.number());
+        if let Some(node) = shard.use_node(&inode) {
             return Ok(self.reference(node));
         }
         self.volume.open_inode(&inode)?;
-        Ok(self.insert(table, inode))
+        Ok(self.insert(shard, inode))
     }
 
-    /// Make a file, directory or node, and refer to it before anybody else can remove it.
+    /// Make a file, directory or node, and refer to it before another thread can remove it.
     pub(crate) fn create(
         self: &Arc<Self>,
         directory: &Inode,
@@ -142,21 +251,14 @@ impl Nodes {
         spec: &NodeSpec,
     ) -> Result<Arc<NodeUse>> {
         let inode = self.volume.create_open(directory, name, spec)?;
-        let table = self.table.lock();
-        if let Some(node) = Self::used_once_more(&table, &inode) {
-            // Somebody has found it since, and the node has it open.
-            drop(table);
+        let mut shard = self.shard(inode.number());
+        if let Some(node) = shard.use_node(&inode) {
+            // Another thread has found it since, and the node has it open.
+            drop(shard);
             self.volume.close_inode(&inode)?;
             return Ok(self.reference(node));
         }
-        Ok(self.insert(table, inode))
-    }
-
-    /// The node of an inode, if it is in the table, with one user more.
-    fn used_once_more(table: &Table, inode: &Arc<Inode>) -> Option<Arc<Node>> {
-        let node = table.get(&inode.number()).filter(|node| Arc::ptr_eq(&node.inode, inode))?;
-        *node.users.lock() += 1;
-        Some(Arc::clone(node))
+        Ok(self.insert(shard, inode))
     }
 
     fn reference(self: &Arc<Self>, node: Arc<Node>) -> Arc<NodeUse> {
@@ -164,36 +266,22 @@ impl Nodes {
     }
 
     /// Put an inode that is open into the table.
-    fn insert(self: &Arc<Self>, mut table: MutexGuard<'_, Table>, inode: Arc<Inode>) -> Arc<NodeUse> {
-        // There may be one that had its number before.
-        let stale = table.remove(&inode.number());
-        let node = Arc::new(Node { inode, content: Mutex::default(), users: Mutex::new(1) });
-        table.insert(node.inode.number(), Arc::clone(&node));
-        let swept = if table.len() > NODES_MAX { Self::sweep(&mut table) } else { Vec::new() };
-        drop(table);
-        for node in swept.into_iter().chain(stale) {
-            // What is lost here is the error of giving up an inode that nobody has open.
-            let _ = self.put_away(&node);
+    fn insert(self: &Arc<Self>, mut shard: MutexGuard<'_, Shard>, inode: Arc<Inode>) -> Arc<NodeUse> {
+        let (users, used) = (AtomicUsize::new(1), AtomicBool::new(true));
+        let node = Arc::new(Node { inode, content: Mutex::default(), users, used });
+        let stale = shard.insert(&node);
+        drop(shard);
+        if let Some(stale) = stale {
+            // What is lost here is the error of closing an inode that has no other user.
+            let _ = self.close_node(&stale);
         }
         self.reference(node)
     }
 
-    /// Take clean nodes that nobody uses out of the table, half of it at most.
-    fn sweep(table: &mut Table) -> Vec<Arc<Node>> {
-        let mut numbers: Vec<InodeNumber> = table
-            .iter()
-            .filter(|(_, node)| node.is_idle() && node.is_clean())
-            .map(|(number, _)| *number)
-            .collect();
-        numbers.sort_unstable();
-        numbers.truncate(NODES_MAX / 2);
-        numbers.iter().filter_map(|number| table.remove(number)).collect()
-    }
-
-    /// A node that left the table gives up its pages and its inode.
-    fn put_away(&self, node: &Node) -> Result<()> {
+    /// A node that left the table drops its pages and closes its inode.
+    fn close_node(&self, node: &Node) -> Result<()> {
         if let Some(content) = node.content() {
-            if self.volume.attributes(&node.inode).links == 0 {
+            if node.inode.is_nameless() {
                 content.forget_errors();
             }
             content.discard();
@@ -201,71 +289,80 @@ impl Nodes {
         Ok(self.volume.close_inode(&node.inode)?)
     }
 
-    /// A user is done with a node.
+    /// A use of a node ends.
     fn release(&self, node: &Arc<Node>) {
-        let mut table = self.table.lock();
-        let mut users = node.users.lock();
-        *users -= 1;
-        if *users > 0 {
+        if node.end_one_of_several() {
             return;
         }
-        drop(users);
-        let is_current = table.get(&node.inode.number()).is_some_and(|current| Arc::ptr_eq(current, node));
-        if !is_current {
+        // With dirty pages left, the write-back records it.
+        if let Some(content) = node.content().filter(|content| content.pages.dirty() == 0)
+            && !node.inode.is_nameless()
+        {
+            // The volume latches what fails here.
+            let _ = content.record(Durability::All);
+        }
+        let mut shard = self.shard(node.inode.number());
+        if node.users.fetch_sub(1, Ordering::AcqRel) > 1 || !shard.is_current(node) {
             return;
         }
-        let has_pages = node.content().is_some_and(|content| content.pages.cached() > 0);
-        if self.volume.attributes(&node.inode).links > 0 {
-            if let Some(content) = node.content() {
-                // The volume latches what fails here.
-                let _ = content.record(Durability::All);
-            }
-            if has_pages {
+        if node.inode.is_nameless() {
+            if !self.volume.retire_inode(&node.inode) {
+                // The thread that made it is about to refer to it.
                 return;
             }
-        } else if !self.volume.retire_inode(&node.inode) {
-            // Who made it is about to refer to it.
+        } else if node.content().is_some_and(|content| content.pages.cached() > 0) {
+            let evicted = shard.rest(node);
+            drop(shard);
+            for node in evicted.iter().flatten() {
+                let _ = self.close_node(node);
+            }
             return;
         }
-        table.remove(&node.inode.number());
-        drop(table);
-        let _ = self.put_away(node);
+        shard.remove(node.inode.number());
+        drop(shard);
+        let _ = self.close_node(node);
     }
 
-    /// A name of `inode` is gone. If it was the last and nobody uses the inode, its pages go, and the volume frees it.
+    /// A name of `inode` is gone. If it was the last and the inode has no users, its pages go, and the volume frees it.
     fn name_removed(&self, inode: &Arc<Inode>) -> Result<()> {
         if !inode.is_open() {
             return Ok(());
         }
-        let mut table = self.table.lock();
-        let Some(node) = table.get(&inode.number()).filter(|node| Arc::ptr_eq(&node.inode, inode)) else {
+        let mut shard = self.shard(inode.number());
+        let Some(slot) =
+            shard.nodes.get(&inode.number()).filter(|slot| Arc::ptr_eq(&slot.node.inode, inode))
+        else {
             return Ok(());
         };
-        // Whoever still finds the inode must not see it without the data that is discarded.
-        if !node.is_idle() || !self.volume.retire_inode(inode) {
+        // A thread that still finds the inode must not see it without the data that is discarded.
+        if !slot.node.is_idle() || !self.volume.retire_inode(inode) {
             return Ok(());
         }
-        let node = table.remove(&inode.number()).expect("just seen");
-        drop(table);
-        self.put_away(&node)
+        let node = shard.remove(inode.number()).expect("just seen");
+        drop(shard);
+        self.close_node(&node)
     }
 
     /// The contents of all nodes, by inode number.
     pub(crate) fn contents(&self) -> Vec<Arc<Content>> {
-        let table = self.table.lock();
-        let mut nodes: Vec<&Arc<Node>> = table.values().collect();
-        nodes.sort_unstable_by_key(|node| node.inode.number());
-        nodes.iter().filter_map(|node| node.content()).collect()
+        let mut contents = Vec::new();
+        for shard in &self.shards {
+            let with_number = |slot: &Slot| Some((slot.node.inode.number(), slot.node.content()?));
+            contents.extend(shard.lock().nodes.values().filter_map(with_number));
+        }
+        contents.sort_unstable_by_key(|(number, _)| *number);
+        contents.into_iter().map(|(_, content)| content).collect()
     }
 
-    /// All nodes in the table, by inode number, each with one user more, so that none is freed while it is written back.
+    /// All nodes that have content, by inode number, each with one user more, so that none is freed while it is written back.
     fn use_all(&self) -> Vec<Arc<Node>> {
-        let table = self.table.lock();
-        let mut nodes: Vec<Arc<Node>> = table.values().cloned().collect();
-        for node in &nodes {
-            *node.users.lock() += 1;
+        let mut nodes = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let with_content = shard.nodes.values().filter(|slot| slot.node.content().is_some());
+            let inodes: Vec<Arc<Inode>> = with_content.map(|slot| Arc::clone(&slot.node.inode)).collect();
+            nodes.extend(inodes.iter().filter_map(|inode| shard.use_node(inode)));
         }
-        drop(table);
         nodes.sort_unstable_by_key(|node| node.inode.number());
         nodes
     }
@@ -285,9 +382,13 @@ impl Nodes {
         result.and(self.engine.errors.tell_unheard()).and(self.volume.sync().map_err(Error::from))
     }
 
-    /// Sync, give up everything and close the volume, unless somebody uses a node.
+    /// Sync, evict everything and close the volume, unless a node is in use.
     pub(crate) fn close(&self) -> Result<()> {
-        let in_use = self.table.lock().values().filter(|node| !node.is_idle()).count();
+        let in_use = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            shard.nodes.len() - shard.idle.len()
+        };
+        let in_use = self.shards.iter().map(in_use).sum();
         if in_use > 0 {
             return Err(Error::Busy(in_use));
         }
@@ -297,17 +398,22 @@ impl Nodes {
         self.timer.stop();
         // The image can be opened again at once: no read-ahead still has it.
         self.engine.workers.stop();
-        synced.and(self.put_all_away()).and(self.volume.close().map_err(Error::from))
+        synced.and(self.evict_all()).and(self.volume.close().map_err(Error::from))
     }
 
-    /// Give up all nodes that nobody uses; they are clean.
-    fn put_all_away(&self) -> Result<()> {
-        let mut table = self.table.lock();
-        let mut idle: Vec<Arc<Node>> = table.values().filter(|node| node.is_idle()).cloned().collect();
-        table.retain(|_, node| !node.is_idle());
-        drop(table);
+    /// Evict all nodes without users; they are clean.
+    fn evict_all(&self) -> Result<()> {
+        let mut idle: Vec<Arc<Node>> = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let nodes = std::mem::take(&mut shard.idle);
+            for node in &nodes {
+                shard.nodes.remove(&node.inode.number());
+            }
+            idle.extend(nodes);
+        }
         idle.sort_unstable_by_key(|node| node.inode.number());
-        idle.iter().map(|node| self.put_away(node)).fold(Ok(()), Result::and)
+        idle.iter().map(|node| self.close_node(node)).fold(Ok(()), Result::and)
     }
 }
 

@@ -165,10 +165,10 @@ impl Volume {
         inode.open()
     }
 
-    /// Whether the caller, who has it open, is the only one who has, and it has lost its last name. Then nobody can open it any
-    /// more: its data may be discarded, and [`Volume::close_inode`] frees it.
+    /// Whether the caller, who has it open, is the only one who has, and it has lost its last name. Then it cannot be opened any
+    /// more: its data may be discarded, and [`Volume::close_inode`] frees it. Waits for nothing.
     pub fn retire_inode(&self, inode: &Inode) -> bool {
-        inode.state.read().links == 0 && inode.retire(1)
+        inode.retire_nameless(1)
     }
 
     /// The counterpart of [`Volume::open_inode`]; frees the inode if that was the last user and no name is left.
@@ -176,6 +176,7 @@ impl Volume {
         if !inode.close() {
             return Ok(());
         }
+        self.inodes().note_closed(inode);
         self.allocator().release_window(inode.number());
         inode.runs.write().shrink();
         self.release_if_unused(inode)

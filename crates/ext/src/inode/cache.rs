@@ -1,7 +1,9 @@
-//! Inodes in memory: one [`Inode`] per number for as long as anybody holds it.
+//! The inode cache: one [`Inode`] per number for as long as there is a reference to it.
 //!
-//! Inodes that nobody holds stay, up to a number; each new one beyond it makes one leave that was not used since the
-//! clock's hand passed it. All of an inode is in its table block's buffer too, so leaving costs no I/O.
+//! Inodes without references stay, up to a number; each new one beyond it evicts one that was not used since the
+//! clock's hand passed it. All of an inode is in its table block's buffer too, so eviction costs no I/O. An open inode
+//! leaves the ring when the hand meets it, and comes back when it is closed: so the hand finds what can be evicted at
+//! once, however many inodes are open.
 //!
 //! Locking: a shard's lock is held while an inode is parsed from its buffer, so two never exist for one number; the
 //! buffer's content lock is taken inside it.
@@ -16,7 +18,7 @@ use crate::layout::DiskInode;
 use crate::{Corrupt, Error, FileKind, InodeNumber, Result, Volume};
 
 const SHARDS: usize = 64;
-/// Inodes that one new inode looks at for one that can leave.
+/// Inodes that the hand passes for one new inode.
 const LOOKS: usize = 16;
 
 /// All inodes in memory.
@@ -29,7 +31,7 @@ pub(crate) struct InodeCache {
 #[derive(Debug, Default)]
 struct Shard {
     map: HashMap<u32, Slot>,
-    /// The same inodes in the order in which the hand meets them.
+    /// Those that may be evicted, in the order in which the hand meets them.
     ring: Vec<u32>,
     hand: usize,
 }
@@ -37,12 +39,12 @@ struct Shard {
 #[derive(Debug)]
 struct Slot {
     inode: Arc<Inode>,
-    /// Its place in the ring.
-    place: usize,
+    /// Its place in the ring, if it is there.
+    place: Option<usize>,
 }
 
 impl InodeCache {
-    /// A cache that keeps about `capacity` inodes that nobody holds.
+    /// A cache that keeps about `capacity` inodes without references.
     pub(crate) fn new(capacity: usize) -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
         Self { shards, shard_capacity: (capacity / SHARDS).max(4) }
@@ -87,6 +89,18 @@ impl InodeCache {
         }
     }
 
+    /// An inode has no user any more: it may be evicted.
+    pub(super) fn note_closed(&self, inode: &Arc<Inode>) {
+        let mut shard = self.shard(inode.number()).lock();
+        let shard = &mut *shard;
+        if let Some(slot) = shard.map.get_mut(&inode.number().0)
+            && slot.place.is_none()
+        {
+            slot.place = Some(shard.ring.len());
+            shard.ring.push(inode.number().0);
+        }
+    }
+
     /// Forget a freed inode.
     pub(super) fn remove(&self, number: InodeNumber) {
         self.shard(number).lock().remove(number.0);
@@ -112,8 +126,8 @@ impl Evicted {
 
 impl Shard {
     fn insert(&mut self, inode: &Arc<Inode>, capacity: usize) -> Evicted {
-        let evicted = if self.map.len() >= capacity { self.evict() } else { Evicted::default() };
-        let slot = Slot { inode: inode.clone(), place: self.ring.len() };
+        let evicted = if self.ring.len() >= capacity { self.evict() } else { Evicted::default() };
+        let slot = Slot { inode: inode.clone(), place: Some(self.ring.len()) };
         self.ring.push(inode.number().0);
         self.map.insert(inode.number().0, slot);
         evicted
@@ -125,16 +139,17 @@ impl Shard {
         }
     }
 
-    fn leave_ring(&mut self, place: usize) {
+    fn leave_ring(&mut self, place: Option<usize>) {
+        let Some(place) = place else { return };
         self.ring.swap_remove(place);
         if let Some(moved) = self.ring.get(place).and_then(|number| self.map.get_mut(number)) {
-            moved.place = place;
+            moved.place = Some(place);
         }
     }
 
-    /// Take an inode out unless somebody holds it: who had it only weakly may take hold of it at any moment, and there must
-    /// never be two of one number.
-    fn let_go(&mut self, number: u32) -> Option<Inode> {
+    /// Take an inode out unless there is a reference to it: a weak one may become one at any moment, and there must
+    /// never be two inodes of one number.
+    fn take_unused(&mut self, number: u32) -> Option<Inode> {
         let Slot { inode, place } = self.map.remove(&number)?;
         match Arc::try_unwrap(inode) {
             Ok(inode) => {
@@ -148,7 +163,7 @@ impl Shard {
         }
     }
 
-    /// Drop inodes that nobody holds and nobody used lately, if any are found soon.
+    /// Evict inodes that have no references and were not used lately, if any are found soon.
     fn evict(&mut self) -> Evicted {
         let mut evicted = Evicted::default();
         let mut count = 0;
@@ -157,10 +172,14 @@ impl Shard {
                 self.hand = 0;
             }
             let Some(&number) = self.ring.get(self.hand) else { break };
-            let can_leave = self.map.get(&number).is_some_and(|slot| {
-                Arc::strong_count(&slot.inode) == 1 && !slot.inode.is_open() && !slot.inode.was_used()
-            });
-            let Some(inode) = can_leave.then(|| self.let_go(number)).flatten() else {
+            let Some(slot) = self.map.get_mut(&number) else { break };
+            if slot.inode.is_open() {
+                let place = slot.place.take();
+                self.leave_ring(place);
+                continue;
+            }
+            let may_leave = Arc::strong_count(&slot.inode) == 1 && !slot.inode.was_used();
+            let Some(inode) = may_leave.then(|| self.take_unused(number)).flatten() else {
                 self.hand += 1;
                 continue;
             };

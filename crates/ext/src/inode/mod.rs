@@ -56,9 +56,13 @@ pub struct Inode {
     known_name: AtomicU64,
 }
 
-/// With the number of users: it is freed, or about to be, and takes no new user. For whoever may not wait for the state: who holds
+/// With the number of users: it is freed, or about to be, and takes no new user. For those that may not wait for the state: who holds
 /// a directory looks at its children so.
 const RETIRED: u32 = 1 << 31;
+/// With the number of users: its last name is gone for good.
+const NAMELESS: u32 = 1 << 30;
+/// The number of users.
+const USERS: u32 = NAMELESS - 1;
 
 impl Inode {
     /// Its number.
@@ -89,7 +93,17 @@ impl Inode {
 
     /// Whether somebody has it open ([`crate::Volume::open_inode`]).
     pub fn is_open(&self) -> bool {
-        self.opens.load(Ordering::Acquire) & !RETIRED > 0
+        self.opens.load(Ordering::Acquire) & USERS > 0
+    }
+
+    /// Whether its last name is gone, and it is in memory for its users only.
+    pub fn is_nameless(&self) -> bool {
+        self.opens.load(Ordering::Acquire) & NAMELESS != 0
+    }
+
+    /// It lost its last name.
+    pub(crate) fn note_nameless(&self) {
+        self.opens.fetch_or(NAMELESS, Ordering::AcqRel);
     }
 
     /// Whether it was freed, or is about to be, and its number may be another's by now.
@@ -107,13 +121,22 @@ impl Inode {
     /// Count a user less: whether it was the last.
     fn close(&self) -> bool {
         let before = self.opens.fetch_sub(1, Ordering::AcqRel);
-        assert!(before & !RETIRED > 0, "an inode was closed more often than opened");
-        before & !RETIRED == 1
+        assert!(before & USERS > 0, "an inode was closed more often than opened");
+        before & USERS == 1
+    }
+
+    /// As [`Self::retire`], if its last name is gone.
+    pub(crate) fn retire_nameless(&self, users: u32) -> bool {
+        let retired = |opens: u32| {
+            let goes = opens & NAMELESS != 0 && opens & USERS <= users;
+            goes.then_some(opens | RETIRED)
+        };
+        self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, retired).is_ok()
     }
 
     /// Take no new user if there are no more than so many: whether that is so.
     pub(crate) fn retire(&self, users: u32) -> bool {
-        let retired = |opens: u32| (opens & !RETIRED <= users).then_some(opens | RETIRED);
+        let retired = |opens: u32| (opens & USERS <= users).then_some(opens | RETIRED);
         self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, retired).is_ok()
     }
 

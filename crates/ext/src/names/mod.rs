@@ -278,6 +278,9 @@ impl Volume {
         if !is_directory(inode) || state.links > 2 {
             state.links = state.links.saturating_sub(1);
         }
+        if state.links == 0 {
+            inode.note_nameless();
+        }
     }
 
     /// Refuse a link more than the format can count.

@@ -102,6 +102,7 @@ impl Volume {
         state: &mut InodeState,
     ) -> Result<()> {
         state.links = 0;
+        inode.note_nameless();
         self.add_orphan(handle, inode, state)?;
         self.store_touched(handle, inode, state)?;
         self.names.caches.forget(inode.number());
