@@ -1,10 +1,9 @@
 //! Commands that change names: mv, rm, mkdir, ln.
 
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::{Access, FileKind, Filesystem, RenameMode, SeenDirectories};
+use diorite::{Access, FileKind, Filesystem, RenameMode};
 use diorite_copy::incomplete_name;
 use serde_json::{Value, json};
 
@@ -142,42 +141,22 @@ fn irremovable(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// Remove a directory and everything in it, entry by entry, so that it can be interrupted. Depth is held on the heap.
+/// Remove a directory and everything in it, entry by entry, so that it can be interrupted.
 fn remove_tree(
     filesystem: &Filesystem,
     top: &Path,
     location: &Location,
     removed: &mut Removed,
 ) -> Result<()> {
-    let failure = |error| Failure::of(location, "remove", &error);
-    let mut directories = vec![top.to_owned()];
-    let mut seen = SeenDirectories::default();
-    let mut next = 0;
-    while let Some(directory) = directories.get(next).cloned() {
-        let attributes = filesystem.symlink_metadata(&directory).map_err(failure)?;
-        seen.note(attributes.inode).map_err(failure)?;
-        for entry in filesystem.read_dir(&directory).map_err(failure)? {
-            interrupt::check()?;
-            let path = directory.join(OsStr::from_bytes(&entry.name));
-            let kind = match entry.kind {
-                Some(kind) => kind,
-                None => filesystem.symlink_metadata(&path).map_err(failure)?.kind,
-            };
-            if kind == FileKind::Directory {
-                directories.push(path);
-            } else {
-                filesystem.remove_file(&path).map_err(failure)?;
-                removed.files += 1;
-            }
+    let mut note = |kind| {
+        match kind {
+            FileKind::Directory => removed.directories += 1,
+            _ => removed.files += 1,
         }
-        next += 1;
-    }
-    for directory in directories.iter().rev() {
-        interrupt::check()?;
-        filesystem.remove_dir(directory).map_err(failure)?;
-        removed.directories += 1;
-    }
-    Ok(())
+        interrupt::check().is_ok()
+    };
+    filesystem.remove_dir_all_with(top, &mut note).map_err(Failure::map(location, "remove"))?;
+    interrupt::check()
 }
 
 /// Where `from` goes: into `to` if that is a directory, otherwise to exactly `to`.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use diorite::{
     Access, Attributes, DirectoryEntry, ExtentKind, FileKind, Filesystem, InodeNumber, SeenDirectories,
@@ -19,40 +20,85 @@ use crate::location::Location;
 use crate::output::{Output, json_name, json_time, local_time};
 use crate::size::human;
 
-/// A name and what `lstat` tells of it.
+/// A name in a directory.
 struct Entry {
     name: Vec<u8>,
-    path: PathBuf,
-    attributes: Attributes,
+    inode: InodeNumber,
+    kind: FileKind,
+    /// What `lstat` tells, where it was asked for.
+    attributes: Option<Attributes>,
 }
 
-/// The entries of a directory, sorted by name, and whether some are missing there: one whose inode cannot be read, as in a
-/// damaged image, is told and does not hide the others.
-fn entries_of(
-    filesystem: &Filesystem,
-    directory: &Path,
-    location: &Location,
-    is_partial: &mut bool,
-) -> Result<Vec<Entry>> {
-    let names = filesystem.read_dir(directory).map_err(Failure::map(location, "list"))?;
-    let mut entries = Vec::with_capacity(names.len());
-    for DirectoryEntry { name, .. } in names {
-        interrupt::check()?;
-        let path = directory.join(OsStr::from_bytes(&name));
-        match filesystem.symlink_metadata(&path) {
-            Ok(attributes) => entries.push(Entry { name, path, attributes }),
-            Err(error) => {
-                let (image, _) = location.in_image();
-                let entry = Location::Image { image: image.to_owned(), path };
-                if let Failure::Failed(text) = Failure::of(&entry, "look up", &error) {
-                    complain(&text);
-                }
-                *is_partial = true;
+/// What is wanted of each name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// Its kind, which most directories store with the name: no inode is read.
+    Kind,
+    /// What `lstat` tells.
+    Attributes,
+}
+
+/// How a directory is listed.
+#[derive(Clone, Copy)]
+struct Listing<'a> {
+    filesystem: &'a Filesystem,
+    location: &'a Location,
+    wanted: Wanted,
+    /// With names that begin with a dot.
+    hidden: bool,
+}
+
+impl Listing<'_> {
+    /// The entries of a directory, sorted by name. One whose inode cannot be read, as in a damaged image, is reported, sets
+    /// `is_partial`, and does not hide the others.
+    fn entries(&self, number: InodeNumber, path: &Path, is_partial: &mut bool) -> Result<Vec<Entry>> {
+        let failure = |error| Failure::of(self.location, "list", &error);
+        let directory = self.filesystem.node(number).map_err(failure)?;
+        let mut found = Vec::new();
+        for entry in directory.read_dir().map_err(failure)? {
+            let DirectoryEntry { name, inode, kind, .. } = entry.map_err(failure)?;
+            if self.hidden || !name.starts_with(b".") {
+                found.push((inode, kind, name));
             }
         }
+        let needs_inode = |kind: Option<FileKind>| self.wanted == Wanted::Attributes || kind.is_none();
+        if found.iter().any(|(_, kind, _)| needs_inode(*kind)) {
+            // The table of inodes is read from its beginning to its end, once.
+            found.sort_unstable_by_key(|(inode, ..)| *inode);
+        }
+        let mut entries = Vec::with_capacity(found.len());
+        for (inode, kind, name) in found {
+            interrupt::check()?;
+            let attributes = match kind {
+                Some(kind) if !needs_inode(Some(kind)) => {
+                    entries.push(Entry { name, inode, kind, attributes: None });
+                    continue;
+                }
+                _ => self.filesystem.node(inode).and_then(|node| node.attributes()),
+            };
+            match attributes {
+                Ok(attributes) => {
+                    entries.push(Entry { name, inode, kind: attributes.kind, attributes: Some(attributes) });
+                }
+                Err(error) => {
+                    let (image, _) = self.location.in_image();
+                    let path = path.join(OsStr::from_bytes(&name));
+                    let entry = Location::Image { image: image.to_owned(), path };
+                    if let Failure::Failed(text) = Failure::of(&entry, "look up", &error) {
+                        complain(&text);
+                    }
+                    *is_partial = true;
+                }
+            }
+        }
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
     }
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(entries)
+}
+
+/// Where a symbolic link points.
+fn link_target(filesystem: &Filesystem, link: InodeNumber) -> diorite::Result<Vec<u8>> {
+    filesystem.node(link)?.read_link()
 }
 
 /// What was missing has been told.
@@ -130,9 +176,9 @@ fn json_entry(filesystem: &Filesystem, path: &Path, name: &[u8], attributes: &At
         value["device"] = json!([attributes.device.0, attributes.device.1]);
     }
     if attributes.kind == FileKind::Symlink
-        && let Ok(target) = filesystem.read_link(path)
+        && let Ok(target) = link_target(filesystem, attributes.inode)
     {
-        value["target"] = json_name(target.as_os_str().as_bytes());
+        value["target"] = json_name(&target);
     }
     value
 }
@@ -147,37 +193,31 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
         let attributes = filesystem.symlink_metadata(path).map_err(Failure::map(location, "list"))?;
         // A link on the command line is followed to a directory, as ls does without -l.
         let followed = filesystem.metadata(path).unwrap_or_else(|_| attributes.clone());
+        let wants_all = arguments.long || arguments.reporting.json;
+        let wanted = if wants_all { Wanted::Attributes } else { Wanted::Kind };
+        let listing = Listing { filesystem: &filesystem, location, wanted, hidden: arguments.all };
         let mut waiting = Vec::new();
         if followed.kind == FileKind::Directory && !arguments.directory {
-            waiting.push(path.to_owned());
+            waiting.push((path.to_owned(), followed.inode));
         } else {
             let name = path.as_os_str().as_bytes().to_vec();
-            let entry = Entry { name, path: path.to_owned(), attributes };
             if arguments.reporting.json {
-                lists.push(
-                    json!({ "entries": [json_entry(&filesystem, path, &entry.name, &entry.attributes)] }),
-                );
+                lists.push(json!({ "entries": [json_entry(&filesystem, path, &name, &attributes)] }));
             } else {
+                let (inode, kind) = (attributes.inode, attributes.kind);
+                let entry = Entry { name, inode, kind, attributes: Some(attributes) };
                 show_list(&filesystem, &[entry], arguments, output)?;
             }
             is_first = false;
         }
         let mut seen = SeenDirectories::default();
         let mut is_partial = false;
-        while let Some(directory) = waiting.pop() {
+        while let Some((directory, number)) = waiting.pop() {
             interrupt::check()?;
-            let attributes = filesystem.metadata(&directory).map_err(Failure::map(location, "list"))?;
-            seen.note(attributes.inode).map_err(Failure::map(location, "list"))?;
-            let mut entries = entries_of(&filesystem, &directory, location, &mut is_partial)?;
-            entries.retain(|entry| arguments.all || !entry.name.starts_with(b"."));
+            seen.note(number).map_err(Failure::map(location, "list"))?;
+            let entries = listing.entries(number, &directory, &mut is_partial)?;
             if arguments.reporting.json {
-                let list: Vec<Value> = entries
-                    .iter()
-                    .map(|e| json_entry(&filesystem, &e.path, &e.name, &e.attributes))
-                    .collect();
-                lists.push(
-                    json!({ "directory": json_name(directory.as_os_str().as_bytes()), "entries": list }),
-                );
+                lists.push(json_list(&filesystem, &directory, &entries));
             } else {
                 if several {
                     let lead = if is_first { "" } else { "\n" };
@@ -191,8 +231,9 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
             }
             is_first = false;
             if arguments.recursive {
-                let below = entries.iter().rev().filter(|entry| entry.attributes.kind == FileKind::Directory);
-                waiting.extend(below.map(|entry| entry.path.clone()));
+                let below = entries.iter().rev().filter(|entry| entry.kind == FileKind::Directory);
+                waiting
+                    .extend(below.map(|entry| (directory.join(OsStr::from_bytes(&entry.name)), entry.inode)));
             }
         }
         whole(is_partial)
@@ -203,44 +244,81 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
     done
 }
 
-fn show_list(filesystem: &Filesystem, entries: &[Entry], arguments: &Ls, output: &mut Output) -> Result<()> {
-    let width =
-        |figure: &dyn Fn(&Entry) -> String| entries.iter().map(|e| figure(e).len()).max().unwrap_or(0);
-    let size = |entry: &Entry| {
-        if is_device(&entry.attributes) {
-            format!("{}, {}", entry.attributes.device.0, entry.attributes.device.1)
-        } else if arguments.sizes.human_readable {
-            human(entry.attributes.size)
-        } else {
-            entry.attributes.size.to_string()
-        }
+/// A directory with its entries, as JSON.
+fn json_list(filesystem: &Filesystem, directory: &Path, entries: &[Entry]) -> Value {
+    let entry = |entry: &Entry| {
+        let path = directory.join(OsStr::from_bytes(&entry.name));
+        Some(json_entry(filesystem, &path, &entry.name, entry.attributes.as_ref()?))
     };
-    let inode_width = width(&|entry| entry.attributes.inode.to_string());
-    let links_width = width(&|entry| entry.attributes.links.to_string());
-    let uid_width = width(&|entry| entry.attributes.owner.uid.to_string());
-    let gid_width = width(&|entry| entry.attributes.owner.gid.to_string());
-    let size_width = width(&size);
+    let list: Vec<Value> = entries.iter().filter_map(entry).collect();
+    json!({ "directory": json_name(directory.as_os_str().as_bytes()), "entries": list })
+}
+
+/// Widths of the columns of a long list.
+#[derive(Default)]
+struct Widths {
+    links: usize,
+    uid: usize,
+    gid: usize,
+    size: usize,
+}
+
+impl Widths {
+    fn of(entries: &[Entry], arguments: &Ls) -> Self {
+        let mut widths = Self::default();
+        for attributes in entries.iter().filter_map(|entry| entry.attributes.as_ref()) {
+            widths.links = widths.links.max(digits(attributes.links));
+            widths.uid = widths.uid.max(digits(attributes.owner.uid));
+            widths.gid = widths.gid.max(digits(attributes.owner.gid));
+            widths.size = widths.size.max(size_text(attributes, arguments).len());
+        }
+        widths
+    }
+}
+
+/// Digits of a number.
+fn digits(number: u32) -> usize {
+    number.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
+/// The size of a file, or the numbers of a device.
+fn size_text(attributes: &Attributes, arguments: &Ls) -> String {
+    if is_device(attributes) {
+        format!("{}, {}", attributes.device.0, attributes.device.1)
+    } else if arguments.sizes.human_readable {
+        human(attributes.size)
+    } else {
+        attributes.size.to_string()
+    }
+}
+
+fn show_list(filesystem: &Filesystem, entries: &[Entry], arguments: &Ls, output: &mut Output) -> Result<()> {
+    let inode_width = entries.iter().map(|entry| digits(entry.inode.0)).max().unwrap_or(0);
+    let widths = if arguments.long { Widths::of(entries, arguments) } else { Widths::default() };
     for entry in entries {
-        let attributes = &entry.attributes;
         if arguments.inode {
-            output.text(&format!("{:>inode_width$} ", attributes.inode.0))?;
+            output.text(&format!("{:>inode_width$} ", entry.inode.0))?;
         }
-        if arguments.long {
-            output.text(&format!(
-                "{} {:>links_width$} {:>uid_width$} {:>gid_width$} {:>size_width$} {} ",
-                mode_text(attributes),
-                attributes.links,
-                attributes.owner.uid,
-                attributes.owner.gid,
-                size(entry),
-                local_time(attributes.modified, "%Y-%m-%d %H:%M"),
-            ))?;
-        }
+        let Some(attributes) = entry.attributes.as_ref().filter(|_| arguments.long) else {
+            output.name(&entry.name)?;
+            output.line("")?;
+            continue;
+        };
+        let Widths { links, uid, gid, size } = widths;
+        output.text(&format!(
+            "{} {:>links$} {:>uid$} {:>gid$} {:>size$} {} ",
+            mode_text(attributes),
+            attributes.links,
+            attributes.owner.uid,
+            attributes.owner.gid,
+            size_text(attributes, arguments),
+            local_time(attributes.modified, "%Y-%m-%d %H:%M"),
+        ))?;
         output.name(&entry.name)?;
-        if arguments.long && attributes.kind == FileKind::Symlink {
+        if entry.kind == FileKind::Symlink {
             output.text(" -> ")?;
-            match filesystem.read_link(&entry.path) {
-                Ok(target) => output.name(target.as_os_str().as_bytes())?,
+            match link_target(filesystem, entry.inode) {
+                Ok(target) => output.name(&target)?,
                 Err(error) => output.text(&format!("({error})"))?,
             }
         }
@@ -275,43 +353,49 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
     }
     output.line(location.to_string())?;
     let (mut directories, mut files) = (0u64, 0u64);
-    // Entries still to show: what stands before the name, whether it is the last of its directory, and its depth.
-    let mut waiting: Vec<(String, Entry, bool, usize)> = Vec::new();
+    let listing = Listing { filesystem: &filesystem, location, wanted: Wanted::Kind, hidden: true };
+    let mut waiting: Vec<Branch> = Vec::new();
+    let mut seen = SeenDirectories::default();
     let mut is_partial = false;
-    let mut below =
-        |directory: &Path, lead: &str, depth: usize, waiting: &mut Vec<(String, Entry, bool, usize)>| {
-            let entries = entries_of(&filesystem, directory, location, &mut is_partial)?;
-            let last = entries.len().saturating_sub(1);
-            let new = entries
-                .into_iter()
-                .enumerate()
-                .map(|(index, entry)| (lead.to_owned(), entry, index == last, depth));
-            waiting.extend(new.collect::<Vec<_>>().into_iter().rev());
-            Ok::<(), Failure>(())
-        };
+    let mut below = |number, path: &Path, lead: &str, depth: usize, waiting: &mut Vec<Branch>| {
+        seen.note(number).map_err(Failure::map(location, "list"))?;
+        let entries = listing.entries(number, path, &mut is_partial)?;
+        let (directory, lead): (Rc<Path>, Rc<str>) = (path.into(), lead.into());
+        let last = entries.len().saturating_sub(1);
+        let branches = entries.into_iter().enumerate().rev().map(|(index, entry)| Branch {
+            lead: Rc::clone(&lead),
+            directory: Rc::clone(&directory),
+            entry,
+            is_last: index == last,
+            depth,
+        });
+        waiting.extend(branches);
+        Ok::<(), Failure>(())
+    };
     if depth_max > 0 {
-        below(path, "", 1, &mut waiting)?;
+        below(top.inode, path, "", 1, &mut waiting)?;
     }
-    while let Some((lead, entry, is_last, depth)) = waiting.pop() {
+    while let Some(Branch { lead, directory, entry, is_last, depth }) = waiting.pop() {
         interrupt::check()?;
         output.text(&lead)?;
         output.text(if is_last { "└── " } else { "├── " })?;
         output.name(&entry.name)?;
-        match entry.attributes.kind {
+        match entry.kind {
             FileKind::Directory => {
                 directories += 1;
                 output.line("/")?;
                 if depth < depth_max {
                     let lead = format!("{lead}{}", if is_last { "    " } else { "│   " });
-                    below(&entry.path, &lead, depth + 1, &mut waiting)?;
+                    let path = directory.join(OsStr::from_bytes(&entry.name));
+                    below(entry.inode, &path, &lead, depth + 1, &mut waiting)?;
                 }
             }
             FileKind::Symlink => {
                 files += 1;
                 let target =
-                    filesystem.read_link(&entry.path).map_err(Failure::map(location, "read a link"))?;
+                    link_target(&filesystem, entry.inode).map_err(Failure::map(location, "read a link"))?;
                 output.text(" -> ")?;
-                output.name(target.as_os_str().as_bytes())?;
+                output.name(&target)?;
                 output.line("")?;
             }
             _ => {
@@ -322,6 +406,18 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
     }
     output.line(format!("\n{directories} directories, {files} files"))?;
     whole(is_partial)
+}
+
+/// An entry that `tree` is still to show.
+struct Branch {
+    /// What stands before it.
+    lead: Rc<str>,
+    /// The directory that it is in.
+    directory: Rc<Path>,
+    entry: Entry,
+    /// Whether it is the last of its directory.
+    is_last: bool,
+    depth: usize,
 }
 
 pub(crate) fn stat(arguments: &ManyPaths, images: &mut Images, output: &mut Output) -> Result<()> {
@@ -408,69 +504,58 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
     let done = for_each(&arguments.paths, |location| {
         let (image, path) = location.in_image();
         let filesystem = images.open(image, Access::ReadOnly)?;
-        let mut seen: HashSet<InodeNumber> = HashSet::new();
-        // Directories from the top to where the walk is, with their sums.
-        let mut stack: Vec<(PathBuf, u64, usize)> = Vec::new();
-        let mut total = 0u64;
-        let mut lines: Vec<(u64, PathBuf)> = Vec::new();
-        for entry in filesystem.walk(path) {
-            interrupt::check()?;
-            let entry = entry.map_err(Failure::map(location, "list"))?;
-            while stack.last().is_some_and(|(_, _, depth)| *depth >= entry.depth) {
-                close_directory(&mut stack, &mut lines);
-            }
-            let is_new = entry.attributes.links < 2
-                || entry.attributes.kind == FileKind::Directory
-                || seen.insert(entry.attributes.inode);
-            let bytes = if is_new { du_bytes(&entry.attributes, arguments.apparent_size) } else { 0 };
-            total = total.saturating_add(bytes);
-            if entry.attributes.kind == FileKind::Directory {
-                stack.push((entry.path, bytes, entry.depth));
-            } else {
-                if let Some((_, sum, _)) = stack.last_mut() {
-                    *sum = sum.saturating_add(bytes);
-                }
-                if arguments.all || entry.depth == 0 {
-                    lines.push((bytes, entry.path));
-                }
-            }
-        }
-        while !stack.is_empty() {
-            close_directory(&mut stack, &mut lines);
-        }
-        if arguments.summarize {
-            lines = vec![(total, path.to_owned())];
-        }
-        for (bytes, path) in lines {
+        let mut show = |bytes: u64, path: &Path| {
             if arguments.reporting.json {
                 totals.push(json!({
                     "image": json_name(image.as_os_str().as_bytes()),
                     "path": json_name(path.as_os_str().as_bytes()),
                     "bytes": bytes,
                 }));
-                continue;
+                return Ok(());
             }
             let size = if arguments.bytes { bytes.to_string() } else { human(bytes) };
             output.text(&format!("{size}\t"))?;
             output.name(path.as_os_str().as_bytes())?;
-            output.line("")?;
+            output.line("")
+        };
+        let mut seen: HashSet<InodeNumber> = HashSet::new();
+        // Directories from the top to where the walk is, with their sums.
+        let mut stack: Vec<(PathBuf, u64, usize)> = Vec::new();
+        let mut total = 0u64;
+        let mut close_below = |stack: &mut Vec<(PathBuf, u64, usize)>, depth: usize| {
+            while let Some((path, sum, _)) = stack.pop_if(|(_, _, open)| *open >= depth) {
+                if let Some((_, parent, _)) = stack.last_mut() {
+                    *parent = parent.saturating_add(sum);
+                }
+                if !arguments.summarize {
+                    show(sum, &path)?;
+                }
+            }
+            Ok::<(), Failure>(())
+        };
+        for entry in filesystem.walk(path) {
+            interrupt::check()?;
+            let entry = entry.map_err(Failure::map(location, "list"))?;
+            close_below(&mut stack, entry.depth)?;
+            let is_new = entry.attributes.links < 2
+                || entry.attributes.kind == FileKind::Directory
+                || seen.insert(entry.attributes.inode);
+            let bytes = if is_new { du_bytes(&entry.attributes, arguments.apparent_size) } else { 0 };
+            total = total.saturating_add(bytes);
+            if entry.attributes.kind == FileKind::Directory || arguments.all || entry.depth == 0 {
+                // What is no directory is one without entries here.
+                stack.push((entry.path, bytes, entry.depth));
+            } else if let Some((_, sum, _)) = stack.last_mut() {
+                *sum = sum.saturating_add(bytes);
+            }
         }
-        Ok(())
+        close_below(&mut stack, 0)?;
+        if arguments.summarize { show(total, path) } else { Ok(()) }
     });
     if arguments.reporting.json && is_worth_showing(&done) {
         output.json(&json!({ "command": "du", "totals": totals }))?;
     }
     done
-}
-
-/// A directory's sum is complete: it counts for its parent.
-fn close_directory(stack: &mut Vec<(PathBuf, u64, usize)>, lines: &mut Vec<(u64, PathBuf)>) {
-    if let Some((path, sum, _)) = stack.pop() {
-        if let Some((_, parent, _)) = stack.last_mut() {
-            *parent = parent.saturating_add(sum);
-        }
-        lines.push((sum, path));
-    }
 }
 
 pub(crate) fn extents(arguments: &OnePath, images: &mut Images, output: &mut Output) -> Result<()> {

@@ -94,9 +94,11 @@ impl Source for ImageTree {
     }
 
     fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error> {
-        let entries = self.filesystem.read_dir(path).map_err(self.error(path, "list"))?;
-        let mut names: Vec<_> = entries.into_iter().map(|entry| entry.name).collect();
-        names.sort();
+        let list = || -> diorite::Result<Vec<Vec<u8>>> {
+            self.filesystem.read_dir(path)?.map(|entry| Ok(entry?.name)).collect()
+        };
+        let mut names = list().map_err(self.error(path, "list"))?;
+        names.sort_unstable();
         Ok(names)
     }
 

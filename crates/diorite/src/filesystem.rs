@@ -17,9 +17,8 @@ use crate::error::AtPath;
 use crate::node::NodeRef;
 use crate::nodes::{Nodes, while_stale};
 use crate::volume_target::open_volume_target;
-use crate::walk::Walk;
 use crate::{
-    Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, DirectoryEntry, Error, File, FileKind,
+    Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, Error, File, FileKind,
     InodeNumber, MmpWait, NodeSpec, OpenOptions, QuotaLimits, ReservedBlocks, Result, ScheduledDevice,
     SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, SystemClock, XattrMode,
 };
@@ -462,25 +461,5 @@ impl Filesystem {
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &[u8]) -> Result<()> {
         let path = path.as_ref();
         self.find(path, false).and_then(|node| node.remove_xattr(name)).at_path(path)
-    }
-
-    /// Entries of a directory without `.` and `..`.
-    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirectoryEntry>> {
-        let path = path.as_ref();
-        let mut entries = Vec::new();
-        let mut each = |entry: DirectoryEntry| {
-            if entry.name != b"." && entry.name != b".." {
-                entries.push(entry);
-            }
-            true
-        };
-        self.find(path, true).and_then(|node| node.read_directory(0, &mut each)).at_path(path)?;
-        Ok(entries)
-    }
-
-    /// Everything beneath a path, the path itself first, parents before children; links are not followed. A
-    /// directory that was met before is an error: no sound volume has one, and a damaged one would have no end.
-    pub fn walk(&self, path: impl AsRef<Path>) -> Walk {
-        Walk::new(self.clone(), path.as_ref())
     }
 }

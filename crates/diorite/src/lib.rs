@@ -39,6 +39,7 @@ mod placement;
 mod queue;
 mod range_lock;
 mod raw;
+mod read_dir;
 mod resolve;
 mod stats;
 mod stream;
@@ -72,7 +73,13 @@ pub use map::{
 pub use options::{DirectIo, OpenOptions, SyncMode, Unaligned};
 pub use queue::{DirectQueue, Finished, QueueFull, TransferMemory};
 pub use raw::RawFile;
+pub use read_dir::ReadDir;
 pub use stats::Stats;
 pub use stream::{DirectReader, DirectWriter};
 pub use volume_target::{open_volume_target, partitions_with_volumes};
 pub use walk::{SeenDirectories, Walk, WalkEntry};
+
+/// A name of a directory as part of a path.
+pub(crate) fn os_name(name: &[u8]) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(name)
+}

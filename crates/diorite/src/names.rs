@@ -95,20 +95,6 @@ impl Filesystem {
         self.search_parent(path).and_then(remove).at_path(path)
     }
 
-    /// Remove a directory and everything in it. Symbolic links are removed, not followed.
-    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let mut found = Vec::new();
-        for entry in self.walk(path) {
-            let entry = entry?;
-            found.push((entry.path, entry.attributes.kind));
-        }
-        for (path, kind) in found.iter().rev() {
-            if *kind == FileKind::Directory { self.remove_dir(path)? } else { self.remove_file(path)? }
-        }
-        Ok(())
-    }
-
     /// Rename, replacing what is there as POSIX says.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         self.rename_with(from, to, RenameMode::Replace)

@@ -126,6 +126,15 @@ impl NodeRef {
         while_stale(|| self.found(self.volume().lookup(self.inode(), name)?))
     }
 
+    /// What `lstat` tells of a name in this directory, and the node if it is a directory.
+    pub(crate) fn lookup_attributes(&self, name: &[u8]) -> Result<(Option<NodeRef>, Attributes)> {
+        let inode = self.volume().lookup(self.inode(), name)?;
+        let attributes = self.nodes().attributes(&inode)?;
+        let is_directory = inode.kind() == FileKind::Directory;
+        let node = if is_directory { Some(self.found(inode)?) } else { None };
+        Ok((node, attributes))
+    }
+
     /// Make a file, directory or node in this directory.
     pub fn create(&self, name: &[u8], spec: &NodeSpec) -> Result<NodeRef> {
         self.nodes().create(self.inode(), name, spec).map(Self::new)
@@ -170,6 +179,11 @@ impl NodeRef {
             return Err(diorite_ext::Error::NotADirectory.into());
         }
         Ok(self.volume().read_directory(self.inode(), cursor, each)?)
+    }
+
+    /// Some entries from `cursor` on, as many as are read at once; none at the end.
+    pub(crate) fn directory_batch(&self, cursor: u64) -> Result<Vec<DirectoryEntry>> {
+        Ok(self.volume().list_directory(self.inode(), cursor)?)
     }
 
     /// An extended attribute.

@@ -329,8 +329,7 @@ impl Nodes {
             return Ok(());
         }
         let mut shard = self.shard(inode.number());
-        let Some(slot) =
-            shard.nodes.get(&inode.number()).filter(|slot| Arc::ptr_eq(&slot.node.inode, inode))
+        let Some(slot) = shard.nodes.get(&inode.number()).filter(|slot| Arc::ptr_eq(&slot.node.inode, inode))
         else {
             return Ok(());
         };

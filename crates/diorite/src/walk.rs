@@ -1,15 +1,20 @@
-//! Walking a tree of directories that may not be one.
+//! Walking and removing a tree of directories that may not be one.
 //!
-//! Where it sits: behind [`Filesystem::walk`]. A directory of a sound volume has one name; on a damaged or hostile one it may have
-//! several, also beneath itself, and then a walk that believed it would have no end, or double at each level.
+//! Where it sits: under [`Filesystem::walk`] and [`Filesystem::remove_dir_all`]. A directory of a sound volume has one name; on a
+//! damaged or hostile one it may have several, also beneath itself, and then a walk that believed it would have no end, or double
+//! at each level.
+//!
+//! Both hold the directories from the start to where they are, and look names up in them: no path is resolved for an entry.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::vec;
 
 use crate::error::AtPath;
-use crate::{Attributes, FileKind, Filesystem, InodeNumber, Result};
+use crate::node::NodeRef;
+use crate::nodes::while_stale;
+use crate::read_dir::ReadDir;
+use crate::{Attributes, DirectoryEntry, FileKind, Filesystem, InodeNumber, Result};
 
 /// The directories that a walk has met.
 #[derive(Debug, Default)]
@@ -30,8 +35,21 @@ impl SeenDirectories {
 #[derive(Debug)]
 pub struct Walk {
     filesystem: Filesystem,
-    pending: Vec<(PathBuf, usize)>,
+    /// Where to begin, until that is done.
+    start: Option<PathBuf>,
+    /// Directories from the start to where the walk is.
+    directories: Vec<Open>,
+    /// The path of the last of them.
+    path: PathBuf,
     seen: SeenDirectories,
+}
+
+/// A directory that a walk is in.
+#[derive(Debug)]
+struct Open {
+    node: NodeRef,
+    /// Names to come.
+    names: vec::IntoIter<Vec<u8>>,
 }
 
 /// Something that a walk met.
@@ -47,19 +65,39 @@ pub struct WalkEntry {
 
 impl Walk {
     pub(crate) fn new(filesystem: Filesystem, path: &Path) -> Self {
-        Self { filesystem, pending: vec![(path.to_owned(), 0)], seen: SeenDirectories::default() }
+        let (start, path) = (Some(path.to_owned()), path.to_owned());
+        Self { filesystem, start, directories: Vec::new(), path, seen: SeenDirectories::default() }
     }
 
-    fn visit(&mut self, path: PathBuf, depth: usize) -> Result<WalkEntry> {
-        let attributes = self.filesystem.symlink_metadata(&path)?;
+    fn begin(&mut self, path: &Path) -> Result<WalkEntry> {
+        let attributes = self.filesystem.symlink_metadata(path)?;
         if attributes.kind == FileKind::Directory {
-            self.seen.note(attributes.inode).at_path(&path)?;
-            let mut entries = self.filesystem.read_dir(&path)?;
-            entries.sort_unstable_by(|a, b| b.name.cmp(&a.name));
-            self.pending
-                .extend(entries.iter().map(|entry| (path.join(OsStr::from_bytes(&entry.name)), depth + 1)));
+            let node = self.filesystem.resolve(path)?;
+            self.enter(node, attributes.inode)?;
         }
-        Ok(WalkEntry { path, depth, attributes })
+        Ok(WalkEntry { path: path.to_owned(), depth: 0, attributes })
+    }
+
+    fn visit(&mut self, name: &[u8]) -> Result<WalkEntry> {
+        let Some(directory) = self.directories.last() else {
+            return Err(diorite_ext::Error::NotFound.into());
+        };
+        let depth = self.directories.len();
+        let (node, attributes) = while_stale(|| directory.node.lookup_attributes(name))?;
+        if let Some(node) = node {
+            self.enter(node, attributes.inode)?;
+        }
+        Ok(WalkEntry { path: self.path.clone(), depth, attributes })
+    }
+
+    /// The path is that of `node`.
+    fn enter(&mut self, node: NodeRef, number: InodeNumber) -> Result<()> {
+        self.seen.note(number)?;
+        let names: Result<Vec<_>> = node.read_dir()?.map(|entry| Ok(entry?.name)).collect();
+        let mut names = names?;
+        names.sort_unstable();
+        self.directories.push(Open { node, names: names.into_iter() });
+        Ok(())
     }
 }
 
@@ -67,7 +105,132 @@ impl Iterator for Walk {
     type Item = Result<WalkEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (path, depth) = self.pending.pop()?;
-        Some(self.visit(path, depth))
+        if let Some(start) = self.start.take() {
+            return Some(self.begin(&start).at_path(&start));
+        }
+        loop {
+            let depth = self.directories.len();
+            let Some(name) = self.directories.last_mut()?.names.next() else {
+                self.directories.pop();
+                if depth > 1 {
+                    self.path.pop();
+                }
+                continue;
+            };
+            self.path.push(crate::os_name(&name));
+            let entry = self.visit(&name).at_path(&self.path);
+            if self.directories.len() == depth {
+                self.path.pop();
+            }
+            return Some(entry);
+        }
+    }
+}
+
+/// A directory that is being emptied.
+struct Emptied {
+    /// Its name in the one before.
+    name: Vec<u8>,
+    node: NodeRef,
+    entries: ReadDir,
+}
+
+/// A tree that is being removed.
+struct Removal<'a> {
+    directories: Vec<Emptied>,
+    path: PathBuf,
+    seen: SeenDirectories,
+    removed: &'a mut dyn FnMut(FileKind) -> bool,
+}
+
+impl Removal<'_> {
+    fn enter(&mut self, name: Vec<u8>, node: NodeRef) -> Result<()> {
+        self.seen.note(node.number())?;
+        let entries = node.read_dir()?;
+        self.directories.push(Emptied { name, node, entries });
+        Ok(())
+    }
+
+    /// Remove what is in the directory: whether all was.
+    fn empty(&mut self) -> Result<bool> {
+        while let Some(directory) = self.directories.last_mut() {
+            let Some(entry) = directory.entries.next() else {
+                let Emptied { name, node, entries } = self.directories.pop().expect("just seen");
+                drop((node, entries));
+                let Some(parent) = self.directories.last() else { return Ok(true) };
+                parent.node.remove_directory(&name)?;
+                self.path.pop();
+                if !(self.removed)(FileKind::Directory) {
+                    return Ok(false);
+                }
+                continue;
+            };
+            let DirectoryEntry { name, kind, .. } = entry?;
+            self.path.push(crate::os_name(&name));
+            let kind = match kind {
+                Some(kind) => kind,
+                None => directory.node.lookup(&name)?.kind(),
+            };
+            if kind == FileKind::Directory {
+                let node = directory.node.lookup(&name)?;
+                self.enter(name, node)?;
+                continue;
+            }
+            directory.node.unlink(&name)?;
+            self.path.pop();
+            if !(self.removed)(kind) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Filesystem {
+    /// Everything beneath a path, the path itself first, parents before children, sorted by name; links are not followed. A
+    /// directory that was met before is an error: no sound volume has one, and a damaged one would have no end.
+    pub fn walk(&self, path: impl AsRef<Path>) -> Walk {
+        Walk::new(self.clone(), path.as_ref())
+    }
+
+    /// Remove a directory and everything in it. Symbolic links are removed, not followed.
+    ///
+    /// # Errors
+    /// The first thing that cannot be removed; what was removed before it is gone.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.remove_dir_all_with(path, &mut |_| true)
+    }
+
+    /// The same; `removed` is called after each removal, and stops it with `false`.
+    ///
+    /// # Errors
+    /// As [`Self::remove_dir_all`].
+    pub fn remove_dir_all_with(
+        &self,
+        path: impl AsRef<Path>,
+        removed: &mut dyn FnMut(FileKind) -> bool,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let node = self.find(path, false).at_path(path)?;
+        let kind = node.kind();
+        if kind != FileKind::Directory {
+            drop(node);
+            self.remove_file(path)?;
+            removed(kind);
+            return Ok(());
+        }
+        let mut removal = Removal {
+            directories: Vec::new(),
+            path: path.to_owned(),
+            seen: SeenDirectories::default(),
+            removed,
+        };
+        let is_empty =
+            removal.enter(Vec::new(), node).and_then(|()| removal.empty()).at_path(&removal.path)?;
+        if is_empty {
+            self.remove_dir(path)?;
+            (removal.removed)(FileKind::Directory);
+        }
+        Ok(())
     }
 }

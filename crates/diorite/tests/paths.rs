@@ -62,7 +62,7 @@ fn a_tree_by_paths() {
         drop(open);
         filesystem.remove_dir_all("/a").expect("remove");
         let left: Vec<Vec<u8>> =
-            filesystem.read_dir("/").expect("list").into_iter().map(|entry| entry.name).collect();
+            filesystem.read_dir("/").expect("list").map(|entry| entry.expect("entry").name).collect();
         assert!(left.contains(&b"loop".to_vec()) && !left.contains(&b"a".to_vec()));
         filesystem.close().expect("close");
         assert_device_clean(&device);

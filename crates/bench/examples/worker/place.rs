@@ -78,7 +78,9 @@ impl Place {
     /// Number of names in a directory.
     pub(crate) fn list(&self, path: &str) -> Result<usize, Failure> {
         match self {
-            Self::Image(filesystem) => Ok(filesystem.read_dir(path)?.len()),
+            Self::Image(filesystem) => {
+                Ok(filesystem.read_dir(path)?.collect::<diorite::Result<Vec<_>>>()?.len())
+            }
             Self::Host => {
                 // The names are kept, as the library gives them.
                 let names: Result<Vec<_>, _> = fs::read_dir(path)?.collect();

@@ -12,14 +12,8 @@ impl Volume {
         mut cursor: u64,
         each: &mut dyn FnMut(DirectoryEntry) -> bool,
     ) -> Result<()> {
-        if !is_directory(directory) {
-            return Err(Error::NotADirectory);
-        }
         loop {
-            let batch = {
-                let state = directory.read_in_use()?;
-                self.with_directory(directory, &state, |entries| entries.list(cursor))?
-            };
+            let batch = self.list_directory(directory, cursor)?;
             if batch.is_empty() {
                 return Ok(());
             }
@@ -30,5 +24,14 @@ impl Volume {
                 }
             }
         }
+    }
+
+    /// Some entries from `cursor` on (0: the first), `.` and `..` included, as many as one block has; none at the end.
+    pub fn list_directory(&self, directory: &Inode, cursor: u64) -> Result<Vec<DirectoryEntry>> {
+        if !is_directory(directory) {
+            return Err(Error::NotADirectory);
+        }
+        let state = directory.read_in_use()?;
+        self.with_directory(directory, &state, |entries| entries.list(cursor))
     }
 }

@@ -273,6 +273,13 @@ pub struct DirectoryEntry {
     pub next_cursor: u64,
 }
 
+impl DirectoryEntry {
+    /// The name, as part of a path.
+    pub fn file_name(&self) -> &std::ffi::OsStr {
+        std::os::unix::ffi::OsStrExt::from_bytes(&self.name)
+    }
+}
+
 /// What `rename` does when the new name exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameMode {
