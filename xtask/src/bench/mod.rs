@@ -14,6 +14,7 @@ mod rates;
 mod readers;
 mod schedulers;
 mod store;
+mod tree;
 mod volumes;
 
 use std::path::PathBuf;
@@ -38,6 +39,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("appends", metadata::appends),
     ("stream", volumes::stream),
     ("scale", volumes::scale),
+    ("tree", tree::run),
 ];
 
 /// Run the suites that `arguments` name, or all.

@@ -1,0 +1,119 @@
+//! Suite `tree`: trees of files copied into an image by `diorite cp -r`, and by `cp -a` onto the kernel's loop mount of it.
+
+use std::path::Path;
+
+use super::measure::call;
+use super::rates::{Bound, RateSuite, Runner, WantedRatio, can_mount, make_image};
+use super::Options;
+
+/// Small files of the two trees whose CPU time a file is compared.
+const FEW: u32 = 10_000;
+const MANY: u32 = 100_000;
+/// Files of the tree that the kernel copies too, and their bytes altogether.
+const MIXED: u32 = 56_000;
+const MIXED_BYTES: u64 = 758_000_000;
+/// Files in a directory.
+const IN_DIRECTORY: u32 = 200;
+
+pub(super) fn run(options: &Options) -> Result<(), String> {
+    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
+    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?.join("tree");
+    let _ = std::fs::remove_dir_all(&directory);
+    let small = |file: u32| 100 + u64::from(file) * 37 % 3000;
+    make_tree(&directory.join("few"), FEW, small)?;
+    make_tree(&directory.join("many"), MANY, small)?;
+    let scale = MIXED_BYTES as f64 / (0..MIXED).map(mixed_size).sum::<u64>() as f64;
+    make_tree(&directory.join("mixed"), MIXED, |file| (mixed_size(file) as f64 * scale) as u64)?;
+    let image = make_image(&directory.join("tree.img"), 2048, "-t ext4 -N 200000")?;
+    let result = suite(&directory, &image).run(options);
+    let _ = std::fs::remove_dir_all(&directory);
+    result
+}
+
+/// Most files are small, and most bytes in large ones.
+fn mixed_size(file: u32) -> u64 {
+    let noise = u64::from(file).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+    match noise % 1000 {
+        0..7 => 60_000 + noise % 1_500_000,
+        7..100 => 12_000 + noise % 48_000,
+        _ => 200 + noise % 11_800,
+    }
+}
+
+fn make_tree(top: &Path, files: u32, size: impl Fn(u32) -> u64) -> Result<(), String> {
+    println!("--- making {} with {files} files", top.display());
+    for file in 0..files {
+        let directory = file / IN_DIRECTORY;
+        let parent = top.join(format!("{:02}/{directory:04}", directory / 20));
+        if file % IN_DIRECTORY == 0 {
+            std::fs::create_dir_all(&parent).map_err(|error| error.to_string())?;
+        }
+        let text = format!("file {file}\n").into_bytes();
+        let bytes: Vec<u8> = text.into_iter().cycle().take(size(file) as usize).collect();
+        let path = parent.join(format!("file-{file}.txt"));
+        #[expect(clippy::disallowed_methods, reason = "what is copied")]
+        std::fs::write(&path, bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    call(&["sync"]).map(drop)
+}
+
+/// A command line that prints what another one spends: `files` scales the figure of CPU time a file.
+fn measured(line: &str, files: u32) -> Vec<String> {
+    let script = format!(
+        r#"set -e
+busy() {{ awk 'NR == 1 {{ print $2 + $3 + $4 + $7 + $8 }}' /proc/stat; }}
+TIMEFORMAT='%R %U %S'
+before=$(busy)
+figures=$({{ time {{ {line}; }} >/dev/null 2>&3; }} 3>&2 2>&1)
+after=$(busy)
+echo $figures $before $after | awk '{{
+    printf "{{\"seconds\": %f, \"own_cpu_s\": %f, \"machine_cpu_s\": %f, \"own_cpu_us_per_file\": %f}}\n",
+        $1, $2 + $3, ($5 - $4) / 100, ($2 + $3) * 1e6 / {files} }}'"#
+    );
+    ["bash", "-c", &script].map(str::to_owned).to_vec()
+}
+
+fn suite(directory: &Path, image: &str) -> RateSuite {
+    let directory = directory.to_string_lossy();
+    let format = format!(
+        "mke2fs -q -F -t ext4 -N 200000 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 {image} && sync"
+    );
+    // All sources are in the host's page cache.
+    let warm = |tree| format!("cp -r {directory}/{tree} {directory}/warm && rm -r {directory}/warm && sync");
+    let runner = |name, tree: &'static str, line: &str, files| Runner {
+        name,
+        before: vec![format.clone(), warm(tree)],
+        command: measured(line, files),
+        after: vec![format!("e2fsck -fn {image} >/dev/null 2>&1")],
+    };
+    let ours = |name, tree: &'static str, files| {
+        runner(name, tree, &format!("target/release/diorite cp -a {directory}/{tree} {image}:/{tree}"), files)
+    };
+    let mut runners =
+        vec![ours("few", "few", FEW), ours("many", "many", MANY), ours("mixed", "mixed", MIXED)];
+    let ratio = |ours, peer, figure, bound| WantedRatio {
+        ours: (ours, figure),
+        peer: (peer, figure),
+        bound: Bound::AtMost(bound),
+    };
+    let mut wanted = vec![ratio("many", "few", "own_cpu_us_per_file", 1.15)];
+    if can_mount() {
+        let line = format!(
+            "mkdir -p {directory}/mount && mount -o loop {image} {directory}/mount && \
+             cp -a {directory}/mixed {directory}/mount/mixed && umount {directory}/mount && sync {image}"
+        );
+        runners.push(runner("mixed-kernel", "mixed", &line, MIXED));
+        wanted.push(ratio("mixed", "mixed-kernel", "machine_cpu_s", 1.0));
+        wanted.push(ratio("mixed", "mixed-kernel", "seconds", 0.8));
+    } else {
+        println!("SKIPPED: kernel: it needs root");
+    }
+    let about = format!(
+        "few, many: {FEW} and {MANY} files of 0.1 to 3 KB. mixed: {MIXED} files of 0.2 KB to 1.5 MB, 758 MB altogether. \
+         `diorite cp -a` into a new ext4 image on the disk, durable when it ends; `cp -a` onto a loop mount of the same image, \
+         with mount, unmount and sync of the image on the clock. The source is in the host's page cache. The CPU time of the machine \
+         is that of all processes and of the kernel: let nothing else run."
+    );
+    let title = "Trees of files copied into an image";
+    RateSuite { name: "tree", title, about, rounds: None, runners, wanted }
+}
