@@ -88,6 +88,27 @@ impl<'a> Plug<'a> {
         }
     }
 
+    /// Add all of another list: its first bio grows onto the last one of this list if it is contiguous with it.
+    pub fn append(&mut self, other: Self) {
+        for bio in other.bios {
+            let len = bio.len();
+            let fits = self.room_for(bio.op, bio.sector) >= len;
+            let last = self.bios.last_mut().filter(|last| {
+                fits && self.last_bio_bytes > 0
+                    && last.segment_count() + bio.segment_count() <= self.max_segments
+            });
+            match (last.map(|last| &mut last.memory), bio.memory) {
+                (Some(BioMemory::Read(segments)), BioMemory::Read(more)) => segments.extend(more),
+                (Some(BioMemory::Write(segments)), BioMemory::Write(more)) => segments.extend(more),
+                (_, memory) => {
+                    self.last_bio_bytes = 0;
+                    self.bios.push(Bio { memory, ..bio });
+                }
+            }
+            self.last_bio_bytes += len;
+        }
+    }
+
     /// Show the list to the device and wait for it.
     pub fn unplug(mut self, device: &dyn BlockDevice) -> Result<PlugSummary, IoError> {
         if self.bios.is_empty() {
@@ -152,6 +173,26 @@ mod tests {
             assert_eq!(plug.bios().len(), 5, "in steps of {step}");
             assert!(plug.bios().iter().all(|bio| bio.len() == 1 << 20));
         }
+    }
+
+    /// Lists of several files become full bios as one list would.
+    #[test]
+    fn lists_that_follow_each_other_on_the_device_merge() {
+        let data = vec![0u8; 12 << 10];
+        let geometry = geometry(8 << 10, 3);
+        let mut all = Plug::new(&geometry, BioFlags::NONE);
+        for sector in [0, 2, 4, 10, 12, 14, 16, 18, 20, 22, 24, 26] {
+            let mut one = Plug::new(&geometry, BioFlags::NONE);
+            one.write(Sector(sector), &data[..1024]);
+            all.append(one);
+        }
+        let shape: Vec<_> = all.bios().iter().map(|bio| (bio.sector.0, bio.len())).collect();
+        assert_eq!(shape, [(0, 3072), (10, 3072), (16, 3072), (22, 3072)]);
+        let mut large = Plug::new(&geometry, BioFlags::NONE);
+        large.write(Sector(28), &data);
+        all.append(large);
+        let shape: Vec<_> = all.bios().iter().skip(4).map(|bio| (bio.sector.0, bio.len())).collect();
+        assert_eq!(shape, [(28, 8 << 10), (44, 4 << 10)]);
     }
 
     #[test]

@@ -18,9 +18,9 @@ use crate::node::NodeRef;
 use crate::nodes::{Nodes, while_stale};
 use crate::volume_target::open_volume_target;
 use crate::{
-    Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, Error, File, FileKind,
-    InodeNumber, MmpWait, NodeSpec, OpenOptions, QuotaLimits, ReservedBlocks, Result, ScheduledDevice,
-    SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, SystemClock, XattrMode,
+    Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, Error, File, FileKind, InodeNumber, MmpWait,
+    NodeSpec, OpenOptions, QuotaLimits, ReservedBlocks, Result, ScheduledDevice, SchedulerKind,
+    SetAttributes, SetTime, SpaceUse, Stats, SystemClock, XattrMode,
 };
 
 pub(crate) const CACHE_BYTES: usize = 64 << 20;

@@ -21,8 +21,8 @@ use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use diorite_block::NumberHasher;
 use diorite_block::sync::{Mutex, MutexGuard};
+use diorite_block::{BioFlags, NumberHasher};
 use diorite_ext::{Inode, Volume};
 
 use crate::commit_timer::CommitTimer;
@@ -369,7 +369,10 @@ impl Nodes {
     /// Write everything back, record it and make it durable.
     pub(crate) fn sync(&self) -> Result<()> {
         let mut result = Ok(());
-        for node in self.use_all() {
+        let nodes = self.use_all();
+        // Most of it, in few transfers; what is in use follows, file by file.
+        self.engine.write_back_round(0, BioFlags::SYNC, |_| false);
+        for node in nodes {
             if let Some(content) = node.content() {
                 let written = content.write_back_all();
                 // Among the failures that were reported to no caller is the one of this moment.

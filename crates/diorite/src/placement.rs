@@ -312,6 +312,11 @@ pub(crate) struct PlugWrites<'a, I> {
 }
 
 impl<'a, I: Iterator<Item = &'a [u8]>> PlugWrites<'a, I> {
+    /// What was placed, to be submitted with more.
+    pub(crate) fn into_plug(self) -> Plug<'a> {
+        self.plug
+    }
+
     pub(crate) fn new(geometry: &Geometry, flags: BioFlags, segments: I, zeros: &'a [u8]) -> Self {
         Self { plug: Plug::new(geometry, flags), segments, rest: &[], zeros }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::memory_volume;
 use diorite::{FileKind, FilesystemOptions, NodeSpec, Owner};
-use diorite_ext::mkfs::{Flavor, MkfsOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Time that this thread has been running: other processes do not count.

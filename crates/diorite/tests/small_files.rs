@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Image, Random, assert_clean, memory_volume};
+use common::{Image, Random, assert_clean, assert_device_clean, memory_volume, pattern};
 use diorite::{AlignedBuf, DirectIo, DirectQueue, Filesystem, FilesystemOptions, InodeNumber};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
@@ -146,5 +146,34 @@ fn read_all(filesystem: &Filesystem, files: usize, len: usize, round: usize) {
         let torn = start.iter().position(|byte| Some(*byte) != first);
         assert_eq!(torn, None, "round {round}: file {} of {got} bytes", finished.tag);
         assert!(finished.memory[got..].iter().all(|byte| *byte == 0), "nothing behind the end is shown");
+    }
+}
+
+/// Every small file was a transfer of its own: 10,000 of them for a tree of 10,000 files.
+#[test]
+fn small_files_are_written_back_together() {
+    const FILES: u64 = 1000;
+    for flavor in [Flavor::Ext2, Flavor::Ext4] {
+        let device = memory_volume(64, &MkfsOptions { flavor, ..MkfsOptions::default() });
+        let filesystem = FilesystemOptions::new().open_device(device.clone()).expect("open");
+        filesystem.create_dir("/d").expect("directory");
+        let data = |n: u64| pattern(100 + (n as usize * 37) % 9000, n);
+        for n in 0..FILES {
+            let file = filesystem.create_file(format!("/d/{n}")).expect("create");
+            file.write_all_at(&data(n), 0).expect("write");
+        }
+        let before = device.counters().snapshot();
+        filesystem.sync().expect("sync");
+        let writes = device.counters().snapshot().since(before).writes;
+        assert!(writes < FILES / 5, "{flavor:?}: {writes} writes for {FILES} files");
+        filesystem.close().expect("close");
+        assert_device_clean(&device);
+        let filesystem = FilesystemOptions::new().open_device(device.clone()).expect("open");
+        for n in 0..FILES {
+            let file = filesystem.open_file(format!("/d/{n}")).expect("open");
+            let mut read = vec![0; file.size() as usize];
+            file.read_exact_at(&mut read, 0).expect("read");
+            assert!(read == data(n), "{flavor:?}: file {n}");
+        }
     }
 }

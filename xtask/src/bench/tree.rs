@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use super::Options;
 use super::measure::call;
 use super::rates::{Bound, RateSuite, Runner, WantedRatio, can_mount, make_image};
-use super::Options;
 
 /// Small files of the two trees whose CPU time a file is compared.
 const FEW: u32 = 10_000;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use diorite_block::BioFlags;
 use diorite_block::sync::{Mutex, RwLock};
 
 use crate::cache::Cache;
@@ -112,12 +113,24 @@ impl Engine {
         self.workers.note_dirty(self);
     }
 
-    /// Files that have dirty pages, those that follow `after` first.
-    pub(crate) fn dirty_files(&self, after: u64) -> Vec<Arc<Content>> {
+    /// All files that have dirty pages.
+    pub(crate) fn dirty_files(&self) -> Vec<Arc<Content>> {
         let mut files = self.dirty_files.lock();
         files.retain(|_, content| content.strong_count() > 0);
-        let (later, earlier) = (files.range(after.saturating_add(1)..), files.range(..=after));
-        later.chain(earlier).filter_map(|(_, content)| content.upgrade()).collect()
+        files.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The file with dirty pages that follows the one with the number `after`.
+    pub(super) fn dirty_file_after(&self, after: u64) -> Option<Arc<Content>> {
+        let mut files = self.dirty_files.lock();
+        loop {
+            let (number, content) = files.range(after.checked_add(1)?..).next()?;
+            if let Some(content) = content.upgrade() {
+                return Some(content);
+            }
+            let number = *number;
+            files.remove(&number);
+        }
     }
 
     /// A file may have no dirty pages any more.
@@ -149,18 +162,8 @@ impl Dirty for Engine {
     }
 
     fn write_back_to(&self, target: usize) {
-        let mut after = 0;
         while self.cache.dirty() > target {
-            let mut progress = 0;
-            for content in self.dirty_files(after) {
-                after = content.id();
-                progress += content.write_back_step();
-                self.forget_if_clean(&content);
-                if self.cache.dirty() <= target {
-                    break;
-                }
-            }
-            if progress == 0 {
+            if self.write_back_round(0, BioFlags::NONE, |_| self.cache.dirty() <= target) == 0 {
                 break;
             }
         }

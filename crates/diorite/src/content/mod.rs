@@ -30,6 +30,7 @@ mod shift;
 pub(crate) mod toy_map;
 pub(crate) mod workers;
 mod write_back;
+mod write_back_together;
 
 use std::ops::Range;
 use std::sync::Arc;

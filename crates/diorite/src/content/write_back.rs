@@ -16,6 +16,7 @@ use crate::cache::arena::{FrameRead, PAGE_SIZE};
 use crate::cache::pages::PageState;
 use crate::content::engine::Engine;
 use crate::content::{Content, pages_of};
+use crate::map::MapCommit;
 use crate::placement::{PlugWrites, place_write};
 use crate::write::space::Blocks;
 use crate::{Error, Result};
@@ -39,18 +40,28 @@ impl Content {
             pages.start = last + 1;
             self.engine.counters.pages_scanned.add(batch.len() as u64);
             work(Work::Page(batch.len() as u64));
-            let mut result = self.write_batch(&batch, flags);
-            if result.as_ref().is_err_and(Error::is_no_space) {
-                result = self.write_by_blocks(&batch, flags);
-            }
-            self.mark_clean(&batch);
-            if let Err(error) = result {
-                let error = Arc::new(error);
-                self.errors.set(Arc::clone(&error));
-                return Err(Error::WriteBack(error));
-            }
+            let result = self.write_batch(&batch, flags);
+            self.end_batch(&batch, flags, result)?;
             written += batch.len();
         }
+    }
+
+    /// A batch was written with this result. It is clean then; an error is kept for the next sync.
+    pub(super) fn end_batch(
+        &self,
+        batch: &[(u64, PageState)],
+        flags: BioFlags,
+        mut result: Result<()>,
+    ) -> Result<()> {
+        if result.as_ref().is_err_and(Error::is_no_space) {
+            result = self.write_by_blocks(batch, flags);
+        }
+        self.mark_clean(batch);
+        result.map_err(|error| {
+            let error = Arc::new(error);
+            self.errors.set(Arc::clone(&error));
+            Error::WriteBack(error)
+        })
     }
 
     /// A block that is larger than a page is written as a whole: a full batch ends before the block that it cuts.
@@ -67,16 +78,26 @@ impl Content {
         }
     }
 
-    fn write_batch(&self, batch: &[(u64, PageState)], flags: BioFlags) -> Result<()> {
+    /// The memory of the pages of a batch.
+    pub(super) fn frames_of(&self, batch: &[(u64, PageState)]) -> Vec<FrameRead<'_>> {
         let arena = &self.engine.cache.arena;
-        let frames: Vec<FrameRead<'_>> = batch
+        let frame = |(_, state): &(u64, PageState)| arena.read(state.frame);
+        batch
             .iter()
-            .map(|(_, state)| arena.read(state.frame).expect("nobody writes a page of a range that is held"))
-            .collect();
-        let (part, size) = (self.part_size(), self.size());
+            .map(|page| frame(page).expect("no thread writes a page of a range that is held"))
+            .collect()
+    }
+
+    /// The dirty parts of the pages of a batch: ranges of the file, and their memory.
+    pub(super) fn dirty_parts<'f>(
+        &self,
+        batch: &[(u64, PageState)],
+        frames: &'f [FrameRead<'_>],
+    ) -> (Vec<Range<u64>>, Vec<&'f [u8]>) {
+        let part = self.part_size();
         let mut parts: Vec<Range<u64>> = Vec::new();
         let mut segments: Vec<&[u8]> = Vec::with_capacity(batch.len());
-        for ((page, state), frame) in batch.iter().zip(&frames) {
+        for ((page, state), frame) in batch.iter().zip(frames) {
             let mut at = 0;
             while at < PAGE_SIZE / part {
                 if state.dirty >> at & 1 == 0 {
@@ -94,6 +115,12 @@ impl Content {
                 at += run;
             }
         }
+        (parts, segments)
+    }
+
+    fn write_batch(&self, batch: &[(u64, PageState)], flags: BioFlags) -> Result<()> {
+        let frames = self.frames_of(batch);
+        let (parts, segments) = self.dirty_parts(batch, &frames);
         let Some(end) = parts.last().map(|last| last.end) else { return Ok(()) };
         let device: &dyn BlockDevice = &**self.map.device();
         let mut blocks = Blocks::claimed(&self.engine);
@@ -103,7 +130,12 @@ impl Content {
         self.engine.counters.bios.add(summary.bios);
         self.engine.counters.writeback_bios.add(summary.bios);
         self.engine.counters.writeback_pages.add(batch.len() as u64);
-        let (mut commit, end) = (placed.commit, end.min(size));
+        self.commit_written_back(placed.commit, end)
+    }
+
+    /// Record a batch that was written, and the size up to its `end`.
+    pub(super) fn commit_written_back(&self, mut commit: MapCommit, end: u64) -> Result<()> {
+        let end = end.min(self.size());
         commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
         self.record_commit(commit)
     }
@@ -174,7 +206,7 @@ impl Content {
     }
 
     /// One batch from `page` on, as a range to lock.
-    fn batch_range(&self, page: u64) -> Range<u64> {
+    pub(super) fn batch_range(&self, page: u64) -> Range<u64> {
         let start = page * PAGE_SIZE;
         self.locked_range(start, start.saturating_add(BATCH_PAGES as u64 * PAGE_SIZE))
     }
@@ -209,12 +241,6 @@ impl Content {
 impl Engine {
     /// Write back a batch of any file without waiting for a lock. Returns the number of pages.
     pub(crate) fn try_write_back_others(&self, asking: &Content) -> usize {
-        for content in self.dirty_files(asking.id()) {
-            let written = content.write_back_step();
-            if written > 0 {
-                return written;
-            }
-        }
-        0
+        self.write_back_round(asking.id(), BioFlags::NONE, |written| written > 0)
     }
 }

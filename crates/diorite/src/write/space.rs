@@ -134,7 +134,7 @@ impl Engine {
     fn settle_promises(&self) {
         for tries in 0..TRIES {
             let mut all = self.queued_reservations() == 0;
-            for content in self.dirty_files(0) {
+            for content in self.dirty_files() {
                 all &= content.try_write_back_all();
             }
             if all {

@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 
 /// Most blocks of a file's window, in bytes.
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// A file that begins with no more than this gets no window yet.
+const SMALL_FILE_BYTES: u64 = 64 << 10;
 
 impl Volume {
     /// Where blocks for `at` should be: behind the file's previous block, else in the inode's group.
@@ -201,7 +203,12 @@ impl Volume {
         let size_blocks = self.block_size().blocks_for(state.size);
         let grows = at.0 + wanted >= size_blocks;
         let most = WINDOW_BYTES_MAX / self.block_size().bytes();
-        let extra = if grows { (wanted + at.0).next_power_of_two().clamp(8, most.max(8)) } else { 0 };
+        // A small file is written once and whole, as a rule: the next one follows it on the device.
+        let is_small = at.0 == 0 && wanted * self.block_size().bytes() <= SMALL_FILE_BYTES;
+        let extra = match grows && !is_small {
+            true => (wanted + at.0).next_power_of_two().clamp(8, most.max(8)),
+            false => 0,
+        };
         let per_cluster = self.blocks_per_cluster();
         // The blocks for the data are promised; what is more is not to cost anybody theirs.
         let extra = extra.min(self.allocator().unclaimed().saturating_mul(per_cluster));
