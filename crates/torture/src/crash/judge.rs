@@ -172,6 +172,7 @@ fn files_of(filesystem: &Filesystem) -> Result<Vec<Seen>, Wrong> {
     while let Some(directory) = directories.pop() {
         let at = if directory.is_empty() { "/" } else { &directory };
         for entry in filesystem.read_dir(at).map_err(|error| unreadable("read_dir", &error))? {
+            let entry = entry.map_err(|error| unreadable("read_dir", &error))?;
             let path = format!("{directory}/{}", String::from_utf8_lossy(&entry.name));
             let attributes =
                 filesystem.symlink_metadata(&path).map_err(|error| unreadable("stat", &error))?;
