@@ -71,7 +71,7 @@ fn a_sync_beside_removals_succeeds() {
         }
     });
     let root = filesystem.metadata("/").expect("stat");
-    assert_eq!(filesystem.read_dir("/").expect("list").len(), 1, "lost+found, {root:?}");
+    assert_eq!(filesystem.read_dir("/").expect("list").count(), 1, "lost+found, {root:?}");
     let free = filesystem.statfs().inodes_free;
     filesystem.sync().expect("sync");
     assert_eq!(filesystem.statfs().inodes_free, free);
