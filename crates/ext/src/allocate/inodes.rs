@@ -94,6 +94,10 @@ impl Allocator {
                 return Ok(false);
             }
         }
+        // Freed by an earlier change of the same replay, which is one step on the disk.
+        if state.held_inodes.remove(&place.index) {
+            self.held_inodes.fetch_sub(1, Ordering::Relaxed);
+        }
         self.take_inode_bit(handle, place.group, &mut state, place.index)?;
         self.count_taken_inode(handle, place.group, state, place.index, kind).map(|_| true)
     }
