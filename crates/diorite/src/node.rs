@@ -93,10 +93,12 @@ impl NodeRef {
     pub(crate) fn open_as(&self, options: &OpenOptions, path: Option<PathBuf>) -> Result<File> {
         options.check()?;
         let content = self.content()?;
-        let wanted = match options.can_write() {
-            false => ContentUse::Read,
-            true if options.append && !options.truncate => ContentUse::Append,
-            true => ContentUse::Write,
+        let wanted = if !options.can_write() {
+            ContentUse::Read
+        } else if options.append && !options.truncate {
+            ContentUse::Append
+        } else {
+            ContentUse::Write
         };
         self.volume().check_content_use(self.inode(), wanted)?;
         if options.truncate && content.size() > 0 {

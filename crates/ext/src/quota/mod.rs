@@ -45,7 +45,7 @@ struct Change {
 }
 
 /// The accounts of a volume: what is done where something that is counted changes. Nothing where the volume has no quota files.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Quota<'v> {
     volume: &'v Volume,
 }
