@@ -205,10 +205,8 @@ impl Volume {
         let most = WINDOW_BYTES_MAX / self.block_size().bytes();
         // A small file is written once and whole, as a rule: the next one follows it on the device.
         let is_small = at.0 == 0 && wanted * self.block_size().bytes() <= SMALL_FILE_BYTES;
-        let extra = match grows && !is_small {
-            true => (wanted + at.0).next_power_of_two().clamp(8, most.max(8)),
-            false => 0,
-        };
+        let has_window = grows && !is_small;
+        let extra = if has_window { (wanted + at.0).next_power_of_two().clamp(8, most.max(8)) } else { 0 };
         let per_cluster = self.blocks_per_cluster();
         // The blocks for the data are promised; what is more is not to cost anybody theirs.
         let extra = extra.min(self.allocator().unclaimed().saturating_mul(per_cluster));
