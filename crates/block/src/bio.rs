@@ -49,7 +49,7 @@ pub struct BioFlags(u8);
 impl BioFlags {
     /// No flag.
     pub const NONE: Self = Self(0);
-    /// Somebody waits for it. Reads and direct writes are; background write-back is not.
+    /// A thread waits for it. Reads and direct writes are; background write-back is not.
     pub const SYNC: Self = Self(1);
     /// Nothing more will come soon from this owner: a scheduler need not wait for it.
     pub const NO_IDLE: Self = Self(1 << 1);
@@ -114,7 +114,7 @@ pub enum IoPriority {
     RealTime(u8),
     /// The usual class; level 0 (first) to 7, 4 by default.
     BestEffort(u8),
-    /// Only when nobody else wants the disk.
+    /// Only while no other owner wants the disk.
     Idle,
 }
 

@@ -59,8 +59,8 @@ impl<'a> Plug<'a> {
     /// Add a read of `memory.len()` bytes at `sector`.
     pub fn read(&mut self, mut sector: Sector, mut memory: &'a mut [u8]) {
         while !memory.is_empty() {
-            let room = self.room_for(Op::Read, sector);
-            let (now, later) = memory.split_at_mut(memory.len().min(room as usize));
+            let fits_bytes = self.space_for(Op::Read, sector);
+            let (now, later) = memory.split_at_mut(memory.len().min(fits_bytes as usize));
             let len = now.len() as u64;
             match self.bios.last_mut().filter(|_| self.last_bio_bytes > 0).map(|bio| &mut bio.memory) {
                 Some(BioMemory::Read(segments)) => segments.push(IoSliceMut::new(now)),
@@ -75,8 +75,8 @@ impl<'a> Plug<'a> {
     /// Add a write of `memory.len()` bytes at `sector`.
     pub fn write(&mut self, mut sector: Sector, mut memory: &'a [u8]) {
         while !memory.is_empty() {
-            let room = self.room_for(Op::Write, sector);
-            let (now, later) = memory.split_at(memory.len().min(room as usize));
+            let fits_bytes = self.space_for(Op::Write, sector);
+            let (now, later) = memory.split_at(memory.len().min(fits_bytes as usize));
             let len = now.len() as u64;
             match self.bios.last_mut().filter(|_| self.last_bio_bytes > 0).map(|bio| &mut bio.memory) {
                 Some(BioMemory::Write(segments)) => segments.push(IoSlice::new(now)),
@@ -92,7 +92,7 @@ impl<'a> Plug<'a> {
     pub fn append(&mut self, other: Self) {
         for bio in other.bios {
             let len = bio.len();
-            let fits = self.room_for(bio.op, bio.sector) >= len;
+            let fits = self.space_for(bio.op, bio.sector) >= len;
             let last = self.bios.last_mut().filter(|last| {
                 fits && self.last_bio_bytes > 0
                     && last.segment_count() + bio.segment_count() <= self.max_segments
@@ -122,7 +122,7 @@ impl<'a> Plug<'a> {
 
     /// Bytes that may still go into the last bio at `sector`; opens a new bio (by zeroing `last_bio_bytes`) when
     /// the last one is full, of another kind, or not adjacent.
-    fn room_for(&mut self, op: Op, sector: Sector) -> u64 {
+    fn space_for(&mut self, op: Op, sector: Sector) -> u64 {
         let mergeable = self.bios.last().is_some_and(|last| {
             last.op == op
                 && last.sector.after_bytes(self.last_bio_bytes) == sector

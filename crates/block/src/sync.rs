@@ -193,7 +193,7 @@ impl<T> Mutex<T> {
         Self { rank: LockRank::new(rank), inner: std::sync::Mutex::new(value) }
     }
 
-    /// The value, when nobody can hold the lock any more.
+    /// The value, when no thread can hold the lock any more.
     pub fn into_inner(self) -> T {
         self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -221,7 +221,7 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { inner: Some(inner), lock: self, _held: self.rank.hold() }
     }
 
-    /// The lock, if nobody has it.
+    /// The lock, if no thread has it.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = match self.inner.try_lock() {
@@ -306,7 +306,7 @@ impl<T> RwLock<T> {
         Self { rank: LockRank::new(rank), inner: std::sync::RwLock::new(value) }
     }
 
-    /// The value, when nobody can hold the lock any more.
+    /// The value, when no thread can hold the lock any more.
     pub fn into_inner(self) -> T {
         self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -355,7 +355,7 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// Exclusive access, if nobody has any.
+    /// Exclusive access, if no thread has any.
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let inner = match self.inner.try_write() {
@@ -366,7 +366,7 @@ impl<T: ?Sized> RwLock<T> {
         Some(WriteGuard { inner: Some(inner), key: key(self), _held: self.rank.hold() })
     }
 
-    /// Shared access, if nobody writes.
+    /// Shared access, if no thread writes.
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         let inner = match self.inner.try_read() {
@@ -445,7 +445,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
 pub struct Condvar(std::sync::Condvar);
 
 impl Condvar {
-    /// A condition that nobody waits for.
+    /// A condition that no thread waits for.
     pub const fn new() -> Self {
         Self(std::sync::Condvar::new())
     }

@@ -13,7 +13,7 @@ use diorite_block::{
     IoQueue, Op, Piece, QueuedIo, QueuedMemory, ScheduledDevice, Sector, TaskId,
 };
 
-/// Memory behind a delay, that notes how many transfers were inside at once.
+/// Memory with a delay, that notes how many transfers were inside at once.
 #[derive(Debug)]
 struct SlowMemory {
     content: Mutex<Vec<u8>>,

@@ -1,7 +1,7 @@
 //! Running the bios of one call, on one file or on several at once, and waiting for them.
 //!
 //! Where it sits: what `execute` of [`FileDevice`] and of devices made of several files does. With `io_uring` everything
-//! goes to the calling thread's own ring in one system call; nobody else is asked and no lock is taken.
+//! goes to the calling thread's own ring in one system call; no other thread is asked and no lock is taken.
 //!
 //! Order: flushes and whatever must precede a write with `PREFLUSH`; then all transfers at once; then, where several writes of
 //! one device are to be durable, one flush for them. (A single such write carries `RWF_DSYNC` itself.)
@@ -37,8 +37,8 @@ pub(crate) fn execute(device: &FileDevice, bios: &mut [Bio<'_>]) -> Result<(), I
         && matches!(bio.op, Op::Read | Op::Write)
         && !bio.flags.contains(BioFlags::PREFLUSH)
     {
-        let cut = cut_of(device, std::slice::from_ref(bio));
-        check(device, bio, cut.as_ref()).map_err(|kind| device_error(device, bio, kind))?;
+        let truncation = truncation_of(device, std::slice::from_ref(bio));
+        check(device, bio, truncation.as_ref()).map_err(|kind| device_error(device, bio, kind))?;
         device.counters().count(bio.op, bio.len());
         // SAFETY: the bio is borrowed for the whole call, and the job has ended when `run` returns or unwinds.
         let mut jobs = unsafe { Job::of_bio(device, bio) };
@@ -61,9 +61,9 @@ pub(crate) fn execute_parts(parts: &mut [Part<'_, '_>]) -> Result<(), IoError> {
     for (part, flushed) in parts.iter_mut().zip(flushed) {
         let device = part.device;
         let several_durable = part.bios.iter().filter(|bio| is_durable_write(bio)).count() > 1;
-        let cut = cut_of(device, part.bios);
+        let truncation = truncation_of(device, part.bios);
         for bio in &mut *part.bios {
-            if let Err(kind) = check(device, bio, cut.as_ref()) {
+            if let Err(kind) = check(device, bio, truncation.as_ref()) {
                 outcome.failed(device_error(device, bio, kind));
                 continue;
             }
@@ -100,13 +100,13 @@ pub(crate) fn execute_parts(parts: &mut [Part<'_, '_>]) -> Result<(), IoError> {
     outcome.0
 }
 
-/// Why nothing is written to a file that somebody cut; looked up once for all bios, if one of them is no read.
-fn cut_of(device: &FileDevice, bios: &[Bio<'_>]) -> Option<IoErrorKind> {
-    bios.iter().any(|bio| bio.op != Op::Read).then(|| device.check_not_cut().err())?
+/// Why nothing is written to a file that was truncated; looked up once for all bios, if one of them is a write.
+fn truncation_of(device: &FileDevice, bios: &[Bio<'_>]) -> Option<IoErrorKind> {
+    bios.iter().any(|bio| bio.op != Op::Read).then(|| device.check_not_truncated().err())?
 }
 
-fn check(device: &FileDevice, bio: &Bio<'_>, cut: Option<&IoErrorKind>) -> Result<(), IoErrorKind> {
-    match cut {
+fn check(device: &FileDevice, bio: &Bio<'_>, truncation: Option<&IoErrorKind>) -> Result<(), IoErrorKind> {
+    match truncation {
         Some(kind) if bio.op != Op::Read => Err(kind.duplicate()),
         _ => device.geometry().check(bio),
     }
@@ -191,7 +191,7 @@ impl<'d> Job<'d> {
 
     fn flush(device: &'d FileDevice) -> Self {
         device.counters().count(Op::Flush, 0);
-        let result = device.check_not_cut().err().map(Err);
+        let result = device.check_not_truncated().err().map(Err);
         Self { device, work: Work::Flush, op: Op::Flush, sector: Sector(0), len: 0, result }
     }
 
@@ -270,7 +270,7 @@ fn run_on_ring(ring: &mut Ring, jobs: &mut [Job<'_>]) {
     let mut again: Vec<usize> = Vec::new();
     let mut next = 0;
     loop {
-        while ring.has_room() {
+        while ring.has_space() {
             let index = match again.pop() {
                 Some(index) => index,
                 None if next < jobs.len() => {
@@ -294,7 +294,7 @@ fn run_on_ring(ring: &mut Ring, jobs: &mut [Job<'_>]) {
         if ring.in_flight() == 0 {
             break;
         }
-        // The last wave is waited for as a whole; before, room for half a ring is enough to go on.
+        // The last wave is waited for as a whole; before, space for half a ring is enough to go on.
         let wave = if next < jobs.len() { ring.in_flight().div_ceil(2) } else { ring.in_flight() };
         ring.enter(wave, polling);
         while let Some((index, result)) = ring.pop() {

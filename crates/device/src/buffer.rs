@@ -77,7 +77,7 @@ impl AlignedBuf {
         self.entry.is_some()
     }
 
-    /// Where the memory starts. It stays there until the buffer is dropped. Whoever shares the memory through this pointer
+    /// Where the memory starts. It stays there until the buffer is dropped. A caller that shares the memory through this pointer
     /// must not use the buffer's slices meanwhile.
     pub fn as_non_null(&self) -> std::ptr::NonNull<u8> {
         self.region.address()

@@ -32,7 +32,7 @@ pub enum OpenError {
         /// What was to be created.
         path: PathBuf,
     },
-    /// Somebody else has the image open.
+    /// Another process has the image open.
     #[error("{}: locked by {holder}: it is {used} there; {}", path.display(), holder.cure())]
     Locked {
         /// What was to be opened.
@@ -48,10 +48,10 @@ pub enum OpenError {
     Busy {
         /// What was to be opened.
         path: PathBuf,
-        /// The loop device through which somebody uses an image file.
+        /// The loop device through which an image file is in use.
         through: Option<PathBuf>,
     },
-    /// It cannot be written, whoever asks.
+    /// it is read-only for everyone.
     #[error("{}: cannot open for writing: {why}", path.display())]
     ReadOnly {
         /// What was to be opened.

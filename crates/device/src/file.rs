@@ -5,7 +5,7 @@
 //!
 //! Interface:
 //! - Exclusive while it is open for writing, shared among readers otherwise (see `open.rs`).
-//! - The size is fixed while it is open: a transfer beyond it is refused, never grows the file, and a file that somebody else cuts
+//! - The size is fixed while it is open: a transfer beyond it is refused, never grows the file, and a file that another process truncates
 //!   is written no more; unless it was opened with [`Growth::Free`], which is for files that are data and not disks.
 //! - [`FileDevice::is_direct`] says whether the host's page cache is bypassed.
 
@@ -34,7 +34,7 @@ const POLLING_VARIABLE: &str = "DIORITE_IO_POLLING";
 /// See the module's head.
 pub struct FileDevice {
     fd: OwnedFd,
-    /// Of a loop device: the file behind it, locked as this is.
+    /// Of a loop device: the backing file, locked as this is.
     backing: Option<OwnedFd>,
     path: PathBuf,
     kind: Kind,
@@ -104,9 +104,9 @@ impl FileDevice {
         }
     }
 
-    /// Refuse to write to an image that somebody else has cut since it was opened: a write behind its new end would make it grow again
+    /// Refuse to write to an image that was truncated since it was opened: a write past its new end would make it grow again
     /// with a hole where the rest of the filesystem was.
-    pub(crate) fn check_not_cut(&self) -> Result<(), IoErrorKind> {
+    pub(crate) fn check_not_truncated(&self) -> Result<(), IoErrorKind> {
         let capacity = self.geometry.capacity_bytes;
         if self.growth == Growth::Free {
             return Ok(());
@@ -114,7 +114,7 @@ impl FileDevice {
         match self.file_size().map_err(IoErrorKind::Device)? {
             bytes if bytes >= capacity => Ok(()),
             bytes => Err(IoErrorKind::Device(io::Error::other(format!(
-                "somebody cut the file to {bytes} bytes while it is open; it had {capacity}"
+                "the file was truncated to {bytes} bytes while it is open; it had {capacity}"
             )))),
         }
     }
@@ -179,7 +179,7 @@ impl FileDevice {
     }
 
     /// Whether an error says that the call cannot do this. A block device that is not used directly is written in pieces of any size,
-    /// but told in whole blocks only.
+    /// but reports progress in whole blocks only.
     fn is_unsupported(&self, error: &io::Error) -> bool {
         match error.raw_os_error() {
             Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY) => true,
@@ -232,7 +232,7 @@ fn chooses_ring(path: &Path, wanted: Backend) -> Result<bool, OpenError> {
     }
 }
 
-/// Whether small transfers may be waited for awake.
+/// Whether a thread may poll for small transfers.
 fn chooses_polling(wanted: Polling) -> Result<Polling, OpenError> {
     match std::env::var(POLLING_VARIABLE).as_deref() {
         _ if wanted == Polling::Never => Ok(wanted),

@@ -1,4 +1,4 @@
-//! Several devices as one: striped chunk by chunk, or one behind the other.
+//! Several devices as one: striped chunk by chunk, or one after the other.
 //!
 //! Where it sits: on top of other devices of this crate. A call's bios are cut along the layout, what is adjacent on a child
 //! grows together again, and all children that are files are submitted in one go on the calling thread's ring,
@@ -58,7 +58,7 @@ impl JoinedDevice {
         Ok(Self::new(name, children, Layout::Striped { chunk_bytes, children: count }, capacity))
     }
 
-    /// The children's space one behind the other.
+    /// The children's space one after the other.
     pub fn linear(children: Vec<Arc<dyn BlockDevice>>) -> Result<Arc<Self>, OpenError> {
         let name = joined_name("linear", &children);
         let bad = |why: &str| OpenError::BadJoin { spec: name.clone(), why: why.to_owned() };
@@ -273,7 +273,7 @@ impl<'s> ChildBios<'s> {
     }
 
     /// How much of `len` may go on the last bio; 0 where a new one must be opened.
-    fn room(&self, offset: u64, len: u64, model: Model) -> u64 {
+    fn mergeable_bytes(&self, offset: u64, len: u64, model: Model) -> u64 {
         match self.bios.last() {
             Some(last)
                 if last.op == model.op
@@ -297,12 +297,12 @@ impl<'s> ChildBios<'s> {
     fn read(&mut self, run: Run, mut memory: &'s mut [u8], model: Model) {
         let mut offset = run.offset;
         while !memory.is_empty() {
-            let room = self.room(offset, memory.len() as u64, model);
-            let len = if room > 0 { room } else { self.max_bytes.min(memory.len() as u64) };
+            let mergeable = self.mergeable_bytes(offset, memory.len() as u64, model);
+            let len = if mergeable > 0 { mergeable } else { self.max_bytes.min(memory.len() as u64) };
             let (now, later) = memory.split_at_mut(len as usize);
             memory = later;
             match self.bios.last_mut().map(|bio| &mut bio.memory) {
-                Some(BioMemory::Read(segments)) if room > 0 => {
+                Some(BioMemory::Read(segments)) if mergeable > 0 => {
                     segments.push(IoSliceMut::new(now));
                     self.last_bytes += len;
                 }
@@ -315,12 +315,12 @@ impl<'s> ChildBios<'s> {
     fn write(&mut self, run: Run, mut memory: &'s [u8], model: Model) {
         let mut offset = run.offset;
         while !memory.is_empty() {
-            let room = self.room(offset, memory.len() as u64, model);
-            let len = if room > 0 { room } else { self.max_bytes.min(memory.len() as u64) };
+            let mergeable = self.mergeable_bytes(offset, memory.len() as u64, model);
+            let len = if mergeable > 0 { mergeable } else { self.max_bytes.min(memory.len() as u64) };
             let (now, later) = memory.split_at(len as usize);
             memory = later;
             match self.bios.last_mut().map(|bio| &mut bio.memory) {
-                Some(BioMemory::Write(segments)) if room > 0 => {
+                Some(BioMemory::Write(segments)) if mergeable > 0 => {
                     segments.push(IoSlice::new(now));
                     self.last_bytes += len;
                 }
@@ -367,7 +367,7 @@ impl BlockDevice for JoinedDevice {
             self.counters.count(bio.op, bio.len());
         }
         if bios.iter().any(|bio| bio.op == Op::Flush || bio.flags.contains(BioFlags::PREFLUSH)) {
-            // What was to come behind a flush that failed stays undone.
+            // What was to come after a flush that failed stays undone.
             self.flush_children()?;
         }
         self.run(self.cut(bios))

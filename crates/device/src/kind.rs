@@ -1,4 +1,4 @@
-//! What is behind a path: something that has sectors, or not.
+//! What a path names: something that has sectors, or not.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

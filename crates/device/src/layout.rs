@@ -7,7 +7,7 @@ pub(crate) enum Layout {
     Single,
     /// Chunk by chunk, round-robin.
     Striped { chunk_bytes: u64, children: u64 },
-    /// One behind the other; the end of each in the whole.
+    /// One after the other; the end of each in the whole.
     Linear { ends: Vec<u64> },
 }
 
@@ -56,7 +56,7 @@ impl Layout {
     /// stripe. For what needs no memory.
     pub(crate) fn merged_runs(&self, offset: u64, len: u64) -> Vec<Run> {
         let Self::Striped { chunk_bytes, children } = *self else { return self.runs(offset, len).collect() };
-        // On each child the range starts at its first chunk and ends behind its last, whole chunks in between.
+        // On each child the range starts at its first chunk and ends after its last, whole chunks in between.
         let end = offset + len;
         let on_child = |child: u64, at: u64| {
             let (chunk, within) = (at / chunk_bytes, at % chunk_bytes);

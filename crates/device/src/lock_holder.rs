@@ -1,6 +1,6 @@
 //! Who holds the lock on a file, so that an error can name them.
 //!
-//! Where it sits: behind `open`, on the way of an error only. `/proc/locks` has a line for each lock: number, `FLOCK`, `ADVISORY`,
+//! Where it sits: below `open`, on the way of an error only. `/proc/locks` has a line for each lock: number, `FLOCK`, `ADVISORY`,
 //! `READ` or `WRITE`, process, `major:minor:inode` of the file (the numbers in hexadecimal), range.
 
 use std::fs;

@@ -1,8 +1,8 @@
 //! Image files and the loop devices on them: one image, however it is reached.
 //!
-//! Where it sits: behind `open`. The kernel's loop driver takes no lock on the file behind it, so two writers, one through the file
-//! and one through the device, would not see each other and destroy the image. Whoever opens the file looks for a loop device that
-//! is in use; whoever opens the loop device locks the file, too.
+//! Where it sits: below `open`. The kernel's loop driver takes no lock on the backing file, so two writers, one through the file
+//! and one through the device, would not see each other and destroy the image. The opener of the file looks for a loop device that
+//! is in use; the opener of the loop device locks the file, too.
 
 use std::fs::{self, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// The loop device on this file that somebody has mounted, or claims in another way.
+/// The loop device on this file that is mounted, or claimed in another way.
 pub(crate) fn busy_loop_device(file: impl AsFd) -> Option<PathBuf> {
     let stat = rustix::fs::fstat(file).ok()?;
     let is_on_it = |backing: &str| {
@@ -21,7 +21,7 @@ pub(crate) fn busy_loop_device(file: impl AsFd) -> Option<PathBuf> {
     };
     for entry in fs::read_dir("/sys/block").ok()?.flatten() {
         let name = entry.file_name();
-        // Only loop devices have this file, and only while something is behind them.
+        // Only loop devices have this file, and only while they have a backing file.
         let Ok(backing) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
         let device = Path::new("/dev").join(name);
         if is_on_it(&backing) && is_claimed(&device) {
@@ -31,16 +31,16 @@ pub(crate) fn busy_loop_device(file: impl AsFd) -> Option<PathBuf> {
     None
 }
 
-/// The file behind a loop device, open.
+/// The backing file of a loop device, open.
 #[derive(Debug)]
 pub(crate) struct BackingFile {
     pub(crate) fd: OwnedFd,
     pub(crate) path: PathBuf,
-    /// Whether the device shows all of the file, so that nobody else can have another part of it.
+    /// Whether the device shows all of the file, so that no other device can have another part of it.
     pub(crate) is_whole: bool,
 }
 
-/// The file behind a block device, if that is a loop device or a partition of one, and the file can be opened.
+/// The backing file of a block device, if that is a loop device or a partition of one, and the file can be opened.
 pub(crate) fn backing_file(device: impl AsFd) -> Option<BackingFile> {
     let number = rustix::fs::fstat(device).ok()?.st_rdev;
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));

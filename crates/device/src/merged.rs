@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! 1. A merged transfer is no longer than the device's largest transfer, and has no more segments than the device takes.
-//! 2. If a merged transfer fails, its reads are issued one by one: an error is told to the one whom it concerns.
+//! 2. If a merged transfer fails, its reads are issued one by one: an error is reported to its own read only.
 
 use diorite_block::Geometry;
 
@@ -59,7 +59,7 @@ impl Held {
         self.goes_on && self.bytes < WORTH_BYTES_MAX.min(WORTH_BYTES * working as u64)
     }
 
-    /// Hold a read, if it goes on where the last one ends and there is room; whether it is held now.
+    /// Hold a read, if it goes on where the last one ends and there is space; whether it is held now.
     pub(crate) fn join(&mut self, slot: u32, target: usize, transfer: &Transfer) -> bool {
         let segments = transfer.segments.as_slice().len();
         let goes_on = self.target == target && self.end == transfer.offset;

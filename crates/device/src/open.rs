@@ -7,7 +7,7 @@
 //!
 //! Locking: writers hold an exclusive `flock` and readers a shared one, so that an image has either one
 //! writer or any number of readers, in this process or another; a block device is opened with `O_EXCL` for
-//! writing, which the kernel refuses while it is mounted. Of a loop device the file behind it is locked, too.
+//! writing, which the kernel refuses while it is mounted. Of a loop device the backing file is locked, too.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -32,16 +32,16 @@ const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 const SEGMENTS_MAX: u16 = 1024;
 /// Larger than any filesystem of the host lets a file be.
 const FILE_BYTES_MAX: u64 = 1 << 62;
-/// How long a holder that is about to go away (udev's probes, a request that is being freed) is waited for.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// How long a lock is waited for whose process has ended: the kernel lets go of it when the transfers in flight are done.
-const PATIENCE_WITH_THE_DEAD: Duration = Duration::from_secs(1);
+/// How long to retry where the holder is about to let go (udev's probes, a request that is being freed).
+const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long to retry for the lock of a dead process: the kernel releases it when its transfers in flight are done.
+const STALE_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An opened and locked file, ready to be used.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) fd: OwnedFd,
-    /// The file behind a loop device, locked as long as it is open.
+    /// The backing file of a loop device, locked as long as it is open.
     pub(crate) backing: Option<OwnedFd>,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
@@ -95,7 +95,8 @@ fn open_or_make(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), O
     let kind = Kind::of(path, &stat)?;
     let exclusive = kind == Kind::BlockDevice && options.access == Access::ReadWrite;
     let flags = if exclusive { flags | OFlags::EXCL } else { flags };
-    let open = |flags| patiently(PATIENCE, Errno::BUSY, || rustix::fs::open(path, flags, Mode::empty()));
+    let open =
+        |flags| retry_while(BUSY_TIMEOUT, Errno::BUSY, || rustix::fs::open(path, flags, Mode::empty()));
     // The host need not note when an image was read last, which costs it a tenth of a small read. Owners may ask for that.
     let quiet = if options.growth == Growth::Fixed { OFlags::NOATIME } else { OFlags::empty() };
     let fd = match open(flags | quiet) {
@@ -129,9 +130,9 @@ fn open_error(path: &Path, access: Access, errno: Errno) -> OpenError {
     }
 }
 
-/// Repeat `call` for a moment while it gives `errno`.
-fn patiently<T>(
-    patience: Duration,
+/// Repeat `call` while it gives `errno`, until the timeout.
+fn retry_while<T>(
+    timeout: Duration,
     errno: Errno,
     mut call: impl FnMut() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
@@ -139,7 +140,7 @@ fn patiently<T>(
     let mut waited = Duration::ZERO;
     loop {
         match call() {
-            Err(error) if error == errno && waited < patience => {
+            Err(error) if error == errno && waited < timeout => {
                 std::thread::sleep(STEP);
                 waited += STEP;
             }
@@ -156,13 +157,13 @@ fn lock(path: &Path, access: Access, fd: &OwnedFd, kind: Kind) -> Result<(), Ope
     let path = || path.to_owned();
     let mut result = rustix::fs::flock(fd, operation);
     if result == Err(Errno::WOULDBLOCK) {
-        let patience = match kind {
+        let timeout = match kind {
             // udev locks a device for a moment while it looks at it.
-            Kind::BlockDevice => PATIENCE,
-            Kind::File if lock_holder(fd) == LockHolder::Unknown => PATIENCE_WITH_THE_DEAD,
+            Kind::BlockDevice => BUSY_TIMEOUT,
+            Kind::File if lock_holder(fd) == LockHolder::Unknown => STALE_LOCK_TIMEOUT,
             Kind::File => Duration::ZERO,
         };
-        result = patiently(patience, Errno::WOULDBLOCK, || rustix::fs::flock(fd, operation));
+        result = retry_while(timeout, Errno::WOULDBLOCK, || rustix::fs::flock(fd, operation));
     }
     match result {
         Ok(()) => Ok(()),
@@ -173,7 +174,7 @@ fn lock(path: &Path, access: Access, fd: &OwnedFd, kind: Kind) -> Result<(), Ope
     }
 }
 
-/// Lock the file behind a loop device. A device that shows a part of it only keeps out those who want the whole.
+/// Lock the backing file of a loop device. A device that shows a part of it only keeps out openers of the whole.
 fn lock_backing_file(path: &Path, access: Access, fd: &OwnedFd) -> Result<Option<OwnedFd>, OpenError> {
     let Some(backing) = backing_file(fd) else { return Ok(None) };
     let operation = if access == Access::ReadWrite && backing.is_whole {
@@ -181,7 +182,7 @@ fn lock_backing_file(path: &Path, access: Access, fd: &OwnedFd) -> Result<Option
     } else {
         FlockOperation::NonBlockingLockShared
     };
-    match patiently(PATIENCE, Errno::WOULDBLOCK, || rustix::fs::flock(&backing.fd, operation)) {
+    match retry_while(BUSY_TIMEOUT, Errno::WOULDBLOCK, || rustix::fs::flock(&backing.fd, operation)) {
         Err(Errno::WOULDBLOCK) => Err(OpenError::Locked {
             path: format!("{} (on {})", path.display(), backing.path.display()).into(),
             holder: lock_holder(&backing.fd),
@@ -192,7 +193,7 @@ fn lock_backing_file(path: &Path, access: Access, fd: &OwnedFd) -> Result<Option
     }
 }
 
-/// What is opened for writing can be written, and nobody else writes it behind our back.
+/// What is opened for writing can be written, and no one else writes it meanwhile.
 fn check_writable(path: &Path, fd: &OwnedFd, kind: Kind) -> Result<(), OpenError> {
     match kind {
         Kind::File => match busy_loop_device(fd) {

@@ -6,7 +6,7 @@ pub enum Access {
     /// Reads only; shared with other readers.
     #[default]
     ReadOnly,
-    /// Reads and writes; nobody else may have it open.
+    /// Reads and writes; no other process may have it open.
     ReadWrite,
 }
 
@@ -38,7 +38,7 @@ pub enum Backend {
 /// more of them a second (a third more, in a virtual machine), at half as much more CPU time of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Polling {
-    /// While those before took up to 150 µs, and nobody else wants the CPU; never where `DIORITE_IO_POLLING=never` is set.
+    /// While those before took up to 150 µs, and no other thread wants the CPU; never where `DIORITE_IO_POLLING=never` is set.
     #[default]
     Auto,
     /// It sleeps at once.

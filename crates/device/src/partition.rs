@@ -1,4 +1,4 @@
-//! A window on another device: a partition, or everything behind an offset.
+//! A window on another device: a partition, or everything from an offset on.
 //!
 //! Where it sits: between a filesystem and the device that holds it among others. It moves addresses and splits nothing.
 //!
@@ -65,11 +65,10 @@ impl PartitionDevice {
     }
 
     /// Everything of the device from a byte offset on.
-    pub fn behind(device: Arc<dyn BlockDevice>, offset_bytes: u64) -> Result<Arc<Self>, OpenError> {
+    pub fn at_offset(device: Arc<dyn BlockDevice>, offset_bytes: u64) -> Result<Arc<Self>, OpenError> {
         let name = format!("{}?offset={offset_bytes}", device.name());
         let Some(len) = device.geometry().capacity_bytes.checked_sub(offset_bytes) else {
-            let why =
-                format!("offset {offset_bytes} is behind its {} bytes", device.geometry().capacity_bytes);
+            let why = format!("offset {offset_bytes} is past its {} bytes", device.geometry().capacity_bytes);
             return Err(OpenError::BadWindow { device: device.name(), why });
         };
         if !offset_bytes.is_multiple_of(diorite_block::SECTOR_SIZE) {
@@ -285,7 +284,7 @@ mod tests {
         assert!(window(u64::MAX / 512, 512).is_err());
         assert!(window(0, 511).is_err());
         assert!(window(2047, 512).is_ok());
-        assert!(PartitionDevice::behind(memory.clone(), 1 << 20).is_err());
-        assert!(PartitionDevice::behind(memory, 100).is_err());
+        assert!(PartitionDevice::at_offset(memory.clone(), 1 << 20).is_err());
+        assert!(PartitionDevice::at_offset(memory, 100).is_err());
     }
 }

@@ -73,7 +73,7 @@ impl BufferPool {
         self.shared.count
     }
 
-    /// Buffers that nobody has at this moment.
+    /// Buffers that no thread has at this moment.
     pub fn available(&self) -> u32 {
         self.shared.free.lock().len() as u32
     }

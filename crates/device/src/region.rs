@@ -98,7 +98,7 @@ impl Region {
         let base = map(with_slack, MapFlags::empty())?;
         let skipped = base.addr().get().next_multiple_of(alignment) - base.addr().get();
         // SAFETY: `skipped < alignment`, so the address lies inside the mapping just made; the parts before and
-        // behind the aligned range are unmapped and never used again.
+        // after the aligned range are unmapped and never used again.
         let address = unsafe {
             let address = base.add(skipped);
             unmap(base, skipped);

@@ -26,8 +26,8 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use crate::arena::{self, Arena, ArenaId};
 use crate::fork::forks;
-use crate::lookout::{self, Lookout, Wait};
 use crate::options::Polling;
+use crate::polling::{self, LatencyHistory, Wait};
 use crate::sys;
 use crate::transfer::{Direction, Segments, Transfer};
 
@@ -106,7 +106,7 @@ pub(crate) struct Ring {
     limit: u32,
     /// The transfer that was pushed last, if it is a short one.
     short: Option<Direction>,
-    lookout: Lookout,
+    latency: LatencyHistory,
     abilities: Abilities,
     /// Of the process that made it.
     fork: u64,
@@ -163,8 +163,8 @@ impl Ring {
     fn tried(uring: IoUring, abilities: Abilities) -> io::Result<Self> {
         let (entries, completions) = (uring.params().sq_entries(), uring.params().cq_entries());
         let buffers = BufferTable::default();
-        let (limit, lookout, fork) = (entries.min(completions), Lookout::default(), forks());
-        let mut ring = Self { uring, buffers, in_flight: 0, limit, short: None, lookout, abilities, fork };
+        let (limit, latency, fork) = (entries.min(completions), LatencyHistory::default(), forks());
+        let mut ring = Self { uring, buffers, in_flight: 0, limit, short: None, latency, abilities, fork };
         // SAFETY: an entry without memory.
         unsafe { ring.push_entry(&opcode::Nop::new().build()) };
         match ring.uring.submit_and_wait(1) {
@@ -195,7 +195,7 @@ impl Ring {
     }
 
     /// Whether another entry may be pushed.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_space(&self) -> bool {
         self.in_flight < self.limit
     }
 
@@ -224,18 +224,18 @@ impl Ring {
         self.buffers.refresh(&self.uring);
     }
 
-    /// Push what is left of a transfer. There must be room.
+    /// Push what is left of a transfer. There must be space.
     ///
     /// # Safety
     /// The transfer's memory and list of segments must stay valid and untouched until `user_data` was popped.
     pub(crate) unsafe fn push(&mut self, file: RingFile, transfer: &Transfer, user_data: u64) {
-        self.short = lookout::short(transfer);
+        self.short = polling::short(transfer);
         let entry = file.name_in(self.entry(file.number(), transfer));
         // SAFETY: promised by the caller.
         unsafe { self.push_entry(&entry.user_data(user_data)) };
     }
 
-    /// Push an `fdatasync`. There must be room.
+    /// Push an `fdatasync`. There must be space.
     pub(crate) fn push_flush(&mut self, file: RingFile, user_data: u64) {
         self.short = None;
         let flush = opcode::Fsync::new(file.number()).flags(types::FsyncFlags::DATASYNC);
@@ -288,7 +288,7 @@ impl Ring {
     /// # Safety
     /// As [`Ring::push`].
     unsafe fn push_entry(&mut self, entry: &squeue::Entry) {
-        assert!(self.has_room(), "more entries than the ring has room for");
+        assert!(self.has_space(), "more entries than the ring has space for");
         // SAFETY: promised by the caller.
         let pushed = unsafe { self.uring.submission().push(entry) };
         assert!(pushed.is_ok(), "entries in flight never exceed the submission queue");
@@ -309,18 +309,18 @@ impl Ring {
         }
     }
 
-    /// Submit the one short transfer in flight and wait for it, awake where that is worth it.
+    /// Submit the one short transfer in flight and wait for it, by polling where that is worth it.
     fn look_and_sleep(&mut self, direction: Direction) {
         let wait = Wait::begin();
         let mut has_news = true;
-        self.lookout.look_for(direction, &wait, || {
+        self.latency.poll_for(direction, &wait, || {
             // A failure meets the wait that follows, which tries again.
             let failed = has_news && self.uring.submit().is_err();
             has_news = self.uring.submission().taskrun();
             failed || !self.uring.completion().is_empty()
         });
         self.sleep(1);
-        self.lookout.note(direction, &wait);
+        self.latency.note(direction, &wait);
     }
 
     /// Submit what was pushed and sleep until so many completions can be popped.
@@ -420,7 +420,7 @@ fn cooperative(entries: u32) -> io::Result<IoUring> {
         .or_else(|_| IoUring::new(entries))
 }
 
-/// The kernel may still be writing to memory that somebody else is about to use: nothing can be saved.
+/// The kernel may still be writing to memory that is about to be reused: nothing can be saved.
 fn give_up(error: &io::Error) -> ! {
     eprintln!("diorite: io_uring: cannot wait for transfers in flight: {error}");
     std::process::abort();
@@ -503,7 +503,7 @@ impl BufferTable {
             if let Some(arena) = gone {
                 let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
                 // SAFETY: an empty slot refers to no memory. Should the kernel refuse, the slot keeps
-                // pages that nobody refers to any more, and is not used again.
+                // pages that no thread refers to any more, and is not used again.
                 let emptied =
                     unsafe { uring.submitter().register_buffers_update(slot as u32, &[nothing], None) };
                 if emptied.is_ok() {

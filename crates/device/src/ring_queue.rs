@@ -1,6 +1,6 @@
 //! Many transfers in flight, on one file or on several that are joined, through a ring of the queue's own.
 //!
-//! Where it sits: behind [`diorite_block::IoQueue`], for the library's async queue, for streams and for benchmarks; and behind
+//! Where it sits: below [`diorite_block::IoQueue`], for the library's async queue, for streams and for benchmarks; and below
 //! [`diorite_block::SharedQueue`], for all threads of a device with an I/O scheduler.
 //!
 //! Interface: submitting fills entries, and enters the kernel when they are as many as the device still works on, at the latest
@@ -11,7 +11,7 @@
 //!
 //! Reads that go on where the last one ends, while the device has enough to do, become one entry ([`crate::merged`]).
 //!
-//! States of a transfer: taken -> (flush before it, for `PREFLUSH`) -> its parts, all at once -> (flush behind it, for `FUA`) ->
+//! States of a transfer: taken -> (flush before it, for `PREFLUSH`) -> its parts, all at once -> (flush after it, for `FUA`) ->
 //! ended. A transfer that cannot be (misaligned, beyond the end) ends without being issued.
 //!
 //! Invariants:
@@ -72,7 +72,7 @@ pub(crate) fn open_shared(
     Some(Box::new(queue))
 }
 
-/// Whether the transfer's durability takes a flush of its own behind its parts.
+/// Whether the transfer's durability takes a flush of its own after its parts.
 fn needs_flush_behind(io: &QueuedIo, parts: &[PartOf]) -> bool {
     io.op == Op::Write && io.flags.contains(BioFlags::FUA) && parts.len() > 1
 }
@@ -107,7 +107,7 @@ struct RingQueue {
     /// Merged transfers in flight by number, and free numbers.
     merged: Vec<Option<Merged>>,
     merged_free: Vec<u32>,
-    /// Entries that found no room in the ring: slot and part.
+    /// Entries that found no space in the ring: slot and part.
     waiting: VecDeque<(u32, u32)>,
     /// Ended without ever being issued.
     ended: Vec<Completed>,
@@ -191,7 +191,7 @@ impl RingQueue {
         }
         self.push_held();
         let PartOf { transfer, target, .. } = &self.slots[index as usize].parts[0];
-        assert!(self.held.join(index, *target, transfer), "what is alone has room");
+        assert!(self.held.join(index, *target, transfer), "what is alone has space");
     }
 
     /// Queue what is held, as one entry.
@@ -254,7 +254,7 @@ impl RingQueue {
     }
 
     fn push(&mut self, index: u32, part: u32) {
-        if !self.ring.has_room() {
+        if !self.ring.has_space() {
             self.waiting.push_back((index, part));
             return;
         }
@@ -277,7 +277,7 @@ impl RingQueue {
     }
 
     fn push_waiting(&mut self) {
-        while self.ring.has_room()
+        while self.ring.has_space()
             && let Some((index, part)) = self.waiting.pop_front()
         {
             self.push(index, part);

@@ -3,7 +3,7 @@
 //! Where it sits: under the ring queue, which keeps the parts of a transfer and sees them through; here a transfer is checked as a
 //! whole and cut.
 //!
-//! Safety policy: pieces become raw transfers into memory that the transfer owns; whoever keeps the parts keeps the transfer.
+//! Safety policy: pieces become raw transfers into memory that the transfer owns; the owner of the parts keeps the transfer.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::under::file_under;
 pub(crate) struct Target {
     /// Keeps the file (and whatever window lies on it) open.
     device: Arc<dyn BlockDevice>,
-    /// How far behind the file's start the device starts, in bytes.
+    /// Offset of the device in the file, in bytes.
     shift: u64,
     pub(crate) file: RingFile,
 }
 
 impl Target {
-    /// The target that a device comes down to, if that is a file with a ring.
+    /// The underlying target, if that is a file with a ring.
     pub(crate) fn of(device: &Arc<dyn BlockDevice>) -> Option<Self> {
         let (file, sectors) = file_under(&**device).filter(|(file, _)| file.uses_ring())?;
         let (shift, file) = (Sector(sectors).to_bytes(), RingFile::Raw(file.raw_fd()));
@@ -92,7 +92,7 @@ pub(crate) unsafe fn prepare(
     let error = |sector, len, kind| Err(IoError { device: route.front.name(), op, sector, len, kind });
     if op != Op::Read {
         for target in &route.targets {
-            target.file_device().check_not_cut().or_else(|kind| error(Sector(0), 0, kind))?;
+            target.file_device().check_not_truncated().or_else(|kind| error(Sector(0), 0, kind))?;
         }
     }
     let direction = match op {
@@ -177,7 +177,7 @@ fn mark_durable(io: &QueuedIo, parts: &mut [PartOf]) {
 /// Cut one device range, whose memory comes in segments, along the layout.
 ///
 /// # Safety
-/// The memory must stay valid, and for a read be touched by nobody else, until the parts have ended.
+/// The memory must stay valid, and for a read not be accessed by anyone else, until the parts have ended.
 unsafe fn cut(
     route: &Route,
     direction: Direction,

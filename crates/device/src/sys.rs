@@ -147,7 +147,7 @@ pub(crate) fn enter_ring(ring: BorrowedFd<'_>, submit: u32, timeout: Option<Dura
 /// `pread(2)`, or `preadv2(2)` for several segments: the bytes read, or minus the error number, as `io_uring` reports it.
 ///
 /// # Safety
-/// `segments` must describe memory that is valid for writes and touched by nobody else during the call.
+/// `segments` must describe memory that is valid for writes and not accessed by anyone else during the call.
 pub(crate) unsafe fn preadv(fd: libc::c_int, segments: &[libc::iovec], offset: u64) -> i64 {
     if let [segment] = segments {
         // SAFETY: promised by the caller.
@@ -162,7 +162,7 @@ pub(crate) unsafe fn preadv(fd: libc::c_int, segments: &[libc::iovec], offset: u
 /// reports it.
 ///
 /// # Safety
-/// `segments` must describe memory that is valid for reads and changed by nobody during the call.
+/// `segments` must describe memory that is valid for reads and not changed by anyone during the call.
 pub(crate) unsafe fn pwritev(
     fd: libc::c_int,
     segments: &[libc::iovec],

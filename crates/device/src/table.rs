@@ -240,7 +240,7 @@ fn read_logical(reader: &mut Reader<'_>, base: u64, found: &mut Vec<Partition>) 
         let mut boot = [0; 512];
         let record = format!("a logical partition's record at sector {at}");
         let Some(offset) = at.checked_mul(SECTOR_SIZE).filter(|offset| *offset < reader.len()) else {
-            return Err(format!("{record} is behind the end"));
+            return Err(format!("{record} is past the end"));
         };
         reader.read_at(offset, &mut boot).map_err(|error| format!("{record} cannot be read: {error}"))?;
         let Some(entries) = Entry::all_of(&boot) else {
@@ -255,7 +255,7 @@ fn read_logical(reader: &mut Reader<'_>, base: u64, found: &mut Vec<Partition>) 
         }
         at = base + u64::from(next.start);
     }
-    // Some of them were found again and again, and nobody knows which.
+    // Some of them were found again and again; it is unknown which.
     found.truncate(primary);
     Err(format!("more than {LOGICAL_PARTITIONS_MAX} partitions; does their chain run in a circle?"))
 }

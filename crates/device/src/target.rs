@@ -5,13 +5,13 @@
 //! ```text
 //! PATH                          an image file or a block device
 //! raw:PATH                      the same
-//! stripe:TARGET,TARGET,...      several as one, in turns of 64K; ?chunk=BYTES behind the last for other turns
-//! linear:TARGET,TARGET,...      several as one, one behind the other
+//! stripe:TARGET,TARGET,...      several as one, in turns of 64K; ?chunk=BYTES after the last for other turns
+//! linear:TARGET,TARGET,...      several as one, one after the other
 //! TARGET?partition=N            a partition of it
-//! TARGET?offset=BYTES           everything behind an offset (K, M, G, T: powers of 1024)
+//! TARGET?offset=BYTES           everything from an offset on (K, M, G, T: powers of 1024)
 //! TARGET?partition=N&offset=B   both, in this order
 //! ```
-//! A path that exists as it stands is taken as it stands, whatever characters it has. What is behind a `?` belongs to the
+//! A path that exists as it stands is taken as it stands, whatever characters it has. What is after a `?` belongs to the
 //! target right before it; of several that are joined, to the last.
 
 use std::path::{Path, PathBuf};
@@ -122,7 +122,7 @@ fn open_joined(
     })
 }
 
-/// The name before the `?` and what is behind it; the last `?` unless an earlier one ends an existing path.
+/// The name before the `?` and what is after it; the last `?` unless an earlier one ends an existing path.
 fn split_query(spec: &str) -> Option<(&str, &str)> {
     let path_of = |name: &'_ str| name.strip_prefix("raw:").unwrap_or(name).to_owned();
     let mut splits = spec.match_indices('?').map(|(at, _)| (&spec[..at], &spec[at + 1..]));
@@ -135,7 +135,7 @@ fn unknown_scheme(spec: &str) -> Option<&str> {
     (scheme.len() > 1 && scheme.bytes().all(|byte| byte.is_ascii_alphabetic())).then_some(scheme)
 }
 
-/// What is behind the `?`.
+/// The options after the `?`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Window {
     partition: Option<u32>,
@@ -170,7 +170,7 @@ impl Window {
             device = PartitionDevice::open(device, number)?;
         }
         if let Some(offset) = self.offset_bytes {
-            device = PartitionDevice::behind(device, offset)?;
+            device = PartitionDevice::at_offset(device, offset)?;
         }
         Ok(device)
     }

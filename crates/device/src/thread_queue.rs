@@ -1,6 +1,6 @@
 //! Many transfers in flight where there is no ring: each runs in the pool of threads.
 //!
-//! Where it sits: behind [`diorite_block::IoQueue`] and [`diorite_block::SharedQueue`] for the thread back end, and for devices made
+//! Where it sits: below [`diorite_block::IoQueue`] and [`diorite_block::SharedQueue`] for the thread back end, and for devices made
 //! of such.
 //!
 //! Invariants:

@@ -3,7 +3,7 @@
 //! Where it sits: under `execute`; made at a thread's first transfer, gone with the thread.
 //!
 //! Invariants:
-//! 1. No ring keeps freed memory registered for longer than it is in use: whoever frees an arena drops the idle rings that have it
+//! 1. No ring keeps freed memory registered for longer than it is in use: the thread that frees an arena drops the idle rings that have it
 //!    registered (only a ring's own thread could unregister it), and a thread that was busy meanwhile looks again when it is done.
 //! 2. A ring that is taken has nothing in flight.
 //!

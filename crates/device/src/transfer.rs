@@ -5,7 +5,7 @@
 //!
 //! States: submitted -> (result) -> submitted again for the rest, or ended.
 //!
-//! Safety policy: a transfer holds raw memory. Whoever makes one with an `unsafe fn` promises that the memory stays valid,
+//! Safety policy: a transfer holds raw memory. The caller that makes one with an `unsafe fn` promises that the memory stays valid,
 //! and for a read untouched by others, until the transfer has ended; the executors never return or unwind before.
 #![allow(unsafe_code)]
 
@@ -123,7 +123,7 @@ impl Transfer {
     /// The transfer of one range of memory.
     ///
     /// # Safety
-    /// The memory must stay valid, and for a read be touched by nobody else, until the transfer has ended.
+    /// The memory must stay valid, and for a read not be accessed by anyone else, until the transfer has ended.
     pub(crate) unsafe fn from_range(
         direction: Direction,
         offset: u64,
@@ -167,7 +167,7 @@ impl Transfer {
         true
     }
 
-    /// Transfers that nobody has submitted, each going on where the one before it ends, as one.
+    /// Transfers not submitted yet, each going on where the one before it ends, as one.
     ///
     /// # Safety
     /// As for [`Transfer::from_range`], for the memory of all of them.
@@ -214,7 +214,7 @@ impl Transfer {
             return Step::Done;
         }
         if self.granularity == GROWING {
-            // What lies behind the end of a file that grows reads as nothing; the reader knows the size.
+            // What lies past the end of a file that grows reads as nothing; the reader knows the size.
             if self.direction == Direction::Read && (moved == 0 || !self.done.is_multiple_of(512)) {
                 return Step::Done;
             }
@@ -249,7 +249,7 @@ impl Transfer {
     }
 }
 
-/// Whether an error says that nothing was done this time. Nobody here cancels anything: `ECANCELED` means that the kernel
+/// Whether an error says that nothing was done this time. Nothing here cancels a transfer: `ECANCELED` means that the kernel
 /// could not start the thread that was to do it, because a signal came.
 pub(crate) fn is_passing(code: i32) -> bool {
     matches!(code, libc::EINTR | libc::EAGAIN | libc::ECANCELED)
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     fn transfer(len: usize, granularity: u32) -> Transfer {
-        // SAFETY: the tests record results and never run the transfer, so nobody touches the memory.
+        // SAFETY: the tests record results and never run the transfer, so no thread touches the memory.
         unsafe { Transfer::from_range(Direction::Read, 4096, std::ptr::null_mut(), len, granularity) }
     }
 

@@ -1,4 +1,4 @@
-//! What a device comes down to.
+//! The underlying file of a device.
 
 use diorite_block::BlockDevice;
 

@@ -10,7 +10,7 @@
 //! Locking: plain locks, held for the change of a list only and never across a transfer; the simulation never comes here.
 //!
 //! Safety policy: [`run_all`] lends the caller's stack to other threads. They reach it only while they are counted as
-//! active, and the caller leaves (or unwinds) only after it has closed the door and nobody is active.
+//! active, and the caller leaves (or unwinds) only after it has closed the door and no thread is active.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -215,6 +215,6 @@ mod tests {
         let at_return = finished.load(Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(60));
         assert!(result.is_err());
-        assert_eq!(finished.load(Ordering::SeqCst), at_return, "nobody works on after the return");
+        assert_eq!(finished.load(Ordering::SeqCst), at_return, "no thread works on after the return");
     }
 }

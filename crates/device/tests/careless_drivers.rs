@@ -123,7 +123,7 @@ fn an_image_on_such_a_device_is_given_whole_pages() {
     common::make_file(&image, 8 << 20);
     keeps_to_its_memory(&image, Backend::IoUring);
     keeps_to_its_memory(&image, Backend::Threads);
-    let other = mounted.0.path().join("behind a loop device");
+    let other = mounted.0.path().join("backing file");
     common::make_file(&other, 8 << 20);
     let Some(disk) = LoopDevice::attach(&other, 4096) else { return };
     keeps_to_its_memory(disk.path(), Backend::IoUring);

@@ -33,7 +33,7 @@ fn one_writer_or_many_readers() {
     write().unwrap();
 }
 
-/// A write behind the new end would make the file grow again, and what was cut off would read as zeros.
+/// A write past the new end would make the file grow again, and what was cut off would read as zeros.
 #[test]
 fn a_file_that_somebody_cuts_is_written_no_more() {
     for backend in [Backend::Threads, Backend::Auto] {
@@ -46,7 +46,7 @@ fn a_file_that_somebody_cuts_is_written_no_more() {
         std::fs::File::options().write(true).open(&path).unwrap().set_len(256 << 10).unwrap();
         for offset in [0, 512 << 10] {
             let text = disk.write_bytes(offset, &block, BioFlags::SYNC).unwrap_err().to_string();
-            assert!(text.contains("cut the file to 262144 bytes"), "{text}");
+            assert!(text.contains("truncated to 262144 bytes"), "{text}");
         }
         for op in [Op::Write, Op::Flush] {
             let piece = Piece { sector: Sector(1024), memory: 0..4096 };
@@ -121,7 +121,7 @@ fn creation_gives_a_size_and_leaves_nothing_after_an_error() {
     assert_eq!(device.geometry().capacity_bytes, 1 << 20);
     let other = directory.path().join("other");
     assert!(matches!(FileDevice::open(&other, &create(Create::Sized(0))), Err(OpenError::TooSmall { .. })));
-    assert!(!other.exists(), "what could not be opened is not left behind");
+    assert!(!other.exists(), "what could not be opened is removed again");
     let missing = directory.path().join("no/such/directory/image");
     assert!(matches!(
         FileDevice::open(missing, &create(Create::Sized(512))),
@@ -219,7 +219,7 @@ fn names_are_understood_or_explained() {
     assert_eq!(capacity(&format!("raw:{spec}")), 1 << 20);
     assert_eq!(capacity(&format!("{spec}?offset=64K")), (1 << 20) - (64 << 10));
     let error = |spec: &str| message(open_target(spec, &read));
-    assert!(error(&format!("{spec}?offset=2M")).contains("behind its"));
+    assert!(error(&format!("{spec}?offset=2M")).contains("past its"));
     assert!(error(&format!("{spec}?partition=1")).contains("no usable partition table"));
     assert!(error(&format!("{spec}?colour=red")).contains("?partition=N"));
     assert!(error("floppy:disk").contains("raw:PATH"));
@@ -255,15 +255,15 @@ fn block_device_in_use_is_refused_for_writing() {
     let writer = FileDevice::open(disk.path(), &OpenOptions::read_write()).unwrap();
     // One image, whether it is reached through the file or through the device.
     for options in [OpenOptions::read_write(), OpenOptions::read_only()] {
-        let behind = FileDevice::open(&path, &options);
-        assert!(matches!(behind, Err(OpenError::Locked { .. })), "{behind:?}");
+        let image = FileDevice::open(&path, &options);
+        assert!(matches!(image, Err(OpenError::Locked { .. })), "{image:?}");
     }
     drop(writer);
-    let behind = FileDevice::open(&path, &OpenOptions::read_write()).unwrap();
+    let image = FileDevice::open(&path, &OpenOptions::read_write()).unwrap();
     let text = message(FileDevice::open(disk.path(), &OpenOptions::read_write()));
     assert!(text.contains("locked by this process") && text.contains(path.to_str().unwrap()), "{text}");
-    drop(behind);
-    // The kernel takes no lock on the file behind a loop device: an image that it had mounted could be written here.
+    drop(image);
+    // The kernel takes no lock on the backing file of a loop device: an image that it had mounted could be written here.
     let holder = claimed(disk.path());
     let text = message(FileDevice::open(&path, &OpenOptions::read_write()));
     assert!(text.contains(&format!("in use through {}", disk.path().display())), "{text}");

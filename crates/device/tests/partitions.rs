@@ -63,7 +63,7 @@ fn damaged_primary_gpt_is_read_from_the_backup() {
     assert_eq!(list(&disk).unwrap().len(), 2);
 }
 
-/// The numbers that somebody allocates by are checked before.
+/// Numbers that size an allocation are checked first.
 #[test]
 fn hostile_gpt_sizes_are_refused() {
     for header in [512, DISK - 512] {
@@ -136,7 +136,7 @@ fn circular_chain_of_logical_partitions_ends() {
     let text = list(&disk).unwrap_err().to_string();
     assert!(text.contains("circle"), "{text}");
     mbr_entry(&mut disk, 12288, 1, 0x05, u32::MAX, 4096);
-    assert!(list(&disk).unwrap_err().to_string().contains("behind the end"));
+    assert!(list(&disk).unwrap_err().to_string().contains("past the end"));
 }
 
 #[test]

@@ -170,8 +170,8 @@ impl FaultyDevice {
         };
         let mut data: Vec<u8> = segments.iter().flat_map(|segment| segment.iter().copied()).collect();
         data.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-        let room = self.geometry().capacity_bytes.saturating_sub(to.to_bytes());
-        data.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+        let len = self.geometry().capacity_bytes.saturating_sub(to.to_bytes());
+        data.truncate(usize::try_from(len).unwrap_or(usize::MAX));
         if data.is_empty() {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! The content of a simulated device: sparse, copy-on-write, cheap to clone.
 //!
-//! Where it sits: below every simulated disk, and behind the images that a crash leaves. Chunks of 64 KiB exist
+//! Where it sits: below every simulated disk, and the images that a crash leaves. Chunks of 64 KiB exist
 //! only where something other than zeros was written; a clone shares them until one side writes.
 
 use std::collections::BTreeMap;
@@ -72,8 +72,8 @@ impl SparseImage {
 
     /// Copy in `memory`; what lies beyond the end is dropped.
     pub fn write(&mut self, mut offset: u64, memory: &[u8]) {
-        let room = self.len.saturating_sub(offset).min(memory.len() as u64) as usize;
-        let mut memory = &memory[..room];
+        let len = self.len.saturating_sub(offset).min(memory.len() as u64) as usize;
+        let mut memory = &memory[..len];
         while !memory.is_empty() {
             let within = (offset % CHUNK) as usize;
             let step = memory.len().min(CHUNK as usize - within);
@@ -182,7 +182,7 @@ pub struct ImageDevice {
 }
 
 impl ImageDevice {
-    /// A device of 512-byte sectors on `image`, with a volatile cache to speak of (so that flushes reach whoever
+    /// A device of 512-byte sectors on `image`, with a volatile cache to speak of (so that flushes reach the device that
     /// wraps it).
     pub fn new(image: SparseImage) -> Arc<Self> {
         let geometry = Geometry { capacity_bytes: image.len() / 512 * 512, ..plain_geometry() };

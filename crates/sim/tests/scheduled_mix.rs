@@ -1,4 +1,4 @@
-//! Queues, synchronous transfers and threads that leave transfers behind, mixed under every scheduler in shuffled order: all end, each
+//! Queues, synchronous transfers and threads that leave transfers unfinished, mixed under every scheduler in shuffled order: all end, each
 //! with its data, and none waits for much longer than the disk needs.
 //!
 //! `DIORITE_SEEDS=N` runs N seeds instead of a few hundred.

@@ -1,6 +1,6 @@
 //! What a thread does in a scheduled device: its turn, and its wait.
 //!
-//! A turn takes what has ended, asks the scheduler what goes next, and starts it, whoever owns it. A thread that waits for transfers
+//! A turn takes what has ended, asks the scheduler what goes next, and starts it, for any owner. A thread that waits for transfers
 //! of its own takes turns until they have ended; in between, one such thread waits on the shared queue and the others sleep. A
 //! thread that leaves wakes one of them if no thread is left on the shared queue.
 //!
@@ -48,7 +48,7 @@ impl Core {
         state.hand_over();
     }
 
-    /// Where there is no shared queue, execute what is granted, whoever owns it.
+    /// Where there is no shared queue, execute what is granted, for any owner.
     pub(super) fn execute_granted<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while let Some(mut io) = state.next_to_execute() {
             drop(state);
@@ -77,10 +77,10 @@ impl Core {
     }
 
     /// Wait for all of a call's transfers, and take them.
-    pub(super) fn wait_and_leave(&self, waiter: WaiterIndex, count: usize) -> Vec<Completed> {
+    pub(super) fn wait_and_release(&self, waiter: WaiterIndex, count: usize) -> Vec<Completed> {
         let mut state = self.wait(waiter, count);
         let ended = std::mem::take(&mut state.waiter(waiter).ended);
-        state.leave(waiter);
+        state.release(waiter);
         ended
     }
 
@@ -126,7 +126,7 @@ impl Drop for Ending<'_> {
         for part in self.parts.drain(..) {
             state.part_ended(part, now);
         }
-        state.leave(self.waiter);
+        state.release(self.waiter);
         self.core.turn(&mut state, now);
         Core::depart(&mut state);
     }

@@ -60,7 +60,7 @@ impl ScheduledDevice {
         Arc::new(Self { core: Arc::new(Core::new(lower, State::new(scheduler, depth.max(1)))) })
     }
 
-    /// What each owner has got so far.
+    /// What each owner received so far.
     pub fn statistics(&self) -> Statistics {
         self.core.lock().scheduler.statistics().clone()
     }
@@ -151,7 +151,7 @@ impl BlockDevice for ScheduledDevice {
             for bio in bios.iter_mut().filter(|bio| !is_scheduled(bio.op)) {
                 result = result.and(core.lower.execute(std::slice::from_mut(bio)));
             }
-            for ended in core.wait_and_leave(waiter, count) {
+            for ended in core.wait_and_release(waiter, count) {
                 if let QueuedMemory::Lent(memory) = ended.io.memory {
                     bios[ended.io.tag as usize].memory = loans.settle(memory);
                 }

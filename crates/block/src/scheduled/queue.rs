@@ -84,7 +84,7 @@ impl Drop for ScheduledQueue {
         let mut done = Vec::new();
         while self.in_flight > 0 && self.reap(self.in_flight, &mut done).is_ok() {}
         if self.in_flight == 0 {
-            self.core.lock().leave(self.waiter);
+            self.core.lock().release(self.waiter);
         }
     }
 }

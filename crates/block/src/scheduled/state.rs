@@ -299,8 +299,8 @@ impl State {
         WaiterIndex(self.waiters.len() - 1)
     }
 
-    /// The waiter has nothing here any more.
-    pub(super) fn leave(&mut self, index: WaiterIndex) {
+    /// Free the index of a waiter without transfers.
+    pub(super) fn release(&mut self, index: WaiterIndex) {
         assert!(self.waiter(index).ended.is_empty(), "left with transfers that it has not taken");
         self.free_waiters.push(index);
     }
@@ -333,7 +333,7 @@ impl State {
         }
     }
 
-    /// A thread leaves: if the shared queue needs a thread that waits on it, one of those that sleep takes over.
+    /// A thread returns: if the shared queue needs a thread that waits on it, one of those that sleep takes over.
     pub(super) fn hand_over(&mut self) {
         let is_needed = match &self.lower {
             Lower::Queue(queue) => !self.is_watched && queue.in_flight() > 0,

@@ -51,7 +51,7 @@ pub struct InjectTunables {
     pub max_bytes: u64,
     /// All injected writers together get at most this many bytes a second while a reader is there.
     pub pace_bytes_per_s: u64,
-    /// A reader's slice while writers are let in beside it: longer than alone, because nobody else needs a slice.
+    /// A reader's slice while writers are let in beside it: longer than alone, because no other queue needs a slice.
     pub reader_slice: Duration,
     /// Most injected requests in the device at once.
     pub depth: u32,
@@ -226,7 +226,7 @@ impl Inject {
         if !finished || self.state != InjectionState::On {
             return;
         }
-        // Little evidence must be strong: with a reader's large windows the first sums are a few stretches only.
+        // Little evidence must be strong: with a reader's large windows the first sums are a few intervals only.
         let doubt = 1.0 + FULL_EVIDENCE.as_secs_f64() / self.cost.measured_s().max(1e-3);
         let limit = self.tunables.max_loss_percent.min(100) as f64 / 100.0 * doubt;
         if self.cost.loss().is_some_and(|loss| loss > limit) {

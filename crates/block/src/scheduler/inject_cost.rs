@@ -1,15 +1,15 @@
 //! What injection costs the reader: its time for a byte, with and without.
 //!
-//! A stretch is the time between two completions of one reader. Part of it lay in a quiet window, in which nothing is injected:
-//! the clock decides that, not the drive. Least squares over recent stretches, each weighed by its bytes, fit
-//! `time per byte = alone + cost * (share that was not quiet)`; so stretches need not be wholly quiet, and a stretch that was
+//! An interval is the time between two completions of one reader. Part of it lay in a quiet window, in which nothing is injected:
+//! the clock decides that, not the drive. Least squares over recent intervals, each weighed by its bytes, fit
+//! `time per byte = alone + cost * (share that was not quiet)`; so intervals need not be wholly quiet, and an interval that was
 //! long for another reason (and so saw more injections) does not accuse injection.
 
 use std::time::Duration;
 
 use crate::TaskId;
 
-/// A stretch longer than this and three times what is usual is a trip of the arm (to destage, or to another file). Trips are
+/// An interval longer than this and three times what is usual is a trip of the arm (to destage, or to another file). Trips are
 /// accounted apart: rare ones are the price of the pace.
 const TRIP: f64 = 0.004;
 /// Completions this close together are one.
@@ -32,7 +32,7 @@ struct Burst {
     bytes: u64,
 }
 
-/// Decaying sums of the stretches; bytes in units of 10^6.
+/// Decaying sums of the intervals; bytes in units of 10^6.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     bytes: f64,
@@ -65,7 +65,7 @@ impl InjectionCost {
         self.quiet_before + now.min(self.window.1).saturating_sub(self.window.0)
     }
 
-    /// A reader's request has completed. Says whether a stretch was finished by it.
+    /// A reader's request has completed. Says whether it finished an interval.
     pub(super) fn read_completed(&mut self, task: TaskId, bytes: u64, now: Duration) -> bool {
         if let Some(burst) = self.burst.as_mut().filter(|burst| burst.task == task)
             && now.saturating_sub(burst.ended) < BURST
@@ -111,7 +111,7 @@ impl InjectionCost {
         *self = Self { window: self.window, quiet_before: self.quiet_before, ..Self::default() };
     }
 
-    /// Share of the reader's time that injection takes, 0 to 1; nothing while it cannot be told.
+    /// Share of the reader's time that injection takes, 0 to 1; none while it cannot be estimated.
     pub(super) fn loss(&self) -> Option<f64> {
         let sums = &self.sums;
         let by_trips =
@@ -134,7 +134,7 @@ impl InjectionCost {
         Some((cost / (alone + cost).max(1e-9)).clamp(0.0, 1.0))
     }
 
-    /// Seconds of stretches that the present judgement rests on.
+    /// Seconds of intervals that the present judgement rests on.
     pub(super) fn measured_s(&self) -> f64 {
         self.sums.time + self.sums.trips
     }
@@ -153,13 +153,13 @@ mod tests {
         Duration::from_millis(milliseconds)
     }
 
-    /// A reader whose stretches of 2 MB take 14 ms, and longer by `loss` outside quiet windows of 8 ms.
+    /// A reader whose intervals of 2 MB take 14 ms, and longer by `loss` outside quiet windows of 8 ms.
     fn measured(loss: f64) -> f64 {
         let (mut cost, mut now) = (InjectionCost::default(), Duration::ZERO);
-        for stretch in 0..60u32 {
-            let open = if stretch % 5 == 0 { 0.45 } else { 1.0 };
+        for interval in 0..60u32 {
+            let open = if interval % 5 == 0 { 0.45 } else { 1.0 };
             let took = Duration::from_secs_f64(0.014 * (1.0 - open + open / (1.0 - loss)));
-            if stretch % 5 == 0 {
+            if interval % 5 == 0 {
                 cost.quiet_window(now, now + took.mul_f64(1.0 - open));
             }
             now += took;
@@ -171,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn cost_is_found_in_stretches_that_are_never_wholly_quiet() {
+    fn cost_is_found_in_intervals_that_are_never_wholly_quiet() {
         assert!(measured(0.0) < 0.01);
         let loss = measured(0.3);
         assert!((0.2..0.4).contains(&loss), "{loss}");
     }
 
-    /// A stream of 1 ms a stretch, and every so often one of `trip`.
+    /// A stream of 1 ms an interval, and every so often one of `trip`.
     fn with_trips(every: u32, trip: Duration) -> Option<f64> {
         let (mut cost, mut now) = (InjectionCost::default(), Duration::ZERO);
         for step in 0..1500u32 {

@@ -1,7 +1,7 @@
 //! I/O schedulers (elevators): which request goes to the device next.
 //!
 //! Where it sits: between submitters and a device; [`crate::ScheduledDevice`] puts a scheduler on any device. A scheduler is
-//! a pure state machine: it is told what arrives and what completes, and at what time; it has no lock, thread or clock.
+//! a pure state machine: its inputs are what arrives, what completes, and the time; it has no lock, thread or clock.
 //!
 //! Interface:
 //! - For each request: [`IoScheduler::merge`] may absorb it into a pending one; otherwise [`IoScheduler::insert`].
@@ -63,7 +63,7 @@ impl Request {
         self.sectors.saturating_mul(crate::SECTOR_SIZE)
     }
 
-    /// Whether somebody waits for it: any read, and writes that carry `SYNC`.
+    /// Whether a thread waits for it: any read, and writes that carry `SYNC`.
     pub const fn is_sync(&self) -> bool {
         matches!(self.op, Op::Read) || self.flags.contains(BioFlags::SYNC)
     }
@@ -104,7 +104,7 @@ pub trait IoScheduler: Send + fmt::Debug {
         let _ = (task, weight_percent);
     }
 
-    /// What each owner has got so far.
+    /// What each owner received so far.
     fn statistics(&self) -> &Statistics;
 
     /// Requests inserted and not dispatched.
@@ -129,7 +129,7 @@ pub enum SchedulerKind {
 }
 
 impl SchedulerKind {
-    /// What a volume gets when nobody chooses: `inject` where distance costs time, else `none`.
+    /// What a volume gets by default: `inject` where distance costs time, else `none`.
     pub const fn default_for(rotational: bool) -> Self {
         if rotational { Self::Inject } else { Self::None }
     }

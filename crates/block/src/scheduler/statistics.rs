@@ -1,4 +1,4 @@
-//! What each owner has got: operations, bytes, and how long they waited and were served.
+//! What each owner received: operations, bytes, and how long they waited and were served.
 //!
 //! Where it sits: kept by every scheduler as requests pass through it. Memory is bounded: beyond [`MAX_OWNERS`] owners
 //! all further ones share the record of task `u64::MAX`.
@@ -100,7 +100,7 @@ impl Histogram {
     }
 }
 
-/// What one owner has got.
+/// What one owner received.
 #[derive(Clone, Debug, Default)]
 pub struct OwnerStatistics {
     /// Requests completed.

@@ -21,7 +21,7 @@ pub(crate) fn image(bytes: u64) -> (TempDir, PathBuf) {
 pub(crate) fn make_file(path: &Path, bytes: u64) {
     let file =
         std::fs::OpenOptions::new().create(true).write(true).truncate(false).open(path).expect("a new file");
-    file.set_len(bytes).expect("room for a sparse file");
+    file.set_len(bytes).expect("space for a sparse file");
 }
 
 /// Whether the tests run as root.

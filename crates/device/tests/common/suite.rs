@@ -175,7 +175,7 @@ fn out_of_range(device: &Device) {
     assert_eq!(device.geometry().capacity_bytes, capacity, "growth is refused");
 }
 
-/// The first error is told, after the others have ended.
+/// The first error is reported, after the others have ended.
 fn errors_do_not_stop_the_rest(device: &Device) {
     let len = block(device);
     let data = pattern(device, len, 77);
@@ -422,7 +422,7 @@ pub(crate) fn read_only<D: BlockDevice + 'static>(device: Arc<D>) {
     assert!(matches!(done.pop().unwrap().result.unwrap_err().kind, IoErrorKind::ReadOnly));
 }
 
-/// Somebody shortens the image while it is open: an error, not a wait for ever and not invented data.
+/// The image is truncated while it is open: an error, not a wait for ever and not invented data.
 pub(crate) fn truncated_underneath<D: BlockDevice + 'static>(device: Arc<D>, path: &Path) {
     let device: Device = device;
     super::make_file(path, (1 << 20) + 700);

@@ -141,7 +141,7 @@ struct Drive {
     activity: Activity,
 }
 
-/// Somebody waits for several commands.
+/// A thread waits for several commands.
 #[derive(Debug, Default)]
 struct Call {
     left: Mutex<u32>,

@@ -8,7 +8,7 @@
 //! 1. The cache takes writes while the arm reads or destages (queue depth above 1), up to twice its limit.
 //! 2. `media_stalls`: the stream stands still for as long as the firmware takes a cached write, without losing a turn.
 //! 3. A read whose data is on its way is served by the running stream; the stream goes on reading ahead until `read_ahead_kib`
-//!    beyond what the host has asked for, or until somebody else needs the arm; it resumes when half of that is used up.
+//!    beyond what the host has asked for, or until another request needs the arm; it resumes when half of that is used up.
 //! 4. Dirty data goes to the medium when there is more than the limit, when it is too old, when the arm was idle for
 //!    `destage_idle_ms`, or on a flush; in ascending order from the arm's position, all that there is (idle: one range).
 //! 5. Waiting reads are served in the order of shortest positioning time.
@@ -90,7 +90,7 @@ pub(super) struct Rotational {
     /// Reads that wait for the stream into a segment to reach their end.
     waiting: Vec<(u64, usize)>,
     media: Vec<MediaJob>,
-    /// Writes and flushes that wait for room in the cache or for the cache to be empty.
+    /// Writes and flushes that wait for space in the cache or for the cache to be empty.
     blocked: VecDeque<u64>,
     flushing: Vec<u64>,
     writing_through: Option<u64>,
@@ -407,7 +407,7 @@ impl Rotational {
         self.hurry(now);
     }
 
-    /// The least recently used segment that nobody needs, made empty at `start`.
+    /// The least recently used segment that no thread needs, made empty at `start`.
     fn new_segment(&mut self, start: u64, streaming: Option<usize>) -> usize {
         let fresh = Segment { start, end: start, asked: start, used: 0 };
         let needed = |index: usize| {

@@ -8,7 +8,7 @@
 //! next event. So the order of everything is decided here alone, and one seed gives one run (ARCHITECTURE invariant 11).
 //!
 //! CPU work ([`diorite_block::sync::work`]) is first owed and then paid: the debt is settled, by letting its time pass, when
-//! the process next waits, wakes somebody or submits I/O, or when the debt grows beyond `DEBT_LIMIT`.
+//! the process next waits, wakes another or submits I/O, or when the debt grows beyond `DEBT_LIMIT`.
 //!
 //! Interface: the simulation ends when all processes started by [`Simulation::spawn`] have ended. Threads that the stack
 //! started and left running are then parked for ever; so are all others after a deadlock or a panic.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How a simulation ended when it did not end well.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("deadlock at {at:?} of virtual time: everybody waits and nothing will happen\n{waiting}")]
+#[error("deadlock at {at:?} of virtual time: every process waits and nothing will happen\n{waiting}")]
 pub struct Deadlock {
     /// When.
     pub at: Duration,

@@ -108,7 +108,7 @@ impl Core {
         self.ended.notify_all();
     }
 
-    /// Who runs next, if anybody can.
+    /// The process that runs next, if any can.
     pub(super) fn choose(&self, state: &mut State<Arc<dyn Event>>) -> Option<ProcessId> {
         let next = match (self.options.order, state.runnable.len()) {
             (Order::Shuffled, count @ 2..) => {
@@ -121,7 +121,7 @@ impl Core {
         Some(next)
     }
 
-    /// Let somebody else run, or time pass. `me` returns when it may run again; an ending process passes `None`.
+    /// Let another process run, or time pass. `me` returns when it may run again; an ending process passes `None`.
     fn pass_on(self: &Arc<Self>, me: Option<ProcessId>) {
         let mut state = lock(&self.state);
         loop {
@@ -172,7 +172,7 @@ impl Core {
     }
 }
 
-/// After a deadlock nobody can go on. A thread that is itself ending may leave.
+/// After a deadlock no process can go on. A thread that is itself ending may leave.
 fn park_for_ever(me: Option<ProcessId>) {
     while me.is_some() {
         std::thread::park();
@@ -268,7 +268,7 @@ impl Context {
     pub fn compute(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let debt = self.debt.fetch_add(ns, Ordering::Relaxed).saturating_add(ns);
-        // Whoever can run meanwhile does so at its own time, not after all of this work.
+        // A process that can run meanwhile does so at its own time, not after all of this work.
         if debt > DEBT_LIMIT || !lock(&self.core.state).runnable.is_empty() {
             self.settle();
         }

@@ -1,4 +1,4 @@
-//! Virtual time, and everybody in it: who can run, who waits for what and until when. Plain data; nothing here waits or runs.
+//! Virtual time, and the processes in it: which can run, which wait for what and until when. Plain data; nothing here waits or runs.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write;
@@ -76,7 +76,7 @@ pub(super) struct State<E> {
 }
 
 impl<E> State<E> {
-    /// At time zero, nobody there.
+    /// At time zero, without processes.
     pub(super) fn new(cpus: u32, seed: u64) -> Self {
         Self {
             now: Duration::ZERO,

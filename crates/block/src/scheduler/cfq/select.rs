@@ -7,7 +7,7 @@ use super::{Cfq, Key, Serving, Ticks, ticks};
 use crate::scheduler::Request;
 use crate::{BioFlags, TaskId};
 
-/// Offset of an idle-class queue behind the last of its kind, and how far before the first a preempting queue goes.
+/// Offset of an idle-class queue after the last of its kind, and how far before the first a preempting queue goes.
 const IDLE_CLASS_DELAY: Ticks = 200;
 const FRONT: Ticks = 1000;
 /// How many queues are looked at for a close cooperator.
@@ -472,7 +472,7 @@ impl Cfq {
         self.idle_until = Some(now + length);
     }
 
-    /// End an idling that was for nothing, if somebody else wants the disk.
+    /// End an idling that was for nothing, if another queue wants the disk.
     pub(super) fn run_idle_timer(&mut self, now: Ticks) {
         let (Some(until), Some(active)) = (self.idle_until, self.active) else { return };
         let queue = &self.queues[active.0];

@@ -84,7 +84,7 @@ fn alternate(rules: CfqRules, tasks: &[Request]) -> Vec<(u64, u64)> {
             now + Duration::from_micros(50),
             Request { id: RequestId(id), sector: request.end(), ..request },
         ));
-        // Nothing else is done before the thinker has come back or somebody's time has come.
+        // Nothing else is done before the thinker has come back or a deadline has passed.
         scheduler.check_invariants();
     }
     served

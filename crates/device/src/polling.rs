@@ -1,9 +1,9 @@
-//! Whether to wait for a short transfer awake.
+//! Hybrid polling: a thread busy-polls for a short transfer before it sleeps.
 //!
-//! Where it sits: under the wait of a ring. To put a thread to sleep and to wake it takes some microseconds, and some tens of them in
-//! a virtual machine, whose CPU has to be started again; a fast device has done a small transfer in that time. So a thread that
-//! waits for one small transfer looks for its end for a while before it sleeps: where the ones before it ended soon, where no more
-//! threads wait like this than half of the CPUs (or one), and where nobody else wants the CPU.
+//! Where it sits: below the wait of a ring. Sleep and wake-up of a thread cost some microseconds, and tens of them in a virtual
+//! machine whose idle CPU has to be restarted; a fast device completes a small transfer in that time. A thread polls for its only
+//! small transfer where the mean of the last ones was short, where at most half of the CPUs (at least one) poll, and where no other
+//! thread wants the CPU.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,25 +11,25 @@ use std::time::{Duration, Instant};
 
 use crate::transfer::{Direction, Transfer};
 
-/// Larger transfers take longer than a wait awake is worth.
+/// Larger transfers take longer than polling is worth.
 const SHORT_BYTES_MAX: u64 = 64 << 10;
-/// The longest wait awake, and the mean wait up to which one is tried.
-const AWAKE_MAX: Duration = Duration::from_micros(150);
+/// The longest time of polling, and the mean wait up to which it is tried.
+const POLL_MAX: Duration = Duration::from_micros(150);
 /// A single long wait counts for no more than this, so that the next short ones soon outweigh it.
 const COUNTED_MAX: Duration = Duration::from_micros(300);
-/// Between two looks a CPU is away for so long only when it does something else.
+/// A longer gap between two polls means that the CPU ran another thread.
 const INTERRUPTED: Duration = Duration::from_millis(1);
-/// So long a CPU that others want is left to them: many times what they take it for at once.
-const LEFT_TO_OTHERS: Duration = Duration::from_millis(100);
+/// No polling for so long after that: a multiple of a scheduler's time slice.
+const BACK_OFF: Duration = Duration::from_millis(100);
 
-/// The threads that wait for one short transfer each, awake or asleep.
+/// The threads that wait for one short transfer each, polling or asleep.
 struct Waits {
     count: AtomicUsize,
-    /// So many leave CPUs for as many threads who do something else.
+    /// Up to so many waiting threads may poll: the other CPUs remain for other work.
     few: usize,
 }
 
-/// Those of this process.
+/// The waits of this process.
 static WAITS: LazyLock<Waits> = LazyLock::new(|| {
     let few = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2));
     Waits { count: AtomicUsize::new(0), few }
@@ -66,45 +66,45 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// The direction of a transfer that may be worth a wait awake.
+/// The direction of a transfer that may be worth polling for.
 pub(crate) fn short(transfer: &Transfer) -> Option<Direction> {
     (transfer.len() <= SHORT_BYTES_MAX && !transfer.durable).then_some(transfer.direction)
 }
 
-/// What one ring has seen of short transfers.
+/// Latency of the short transfers of one ring.
 #[derive(Debug, Default)]
-pub(crate) struct Lookout {
+pub(crate) struct LatencyHistory {
     /// Mean time of a read and of a write.
     reads: Duration,
     writes: Duration,
-    /// When a wait awake may be tried again, if not now.
-    asleep_until: Option<Instant>,
+    /// No polling before this time.
+    back_off_until: Option<Instant>,
 }
 
-impl Lookout {
-    /// Look for the end of a transfer, as long as that is worth it; `look` says whether it has ended.
-    pub(crate) fn look_for(&mut self, direction: Direction, wait: &Wait<'_>, look: impl FnMut() -> bool) {
-        self.look_by(Instant::now, direction, wait, look);
+impl LatencyHistory {
+    /// Poll for the completion of a transfer as long as that is worth it; `poll` says whether it has completed.
+    pub(crate) fn poll_for(&mut self, direction: Direction, wait: &Wait<'_>, poll: impl FnMut() -> bool) {
+        self.poll_by(Instant::now, direction, wait, poll);
     }
 
-    /// By a clock that tests make up.
-    fn look_by(
+    /// With the clock as an argument, for the tests.
+    fn poll_by(
         &mut self,
         clock: impl Fn() -> Instant,
         direction: Direction,
         wait: &Wait<'_>,
-        mut look: impl FnMut() -> bool,
+        mut poll: impl FnMut() -> bool,
     ) {
-        let is_resting = self.asleep_until.is_some_and(|until| wait.began < until);
-        if *self.mean(direction) > AWAKE_MAX || is_resting {
+        let is_backing_off = self.back_off_until.is_some_and(|until| wait.began < until);
+        if *self.mean(direction) > POLL_MAX || is_backing_off {
             return;
         }
         let mut last = wait.began;
-        while wait.all.are_few() && !look() && last.duration_since(wait.began) < AWAKE_MAX {
+        while wait.all.are_few() && !poll() && last.duration_since(wait.began) < POLL_MAX {
             std::hint::spin_loop();
             let time = clock();
             if time.duration_since(last) > INTERRUPTED {
-                self.asleep_until = Some(time + LEFT_TO_OTHERS);
+                self.back_off_until = Some(time + BACK_OFF);
             }
             last = time;
         }
@@ -141,7 +141,7 @@ mod tests {
 
     /// A thread with a clock of its own: what else this machine does changes nothing.
     struct Thread {
-        lookout: Lookout,
+        latency: LatencyHistory,
         time: Cell<Instant>,
         others_wait: usize,
         few: usize,
@@ -149,49 +149,49 @@ mod tests {
 
     impl Thread {
         fn new() -> Self {
-            let (lookout, time) = (Lookout::default(), Cell::new(Instant::now()));
-            Self { lookout, time, others_wait: 0, few: 1 }
+            let (latency, time) = (LatencyHistory::default(), Cell::new(Instant::now()));
+            Self { latency, time, others_wait: 0, few: 1 }
         }
 
         fn note(&mut self, count: u32, direction: Direction, took: Duration) {
-            (0..count).for_each(|_| self.lookout.count(direction, took));
+            (0..count).for_each(|_| self.latency.count(direction, took));
         }
 
         fn pass(&self, time: Duration) {
             self.time.set(self.time.get() + time);
         }
 
-        /// How often it looks for a transfer that ends at the `end`th look, where each look takes so long.
-        fn looks_of(&mut self, took: Duration, direction: Direction, end: u32) -> u32 {
-            let (mut looks, time) = (0, &self.time);
+        /// How often it polls for a transfer that completes at the `end`th poll, where each poll takes so long.
+        fn polls_of(&mut self, took: Duration, direction: Direction, end: u32) -> u32 {
+            let (mut polls, time) = (0, &self.time);
             let all = Waits { count: AtomicUsize::new(self.others_wait), few: self.few };
             let clock = || {
                 time.set(time.get() + STEP);
                 time.get()
             };
             let wait = Wait::begin_among(&all, clock());
-            self.lookout.look_by(clock, direction, &wait, || {
-                looks += 1;
+            self.latency.poll_by(clock, direction, &wait, || {
+                polls += 1;
                 time.set(time.get() + took);
-                looks == end
+                polls == end
             });
             drop(wait);
             assert_eq!(all.count.into_inner(), self.others_wait, "counted only while it waits");
-            looks
+            polls
         }
 
-        fn looks(&mut self, direction: Direction, end: u32) -> u32 {
-            self.looks_of(Duration::ZERO, direction, end)
+        fn polls(&mut self, direction: Direction, end: u32) -> u32 {
+            self.polls_of(Duration::ZERO, direction, end)
         }
     }
 
     #[test]
-    fn short_transfers_are_looked_for_and_long_ones_slept_for() {
+    fn short_transfers_are_polled_for_and_long_ones_slept_for() {
         let mut thread = Thread::new();
         thread.note(30, Direction::Read, SHORT);
-        thread.note(30, Direction::Write, AWAKE_MAX * 4);
-        assert_eq!(thread.looks(Direction::Write, 1), 0);
-        assert_eq!(thread.looks(Direction::Read, 2), 2);
+        thread.note(30, Direction::Write, POLL_MAX * 4);
+        assert_eq!(thread.polls(Direction::Write, 1), 0);
+        assert_eq!(thread.polls(Direction::Read, 2), 2);
     }
 
     #[test]
@@ -199,32 +199,32 @@ mod tests {
         let mut thread = Thread::new();
         thread.note(30, Direction::Read, SHORT);
         thread.note(1, Direction::Read, LONG);
-        assert_eq!(thread.looks(Direction::Read, 1), 1);
+        assert_eq!(thread.polls(Direction::Read, 1), 1);
         thread.note(10, Direction::Read, LONG);
-        assert_eq!(thread.looks(Direction::Read, 1), 0);
+        assert_eq!(thread.polls(Direction::Read, 1), 0);
     }
 
     #[test]
-    fn looking_ends_after_a_while() {
-        let steps = AWAKE_MAX.as_micros() as u32;
-        assert_eq!(Thread::new().looks(Direction::Read, u32::MAX), steps + 1);
+    fn polling_ends_after_a_while() {
+        let steps = POLL_MAX.as_micros() as u32;
+        assert_eq!(Thread::new().polls(Direction::Read, u32::MAX), steps + 1);
     }
 
     #[test]
-    fn looking_is_given_up_for_a_while_where_the_cpu_was_taken_away() {
+    fn polling_backs_off_where_the_cpu_was_taken_away() {
         let mut thread = Thread::new();
-        assert_eq!(thread.looks_of(INTERRUPTED, Direction::Read, u32::MAX), 2, "once more when it is back");
-        assert_eq!(thread.looks(Direction::Read, 1), 0);
-        thread.pass(LEFT_TO_OTHERS);
-        assert_eq!(thread.looks(Direction::Read, 1), 1);
+        assert_eq!(thread.polls_of(INTERRUPTED, Direction::Read, u32::MAX), 2, "one poll after the gap");
+        assert_eq!(thread.polls(Direction::Read, 1), 0);
+        thread.pass(BACK_OFF);
+        assert_eq!(thread.polls(Direction::Read, 1), 1);
     }
 
     #[test]
-    fn nobody_looks_where_more_wait_than_are_few() {
+    fn no_thread_polls_where_too_many_wait() {
         let mut thread = Thread::new();
         thread.others_wait = 1;
-        assert_eq!(thread.looks(Direction::Read, 1), 0);
+        assert_eq!(thread.polls(Direction::Read, 1), 0);
         thread.few = 2;
-        assert_eq!(thread.looks(Direction::Read, 3), 3);
+        assert_eq!(thread.polls(Direction::Read, 3), 3);
     }
 }
