@@ -23,7 +23,7 @@ const TOOLS: &[Tool] = &[
 ];
 
 /// Install what is missing when this is a Debian machine and we are root; otherwise say what is missing. Tests
-/// that need an absent program skip by name, so this never fails for want of one.
+/// that need an absent program are skipped and named, so this never fails for want of one.
 pub(crate) fn install_packages() -> Result<(), String> {
     let missing: Vec<&Tool> = TOOLS.iter().filter(|tool| !is_installed(tool.program)).collect();
     if missing.is_empty() {
@@ -49,7 +49,7 @@ fn is_installed(program: &str) -> bool {
         .any(|directory| directory.join(program).is_file())
 }
 
-/// Whether the effective user is root, told by who owns this process's entry in `/proc`.
+/// Whether the effective user is root, from the owner of this process's entry in `/proc`.
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)

@@ -37,11 +37,11 @@ fn print(outcome: &Outcome) {
     }
     for verdict in &outcome.verdicts {
         println!(
-            "  {} {}: {:.3} (wanted {:.3})",
+            "  {} {}: {:.3} (target {:.3})",
             if verdict.holds { "holds" } else { "FAILS" },
             verdict.name,
-            verdict.got,
-            verdict.want
+            verdict.measured,
+            verdict.target
         );
     }
 }

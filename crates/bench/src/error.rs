@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// The files would not fit.
     #[error(
-        "{}: not enough space: {needed} MB are needed and {free} MB are free; make room, or choose another directory or a smaller size",
+        "{}: not enough space: {needed} MB are needed and {free} MB are free; remove something, or choose another directory or a smaller size",
         path.display()
     )]
     Space {
@@ -54,12 +54,12 @@ pub enum Error {
         free: u64,
     },
     /// A file came back with fewer bytes than were written.
-    #[error("{object}: {got} bytes came back of {expected} that were written")]
+    #[error("{object}: {returned} bytes came back of {expected} that were written")]
     Truncated {
         /// The file.
         object: String,
         /// Bytes that came back.
-        got: u64,
+        returned: u64,
         /// Bytes that were written.
         expected: u64,
     },

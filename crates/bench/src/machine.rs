@@ -54,7 +54,7 @@ fn cpu_model(cpuinfo: &str) -> String {
         .to_owned()
 }
 
-/// Memory that programs could have now without anything being swapped out; all that can be said where it is not told.
+/// Memory that programs could have now without anything being swapped out; all that is known where the system does not report it.
 pub(crate) fn available_memory_bytes() -> u64 {
     let meminfo = read_text("/proc/meminfo").unwrap_or_default();
     memory_bytes(&meminfo, "MemAvailable:").unwrap_or(u64::MAX)

@@ -1,10 +1,10 @@
-//! Time, CPU time, latency and memory of a stretch of work.
+//! Time, CPU time, latency and memory of a phase of work.
 //!
 //! CPU time is taken twice. The process clock counts this process in user and kernel mode to the nanosecond, its
 //! `io_uring` workers included. The machine's idle time (`/proc/stat`) tells what all CPUs did meanwhile, to
 //! the centisecond: kernel threads that write pages back and interrupts that complete transfers are only there.
 //! The machine's figure is never less than the process's own, which matters for what is short: the centiseconds of many short
-//! stretches add up to the right sum only if none of them is corrected by itself. Elapsed time is the stack's, so that it is virtual in a simulation.
+//! phases add up to the right sum only if none of them is corrected by itself. Elapsed time is the stack's, so that it is virtual in a simulation.
 
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ pub fn background_cpu_percent(time: Duration) -> f64 {
     100.0 * (spent.cpu_s_machine() - spent.cpu_s_process) / spent.seconds.max(1e-9)
 }
 
-/// Resident memory of this process in bytes, 0 where it cannot be told.
+/// Resident memory of this process in bytes, 0 where it is unknown.
 pub fn resident_bytes() -> u64 {
     let pages: u64 =
         read_text("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse().ok()).unwrap_or(0);
@@ -212,7 +212,7 @@ mod tests {
         assert!(spent.cpu_s_process <= spent.seconds * 1.5 + 0.05, "{spent:?}");
     }
 
-    /// Stretches shorter than the machine's clock can count one by one are right in sum.
+    /// Phases shorter than the machine's clock can count one by one are right in sum.
     #[test]
     fn coarse_counts_add_up() {
         let mut sum = Spent::default();

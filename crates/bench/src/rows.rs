@@ -178,7 +178,7 @@ impl Row {
     }
 }
 
-/// Which side of the wanted figure is the good one.
+/// Which side of the target is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
@@ -194,9 +194,11 @@ pub struct Verdict {
     /// What it is about.
     pub name: String,
     /// The bound.
-    pub want: f64,
+    #[serde(alias = "want")]
+    pub target: f64,
     /// What was measured.
-    pub got: f64,
+    #[serde(alias = "got")]
+    pub measured: f64,
     /// Which side of the bound is good.
     pub better: Better,
     /// Whether it holds.
@@ -204,14 +206,14 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// `got` must be at least `want`.
-    pub fn at_least(name: impl Into<String>, want: f64, got: f64) -> Self {
-        Self { name: name.into(), want, got, better: Better::Higher, holds: got >= want }
+    /// `measured` must be at least `target`.
+    pub fn at_least(name: impl Into<String>, target: f64, measured: f64) -> Self {
+        Self { name: name.into(), target, measured, better: Better::Higher, holds: measured >= target }
     }
 
-    /// `got` must be at most `want`.
-    pub fn at_most(name: impl Into<String>, want: f64, got: f64) -> Self {
-        Self { name: name.into(), want, got, better: Better::Lower, holds: got <= want }
+    /// `measured` must be at most `target`.
+    pub fn at_most(name: impl Into<String>, target: f64, measured: f64) -> Self {
+        Self { name: name.into(), target, measured, better: Better::Lower, holds: measured <= target }
     }
 }
 

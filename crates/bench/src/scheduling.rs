@@ -15,8 +15,8 @@ pub struct OwnerShare {
     pub task: TaskId,
     /// Its name: the job's, or the task's number.
     pub name: String,
-    /// What it has got.
-    pub got: OwnerStatistics,
+    /// What it received.
+    pub statistics: OwnerStatistics,
 }
 
 /// A scheduler at the end of a workload.
@@ -34,10 +34,10 @@ impl SchedulerReport {
     /// As things stand; `name_of` names the owners that it knows.
     pub fn of(device: &ScheduledDevice, name_of: impl Fn(TaskId) -> Option<String>) -> Self {
         let statistics = device.statistics();
-        let share = |(task, got): (TaskId, &OwnerStatistics)| OwnerShare {
+        let share = |(task, statistics): (TaskId, &OwnerStatistics)| OwnerShare {
             task,
             name: name_of(task).unwrap_or_else(|| task.to_string()),
-            got: got.clone(),
+            statistics: statistics.clone(),
         };
         Self {
             name: device.scheduler_name(),
@@ -73,16 +73,16 @@ impl SchedulerReport {
 
     fn rows(&self) -> String {
         let mut text = String::new();
-        for OwnerShare { name, got, .. } in &self.owners {
+        for OwnerShare { name, statistics, .. } in &self.owners {
             let _ = writeln!(
                 text,
                 "{name:<14} {:>8} {:>6} {:>8.1} {:>8.1} {:>15} {:>15}",
-                got.completed,
-                got.merged,
-                got.read_bytes as f64 / 1e6,
-                got.write_bytes as f64 / 1e6,
-                triple(&got.wait),
-                triple(&got.service),
+                statistics.completed,
+                statistics.merged,
+                statistics.read_bytes as f64 / 1e6,
+                statistics.write_bytes as f64 / 1e6,
+                triple(&statistics.wait),
+                triple(&statistics.service),
             );
         }
         text
@@ -93,16 +93,16 @@ impl SchedulerReport {
         let owners: Vec<_> = self
             .owners
             .iter()
-            .map(|OwnerShare { task, name, got }| {
+            .map(|OwnerShare { task, name, statistics }| {
                 json!({
                     "task": task.0,
                     "name": name,
-                    "ios": got.completed,
-                    "merged": got.merged,
-                    "read_bytes": got.read_bytes,
-                    "write_bytes": got.write_bytes,
-                    "wait_us": percentiles_us(&got.wait),
-                    "service_us": percentiles_us(&got.service),
+                    "ios": statistics.completed,
+                    "merged": statistics.merged,
+                    "read_bytes": statistics.read_bytes,
+                    "write_bytes": statistics.write_bytes,
+                    "wait_us": percentiles_us(&statistics.wait),
+                    "service_us": percentiles_us(&statistics.service),
                 })
             })
             .collect();

@@ -1,4 +1,4 @@
-//! How a measurement tells what it is doing, and how it is told to stop.
+//! How a measurement reports progress, and how it is asked to stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use crate::Error;
 
 /// Hears what a measurement is doing. The program shows it on a terminal; others may ignore it.
 pub trait Observer: Send + Sync {
-    /// A stretch of work begins, of about `total` bytes or operations (0: nobody knows).
+    /// A phase begins, of about `total` bytes or operations (0: unknown).
     fn begin(&self, what: &str, total: u64);
     /// So much more of it is done.
     fn advance(&self, amount: u64);

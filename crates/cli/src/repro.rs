@@ -128,7 +128,12 @@ fn verdict_line(verdict: &Verdict) -> String {
         (false, Better::Higher) => ("MISSED", ">="),
         (false, Better::Lower) => ("MISSED", "<="),
     };
-    format!("{word} {}: {} (wanted {sign} {})", verdict.name, figure(verdict.got), figure(verdict.want))
+    format!(
+        "{word} {}: {} (target {sign} {})",
+        verdict.name,
+        figure(verdict.measured),
+        figure(verdict.target)
+    )
 }
 
 fn figure(value: f64) -> String {

@@ -25,14 +25,14 @@ fn files_that_do_not_fit_are_refused_before_anything_is_made() {
     bench.write("big.fio", b"[a]\nrw=write\nsize=4m\n\n[b]\nrw=read\nsize=200m\n");
     let said = bench.fail("job big.fio --on a.img", 1);
     assert!(
-        said.contains("big.fio:5: [b]: b.0.0: no room") && said.contains("choose a smaller size"),
+        said.contains("big.fio:5: [b]: b.0.0: no space") && said.contains("choose a smaller size"),
         "{said}"
     );
     assert!(!bench.run("ls a.img:/").contains(".0.0"));
     bench.write("bare", &vec![0; 1 << 20]);
-    assert!(bench.fail("job big.fio --on raw:bare", 1).contains("no room"));
+    assert!(bench.fail("job big.fio --on raw:bare", 1).contains("no space"));
     bench.write("small.toml", b"base = \"ssd\"\ncapacity_gb = 0.1\n");
-    assert!(bench.fail("job big.fio --on sim:small.toml", 1).contains("no room"));
+    assert!(bench.fail("job big.fio --on sim:small.toml", 1).contains("no space"));
 }
 
 /// The keys that readers of fio's JSON look for, filled.

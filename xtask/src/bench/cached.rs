@@ -18,7 +18,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     let command = "target/release/examples/cached_read --json";
     let mut raw = String::new();
     let mut text = format!(
-        "# Cached reads of 4 KiB\n\n{}\n| file, KiB | run | diorite, ns | pread, ns | ratio (wanted <= {BOUND}) | |\n\
+        "# Cached reads of 4 KiB\n\n{}\n| file, KiB | run | diorite, ns | pread, ns | ratio (target <= {BOUND}) | |\n\
          |---|---|---|---|---|---|\n",
         store::versions()
     );

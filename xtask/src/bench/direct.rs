@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::Options;
 use super::contender::{CommandFor, Contender, Figures, Workload, figures};
 use super::measure::{call, run as run_command};
-use super::store::{self, Figure, Series, Wanted};
+use super::store::{self, Figure, Series, Target};
 
 const WORKLOADS: &[Workload] = &[
     Workload { name: "read-1m", options: "rw=read\nbs=1m\niodepth=1\n", threads: 1 },
@@ -83,7 +83,7 @@ fn format_command(image: &Path, directory: &Path) -> Result<Vec<String>, String>
     Ok(["sh", "-c", &script].map(str::to_owned).to_vec())
 }
 
-/// Where the file lies on the image, in bytes: whoever uses the bare image goes to the same places, since storage is slower where a
+/// Where the file lies on the image, in bytes: users of the bare image go to the same places, since storage is slower where a
 /// transfer crosses the bounds of its own units. An index block lies between the first data and the rest, which most of the file is.
 fn data_offset(image: &Path) -> Result<u64, String> {
     let file = format!("{}:/file", image.display());
@@ -184,7 +184,7 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
     let format = format_command(image, directory)?;
     call(&format.iter().map(String::as_str).collect::<Vec<_>>())?;
     let offset = data_offset(image)?;
-    // Everybody uses the same blocks of the host. Writes to the bare image destroy its filesystem: before each run it is made
+    // All contenders use the same blocks of the host. Writes to the bare image destroy its filesystem: before each run it is made
     // anew, so that what the disk had to do just before is the same for all, too.
     for (workloads, before) in [(reads, None), (writes, Some(&*format))] {
         let contenders = contenders(image, offset, directory, before);
@@ -193,9 +193,9 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
         series.extend(more);
         commands += &lines;
     }
-    let wanted: Vec<_> = RATIOS
+    let targets: Vec<_> = RATIOS
         .iter()
-        .map(|&(workload, peer, figure, bound)| Wanted {
+        .map(|&(workload, peer, figure, bound)| Target {
             workload,
             contender: "diorite",
             peer,
@@ -203,7 +203,7 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
             bound,
         })
         .collect();
-    let report = store::report(&series, &wanted);
+    let report = store::report(&series, &targets);
     let text = format!("# Direct I/O through ext2\n\n{}\n{report}\nCommands:\n{commands}", store::versions());
     store::write(&store.join("README.md"), &text)?;
     println!("\n{report}\nstored in {}", store.display());
@@ -261,7 +261,7 @@ pub(super) fn take_rounds(
 }
 
 /// Who comes when in a round. What a run finds in the caches below this machine is what the run before it read, so that each comes
-/// as often behind each other one, as far as the rounds allow (a balanced Latin square).
+/// as often after each other one, as far as the rounds allow (a balanced Latin square).
 fn order(contenders: usize, round: usize) -> Vec<usize> {
     let zigzag = |turn: usize| if turn % 2 == 1 { turn.div_ceil(2) } else { contenders - turn / 2 };
     let mut order: Vec<_> = (0..contenders).map(|turn| (zigzag(turn) + round) % contenders).collect();

@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::rates::{
-    Bound, RateSuite, Runner, WantedRatio, build_worker, can_mount, fuse2fs, kernel, library, make_image,
+    Bound, RateSuite, Runner, TargetRatio, build_worker, can_mount, fuse2fs, kernel, library, make_image,
 };
 
 /// Files of the library and of the kernel.
@@ -24,16 +24,16 @@ pub(super) fn names(options: &Options) -> Result<(), String> {
     } else {
         println!("SKIPPED: kernel and fuse2fs: they need root");
     }
-    let mut wanted = Vec::new();
+    let mut targets = Vec::new();
     for figure in ["create", "stat", "unlink"] {
-        let want = |peer, bound| WantedRatio {
+        let target = |peer, bound| TargetRatio {
             ours: ("diorite", figure),
             peer: (peer, figure),
             bound: Bound::AtLeast(bound),
         };
-        wanted.extend([want("kernel", 3.0), want("fuse2fs", 10.0)]);
+        targets.extend([target("kernel", 3.0), target("fuse2fs", 10.0)]);
     }
-    wanted.push(WantedRatio {
+    targets.push(TargetRatio {
         ours: ("diorite", "readdir"),
         peer: ("kernel", "readdir"),
         bound: Bound::AtLeast(1.0),
@@ -49,7 +49,7 @@ pub(super) fn names(options: &Options) -> Result<(), String> {
         ),
         rounds: None,
         runners,
-        wanted,
+        targets,
     };
     let result = suite.run(options);
     let _ = std::fs::remove_file(&image);
@@ -71,7 +71,7 @@ pub(super) fn appends(options: &Options) -> Result<(), String> {
             runners.push(Runner { name: kernels, ..kernel(&worker, &workload, &path, &mount) });
         }
     }
-    let against = |ours, peer, bound| WantedRatio { ours: (ours, "appends"), peer: (peer, "appends"), bound };
+    let against = |ours, peer, bound| TargetRatio { ours: (ours, "appends"), peer: (peer, "appends"), bound };
     let flushes = "flushes_per_append";
     let suite = RateSuite {
         name: "appends",
@@ -82,11 +82,11 @@ pub(super) fn appends(options: &Options) -> Result<(), String> {
             .to_owned(),
         rounds: None,
         runners,
-        wanted: vec![
+        targets: vec![
             against("diorite-1", "kernel-1", Bound::AtLeast(1.0)),
             against("diorite-8", "kernel-8", Bound::AtLeast(1.0)),
             against("diorite-8", "diorite-1", Bound::AtLeast(2.0)),
-            WantedRatio {
+            TargetRatio {
                 ours: ("diorite-8", flushes),
                 peer: ("diorite-1", flushes),
                 bound: Bound::AtMost(0.5),

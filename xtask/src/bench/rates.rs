@@ -20,8 +20,8 @@ pub(super) struct Runner {
     pub(super) after: Vec<String>,
 }
 
-/// A ratio that is wanted: a figure of one runner against a figure of another in the same round.
-pub(super) struct WantedRatio {
+/// A target ratio: a figure of one runner against a figure of another in the same round.
+pub(super) struct TargetRatio {
     /// Runner and figure.
     pub(super) ours: (&'static str, &'static str),
     /// Runner and figure of the peer.
@@ -66,7 +66,7 @@ pub(super) struct RateSuite {
     /// Rounds where they are not what the command line says.
     pub(super) rounds: Option<u32>,
     pub(super) runners: Vec<Runner>,
-    pub(super) wanted: Vec<WantedRatio>,
+    pub(super) targets: Vec<TargetRatio>,
 }
 
 impl RateSuite {
@@ -114,33 +114,33 @@ impl RateSuite {
                 );
             }
         }
-        if !self.wanted.is_empty() {
+        if !self.targets.is_empty() {
             text.push_str(
-                "\n| ratio | of | wanted | got (median of rounds; range) | |\n|---|---|---|---|---|\n",
+                "\n| ratio | of | target | measured (median of rounds; range) | |\n|---|---|---|---|---|\n",
             );
         }
-        for want in &self.wanted {
+        for target in &self.targets {
             let of = |(runner, figure): (&str, &str)| {
                 let index = self.runners.iter().position(|other| other.name == runner)?;
                 Some(series(&rounds[index], figure))
             };
-            let (Some(ours), Some(peer)) = (of(want.ours), of(want.peer)) else { continue };
+            let (Some(ours), Some(peer)) = (of(target.ours), of(target.peer)) else { continue };
             let ratios: Vec<f64> = ours.iter().zip(&peer).map(|(ours, peer)| ours / peer).collect();
             let ratio = median(&ratios);
-            let figure = if want.ours.1 == want.peer.1 {
-                want.ours.1.to_owned()
+            let figure = if target.ours.1 == target.peer.1 {
+                target.ours.1.to_owned()
             } else {
-                format!("{} / {}", want.ours.1, want.peer.1)
+                format!("{} / {}", target.ours.1, target.peer.1)
             };
             let _ = writeln!(
                 text,
                 "| {} / {} | {figure} | {} | {ratio:.3} ({:.3} to {:.3}) | {} |",
-                want.ours.0,
-                want.peer.0,
-                want.bound.text(),
+                target.ours.0,
+                target.peer.0,
+                target.bound.text(),
                 ratios.iter().copied().fold(f64::INFINITY, f64::min),
                 ratios.iter().copied().fold(0.0, f64::max),
-                if want.bound.holds(ratio) { "holds" } else { "MISSED" },
+                if target.bound.holds(ratio) { "holds" } else { "MISSED" },
             );
         }
         text
@@ -220,7 +220,7 @@ pub(super) fn can_mount() -> bool {
 }
 
 /// An image whose blocks the host has really written, formatted by `mke2fs` with these arguments. `mke2fs` punches holes into
-/// an image (it discards), so that writing it before is not enough: what it left is written over itself. Without that, whoever
+/// an image (it discards), so that writing it before is not enough: what it left is written over itself. Without that, the contender that
 /// writes to a place first pays for the host's allocation of it, and overwriting looks faster than it is.
 pub(super) fn make_image(image: &Path, mib: u32, mke2fs: &str) -> Result<String, String> {
     let path = image.to_string_lossy().into_owned();

@@ -17,7 +17,7 @@ use super::{Options, store};
 const FILES: u32 = 5000;
 const LARGE_MIB: usize = 256;
 const WORKLOADS: &[(&str, &str)] = &[("small", "/many"), ("large", "/large")];
-/// Readers that Diorite is to be faster than: those that a registry has.
+/// Readers that Diorite is to be faster than: the published ones.
 const PEERS: &[&str] = &["rust-fs-ext4", "ext4-view", "dissect.extfs"];
 const PEERS_MANIFEST: &str = "bench/peers/Cargo.toml";
 
@@ -50,7 +50,7 @@ struct Reader {
 
 /// What a run said.
 #[derive(Clone, Debug, PartialEq)]
-struct Told {
+struct Reported {
     files: u64,
     bytes: u64,
     sum: u64,
@@ -181,18 +181,18 @@ fn python(directory: &Path) -> Result<String, String> {
 }
 
 impl Reader {
-    fn run(&self, directory: &str, cache: Cache, verify: bool) -> Result<Told, String> {
+    fn run(&self, directory: &str, cache: Cache, verify: bool) -> Result<Reported, String> {
         if let Some([mount, _]) = &self.mount {
             call_all(mount)?;
         }
-        let told = self.run_mounted(directory, cache, verify);
+        let reported = self.run_mounted(directory, cache, verify);
         if let Some([_, unmount]) = &self.mount {
             call_all(unmount)?;
         }
-        told
+        reported
     }
 
-    fn run_mounted(&self, directory: &str, cache: Cache, verify: bool) -> Result<Told, String> {
+    fn run_mounted(&self, directory: &str, cache: Cache, verify: bool) -> Result<Reported, String> {
         if cache == Cache::Cold {
             call(&["sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches"])?;
         }
@@ -211,19 +211,19 @@ impl Reader {
         let number =
             |name: &str| json[name].as_u64().ok_or_else(|| format!("{}: no {name}: {text}", self.name));
         let seconds = json["seconds"].as_f64().ok_or_else(|| format!("{}: no seconds: {text}", self.name))?;
-        Ok(Told { files: number("files")?, bytes: number("bytes")?, sum: number("sum")?, seconds })
+        Ok(Reported { files: number("files")?, bytes: number("bytes")?, sum: number("sum")?, seconds })
     }
 }
 
 /// All have read the same.
 fn verify(readers: &[Reader]) -> Result<(), String> {
     for (_, directory) in WORKLOADS {
-        let mut first: Option<Told> = None;
+        let mut first: Option<Reported> = None;
         for reader in readers {
-            let told = reader.run(directory, Cache::Warm, true)?;
-            let known = first.get_or_insert_with(|| told.clone());
-            if (told.files, told.bytes, told.sum) != (known.files, known.bytes, known.sum) {
-                return Err(format!("{}: {told:?}; {}: {known:?}", reader.name, readers[0].name));
+            let reported = reader.run(directory, Cache::Warm, true)?;
+            let known = first.get_or_insert_with(|| reported.clone());
+            if (reported.files, reported.bytes, reported.sum) != (known.files, known.bytes, known.sum) {
+                return Err(format!("{}: {reported:?}; {}: {known:?}", reader.name, readers[0].name));
             }
         }
     }
@@ -249,16 +249,16 @@ fn measure(options: &Options, directory: &Path, image: &Path) -> Result<(), Stri
             let mut rounds = vec![Vec::new(); readers.len()];
             for round in 0..options.rounds {
                 for (reader, rounds) in readers.iter().zip(&mut rounds) {
-                    let told = reader.run(path, cache, false)?;
+                    let reported = reader.run(path, cache, false)?;
                     let (cache, name) = (cache.name(), reader.name);
                     let line = format!(
                         "{cache},{workload},{round},{name},{},{},{}",
-                        told.files, told.bytes, told.seconds
+                        reported.files, reported.bytes, reported.seconds
                     );
                     println!("{line}");
                     raw += &line;
                     raw.push('\n');
-                    rounds.push(told);
+                    rounds.push(reported);
                 }
             }
             report += &table(cache, workload, &readers, &rounds);
@@ -278,21 +278,21 @@ Times are medians of {} interleaved rounds; ratios are taken within a round: \
     Ok(())
 }
 
-fn table(cache: Cache, workload: &str, readers: &[&Reader], rounds: &[Vec<Told>]) -> String {
+fn table(cache: Cache, workload: &str, readers: &[&Reader], rounds: &[Vec<Reported>]) -> String {
     let mut text = format!(
         "\n## {workload} files, {}\n\n| reader | ms | MiB/s | / Diorite (range) | |\n|---|---|---|---|---|\n",
         cache.name()
     );
-    for (reader, told) in readers.iter().zip(rounds) {
-        let seconds = median(&told.iter().map(|told| told.seconds).collect::<Vec<_>>());
-        let ratios: Vec<f64> = told.iter().zip(&rounds[0]).map(|(a, b)| a.seconds / b.seconds).collect();
+    for (reader, reported) in readers.iter().zip(rounds) {
+        let seconds = median(&reported.iter().map(|reported| reported.seconds).collect::<Vec<_>>());
+        let ratios: Vec<f64> = reported.iter().zip(&rounds[0]).map(|(a, b)| a.seconds / b.seconds).collect();
         let ratio = median(&ratios);
         let verdict = match (PEERS.contains(&reader.name), ratio > 1.0) {
             (false, _) => "",
             (true, true) => "Diorite is faster",
             (true, false) => "MISSED",
         };
-        let bytes = told.first().map_or(0, |told| told.bytes);
+        let bytes = reported.first().map_or(0, |reported| reported.bytes);
         let _ = writeln!(
             text,
             "| {} | {:.0} | {:.0} | {ratio:.2} ({:.2} to {:.2}) | {verdict} |",

@@ -11,7 +11,7 @@ use super::Options;
 use super::contender::{CommandFor, Contender, Workload};
 use super::direct::take_rounds;
 use super::measure::{call, median};
-use super::store::{self, Figure, Wanted};
+use super::store::{self, Figure, Target};
 
 const WORKLOADS: &[Workload] = &[
     Workload { name: "read-128k", options: "rw=read\nbs=128k\niodepth=1\n", threads: 1 },
@@ -98,9 +98,9 @@ fn direct_issue(options: &Options, store: &Path, file: &Path) -> Result<String, 
     );
     let workloads: Vec<_> = WORKLOADS.iter().collect();
     let (series, commands) = take_rounds(store, &workloads, &contenders, &common, &[], options.rounds)?;
-    let wanted: Vec<_> = WORKLOADS
+    let targets: Vec<_> = WORKLOADS
         .iter()
-        .map(|workload| Wanted {
+        .map(|workload| Target {
             workload: workload.name,
             contender: "none",
             peer: "unset",
@@ -108,7 +108,7 @@ fn direct_issue(options: &Options, store: &Path, file: &Path) -> Result<String, 
             bound: 1.02,
         })
         .collect();
-    let text = store::report(&series, &wanted);
+    let text = store::report(&series, &targets);
     Ok(text + "\nCommands:\n" + &commands)
 }
 
@@ -119,7 +119,7 @@ fn decisions(store: &Path) -> Result<String, String> {
     let said = call(&command)?;
     store::write(&store.join("decisions.txt"), &said)?;
     let mut text = format!(
-        "Decisions (insert, dispatch, complete) on one core, `{}`; wanted {:.0} million a second:\n",
+        "Decisions (insert, dispatch, complete) on one core, `{}`; target {:.0} million a second:\n",
         command.join(" "),
         DECISIONS_LEAST / 1e6
     );
@@ -139,7 +139,7 @@ fn simulation(store: &Path) -> Result<String, String> {
     let job = store.join("fairness-2009.fio");
     store::write(&job, SEED_JOB)?;
     let mut text =
-        format!("The job of 2009, ten virtual seconds; wanted {SIMULATION_MOST_S} s of real time:\n");
+        format!("The job of 2009, ten virtual seconds; target {SIMULATION_MOST_S} s of real time:\n");
     for scheduler in ["cfq", "inject"] {
         let job = job.to_string_lossy();
         let command = [

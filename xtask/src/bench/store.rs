@@ -13,8 +13,8 @@ pub(crate) struct Series {
     pub(crate) rounds: Vec<Figures>,
 }
 
-/// A ratio that is wanted: `contender` against `peer` on a workload.
-pub(crate) struct Wanted {
+/// A target ratio: `contender` against `peer` on a workload.
+pub(crate) struct Target {
     pub(crate) workload: &'static str,
     pub(crate) contender: &'static str,
     pub(crate) peer: &'static str,
@@ -92,8 +92,8 @@ pub(crate) fn versions() -> String {
     )
 }
 
-/// Medians of all series as a table, and of all wanted ratios with a verdict.
-pub(crate) fn report(series: &[Series], wanted: &[Wanted]) -> String {
+/// Medians of all series as a table, and of all target ratios with a verdict.
+pub(crate) fn report(series: &[Series], targets: &[Target]) -> String {
     let mut text = String::from(
         "| workload | contender | MB/s | IOPS | p50 us | p99 us | CPU s/GB | own |\n|---|---|---|---|---|---|---|---|\n",
     );
@@ -113,30 +113,30 @@ pub(crate) fn report(series: &[Series], wanted: &[Wanted]) -> String {
         );
     }
     text.push_str(
-        "\n| workload | ratio | of | wanted | got (median of rounds; range) | |\n|---|---|---|---|---|---|\n",
+        "\n| workload | ratio | of | target | measured (median of rounds; range) | |\n|---|---|---|---|---|---|\n",
     );
-    for want in wanted {
-        let find = |name| series.iter().find(|s| s.workload == want.workload && s.contender == name);
-        let (Some(ours), Some(peers)) = (find(want.contender), find(want.peer)) else { continue };
+    for target in targets {
+        let find = |name| series.iter().find(|s| s.workload == target.workload && s.contender == name);
+        let (Some(ours), Some(peers)) = (find(target.contender), find(target.peer)) else { continue };
         let ratios: Vec<f64> = ours
             .rounds
             .iter()
             .zip(&peers.rounds)
-            .map(|(a, b)| want.figure.of(a) / want.figure.of(b))
+            .map(|(a, b)| target.figure.of(a) / target.figure.of(b))
             .collect();
         let ratio = median(&ratios);
-        let sign = if want.figure == Figure::Bandwidth { ">=" } else { "<=" };
+        let sign = if target.figure == Figure::Bandwidth { ">=" } else { "<=" };
         let _ = writeln!(
             text,
             "| {} | {} / {} | {} | {sign} {} | {ratio:.3} ({:.3} to {:.3}) | {} |",
-            want.workload,
-            want.contender,
-            want.peer,
-            want.figure.name(),
-            want.bound,
+            target.workload,
+            target.contender,
+            target.peer,
+            target.figure.name(),
+            target.bound,
             ratios.iter().copied().fold(f64::INFINITY, f64::min),
             ratios.iter().copied().fold(0.0, f64::max),
-            if want.figure.holds(ratio, want.bound) { "holds" } else { "MISSED" },
+            if target.figure.holds(ratio, target.bound) { "holds" } else { "MISSED" },
         );
     }
     text

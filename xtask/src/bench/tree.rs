@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Options;
 use super::measure::call;
-use super::rates::{Bound, RateSuite, Runner, WantedRatio, can_mount, make_image};
+use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount, make_image};
 
 /// Small files of the two trees whose CPU time a file is compared.
 const FEW: u32 = 10_000;
@@ -91,20 +91,20 @@ fn suite(directory: &Path, image: &str) -> RateSuite {
     };
     let mut runners =
         vec![ours("few", "few", FEW), ours("many", "many", MANY), ours("mixed", "mixed", MIXED)];
-    let ratio = |ours, peer, figure, bound| WantedRatio {
+    let ratio = |ours, peer, figure, bound| TargetRatio {
         ours: (ours, figure),
         peer: (peer, figure),
         bound: Bound::AtMost(bound),
     };
-    let mut wanted = vec![ratio("many", "few", "own_cpu_us_per_file", 1.15)];
+    let mut targets = vec![ratio("many", "few", "own_cpu_us_per_file", 1.15)];
     if can_mount() {
         let line = format!(
             "mkdir -p {directory}/mount && mount -o loop {image} {directory}/mount && \
              cp -a {directory}/mixed {directory}/mount/mixed && umount {directory}/mount && sync {image}"
         );
         runners.push(runner("mixed-kernel", "mixed", &line, MIXED));
-        wanted.push(ratio("mixed", "mixed-kernel", "machine_cpu_s", 1.0));
-        wanted.push(ratio("mixed", "mixed-kernel", "seconds", 0.8));
+        targets.push(ratio("mixed", "mixed-kernel", "machine_cpu_s", 1.0));
+        targets.push(ratio("mixed", "mixed-kernel", "seconds", 0.8));
     } else {
         println!("SKIPPED: kernel: it needs root");
     }
@@ -115,5 +115,5 @@ fn suite(directory: &Path, image: &str) -> RateSuite {
          is that of all processes and of the kernel: let nothing else run."
     );
     let title = "Trees of files copied into an image";
-    RateSuite { name: "tree", title, about, rounds: None, runners, wanted }
+    RateSuite { name: "tree", title, about, rounds: None, runners, targets }
 }

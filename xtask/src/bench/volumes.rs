@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::rates::{
-    Bound, RateSuite, Runner, WantedRatio, build_worker, can_mount, kernel, library, make_image,
+    Bound, RateSuite, Runner, TargetRatio, build_worker, can_mount, kernel, library, make_image,
 };
 
 /// Sequential writes into fresh files on ext4 against overwriting on ext2.
@@ -15,7 +15,7 @@ pub(super) fn stream(options: &Options) -> Result<(), String> {
     let image = directory.join("stream.img");
     let path = make_image(&image, MIB * 5 / 4, "-t ext4")?;
     let mut runners = Vec::new();
-    let mut wanted = Vec::new();
+    let mut targets = Vec::new();
     for (mode, fresh, overwrite) in [
         ("direct", "ext4-direct-fresh", "ext2-direct-overwrite"),
         ("buffered", "ext4-buffered-fresh", "ext2-buffered-overwrite"),
@@ -31,7 +31,7 @@ pub(super) fn stream(options: &Options) -> Result<(), String> {
             on(overwrite, "overwrite", " -t ext2 -b 4096"),
         ]);
         let bound = Bound::AtLeast(0.95);
-        wanted.push(WantedRatio { ours: (fresh, "mb_per_s"), peer: (overwrite, "mb_per_s"), bound });
+        targets.push(TargetRatio { ours: (fresh, "mb_per_s"), peer: (overwrite, "mb_per_s"), bound });
     }
     let about = format!(
         "One file of {MIB} MiB in steps of 1 MiB, then `fdatasync`, which is on the clock; through the library, on one image, \
@@ -39,8 +39,14 @@ pub(super) fn stream(options: &Options) -> Result<(), String> {
          file was written in the same way, and removed where it is to be fresh."
     );
     let title = "Sequential writes: fresh files on ext4, overwriting on ext2";
-    let suite =
-        RateSuite { name: "stream", title, about, rounds: Some(options.rounds.max(ROUNDS)), runners, wanted };
+    let suite = RateSuite {
+        name: "stream",
+        title,
+        about,
+        rounds: Some(options.rounds.max(ROUNDS)),
+        runners,
+        targets,
+    };
     let result = suite.run(options);
     let _ = std::fs::remove_file(&image);
     result
@@ -65,7 +71,7 @@ pub(super) fn scale(options: &Options) -> Result<(), String> {
     far.before = vec![format!("rm -f {path}")];
     far.command = vec![worker.clone(), "far".to_owned(), "--make".to_owned(), path.clone()];
     let kept = directory.join("scale-full.img");
-    // The superuser that blocks are kept for is nobody who runs this.
+    // Not run as the superuser, for whom blocks are reserved.
     let copy =
         format!("cp --sparse=always {} {path} && tune2fs -r 300 -u 1 -g 1 {path} >/dev/null", kept.display());
     let mut full = proof("full", "1G", "-m 0", "full");
@@ -90,10 +96,10 @@ pub(super) fn scale(options: &Options) -> Result<(), String> {
             rest,
             far,
         ],
-        wanted: vec![],
+        targets: vec![],
     };
     if can_mount() {
-        // The kernel keeps 2 % for itself unless it is told not to, and who may manage resources may use what is kept.
+        // The kernel keeps 2 % for itself unless configured otherwise, and processes with CAP_SYS_RESOURCE may use what is kept.
         let mount = directory.join("mount").to_string_lossy().into_owned();
         let mut peer = kernel(&worker, "rest", &path, &mount);
         peer.name = "rest-kernel";
@@ -106,12 +112,12 @@ pub(super) fn scale(options: &Options) -> Result<(), String> {
         peer.command.splice(0..0, as_user);
         peer.after.push(check);
         suite.runners.insert(4, peer);
-        let against = |bound| WantedRatio { ours: ("rest", "bytes"), peer: ("rest-kernel", "bytes"), bound };
-        suite.wanted = vec![against(Bound::AtLeast(0.999)), against(Bound::AtMost(1.001))];
+        let against = |bound| TargetRatio { ours: ("rest", "bytes"), peer: ("rest-kernel", "bytes"), bound };
+        suite.targets = vec![against(Bound::AtLeast(0.999)), against(Bound::AtMost(1.001))];
     } else {
         println!("SKIPPED: the kernel on the full volume: it needs root");
     }
-    suite.wanted.push(WantedRatio {
+    suite.targets.push(TargetRatio {
         ours: ("million", "peak_rss_mib"),
         peer: ("million", "allowed_rss_mib"),
         bound: Bound::AtMost(1.0),

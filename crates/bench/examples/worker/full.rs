@@ -22,7 +22,7 @@ const ROUNDS: usize = 4;
 /// `ENOSPC`
 const NO_SPACE: i32 = 28;
 
-/// What a file has in it: told apart from that of any other by its first bytes, and from zeros everywhere.
+/// What a file has in it: distinguished from any other by its first bytes, and from zeros everywhere.
 fn content(seed: usize, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|at| (at / 512 + seed) as u8 | 1).collect();
     bytes[..8].copy_from_slice(&(seed as u64).to_le_bytes());
@@ -132,7 +132,7 @@ pub(crate) fn full(place: &Place) -> Result<Figures, Failure> {
     steps.skip();
     files.verify(filesystem)?;
     steps.rate("verify_files", files.0.len() as u64);
-    // Some space for those who fill the volume again, in holes all over.
+    // Some space for the threads that fill the volume again, in holes all over.
     files.remove(filesystem, |path| path.starts_with("/half-"))?;
     filesystem.sync()?;
     steps.note("left_percent", used_percent(filesystem));

@@ -75,7 +75,7 @@ fn peak_rss_mib() -> Result<f64, Failure> {
     Ok(kib / 1024.0)
 }
 
-/// Many names in one directory: made, found, listed, removed but for a tenth. `metadata_mib`: what the volume was told to take.
+/// Many names in one directory: made, found, listed, removed but for a tenth. `metadata_mib`: the limit given to the volume.
 pub(crate) fn million(place: &Place, count: usize, metadata_mib: Option<usize>) -> Result<Figures, Failure> {
     let filesystem = filesystem(place)?;
     let path = |n: usize| format!("/many/file-{n:08}");

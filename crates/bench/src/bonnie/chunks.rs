@@ -1,8 +1,8 @@
 //! A file from front to back in chunks: how the block tests write and read.
 //!
 //! A [`super::Place`] chooses how: one chunk at a time, as the program of 2001 and as fits a kernel that reads ahead and
-//! writes behind by itself; or, for direct I/O on a file of an image, with several chunks in flight ([`DirectReader`],
-//! [`DirectWriter`]), since nobody else would read ahead there.
+//! does write-behind by itself; or, for direct I/O on a file of an image, with several chunks in flight ([`DirectReader`],
+//! [`DirectWriter`]), since nothing else reads ahead there.
 
 use std::sync::Arc;
 

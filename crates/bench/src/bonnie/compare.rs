@@ -8,13 +8,13 @@
 //! - The image and the host's file lie on the same filesystem; the image was written in full before the first round.
 //! - The block write makes its file anew each time, on the host as in the image, as the program of 2001 did: allocation and
 //!   metadata of the filesystem that holds the file are included. The rewrite goes over blocks that are there.
-//! - Block writes and reads of a stream: the kernel writes behind and reads ahead for a buffered file, and Diorite's direct streams
+//! - Block writes and reads of a stream: the kernel does write-behind and read-ahead for a buffered file, and Diorite's direct streams
 //!   keep several chunks in flight; the host's direct I/O waits for each chunk, as in 2001. The rewrite waits everywhere.
-//! - The host's old file is gone, journal commit included, before a clock starts: freeing it is nobody's work.
+//! - The host's old file is gone, journal commit included, before a clock starts: no contender is charged for it.
 //! - Every write test ends with a sync, and every read test begins with a cold cache, except for the row that
 //!   says warm.
 //! - CPU time is that of the whole machine, since kernel threads write back what a buffered program wrote and
-//!   complete what `io_uring` was given. What other programs used just before is measured and told.
+//!   complete what `io_uring` was given. What other programs used just before is measured and reported.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::{Cancel, CpuScope, Engine, Error, Mode, Observer, Report, Row, Verdic
 const WARM_SECONDS: f64 = 0.15;
 const WARM_READINGS_MAX: u32 = 16;
 
-/// The tests of a round. Each finds the file that one before it left, whoever that was.
+/// The tests of a round. Each finds the file that the test before it left, of any contender.
 const ORDER: [Test; 6] =
     [Test::Putc, Test::Getc, Test::BlockWrite, Test::Rewrite, Test::BlockRead, Test::Seeks];
 
@@ -135,7 +135,7 @@ pub fn measure(
     Ok(())
 }
 
-/// Who is told how far a round is.
+/// Receives the progress of a round.
 struct Progress<'a> {
     round: u32,
     observer: &'a dyn Observer,
@@ -186,18 +186,18 @@ fn verdicts(report: &Report) -> Vec<Verdict> {
         let name = test.name();
         let Some(buffered) = report.row(Engine::Host, Mode::Buffered, name) else { continue };
         let Some(direct) = report.row(Engine::Diorite, Mode::Direct, name) else { continue };
-        if let Some(got) = ratio(buffered.cpu_s_per_gb, direct.cpu_s_per_gb) {
+        if let Some(measured) = ratio(buffered.cpu_s_per_gb, direct.cpu_s_per_gb) {
             verdicts.push(Verdict::at_least(
                 format!("{name}: CPU per GB, host buffered / Diorite direct"),
                 times,
-                got,
+                measured,
             ));
         }
-        if let Some(got) = ratio(direct.mb_per_s, buffered.mb_per_s) {
+        if let Some(measured) = ratio(direct.mb_per_s, buffered.mb_per_s) {
             verdicts.push(Verdict::at_least(
                 format!("{name}: throughput, Diorite direct / host buffered"),
                 0.985,
-                got,
+                measured,
             ));
         }
     }
@@ -229,7 +229,7 @@ pub(super) fn published(table: &Odirect2001, test: Test) -> Option<(BonnieCell, 
     Some((mean(buffered), mean(direct)))
 }
 
-/// What bounds direct I/O on this machine, told from the rows.
+/// What bounds direct I/O on this machine, derived from the rows.
 pub fn what_bounds_it(report: &Report) -> Option<String> {
     let read = |engine, mode| report.row(engine, mode, Test::BlockRead.name());
     let host = read(Engine::Host, Mode::Direct)?;

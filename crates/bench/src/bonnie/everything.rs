@@ -175,7 +175,7 @@ fn notes(report: &mut Report, io: HostIo) {
          before the clock stops, reads begin cold; every block write makes its file anew, the host's as Diorite's, and a \
          rewrite goes over the blocks that are there. While the others work, the memory that the host's page cache gave \
          up is not kept warm for it. In the block write and read, Diorite direct is a stream with \
-         {IN_FLIGHT} chunks in flight, as the kernel reads ahead and writes behind for a buffered file; the host's direct \
+         {IN_FLIGHT} chunks in flight, as the kernel does read-ahead and write-behind for a buffered file; the host's direct \
          I/O waits for each chunk, as the program of 2001 did, and so does every rewrite."
     ));
     if io == HostIo::Buffered {
@@ -198,7 +198,7 @@ fn diorite_error(image: &Path, source: diorite::Error) -> Error {
     Error::Diorite { object: image.display().to_string(), source: Box::new(source) }
 }
 
-/// Room for one file of `size` and the metadata of the filesystem.
+/// Space for one file of `size` and the metadata of the filesystem.
 fn image_bytes_for(size: u64) -> u64 {
     (size + size / 12 + (32 << 20)).next_multiple_of(CHUNK_BYTES as u64)
 }
@@ -249,7 +249,7 @@ fn mib_a_second(path: &Path, io: HostIo, cancel: &Cancel) -> Result<f64, Error> 
     Ok(PROBE_BYTES as f64 / CHUNK_BYTES as f64 / seconds)
 }
 
-/// Files of this size leave room for others, on the disk and in memory.
+/// Files of this size leave space for others, on the disk and in memory.
 fn mib_with_room(directory: &Path) -> Result<u32, Error> {
     let bytes = free_bytes(directory)?.min(available_memory_bytes()) / 3;
     Ok(u32::try_from(bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX))

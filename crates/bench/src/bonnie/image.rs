@@ -36,7 +36,7 @@ impl ImagePlace {
         Self { filesystem, image: image.into(), path }
     }
 
-    /// Refuse a file of `bytes` that the volume has no room for.
+    /// Refuse a file of `bytes` that the volume has no space for.
     pub fn need_space(&self, bytes: u64) -> Result<(), Error> {
         let space = self.filesystem.statfs();
         let free = space.blocks_free.saturating_mul(space.block_size);

@@ -17,7 +17,7 @@ const HUGE_BYTES: usize = 2 << 20;
 /// Whether a file goes through a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileIo {
-    /// Through the cache of whoever owns the file.
+    /// Through the cache of the file's owner (host or Diorite).
     Buffered,
     /// Between the disk and the caller's memory.
     Direct,
@@ -136,7 +136,7 @@ impl Place for HostPlace {
         let create = match start {
             Start::New => {
                 remove_file(&self.path)?;
-                // Or the journal would free the old file's blocks while somebody else is measured.
+                // Or the journal would free the old file's blocks while another contender is measured.
                 sync_filesystem(self.path.parent().unwrap_or(Path::new(".")))?;
                 HostCreate::New
             }

@@ -152,14 +152,14 @@ fn verdict_section(text: &mut String, report: &Report) {
     }
 }
 
-/// One verdict as a line: whether it holds, what it is about, what was measured and what was wanted.
+/// One verdict as a line: whether it holds, what it is about, the measured value and the target.
 pub fn verdict_line(verdict: &Verdict) -> String {
     let mark = if verdict.holds { "holds " } else { "FAILS " };
     let bound = match verdict.better {
         Better::Higher => "at least",
         Better::Lower => "at most",
     };
-    format!("{mark} {}: {} ({bound} {})", verdict.name, short(verdict.got), short(verdict.want))
+    format!("{mark} {}: {} ({bound} {})", verdict.name, short(verdict.measured), short(verdict.target))
 }
 
 /// A number with the digits that matter.

@@ -240,7 +240,7 @@ impl Workload<'_> {
         (0..self.size / CHUNK_BYTES as u64).map(|index| index * CHUNK_BYTES as u64)
     }
 
-    /// Tell how far a test is, now and then, and stop if that is wanted.
+    /// Report progress now and then, and stop if asked to.
     fn progress(&self, offset: u64, observer: &dyn Observer) -> Result<(), Error> {
         if offset > 0 && offset.is_multiple_of(PROGRESS_BYTES) {
             observer.advance(PROGRESS_BYTES);
@@ -249,11 +249,11 @@ impl Workload<'_> {
         Ok(())
     }
 
-    fn expect(&self, got: u64) -> Result<(), Error> {
-        if got == self.size {
+    fn expect(&self, returned: u64) -> Result<(), Error> {
+        if returned == self.size {
             Ok(())
         } else {
-            Err(Error::Truncated { object: self.place.name(), got, expected: self.size })
+            Err(Error::Truncated { object: self.place.name(), returned, expected: self.size })
         }
     }
 }

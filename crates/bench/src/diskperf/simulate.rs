@@ -12,7 +12,7 @@ use crate::job::{SimulatedError, open_simulated};
 use crate::measure::Spent;
 use crate::watch::{Cancel, Silent};
 
-/// The array of 2002: so many `fc-2002` behind one link.
+/// The array of 2002: so many `fc-2002` on one link.
 const ARRAY: (&str, usize) = ("fc-array", 8);
 
 /// Simulated devices for the test: `sim:NAME` or `sim:FILE.toml` is one, `sim:fc-array` eight that share a link.

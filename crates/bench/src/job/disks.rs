@@ -1,6 +1,6 @@
 //! What the disks under the jobs' files did meanwhile, as the kernel or the simulated drive counted it.
 //!
-//! Interface: a [`DiskProbe`] is started before the jobs and finished behind them. What the rest of the machine asked of
+//! Interface: a [`DiskProbe`] is started before the jobs and finished after them. What the rest of the machine asked of
 //! the same disk in between is in the figures, as it is in fio's.
 
 use std::path::{Path, PathBuf};

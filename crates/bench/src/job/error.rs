@@ -13,7 +13,7 @@ pub enum JobError {
         /// What the library said.
         source: Box<diorite::Error>,
     },
-    /// Data was read back that nobody wrote.
+    /// Data was read back that was not written.
     #[error("{job}: {file}: verify failed at byte {offset}: {what}")]
     Verify {
         /// The job, as `file:line: [name]`.
@@ -27,7 +27,7 @@ pub enum JobError {
     },
     /// The files of the jobs do not fit together.
     #[error(
-        "{job}: {file}: no room: up to here the jobs' files need {needed_bytes} bytes more than they have, and {free_bytes} are \
+        "{job}: {file}: no space: up to here the jobs' files need {needed_bytes} bytes more than they have, and {free_bytes} are \
          free; choose a smaller size, or something larger to run on"
     )]
     NoRoom {
@@ -40,7 +40,7 @@ pub enum JobError {
         /// What is free.
         free_bytes: u64,
     },
-    /// The user wanted no more while a file was laid out.
+    /// The user cancelled while a file was laid out.
     #[error("interrupted while {file} was laid out; no job ran")]
     Interrupted {
         /// The file, which was removed unless it was there before.

@@ -1,4 +1,4 @@
-//! The files of jobs before the jobs run: whether there is room for them, and content for those that are read.
+//! The files of jobs before the jobs run: whether there is space for them, and content for those that are read.
 //!
 //! Interface: nothing is made if the files together do not fit. A file that could not be laid out to its end is removed,
 //! unless it was there before.

@@ -81,7 +81,7 @@ fn split_sections(text: &str, complaints: &mut Vec<(usize, String)>) -> (Setting
     let mut in_global = false;
     for (index, raw) in text.trim_start_matches('\u{feff}').lines().enumerate() {
         let line = index + 1;
-        // As in fio, a comment may stand behind an option.
+        // As in fio, a comment may stand after an option.
         let text = raw.split([';', '#']).next().unwrap_or_default().trim();
         if text.is_empty() {
             continue;
@@ -150,8 +150,8 @@ impl Taker<'_> {
         let setting = self.settings.remove(option)?;
         match read(&setting.value) {
             Ok(value) => Some(value),
-            Err(wanted) => {
-                self.complaints.push((setting.line, format!("{option}={}: {wanted}", setting.value)));
+            Err(expected) => {
+                self.complaints.push((setting.line, format!("{option}={}: {expected}", setting.value)));
                 None
             }
         }
@@ -343,16 +343,16 @@ fn block_sizes(value: &str) -> Result<(u64, u64), &'static str> {
 
 /// A number with one of fio's size suffixes.
 fn size(value: &str) -> Result<u64, &'static str> {
-    const WANTED: &str = "is not a size such as 4096, 64k, 1m or 2g";
+    const EXPECTED: &str = "is not a size such as 4096, 64k, 1m or 2g";
     let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
-    let number: u64 = value[..digits].parse().map_err(|_| WANTED)?;
+    let number: u64 = value[..digits].parse().map_err(|_| EXPECTED)?;
     let shift = match value[digits..].to_ascii_lowercase().as_str() {
         "" | "b" => 0,
         "k" | "kb" | "kib" => 10,
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
-        _ => return Err(WANTED),
+        _ => return Err(EXPECTED),
     };
     number.checked_mul(1 << shift).ok_or("is too large")
 }
@@ -368,9 +368,9 @@ fn microseconds(value: &str) -> Result<Duration, &'static str> {
 }
 
 fn time(value: &str, unit: Duration) -> Result<Duration, &'static str> {
-    const WANTED: &str = "is not a time such as 10, 500ms, 30s or 2m";
+    const EXPECTED: &str = "is not a time such as 10, 500ms, 30s or 2m";
     let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
-    let number: u32 = value[..digits].parse().map_err(|_| WANTED)?;
+    let number: u32 = value[..digits].parse().map_err(|_| EXPECTED)?;
     let unit = match &value[digits..] {
         "" => unit,
         "us" => Duration::from_micros(1),
@@ -379,7 +379,7 @@ fn time(value: &str, unit: Duration) -> Result<Duration, &'static str> {
         "m" => Duration::from_secs(60),
         "h" => Duration::from_secs(3600),
         "d" => Duration::from_secs(86400),
-        _ => return Err(WANTED),
+        _ => return Err(EXPECTED),
     };
     unit.checked_mul(number).ok_or("is too long")
 }

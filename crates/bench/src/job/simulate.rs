@@ -128,7 +128,7 @@ pub fn open_simulated(name: &str) -> Result<Arc<SimDisk>, SimulatedError> {
     Ok(SimDisk::new(name, DiskParameters::from_toml(name, &text)?))
 }
 
-/// Room for all files of all jobs, their metadata, and some air.
+/// Space for all files of all jobs, their metadata, and a margin.
 fn volume_bytes(file: &JobFile) -> u64 {
     let files = file
         .jobs

@@ -83,7 +83,7 @@ impl JobOutcome {
 }
 
 impl JobResult {
-    /// What is behind the directions: shares of latency, syncs, processor, depths.
+    /// What is after the directions: shares of latency, syncs, processor, depths.
     fn write_text(&self, text: &mut String) {
         for (unit, ns) in [("nsec", 1), ("usec", 1000), ("msec", 1_000_000)] {
             write_shares(text, unit, &self.shares(ns));

@@ -1,7 +1,7 @@
 //! Horizontal bars in groups: what was published and what is measured, one above the other.
 
 use super::svg::{Anchor, Drawing, readable, ticks, wrapped};
-use super::{Colour, Figure, Room};
+use super::{Colour, Figure, FigureWidth};
 
 /// One bar.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,9 +76,9 @@ impl<'a> Placed<'a> {
 }
 
 impl Figure for BarChart {
-    fn draw(&self, room: Room) -> String {
+    fn draw(&self, width: FigureWidth) -> String {
         let placed: Vec<_> = self.groups.iter().map(Placed::of).collect();
-        let width = room.units();
+        let width = width.units();
         let height = placed.iter().map(|group| group.height + GROUP_GAP).sum::<f64>() + 30.0;
         let largest =
             self.groups.iter().flat_map(|group| &group.bars).map(|bar| bar.value).fold(0.0, f64::max);

@@ -1,7 +1,7 @@
 //! Latency by percentile, both axes logarithmic, so that the tail can be read.
 
 use super::svg::{Anchor, Drawing, readable};
-use super::{Colour, Figure, Room};
+use super::{Colour, Figure, FigureWidth};
 
 /// The latencies of one series.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +28,7 @@ const BOTTOM: f64 = 26.0;
 const TOP: f64 = 10.0;
 /// Least distance between the labels of two curves.
 const LABEL_LINE: f64 = 14.0;
-/// The percentiles on the axis. The slowest of all stands a little behind the last.
+/// The percentiles on the axis. The slowest of all stands a little after the last.
 const PERCENTILES: [(f64, &str); 5] =
     [(50.0, "p50"), (90.0, "p90"), (99.0, "p99"), (99.9, "p99.9"), (100.0, "max")];
 const LAST: f64 = 99.98;
@@ -90,28 +90,28 @@ impl Scale {
 }
 
 /// Places for labels that want to stand at these heights: in the same order, and never closer than a line.
-fn spread(wanted: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..wanted.len()).collect();
-    order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
-    let mut places = vec![0.0; wanted.len()];
+fn spread(ideal: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..ideal.len()).collect();
+    order.sort_by(|a, b| ideal[*a].total_cmp(&ideal[*b]));
+    let mut places = vec![0.0; ideal.len()];
     let mut free = TOP;
     for index in &order {
-        places[*index] = wanted[*index].max(free);
+        places[*index] = ideal[*index].max(free);
         free = places[*index] + LABEL_LINE;
     }
     // What was pushed over the lower edge moves up again.
-    let mut room = HEIGHT - BOTTOM;
+    let mut lowest = HEIGHT - BOTTOM;
     for index in order.iter().rev() {
-        places[*index] = places[*index].min(room);
-        room = places[*index] - LABEL_LINE;
+        places[*index] = places[*index].min(lowest);
+        lowest = places[*index] - LABEL_LINE;
     }
     places
 }
 
 impl Figure for CurveChart {
-    fn draw(&self, room: Room) -> String {
-        let scale = Scale::of(&self.curves, room.units());
-        let mut drawing = Drawing::new(room.units(), HEIGHT);
+    fn draw(&self, width: FigureWidth) -> String {
+        let scale = Scale::of(&self.curves, width.units());
+        let mut drawing = Drawing::new(width.units(), HEIGHT);
         scale.draw_grid(&mut drawing);
         let ends: Vec<f64> =
             self.curves.iter().map(|curve| scale.y(curve.points.last().map_or(1.0, |last| last.1))).collect();

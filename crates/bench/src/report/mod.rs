@@ -18,19 +18,19 @@ pub use timeline::{Lane, Timeline};
 /// Something that draws itself as SVG.
 pub trait Figure {
     /// The `<svg>` element.
-    fn draw(&self, room: Room) -> String;
+    fn draw(&self, width: FigureWidth) -> String;
 }
 
 /// How much of the page's width a figure gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum FigureWidth {
     /// Two stand beside each other where the page is wide enough.
     Half,
     /// A row of its own.
     Full,
 }
 
-impl Room {
+impl FigureWidth {
     /// Width of a drawing in its own units, so that text has one size on the whole page.
     pub(crate) fn units(self) -> f64 {
         match self {

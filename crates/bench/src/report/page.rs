@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::style::{STYLE, series_rules};
 use super::svg::{escape, readable};
-use super::{Colour, Figure, Room};
+use super::{Colour, Figure, FigureWidth};
 use crate::{Better, Verdict};
 
 /// Numbers in rows and columns.
@@ -21,7 +21,7 @@ pub struct Captioned {
     /// What it shows.
     pub caption: String,
     /// How wide it is.
-    pub room: Room,
+    pub width: FigureWidth,
     /// The figure.
     pub figure: Box<dyn Figure>,
 }
@@ -116,9 +116,9 @@ impl Section {
             html.push_str("</ul>");
         }
         html.push_str("<div class=\"figures\">");
-        for Captioned { caption, room, figure } in &self.figures {
-            let class = if *room == Room::Full { "full" } else { "half" };
-            let (caption, drawing) = (escape(caption), figure.draw(*room));
+        for Captioned { caption, width, figure } in &self.figures {
+            let class = if *width == FigureWidth::Full { "full" } else { "half" };
+            let (caption, drawing) = (escape(caption), figure.draw(*width));
             let _ = write!(
                 html,
                 "<figure class=\"{class}\"><figcaption>{caption}</figcaption>{drawing}</figure>"
@@ -151,8 +151,8 @@ impl Section {
                 html,
                 "<li class=\"{class}\"><span>{}</span><b>{}</b><i>{sign} {}</i></li>",
                 escape(name),
-                readable(verdict.got),
-                readable(verdict.want)
+                readable(verdict.measured),
+                readable(verdict.target)
             );
         }
         html.push_str("</ul>");
@@ -213,7 +213,7 @@ mod tests {
         ];
         let caption = |(index, figure)| Captioned {
             caption: format!("figure {index}"),
-            room: if index % 2 == 0 { Room::Half } else { Room::Full },
+            width: if index % 2 == 0 { FigureWidth::Half } else { FigureWidth::Full },
             figure,
         };
         figures.into_iter().enumerate().map(caption).collect()

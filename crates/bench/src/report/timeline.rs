@@ -1,7 +1,7 @@
 //! Who had the disk, and where on it.
 
 use super::svg::{Anchor, Drawing, readable, ticks};
-use super::{Colour, Figure, Room};
+use super::{Colour, Figure, FigureWidth};
 
 /// One owner's time with the disk.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,13 +87,13 @@ impl Timeline {
 }
 
 impl Figure for Timeline {
-    fn draw(&self, room: Room) -> String {
+    fn draw(&self, width: FigureWidth) -> String {
         let has_places = self.lanes.iter().any(|lane| !lane.places.is_empty());
         let height = 6.0 + self.lanes.len() as f64 * LANE + if has_places { HEAD } else { 0.0 } + 22.0;
-        let scale = Scale { width: room.units(), window_s: self.window_s };
+        let scale = Scale { width: width.units(), window_s: self.window_s };
         let mut drawing = Drawing::new(scale.width, height);
         let (start, end) = self.window_s;
-        for tick in ticks(end - start, if room == Room::Full { 10 } else { 5 }) {
+        for tick in ticks(end - start, if width == FigureWidth::Full { 10 } else { 5 }) {
             let x = scale.x(start + tick);
             drawing.line("grid", (x, 2.0), (x, height - 20.0));
             let second = format!("{} s", readable(start + tick));

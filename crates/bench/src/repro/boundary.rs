@@ -1,4 +1,4 @@
-//! Seed 002: direct writes behind a file's indirect block, one bio a page against full bios.
+//! Seed 002: direct writes after a file's indirect block, one bio a page against full bios.
 //!
 //! The loop of the report: make a 48 KB file, write 4096 KB directly at offset 48 KB, on an ext3-style volume. The kernel of 2013
 //! submitted a bio for every page there, because a flag stood on the mapping; ours submits full bios. The old way is kept
@@ -72,8 +72,8 @@ pub fn boundary(options: &Options) -> Result<Outcome, ReproError> {
     let run = |splitting| run(&ground, rounds, options.seed, besides, splitting);
     let (paged, full) = (run(Splitting::EachPage)?, run(Splitting::Never)?);
     let mut outcome = Outcome {
-        title: "Bios behind an indirect block (2013)",
-        text: "A loop writes 48 KB, then 4096 KB directly behind the file's indirect block. A flag that stood on the mapping \
+        title: "Bios after an indirect block (2013)",
+        text: "A loop writes 48 KB, then 4096 KB directly after the file's indirect block. A flag that stood on the mapping \
                made the kernel of 2013 submit a bio for every page. Diorite submits full bios whatever lies between; the old \
                way is put back here, in the simulation only.",
         ..Outcome::default()
@@ -189,7 +189,7 @@ fn cpu_s() -> f64 {
     Context::current().map_or(0.0, |context| context.cpu_time_of_all().as_secs_f64())
 }
 
-/// One pass; how many writes the device saw for the part behind the indirect block.
+/// One pass; how many writes the device saw for the part after the indirect block.
 fn pass(filesystem: &Filesystem, round: u64) -> Result<u64, ReproError> {
     let fail = ReproError::diorite("the loop of direct writes");
     let path = format!("/file.{}", round % 8);

@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use super::ground::{Ground, Opened, open};
 use super::{Line, Options, Outcome, ReproError, latency_us, scheduler_colour};
-use crate::report::{Colour, Lane, Room, Timeline};
+use crate::report::{Colour, FigureWidth, Lane, Timeline};
 use crate::{Engine, Mode, Row, Verdict};
 
 const BLOCK: usize = 4096;
@@ -148,7 +148,7 @@ impl Outcome {
         self.lines.push(line("worst write", "ms", None, ms(&run.writes)));
         self.lines.push(line("worst read", "ms", None, ms(&run.reads)));
         if let Some(row) = published {
-            let off = |got: f64, want: f64| ((got / want - 1.0) * 100.0).abs();
+            let off = |measured: f64, target: f64| ((measured / target - 1.0) * 100.0).abs();
             let percent = |what| format!("fairness: {name}: {what}, percent off the published row");
             self.verdicts.push(Verdict::at_most(
                 percent("writer"),
@@ -176,8 +176,8 @@ impl Outcome {
                 format!("Latency of the {who}' operations on {disk}").replace("writer'", "writer's");
             self.add_latency(&caption, scheduler, scheduler_colour(scheduler), latency);
         }
-        let room = if disk == "sata-2009" { Room::Full } else { Room::Half };
-        self.timelines.push((name.clone(), room, timeline(&run.trace)));
+        let width = if disk == "sata-2009" { FigureWidth::Full } else { FigureWidth::Half };
+        self.timelines.push((name.clone(), width, timeline(&run.trace)));
     }
 
     fn judge_inject(&mut self, cfq: &Run, inject: &Run) {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use diorite_block::scheduler::Histogram;
 use diorite_sim::Deadlock;
 
-use crate::report::{Colour, Curve, CurveChart, Room, Timeline};
+use crate::report::{Colour, Curve, CurveChart, FigureWidth, Timeline};
 use crate::{LatencyUs, Row, Verdict};
 
 pub use boundary::boundary;
@@ -79,8 +79,8 @@ pub struct Outcome {
     pub verdicts: Vec<Verdict>,
     /// What a reader must know: choices of the model.
     pub notes: Vec<String>,
-    /// Who had the disk, by row; rows that belong to the published table get more room.
-    pub timelines: Vec<(String, Room, Timeline)>,
+    /// Who had the disk, by row; rows of the published table get more width.
+    pub timelines: Vec<(String, FigureWidth, Timeline)>,
     /// Latency of single operations.
     pub latencies: Vec<(String, CurveChart)>,
 }

@@ -1,7 +1,7 @@
 //! Reproductions as a page of figures.
 
 use crate::Machine;
-use crate::report::{Bar, BarChart, BarGroup, Captioned, Colour, Figure, Page, Room, Section, Table};
+use crate::report::{Bar, BarChart, BarGroup, Captioned, Colour, Figure, FigureWidth, Page, Section, Table};
 
 use super::Outcome;
 
@@ -40,20 +40,20 @@ fn section(outcome: &Outcome) -> Section {
 }
 
 fn figures(outcome: &Outcome) -> Vec<Captioned> {
-    let captioned = |caption: String, room, figure: Box<dyn Figure>| Captioned { caption, room, figure };
+    let captioned = |caption: String, width, figure: Box<dyn Figure>| Captioned { caption, width, figure };
     let bars = columns(outcome).into_iter().map(|(column, unit)| {
         let caption =
             if unit.is_empty() { capitalised(column) } else { format!("{}, {unit}", capitalised(column)) };
-        captioned(caption, Room::Half, Box::new(bars(outcome, column, unit)))
+        captioned(caption, FigureWidth::Half, Box::new(bars(outcome, column, unit)))
     });
-    let timelines = outcome.timelines.iter().map(|(row, room, timeline)| {
+    let timelines = outcome.timelines.iter().map(|(row, width, timeline)| {
         let caption = format!("Who had the disk, and where on it: {row}");
-        captioned(caption, *room, Box::new(timeline.clone()))
+        captioned(caption, *width, Box::new(timeline.clone()))
     });
     let latencies = outcome
         .latencies
         .iter()
-        .map(|(caption, chart)| captioned(caption.clone(), Room::Half, Box::new(chart.clone())));
+        .map(|(caption, chart)| captioned(caption.clone(), FigureWidth::Half, Box::new(chart.clone())));
     bars.chain(timelines).chain(latencies).collect()
 }
 

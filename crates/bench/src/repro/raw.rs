@@ -1,4 +1,4 @@
-//! Seed 004: eight disks behind one link, read round-robin by one thread.
+//! Seed 004: eight disks on one link, read round-robin by one thread.
 //!
 //! The published rows: synchronous direct reads keep one disk busy at a time; buffered reads keep all busy, and pay for the copy;
 //! without the copy they are half as fast again. Ours: the same one thread with several direct reads in flight on each disk.
@@ -41,7 +41,7 @@ pub fn raw(options: &Options) -> Result<Outcome, ReproError> {
         title: "Raw devices: eight disks, one reader (2002)",
         text: "One thread reads eight disks in turn. Synchronous direct reads keep one disk busy at a time; the page cache reads \
                ahead on all of them and pays for a copy; without the copy it was half as fast again. Diorite's answer: the same \
-               thread with several direct reads in flight on each disk. First on a simulated array behind one 2 Gbit/s link, then \
+               thread with several direct reads in flight on each disk. First on a simulated array on one 2 Gbit/s link, then \
                on memory of this machine.",
         ..Outcome::default()
     };
