@@ -47,7 +47,7 @@ pub(crate) fn is_worth_showing(done: &Result<()>) -> bool {
     matches!(done, Ok(()) | Err(Failure::Reported))
 }
 
-/// What a command changed, as one JSON object where that is wanted.
+/// What a command changed, as one JSON object where requested.
 fn report(
     json: Reporting,
     done: Result<()>,

@@ -23,7 +23,7 @@ pub(crate) enum Failure {
     Usage(String),
     /// Everything was reported already, one line for each object.
     Reported,
-    /// Nobody reads the output any more.
+    /// The reader of the output is gone.
     OutputClosed,
 }
 
@@ -37,10 +37,10 @@ impl Failure {
         }
         let object = object.to_string();
         if error.is_no_volume()
-            && let Some(told) = foreign::told_of(Path::new(&object))
+            && let Some(reported) = foreign::describe(Path::new(&object))
         {
             return Self::Failed(format!(
-                "{object}: cannot {what}: not an ext2, ext3 or ext4 volume: {told}"
+                "{object}: cannot {what}: not an ext2, ext3 or ext4 volume: {reported}"
             ));
         }
         if error.is_no_volume()
@@ -101,7 +101,7 @@ pub(crate) fn complain(text: &str) {
     }
 }
 
-/// A line on standard error. Where nobody can hear it, the exit status says what there is to say.
+/// A line on standard error. Where it cannot be written, the exit status says what there is to say.
 pub(crate) fn tell(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
@@ -148,7 +148,7 @@ fn cure(error: &diorite::Error) -> &'static str {
         other => other,
     };
     match (cause, error.errno()) {
-        (diorite::Error::Io(_), 28) => "; the host has no room for the image: make some there",
+        (diorite::Error::Io(_), 28) => "; the host has no space for the image; free some there",
         (_, errno) => cure_of(errno),
     }
 }

@@ -40,7 +40,7 @@ const FORMATS: &[Format] = &[
 ];
 
 /// What the file or device at `path` is, and what to do about it, if that is known.
-pub(crate) fn told_of(path: &Path) -> Option<&'static str> {
+pub(crate) fn describe(path: &Path) -> Option<&'static str> {
     let kind = path.metadata().ok()?.file_type();
     // A pipe would wait for a writer.
     if !kind.is_file() && !kind.is_block_device() {
@@ -52,7 +52,7 @@ pub(crate) fn told_of(path: &Path) -> Option<&'static str> {
         let found = &mut found[..mark.len()];
         file.read_exact_at(found, *at).is_ok() && found == *mark
     };
-    FORMATS.iter().find(has).map(|(_, _, told)| *told)
+    FORMATS.iter().find(has).map(|(_, _, reported)| *reported)
 }
 
 #[cfg(test)]
@@ -67,14 +67,14 @@ mod tests {
             let file = std::fs::File::options().create(true).truncate(true).write(true).open(&path);
             file.expect("a file").write_all_at(bytes, 0).expect("room");
         };
-        for (at, mark, told) in FORMATS {
+        for (at, mark, reported) in FORMATS {
             let mut bytes = vec![0; 70_000];
             let at = usize::try_from(*at).expect("small");
             bytes[at..at + mark.len()].copy_from_slice(mark);
             write(&bytes);
-            assert_eq!(told_of(&path), Some(*told));
+            assert_eq!(describe(&path), Some(*reported));
         }
         write(b"short");
-        assert_eq!((told_of(&path), told_of(directory.path())), (None, None));
+        assert_eq!((describe(&path), describe(directory.path())), (None, None));
     }
 }

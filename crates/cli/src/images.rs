@@ -1,4 +1,4 @@
-//! The images that a command has open: each once, closed in order, with statistics where they are wanted.
+//! The images that a command has open: each once, closed in order, with statistics where requested.
 
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;

@@ -17,7 +17,7 @@ pub(crate) fn install() {
         let is_first = SIGNALS.fetch_add(1, Ordering::Relaxed) == 0;
         CANCEL.cancel();
         if IS_CHANGING.load(Ordering::Relaxed) && is_first {
-            tell("\ndiorite: interrupted: putting things in order; once more to end at once");
+            tell("\ndiorite: interrupted: cleaning up; interrupt again to end at once");
         } else {
             tell("\ndiorite: interrupted");
             std::process::exit(1);
@@ -35,7 +35,7 @@ pub(crate) fn is_changing() {
     IS_CHANGING.store(true, Ordering::Relaxed);
 }
 
-/// The wish to stop, for those who work long.
+/// The wish to stop, for long work.
 pub(crate) fn cancel() -> Cancel {
     CANCEL.clone()
 }

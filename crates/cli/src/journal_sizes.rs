@@ -9,7 +9,7 @@ use crate::size::Size;
 pub(crate) struct JournalSizes {
     /// The log.
     pub(crate) log: Option<Size>,
-    /// The area behind it.
+    /// The area after it.
     pub(crate) fast_commits: Option<Size>,
 }
 

@@ -29,9 +29,9 @@ struct Entry {
     attributes: Option<Attributes>,
 }
 
-/// What is wanted of each name.
+/// What is shown of each name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum Shown {
     /// Its kind, which most directories store with the name: no inode is read.
     Kind,
     /// What `lstat` tells.
@@ -43,7 +43,7 @@ enum Wanted {
 struct Listing<'a> {
     filesystem: &'a Filesystem,
     location: &'a Location,
-    wanted: Wanted,
+    shown: Shown,
     /// With names that begin with a dot.
     hidden: bool,
 }
@@ -61,7 +61,7 @@ impl Listing<'_> {
                 found.push((inode, kind, name));
             }
         }
-        let needs_inode = |kind: Option<FileKind>| self.wanted == Wanted::Attributes || kind.is_none();
+        let needs_inode = |kind: Option<FileKind>| self.shown == Shown::Attributes || kind.is_none();
         if found.iter().any(|(_, kind, _)| needs_inode(*kind)) {
             // The table of inodes is read from its beginning to its end, once.
             found.sort_unstable_by_key(|(inode, ..)| *inode);
@@ -101,7 +101,7 @@ fn link_target(filesystem: &Filesystem, link: InodeNumber) -> diorite::Result<Ve
     filesystem.node(link)?.read_link()
 }
 
-/// What was missing has been told.
+/// What was missing has been reported.
 fn whole(is_partial: bool) -> Result<()> {
     if is_partial { Err(Failure::Reported) } else { Ok(()) }
 }
@@ -194,8 +194,8 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
         // A link on the command line is followed to a directory, as ls does without -l.
         let followed = filesystem.metadata(path).unwrap_or_else(|_| attributes.clone());
         let wants_all = arguments.long || arguments.reporting.json;
-        let wanted = if wants_all { Wanted::Attributes } else { Wanted::Kind };
-        let listing = Listing { filesystem: &filesystem, location, wanted, hidden: arguments.all };
+        let shown = if wants_all { Shown::Attributes } else { Shown::Kind };
+        let listing = Listing { filesystem: &filesystem, location, shown, hidden: arguments.all };
         let mut waiting = Vec::new();
         if followed.kind == FileKind::Directory && !arguments.directory {
             waiting.push((path.to_owned(), followed.inode));
@@ -353,7 +353,7 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
     }
     output.line(location.to_string())?;
     let (mut directories, mut files) = (0u64, 0u64);
-    let listing = Listing { filesystem: &filesystem, location, wanted: Wanted::Kind, hidden: true };
+    let listing = Listing { filesystem: &filesystem, location, shown: Shown::Kind, hidden: true };
     let mut waiting: Vec<Branch> = Vec::new();
     let mut seen = SeenDirectories::default();
     let mut is_partial = false;

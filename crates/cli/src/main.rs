@@ -12,6 +12,7 @@ mod devices;
 mod diskperf;
 mod failure;
 mod foreign;
+mod free_space;
 mod generate;
 mod images;
 mod interrupt;
@@ -24,7 +25,6 @@ mod output;
 mod profiling;
 mod progress;
 mod repro;
-mod room;
 mod size;
 mod volume;
 

@@ -17,12 +17,12 @@ use serde_json::json;
 use crate::args::{FilesystemType, Mkfs};
 use crate::data::summary_json;
 use crate::failure::{Failure, Result, reason};
+use crate::free_space;
 use crate::interrupt;
 use crate::journal_sizes::JournalSizes;
 use crate::location::name_of_image;
 use crate::output::{Output, json_name};
 use crate::progress::CopyProgress;
-use crate::room;
 use crate::size::{Size, human};
 use crate::volume::uuid_text;
 
@@ -79,7 +79,7 @@ fn make_on(
         )));
     }
     if let Some(from) = arguments.from.as_deref().filter(|from| from.is_dir()) {
-        room::check(image, from, device.geometry(), options)?;
+        free_space::check(image, from, device.geometry(), options)?;
     }
     let report = mkfs(device.as_ref(), options).map_err(|error| match error {
         MkfsError::Io(error) => Failure::of(image.display(), "make the filesystem", &error.into()),
@@ -138,8 +138,8 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
         open_target(name, options).map_err(|error| Failure::Failed(error.to_string()))
     };
     let device = open(&options)?;
-    let wanted = arguments.block_size.map_or(u64::MAX, |size| size.0);
-    if u64::from(device.geometry().logical_block_size) <= wanted {
+    let requested = arguments.block_size.map_or(u64::MAX, |size| size.0);
+    if u64::from(device.geometry().logical_block_size) <= requested {
         return Ok(device);
     }
     // Direct I/O moves more at once than such a block; the image can be made through the host's page cache all the same.
@@ -283,7 +283,7 @@ fn fill(
     root_owner: Option<Owner>,
 ) -> Result<Summary> {
     let failure = |error| Failure::of(image.display(), "fill", &error);
-    // Nobody uses it yet: the blocks for root are for the first content, too.
+    // The volume is new: the blocks for root are for the first content, too.
     let mut options = Filesystem::options().access(Access::ReadWrite).reserved_blocks(ReservedBlocks::Usable);
     if let Some(time) = time {
         options = options.clock(Arc::new(FixedClock(time))).dirty_age(NEVER).commit_interval(NEVER);

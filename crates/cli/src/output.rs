@@ -36,7 +36,7 @@ impl Output {
         Ok(())
     }
 
-    /// Write a line that may be long: broken at words, the rest of it behind `indent`.
+    /// Write a line that may be long: broken at words, the rest of it after `indent`.
     pub(crate) fn paragraph(&mut self, text: &str, indent: &str) -> Result<()> {
         let width = width(self.is_terminal);
         let mut line = String::new();

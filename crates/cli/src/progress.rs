@@ -35,7 +35,7 @@ fn bar(total: u64, unit: Unit) -> ProgressBar {
         .with_style(style)
 }
 
-/// Something that moves while nobody can say how much is left.
+/// Something that moves while it is unknown how much is left.
 fn spinner(what: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {spinner} {elapsed}").expect("constant template");
     let spinner =
@@ -53,13 +53,13 @@ pub(crate) struct CopyProgress {
 }
 
 impl CopyProgress {
-    /// Of `total` bytes; 0 if nobody knows.
+    /// Of `total` bytes; 0 if unknown.
     pub(crate) fn new(total: u64, cancel: Cancel) -> Self {
         let bar = bar(total, Unit::Bytes);
         Self { bar, cancel, started: std::time::Instant::now() }
     }
 
-    /// Whether anybody sees it.
+    /// Whether it is shown.
     pub(crate) fn is_visible() -> bool {
         std::io::IsTerminal::is_terminal(&std::io::stderr())
     }

@@ -79,7 +79,7 @@ fn on_device(name: &str, arguments: &Repro) -> Result<Outcome> {
     Ok(outcome?)
 }
 
-/// Bonnie's table of this machine behind the simulated one; where there is no room for its files, the reason.
+/// Bonnie's table of this machine after the simulated one; where there is no space for its files, the reason.
 fn with_this_machine(mut outcome: Outcome) -> Result<Outcome> {
     interrupt::is_changing();
     let progress = StageProgress::default();

@@ -187,11 +187,11 @@ fn one_damaged_inode_does_not_hide_its_neighbours() {
     }
     for words in [&["ls", "-l", "a.img"][..], &["ls", "--json", "a.img"]] {
         let output = run(words);
-        let (told, shown) = (text(&output.stderr), text(&output.stdout));
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {told}");
+        let (reported, shown) = (text(&output.stderr), text(&output.stdout));
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {reported}");
         assert!(
-            told.starts_with("diorite: a.img:/b: cannot look up: ") && told.lines().count() == 1,
-            "{told}"
+            reported.starts_with("diorite: a.img:/b: cannot look up: ") && reported.lines().count() == 1,
+            "{reported}"
         );
         assert!(["a", "c"].iter().all(|name| shown.contains(name)), "{words:?}: {shown}");
     }

@@ -324,7 +324,7 @@ fn stream_that_fails_or_is_interrupted_leaves_nothing() {
     assert_eq!(output.status.code(), Some(1));
     let error = common::text(&output.stderr);
     assert!(error.contains("standard input: cannot read: is a directory"), "{error}");
-    // More than there is room for.
+    // More than there is space for.
     let zeros = std::fs::File::options().read(true).open("/dev/zero").expect("the device of Linux");
     let output = bench.diorite(["cp", "-", "a.img:/old"]).stdin(zeros).output().expect("the program starts");
     assert_eq!(output.status.code(), Some(1));
@@ -396,7 +396,7 @@ fn attribute_that_cannot_be_kept_is_reported_and_the_rest_is_copied() {
     );
 }
 
-/// Where there is no space left, directories kept the permissions with which they are made: nobody but root could look at what is there.
+/// Where there is no space left, directories kept the permissions with which they are made: only root could look at what is there.
 #[test]
 fn directories_have_their_permissions_where_space_ran_out() {
     let bench = Bench::new();
@@ -434,7 +434,7 @@ fn directory_is_not_copied_into_itself_by_a_link() {
     assert_eq!(bench.run("ls a.img:/other"), "d\n");
 }
 
-/// One bad file does not keep the rest of a tree from being copied; it is told, and the status says so.
+/// One bad file does not keep the rest of a tree from being copied; it is reported, and the status says so.
 #[test]
 fn rest_of_a_tree_is_copied_when_one_file_cannot_be() {
     let bench = Bench::new();
@@ -448,9 +448,9 @@ fn rest_of_a_tree_is_copied_when_one_file_cannot_be() {
     let output =
         bench.diorite(["cp", "-r", "--json", "tree", "a.img:/"]).output().expect("the program starts");
     assert_eq!(output.status.code(), Some(1));
-    let told = common::text(&output.stderr);
-    assert!(told.contains("a.img:/tree/a: cannot be replaced: it is a directory"), "{told}");
-    assert!(told.contains("a.img:/tree/d: cannot be replaced: it is not a directory"), "{told}");
+    let reported = common::text(&output.stderr);
+    assert!(reported.contains("a.img:/tree/a: cannot be replaced: it is a directory"), "{reported}");
+    assert!(reported.contains("a.img:/tree/d: cannot be replaced: it is not a directory"), "{reported}");
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!((summary["failed"].as_u64(), summary["files"].as_u64()), (Some(2), Some(1)), "{summary}");
     assert_eq!(bench.run("cat a.img:/tree/z"), "x");

@@ -47,8 +47,11 @@ fn wrong_scheduler_lists_those_that_there_are() {
     }
     let copy = bench.diorite(["cp", "--scheduler", "cfq", "--rules", "2.6.32", "--stats", "file", "a.img:/"]);
     let output = { copy }.output().expect("the program starts");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && told.contains("cfq") && told.contains("thread 1"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && reported.contains("cfq") && reported.contains("thread 1"),
+        "{reported}"
+    );
     bench.must_be_clean("a.img");
 }
 
@@ -321,8 +324,8 @@ fn info_says_that_an_image_was_cut() {
     let file = std::fs::File::options().write(true).open(bench.path("a.img")).expect("the image");
     file.set_len(10 << 20).expect("a size");
     assert_eq!(bench.json("info a.img")["bytes_missing"], 6 << 20);
-    let told = bench.run("info a.img");
-    assert!(told.contains("(6291456 bytes) are missing"), "{told}");
+    let reported = bench.run("info a.img");
+    assert!(reported.contains("(6291456 bytes) are missing"), "{reported}");
 }
 
 #[test]
@@ -338,7 +341,7 @@ fn full_image_is_an_error_and_stays_sound() {
     bench.must_be_clean("a.img");
 }
 
-/// Blocks are left, and still there is no room: the message says where to look.
+/// Blocks are left, and still there is no space: the message says where to look.
 #[test]
 fn no_inode_left_is_explained() {
     let bench = Bench::new();
@@ -353,9 +356,9 @@ fn no_inode_left_is_explained() {
     bench.must_be_clean("a.img");
 }
 
-/// A measurement that has no room is refused before its first byte.
+/// A measurement that has no space is refused before its first byte.
 #[test]
-fn bonnie_asks_for_room_first() {
+fn bonnie_checks_free_space_first() {
     let bench = Bench::new();
     bench.image("a.img", "ext2", "8M");
     let parts = ["a.img:/", "not enough space", "smaller size"];
@@ -450,7 +453,7 @@ fn reader_that_has_gone_is_no_error() {
     assert!(output.status.success(), "{}", output.status);
 }
 
-/// An error that nobody can be told of still ends with its status: the program once panicked.
+/// An error that cannot be printed still ends with its status: the program once panicked.
 #[test]
 fn closed_standard_error_changes_no_status() {
     let bench = Bench::new();

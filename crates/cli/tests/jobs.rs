@@ -126,8 +126,8 @@ fn a_run_too_short_for_a_profile_leaves_no_file() {
     bench.write("j.fio", b"[j]\nrw=read\nsize=4k\nfilename=disk\n");
     for line in ["diskperf blocks=1 bs=4k disk --profile=p.svg", "job j.fio --profile=p.svg"] {
         let output = bench.diorite(line.split(' ')).output().expect("the program starts");
-        let (told, failed) = (common::text(&output.stdout), common::text(&output.stderr));
-        assert!(told.contains("/s"), "the figures are there anyhow: {told}");
+        let (reported, failed) = (common::text(&output.stdout), common::text(&output.stderr));
+        assert!(reported.contains("/s"), "the figures are there anyhow: {reported}");
         // It may have taken a millisecond after all.
         let has_file = bench.names().contains(&"p.svg".to_owned());
         assert_eq!(has_file, output.status.success(), "{failed}");

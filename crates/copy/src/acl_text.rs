@@ -32,7 +32,7 @@ pub(crate) fn to_attribute(text: &[u8]) -> Result<Vec<u8>, String> {
     Ok(value)
 }
 
-/// Tag, number and permissions of `kind:who:rwx`, after which star has the number once more.
+/// Tag, number and permissions of `kind:who:rwx`, after which star repeats the number.
 fn entry(line: &str) -> Option<(u16, u32, u16)> {
     let mut parts = line.split(':');
     let (kind, who, permissions) = (parts.next()?, parts.next()?.trim(), parts.next()?.trim());
@@ -83,7 +83,7 @@ mod tests {
         let entries =
             [entry(1, 6, none), entry(2, 5, 0), entry(4, 4, none), entry(16, 4, none), entry(32, 4, none)];
         assert_eq!(value, [&2u32.to_le_bytes()[..], &entries.concat()].concat());
-        assert_eq!(to_attribute(b"user:nobody-here:rwx:1234").unwrap()[8..12], 1234u32.to_le_bytes());
+        assert_eq!(to_attribute(b"user:no-such-user:rwx:1234").unwrap()[8..12], 1234u32.to_le_bytes());
         for wrong in ["user:no such user:rwx", "nonsense", "user::rq-", "mask:1:rwx"] {
             assert!(to_attribute(wrong.as_bytes()).is_err(), "{wrong}");
         }

@@ -120,23 +120,23 @@ impl Unpacker<'_> {
             }
             EntryType::Link => {
                 let Some(original) = self.destination(&link)? else { return Ok(()) };
-                self.make_room(&path)?;
+                self.remove_existing(&path)?;
                 self.sink.make_hard_link(&original, &path)?;
                 self.summary.others += 1;
                 return Ok(());
             }
             EntryType::Symlink => {
-                self.make_room(&path)?;
+                self.remove_existing(&path)?;
                 self.sink.make_link(&path, &link)?;
                 self.summary.others += 1;
             }
             EntryType::Char | EntryType::Block | EntryType::Fifo => {
-                self.make_room(&path)?;
+                self.remove_existing(&path)?;
                 self.sink.make_node(&path, &meta)?;
                 self.summary.others += 1;
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                self.make_room(&path)?;
+                self.remove_existing(&path)?;
                 self.file(&mut entry, &path, extended.sparse_size)?;
             }
             // Headers that carry no file of their own.
@@ -217,7 +217,7 @@ impl Unpacker<'_> {
     }
 
     /// Later entries of an archive replace earlier ones.
-    fn make_room(&self, path: &Path) -> Result<(), Error> {
+    fn remove_existing(&self, path: &Path) -> Result<(), Error> {
         match self.sink.existing(path, Follow::No)? {
             Some(existing) if existing.kind == FileKind::Directory => Err(Error::WrongKind {
                 name: self.sink.name_of(path),
@@ -328,7 +328,7 @@ impl Unpacker<'_> {
             }
         }
         if records.iter().any(|(key, _)| key.starts_with(SPARSE_PREFIX)) {
-            let has = |key: &[u8], wanted: &[u8]| last(records, key).is_some_and(|value| value == wanted);
+            let has = |key: &[u8], expected: &[u8]| last(records, key).is_some_and(|value| value == expected);
             let is_known = has(b"GNU.sparse.major", b"1") && has(b"GNU.sparse.minor", b"0");
             let size = last(records, b"GNU.sparse.realsize").filter(|_| is_known);
             let size = size.and_then(|size| std::str::from_utf8(&size).ok()?.parse().ok());
@@ -476,7 +476,7 @@ mod tests {
         assert_eq!(modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs(), 1_000_000_000);
     }
 
-    /// Nobody could enter directories that the archive does not name, as they are made for their owner only.
+    /// Directories that the archive does not name would be accessible to their owner only.
     #[test]
     fn parents_without_an_entry_are_open_to_all() {
         let directory = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use diorite::FileKind;
 
-use crate::stretches::{Copied, Stretches};
+use crate::file_data::{Copied, FileData};
 use crate::tree::{
     Attributes, Follow, LostAttribute, Meta, Named, ReadFile, ReadStream, Sink, Source, WriteFile,
 };
@@ -54,7 +54,7 @@ pub enum OnFailure {
     /// It is not copied.
     #[default]
     Stop,
-    /// It is copied; the error is told to [`Watch::failed`].
+    /// It is copied; the error is reported to [`Watch::failed`].
     GoOn,
 }
 
@@ -115,12 +115,12 @@ pub struct Copier<'a> {
     watch: &'a dyn Watch,
     /// Where the first name of a file with several went.
     linked: HashMap<(u64, u64), PathBuf>,
-    /// Directories that something was copied into, each told once where the same ones come one after another.
+    /// Directories that something was copied into, each reported once where the same ones come one after another.
     destinations: Vec<PathBuf>,
     /// Directories of the source that the copy is in or has been in, and how deep it is.
     directories: HashSet<(u64, u64)>,
     depth: usize,
-    stretches: Stretches,
+    file_data: FileData,
     summary: Summary,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Copier<'a> {
             destinations: Vec::new(),
             directories: HashSet::new(),
             depth: 0,
-            stretches: Stretches::new(),
+            file_data: FileData::new(),
             summary: Summary::default(),
         }
     }
@@ -238,7 +238,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// End the copy: durable, unless that was not wanted.
+    /// End the copy: durable, unless durability was not requested.
     pub fn finish(self) -> Result<Summary, Error> {
         if self.options.sync == Sync::AtEnd {
             self.destinations.iter().try_for_each(|directory| self.sink.sync(directory))?;
@@ -406,11 +406,11 @@ impl<'a> Copier<'a> {
         let Copied { end, bytes } = match content {
             Content::File(item, reader) => {
                 self.watch.begin(item.path, size);
-                self.stretches.copy(*reader, writer, size, self.watch)?
+                self.file_data.copy(*reader, writer, size, self.watch)?
             }
             Content::Stream { stream, name, .. } => {
                 self.watch.begin(name, size);
-                self.stretches.copy_stream(*stream, writer, self.watch)?
+                self.file_data.copy_stream(*stream, writer, self.watch)?
             }
         };
         if end != size {

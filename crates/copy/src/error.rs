@@ -115,12 +115,12 @@ impl Error {
         self
     }
 
-    /// Whether it would happen to every file that is still to come: no room, a destination that cannot be written, no wish.
+    /// Whether it would happen to every file that is still to come: no space, a destination that cannot be written, cancellation.
     pub(crate) fn is_final(&self) -> bool {
-        const NO_ROOM: i32 = 28;
+        const NO_SPACE: i32 = 28;
         const READ_ONLY: i32 = 30;
         const OVER_QUOTA: i32 = 122;
-        matches!(self, Self::Interrupted) || matches!(self.errno(), Some(NO_ROOM | READ_ONLY | OVER_QUOTA))
+        matches!(self, Self::Interrupted) || matches!(self.errno(), Some(NO_SPACE | READ_ONLY | OVER_QUOTA))
     }
 
     /// The number that the system would give, if there is one.

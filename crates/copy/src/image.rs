@@ -13,7 +13,7 @@ use crate::Error;
 use crate::engine::temporary_name;
 use crate::tree::{Attributes, Follow, LostAttribute, Meta, ReadFile, Sink, Source, WriteFile};
 
-/// Ends the names of files that are not complete. Always the same: nobody else has the image open, and where a directory puts its entries
+/// Ends the names of files that are not complete. Always the same: no other process has the image open, and where a directory puts its entries
 /// depends on every name that it had.
 const MARK_OF_INCOMPLETE: &str = ".diorite-incomplete";
 

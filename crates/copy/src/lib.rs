@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! 1. A regular file appears under its name when its content and attributes are complete, not before.
-//! 2. What fails or is interrupted leaves no temporary file behind. Nor does a copy to the host that is killed, where the host's filesystem
+//! 2. What fails or is interrupted leaves no temporary file. Nor does a copy to the host that is killed, where the host's filesystem
 //!    has files without a name.
 //! 3. Every directory that was made gets its permissions, also when what is in it cannot be copied.
 //! 4. Directories are copied in the order of their names, so that equal trees make equal images.
@@ -18,13 +18,13 @@ mod acl_text;
 mod archive;
 mod engine;
 mod error;
+mod file_data;
 mod host;
 mod host_attributes;
 mod host_stream;
 mod image;
 mod needs;
 mod pax;
-mod stretches;
 mod tree;
 
 pub use archive::unpack;

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::HostTree;
 
-    /// Holes and second names cost nothing, and every stretch whole clusters, once.
+    /// Holes and second names cost nothing, and every data range whole clusters, once.
     #[test]
     fn content_is_counted_in_clusters_and_once() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -71,7 +71,7 @@ pub enum Follow {
 pub trait ReadFile {
     /// Read; fewer bytes only at the end.
     fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
-    /// The next stretch of data at or after `offset`, as start and end; `None` if only a hole follows.
+    /// The next data range at or after `offset`, as start and end; `None` if only a hole follows.
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error>;
 }
 
@@ -108,7 +108,7 @@ pub trait Sink {
     fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error>;
     /// Make a regular file that must not exist.
     fn create(&self, path: &Path, size: u64) -> Result<Box<dyn WriteFile>, Error>;
-    /// Make a regular file that has no name and is gone if nobody gives it one. `to`: where it will be; `None` where there is no
+    /// Make a regular file that has no name and is gone unless it gets one. `to`: where it will be; `None` where there is no
     /// such thing, or it cannot be had.
     fn create_unnamed(&self, to: &Path) -> Option<Box<dyn UnnamedFile>> {
         let _ = to;

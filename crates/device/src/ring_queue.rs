@@ -73,7 +73,7 @@ pub(crate) fn open_shared(
 }
 
 /// Whether the transfer's durability takes a flush of its own after its parts.
-fn needs_flush_behind(io: &QueuedIo, parts: &[PartOf]) -> bool {
+fn needs_flush_after(io: &QueuedIo, parts: &[PartOf]) -> bool {
     io.op == Op::Write && io.flags.contains(BioFlags::FUA) && parts.len() > 1
 }
 
@@ -82,7 +82,7 @@ fn needs_flush_behind(io: &QueuedIo, parts: &[PartOf]) -> bool {
 enum Stage {
     FlushBefore,
     Parts,
-    FlushBehind,
+    FlushAfter,
 }
 
 /// A transfer in flight. Its list of parts is kept from one transfer to the next.
@@ -233,7 +233,7 @@ impl RingQueue {
         let slot = &mut self.slots[index as usize];
         slot.stage = stage;
         match stage {
-            Stage::FlushBefore | Stage::FlushBehind => {
+            Stage::FlushBefore | Stage::FlushAfter => {
                 let targets = self.route.targets.len() as u32;
                 slot.outstanding = targets;
                 for target in 0..targets {
@@ -338,8 +338,8 @@ impl RingQueue {
         let next = match slot.stage {
             _ if slot.error.is_some() => None,
             Stage::FlushBefore => (!slot.parts.is_empty()).then_some(Stage::Parts),
-            Stage::Parts => needs_flush_behind(io, &slot.parts).then_some(Stage::FlushBehind),
-            Stage::FlushBehind => None,
+            Stage::Parts => needs_flush_after(io, &slot.parts).then_some(Stage::FlushAfter),
+            Stage::FlushAfter => None,
         };
         if let Some(stage) = next {
             self.enter_stage(index, stage);

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use caseless::Caseless;
 use unicode_normalization::UnicodeNormalization;
 
-/// Code points that got case, a decomposition or a combining class after Unicode 12.1, first and last.
+/// Code points that gained case, a decomposition or a combining class after Unicode 12.1, first and last.
 const YOUNGER: &[(u32, u32)] = &[
     (0x5c8, 0x5c9),
     (0x890, 0x89f),
@@ -107,7 +107,7 @@ fn folded(text: &str) -> String {
 }
 
 fn fold_known(known: &mut String, result: &mut String) {
-    // A mark can become a letter, and what is behind it does not pass it.
+    // A mark can become a letter, and what follows it does not pass it.
     let letters = known.chars().flat_map(|letter| std::iter::once(letter).nfd());
     result.extend(letters.default_case_fold().nfd());
     known.clear();

@@ -1,4 +1,4 @@
-//! Directory blocks: entries one behind the other that together fill the block.
+//! Directory blocks: entries one after the other that together fill the block.
 //!
 //! On disk: inode (4), length of the entry (2), length of the name (1), kind (1, with `filetype`), name. An entry is a multiple
 //! of 4 bytes and never crosses a block. With `metadata_csum` a block ends in a tail that looks like a
@@ -93,7 +93,7 @@ impl RawEntry<'_> {
         self.inode.0 == 0
     }
 
-    /// Bytes behind the name that another entry could have.
+    /// Bytes after the name that another entry could have.
     pub fn slack(&self) -> usize {
         if self.is_free() { self.length } else { self.length - entry_size(self.name.len()) }
     }

@@ -1,7 +1,7 @@
 //! The extent tree: nodes of sorted entries, in the inode or in a block.
 //!
 //! On disk: a header of 12 bytes (magic, entries, capacity, depth, generation), then entries of 12 bytes: in a leaf (depth 0) runs of
-//! blocks, above it the children. A node in a block ends in a checksum right behind its capacity.
+//! blocks, above it the children. A node in a block ends in a checksum directly after its capacity.
 
 use crate::checksum::crc32c;
 use crate::{ChecksumSeed, le16, le32, put};
@@ -68,7 +68,7 @@ impl Header {
         put(node, 8, &self.generation.to_le_bytes());
     }
 
-    /// Entries that fit in a node of `bytes` with a checksum behind them (or in the inode, which has none but the
+    /// Entries that fit in a node of `bytes` with a checksum after them (or in the inode, which has none but the
     /// same arithmetic gives 4).
     pub const fn capacity_of(bytes: usize) -> u16 {
         ((bytes - ENTRY_SIZE) / ENTRY_SIZE) as u16

@@ -1,7 +1,7 @@
 //! Feature flags: what a volume uses, by the names that `mke2fs -O` knows.
 //!
 //! Three sets: `Compat` may be ignored, `RoCompat` must be known to write, `Incompat` must be known to read. Bits that
-//! nobody has named yet are kept and shown as `FEATURE_I17` (set and bit), as e2fsprogs does.
+//! have no name yet are kept and shown as `FEATURE_I17` (set and bit), as e2fsprogs does.
 
 use std::fmt;
 

@@ -147,12 +147,12 @@ impl Layout {
         (SUPERBLOCK_OFFSET % self.block_size.bytes()) as usize
     }
 
-    /// With clusters and blocks of 1 KiB the first group begins with the boot sector's block, which is nobody's.
+    /// With clusters and blocks of 1 KiB the first group begins with the boot sector's block, which belongs to no group.
     fn boot_blocks(&self, group: GroupNumber) -> u32 {
         if group.0 == 0 { (self.superblock_block().0 - self.first_data_block) as u32 } else { 0 }
     }
 
-    /// Whether `[block, block + blocks)` can hold a file's data: on the volume and behind the first superblock.
+    /// Whether `[block, block + blocks)` can hold a file's data: on the volume and after the first superblock.
     pub fn is_data_range(&self, block: FsBlock, blocks: u64) -> bool {
         block.0 > self.first_data_block
             && block.0.checked_add(blocks).is_some_and(|end| end <= self.blocks_count)
@@ -191,7 +191,7 @@ impl Layout {
         self.group_count.div_ceil(self.descriptors_per_block())
     }
 
-    /// Descriptor blocks that lie together behind each superblock: all, or those before the first meta group.
+    /// Descriptor blocks that lie together after each superblock: all, or those before the first meta group.
     pub fn plain_descriptor_blocks(&self) -> u32 {
         let all = self.descriptor_blocks();
         self.first_meta_group.map_or(all, |first| first.min(all))
@@ -331,7 +331,7 @@ mod tests {
             .map(|group| group.0)
             .collect();
         assert_eq!(with[..6], [0, 1, 31, 32, 33, 63]);
-        assert_eq!(layout.descriptor_block(0), FsBlock(2), "behind the superblock");
+        assert_eq!(layout.descriptor_block(0), FsBlock(2), "after the superblock");
         assert_eq!(layout.descriptor_block(1), layout.first_block(GroupNumber(32)), "no superblock there");
     }
 }

@@ -161,7 +161,7 @@ impl GroupDescriptor {
             .is_none_or(|right| right == crate::le16(bytes, CHECKSUM_OFFSET))
     }
 
-    /// Check every number before use: places are on the volume and behind the superblock, counts fit in the group.
+    /// Check every number before use: places are on the volume and after the superblock, counts fit in the group.
     pub fn validate(&self, group: GroupNumber, superblock: &Superblock) -> Result<()> {
         let fail = |what| Err(Corrupt::Group { group: group.0, what }.into());
         let (first, end) = (superblock.first_data_block().0, superblock.blocks_count());

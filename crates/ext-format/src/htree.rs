@@ -1,4 +1,4 @@
-//! The hash tree of an indexed directory: its nodes look like empty directory blocks to those who do not know it.
+//! The hash tree of an indexed directory: its nodes look like empty directory blocks to readers that do not support it.
 //!
 //! On disk, root (block 0 of the directory): entries `.` (12 bytes) and `..` (the rest of the block), an info of 8 bytes at byte 24, then
 //! the entries at byte 32. Inner node: a free entry over the whole block, then the entries at byte 8. An entry is hash (4) and

@@ -1,7 +1,7 @@
 //! The inode on disk: 128 bytes as in 1993, and up to the block size since.
 //!
 //! On disk: fields beyond byte 128 exist as far as `i_extra_isize` (byte 128) says; extended attributes follow it. A time is
-//! 32 signed bits of seconds, extended by two bits of epoch and 30 of nanoseconds where there is room.
+//! 32 signed bits of seconds, extended by two bits of epoch and 30 of nanoseconds where there is space.
 
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -82,7 +82,7 @@ pub struct DiskInode {
     pub changed: Timestamp,
     /// Last change of content.
     pub modified: Timestamp,
-    /// Creation, where there is room for it.
+    /// Creation, where there is space for it.
     pub created: Option<Timestamp>,
     /// When it was removed; for an orphan, the next one of the list.
     pub deleted: u32,

@@ -10,7 +10,7 @@ use crate::{ChecksumSeed, le16, le32, put};
 /// Bytes of the structure.
 pub const SIZE: usize = 1024;
 const MAGIC: u32 = 0x004d_4d50;
-/// The sequence of a volume that nobody has open.
+/// The sequence of a volume that is not open.
 pub const SEQUENCE_CLEAN: u32 = 0xff4d_4d50;
 /// The sequence while e2fsck works on the volume.
 pub const SEQUENCE_FSCK: u32 = 0xe24d_4d50;
@@ -36,7 +36,7 @@ const CHECKSUM: usize = 1020;
 /// Who has the volume open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MmpBlock {
-    /// Grows with each update, or says that nobody or e2fsck has it.
+    /// Grows with each update, or says that it is free or that e2fsck has it.
     pub sequence: u32,
     /// Time of the last update: seconds since 1970.
     pub time: u64,

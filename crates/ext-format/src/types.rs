@@ -22,7 +22,7 @@ pub struct InodeNumber(pub u32);
 impl InodeNumber {
     /// The root directory.
     pub const ROOT: Self = Self(2);
-    /// The room for growth of the group descriptors.
+    /// Space reserved for growth of the group descriptors.
     pub const RESIZE: Self = Self(7);
 }
 

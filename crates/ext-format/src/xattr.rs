@@ -1,4 +1,4 @@
-//! Extended attributes: in the inode behind its fixed fields, and in a block that several inodes may share.
+//! Extended attributes: in the inode after its fixed fields, and in a block that several inodes may share.
 //!
 //! On disk: in the inode, a magic number (4) and entries; in a block, a header of 32 bytes and entries in order. Entries
 //! (16 bytes and the name, rounded up to 4) grow from the front and end with four bytes of zeros, values grow from the back.
@@ -93,7 +93,7 @@ pub struct RawAttribute<'a> {
     pub offset: usize,
     /// Namespace number.
     pub name_index: u8,
-    /// The name behind the prefix.
+    /// The name after the prefix.
     pub name: &'a [u8],
     /// Offset of the value, from the area's base.
     pub value_offset: u16,
@@ -117,7 +117,7 @@ pub const fn padded_value(len: usize) -> usize {
     len.div_ceil(PAD) * PAD
 }
 
-/// The entries of an area, each checked before it is given: inside the area, values behind the entries, no value over
+/// The entries of an area, each checked before it is given: inside the area, values after the entries, no value over
 /// another's entry. Ends after the first bad one.
 #[derive(Clone, Debug)]
 pub struct Attributes<'a> {

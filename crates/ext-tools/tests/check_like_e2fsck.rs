@@ -163,7 +163,7 @@ fn sound_volumes_of_all_kinds_are_clean() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Damage by debugfs command, and a class of problem that must be told.
+/// Damage by debugfs command, and a class of problem that must be reported.
 const DAMAGE: &[(&str, ProblemKind)] = &[
     ("clri /a/b/empty", ProblemKind::Directory),
     ("clri /a/b", ProblemKind::Directory),
@@ -249,9 +249,9 @@ impl Image {
             Spot::Inode(path) => {
                 let said = self.ask(&format!("imap {path}"));
                 let words: Vec<&str> = said.split([' ', ',', '\n']).collect();
-                let behind = |word: &str| words[words.iter().rposition(|other| *other == word).unwrap() + 1];
-                let offset = behind("offset").trim_start_matches("0x");
-                number(behind("block")) * 1024 + u64::from_str_radix(offset, 16).unwrap()
+                let after = |word: &str| words[words.iter().rposition(|other| *other == word).unwrap() + 1];
+                let offset = after("offset").trim_start_matches("0x");
+                number(after("block")) * 1024 + u64::from_str_radix(offset, 16).unwrap()
             }
         }
     }
@@ -262,12 +262,18 @@ impl Image {
     }
 }
 
-/// What is put where, and a class of problem that must be told, on a volume without checksums.
+/// What is put where, and a class of problem that must be reported, on a volume without checksums.
 const BY_HAND: &[(&str, Spot, u64, &[u8], ProblemKind)] = &[
     ("magic of an extent block", Spot::ExtentNode("/a/sparse"), 0, &[0], ProblemKind::Mapping),
     ("more extents than fit", Spot::ExtentNode("/a/sparse"), 2, &[255], ProblemKind::Mapping),
     ("order of extents", Spot::ExtentNode("/a/sparse"), 36, &[0, 0], ProblemKind::Mapping),
-    ("an extent behind the volume", Spot::ExtentNode("/a/sparse"), 12 + 8, &[255; 3], ProblemKind::Mapping),
+    (
+        "an extent past the end of the volume",
+        Spot::ExtentNode("/a/sparse"),
+        12 + 8,
+        &[255; 3],
+        ProblemKind::Mapping,
+    ),
     (
         "an extent in the inode table",
         Spot::ExtentNode("/a/sparse"),
@@ -283,7 +289,7 @@ const BY_HAND: &[(&str, Spot, u64, &[u8], ProblemKind)] = &[
     ("the inode of '..'", Spot::Data("/a/b", 0), 12, &[2, 0], ProblemKind::Connectivity),
     ("the name of '..'", Spot::Data("/a/b", 0), 12 + 8, b"xx", ProblemKind::Directory),
     ("the length of an entry", Spot::Data("/a/b", 0), 4, &[0, 0], ProblemKind::Directory),
-    ("an entry behind the block", Spot::Data("/a/b", 0), 12 + 5, &[8], ProblemKind::Directory),
+    ("an entry past the end of the block", Spot::Data("/a/b", 0), 12 + 5, &[8], ProblemKind::Directory),
     ("the length of a name", Spot::Data("/a/b", 0), 24 + 6, &[250], ProblemKind::Directory),
     ("the kind of an entry", Spot::Data("/a/b", 0), 24 + 7, &[5], ProblemKind::Directory),
     ("a slash in a name", Spot::Data("/a/b", 0), 24 + 8, b"/", ProblemKind::Directory),
@@ -291,9 +297,9 @@ const BY_HAND: &[(&str, Spot, u64, &[u8], ProblemKind)] = &[
     ("a reserved inode", Spot::Data("/a/b", 0), 24, &[7, 0, 0, 0], ProblemKind::Directory),
     ("the hash of an index", Spot::Data("/many", 0), 28, &[9], ProblemKind::Directory),
     ("the levels of an index", Spot::Data("/many", 0), 30, &[3], ProblemKind::Directory),
-    ("the room of an index", Spot::Data("/many", 0), 32, &[7], ProblemKind::Directory),
+    ("the capacity of an index", Spot::Data("/many", 0), 32, &[7], ProblemKind::Directory),
     ("more index entries than fit", Spot::Data("/many", 0), 34, &[255], ProblemKind::Directory),
-    ("a leaf behind the directory", Spot::Data("/many", 0), 36, &[200], ProblemKind::Directory),
+    ("a leaf past the end of the directory", Spot::Data("/many", 0), 36, &[200], ProblemKind::Directory),
     ("a leaf that is in the index twice", Spot::Data("/many", 0), 44, &[1], ProblemKind::Directory),
     ("the order of hashes", Spot::Data("/many", 0), 40, &[0xff; 4], ProblemKind::Directory),
     ("magic of attributes", Spot::Xattr("/a/large"), 0, &[1], ProblemKind::Xattr),
@@ -309,7 +315,7 @@ const BY_HAND: &[(&str, Spot, u64, &[u8], ProblemKind)] = &[
         &[9, 0, 0, 0],
         ProblemKind::SharedBlock,
     ),
-    // The first block behind the descriptors is an indirect block of the resize inode.
+    // The first block after the descriptors is an indirect block of the resize inode.
     ("one block more of the resize inode", Spot::Block(3), 512, &[9], ProblemKind::Resize),
     ("a block of the resize inode that is nowhere", Spot::Block(3), 515, &[9], ProblemKind::Resize),
     ("the length of a target", Spot::Data("/a/slow", 0), 5, &[0], ProblemKind::Inode),

@@ -255,7 +255,7 @@ fn cases() -> Vec<(u64, &'static [&'static str], MkfsOptions)> {
         ),
     ];
     cases.extend(more.map(|(arguments, options)| (129 * MIB, arguments, options)));
-    // The file with the room for growth has 4 GiB, mapped or not.
+    // The file with the space for growth has 4 GiB, mapped or not.
     let small_files = MkfsOptions { block_size: Some(4096), ..features("^large_file,resize_inode") };
     cases.push((129 * MIB, &["-b", "4096", "-O", "^large_file,resize_inode"], small_files));
     // More than there is, and no more descriptors than there are.
@@ -349,7 +349,7 @@ fn a_volume_of_16_tib_costs_what_is_on_it() {
     assert_eq!((info.blocks, info.inodes), (1 << 32, 1 << 28));
 }
 
-/// The kernel mounts what was made, fills it and leaves it sound; resize2fs uses the room for growth.
+/// The kernel mounts what was made, fills it and leaves it sound; resize2fs uses the space for growth.
 #[test]
 fn the_kernel_uses_what_was_made() {
     if !has_e2fsprogs() {
@@ -389,7 +389,7 @@ fn the_kernel_uses_what_was_made() {
         assert!(report.is_clean(), "{flavor:?} {features:?}: {:?}", report.problems);
         assert_eq!(report.files, 541);
         if features.contains("bigalloc") {
-            // resize2fs 1.47.0 miscounts what it adds to a volume with clusters, whoever made it.
+            // resize2fs 1.47.0 miscounts what it adds to a volume with clusters.
             continue;
         }
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100 << 20).unwrap();

@@ -30,7 +30,7 @@ pub enum JobError {
         "{job}: {file}: no space: up to here the jobs' files need {needed_bytes} bytes more than they have, and {free_bytes} are \
          free; choose a smaller size, or something larger to run on"
     )]
-    NoRoom {
+    NoSpace {
         /// The job with which they become too large, as `file:line: [name]`.
         job: String,
         /// Its file.

@@ -64,7 +64,7 @@ fn check_room(workers: &[Worker], place: &dyn Place) -> Result<(), JobError> {
         *size = needed(worker).max(*size);
         if needed_bytes > free_bytes {
             let (job, file) = (worker.title(), worker.path.display().to_string());
-            return Err(JobError::NoRoom { job, file, needed_bytes, free_bytes });
+            return Err(JobError::NoSpace { job, file, needed_bytes, free_bytes });
         }
     }
     Ok(())

@@ -35,7 +35,7 @@ pub(crate) struct Bonnie {
     pub(crate) reporting: Reporting,
 }
 
-/// Behind the help of diskperf.
+/// After the help of diskperf.
 pub(super) const DISKPERF_EXAMPLES: &str = "\
 Examples:
   diorite diskperf blocks=2K bs=1m direct depth=4 /dev/sdb /dev/sdc
@@ -43,9 +43,9 @@ Examples:
   diorite diskperf blocks=64 direct depth=4 sim:fc-array
 Simulated devices:
   sata-2009, sata-2009-stall, sata-2009-nocache, fc-2002, ssd, ide-2001,
-  ideal, fc-array (eight fc-2002 behind one link), FILE.toml";
+  ideal, fc-array (eight fc-2002 on one link), FILE.toml";
 
-/// Behind the help of job.
+/// After the help of job.
 pub(super) const JOB_OPTIONS: &str = "\
 Options of a job file:
   what      rw, bs, size, offset, rwmixread, rwmixwrite, loops, norandommap,
@@ -55,7 +55,7 @@ Options of a job file:
             fsync, fdatasync, end_fsync
   when      runtime, time_based, startdelay, ramp_time, thinktime, rate,
             rate_iops, stonewall
-  who       prio, prioclass (heard by the I/O scheduler, where there is one)
+  who       prio, prioclass (used by the I/O scheduler, where there is one)
   report    group_reporting, new_group, description
 Simulated disks:
   sata-2009, sata-2009-stall, sata-2009-nocache, fc-2002, ssd, ide-2001,

@@ -92,7 +92,7 @@ pub(crate) enum Command {
     ///
     /// Without -d: the host's filesystem and Diorite, buffered and direct, on files that are made in the current
     /// directory and removed, in one interleaved run of less than a minute, beside the table of 2001.
-    /// With -d: the tests of the classic bonnie on one directory.
+    /// With -d: the tests of the original bonnie on one directory.
     Bonnie(Bonnie),
     /// Read (or write) devices round-robin from one thread: the disk test of 2002
     ///

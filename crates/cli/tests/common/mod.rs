@@ -105,7 +105,7 @@ impl Bench {
             .write(true)
             .open(self.path(name))
             .expect("a new file");
-        file.write_all(content).expect("room for it");
+        file.write_all(content).expect("space for it");
     }
 
     /// Read a file of the host.

@@ -77,7 +77,7 @@ impl RecordLayout {
         if self.is_64bit() { 12 + padding } else { 8 + padding }
     }
 
-    /// First byte after what tags or revoke records may fill: the checksum is behind.
+    /// First byte after what tags or revoke records may fill: the checksum follows.
     fn payload_end(&self) -> usize {
         if self.has_checksums() { self.block_size - 4 } else { self.block_size }
     }

@@ -23,7 +23,7 @@ pub const ENTRIES: usize = (BLOCK_SIZE - ENTRIES_START) / ENTRY_SIZE;
 const ENTRIES_START: usize = 16;
 /// The only revision that hidden quota files have.
 const REVISION: u32 = 1;
-/// Time that a user may be above a soft limit, in seconds, where nobody says otherwise.
+/// Time that a user may be above a soft limit, in seconds, by default.
 const GRACE: u32 = 7 * 24 * 3600;
 
 /// Whose use a file counts.
@@ -117,7 +117,7 @@ impl QuotaHeader {
     }
 
     /// Set until when an entry may be above its soft limits: from `now` (seconds since 1970) on, if it has come to be above one;
-    /// nothing below. Without `now` nobody's limits hold, and no time begins to run.
+    /// nothing below. Without `now` no limits hold, and no time begins to run.
     pub fn note_times(&self, entry: &mut QuotaEntry, now: Option<i64>) {
         let until = |time: u64, is_above: bool, grace: u32| match now {
             _ if !is_above => 0,
@@ -238,7 +238,7 @@ impl QuotaEntry {
 
     /// Store into a slot.
     pub fn write_into(&self, bytes: &mut [u8], slot: usize) {
-        // An entry of zeros would be free: user 0 without anything is told by a time that nothing else has.
+        // An entry of zeros would be free: user 0 without usage is marked by a time that nothing else has.
         let is_blank = *self == Self::default();
         let inodes_time = if is_blank { 1 } else { self.inodes_time };
         let start = slot_offset(slot);

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. Block numbers from the file are checked before they are followed; the depth is fixed, so no loop can be entered.
-//! 2. Room is made before anything changes: an insertion that finds no space leaves the tree as it was.
+//! 2. Space is found before anything changes: an insertion that finds no space leaves the tree as it was.
 
 use crate::quota::{
     BLOCK_SIZE, DEPTH, ENTRIES, EntriesHeader, QuotaEntry, QuotaHeader, ROOT, reference_offset,
@@ -87,7 +87,7 @@ pub fn find_or_insert<B: QuotaBlocks>(
         Way::Ends { block, level } => (block, level),
     };
     let missing = DEPTH - 1 - level + u32::from(header.free_entry == 0);
-    make_room(blocks, header, missing)?;
+    ensure_free_blocks(blocks, header, missing)?;
     for level in level..DEPTH - 1 {
         let child = take_block(blocks, header)?;
         refer(blocks, parent, reference_offset(id, level), child)?;
@@ -98,10 +98,14 @@ pub fn find_or_insert<B: QuotaBlocks>(
     Ok(slot)
 }
 
-/// See to it that `wanted` blocks can be taken.
-fn make_room<B: QuotaBlocks>(blocks: &mut B, header: &QuotaHeader, wanted: u32) -> Result<(), B::Error> {
+/// See to it that `requested` blocks can be taken.
+fn ensure_free_blocks<B: QuotaBlocks>(
+    blocks: &mut B,
+    header: &QuotaHeader,
+    requested: u32,
+) -> Result<(), B::Error> {
     let (mut listed, mut next) = (0, header.free_block);
-    while next != 0 && listed < wanted {
+    while next != 0 && listed < requested {
         if !header.has(next) {
             return Err(blocks.corrupt("the quota file's list of free blocks points beyond its end"));
         }
@@ -109,11 +113,11 @@ fn make_room<B: QuotaBlocks>(blocks: &mut B, header: &QuotaHeader, wanted: u32) 
         listed += 1;
     }
     let full = "the quota file has as many blocks as it can";
-    let end = header.blocks.checked_add(wanted - listed).ok_or_else(|| blocks.corrupt(full))?;
-    if listed < wanted { blocks.grow(end) } else { Ok(()) }
+    let end = header.blocks.checked_add(requested - listed).ok_or_else(|| blocks.corrupt(full))?;
+    if listed < requested { blocks.grow(end) } else { Ok(()) }
 }
 
-/// A zeroed block, for which [`make_room`] has made room.
+/// A zeroed block, after [`ensure_free_blocks`].
 fn take_block<B: QuotaBlocks>(blocks: &mut B, header: &mut QuotaHeader) -> Result<u32, B::Error> {
     let block = header.free_block;
     let block = if block == 0 {
@@ -143,7 +147,7 @@ fn take_slot<B: QuotaBlocks>(blocks: &mut B, header: &mut QuotaHeader, id: u32) 
     let mut entries = EntriesHeader::parse(&bytes);
     let free = |index: &usize| QuotaEntry::parse(&bytes, *index).is_none();
     let Some(index) = (0..ENTRIES).find(free) else {
-        return Err(blocks.corrupt("a block of the quota file is full, but listed as having room"));
+        return Err(blocks.corrupt("a block of the quota file is full, but listed as having space"));
     };
     entries.used = entries.used.saturating_add(1);
     if usize::from(entries.used) >= ENTRIES {

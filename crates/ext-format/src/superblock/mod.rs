@@ -43,7 +43,7 @@ fn bad<T>(field: &'static str, value: impl Into<u64>, why: &'static str) -> Resu
 
 impl Superblock {
     /// Parse and check the 1024 bytes of a superblock: magic number, checksum, then every number. Features that cannot
-    /// be read are refused by name.
+    /// be read are rejected with the name of the feature.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let superblock = Self::parse_any_features(bytes)?;
         superblock.check_readable()?;
@@ -201,7 +201,7 @@ impl Superblock {
         self.raw.blocks_per_group.get()
     }
 
-    /// Clusters that the filesystem's own structures take, the journal too; 0 if nobody has counted them.
+    /// Clusters that the filesystem's own structures take, the journal too; 0 if they were not counted.
     pub fn overhead_clusters(&self) -> u64 {
         u64::from(self.raw.overhead_blocks.get())
     }
@@ -265,7 +265,7 @@ impl Superblock {
         self.group_count.div_ceil(self.descriptors_per_block())
     }
 
-    /// Blocks kept behind the descriptors for growth.
+    /// Blocks kept after the descriptors for growth.
     pub fn reserved_gdt_blocks(&self) -> u16 {
         self.raw.reserved_gdt_blocks.get()
     }
@@ -409,7 +409,7 @@ impl Superblock {
         }
     }
 
-    /// What the journal does for data where nobody says otherwise (`tune2fs -o journal_data`).
+    /// What the journal does for data by default (`tune2fs -o journal_data`).
     pub fn default_data_mode(&self) -> DataMode {
         match self.raw.default_mount_opts.get() & 0x60 {
             0x20 => DataMode::Journal,

@@ -1,4 +1,4 @@
-//! Sound superblocks come back whole, and others are refused by name.
+//! Sound superblocks come back whole, and others are rejected with the name of the feature.
 
 use zerocopy::FromZeros;
 

@@ -1,4 +1,4 @@
-//! What must hold of a superblock before anybody calculates with its numbers: the invariants of [`Superblock`], one field named
+//! What must hold of a superblock before its numbers are used: the invariants of [`Superblock`], one field named
 //! for each that does not hold.
 //!
 //! Order: sizes, then groups (which need the sizes), then descriptors and inodes (which need the groups). A step uses no number
@@ -48,7 +48,7 @@ impl Superblock {
             return bad("s_first_data_block", first, "it is 1 with blocks of 1 KiB and 0 with all others");
         }
         if self.blocks_count() <= first + 1 {
-            return bad("s_blocks_count", self.blocks_count(), "there is nothing behind the superblock");
+            return bad("s_blocks_count", self.blocks_count(), "there is nothing after the superblock");
         }
         let most = if features.has_incompat(Incompat::SIXTY_FOUR_BIT) { 1 << 48 } else { 1 << 32 };
         if self.blocks_count() > most || self.blocks_count() > (u64::MAX >> 1) / self.block_size.bytes() {
@@ -117,7 +117,7 @@ impl Superblock {
         let table = u64::from(self.descriptor_blocks());
         if self.features.has_incompat(Incompat::META_BG) {
             if u64::from(self.first_meta_group()) > table {
-                return bad("s_first_meta_bg", self.first_meta_group(), "it lies behind the last group");
+                return bad("s_first_meta_bg", self.first_meta_group(), "it lies past the last group");
             }
         } else if self.first_data_block().0 + 1 + table >= self.blocks_count() {
             return bad("s_blocks_count", self.blocks_count(), "the group descriptors do not fit");

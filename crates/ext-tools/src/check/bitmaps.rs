@@ -6,7 +6,7 @@ use diorite_ext::memory::BlockMemory;
 use diorite_ext_format::{FileKind, GroupNumber};
 use diorite_ext_format::{GroupDescriptor, GroupFlags};
 
-/// Runs of differences that are told for each bitmap.
+/// Runs of differences that are reported for each bitmap.
 const MAX_RUNS: usize = 8;
 
 /// Sums over all groups.
@@ -78,7 +78,7 @@ impl Checker<'_> {
                 self.problem(ProblemKind::BlockBitmap, place, what);
             }
             if !padding_is_set(&bitmap, clusters) {
-                self.problem(ProblemKind::BlockBitmap, place, "the bits behind the last block are not set");
+                self.problem(ProblemKind::BlockBitmap, place, "the bits after the last block are not set");
             }
         }
         if descriptor.free_clusters != free {
@@ -139,7 +139,7 @@ impl Checker<'_> {
                 self.problem(ProblemKind::InodeBitmap, place, what);
             }
             if !padding_is_set(&bitmap, inodes) {
-                self.problem(ProblemKind::InodeBitmap, place, "the bits behind the last inode are not set");
+                self.problem(ProblemKind::InodeBitmap, place, "the bits after the last inode are not set");
             }
         }
         if descriptor.free_inodes != free {
@@ -180,7 +180,7 @@ fn differences(
     name: &dyn Fn(u32) -> u64,
     unit: &str,
 ) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut more = 0;
     let mut bit = 0;
     while bit < bits {
@@ -193,7 +193,7 @@ fn differences(
         while bit < bits && is_set(bitmap, bit) == marked && is_used(bit) != marked {
             bit += 1;
         }
-        if told.len() == MAX_RUNS {
+        if reported.len() == MAX_RUNS {
             more += 1;
             continue;
         }
@@ -202,16 +202,16 @@ fn differences(
         } else {
             format!("{unit}s {} to {}", name(first), name(bit - 1))
         };
-        told.push(if marked {
+        reported.push(if marked {
             format!("the bitmap has {which} in use, but nothing uses it")
         } else {
             format!("the bitmap has {which} free, but it is in use")
         });
     }
     if more > 0 {
-        told.push(format!("the bitmap is wrong in {more} more places"));
+        reported.push(format!("the bitmap is wrong in {more} more places"));
     }
-    told
+    reported
 }
 
 fn is_set(bitmap: &BlockMemory, bit: u32) -> bool {

@@ -47,10 +47,10 @@ impl Claim<'_, '_> {
         }
         let mut shared = Vec::new();
         let is_allowed = self.checker.superblock.features().has_ro_compat(RoCompat::SHARED_BLOCKS);
-        let room = (MAX_SHARED_RUNS_OF_FILE.saturating_sub(self.summary.shared_runs)) as usize;
+        let free = (MAX_SHARED_RUNS_OF_FILE.saturating_sub(self.summary.shared_runs)) as usize;
         self.checker.used.set(FsBlock(start), end - start, &mut |block, count| {
             shared.push((block, count));
-            is_allowed || shared.len() < room
+            is_allowed || shared.len() < free
         });
         let fresh = shared.is_empty();
         if is_allowed {
@@ -72,7 +72,7 @@ impl Claim<'_, '_> {
 
 impl MapSink for Claim<'_, '_> {
     fn node(&mut self, block: FsBlock) -> bool {
-        // Data before and behind a node may be of one cluster.
+        // Data before and after a node may be of one cluster.
         let last_cluster = std::mem::replace(&mut self.last_cluster, u64::MAX);
         let fresh = self.take(block, 1);
         self.last_cluster = last_cluster;

@@ -46,7 +46,7 @@ pub(super) fn block_of(directory: &DirectoryWork, at: u64) -> Option<FsBlock> {
     (at < start + count).then(|| FsBlock(block.0 + at - start))
 }
 
-/// Read the whole index. `wrong` is told what does not fit, with the block of the directory.
+/// Read the whole index. `wrong` receives what does not fit, with the block of the directory.
 pub(super) fn read(
     reader: &Reader<'_>,
     superblock: &Superblock,

@@ -212,7 +212,7 @@ impl Checker<'_> {
             return Ok(uses(0));
         }
         let mapped = matches!(kind, Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink));
-        // Without the feature it may still name the blocks behind the descriptors, which are kept all the same.
+        // Without the feature it may still name the blocks after the descriptors, which are kept all the same.
         let resize = number == InodeNumber::RESIZE.0;
         if resize || !(mapped || number == 1) {
             return Ok(uses(0));

@@ -81,7 +81,7 @@ impl Checker<'_> {
                     "the directory is inside itself"
                 };
                 self.problem(ProblemKind::Connectivity, Place::inode(at), what);
-                // Told once; what is below it hangs on it.
+                // Reported once; what is below it hangs on it.
                 connected.insert(at);
                 break;
             }

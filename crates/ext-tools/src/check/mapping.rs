@@ -152,7 +152,7 @@ impl ExtentWalk<'_, '_> {
     }
 }
 
-/// Walks the 15 block numbers of `i_block` and the blocks of numbers behind them.
+/// Walks the 15 block numbers of `i_block` and the blocks of numbers after them.
 pub(super) fn walk_numbers(reader: &Reader<'_>, root: &[u8], sink: &mut dyn MapSink) -> Result<()> {
     let per_block = reader.layout.block_size.bytes() / 4;
     let mut walk = NumberWalk { reader, per_block, run: None, sink, stopped: false };

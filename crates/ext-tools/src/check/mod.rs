@@ -164,7 +164,7 @@ pub fn check_replayed(
     Ok(report)
 }
 
-/// Check the volume on `device`, as it stands there. `progress` is told what is done. An error means that the check could not be made (the
+/// Check the volume on `device`, as it stands there. `progress` receives the phase. An error means that the check could not be made (the
 /// device failed, there is no volume, or it uses features that are not known); what is wrong with the volume
 /// is in the report.
 pub fn check(

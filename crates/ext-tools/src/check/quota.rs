@@ -13,7 +13,7 @@ use diorite_ext_format::{FsBlock, InodeNumber};
 /// Runs of a quota file that are followed.
 const MAX_RUNS: usize = 1 << 20;
 
-/// What somebody uses.
+/// Space and inodes of one owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Used {
     bytes: u64,

@@ -84,7 +84,7 @@ pub enum ProblemKind {
     Count,
     /// The journal.
     Journal,
-    /// The inode that keeps room for growth.
+    /// The inode that reserves space for growth.
     Resize,
     /// What users, groups and projects use.
     Quota,
@@ -166,7 +166,7 @@ pub(super) struct Findings {
     max: usize,
 }
 
-/// The place of a problem; built as it is told.
+/// The place of a problem; built when it is reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     pub(super) inode: Option<u32>,

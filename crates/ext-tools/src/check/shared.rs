@@ -1,7 +1,7 @@
 //! Who uses the blocks that several use.
 //!
 //! Where it sits: after all inodes have been checked. What is shared is few (`claim.rs` notes no more), so its users are found by
-//! going through all files once more.
+//! with a second pass over all files.
 
 use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
 use crate::check::used::UsedClusters;
@@ -22,7 +22,7 @@ struct Shared {
 }
 
 impl Checker<'_> {
-    /// Go through all files once more and say who uses the blocks that several use.
+    /// Pass over all files again and say who uses the blocks that several use.
     pub(super) fn explain_shared_blocks(&mut self) -> Result<()> {
         if self.shared.is_empty() {
             return Ok(());

@@ -21,7 +21,7 @@ impl Checker<'_> {
     pub(super) fn check_slow_symlink(&mut self, number: u32, fields: &DiskInode) -> Result<()> {
         let is_encrypted = fields.flags.contains(InodeFlags::ENCRYPTED);
         if is_encrypted || fields.size == 0 || fields.size >= self.layout.block_size.bytes() {
-            // A wrong size has been told.
+            // A wrong size has been reported.
             return Ok(());
         }
         let first =

@@ -1,4 +1,4 @@
-//! Files of the volume itself: orphans, the journal, and the inode that keeps room for growth.
+//! Files of the volume itself: orphans, the journal, and the inode that reserves space for growth.
 
 use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
 use crate::check::{Checker, JournalState, Place, ProblemKind};
@@ -130,7 +130,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Journal and room for growth.
+    /// Journal and space for growth.
     pub(super) fn check_special_inodes(&mut self) -> Result<()> {
         let features = self.superblock.features();
         if features.has_compat(Compat::HAS_JOURNAL) {
@@ -147,7 +147,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Where the feature was turned off, inode 7 keeps its double indirect block, and the blocks behind the descriptors stay as they were.
+    /// Where the feature was turned off, inode 7 keeps its double indirect block, and the blocks after the descriptors stay as they were.
     fn take_former_resize_block(&mut self) -> Result<()> {
         let Some((_, fields)) = self.read_inode(InodeNumber::RESIZE.0)? else { return Ok(()) };
         let root = FsBlock(u64::from(le32(&fields.block, 13 * 4)));
@@ -230,7 +230,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The double indirect block of inode 7 names the blocks behind the descriptors, and each of those its copies.
+    /// The double indirect block of inode 7 names the blocks after the descriptors, and each of those its copies.
     fn check_resize_inode(&mut self) -> Result<()> {
         let place = Place::inode(InodeNumber::RESIZE.0);
         let Some((_, fields)) = self.read_inode(InodeNumber::RESIZE.0)? else { return Ok(()) };
@@ -238,7 +238,7 @@ impl Checker<'_> {
         let others = (0..15).filter(|slot| *slot != 13).any(|slot| le32(&fields.block, slot * 4) != 0);
         let regular = fields.kind() == Some(FileKind::Regular) && fields.links > 0;
         if !regular || others || !self.layout.is_data_range(root, 1) {
-            self.problem(ProblemKind::Resize, place, "the inode that keeps room for growth is not valid");
+            self.problem(ProblemKind::Resize, place, "the inode that reserves space for growth is not valid");
             return Ok(());
         }
         if !self.take_resize_root(root) {
@@ -254,7 +254,7 @@ impl Checker<'_> {
             let due = first + u64::from(index);
             let slot = (layout.descriptor_blocks() + index) as usize % per_block;
             if u64::from(le32(&bytes, slot * 4)) != due || !layout.is_data_range(FsBlock(due), 1) {
-                let what = format!("it does not keep block {due}, which is behind the descriptors");
+                let what = format!("it does not keep block {due}, which follows the descriptors");
                 self.problem(ProblemKind::Resize, place, what);
                 return Ok(());
             }

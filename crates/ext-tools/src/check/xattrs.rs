@@ -182,10 +182,10 @@ impl Checker<'_> {
 
     /// Inodes with values: each must be one, and count its users. The count is where others keep times.
     pub(super) fn check_value_inodes(&mut self) -> Result<()> {
-        let mut wanted: Vec<(u32, u64)> =
+        let mut recorded: Vec<(u32, u64)> =
             self.value_inodes.iter().map(|(inode, uses)| (*inode, *uses)).collect();
-        wanted.sort_unstable();
-        for (inode, uses) in wanted {
+        recorded.sort_unstable();
+        for (inode, uses) in recorded {
             let place = Place::inode(inode);
             let found = if self.notes.get(inode).used { self.read_inode(inode)? } else { None };
             let Some((raw, _)) = found.filter(|(_, fields)| fields.flags.contains(InodeFlags::EA_INODE))
@@ -207,7 +207,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether the hash is right. That of a value in an inode needs the value; it is left to whoever reads it.
+/// Whether the hash is right. That of a value in an inode needs the value; it is left to the reader of the value.
 fn has_right_hash(entry: &RawAttribute<'_>) -> bool {
     entry.value_inode.is_some()
         || entry.hash == entry_hash(entry.name, entry.value)

@@ -1,4 +1,4 @@
-//! The files of a new volume: root directory, `lost+found`, room for growth, journal, orphan file.
+//! The files of a new volume: root directory, `lost+found`, space for growth, journal, orphan file.
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 
@@ -96,7 +96,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A file of 2 GiB needs its feature, wanted or not: that of the room for growth is as large with blocks of 4 KiB.
+    /// A file of 2 GiB needs its feature, requested or not: the resize inode's is as large with blocks of 4 KiB.
     fn mark_large_files(&mut self) {
         if self.content.inodes.iter().any(|(_, inode)| inode.size > i32::MAX as u64) {
             let mut features = self.superblock.features();
@@ -142,7 +142,7 @@ impl Maker<'_> {
     }
 
     fn directories(&mut self) -> Result<(), MkfsError> {
-        let root = self.space.take_runs(0, 1).ok_or(MkfsError::NoRoom)?;
+        let root = self.space.take_runs(0, 1).ok_or(MkfsError::NoSpace)?;
         let mut inode = self.new_inode(FileKind::Directory, 0o755, 3);
         (inode.uid, inode.gid) = (self.options.root_owner.uid, self.options.root_owner.gid);
         self.map(InodeNumber::ROOT, &mut inode, &root)?;
@@ -154,7 +154,7 @@ impl Maker<'_> {
 
         let size = self.layout.block_size.bytes();
         let blocks = (LOST_FOUND_BYTES / size).clamp(2, 12);
-        let runs = self.space.take_runs(0, blocks).ok_or(MkfsError::NoRoom)?;
+        let runs = self.space.take_runs(0, blocks).ok_or(MkfsError::NoSpace)?;
         let mut inode = self.new_inode(FileKind::Directory, 0o700, 2);
         self.map(LOST_FOUND, &mut inode, &runs)?;
         self.content.inodes.push((LOST_FOUND, inode));
@@ -192,12 +192,12 @@ impl Maker<'_> {
         bytes
     }
 
-    /// Inode 7 holds the blocks behind the descriptors: its double indirect block names those of group 0, and each of
+    /// Inode 7 holds the blocks after the descriptors: its double indirect block names those of group 0, and each of
     /// them is an indirect block that names its copies in the other groups.
     fn resize_inode(&mut self) -> Result<(), MkfsError> {
         let layout = self.layout;
         let per_block = self.block_bytes() / 4;
-        let root = self.space.take_runs(0, 1).ok_or(MkfsError::NoRoom)?[0].0;
+        let root = self.space.take_runs(0, 1).ok_or(MkfsError::NoSpace)?[0].0;
         let mut root_bytes = vec![0; self.block_bytes()];
         let backups: Vec<GroupNumber> =
             layout.groups().skip(1).filter(|group| layout.has_superblock(*group)).collect();
@@ -222,7 +222,7 @@ impl Maker<'_> {
         let blocks = 1 + growth * (1 + backups.len() as u64);
         // As e2fsprogs: each of these blocks counts as a cluster, though they share some.
         inode.sectors = blocks * u64::from(layout.blocks_per_cluster) * (layout.block_size.bytes() / 512);
-        let number = u32::try_from(root.0).map_err(|_| MkfsError::NoRoom)?;
+        let number = u32::try_from(root.0).map_err(|_| MkfsError::NoSpace)?;
         put(&mut inode.block, 13 * 4, &number.to_le_bytes());
         self.content.inodes.push((InodeNumber::RESIZE, inode));
         Ok(())
@@ -250,7 +250,7 @@ impl Maker<'_> {
             .map(|start| vec![(start, u64::from(blocks))])
             .or_else(|| self.space.take_runs(middle, u64::from(blocks)))
             .or_else(|| self.space.take_runs(0, u64::from(blocks)))
-            .ok_or(MkfsError::NoRoom)?;
+            .ok_or(MkfsError::NoSpace)?;
         let mut inode = self.new_inode(FileKind::Regular, 0o600, 1);
         self.map(JOURNAL, &mut inode, &runs)?;
         let raw = self.superblock.raw_mut();
@@ -299,9 +299,9 @@ impl Maker<'_> {
         Ok(Some(asked))
     }
 
-    /// The block that keeps a second host away: nobody has the volume open.
+    /// The MMP block: the volume is not open.
     fn mmp(&mut self) -> Result<(), MkfsError> {
-        let block = self.space.take_runs(0, 1).ok_or(MkfsError::NoRoom)?[0].0;
+        let block = self.space.take_runs(0, 1).ok_or(MkfsError::NoSpace)?[0].0;
         let interval = self.options.mmp_update_interval.unwrap_or(UPDATE_INTERVAL);
         let entry = MmpBlock {
             sequence: SEQUENCE_CLEAN,
@@ -329,8 +329,8 @@ impl Maker<'_> {
     fn orphan_file(&mut self) -> Result<(), MkfsError> {
         let layout = self.layout;
         // As many as e2fsprogs: one for 4096 blocks of the volume, between 32 and 512.
-        let wanted = (layout.blocks_count / 4096).clamp(32, 512);
-        let runs = self.space.take_runs(0, wanted).ok_or(MkfsError::NoRoom)?;
+        let requested = (layout.blocks_count / 4096).clamp(32, 512);
+        let runs = self.space.take_runs(0, requested).ok_or(MkfsError::NoSpace)?;
         let mut inode = self.new_inode(FileKind::Regular, 0o600, 1);
         let number = self.next_inode();
         self.map(number, &mut inode, &runs)?;

@@ -57,7 +57,7 @@ pub(super) fn by_extents(
     }
     let mut node = |fill: &dyn Fn(&mut [u8]), start| {
         let (block, _) =
-            space.take_runs(0, 1).and_then(|runs| runs.first().copied()).ok_or(MkfsError::NoRoom)?;
+            space.take_runs(0, 1).and_then(|runs| runs.first().copied()).ok_or(MkfsError::NoSpace)?;
         let mut bytes = vec![0; size];
         fill(&mut bytes);
         if let Some(seed) = seed {
@@ -107,7 +107,7 @@ pub(super) fn by_numbers(
     let numbers: Vec<u32> = runs
         .iter()
         .flat_map(|(block, count)| block.0..block.0 + count)
-        .map(|block| u32::try_from(block).map_err(|_| MkfsError::NoRoom))
+        .map(|block| u32::try_from(block).map_err(|_| MkfsError::NoSpace))
         .collect::<Result<_, _>>()?;
     let mut mapped = Mapped { block_area: [0; BLOCK_AREA_SIZE], blocks: Vec::new() };
     let per_block = (block_size.bytes() / 4) as usize;
@@ -124,7 +124,7 @@ pub(super) fn by_numbers(
         put(&mut mapped.block_area, (DIRECT + level as usize - 1) * 4, &root.to_le_bytes());
         rest = after;
     }
-    if rest.is_empty() { Ok(mapped) } else { Err(MkfsError::NoRoom) }
+    if rest.is_empty() { Ok(mapped) } else { Err(MkfsError::NoSpace) }
 }
 
 fn tree(
@@ -134,8 +134,9 @@ fn tree(
     space: &mut Space,
     blocks: &mut Vec<(FsBlock, Vec<u8>)>,
 ) -> Result<u32, MkfsError> {
-    let (block, _) = space.take_runs(0, 1).and_then(|runs| runs.first().copied()).ok_or(MkfsError::NoRoom)?;
-    let number = u32::try_from(block.0).map_err(|_| MkfsError::NoRoom)?;
+    let (block, _) =
+        space.take_runs(0, 1).and_then(|runs| runs.first().copied()).ok_or(MkfsError::NoSpace)?;
+    let number = u32::try_from(block.0).map_err(|_| MkfsError::NoSpace)?;
     let mut bytes = vec![0; per_block * 4];
     for (index, below) in numbers.chunks(per_block.pow(level - 1)).enumerate() {
         let child = if level == 1 { below[0] } else { tree(below, level - 1, per_block, space, blocks)? };

@@ -1,6 +1,6 @@
 //! Makes a new ext2, ext3 or ext4 volume on a device.
 //!
-//! `options` says what is wanted, `plan` turns it into the numbers of a superblock, `tables` places bitmaps and inode tables,
+//! `options` says what is requested, `plan` turns it into the numbers of a superblock, `tables` places bitmaps and inode tables,
 //! `content` makes the first files, `write` moves it all to the device.
 //!
 //! Invariants:
@@ -47,7 +47,7 @@ pub enum MkfsError {
         /// What to do.
         cure: &'static str,
     },
-    /// A feature that nobody knows.
+    /// An unknown feature.
     #[error("there is no feature {name:?}: see the list of features in `man ext4`")]
     UnknownFeature {
         /// As it was given.
@@ -71,11 +71,11 @@ pub enum MkfsError {
     },
     /// The volume would be larger than the device.
     #[error(
-        "{wanted} bytes do not fit on the device, which has {capacity}; ask for less, or enlarge the image"
+        "{requested} bytes do not fit on the device, which has {capacity}; ask for less, or enlarge the image"
     )]
     BeyondDevice {
         /// Asked for.
-        wanted: u64,
+        requested: u64,
         /// There.
         capacity: u64,
     },
@@ -89,7 +89,7 @@ pub enum MkfsError {
         /// Of the device.
         logical_block: u32,
     },
-    /// There is no room for the volume's own structures.
+    /// There is no space for the volume's own structures.
     #[error("{bytes} bytes are too few for a volume: {cure}")]
     TooSmall {
         /// Size of the volume.
@@ -99,9 +99,9 @@ pub enum MkfsError {
     },
     /// The structures fit, but not what must be on every volume.
     #[error(
-        "no room for the first directories or the journal; use a larger device, fewer inodes, or a smaller journal"
+        "no space for the first directories or the journal; use a larger device, fewer inodes, or a smaller journal"
     )]
-    NoRoom,
+    NoSpace,
     /// More blocks than the format can address.
     #[error("{blocks} blocks are more than {most}, the most that this volume can have: {cure}")]
     TooLarge {
@@ -164,7 +164,7 @@ pub struct MkfsReport {
     pub backups: Vec<u64>,
     /// Blocks of the journal; 0 without.
     pub journal_blocks: u32,
-    /// Whether a journal was wanted but the volume is too small for one.
+    /// Whether a journal was requested but the volume is too small for one.
     pub journal_left_out: bool,
     /// Bytes written.
     pub written_bytes: u64,

@@ -50,13 +50,13 @@ pub struct MkfsOptions {
     pub root_owner: Owner,
     /// Blocks of the journal's log. By size if `None`.
     pub journal_blocks: Option<u32>,
-    /// With `fast_commit`: blocks behind the log for fast commits. 1 for 64 of the log if `None`.
+    /// With `fast_commit`: blocks after the log for fast commits. 1 for 64 of the log if `None`.
     pub fast_commit_blocks: Option<u32>,
     /// With `casefold`: names that are not valid UTF-8 are refused in directories that ignore case.
     pub strict_encoding: bool,
     /// Groups whose bitmaps and inode tables are packed together (`-G`): a power of two; 16 if not given. Needs `flex_bg`.
     pub flex_groups: Option<u32>,
-    /// Reserve room for growth to this many blocks (`-E resize=`); 1024 times the size if `None`.
+    /// Reserve space for growth to this many blocks (`-E resize=`); 1024 times the size if `None`.
     pub resize_blocks: Option<u64>,
     /// Kinds of quota that are counted, with the feature `quota` (`-E quotatype=`); users and groups if `None`, and projects
     /// with the feature `project` in any case.
@@ -119,7 +119,7 @@ impl UsageType {
     }
 }
 
-/// What can be asked for; the rest is refused by name.
+/// What can be asked for; the rest is rejected, and the error names the feature.
 const MAKEABLE: Features = Features {
     compat: Compat::HAS_JOURNAL
         .union(Compat::EXT_ATTR)
@@ -190,8 +190,9 @@ impl MkfsOptions {
         }
         let asked = self.quota_kinds.as_deref().unwrap_or(&[QuotaKind::User, QuotaKind::Group]);
         let has_projects = features.has_ro_compat(RoCompat::PROJECT);
-        let wanted = |kind: &QuotaKind| asked.contains(kind) || (*kind == QuotaKind::Project && has_projects);
-        QuotaKind::ALL.into_iter().filter(wanted).collect()
+        let requested =
+            |kind: &QuotaKind| asked.contains(kind) || (*kind == QuotaKind::Project && has_projects);
+        QuotaKind::ALL.into_iter().filter(requested).collect()
     }
 
     /// The flavour's features with the changes, checked against each other.

@@ -1,4 +1,4 @@
-//! From options and the device's size to the numbers of the superblock: block size, groups, inodes, room for growth.
+//! From options and the device's size to the numbers of the superblock: block size, groups, inodes, space for growth.
 //!
 //! The arithmetic is that of e2fsprogs (`ext2fs_initialize`), so that the same arguments give the same geometry: inodes fill the
 //! blocks of their tables, and a last group too small to be of use is left out.
@@ -21,7 +21,7 @@ const LEAST_USE_OF_GROUP: u64 = 50;
 /// `s_encrypt_algos`: for contents, and for names.
 const AES_256_XTS: u8 = 1;
 const AES_256_CTS: u8 = 4;
-/// Groups of a flex group, if nobody says how many.
+/// Groups of a flex group, by default.
 const FLEX_GROUPS: u32 = 16;
 /// Unit to which the size of a whole device is rounded down.
 const PAGE: u64 = 4096;
@@ -54,7 +54,7 @@ pub(super) fn plan(
     let features = options.resolve_features()?;
     let bytes = options.size_bytes.unwrap_or(capacity);
     if bytes > capacity {
-        return Err(MkfsError::BeyondDevice { wanted: bytes, capacity });
+        return Err(MkfsError::BeyondDevice { requested: bytes, capacity });
     }
     let usage = UsageType::of_size(bytes);
     let block_size = options.block_size.unwrap_or_else(|| usage.block_size.max(logical_block));
@@ -70,8 +70,8 @@ pub(super) fn plan(
     }
     let usable = if options.size_bytes.is_some() { bytes } else { bytes / PAGE * PAGE };
     let mut numbers = first_numbers(options, features, block_size, usable / block_size.bytes())?;
-    let wanted = wanted_inodes(options, &numbers, usage)?;
-    settle(&mut numbers, wanted, options)?;
+    let requested = inodes_requested(options, &numbers, usage)?;
+    settle(&mut numbers, requested, options)?;
     let raw = raw_superblock(options, &numbers)?;
     Superblock::from_raw(&raw).map_err(|error| match error {
         Error::Corrupt(corrupt) => MkfsError::Impossible(corrupt),
@@ -142,9 +142,9 @@ fn blocks_per_cluster(options: &MkfsOptions, block_size: BlockSize) -> Result<u6
     })
 }
 
-fn wanted_inodes(options: &MkfsOptions, numbers: &Numbers, usage: UsageType) -> Result<u64, MkfsError> {
+fn inodes_requested(options: &MkfsOptions, numbers: &Numbers, usage: UsageType) -> Result<u64, MkfsError> {
     let bytes = numbers.blocks * numbers.block_size.bytes();
-    let wanted = match (options.inodes, options.bytes_per_inode) {
+    let requested = match (options.inodes, options.bytes_per_inode) {
         (Some(inodes), _) => u64::from(inodes),
         (None, Some(ratio)) if !(1024..=64 << 20).contains(&ratio) => {
             return Err(MkfsError::Invalid {
@@ -160,17 +160,17 @@ fn wanted_inodes(options: &MkfsOptions, numbers: &Numbers, usage: UsageType) -> 
             (bytes / ratio).min(u64::from(u32::MAX))
         }
     };
-    if wanted * numbers.inode_size >= bytes.max(1) {
+    if requested * numbers.inode_size >= bytes.max(1) {
         return Err(MkfsError::TooManyInodes {
-            inodes: wanted,
+            inodes: requested,
             cure: "ask for fewer inodes (-N) or more bytes per inode (-i)",
         });
     }
-    Ok(wanted)
+    Ok(requested)
 }
 
-/// Settle groups, inodes per group and room for growth; drops a last group that is too small.
-fn settle(numbers: &mut Numbers, wanted_inodes: u64, options: &MkfsOptions) -> Result<(), MkfsError> {
+/// Settle groups, inodes per group and space for growth; drops a last group that is too small.
+fn settle(numbers: &mut Numbers, inode_count: u64, options: &MkfsOptions) -> Result<(), MkfsError> {
     let too_small = |blocks: u64, block_size: BlockSize| MkfsError::TooSmall {
         bytes: blocks * block_size.bytes(),
         cure: "use a larger device, smaller blocks (-b), or fewer inodes (-N)",
@@ -184,11 +184,11 @@ fn settle(numbers: &mut Numbers, wanted_inodes: u64, options: &MkfsOptions) -> R
         let per_block = numbers.block_size.bytes() / numbers.desc_size;
         numbers.descriptor_blocks = numbers.groups.div_ceil(per_block);
         let bits = numbers.block_size.bytes() * 8;
-        let mut per_group = wanted_inodes.max(u64::from(FIRST_INODE) + 1).div_ceil(numbers.groups);
+        let mut per_group = inode_count.max(u64::from(FIRST_INODE) + 1).div_ceil(numbers.groups);
         if per_group > bits {
             if numbers.blocks_per_group < 256 + 8 || numbers.per_cluster > 1 {
                 let cure = "ask for fewer inodes (-N) or more bytes per inode (-i)";
-                return Err(MkfsError::TooManyInodes { inodes: wanted_inodes, cure });
+                return Err(MkfsError::TooManyInodes { inodes: inode_count, cure });
             }
             numbers.blocks_per_group -= 8;
             numbers.blocks = asked_blocks;
@@ -202,7 +202,7 @@ fn settle(numbers: &mut Numbers, wanted_inodes: u64, options: &MkfsOptions) -> R
         let own = numbers.table_blocks + 3 + numbers.growth + numbers.descriptor_blocks;
         if own > numbers.blocks_per_group {
             let cure = "ask for fewer inodes (-N) or more bytes per inode (-i)";
-            return Err(MkfsError::TooManyInodes { inodes: wanted_inodes, cure });
+            return Err(MkfsError::TooManyInodes { inodes: inode_count, cure });
         }
         let mut overhead = 2 + numbers.table_blocks;
         if last_group_has_superblock(numbers) {
@@ -241,7 +241,7 @@ fn settle_growth(numbers: &mut Numbers, options: &MkfsOptions) {
             table.saturating_sub(numbers.descriptor_blocks)
         };
         let asked = options.resize_blocks.map_or(0, |blocks| growth_to(blocks.clamp(numbers.blocks, most)));
-        // Room that the descriptors have anyway is no wish: then the usual room is kept.
+        // Space that the descriptors have anyway is not a request: the default is reserved.
         let usual = growth_to(numbers.blocks.saturating_mul(1024).min(most).max(numbers.blocks));
         numbers.growth = if asked > 0 { asked } else { usual }.min(addresses);
     }

@@ -17,7 +17,7 @@ impl Maker<'_> {
     pub(super) fn quota_file(&mut self, kind: QuotaKind) -> Result<(), MkfsError> {
         let bytes = self.quota_content(kind).map_err(MkfsError::Format)?;
         let size = self.layout.block_size;
-        let runs = self.space.take_runs(0, size.blocks_for(bytes.len() as u64)).ok_or(MkfsError::NoRoom)?;
+        let runs = self.space.take_runs(0, size.blocks_for(bytes.len() as u64)).ok_or(MkfsError::NoSpace)?;
         let number = match kind {
             QuotaKind::User => USERS,
             QuotaKind::Group => GROUPS,

@@ -34,8 +34,8 @@ impl Space {
 
     /// Take `[first, first + count)`, which must be free, and the rest of the last cluster.
     pub(super) fn take(&mut self, first: FsBlock, count: u64) {
-        let behind = (first.0 + count).next_multiple_of(self.per_cluster);
-        let (mut start, mut end) = (first.0, behind.min(self.end.max(first.0 + count)));
+        let past_end = (first.0 + count).next_multiple_of(self.per_cluster);
+        let (mut start, mut end) = (first.0, past_end.min(self.end.max(first.0 + count)));
         if count == 0 {
             return;
         }

@@ -34,7 +34,7 @@ pub(super) fn place(layout: &Layout, space: &mut Space) -> Result<Vec<GroupDescr
             descriptor.block_bitmap = find(goal, 1)?;
             goal = descriptor.block_bitmap.0 + 1;
         }
-        // As mke2fs: where clusters count, so does the room that it leaves for a flex group's bitmaps.
+        // As mke2fs: where clusters count, so does the space that it leaves for a flex group's bitmaps.
         let gap = if groups.len() == 1 && layout.blocks_per_cluster > 1 {
             u64::from(layout.groups_per_flex) - 1
         } else {

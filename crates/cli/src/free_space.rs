@@ -66,10 +66,10 @@ fn cure(
             needs = needs_on(&volume, from);
         }
         // Mappings, attributes and indexes of directories: a little of all, and something of their own.
-        let wanted = needs.bytes + needs.bytes / 32 + STEP_BYTES;
+        let needed = needs.bytes + needs.bytes / 32 + STEP_BYTES;
         let free = volume.free_blocks.saturating_sub(volume.reserved_blocks) * volume.block_size;
-        if wanted > free {
-            size = size.checked_add(wanted - free)?.checked_next_multiple_of(STEP_BYTES)?;
+        if needed > free {
+            size = size.checked_add(needed - free)?.checked_next_multiple_of(STEP_BYTES)?;
         } else if needs.inodes > u64::from(volume.free_inodes) {
             // Each group gets whole blocks of inodes, and whole eights; the rest is left out.
             let step = (volume.block_size / u64::from(volume.inode_size)).max(8);

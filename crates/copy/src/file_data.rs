@@ -1,9 +1,9 @@
-//! The data of one file: its stretches, read and written in pieces.
+//! The data of one file: its data ranges, read and written in pieces.
 //!
 //! Where it sits: below the copier. A small file is read and written in turns. A large one is written by a second thread while
 //! the next piece is read, so that both devices work at once; pieces are written in their order.
 //!
-//! Interface: [`Stretches::copy`]. Whatever fails, both sides have ended when it returns.
+//! Interface: [`FileData::copy`]. Whatever fails, both sides have ended when it returns.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
@@ -22,14 +22,14 @@ const PIECES: usize = 3;
 /// Where data ended, and how much there was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
-    /// End of the last stretch.
+    /// End of the last data range.
     pub(crate) end: u64,
-    /// Bytes of all stretches.
+    /// Bytes of all data ranges.
     pub(crate) bytes: u64,
 }
 
 /// Memory for pieces, kept from file to file.
-pub(crate) struct Stretches {
+pub(crate) struct FileData {
     memories: Vec<AlignedBuf>,
 }
 
@@ -59,7 +59,7 @@ trait Outlet {
     fn put(&mut self, piece: Piece) -> Result<(), Stop>;
 }
 
-impl Stretches {
+impl FileData {
     pub(crate) fn new() -> Self {
         Self { memories: Vec::new() }
     }
@@ -71,7 +71,7 @@ impl Stretches {
         self.memories.split_off(self.memories.len() - count)
     }
 
-    /// Copy each stretch of data of a file of `size` bytes.
+    /// Copy each data range of a file of `size` bytes.
     pub(crate) fn copy(
         &mut self,
         reader: &dyn ReadFile,
@@ -85,11 +85,11 @@ impl Stretches {
             self.memories.append(&mut outlet.memory);
             return copied.map_err(|stop| match stop {
                 Stop::Failed(error) => error,
-                Stop::WriterEnded => unreachable!("nobody else writes"),
+                Stop::WriterEnded => unreachable!("there is one writer"),
             });
         }
         let memories = self.memories(PIECES);
-        self.copy_behind(reader, writer, size, watch, memories)
+        self.copy_with_worker(reader, writer, size, watch, memories)
     }
 
     /// Copy all that comes out of a stream.
@@ -122,7 +122,7 @@ impl Stretches {
     }
 
     /// Read here, and write on another thread.
-    fn copy_behind(
+    fn copy_with_worker(
         &mut self,
         reader: &dyn ReadFile,
         writer: &dyn WriteFile,
@@ -138,9 +138,9 @@ impl Stretches {
         }
         let (copied, wrote) = std::thread::scope(|scope| {
             let thread = scope.spawn(move || write_all(writer, &to_write, &written));
-            let mut outlet = Behind { pieces, free };
+            let mut outlet = WorkerOutlet { pieces, free };
             let copied = read_all(reader, size, watch, &mut outlet);
-            let Behind { pieces, free } = outlet;
+            let WorkerOutlet { pieces, free } = outlet;
             drop(pieces);
             let wrote = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             self.memories.extend(free.try_iter());
@@ -162,7 +162,7 @@ fn write_all(
 ) -> Result<(), Error> {
     for Piece { memory, len, offset } in pieces {
         writer.write_at(&memory[..len], offset)?;
-        // Nobody takes it when the reader has failed.
+        // It is not taken when the reader has failed.
         let _ = written.send(memory);
     }
     Ok(())
@@ -187,12 +187,12 @@ impl Outlet for InTurns<'_> {
 }
 
 /// Pieces go to another thread.
-struct Behind {
+struct WorkerOutlet {
     pieces: SyncSender<Piece>,
     free: Receiver<AlignedBuf>,
 }
 
-impl Outlet for Behind {
+impl Outlet for WorkerOutlet {
     fn memory(&mut self) -> Result<AlignedBuf, Stop> {
         self.free.recv().map_err(|_| Stop::WriterEnded)
     }
@@ -208,7 +208,7 @@ fn read_all(
     watch: &dyn Watch,
     outlet: &mut dyn Outlet,
 ) -> Result<Copied, Stop> {
-    let (mut offset, mut told, mut copied) = (0, 0, Copied::default());
+    let (mut offset, mut reported, mut copied) = (0, 0, Copied::default());
     while let Some((start, end)) = reader.next_data(offset)? {
         // Whole pages keep direct transfers aligned where data begins in the middle of one.
         offset = (start - start % ALIGNMENT as u64).max(offset);
@@ -217,20 +217,20 @@ fn read_all(
                 return Err(Stop::Failed(Error::Interrupted));
             }
             let whole = (end - offset).checked_next_multiple_of(ALIGNMENT as u64).unwrap_or(u64::MAX);
-            let wanted = whole.min(CHUNK_BYTES as u64) as usize;
+            let piece_len = whole.min(CHUNK_BYTES as u64) as usize;
             let mut memory = outlet.memory()?;
-            let len = reader.read_at(&mut memory[..wanted], offset)?;
+            let len = reader.read_at(&mut memory[..piece_len], offset)?;
             outlet.put(Piece { memory, len, offset })?;
             offset += len as u64;
             copied = Copied { end: offset, bytes: copied.bytes + len as u64 };
-            watch.advance(offset - told);
-            told = offset;
-            if len < wanted {
+            watch.advance(offset - reported);
+            reported = offset;
+            if len < piece_len {
                 return Ok(copied);
             }
         }
     }
-    watch.advance(size.saturating_sub(told));
+    watch.advance(size.saturating_sub(reported));
     Ok(copied)
 }
 
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// Remembers what came; fails at a piece if told so.
+    /// Remembers what came; fails at a given piece.
     #[derive(Default)]
     struct Log(Mutex<Vec<(u64, usize, u8)>>, Option<usize>);
 
@@ -277,26 +277,26 @@ mod tests {
 
     #[test]
     fn pieces_arrive_whole_and_in_order() {
-        let (size, mut stretches) = (10 * CHUNK_BYTES as u64 + 5000, Stretches::new());
+        let (size, mut file_data) = (10 * CHUNK_BYTES as u64 + 5000, FileData::new());
         for _ in 0..2 {
             let log = Log::default();
-            let copied = stretches.copy(&Numbers(size), &log, size, &Unwatched).unwrap();
+            let copied = file_data.copy(&Numbers(size), &log, size, &Unwatched).unwrap();
             assert_eq!(copied, Copied { end: size, bytes: size });
             let pieces = log.0.into_inner().unwrap();
             assert_eq!(pieces.len(), 11);
             for (number, (offset, _, byte)) in pieces.iter().enumerate() {
                 assert_eq!((*offset, usize::from(*byte)), ((number * CHUNK_BYTES) as u64, number));
             }
-            assert_eq!(stretches.memories.len(), PIECES, "memory comes back");
+            assert_eq!(file_data.memories.len(), PIECES, "memory comes back");
         }
     }
 
-    /// The writer's error is the one that is told, and the reader does not wait for memory that never comes.
+    /// The writer's error is the one that is reported, and the reader does not wait for memory that never comes.
     #[test]
     fn failed_write_ends_the_copy() {
         let size = 50 * CHUNK_BYTES as u64;
         let log = Log(Mutex::default(), Some(3));
-        let result = Stretches::new().copy(&Numbers(size), &log, size, &Unwatched);
+        let result = FileData::new().copy(&Numbers(size), &log, size, &Unwatched);
         assert!(matches!(result, Err(Error::SameFile { .. })), "{result:?}");
     }
 }
