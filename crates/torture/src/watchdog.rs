@@ -3,7 +3,9 @@
 //! It uses nothing but the standard library, so that other tests can take the file as it is.
 
 use std::collections::HashMap;
-use std::process::Command;
+use std::fs::OpenOptions;
+use std::io::{Read, Seek};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
@@ -93,10 +95,22 @@ fn is_starved(waits: &mut HashMap<std::ffi::OsString, u64>) -> bool {
     starved
 }
 
-/// The stack of every thread of this process: by gdb, or what the system tells without it.
+/// The stack of every thread of this process: by gdb, or what the system reports without it.
 pub fn stacks() -> String {
+    match gdb_stacks() {
+        Ok(text) => text,
+        Err(error) => format!("gdb: {error}\n{}", waits()),
+    }
+}
+
+/// gdb stops this process while it writes, so its output goes into a file: a full pipe would stop both.
+fn gdb_stacks() -> std::io::Result<String> {
     let own = std::process::id().to_string();
-    let gdb = Command::new("gdb")
+    let path =
+        std::env::temp_dir().join(format!("diorite-stacks-{own}-{:?}.txt", std::thread::current().id()));
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    let status = Command::new("gdb")
         .args([
             "-batch",
             "-nx",
@@ -107,12 +121,14 @@ pub fn stacks() -> String {
             "-p",
             &own,
         ])
-        .output();
-    match gdb {
-        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
-        Ok(output) => format!("gdb: {}\n{}", String::from_utf8_lossy(&output.stderr), waits()),
-        Err(error) => format!("gdb: {error}\n{}", waits()),
-    }
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(Stdio::null())
+        .status()?;
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    if status.success() { Ok(text) } else { Err(std::io::Error::other(format!("{status}: {text}"))) }
 }
 
 /// Where each thread waits in the kernel.
