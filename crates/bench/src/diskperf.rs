@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite::{AlignedBuf, DirectIo, DirectQueue, File, Finished, OpenOptions, RawFile};
+use diorite::{AlignedBuf, DirectIo, DirectQueue, File, Finished, RawFile};
 use diorite_block::sync::now;
 use diorite_block::{BioFlags, BlockDevice, IoError};
 
@@ -253,12 +253,12 @@ impl Target {
 
 fn open_all(targets: &[Arc<dyn BlockDevice>], options: &DiskPerf) -> Result<Vec<Target>, DiskPerfError> {
     let direct = if options.mode == DiskMode::Direct { DirectIo::Required } else { DirectIo::Off };
-    let open = OpenOptions::new().read(true).write(options.way == Way::Write).direct(direct);
+    let open = RawFile::options().read(true).write(options.way == Way::Write).direct(direct);
     targets
         .iter()
         .map(|device| {
             let name = device.name();
-            match RawFile::open_device(device.clone(), &open, options.cache_bytes) {
+            match open.open_device(device.clone(), options.cache_bytes) {
                 Ok(file) => Ok(Target { name, file }),
                 Err(source) => Err(DiskPerfError::File { target: name, source: Box::new(source) }),
             }
@@ -371,8 +371,7 @@ impl Test<'_> {
                     Way::Write => queue.write(&target.file, offset, memory, len, slot as u64),
                 };
                 if let Err(refused) = submitted {
-                    let error = refused.error.unwrap_or(diorite::Error::InvalidArgument("the queue is full"));
-                    return Err(target.blame()(error));
+                    return Err(target.blame()(refused.into_error()));
                 }
             }
             if queue.in_flight() == 0 {

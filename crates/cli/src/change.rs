@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::{Access, FileKind, Filesystem, RenameMode};
+use diorite::{Access, ErrorKind, FileKind, Filesystem, RenameMode};
 use diorite_copy::incomplete_name;
 use serde_json::{Value, json};
 
@@ -188,8 +188,8 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
         let target = destination(&filesystem, path, to_path);
         let mode = if arguments.no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
         match filesystem.rename_with(path, &target, mode) {
-            // EEXIST: there is something, and it was to be left alone.
-            Err(error) if arguments.no_clobber && error.errno() == 17 => Ok(()),
+            // There is something, and it was to be left alone.
+            Err(error) if arguments.no_clobber && error.kind() == ErrorKind::AlreadyExists => Ok(()),
             other => {
                 other.map_err(Failure::map(from, "move"))?;
                 moved.push(json!({ "from": json_path(path), "to": json_path(&target) }));

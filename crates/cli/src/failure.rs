@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use diorite::{DeviceOptions, Partition, VolumeInfo, open_target, partitions_with_volumes};
+use diorite::{DeviceOptions, ErrorKind, Partition, VolumeInfo, open_target, partitions_with_volumes};
 
 use crate::foreign;
 
@@ -147,23 +147,25 @@ fn cure(error: &diorite::Error) -> &'static str {
         diorite::Error::WriteBack(cause) => cause.without_path(),
         other => other,
     };
-    match (cause, error.errno()) {
-        (diorite::Error::Io(_), 28) => "; the host has no space for the image; free some there",
-        (_, errno) => cure_of(errno),
+    match (cause, error.kind()) {
+        (diorite::Error::Io(_), ErrorKind::StorageFull) => {
+            "; the host has no space for the image; free some there"
+        }
+        (_, kind) => cure_of(kind),
     }
 }
 
-/// What the user can do about an error number, if that is clear.
-fn cure_of(errno: i32) -> &'static str {
-    match errno {
-        2 => "; `diorite ls` shows what is there",
-        17 => "; remove it first or choose another name",
-        21 => "; name a file, or use -r where the command has it",
-        28 => {
+/// What the user can do about a class of errors, if that is clear.
+fn cure_of(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound => "; `diorite ls` shows what is there",
+        ErrorKind::AlreadyExists => "; remove it first or choose another name",
+        ErrorKind::IsADirectory => "; name a file, or use -r where the command has it",
+        ErrorKind::StorageFull => {
             "; remove something, or make a larger image (`diorite df` shows the blocks, `df -i` the inodes)"
         }
-        39 => "; use rm -r to remove it with everything in it",
-        117 => "; `diorite check` tells more, e2fsck may repair it",
+        ErrorKind::DirectoryNotEmpty => "; use rm -r to remove it with everything in it",
+        ErrorKind::Corrupt => "; `diorite check` tells more, e2fsck may repair it",
         _ => "",
     }
 }
@@ -175,7 +177,7 @@ impl From<diorite_copy::Error> for Failure {
                 format!("{}: cannot {what}: {}", path.display(), reason(source))
             }
             diorite_copy::Error::Image { source, .. } => format!("{error}{}", cure(source)),
-            other => format!("{other}{}", other.errno().map_or("", cure_of)),
+            other => format!("{other}{}", other.kind().map_or("", cure_of)),
         };
         Self::Failed(text)
     }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use diorite::ErrorKind;
+
 /// Why something was not copied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -117,17 +119,20 @@ impl Error {
 
     /// Whether it would happen to every file that is still to come: no space, a destination that cannot be written, cancellation.
     pub(crate) fn is_final(&self) -> bool {
-        const NO_SPACE: i32 = 28;
-        const READ_ONLY: i32 = 30;
-        const OVER_QUOTA: i32 = 122;
-        matches!(self, Self::Interrupted) || matches!(self.errno(), Some(NO_SPACE | READ_ONLY | OVER_QUOTA))
+        matches!(self, Self::Interrupted)
+            || matches!(
+                self.kind(),
+                Some(ErrorKind::StorageFull | ErrorKind::ReadOnly | ErrorKind::QuotaExceeded)
+            )
     }
 
-    /// The number that the system would give, if there is one.
-    pub fn errno(&self) -> Option<i32> {
+    /// The class of the failure, where it comes from a file.
+    pub fn kind(&self) -> Option<ErrorKind> {
         match self {
-            Self::Host { source, .. } | Self::Archive { source, .. } => source.raw_os_error(),
-            Self::Image { source, .. } => Some(source.errno()),
+            Self::Host { source, .. } | Self::Archive { source, .. } => {
+                source.raw_os_error().map(ErrorKind::from_errno)
+            }
+            Self::Image { source, .. } => Some(source.kind()),
             _ => None,
         }
     }

@@ -72,7 +72,7 @@ fn random_read_32(file: &File, base: u64, _: &mut AlignedBuf) -> Outcome<f64> {
             }
         }
         let memory = free.pop().ok_or("no memory")?;
-        queue.read(file, base + at, memory, 4096, 0).map_err(|refused| format!("{:?}", refused.error))?;
+        queue.read(file, base + at, memory, 4096, 0)?;
     }
     while queue.in_flight() > 0 {
         queue.reap(32, &mut done)?;
@@ -93,14 +93,10 @@ fn main() -> Outcome<()> {
     let options = filesystem.open_options().read(true).write(true).create(true).direct(DirectIo::Required);
     let ours = options.open("/file")?;
     // The peer: the same image, taken as one file; for writes a second one beside it, so that the volume stays whole.
-    let same = RawFile::open_device(
-        Arc::clone(&device),
-        &diorite::OpenOptions::new().read(true).direct(DirectIo::Required),
-        1 << 20,
-    )?;
+    let raw_options = RawFile::options().read(true).direct(DirectIo::Required);
+    let same = raw_options.open_device(Arc::clone(&device), 1 << 20)?;
     let peer: Arc<dyn BlockDevice> = FileDevice::open(directory.path().join("raw.img"), &create)?;
-    let raw_options = diorite::OpenOptions::new().read(true).write(true).direct(DirectIo::Required);
-    let raw = RawFile::open_device(peer, &raw_options, 1 << 20)?;
+    let raw = raw_options.write(true).open_device(peer, 1 << 20)?;
     let mut memory = AlignedBuf::registered(1 << 20, 4096)?;
     memory.fill(3);
     sequential_write(&ours, 0, &mut memory)?;

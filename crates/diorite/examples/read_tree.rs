@@ -104,12 +104,14 @@ impl<'a> Reader<'a> {
         })?;
         // Names come in the order of their hashes; inodes, and mostly the data of small files, lie in that of their numbers.
         entries.sort_unstable();
-        let options = self.filesystem.open_options().read(true).direct(DirectIo::Required);
         for (_, name) in entries.iter().filter(|(_, name)| name != b"." && name != b"..") {
             let node = directory.lookup(name)?;
             match node.kind() {
                 FileKind::Directory => self.read_directory(&node)?,
-                FileKind::Regular => self.read_file(&node.open(&options)?)?,
+                FileKind::Regular => {
+                    let options = node.open_options().read(true).direct(DirectIo::Required);
+                    self.read_file(&options.open()?)?;
+                }
                 _ => {}
             }
         }
@@ -128,8 +130,7 @@ impl<'a> Reader<'a> {
             }
             let len = self.transfer_bytes.min((size - offset).next_multiple_of(4096) as usize);
             let memory = self.memory_for(len);
-            let refused = self.queue.read(file, offset, memory, len, offset);
-            refused.map_err(|refused| refused.error.expect("there is a buffer for each place"))?;
+            self.queue.read(file, offset, memory, len, offset)?;
             offset += len as u64;
             self.bytes_in_flight += len;
         }

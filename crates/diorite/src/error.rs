@@ -12,6 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The part of a direct transfer that is not aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AlignedPart {
     /// The offset in the file.
     Offset,
@@ -81,6 +82,16 @@ pub enum ErrorKind {
     Busy,
     /// The end of the file came early.
     UnexpectedEof,
+    /// The content is not of the form that was asked for, such as text (`EILSEQ`).
+    InvalidData,
+    /// A queue is full (`EAGAIN`).
+    WouldBlock,
+    /// Too many symbolic links in a path (`ELOOP`).
+    FilesystemLoop,
+    /// The file is not open for that (`EBADF`).
+    NotOpen,
+    /// No hole or no data at or after the offset (`ENXIO`).
+    BeyondEnd,
     /// The device failed, or the volume was shut down after an earlier write failed (`EIO`).
     Io,
     /// None of these; [`Error::errno`] says which.
@@ -159,6 +170,12 @@ pub enum Error {
     /// The filesystem is still in use.
     #[error("still in use: {0} open files")]
     Busy(usize),
+    /// A [`DirectQueue`](crate::DirectQueue) has as many transfers in flight as it is deep.
+    #[error("as many transfers are in flight as the queue is deep; reap one first")]
+    QueueFull,
+    /// The file is not text in UTF-8.
+    #[error("the content is not text in UTF-8")]
+    NotText,
     /// Data that was written earlier, through the cache, did not reach the device. Reported once to each open file.
     #[error("data written earlier was lost: {0}")]
     WriteBack(#[source] Arc<Error>),
@@ -204,6 +221,8 @@ impl Error {
             Self::TooManyLinks => 40,
             Self::UnexpectedEnd { .. } => 5,
             Self::BeyondEnd => 6,
+            Self::QueueFull => 11,
+            Self::NotText => 84,
             Self::Busy(_) | Self::FixedName(_) => 16,
             Self::WriteBack(source) => source.errno(),
         }
@@ -227,7 +246,7 @@ impl Error {
             Self::UnexpectedEnd { .. } => ErrorKind::UnexpectedEof,
             Self::DirectRefused(_) => ErrorKind::Unsupported,
             Self::WriteBack(source) => source.kind(),
-            other => kind_of(other.errno()),
+            other => ErrorKind::from_errno(other.errno()),
         }
     }
 
@@ -266,14 +285,12 @@ impl Error {
 
     /// Whether this says that there are no free blocks (`ENOSPC`).
     pub(crate) fn is_no_space(&self) -> bool {
-        const ENOSPC: i32 = 28;
-        self.errno() == ENOSPC
+        self.kind() == ErrorKind::StorageFull
     }
 
     /// Whether this says that the writer may have no more blocks (`ENOSPC`, `EDQUOT`): what was written before stays.
     pub(crate) fn is_out_of_space(&self) -> bool {
-        const EDQUOT: i32 = 122;
-        self.is_no_space() || self.errno() == EDQUOT
+        matches!(self.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
     }
 
     /// Whether this says that there is no such file.
@@ -282,26 +299,33 @@ impl Error {
     }
 }
 
-/// The class that an `errno` belongs to.
-fn kind_of(errno: i32) -> ErrorKind {
-    match errno {
-        2 => ErrorKind::NotFound,
-        61 => ErrorKind::NoAttribute,
-        17 => ErrorKind::AlreadyExists,
-        20 => ErrorKind::NotADirectory,
-        21 => ErrorKind::IsADirectory,
-        39 => ErrorKind::DirectoryNotEmpty,
-        28 => ErrorKind::StorageFull,
-        122 => ErrorKind::QuotaExceeded,
-        27 => ErrorKind::FileTooLarge,
-        30 => ErrorKind::ReadOnly,
-        1 | 13 => ErrorKind::PermissionDenied,
-        22 => ErrorKind::InvalidInput,
-        95 | 38 => ErrorKind::Unsupported,
-        117 => ErrorKind::Corrupt,
-        16 | 26 => ErrorKind::Busy,
-        5 => ErrorKind::Io,
-        _ => ErrorKind::Other,
+impl ErrorKind {
+    /// The class that an `errno` belongs to.
+    pub fn from_errno(errno: i32) -> Self {
+        match errno {
+            2 => ErrorKind::NotFound,
+            61 => ErrorKind::NoAttribute,
+            17 => ErrorKind::AlreadyExists,
+            20 => ErrorKind::NotADirectory,
+            21 => ErrorKind::IsADirectory,
+            39 => ErrorKind::DirectoryNotEmpty,
+            28 => ErrorKind::StorageFull,
+            122 => ErrorKind::QuotaExceeded,
+            27 => ErrorKind::FileTooLarge,
+            30 => ErrorKind::ReadOnly,
+            1 | 13 => ErrorKind::PermissionDenied,
+            22 => ErrorKind::InvalidInput,
+            95 | 38 => ErrorKind::Unsupported,
+            117 => ErrorKind::Corrupt,
+            16 | 26 => ErrorKind::Busy,
+            5 => ErrorKind::Io,
+            6 => ErrorKind::BeyondEnd,
+            9 => ErrorKind::NotOpen,
+            11 => ErrorKind::WouldBlock,
+            40 => ErrorKind::FilesystemLoop,
+            84 => ErrorKind::InvalidData,
+            _ => ErrorKind::Other,
+        }
     }
 }
 

@@ -15,11 +15,11 @@ use diorite_block::sync::Mutex;
 use diorite_block::{BioFlags, Sector};
 
 use crate::content::{BeyondEnd, Content, ErrorsSeen, ReadAhead};
-use crate::error::AtPath;
 use crate::map::Durability;
+use crate::options::Opening;
 use crate::write::durable::Durable;
 use crate::write::{Position, Written};
-use crate::{AlignedBuf, Attributes, DirectIo, Error, OpenOptions, Result, Stats, SyncMode, Unaligned};
+use crate::{AlignedBuf, Attributes, DirectIo, Error, Result, Stats, SyncMode, Unaligned};
 
 /// What direct I/O on a file needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(crate) trait FileOwner: Send + Sync + fmt::Debug {
 pub(crate) struct Handle {
     pub(crate) content: Arc<Content>,
     owner: Box<dyn FileOwner>,
-    pub(crate) options: OpenOptions,
+    pub(crate) options: Opening,
     position: Mutex<u64>,
     ahead: ReadAhead,
     errors_seen: ErrorsSeen,
@@ -86,14 +86,14 @@ impl File {
     pub(crate) fn new(
         content: Arc<Content>,
         owner: Box<dyn FileOwner>,
-        options: &OpenOptions,
+        options: Opening,
         path: Option<PathBuf>,
     ) -> Self {
         let errors_seen = content.errors.seen();
         let handle = Handle {
             content,
             owner,
-            options: options.without_filesystem(),
+            options,
             position: Mutex::new(0),
             ahead: ReadAhead::default(),
             errors_seen,
@@ -122,9 +122,14 @@ impl File {
 
     /// The result, its error with the file's path.
     pub(crate) fn named<T>(&self, result: Result<T>) -> Result<T> {
-        match (&self.handle.path, result) {
-            (Some(path), result @ Err(_)) => result.at_path(path),
-            (_, result) => result,
+        result.map_err(|error| self.name_error(error))
+    }
+
+    /// The error with the file's path.
+    pub(crate) fn name_error(&self, error: Error) -> Error {
+        match &self.handle.path {
+            Some(path) => error.at(path),
+            None => error,
         }
     }
 
@@ -148,6 +153,9 @@ impl File {
 
     /// Memory of `len` bytes that direct I/O takes as it is; from 64 KiB on it is registered with the rings that use it, which saves CPU
     /// time. (Many smaller buffers: [`BufferPool`](crate::BufferPool).)
+    ///
+    /// # Errors
+    /// The system has no memory for it.
     pub fn buffer(&self, len: usize) -> Result<AlignedBuf> {
         let alignment = self.alignment();
         let result = AlignedBuf::for_transfers(len, alignment.memory.max(alignment.offset) as usize);
@@ -160,11 +168,18 @@ impl File {
     }
 
     /// What `stat` tells.
+    ///
+    /// # Errors
+    /// The host's file is gone, or cannot be examined. Never for a file of a filesystem.
     pub fn metadata(&self) -> Result<Attributes> {
         self.named(self.handle.owner.attributes())
     }
 
     /// Read; returns how many bytes, fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::NotOpenFor`] if it is not open for reading, [`Error::InvalidAlignment`] where direct I/O is required, the transfer is not
+    /// aligned and is not to be bounced; [`Io`](crate::ErrorKind::Io) and [`Corrupt`](crate::ErrorKind::Corrupt) if the device or the volume fails.
     #[inline]
     pub fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize> {
         if self.handle.options.direct == DirectIo::Off && self.handle.options.read {
@@ -175,6 +190,9 @@ impl File {
     }
 
     /// As [`File::read_at`], into several segments.
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
     pub fn read_vectored_at(&self, memory: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         self.check_read()?;
         let (content, options) = (self.content(), &self.handle.options);
@@ -196,11 +214,20 @@ impl File {
     }
 
     /// Write `data`; returns how much was written: less only where the volume filled up on the way.
+    ///
+    /// # Errors
+    /// [`Error::NotOpenFor`] if it is not open for writing, [`Error::InvalidAlignment`] as with [`File::read_at`];
+    /// [`StorageFull`](crate::ErrorKind::StorageFull), [`QuotaExceeded`](crate::ErrorKind::QuotaExceeded) and
+    /// [`FileTooLarge`](crate::ErrorKind::FileTooLarge) if not a byte can be written; [`ReadOnly`](crate::ErrorKind::ReadOnly), and
+    /// [`Io`](crate::ErrorKind::Io) if the device fails. What is written through the cache may fail later: the next sync says so.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
         self.write_vectored_at(&[IoSlice::new(data)], offset)
     }
 
     /// As [`File::write_at`], from several segments.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
     pub fn write_vectored_at(&self, data: &[IoSlice<'_>], offset: u64) -> Result<usize> {
         Ok(self.write_to(data, Position::At(offset))?.len)
     }
@@ -239,6 +266,9 @@ impl File {
     }
 
     /// Fill `memory`, or fail with `UnexpectedEnd`.
+    ///
+    /// # Errors
+    /// [`Error::UnexpectedEnd`], and as [`File::read_at`].
     pub fn read_exact_at(&self, memory: &mut [u8], offset: u64) -> Result<()> {
         let got = self.read_at(memory, offset)?;
         if got == memory.len() {
@@ -249,11 +279,17 @@ impl File {
     }
 
     /// Write all of `data`, or fail.
+    ///
+    /// # Errors
+    /// As [`File::write_at`], also where a part was written.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
         self.write_all_to(data, Position::At(offset)).map(drop)
     }
 
     /// Write all of `data` at the end; returns the offset where it went.
+    ///
+    /// # Errors
+    /// As [`File::write_all_at`].
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         self.write_all_to(data, Position::End)
     }
@@ -274,11 +310,18 @@ impl File {
     }
 
     /// Make data, and what is needed to read it, durable (`fdatasync`).
+    ///
+    /// # Errors
+    /// The device failed, now or earlier in the background ([`Error::WriteBack`]: reported once to each open file); the volume is
+    /// read-only since an earlier write failed.
     pub fn sync_data(&self) -> Result<()> {
         self.sync(Durability::Data)
     }
 
     /// Make data and inode durable (`fsync`).
+    ///
+    /// # Errors
+    /// As [`File::sync_data`].
     pub fn sync_all(&self) -> Result<()> {
         self.sync(Durability::All)
     }
@@ -291,22 +334,36 @@ impl File {
     }
 
     /// Set the size.
+    ///
+    /// # Errors
+    /// [`Error::NotOpenFor`]; [`FileTooLarge`](crate::ErrorKind::FileTooLarge); [`Error::Unsupported`] for another size of a [`RawFile`](crate::RawFile);
+    /// the device or the volume failed.
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.check_write()?;
         self.named(self.content().set_len(size))
     }
 
     /// First hole at or after `offset` (the end of the file is one); [`Error::BeyondEnd`] from the end on.
+    ///
+    /// # Errors
+    /// [`Error::BeyondEnd`]; the device or the volume failed.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         self.named(self.content().seek_hole(offset))
     }
 
     /// First data at or after `offset`; [`Error::BeyondEnd`] if there is none.
+    ///
+    /// # Errors
+    /// [`Error::BeyondEnd`]; the device or the volume failed.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
         self.named(self.content().seek_data(offset))
     }
 
     /// Give the range blocks; it keeps its content. The file grows if it ends before the range does.
+    ///
+    /// # Errors
+    /// [`Error::NotOpenFor`]; [`StorageFull`](crate::ErrorKind::StorageFull), [`QuotaExceeded`](crate::ErrorKind::QuotaExceeded),
+    /// [`FileTooLarge`](crate::ErrorKind::FileTooLarge); the device or the volume failed.
     pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         self.check_write()?;
         self.named(self.content().allocate(offset, len, BeyondEnd::Grow))
@@ -315,12 +372,18 @@ impl File {
     /// As [`File::allocate`], but the size stays: blocks beyond it wait for the file to grow, and a later write there cannot fail for
     /// lack of space. [`File::set_len`] gives up those beyond the size that it sets, unless the file grows by it. Only files that are
     /// mapped by extents (ext4) have blocks beyond their end; `Unsupported` for others.
+    ///
+    /// # Errors
+    /// As [`File::allocate`], and `Unsupported`.
     pub fn allocate_keep_size(&self, offset: u64, len: u64) -> Result<()> {
         self.check_write()?;
         self.named(self.content().allocate(offset, len, BeyondEnd::KeepSize))
     }
 
     /// Make the range read as zeros and free its whole blocks. The size stays.
+    ///
+    /// # Errors
+    /// [`Error::NotOpenFor`]; the device or the volume failed.
     pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         self.check_write()?;
         self.named(self.content().punch_hole(offset, len))
@@ -328,6 +391,9 @@ impl File {
 
     /// Make the range read as zeros, as far as the file reaches. The size stays, and the range has blocks afterwards, so that a later
     /// write to it cannot fail for lack of space; [`File::punch_hole`] gives them up.
+    ///
+    /// # Errors
+    /// As [`File::allocate`].
     pub fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         self.check_write()?;
         self.named(self.content().zero_range(offset, len))
@@ -336,6 +402,9 @@ impl File {
     /// Take a range out of the file: what follows it moves to the front, and the size shrinks by `len`. No data is copied.
     /// Offset and length are multiples of the filesystem's block size, and the range ends before the end of the file
     /// ([`Error::InvalidArgument`] otherwise). For files that are mapped by extents (ext4); `Unsupported` for others.
+    ///
+    /// # Errors
+    /// As above; [`Error::NotOpenFor`]; the device or the volume failed.
     pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
         self.check_write()?;
         self.named(self.content().collapse_range(offset, len))
@@ -344,12 +413,18 @@ impl File {
     /// Make a hole in the file: what is at `offset` and after it moves towards the end, and the size grows by `len`. No data is
     /// copied. Offset and length are multiples of the filesystem's block size, and `offset` lies before the end of the
     /// file ([`Error::InvalidArgument`] otherwise). For files that are mapped by extents (ext4); `Unsupported` for others.
+    ///
+    /// # Errors
+    /// As above; [`Error::NotOpenFor`]; [`FileTooLarge`](crate::ErrorKind::FileTooLarge); the device or the volume failed.
     pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
         self.check_write()?;
         self.named(self.content().insert_range(offset, len))
     }
 
     /// Where the file's data is, in file order.
+    ///
+    /// # Errors
+    /// The device or the volume failed.
     pub fn extents(&self) -> Result<Vec<Extent>> {
         self.named(self.content().extents())
     }
@@ -360,6 +435,9 @@ impl File {
     /// A view is a snapshot: its pages are pinned, no lock is held while `each` runs, and what it is given never changes. A write
     /// meanwhile, also one by `each` itself, gives the page new memory, and is seen by the next view. Up to a sixteenth of the
     /// page cache, and at most 1 MiB, is the file at one moment; a longer range is shown as several such views.
+    ///
+    /// # Errors
+    /// [`Error::NotOpenFor`]; the device or the volume failed.
     pub fn view(&self, offset: u64, len: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize> {
         self.check_read()?;
         self.named(self.content().view_cached(offset, len, &self.handle.ahead, each))
@@ -372,6 +450,9 @@ impl File {
     }
 
     /// Write back the dirty pages of a range, without metadata, and drop its pages.
+    ///
+    /// # Errors
+    /// A page cannot be written back; it stays.
     pub fn drop_cached(&self, offset: u64, len: u64) -> Result<()> {
         self.named(self.content().write_back_and_drop(offset, len))
     }

@@ -16,6 +16,7 @@ use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
 use crate::node::NodeRef;
 use crate::nodes::{Nodes, while_stale};
+use crate::options::Opening;
 use crate::volume_target::open_volume_target;
 use crate::{
     Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, Error, File, FileKind, InodeNumber, MmpWait,
@@ -184,6 +185,11 @@ impl FilesystemOptions {
     }
 
     /// Open the volume on an image, a device or another target of `diorite_device::open_target`.
+    ///
+    /// # Errors
+    /// [`Error::Open`] if the image or device cannot be opened (it is not there, locked by another program, or `direct` cannot be had);
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if it holds no volume ([`Error::is_no_volume`]) or a damaged one;
+    /// [`Busy`](crate::ErrorKind::Busy) if another host uses the volume.
     pub fn open(&self, target: impl AsRef<Path>) -> Result<Filesystem> {
         let target = target.as_ref();
         let Some(spec) = target.to_str() else {
@@ -203,6 +209,9 @@ impl FilesystemOptions {
     }
 
     /// Open the volume on a device.
+    ///
+    /// # Errors
+    /// As [`Self::open`], apart from the opening of the device.
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
         self.open_scheduled(device, self.scheduler.unwrap_or_default())
     }
@@ -238,6 +247,9 @@ pub struct Filesystem {
 
 impl Filesystem {
     /// Open for reading and writing with default options.
+    ///
+    /// # Errors
+    /// As [`FilesystemOptions::open`].
     pub fn open(target: impl AsRef<Path>) -> Result<Self> {
         FilesystemOptions::new().open(target)
     }
@@ -256,7 +268,8 @@ impl Filesystem {
         &self.nodes
     }
 
-    /// The volume beneath.
+    /// The volume beneath: for tests of this crate.
+    #[doc(hidden)]
     pub fn volume(&self) -> &Arc<Volume> {
         &self.nodes.volume
     }
@@ -288,11 +301,17 @@ impl Filesystem {
     }
 
     /// Make everything durable. Tells also of data that was lost earlier, in the background, if no open file has heard of it.
+    ///
+    /// # Errors
+    /// The device failed, now or earlier; the volume is read-only since an earlier write failed.
     pub fn sync(&self) -> Result<()> {
         self.nodes.sync()
     }
 
     /// Sync and drop all clean pages.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
     pub fn drop_caches(&self) -> Result<()> {
         self.sync()?;
         self.nodes.contents().iter().for_each(|content| content.drop_clean());
@@ -300,16 +319,25 @@ impl Filesystem {
     }
 
     /// Sync, mark the volume clean and close it. Fails while files are open.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if files, nodes or other clones are open, and the volume stays open with them; otherwise as [`Self::sync`].
     pub fn close(self) -> Result<()> {
         self.nodes.close()
     }
 
     /// The root directory.
+    ///
+    /// # Errors
+    /// The inode cannot be read.
     pub fn root(&self) -> Result<NodeRef> {
         self.node(InodeNumber::ROOT)
     }
 
     /// The inode of that number, if it is in use.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if the inode is not in use; it cannot be read.
     pub fn node(&self, number: InodeNumber) -> Result<NodeRef> {
         let inode = self.volume().inode(number).map_err(|error| {
             // A number that came from outside says nothing about the volume.
@@ -320,12 +348,19 @@ impl Filesystem {
     }
 
     /// The inode at a path, symbolic links followed.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`NotADirectory`](crate::ErrorKind::NotADirectory),
+    /// [`FilesystemLoop`](crate::ErrorKind::FilesystemLoop); the device or the volume failed.
     pub fn resolve(&self, path: impl AsRef<Path>) -> Result<NodeRef> {
         let path = path.as_ref();
         self.find(path, true).at_path(path)
     }
 
     /// The inode at a path, a symbolic link itself if it is one.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
     pub fn resolve_link(&self, path: impl AsRef<Path>) -> Result<NodeRef> {
         let path = path.as_ref();
         self.find(path, false).at_path(path)
@@ -337,23 +372,29 @@ impl Filesystem {
     }
 
     /// Open for reading.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open_options().read(true).open(path)
     }
 
     /// Make or empty a file and open it for reading and writing.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
     pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open_options().read(true).write(true).create(true).truncate(true).open(path)
     }
 
-    pub(crate) fn open_with(&self, path: &Path, options: &OpenOptions) -> Result<File> {
+    pub(crate) fn open_with(&self, path: &Path, options: &Opening) -> Result<File> {
         options.check().at_path(path)?;
         let node = while_stale(|| self.find_or_make(path, options)).at_path(path)?;
         node.open_as(options, Some(path.to_owned())).at_path(path)
     }
 
     /// `Stale` where what the path leads to changed meanwhile.
-    fn find_or_make(&self, path: &Path, options: &OpenOptions) -> Result<NodeRef> {
+    fn find_or_make(&self, path: &Path, options: &Opening) -> Result<NodeRef> {
         if !options.create && !options.create_new {
             return self.find(path, true);
         }
@@ -380,6 +421,9 @@ impl Filesystem {
     }
 
     /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`]; [`InvalidInput`](crate::ErrorKind::InvalidInput) if it is no symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
         let target = self.find(path, false).and_then(|node| node.read_link()).at_path(path)?;
@@ -387,18 +431,27 @@ impl Filesystem {
     }
 
     /// What `stat` tells.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
         let path = path.as_ref();
         while_stale(|| self.nodes.attributes(&self.find_inode(path, true)?)).at_path(path)
     }
 
     /// What `lstat` tells.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
         let path = path.as_ref();
         while_stale(|| self.nodes.attributes(&self.find_inode(path, false)?)).at_path(path)
     }
 
     /// Whether something is there; errors other than "not found" are errors.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`], apart from [`NotFound`](crate::ErrorKind::NotFound).
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
@@ -408,6 +461,10 @@ impl Filesystem {
     }
 
     /// Set permission bits.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`]; [`ReadOnly`](crate::ErrorKind::ReadOnly);
+    /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) if the inode is immutable or append-only.
     pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
         let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
         let path = path.as_ref();
@@ -415,6 +472,9 @@ impl Filesystem {
     }
 
     /// Set user and group of a file, or of the link itself if it is one.
+    ///
+    /// # Errors
+    /// As [`Self::set_permissions`], and [`QuotaExceeded`](crate::ErrorKind::QuotaExceeded) where limits hold.
     pub fn set_owner(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let changes = SetAttributes { uid, gid, ..SetAttributes::default() };
         let path = path.as_ref();
@@ -422,6 +482,9 @@ impl Filesystem {
     }
 
     /// Set times of a file, or of the link itself if it is one.
+    ///
+    /// # Errors
+    /// As [`Self::set_permissions`].
     pub fn set_times(
         &self,
         path: impl AsRef<Path>,
@@ -434,18 +497,28 @@ impl Filesystem {
     }
 
     /// An extended attribute of a file, or of the link itself if it is one.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`]; [`NoAttribute`](crate::ErrorKind::NoAttribute).
     pub fn xattr(&self, path: impl AsRef<Path>, name: &[u8]) -> Result<Vec<u8>> {
         let path = path.as_ref();
         self.find(path, false).and_then(|node| node.xattr(name)).at_path(path)
     }
 
     /// Names of all extended attributes.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
     pub fn xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
         let path = path.as_ref();
         self.find(path, false).and_then(|node| node.xattr_names()).at_path(path)
     }
 
     /// Set an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Self::set_permissions`]; [`AlreadyExists`](crate::ErrorKind::AlreadyExists) or
+    /// [`NoAttribute`](crate::ErrorKind::NoAttribute) as `mode` says; [`Error::is_about_attribute`] if the volume cannot hold this attribute.
     pub fn set_xattr(
         &self,
         path: impl AsRef<Path>,
@@ -458,6 +531,9 @@ impl Filesystem {
     }
 
     /// Remove an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Self::set_permissions`]; [`NoAttribute`](crate::ErrorKind::NoAttribute).
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &[u8]) -> Result<()> {
         let path = path.as_ref();
         self.find(path, false).and_then(|node| node.remove_xattr(name)).at_path(path)

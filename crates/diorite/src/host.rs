@@ -17,18 +17,38 @@ use crate::filesystem::{CACHE_BYTES, DIRTY_AGE, READ_AHEAD_BYTES};
 use crate::map::{
     Durability, MapBlocks, MapCommit, ReservationToken, Reserved, ReservedRange, Stretch, StretchKind,
 };
+use crate::options::Opening;
 use crate::raw::device_attributes;
 use crate::{Attributes, DirectIo, Error, File, OpenOptions, Result, SystemClock};
 use diorite_block::sync::Mutex;
 
-/// Opens a file of the host as a [`File`].
-#[derive(Debug)]
+/// A file of the host's filesystem as a [`File`], with this library's page cache in place of the host's, or past both. Opened with
+/// [`HostFile::options`].
+///
+/// One handle at a time: what another program, or another open of the same file, writes meanwhile is not seen in cached pages.
+///
+/// ```no_run
+/// use diorite::{DirectIo, HostFile};
+///
+/// # fn main() -> diorite::Result<()> {
+/// let file = HostFile::options().read(true).write(true).create(true).direct(DirectIo::Required).open("pages.db")?;
+/// let page = file.buffer(4096)?;
+/// file.write_all_at(&page, 0)?;
+/// file.sync_data()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct HostFile;
 
 impl HostFile {
-    /// Open, make or empty a file as the options say, with 64 MiB of page cache.
-    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
-        let path = path.as_ref();
+    /// Options to set before opening a file.
+    pub fn options() -> OpenOptions<Self> {
+        OpenOptions::of(Self, DirectIo::Off)
+    }
+
+    pub(crate) fn open_with(path: &Path, options: &Opening) -> Result<File> {
         options.check().at_path(path)?;
         let mut device_options =
             if options.can_write() { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
@@ -47,7 +67,7 @@ impl HostFile {
         Self::with_device(device, path, options).at_path(path)
     }
 
-    fn with_device(device: Arc<FileDevice>, path: &Path, options: &OpenOptions) -> Result<File> {
+    fn with_device(device: Arc<FileDevice>, path: &Path, options: &Opening) -> Result<File> {
         let engine = Engine::new(&EngineOptions {
             cache_bytes: CACHE_BYTES,
             read_ahead_bytes: READ_AHEAD_BYTES,
@@ -61,7 +81,7 @@ impl HostFile {
         let map = HostMap { device, shared, length, can_write: options.can_write() };
         let content = Content::new(Box::new(map), engine)?;
         let owner = HostOwner { content: Arc::clone(&content), path: path.to_owned() };
-        Ok(File::new(content, Box::new(owner), options, Some(path.to_owned())))
+        Ok(File::new(content, Box::new(owner), options.clone(), Some(path.to_owned())))
     }
 }
 

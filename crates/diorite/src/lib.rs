@@ -45,6 +45,7 @@ mod stats;
 mod stream;
 mod volume_target;
 mod walk;
+mod whole_files;
 mod write;
 
 pub use diorite_block::scheduler::{
@@ -67,11 +68,8 @@ pub use error::{AlignedPart, Error, ErrorKind, Result};
 pub use file::{Alignment, Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, FilesystemOptions};
 pub use host::HostFile;
-pub use map::{
-    Durability, MapBlocks, MapCommit, ReservationToken, Reserved, ReservedRange, Stretch, StretchKind,
-};
-pub use options::{DirectIo, OpenOptions, SyncMode, Unaligned};
-pub use queue::{DirectQueue, Finished, QueueFull, TransferMemory};
+pub use options::{Creates, DirectIo, OpenOptions, SyncMode, Unaligned};
+pub use queue::{DirectQueue, Finished, SubmitError, TransferMemory};
 pub use raw::RawFile;
 pub use read_dir::ReadDir;
 pub use stats::Stats;

@@ -21,7 +21,7 @@ use crate::{Error, Result, SetTime};
 
 /// What a stretch of a file is on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StretchKind {
+pub(crate) enum StretchKind {
     /// Nothing is there; reads as zeros.
     Hole,
     /// Data, from this sector on.
@@ -34,7 +34,7 @@ pub enum StretchKind {
 
 /// A stretch of a file that is one thing on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub(crate) struct Stretch {
     /// First byte in the file.
     pub offset: u64,
     /// Length in bytes, at least one block.
@@ -45,14 +45,14 @@ pub struct Stretch {
 
 impl Stretch {
     /// First byte after the stretch.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }
 }
 
 /// Blocks kept for a range that is about to be written; given back when dropped without [`MapBlocks::commit`].
 #[derive(Debug)]
-pub struct Reserved {
+pub(crate) struct Reserved {
     /// The blocks, in file order.
     pub runs: Vec<ReservedRange>,
     /// What the implementation needs to know of them.
@@ -61,7 +61,7 @@ pub struct Reserved {
 
 /// Blocks on the device kept for a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReservedRange {
+pub(crate) struct ReservedRange {
     /// First byte in the file.
     pub offset: u64,
     /// Length in bytes.
@@ -71,14 +71,14 @@ pub struct ReservedRange {
 }
 
 /// An implementation's own part of a [`Reserved`].
-pub trait ReservationToken: Any + Send + fmt::Debug {
+pub(crate) trait ReservationToken: Any + Send + fmt::Debug {
     /// The value as its own type.
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
 /// What a finished write records.
 #[derive(Debug, Default)]
-pub struct MapCommit {
+pub(crate) struct MapCommit {
     /// Reserved blocks that have been written.
     pub reserved: Vec<Reserved>,
     /// Unwritten ranges (offset, length) that have been written.
@@ -91,7 +91,7 @@ pub struct MapCommit {
 
 impl MapCommit {
     /// Whether there is nothing to record.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.reserved.is_empty()
             && self.converted.is_empty()
             && self.size_at_least.is_none()
@@ -101,7 +101,7 @@ impl MapCommit {
 
 /// How much a sync makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
+pub(crate) enum Durability {
     /// What is needed to read the data back (`fdatasync`).
     Data,
     /// Everything of the inode (`fsync`).
@@ -109,7 +109,7 @@ pub enum Durability {
 }
 
 /// A file's ranges as ranges of a device. See the module's head.
-pub trait MapBlocks: Send + Sync + fmt::Debug {
+pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
     /// The device that the data is on.
     fn device(&self) -> &Arc<dyn BlockDevice>;
 

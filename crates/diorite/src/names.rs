@@ -30,6 +30,11 @@ impl Filesystem {
     }
 
     /// Make a directory with permissions 0755.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists); [`NotFound`](crate::ErrorKind::NotFound) or
+    /// [`NotADirectory`](crate::ErrorKind::NotADirectory) if the parent is not there; [`StorageFull`](crate::ErrorKind::StorageFull),
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let spec = NodeSpec {
             kind: FileKind::Directory,
@@ -41,6 +46,9 @@ impl Filesystem {
     }
 
     /// Make a directory and all missing parents.
+    ///
+    /// # Errors
+    /// As [`Self::create_dir`]; [`AlreadyExists`](crate::ErrorKind::AlreadyExists) only if something else has the name.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let mut at = PathBuf::new();
@@ -60,6 +68,9 @@ impl Filesystem {
     }
 
     /// Make a file, directory or device node.
+    ///
+    /// # Errors
+    /// As [`Self::create_dir`].
     pub fn create_node(&self, path: impl AsRef<Path>, spec: &NodeSpec) -> Result<NodeRef> {
         let path = path.as_ref();
         let create = |at: Found<'_>| self.nodes().create(&at.directory, &at.name, spec);
@@ -69,6 +80,11 @@ impl Filesystem {
     }
 
     /// Remove a name of anything but a directory.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`IsADirectory`](crate::ErrorKind::IsADirectory),
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly), [`PermissionDenied`](crate::ErrorKind::PermissionDenied) if it is immutable or
+    /// append-only; the device or the volume failed.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let remove = |at: Found<'_>| {
@@ -84,6 +100,10 @@ impl Filesystem {
     }
 
     /// Remove an empty directory.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`NotADirectory`](crate::ErrorKind::NotADirectory),
+    /// [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty), [`Busy`](crate::ErrorKind::Busy) for the root, and as [`Self::remove_file`].
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let remove = |at: Found<'_>| match at.last {
@@ -96,11 +116,20 @@ impl Filesystem {
     }
 
     /// Rename, replacing what is there as POSIX says.
+    ///
+    /// # Errors
+    /// As [`Self::rename_with`].
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         self.rename_with(from, to, RenameMode::Replace)
     }
 
     /// Rename as `mode` says.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound); what is at `to` is in the way ([`AlreadyExists`](crate::ErrorKind::AlreadyExists),
+    /// [`IsADirectory`](crate::ErrorKind::IsADirectory), [`NotADirectory`](crate::ErrorKind::NotADirectory),
+    /// [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty)); [`InvalidInput`](crate::ErrorKind::InvalidInput) if a directory would go
+    /// below itself; [`StorageFull`](crate::ErrorKind::StorageFull), [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let source = self.search_parent(from).at_path(from)?;
@@ -147,6 +176,9 @@ impl Filesystem {
     }
 
     /// Give a file another name.
+    ///
+    /// # Errors
+    /// As [`Self::create_dir`]; [`PermissionDenied`](crate::ErrorKind::PermissionDenied) if `original` is a directory.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (original, link) = (original.as_ref(), link.as_ref());
         let node = self.find(original, false).at_path(original)?;
@@ -155,6 +187,9 @@ impl Filesystem {
     }
 
     /// Make a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Self::create_dir`].
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (target, link) = (target.as_ref().as_os_str().as_bytes(), link.as_ref());
         let owner = Owner::default();

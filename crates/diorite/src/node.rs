@@ -14,6 +14,7 @@ use crate::content::Content;
 use crate::file::FileOwner;
 use crate::map::Durability;
 use crate::nodes::{NodeUse, Nodes, while_stale};
+use crate::options::Opening;
 use crate::{
     Attributes, DirectIo, DirectoryEntry, Error, File, FileKind, InodeNumber, NodeSpec, OpenOptions, Owner,
     RenameMode, Result, SetAttributes, XattrMode,
@@ -67,11 +68,17 @@ impl NodeRef {
     }
 
     /// What `stat` tells: what is still in the page cache included.
+    ///
+    /// # Errors
+    /// None at present.
     pub fn attributes(&self) -> Result<Attributes> {
         Ok(self.shared.attributes())
     }
 
     /// Change attributes.
+    ///
+    /// # Errors
+    /// The volume is read-only or full, the inode is immutable or append-only, or a quota is reached; the device failed.
     pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
         let set = || Ok(self.volume().set_attributes(self.inode(), changes)?);
         match self.shared.content() {
@@ -81,16 +88,19 @@ impl NodeRef {
     }
 
     /// Set the size of a regular file.
+    ///
+    /// # Errors
+    /// It is no regular file; the size is larger than a file can be; the device or the volume failed.
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.content()?.set_len(size)
     }
 
-    /// Open a regular file.
-    pub fn open(&self, options: &OpenOptions) -> Result<File> {
-        self.open_as(options, None)
+    /// Options to set before opening a regular file.
+    pub fn open_options(&self) -> OpenOptions<NodeRef> {
+        OpenOptions::of(self.clone(), DirectIo::Off)
     }
 
-    pub(crate) fn open_as(&self, options: &OpenOptions, path: Option<PathBuf>) -> Result<File> {
+    pub(crate) fn open_as(&self, options: &Opening, path: Option<PathBuf>) -> Result<File> {
         options.check()?;
         let content = self.content()?;
         let wanted = if !options.can_write() {
@@ -105,7 +115,8 @@ impl NodeRef {
             content.set_len(0)?;
         }
         let direct = self.direct_io(options.direct)?;
-        Ok(File::new(content, Box::new(self.clone()), &options.clone().direct(direct), path))
+        let opening = Opening { direct, ..options.clone() };
+        Ok(File::new(content, Box::new(self.clone()), opening, path))
     }
 
     /// Whether direct I/O can be had: not on a file whose data is to go through the journal.
@@ -124,6 +135,9 @@ impl NodeRef {
     }
 
     /// The inode behind a name in this directory.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`NotADirectory`](crate::ErrorKind::NotADirectory); the device or the volume failed.
     pub fn lookup(&self, name: &[u8]) -> Result<NodeRef> {
         while_stale(|| self.found(self.volume().lookup(self.inode(), name)?))
     }
@@ -138,16 +152,26 @@ impl NodeRef {
     }
 
     /// Make a file, directory or node in this directory.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists), [`StorageFull`](crate::ErrorKind::StorageFull),
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn create(&self, name: &[u8], spec: &NodeSpec) -> Result<NodeRef> {
         self.nodes().create(self.inode(), name, spec).map(Self::new)
     }
 
     /// Make a symbolic link in this directory.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
     pub fn symlink(&self, name: &[u8], target: &[u8], owner: Owner) -> Result<NodeRef> {
         self.found(self.volume().symlink(self.inode(), name, target, owner)?)
     }
 
     /// Where this symbolic link points.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if it is no symbolic link; the device or the volume failed.
     pub fn read_link(&self) -> Result<Vec<u8>> {
         if self.kind() != FileKind::Symlink {
             return Err(Error::InvalidArgument("not a symbolic link"));
@@ -156,26 +180,43 @@ impl NodeRef {
     }
 
     /// Give `original` another name, in this directory.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; [`PermissionDenied`](crate::ErrorKind::PermissionDenied) if `original` is a directory.
     pub fn link(&self, original: &NodeRef, name: &[u8]) -> Result<()> {
         Ok(self.volume().link(original.inode(), self.inode(), name)?)
     }
 
     /// Remove a name of anything but a directory.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`IsADirectory`](crate::ErrorKind::IsADirectory),
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
         self.nodes().unlink(self.inode(), name)
     }
 
     /// Remove an empty directory.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`NotADirectory`](crate::ErrorKind::NotADirectory),
+    /// [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty), [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn remove_directory(&self, name: &[u8]) -> Result<()> {
         Ok(self.volume().remove_directory(self.inode(), name)?)
     }
 
     /// Rename from this directory to another.
+    ///
+    /// # Errors
+    /// As [`Filesystem::rename_with`](crate::Filesystem::rename_with).
     pub fn rename(&self, name: &[u8], to: &NodeRef, to_name: &[u8], mode: RenameMode) -> Result<()> {
         self.nodes().rename((self.inode(), name), (to.inode(), to_name), mode)
     }
 
     /// Entries from `cursor` on (0: the first), `.` and `..` included, until `each` returns `false`.
+    ///
+    /// # Errors
+    /// [`NotADirectory`](crate::ErrorKind::NotADirectory); the device or the volume failed.
     pub fn read_directory(&self, cursor: u64, each: &mut dyn FnMut(DirectoryEntry) -> bool) -> Result<()> {
         if self.kind() != FileKind::Directory {
             return Err(diorite_ext::Error::NotADirectory.into());
@@ -189,26 +230,42 @@ impl NodeRef {
     }
 
     /// An extended attribute.
+    ///
+    /// # Errors
+    /// [`NoAttribute`](crate::ErrorKind::NoAttribute); the device or the volume failed.
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
         Ok(self.volume().xattr(self.inode(), name)?)
     }
 
     /// Names of all extended attributes.
+    ///
+    /// # Errors
+    /// The device or the volume failed.
     pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
         Ok(self.volume().xattr_names(self.inode())?)
     }
 
     /// Set an extended attribute.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) or [`NoAttribute`](crate::ErrorKind::NoAttribute) as `mode` says; the volume cannot
+    /// hold the attribute, is full or read-only; the device failed.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         Ok(self.volume().set_xattr(self.inode(), name, value, mode)?)
     }
 
     /// Remove an extended attribute.
+    ///
+    /// # Errors
+    /// [`NoAttribute`](crate::ErrorKind::NoAttribute), [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         Ok(self.volume().remove_xattr(self.inode(), name)?)
     }
 
     /// Make a file or directory durable.
+    ///
+    /// # Errors
+    /// As [`File::sync_all`].
     pub fn sync(&self) -> Result<()> {
         match self.shared.content() {
             Some(content) => content.sync(Durability::All),

@@ -1,9 +1,10 @@
 //! How a file is opened.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::node::NodeRef;
-use crate::{Error, File, Filesystem, Owner, Result};
+use crate::{BlockDevice, Error, File, Filesystem, HostFile, Owner, RawFile, Result};
 
 /// Whether a file's data bypasses the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,11 +40,10 @@ pub enum SyncMode {
     All,
 }
 
-/// How to open a file, in the manner of `std::fs::OpenOptions`.
+/// How a file is open: what a [`File`] keeps of its [`OpenOptions`].
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
-pub struct OpenOptions {
-    filesystem: Option<Filesystem>,
+pub(crate) struct Opening {
     pub(crate) read: bool,
     pub(crate) write: bool,
     pub(crate) append: bool,
@@ -57,133 +57,20 @@ pub struct OpenOptions {
     pub(crate) owner: Owner,
 }
 
-impl Default for OpenOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl OpenOptions {
-    /// Nothing is set: with [`NodeRef::open`], [`crate::RawFile`] and [`crate::HostFile`]. Files of a filesystem are opened by path
-    /// through [`Filesystem::open_options`].
-    pub fn new() -> Self {
+impl Opening {
+    fn new(direct: DirectIo) -> Self {
         Self {
-            filesystem: None,
             read: false,
             write: false,
             append: false,
             truncate: false,
             create: false,
             create_new: false,
-            direct: DirectIo::Off,
+            direct,
             unaligned: Unaligned::Error,
             sync: SyncMode::None,
             permissions: 0o644,
             owner: Owner::default(),
-        }
-    }
-
-    pub(crate) fn of(filesystem: Filesystem, direct: DirectIo) -> Self {
-        Self { filesystem: Some(filesystem), direct, ..Self::new() }
-    }
-
-    /// The same as an open file keeps them: without the filesystem, which would otherwise never be closed.
-    pub(crate) fn without_filesystem(&self) -> Self {
-        Self { filesystem: None, ..self.clone() }
-    }
-
-    /// For reading.
-    #[must_use]
-    pub fn read(mut self, read: bool) -> Self {
-        self.read = read;
-        self
-    }
-
-    /// For writing.
-    #[must_use]
-    pub fn write(mut self, write: bool) -> Self {
-        self.write = write;
-        self
-    }
-
-    /// For writing at the end, wherever that is at the moment of the write.
-    #[must_use]
-    pub fn append(mut self, append: bool) -> Self {
-        self.append = append;
-        self
-    }
-
-    /// Emptied when opened.
-    #[must_use]
-    pub fn truncate(mut self, truncate: bool) -> Self {
-        self.truncate = truncate;
-        self
-    }
-
-    /// Made if there is none.
-    #[must_use]
-    pub fn create(mut self, create: bool) -> Self {
-        self.create = create;
-        self
-    }
-
-    /// Made; an error if there is one.
-    #[must_use]
-    pub fn create_new(mut self, create_new: bool) -> Self {
-        self.create_new = create_new;
-        self
-    }
-
-    /// Whether data bypasses the page cache.
-    #[must_use]
-    pub fn direct(mut self, direct: DirectIo) -> Self {
-        self.direct = direct;
-        self
-    }
-
-    /// What direct I/O does with a transfer that is not aligned.
-    #[must_use]
-    pub fn unaligned(mut self, unaligned: Unaligned) -> Self {
-        self.unaligned = unaligned;
-        self
-    }
-
-    /// Each write is durable as `O_DSYNC` says.
-    #[must_use]
-    pub fn dsync(mut self, dsync: bool) -> Self {
-        self.sync = if dsync { self.sync.max(SyncMode::Data) } else { SyncMode::None };
-        self
-    }
-
-    /// Each write is durable as `O_SYNC` says.
-    #[must_use]
-    pub fn sync(mut self, sync: bool) -> Self {
-        self.sync = if sync { SyncMode::All } else { SyncMode::None };
-        self
-    }
-
-    /// Permission bits of a file that is made; 0644 by default.
-    #[must_use]
-    pub fn mode(mut self, permissions: u16) -> Self {
-        self.permissions = permissions & 0o7777;
-        self
-    }
-
-    /// Owner of a file that is made; 0:0 by default.
-    #[must_use]
-    pub fn owner(mut self, owner: Owner) -> Self {
-        self.owner = owner;
-        self
-    }
-
-    /// Open a file of the filesystem that these options came from.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
-        let path = path.as_ref();
-        match &self.filesystem {
-            Some(filesystem) => filesystem.open_with(path, self),
-            None => {
-                Err(Error::InvalidArgument("options for a path come from Filesystem::open_options").at(path))
-            }
         }
     }
 
@@ -197,7 +84,7 @@ impl OpenOptions {
         self.write || self.append
     }
 
-    /// What `std` would refuse, too.
+    /// Fails where `std` would.
     pub(crate) fn check(&self) -> Result<()> {
         if !self.can_read() && !self.can_write() {
             return Err(Error::InvalidArgument("a file is opened for reading, writing or appending"));
@@ -210,9 +97,177 @@ impl OpenOptions {
         }
         Ok(())
     }
+}
 
-    /// Open an inode that is at hand.
-    pub fn open_node(&self, node: &NodeRef) -> Result<File> {
-        node.open(self)
+/// How to open a file, in the manner of `std::fs::OpenOptions`. Options come from what they open, so that all of them can:
+///
+/// | from | opens |
+/// | --- | --- |
+/// | [`Filesystem::open_options`] | a path of the filesystem: `open(path)` |
+/// | [`NodeRef::open_options`] | that inode: `open()` |
+/// | [`HostFile::options`] | a file of the host: `open(path)` |
+/// | [`RawFile::options`] | a whole device: `open(target)`, `open_device(device, cache_bytes)` |
+///
+/// Only options of [`Filesystem`] and [`HostFile`] can make or empty a file, and only those of [`Filesystem`] say with which
+/// permissions and owner.
+///
+/// ```no_run
+/// use diorite::{DirectIo, Filesystem, HostFile};
+///
+/// # fn main() -> diorite::Result<()> {
+/// let filesystem = Filesystem::open("disk.img")?;
+/// let log = filesystem.open_options().append(true).create(true).mode(0o600).open("/log")?;
+/// let pages = HostFile::options().read(true).write(true).direct(DirectIo::Required).open("pages.db")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct OpenOptions<P = Filesystem> {
+    place: P,
+    opening: Opening,
+}
+
+/// Where files can be made and emptied by path: [`Filesystem`] and [`HostFile`].
+pub trait Creates: sealed::Sealed {}
+
+impl Creates for Filesystem {}
+impl Creates for HostFile {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Filesystem {}
+    impl Sealed for super::HostFile {}
+}
+
+impl<P> OpenOptions<P> {
+    pub(crate) fn of(place: P, direct: DirectIo) -> Self {
+        Self { place, opening: Opening::new(direct) }
+    }
+
+    /// For reading.
+    pub fn read(mut self, read: bool) -> Self {
+        self.opening.read = read;
+        self
+    }
+
+    /// For writing.
+    pub fn write(mut self, write: bool) -> Self {
+        self.opening.write = write;
+        self
+    }
+
+    /// For writing at the end, wherever that is at the moment of the write.
+    pub fn append(mut self, append: bool) -> Self {
+        self.opening.append = append;
+        self
+    }
+
+    /// Whether data bypasses the page cache.
+    pub fn direct(mut self, direct: DirectIo) -> Self {
+        self.opening.direct = direct;
+        self
+    }
+
+    /// What direct I/O does with a transfer that is not aligned.
+    pub fn unaligned(mut self, unaligned: Unaligned) -> Self {
+        self.opening.unaligned = unaligned;
+        self
+    }
+
+    /// Each write is durable as `O_DSYNC` says.
+    pub fn dsync(mut self, dsync: bool) -> Self {
+        self.opening.sync = if dsync { self.opening.sync.max(SyncMode::Data) } else { SyncMode::None };
+        self
+    }
+
+    /// Each write is durable as `O_SYNC` says.
+    pub fn sync(mut self, sync: bool) -> Self {
+        self.opening.sync = if sync { SyncMode::All } else { SyncMode::None };
+        self
+    }
+}
+
+impl<P: Creates> OpenOptions<P> {
+    /// Emptied when opened.
+    pub fn truncate(mut self, truncate: bool) -> Self {
+        self.opening.truncate = truncate;
+        self
+    }
+
+    /// Made if there is none.
+    pub fn create(mut self, create: bool) -> Self {
+        self.opening.create = create;
+        self
+    }
+
+    /// Made; an error if there is one.
+    pub fn create_new(mut self, create_new: bool) -> Self {
+        self.opening.create_new = create_new;
+        self
+    }
+}
+
+impl OpenOptions<Filesystem> {
+    /// Permission bits of a file that is made; 0644 by default.
+    pub fn mode(mut self, permissions: u16) -> Self {
+        self.opening.permissions = permissions & 0o7777;
+        self
+    }
+
+    /// Owner of a file that is made; 0:0 by default.
+    pub fn owner(mut self, owner: Owner) -> Self {
+        self.opening.owner = owner;
+        self
+    }
+
+    /// Open the file at a path of the filesystem.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other (no access at all, appending and
+    /// emptying), [`NotFound`](crate::ErrorKind::NotFound), [`AlreadyExists`](crate::ErrorKind::AlreadyExists) with
+    /// [`create_new`](Self::create_new), [`IsADirectory`](crate::ErrorKind::IsADirectory), and what a full, read-only or damaged
+    /// volume says. [`Error::DirectRefused`] where direct I/O is required and the file's data goes through the journal.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.place.open_with(path.as_ref(), &self.opening)
+    }
+}
+
+impl OpenOptions<NodeRef> {
+    /// Open the inode.
+    ///
+    /// # Errors
+    /// As for a path; [`Error::Unsupported`] if it is no regular file.
+    pub fn open(&self) -> Result<File> {
+        self.place.open_as(&self.opening, None)
+    }
+}
+
+impl OpenOptions<HostFile> {
+    /// Open the host's file at `path`, with a page cache of 64 MiB.
+    ///
+    /// # Errors
+    /// What the host says, and [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other.
+    /// [`Error::Open`] where direct I/O is required and the host's filesystem does not have it.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        HostFile::open_with(path.as_ref(), &self.opening)
+    }
+}
+
+impl OpenOptions<RawFile> {
+    /// Open an image, a device or another target ([`open_target`](crate::open_target)), with a page cache of 64 MiB.
+    ///
+    /// # Errors
+    /// What the host says, and [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other.
+    pub fn open(&self, target: &str) -> Result<File> {
+        RawFile::open_with(target, &self.opening)
+    }
+
+    /// Open a device that is at hand, with a page cache of `cache_bytes`.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other; memory for the page cache cannot be had.
+    pub fn open_device(&self, device: Arc<dyn BlockDevice>, cache_bytes: usize) -> Result<File> {
+        RawFile::with_device(device, &self.opening, cache_bytes)
     }
 }

@@ -15,18 +15,35 @@ use crate::error::AtPath;
 use crate::file::FileOwner;
 use crate::filesystem::{CACHE_BYTES, DIRTY_AGE, READ_AHEAD_BYTES};
 use crate::map::{Durability, MapBlocks, MapCommit, Reserved, Stretch, StretchKind};
+use crate::options::Opening;
 use crate::{
     Attributes, DirectIo, Error, File, FileKind, InodeNumber, OpenOptions, Owner, Result, SystemClock,
     Timestamp,
 };
 
-/// Opens a whole device as a [`File`].
-#[derive(Debug)]
+/// A whole device as one [`File`]: byte N of the file is byte N of the device. Opened with [`RawFile::options`].
+///
+/// ```no_run
+/// use diorite::{DirectIo, RawFile};
+///
+/// # fn main() -> diorite::Result<()> {
+/// let disk = RawFile::options().read(true).direct(DirectIo::Required).open("/dev/sdb")?;
+/// let mut memory = disk.buffer(1 << 20)?;
+/// disk.read_exact_at(&mut memory, 0)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct RawFile;
 
 impl RawFile {
-    /// Open an image, a device or a target, with 64 MiB of page cache.
-    pub fn open(target: &str, options: &OpenOptions) -> Result<File> {
+    /// Options to set before opening a device.
+    pub fn options() -> OpenOptions<Self> {
+        OpenOptions::of(Self, DirectIo::Off)
+    }
+
+    pub(crate) fn open_with(target: &str, options: &Opening) -> Result<File> {
         options.check().at_path(target)?;
         let mut device_options =
             if options.can_write() { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
@@ -35,19 +52,15 @@ impl RawFile {
         }
         debug_assert!(options.can_write() || device_options.access == Access::ReadOnly);
         let device = open_target(target, &device_options)?;
-        Self::open_device(device, options, CACHE_BYTES).at_path(target)
+        Self::with_device(device, options, CACHE_BYTES).at_path(target)
     }
 
-    /// The same on a device that is open, with a page cache of `cache_bytes`.
-    pub fn open_device(
+    pub(crate) fn with_device(
         device: Arc<dyn BlockDevice>,
-        options: &OpenOptions,
+        options: &Opening,
         cache_bytes: usize,
     ) -> Result<File> {
         options.check()?;
-        if options.create_new || options.truncate {
-            return Err(Error::Unsupported("a device cannot be made or emptied"));
-        }
         let engine = Engine::new(&EngineOptions {
             cache_bytes,
             read_ahead_bytes: READ_AHEAD_BYTES,
@@ -57,7 +70,7 @@ impl RawFile {
         let path = PathBuf::from(device.name());
         let content = Content::new(Box::new(RawMap { device }), engine)?;
         let owner = RawOwner { content: Arc::clone(&content), changed: Mutex::default() };
-        Ok(File::new(content, Box::new(owner), options, Some(path)))
+        Ok(File::new(content, Box::new(owner), options.clone(), Some(path)))
     }
 }
 

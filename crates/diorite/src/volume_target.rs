@@ -19,6 +19,9 @@ const SMALLEST_BLOCK: u32 = 1024;
 /// Open a target that is to hold a volume: as [`open_target`], but where direct I/O is only preferred and moves more at once than
 /// the volume there takes, it is left out. Of a disk with partitions of which exactly one holds a volume, that one is opened; the
 /// device's name says so (`disk.img?partition=2`).
+///
+/// # Errors
+/// As [`open_target`].
 pub fn open_volume_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, OpenError> {
     let opened = open_target(spec, options).and_then(only_volume);
     let is_too_coarse = match &opened {
@@ -34,6 +37,9 @@ pub fn open_volume_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn B
 }
 
 /// The partitions of a disk, each with the volume in it, if it holds one.
+///
+/// # Errors
+/// The partition table is damaged, or the device failed.
 pub fn partitions_with_volumes(
     device: &Arc<dyn BlockDevice>,
 ) -> Result<Vec<(Partition, Option<VolumeInfo>)>, OpenError> {

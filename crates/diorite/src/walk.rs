@@ -22,6 +22,9 @@ pub struct SeenDirectories(HashSet<InodeNumber>);
 
 impl SeenDirectories {
     /// Note a directory; an error if it was met before.
+    ///
+    /// # Errors
+    /// It was met before: [`Corrupt`](crate::ErrorKind::Corrupt).
     pub fn note(&mut self, inode: InodeNumber) -> Result<()> {
         if self.0.insert(inode) {
             return Ok(());

@@ -8,8 +8,8 @@ use common::{Random, aligned_pattern, pattern};
 use diorite::{BlockDevice, DirectIo, HostFile, OpenOptions, RawFile, Unaligned};
 use diorite_device::MemoryDevice;
 
-fn options(kind: u64) -> OpenOptions {
-    let options = OpenOptions::new().read(true).write(true).create(true);
+fn options<P>(options: OpenOptions<P>, kind: u64) -> OpenOptions<P> {
+    let options = options.read(true).write(true);
     match kind {
         0 => options,
         1 => options.direct(DirectIo::Preferred),
@@ -25,7 +25,7 @@ fn a_host_file_is_what_the_host_reads() {
     let mut model: Vec<u8> = Vec::new();
     let mut random = Random(99);
     for round in 0..60 {
-        let file = HostFile::open(&path, &options(random.below(3))).expect("open");
+        let file = options(HostFile::options().create(true), random.below(3)).open(&path).expect("open");
         for step in 0..4 {
             let (offset, len) = (random.below(60_000) as usize, random.below(9_000) as usize + 1);
             if random.below(6) == 0 {
@@ -53,7 +53,7 @@ fn a_host_file_is_what_the_host_reads() {
 fn a_raw_device_is_one_file_of_fixed_size() {
     let device: Arc<dyn BlockDevice> = MemoryDevice::new((1 << 20) + 1536);
     for kind in 0..3 {
-        let file = RawFile::open_device(device.clone(), &options(kind), 1 << 20).expect("open");
+        let file = options(RawFile::options(), kind).open_device(device.clone(), 1 << 20).expect("open");
         assert_eq!(file.size(), (1 << 20) + 1536);
         let data = aligned_pattern(5 * 4096, kind);
         file.write_all_at(&data, (1 << 20) + 1536 - data.len() as u64).expect("write up to the end");

@@ -10,8 +10,8 @@ mod common;
 use common::{aligned_pattern, pattern};
 use diorite::{DirectIo, DirectWriter, HostFile, OpenOptions, Unaligned};
 
-fn options() -> OpenOptions {
-    OpenOptions::new().read(true).write(true).create(true)
+fn options() -> OpenOptions<HostFile> {
+    HostFile::options().read(true).write(true).create(true)
 }
 
 /// A write that ended cut off those of the same stream that had landed beyond it.
@@ -20,7 +20,7 @@ fn writes_of_one_stream_do_not_cut_each_other_off() {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..60 {
         let path = directory.path().join(format!("file{round}"));
-        let file = HostFile::open(&path, &options().direct(DirectIo::Preferred)).unwrap();
+        let file = options().direct(DirectIo::Preferred).open(&path).unwrap();
         let data = pattern(1_000_000 + round * 777, round as u64);
         let mut writer = DirectWriter::new(file, 0, 16384, 8).unwrap();
         for chunk in data.chunks(16384) {
@@ -38,7 +38,7 @@ fn writes_of_one_stream_do_not_cut_each_other_off() {
 fn threads_that_extend_a_file_do_not_cut_each_other_off() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
-    let file = HostFile::open(&path, &options().direct(DirectIo::Preferred)).unwrap();
+    let file = options().direct(DirectIo::Preferred).open(&path).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let file = &file;
@@ -64,11 +64,12 @@ fn a_file_is_as_long_as_what_was_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     let length = || std::fs::metadata(&path).unwrap().len();
-    let direct = |options: OpenOptions| options.direct(DirectIo::Preferred).unaligned(Unaligned::Bounce);
+    let direct =
+        |options: OpenOptions<HostFile>| options.direct(DirectIo::Preferred).unaligned(Unaligned::Bounce);
     let all = [options(), options().dsync(true), options().sync(true)];
     for open in all.iter().cloned().chain(all.iter().cloned().map(direct)) {
         let _ = std::fs::remove_file(&path);
-        let file = HostFile::open(&path, &open).unwrap();
+        let file = open.open(&path).unwrap();
         file.write_all_at(&[1; 1000], 0).unwrap();
         file.sync_data().unwrap();
         assert_eq!(length(), 1000, "{open:?}");

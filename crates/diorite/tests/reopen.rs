@@ -7,7 +7,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Image, open_memory, pattern};
-use diorite::{File, Filesystem, FilesystemOptions, HostFile, OpenOptions, RawFile};
+use diorite::{File, Filesystem, FilesystemOptions, HostFile, RawFile};
 use diorite_ext_tools::mkfs::MkfsOptions;
 
 const BYTES: usize = 16 << 20;
@@ -26,12 +26,11 @@ fn what_was_just_closed_can_be_opened_again() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("file");
     std::fs::write(&path, pattern(BYTES, 1)).expect("file");
-    let options = OpenOptions::new().read(true).write(true);
+    let host = HostFile::options().read(true).write(true);
+    let raw = RawFile::options().read(true).write(true);
     for _ in 0..40 {
-        begin_to_scan(&HostFile::open(&path, &options).expect("the last handle is gone"));
-        begin_to_scan(
-            &RawFile::open(path.to_str().expect("text"), &options).expect("the last handle is gone"),
-        );
+        begin_to_scan(&host.open(&path).expect("the last handle is gone"));
+        begin_to_scan(&raw.open(path.to_str().expect("text")).expect("the last handle is gone"));
     }
     let image = Image::new(64, &MkfsOptions::default());
     let filesystem = Filesystem::open(&image.path).expect("open");

@@ -137,7 +137,7 @@ fn read_all(filesystem: &Filesystem, files: usize, len: usize, round: usize) {
     for number in 0..files {
         let Ok(file) = options.open(format!("/d/file-{number}")) else { continue };
         let memory = AlignedBuf::zeroed(len, 4096);
-        queue.read(&file, 0, memory, len, number as u64).map_err(|refused| refused.error).expect("submit");
+        queue.read(&file, 0, memory, len, number as u64).expect("submit");
     }
     while let Some(finished) = queue.next_finished().expect("reap") {
         let got = finished.result.expect("read");

@@ -180,7 +180,7 @@ fn grow(filesystem: &Filesystem, file: &File, how: &str, at: u64) {
         }
         "queue" => {
             let mut queue = DirectQueue::new(1);
-            queue.write(file, at, data, 4096, 0).map_err(|refused| refused.error).unwrap();
+            queue.write(file, at, data, 4096, 0).unwrap();
             queue.next_finished().unwrap().unwrap().result.unwrap();
         }
         "allocate" => file.allocate(at, 4096).unwrap(),
@@ -387,7 +387,7 @@ fn a_queue_takes_the_last_blocks() {
                 match queue.write(&file, at, data, 16384, at) {
                     Ok(()) => at += 16384,
                     Err(refused) => {
-                        assert_eq!(refused.error.unwrap().errno(), 28);
+                        assert_eq!(refused.into_error().errno(), 28);
                         is_full = true;
                     }
                 }

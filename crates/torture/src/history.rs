@@ -56,7 +56,7 @@ struct Caller {
 
 /// Whether an error says that there is no space.
 fn is_full(error: &diorite::Error) -> bool {
-    error.errno() == 28
+    error.kind() == diorite::ErrorKind::StorageFull
 }
 
 fn units_of(bytes: &[u8]) -> Outcome<Vec<u32>> {
@@ -245,8 +245,8 @@ impl Caller {
             begun.push((begin, call));
             match submitted {
                 Ok(()) => {}
-                Err(refused) => match refused.error {
-                    Some(error) if is_full(&error) => begun[tag as usize].1 = Call::Nothing,
+                Err(refused) => match refused.into_error() {
+                    error if is_full(&error) => begun[tag as usize].1 = Call::Nothing,
                     error => return Err(format!("queue: {error:?}")),
                 },
             }

@@ -37,6 +37,16 @@ fn allow<T>(result: diorite::Result<T>, what: impl std::fmt::Display, errnos: &[
     }
 }
 
+/// Options for a file that is used in one of the ways.
+fn options<P>(way: Way, options: OpenOptions<P>, random: &mut Random) -> OpenOptions<P> {
+    options
+        .read(true)
+        .write(true)
+        .direct(if way == Way::Cached { DirectIo::Off } else { DirectIo::Required })
+        .unaligned(if way == Way::Bounced { Unaligned::Bounce } else { Unaligned::Error })
+        .dsync(random.one_in(6))
+}
+
 const FULL: i32 = 28;
 const UNSUPPORTED: i32 = 95;
 
@@ -153,14 +163,6 @@ impl Subject {
         let random = &mut self.random;
         self.handles.clear();
         let cache = random.pick(&[256 << 10, 512 << 10, 8 << 20]);
-        let options = |way: Way, options: OpenOptions, random: &mut Random| {
-            options
-                .read(true)
-                .write(true)
-                .direct(if way == Way::Cached { DirectIo::Off } else { DirectIo::Required })
-                .unaligned(if way == Way::Bounced { Unaligned::Bounce } else { Unaligned::Error })
-                .dsync(random.one_in(6))
-        };
         match &mut self.place {
             Place::Volume { filesystem, device, .. } => {
                 if let Some(filesystem) = filesystem.take() {
@@ -176,13 +178,13 @@ impl Subject {
             Place::Host(path) => {
                 // Only one handle may be open on it at a time.
                 let way = random.pick(&[Way::Cached, Way::Bounced]);
-                let options = options(way, OpenOptions::new(), random).create(true);
-                self.handles.push((way, tell(HostFile::open(path, &options), "open")?));
+                let options = options(way, HostFile::options(), random).create(true);
+                self.handles.push((way, tell(options.open(path), "open")?));
             }
             Place::Raw(device) => {
                 let way = random.pick(&[Way::Cached, Way::Direct, Way::Bounced]);
-                let options = options(way, OpenOptions::new(), random);
-                let file = tell(RawFile::open_device(Arc::clone(device), &options, cache), "open")?;
+                let options = options(way, RawFile::options(), random);
+                let file = tell(options.open_device(Arc::clone(device), cache), "open")?;
                 if self.model.is_empty() {
                     self.model = vec![crate::random::MARKER; file.size() as usize];
                 }
@@ -331,8 +333,8 @@ impl Subject {
                         self.put(offset, &data);
                         writes.push((offset, data));
                     }
-                    Err(refused) => match refused.error {
-                        Some(error) if error.errno() == FULL => {}
+                    Err(refused) => match refused.into_error() {
+                        error if error.errno() == FULL => {}
                         error => return Err(format!("queued write of {len} at {offset}: {error:?}")),
                     },
                 }
@@ -347,7 +349,7 @@ impl Subject {
                 }
                 let memory = AlignedBuf::zeroed(len as usize, 4096);
                 let read = queue.read(&file, offset, memory, len as usize, tag);
-                read.map_err(|refused| format!("queued read: {:?}", refused.error))?;
+                read.map_err(|refused| format!("queued read: {refused}"))?;
                 let finished = tell(queue.next_finished(), "reap")?.ok_or("nothing was in flight")?;
                 let got = tell(finished.result, "queued read")?;
                 self.expect("queued read", offset, len, &finished.memory[..got])?;

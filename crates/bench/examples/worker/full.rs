@@ -47,7 +47,7 @@ impl Files {
         let file = filesystem.create_file(&path)?;
         match file.write_all_at(&content(seed, len), 0) {
             Ok(()) => self.0.push((path, seed, len)),
-            Err(error) if error.errno() == NO_SPACE => {
+            Err(error) if error.kind() == diorite::ErrorKind::StorageFull => {
                 drop(file);
                 filesystem.remove_file(&path)?;
                 return Ok(false);
@@ -154,7 +154,7 @@ pub(crate) fn rest(place: &Place) -> Result<Figures, Failure> {
                     Err(error) => break error,
                 }
             };
-            if error.errno() != NO_SPACE {
+            if error.kind() != diorite::ErrorKind::StorageFull {
                 return Err(error.into());
             }
             file.sync_all()?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use diorite::{
-    BlockDevice, DirectIo, Error, File, Filesystem, HostFile, OpenOptions, RawFile, ScheduledDevice,
+    BlockDevice, Creates, DirectIo, Error, File, Filesystem, HostFile, OpenOptions, RawFile, ScheduledDevice,
     SchedulerKind,
 };
 
@@ -18,7 +18,7 @@ pub struct FileUse {
 }
 
 impl FileUse {
-    fn apply(self, options: OpenOptions) -> OpenOptions {
+    fn apply<P: Creates>(self, options: OpenOptions<P>) -> OpenOptions<P> {
         let direct = if self.direct { DirectIo::Required } else { DirectIo::Off };
         options.read(true).write(self.write).create(self.write).direct(direct)
     }
@@ -85,7 +85,7 @@ impl Place for HostPlace {
     }
 
     fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error> {
-        HostFile::open(self.on_host(path), &purpose.apply(OpenOptions::new()))
+        purpose.apply(HostFile::options()).open(self.on_host(path))
     }
 
     fn size_of(&self, path: &Path) -> Option<u64> {
@@ -200,8 +200,8 @@ impl Place for RawPlace {
 
     fn open(&self, _path: &Path, purpose: FileUse) -> Result<File, Error> {
         let direct = if purpose.direct { DirectIo::Required } else { DirectIo::Off };
-        let options = OpenOptions::new().read(true).write(purpose.write).direct(direct);
-        RawFile::open_device(self.device.clone(), &options, Self::CACHE_BYTES)
+        let options = RawFile::options().read(true).write(purpose.write).direct(direct);
+        options.open_device(self.device.clone(), Self::CACHE_BYTES)
     }
 
     fn size_of(&self, _path: &Path) -> Option<u64> {

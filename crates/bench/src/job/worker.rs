@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use diorite::{AlignedBuf, BufferPool, DirectQueue, File, Finished, PoolBuf, QueueFull};
+use diorite::{AlignedBuf, BufferPool, DirectQueue, File, Finished, PoolBuf};
 use diorite_block::sync::{now, sleep};
 use diorite_block::{IoOwner, Op, TaskId};
 
@@ -284,10 +284,7 @@ impl<'a> Run<'a> {
             Op::Read => queue.read(&self.file, offset, memory, len, tag),
             _ => queue.write(&self.file, offset, memory, len, tag),
         };
-        submitted.map_err(|QueueFull { error, .. }| {
-            let full = diorite::Error::InvalidArgument("more transfers than the queue is deep");
-            self.worker.blame()(error.unwrap_or(full))
-        })?;
+        submitted.map_err(|refused| self.worker.blame()(refused.into_error()))?;
         in_flight[tag as usize] = (op, offset, Times { start, submitted: Some(now()) });
         self.result.levels.record_level(queue.in_flight());
         self.result.submitted.record_batch(1);

@@ -13,10 +13,8 @@ use crate::content::{Content, pages_of};
 use crate::map::{MapCommit, StretchKind};
 use crate::write::space::Blocks;
 use crate::write::{Position, WriteRange};
-use crate::{Error, Result, SyncMode};
+use crate::{Error, ErrorKind, Result, SyncMode};
 
-/// `EOPNOTSUPP`.
-const UNSUPPORTED: i32 = 95;
 /// What an allocation does beyond the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BeyondEnd {
@@ -151,7 +149,7 @@ impl Content {
         let size_at_least = (file_end > self.map.recorded_size()).then_some(file_end);
         self.map.check_room(start, stop - start)?;
         match self.map.allocate(start, stop - start, size_at_least) {
-            Err(error) if error.errno() == UNSUPPORTED && file_end == range.end => {
+            Err(error) if error.kind() == ErrorKind::Unsupported && file_end == range.end => {
                 self.note_modified();
                 self.allocate_zeros(start..stop, file_end, Overwrite::No, blocks)
             }
@@ -219,7 +217,7 @@ impl Content {
         if whole.start < whole.end {
             match self.map.zero(whole.start, whole.end - whole.start) {
                 // Also where no block is left to cut an extent: overwriting takes none.
-                Err(error) if error.errno() == UNSUPPORTED || error.is_no_space() => {
+                Err(error) if error.kind() == ErrorKind::Unsupported || error.is_no_space() => {
                     self.allocate_zeros(whole.clone(), range.end.min(whole.end), Overwrite::Yes, blocks)?;
                 }
                 zeroed => zeroed?,

@@ -2,18 +2,10 @@
 //!
 //! Where it sits: beside [`File`]'s own direct reads and writes, with the same steps (`write/`) and the same promises; only the
 //! waiting is the caller's. The queue owns the memory of a transfer and holds its range of the file from submission until the transfer
-//! is reaped, where a write is recorded.
-//!
-//! Interface:
-//! - A transfer is done when [`DirectQueue::reap`] or [`DirectQueue::next_finished`] has given it back, not before: sizes and
-//!   mappings change there.
-//! - Who gives each transfer's memory to the next one takes them one by one: the device hears of the next before the rest of
-//!   what has ended is looked at.
-//! - A transfer that has to wait for a range makes the queue finish transfers of its own first, which may hold that range.
-//! - A thread with a write in flight reaps it before it touches the same range in another way: it would wait for itself.
-//! - Dropping the queue waits for everything in flight.
+//! is reaped, where a write is recorded. The rules for callers are on [`DirectQueue`].
 
 mod place;
+mod submit_error;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -33,8 +25,39 @@ use crate::write::space::Blocks;
 use crate::{AlignedBuf, Error, File, Result};
 
 pub use diorite_block::IoMemory as TransferMemory;
+pub use submit_error::SubmitError;
 
-/// See the module's documentation.
+/// Many direct transfers in flight from one thread, on any files: submit, [issue](DirectQueue::issue), [reap](DirectQueue::reap).
+///
+/// - **Memory** belongs to the queue from submission until the transfer is reaped, which gives it back; also a transfer that is not
+///   accepted gives it back ([`SubmitError`]). Any [`TransferMemory`] will do that fits [`File::alignment`].
+/// - **Tags** are the caller's numbers. They come back with the transfer ([`Finished::tag`]) and mean nothing to the queue.
+/// - **Order**: transfers end in any order. Those of one thread on overlapping ranges, of which one writes, take effect in the order of their
+///   submission.
+/// - **The end** of a transfer is when [`reap`](DirectQueue::reap) or [`next_finished`](DirectQueue::next_finished) returns it, not before:
+///   sizes and mappings change there, and with [`OpenOptions::dsync`](crate::OpenOptions::dsync) the write is durable then.
+/// - **Deadlock**: a transfer holds its range of the file until it is reaped. A thread with a write in flight that touches the same range in
+///   another way (`read_at`, a sync, a second queue) waits for itself. Reap first. Submitting to the same queue is safe:
+///   it finishes its own transfers that are in the way, and those that hold the last free blocks of a full volume.
+/// - Dropping the queue waits for everything in flight. Its results are lost.
+///
+/// ```no_run
+/// use diorite::{AlignedBuf, DirectIo, DirectQueue, Filesystem};
+///
+/// # fn main() -> diorite::Result<()> {
+/// let filesystem = Filesystem::open("disk.img")?;
+/// let file = filesystem.open_options().read(true).direct(DirectIo::Required).open("/data")?;
+/// let mut queue = DirectQueue::new(32);
+/// for page in 0..32 {
+///     queue.read(&file, page * 4096, AlignedBuf::zeroed(4096, 4096), 4096, page)?;
+/// }
+/// while let Some(finished) = queue.next_finished()? {
+///     println!("page {}: {} bytes", finished.tag, finished.result?);
+///     // finished.memory goes into the next transfer here.
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct DirectQueue<M: TransferMemory + 'static = AlignedBuf> {
     depth: u32,
@@ -136,15 +159,6 @@ pub struct Finished<M> {
     pub result: Result<usize>,
 }
 
-/// A transfer that was not taken: the memory back, and why.
-#[derive(Debug)]
-pub struct QueueFull<M> {
-    /// The memory.
-    pub memory: M,
-    /// Why: `None` if the queue is full, otherwise what is wrong with the transfer.
-    pub error: Option<Error>,
-}
-
 /// A transfer that cannot be taken, with its memory.
 type Refused<M> = (M, Error);
 
@@ -172,7 +186,11 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         (self.ready.len() + self.reaped.len()) as u32
     }
 
-    /// Read the first `len` bytes of `memory` from `offset` of `file`.
+    /// Read into the first `len` bytes of `memory` from `offset` of `file`.
+    ///
+    /// # Errors
+    /// [`SubmitError::Full`] if `depth` transfers are in flight; [`SubmitError::Failed`] if the file is not open for reading, the
+    /// transfer is not aligned, or its blocks cannot be found. Errors of the transfer itself come with [`Finished`].
     pub fn read(
         &mut self,
         file: &File,
@@ -180,18 +198,22 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         memory: M,
         len: usize,
         tag: u64,
-    ) -> Result<(), QueueFull<M>> {
+    ) -> Result<(), SubmitError<M>> {
         if self.in_flight() >= self.depth {
-            return Err(QueueFull { memory, error: None });
+            return Err(SubmitError::Full { memory });
         }
         let result = match file.check_read().and_then(|()| Self::check(file, offset, &memory, len)) {
             Ok(()) => self.start_read(file, offset, memory, len, tag),
             Err(error) => Err((memory, error)),
         };
-        result.map_err(|(memory, error)| QueueFull { memory, error: file.named::<()>(Err(error)).err() })
+        result.map_err(|(memory, error)| SubmitError::Failed { memory, error: file.name_error(error) })
     }
 
     /// Write the first `len` bytes of `memory` at `offset` of `file`.
+    ///
+    /// # Errors
+    /// [`SubmitError::Full`] if `depth` transfers are in flight; [`SubmitError::Failed`] if the file is not open for writing, the
+    /// transfer is not aligned, or it cannot have its blocks. Errors of the transfer itself come with [`Finished`].
     pub fn write(
         &mut self,
         file: &File,
@@ -199,15 +221,15 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         memory: M,
         len: usize,
         tag: u64,
-    ) -> Result<(), QueueFull<M>> {
+    ) -> Result<(), SubmitError<M>> {
         if self.in_flight() >= self.depth {
-            return Err(QueueFull { memory, error: None });
+            return Err(SubmitError::Full { memory });
         }
         let result = match file.check_write().and_then(|()| Self::check(file, offset, &memory, len)) {
             Ok(()) => self.start_write(file, offset, memory, len, tag),
             Err(error) => Err((memory, error)),
         };
-        result.map_err(|(memory, error)| QueueFull { memory, error: file.named::<()>(Err(error)).err() })
+        result.map_err(|(memory, error)| SubmitError::Failed { memory, error: file.name_error(error) })
     }
 
     fn check(file: &File, offset: u64, memory: &M, len: usize) -> Result<()> {
@@ -444,6 +466,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     }
 
     /// Issue what was submitted, without waiting.
+    ///
+    /// # Errors
+    /// The device cannot take transfers at all.
     pub fn issue(&mut self) -> Result<()> {
         for lane in &mut self.lanes {
             lane.queue.issue()?;
@@ -453,6 +478,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
 
     /// Issue, wait for at least `wait_for` transfers (or all, if fewer are in flight), append what has ended to `done`.
     /// Returns how many were appended.
+    ///
+    /// # Errors
+    /// The device cannot be waited for. What goes wrong with one transfer is in its [`Finished::result`].
     pub fn reap(&mut self, wait_for: u32, done: &mut Vec<Finished<M>>) -> Result<usize> {
         let before = done.len();
         if wait_for == 0 && !self.pending.is_empty() {
@@ -467,7 +495,11 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         Ok(done.len() - before)
     }
 
-    /// The next transfer that has ended; issues and waits if none has. `None` if nothing is in flight.
+    /// The next transfer that has ended; issues and waits if none has. `None` if nothing is in flight. A loop that gives each
+    /// transfer's memory to the next one goes this way: the device gets the next one before the rest of what has ended is looked at.
+    ///
+    /// # Errors
+    /// As [`Self::reap`].
     pub fn next_finished(&mut self) -> Result<Option<Finished<M>>> {
         if let Some(finished) = self.ready.pop_front() {
             return Ok(Some(finished));

@@ -340,10 +340,7 @@ impl Worker {
             let durable = open.durable != Durable::No;
             operations.push(self.shared.oracle().files[number].begin(now, durable, change));
             let submitted = queue.write(&open.file, offset, memory, len as usize, tag);
-            submitted.map_err(|refused| match refused.error {
-                Some(error) => format!("queue: {error} (errno {})", error.errno()),
-                None => "the queue is full".to_owned(),
-            })?;
+            submitted.map_err(|refused| format!("queue: {refused}"))?;
             if self.random.one_in(3) {
                 tell(queue.issue(), "issue")?;
             }

@@ -1,0 +1,102 @@
+//! Whole files in one call, and streams as `std::io` knows them.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::io::{BufRead, Read, Write};
+
+use common::{open_memory, pattern};
+use diorite::{DirectIo, DirectReader, DirectWriter, ErrorKind, Filesystem, FilesystemOptions, Unaligned};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
+
+fn open(direct: DirectIo) -> Filesystem {
+    let options = MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() };
+    open_memory(32, &options, &FilesystemOptions::new().direct(direct))
+}
+
+/// As `std::fs::{read, write, read_to_string}`, also where all files are for direct I/O.
+#[test]
+fn a_file_is_read_and_written_in_one_call() {
+    for direct in [DirectIo::Off, DirectIo::Preferred, DirectIo::Required] {
+        let filesystem = open(direct);
+        for len in [0, 1, 4096, 70_001] {
+            let content = pattern(len, 7);
+            filesystem.write("/file", &content).unwrap();
+            assert_eq!(filesystem.read("/file").unwrap(), content, "{direct:?} {len}");
+        }
+        filesystem.write("/text", "æ").unwrap();
+        assert_eq!(filesystem.read_to_string("/text").unwrap(), "æ");
+        filesystem.write("/text", [0xff]).unwrap();
+        let error = filesystem.read_to_string("/text").unwrap_err();
+        assert_eq!((error.kind(), error.path()), (ErrorKind::InvalidData, Some("/text".as_ref())));
+        assert_eq!(filesystem.read("/none").unwrap_err().kind(), ErrorKind::NotFound);
+        filesystem.close().unwrap();
+    }
+}
+
+/// Content, permissions and holes; a file copied to itself would be empty.
+#[test]
+fn a_copy_keeps_permissions_and_holes() {
+    for direct in [DirectIo::Off, DirectIo::Required] {
+        let filesystem = open(direct);
+        filesystem.write("/from", pattern(5000, 1)).unwrap();
+        let file = filesystem.open_options().write(true).unaligned(Unaligned::Bounce).open("/from").unwrap();
+        file.write_all_at(&pattern(100, 2), 3 << 20).unwrap();
+        file.set_len(9 << 20).unwrap();
+        drop(file);
+        filesystem.set_permissions("/from", 0o741).unwrap();
+        filesystem.write("/to", pattern(9000, 3)).unwrap();
+        assert_eq!(filesystem.copy("/from", "/to").unwrap(), 9 << 20);
+        assert!(filesystem.read("/to").unwrap() == filesystem.read("/from").unwrap());
+        filesystem.sync().unwrap();
+        let (from, to) = (filesystem.metadata("/from").unwrap(), filesystem.metadata("/to").unwrap());
+        assert_eq!((to.permissions, to.sectors), (0o741, from.sectors));
+        filesystem.symlink("from", "/link").unwrap();
+        assert_eq!(filesystem.copy("/from", "/link").unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(filesystem.read("/from").unwrap().len(), 9 << 20);
+        filesystem.close().unwrap();
+    }
+}
+
+/// Pieces of any length, flushes between them, by copy and without.
+#[test]
+fn streams_are_readers_and_writers_of_std() {
+    let filesystem = open(DirectIo::Required);
+    let mut whole = Vec::new();
+    let options = filesystem.open_options().read(true).write(true).create(true);
+    let mut writer = DirectWriter::new(options.open("/file").unwrap(), 0, 8192, 3).unwrap();
+    for (round, len) in [1, 511, 512, 20_000, 8192, 3, 100_001, 4096, 77].into_iter().enumerate() {
+        let data = pattern(len, round as u64);
+        writer.write_all(&data).unwrap();
+        whole.extend_from_slice(&data);
+        if round % 3 == 1 {
+            writer.flush().unwrap();
+            // All that is a whole block is in the file.
+            let blocks = whole.len() / 512 * 512;
+            let mut memory = diorite::AlignedBuf::zeroed(blocks.next_multiple_of(4096), 4096);
+            assert_eq!(options.open("/file").unwrap().read_at(&mut memory, 0).unwrap(), blocks);
+            assert!(memory[..blocks] == whole[..blocks]);
+        }
+    }
+    let buffer = writer.buffer().unwrap();
+    let len = buffer.len().min(33);
+    buffer[..len].fill(9);
+    whole.extend(std::iter::repeat_n(9, len));
+    writer.submit(len).unwrap();
+    assert!(writer.write(&[1]).is_err() || len == 33 && whole.len() % 8192 == 0);
+    drop(writer.finish().unwrap());
+    assert!(filesystem.read("/file").unwrap() == whole);
+
+    let mut read = Vec::new();
+    let file = options.open("/file").unwrap();
+    DirectReader::new(file.clone(), 0, 8192, 3).unwrap().read_to_end(&mut read).unwrap();
+    assert!(read == whole);
+    let mut reader = DirectReader::new(file.clone(), 0, 8192, 3).unwrap();
+    let first = reader.fill_buf().unwrap()[..10].to_vec();
+    reader.consume(10);
+    assert_eq!((&first[..], reader.next_chunk().unwrap().unwrap()), (&whole[..10], &whole[10..8192]));
+    assert_eq!(reader.next_chunk().unwrap().unwrap(), &whole[8192..16384]);
+    let lines = DirectReader::new(file, 0, 8192, 3).unwrap().split(b'\n').count();
+    assert_eq!(lines, whole.split(|byte| *byte == b'\n').count());
+    filesystem.close().unwrap();
+}

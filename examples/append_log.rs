@@ -1,0 +1,97 @@
+//! An append-only log: records with a length and a checksum, appended by many threads, each durable when `append` returns, read
+//! back up to the first that is not whole.
+//!
+//! ```text
+//! cargo run --release -p diorite --example append_log
+//! ```
+
+use std::error::Error;
+
+use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
+use diorite::{Create, DeviceOptions, File, Filesystem, open_target};
+
+const HEADER_BYTES: usize = 8;
+
+struct Log {
+    file: File,
+}
+
+impl Log {
+    fn open(filesystem: &Filesystem, path: &str) -> diorite::Result<Self> {
+        // A write of an appending file goes to the end, wherever that is then: no two records overlap.
+        let file = filesystem.open_options().read(true).append(true).create(true).open(path)?;
+        Ok(Self { file })
+    }
+
+    /// Append a record; durable when this returns. Records that several threads sync together share a commit.
+    fn append(&self, record: &[u8]) -> diorite::Result<u64> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + record.len());
+        bytes.extend_from_slice(&(record.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&checksum(record).to_le_bytes());
+        bytes.extend_from_slice(record);
+        let offset = self.file.append(&bytes)?;
+        self.file.sync_data()?;
+        Ok(offset)
+    }
+
+    /// All whole records, from the front. One that a crash cut ends the log.
+    fn records(&self) -> diorite::Result<Vec<Vec<u8>>> {
+        let mut bytes = vec![0; self.file.size() as usize];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        let (mut rest, mut records) = (&bytes[..], Vec::new());
+        while let Some((header, after)) = rest.split_first_chunk::<HEADER_BYTES>() {
+            let [a, b, c, d, e, f, g, h] = *header;
+            let len = u32::from_le_bytes([a, b, c, d]) as usize;
+            let Some((record, after)) = after.split_at_checked(len) else { break };
+            if checksum(record) != u32::from_le_bytes([e, f, g, h]) {
+                break;
+            }
+            records.push(record.to_vec());
+            rest = after;
+        }
+        Ok(records)
+    }
+}
+
+/// FNV-1a.
+fn checksum(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let directory = tempfile::tempdir()?;
+    let image = directory.path().join("disk.img");
+    let device = open_target(
+        image.to_str().ok_or("the path is not text")?,
+        &DeviceOptions::read_write().create(Create::NewSized(64 << 20)),
+    )?;
+    mkfs(&*device, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() })?;
+    drop(device);
+
+    let filesystem = Filesystem::open(&image)?;
+    let log = Log::open(&filesystem, "/log")?;
+    std::thread::scope(|scope| {
+        let append = |thread: u32| {
+            (0..20).try_for_each(|number| log.append(format!("thread {thread}, {number}").as_bytes()).map(drop))
+        };
+        let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || append(thread))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a thread of the example"))
+    })?;
+    drop(log);
+    filesystem.close()?;
+
+    let filesystem = Filesystem::open(&image)?;
+    let log = Log::open(&filesystem, "/log")?;
+    // What a crash in the middle of an append would leave.
+    log.file.append(&[200, 0, 0, 0, 1, 2])?;
+    let records = log.records()?;
+    println!("{} records; the first: {:?}", records.len(), String::from_utf8_lossy(&records[0]));
+    assert_eq!(records.len(), 80);
+    drop(log);
+    Ok(filesystem.close()?)
+}
+
+#[test]
+fn runs() {
+    main().expect("the example runs");
+}
