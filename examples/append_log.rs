@@ -72,7 +72,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let log = Log::open(&filesystem, "/log")?;
     std::thread::scope(|scope| {
         let append = |thread: u32| {
-            (0..20).try_for_each(|number| log.append(format!("thread {thread}, {number}").as_bytes()).map(drop))
+            (0..20)
+                .try_for_each(|number| log.append(format!("thread {thread}, {number}").as_bytes()).map(drop))
         };
         let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || append(thread))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("a thread of the example"))

@@ -570,6 +570,7 @@ pub(crate) fn extents(arguments: &OnePath, images: &mut Images, output: &mut Out
         ExtentKind::Unwritten => "unwritten",
         ExtentKind::Delayed => "delayed",
         ExtentKind::Inline => "inline",
+        _ => "other",
     };
     if arguments.reporting.json {
         let list: Vec<Value> = extents

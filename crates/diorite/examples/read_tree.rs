@@ -8,7 +8,7 @@
 #[path = "../../../bench/peers/src/tally.rs"]
 mod tally;
 
-use diorite::node::NodeRef;
+use diorite::NodeRef;
 use diorite::{
     Access, AlignedBuf, DirectIo, DirectPolicy, DirectQueue, File, FileKind, Filesystem, Finished, Result,
 };

@@ -32,8 +32,9 @@ pub struct Alignment {
     pub max_transfer: u32,
 }
 
-/// What a stretch of a file is.
+/// What a range of a file is on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ExtentKind {
     /// Data.
     Data,
@@ -45,7 +46,7 @@ pub enum ExtentKind {
     Inline,
 }
 
-/// A stretch of a file and its place on the device. Holes are left out.
+/// A range of a file and its place on the device. Holes are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// First byte in the file.
@@ -76,7 +77,24 @@ pub(crate) struct Handle {
     path: Option<PathBuf>,
 }
 
-/// An open file. See the module's documentation for what its operations promise.
+/// An open file: of a filesystem, of the host, or a whole device.
+///
+/// All operations take `&self`, may run in many threads at once, and take effect one after the other, each whole, where their ranges overlap,
+/// whether they are buffered, direct, queued or streamed. Clones share the position, as `dup(2)` does. Closing reports nothing: sync
+/// before, to know that everything was written.
+///
+/// ```no_run
+/// # fn main() -> diorite::Result<()> {
+/// # let filesystem = diorite::Filesystem::open("disk.img")?;
+/// let file = filesystem.create_file("/notes")?;
+/// file.append(b"first\n")?;
+/// file.write_all_at(b"F", 0)?;
+/// file.sync_data()?;
+/// let mut line = [0; 6];
+/// file.read_exact_at(&mut line, 0)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct File {
     pub(crate) handle: Arc<Handle>,

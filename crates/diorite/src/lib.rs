@@ -16,9 +16,22 @@
 //! # }
 //! ```
 //!
+//! Where to begin:
+//!
+//! - [`Filesystem`]: `read`, `write`, `copy`, `read_dir` and the rest of `std::fs`, on a volume; [`Filesystem::open_options`] for a [`File`].
+//! - [`DirectQueue`] keeps many transfers in flight from one thread; [`DirectReader`] and [`DirectWriter`] stream a file, as
+//!   [`std::io::BufRead`] and [`std::io::Write`].
+//! - [`mkfs`](mkfs::mkfs) makes volumes and [`check`](mod@check) looks for damage.
+//! - [`Error::kind`] says what went wrong, as [`std::io::Error::kind`] does.
+//! - The directory `examples` of the repository: a page store, a log, a queue at depth 32, a streaming copy, a database.
+//!
 //! What holds for every file (ARCHITECTURE.md has all of it): reads and writes of any kind on one range take effect one after the
 //! other, each whole; direct I/O copies nothing; direct I/O writes back overlapping dirty data and never waits
 //! for metadata; no block that was not written is ever readable.
+//!
+//! Linux only.
+
+#![warn(clippy::missing_errors_doc)]
 
 mod cache;
 mod commit_timer;
@@ -32,7 +45,7 @@ mod host;
 mod host_mark;
 mod map;
 mod names;
-pub mod node;
+mod node;
 mod nodes;
 mod options;
 mod placement;
@@ -48,26 +61,36 @@ mod walk;
 mod whole_files;
 mod write;
 
+/// Block devices: what [`BlockDevice`] and [`ScheduledDevice`] show in their signatures, for devices of your own.
+pub use diorite_block as block;
+/// The devices that [`open_target`] opens, and memory for transfers.
+pub use diorite_device as device;
+/// What is on the disk: what [`VolumeInfo`], [`mkfs`] and errors show in their fields.
+pub use diorite_ext::layout;
+
 pub use diorite_block::scheduler::{
     CfqRules, Histogram, OwnerStatistics, SchedulerKind, Statistics as SchedulerStatistics,
 };
 pub use diorite_block::{
-    BlockDevice, Geometry, IoCounts, IoOwner, IoPriority, OwnerGuard, ScheduledDevice, TaskId,
+    BlockDevice, Geometry, IoCounts, IoError, IoErrorKind, IoOwner, IoPriority, OwnerGuard, SECTOR_SIZE,
+    ScheduledDevice, Sector, TaskId,
 };
 pub use diorite_device::{
-    AlignedBuf, Backend, BufferPool, Create, DirectPolicy, OpenOptions as DeviceOptions, Partition, Polling,
-    PoolBuf, has_partitions, host_paths, open_target, partitions,
+    AlignedBuf, Backend, BufferPool, Create, DirectPolicy, LockHolder, OpenError,
+    OpenOptions as DeviceOptions, Partition, Polling, PoolBuf, has_partitions, host_paths, open_target,
+    partitions,
 };
 pub use diorite_ext::{
-    Access, Attributes, Clock, DataMode, DirectoryEntry, FileKind, InodeNumber, MmpWait, NodeSpec, Owner,
-    QuotaLimits, RenameMode, ReservedBlocks, SetAttributes, SetTime, SpaceUse, SuperblockBackup, SystemClock,
-    Timestamp, VolumeInfo, XattrMode,
+    Access, Attributes, Clock, Corrupt, DataMode, DirectoryEntry, Error as VolumeError, FileKind,
+    Incompatible, InodeNumber, MmpWait, NodeSpec, Owner, QuotaLimits, RenameMode, ReservedBlocks,
+    SetAttributes, SetTime, SpaceUse, SuperblockBackup, SystemClock, Timestamp, VolumeInfo, XattrMode,
 };
 pub use diorite_ext_tools::{check, mkfs};
 pub use error::{AlignedPart, Error, ErrorKind, Result};
 pub use file::{Alignment, Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, FilesystemOptions};
 pub use host::HostFile;
+pub use node::NodeRef;
 pub use options::{Creates, DirectIo, OpenOptions, SyncMode, Unaligned};
 pub use queue::{DirectQueue, Finished, SubmitError, TransferMemory};
 pub use raw::RawFile;

@@ -263,7 +263,7 @@ impl Bonnie {
                     } else {
                         queue.write(file, *offset, memory, len, *offset)
                     };
-                    submitted.map_err(|full| fail(full.error.unwrap_or(diorite::Error::BeyondEnd)))?;
+                    submitted.map_err(|refused| fail(refused.into_error()))?;
                 }
                 let mut done = Vec::new();
                 queue.reap(batch.len() as u32, &mut done).map_err(fail)?;
