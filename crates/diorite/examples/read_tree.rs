@@ -35,7 +35,7 @@ fn main() -> Result<()> {
         read_cached(&filesystem, &directory, &mut tally)?;
     } else {
         let sizes = if policy == DirectPolicy::Off { FROM_CACHE } else { FROM_DISK };
-        let mut reader = Reader::new(&filesystem, sizes, tally);
+        let mut reader = Reader::new(sizes, tally);
         reader.read_directory(&filesystem.resolve(&directory)?)?;
         reader.finish_transfers(0)?;
         tally = reader.tally;
@@ -67,8 +67,7 @@ fn read_cached(filesystem: &Filesystem, directory: &str, tally: &mut Tally) -> R
 }
 
 /// Files whose transfers are in flight.
-struct Reader<'a> {
-    filesystem: &'a Filesystem,
+struct Reader {
     queue: DirectQueue,
     /// Memory for small files, and for parts of large ones.
     free: [Vec<AlignedBuf>; 2],
@@ -79,14 +78,10 @@ struct Reader<'a> {
     tally: Tally,
 }
 
-impl<'a> Reader<'a> {
-    fn new(
-        filesystem: &'a Filesystem,
-        (transfer_bytes, bytes_in_flight_max): (usize, usize),
-        tally: Tally,
-    ) -> Self {
+impl Reader {
+    fn new((transfer_bytes, bytes_in_flight_max): (usize, usize), tally: Tally) -> Self {
         let (queue, free, done) = (DirectQueue::new(DEPTH), Default::default(), Vec::new());
-        Self { filesystem, queue, free, done, transfer_bytes, bytes_in_flight_max, bytes_in_flight: 0, tally }
+        Self { queue, free, done, transfer_bytes, bytes_in_flight_max, bytes_in_flight: 0, tally }
     }
 
     fn memory_for(&mut self, len: usize) -> AlignedBuf {

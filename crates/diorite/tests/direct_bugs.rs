@@ -46,10 +46,7 @@ fn class_2_a_failed_transfer_completes_once() {
     let mut queue = DirectQueue::new(8);
     device.writes_fail_from.store(0, Ordering::SeqCst);
     for tag in 0..8 {
-        queue
-            .write(&file, tag * 4096, aligned_pattern(4096, tag), 4096, tag)
-            .map_err(|r| r.error)
-            .expect("submit");
+        queue.write(&file, tag * 4096, aligned_pattern(4096, tag), 4096, tag).expect("submit");
     }
     let mut done = Vec::new();
     while queue.in_flight() > 0 {

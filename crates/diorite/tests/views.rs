@@ -56,7 +56,7 @@ fn everything_inside(with_writer: bool) {
             file.read_at(&mut memory, 0).expect("read");
             direct.read_at(&mut memory, 4 * PAGE as u64).expect("direct read");
             let mut queue = DirectQueue::new(1);
-            queue.read(&direct, 0, memory, PAGE, 1).map_err(|full| full.error).expect("submit");
+            queue.read(&direct, 0, memory, PAGE, 1).expect("submit");
             queue.next_finished().expect("reap").expect("one").result.expect("queued read");
             let data = file.seek_data(0).map_err(|error| error.errno());
             assert!(matches!(data, Ok(0) | Err(6)), "{data:?}");

@@ -343,10 +343,7 @@ fn a_full_volume_with_an_unreaped_queue_hangs_no_thread() {
         for round in 0..400_u64 {
             let mut queue = DirectQueue::new(8);
             for page in 0..8 {
-                queue
-                    .write(&file, page * 4096, aligned_pattern(1024, round), 1024, 0)
-                    .map_err(|r| r.error)
-                    .unwrap();
+                queue.write(&file, page * 4096, aligned_pattern(1024, round), 1024, 0).unwrap();
             }
             let error = other.write_at(&aligned_pattern(1024, round), round * 4096).unwrap_err();
             assert_eq!(error.errno(), 28);

@@ -172,7 +172,7 @@ impl Model {
     }
 
     fn check_reopened(&mut self) {
-        self.content.sync(crate::Durability::All).expect("sync");
+        self.content.sync(crate::map::Durability::All).expect("sync");
         self.content.pages.check_invariants();
         assert_eq!(self.view.claimed(), 0, "claims are given back");
         let content = Content::new(Box::new(self.view.reopen()), engine(256 << 10)).expect("content");
@@ -271,7 +271,7 @@ fn threads_on_one_file_keep_to_their_stripes() {
             }
         });
         assert_eq!(finished.load(Ordering::SeqCst), THREADS);
-        content.sync(crate::Durability::All).expect("sync");
+        content.sync(crate::map::Durability::All).expect("sync");
         content.pages.check_invariants();
         assert_eq!(view.claimed(), 0);
     }
