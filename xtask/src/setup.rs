@@ -20,6 +20,8 @@ const TOOLS: &[Tool] = &[
     Tool { program: "losetup", package: "mount" },
     Tool { program: "sfdisk", package: "fdisk" },
     Tool { program: "sgdisk", package: "gdisk" },
+    Tool { program: "bon_csv2txt", package: "bonnie++" },
+    Tool { program: "gdb", package: "gdb" },
 ];
 
 /// Install what is missing when this is a Debian machine and we are root; otherwise say what is missing. Tests

@@ -4,6 +4,8 @@
 mod common;
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -12,6 +14,9 @@ use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, Sector}
 use diorite_device::{
     Access, Backend, Create, DirectPolicy, FileDevice, OpenError, OpenOptions, open_target,
 };
+
+/// A user who may do nothing.
+const NOBODY: u32 = 65534;
 
 fn message(result: Result<impl std::fmt::Debug, OpenError>) -> String {
     result.expect_err("it must not open").to_string()
@@ -151,13 +156,24 @@ fn what_has_no_sectors_is_refused_by_name() {
     }
 }
 
+/// Root may open everything, so as root the test runs itself again as another user.
 #[test]
-fn no_permission_is_told_with_the_access() {
+fn no_permission_is_reported_with_the_access() {
+    let (directory, path) = image(1 << 20);
     if is_root() {
-        println!("SKIPPED: root may open everything");
+        let program = directory.path().join("test");
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let readable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), readable).unwrap();
+        let mut test = Command::new(program);
+        test.args(["--exact", "no_permission_is_reported_with_the_access"])
+            .current_dir("/")
+            .uid(NOBODY)
+            .gid(NOBODY);
+        let output = test.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         return;
     }
-    let (_directory, path) = image(1 << 20);
     let mut permissions = std::fs::metadata(&path).unwrap().permissions();
     permissions.set_readonly(true);
     std::fs::set_permissions(&path, permissions).unwrap();

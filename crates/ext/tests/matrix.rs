@@ -377,7 +377,7 @@ fn run_recipe(recipe: &str, size: &str, change: &dyn Fn(&Path)) {
         (image, Some(kernel_tree(&mount.at)))
     } else {
         // The kernel has no pages of that size, or not the feature; mke2fs and debugfs have.
-        println!("SKIPPED: the kernel's part of {recipe}: by mke2fs, e2fsck and debugfs instead");
+        println!("{recipe}: not mounted by this kernel, so mke2fs, e2fsck and debugfs take its part");
         let source = bench.path("source");
         std::fs::create_dir(&source).unwrap();
         shell(&source, &fill);
