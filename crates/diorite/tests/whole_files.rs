@@ -96,6 +96,7 @@ fn streams_are_readers_and_writers_of_std() {
     reader.consume(10);
     assert_eq!((&first[..], reader.next_chunk().unwrap().unwrap()), (&whole[..10], &whole[10..8192]));
     assert_eq!(reader.next_chunk().unwrap().unwrap(), &whole[8192..16384]);
+    drop(reader);
     let lines = DirectReader::new(file, 0, 8192, 3).unwrap().split(b'\n').count();
     assert_eq!(lines, whole.split(|byte| *byte == b'\n').count());
     filesystem.close().unwrap();
