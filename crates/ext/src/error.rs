@@ -22,7 +22,7 @@ pub enum Error {
     /// No entry of that name.
     #[error("no such file or directory")]
     NotFound,
-    /// The file was removed since it was looked up, and nobody has it open: look its name up again.
+    /// The file was removed since it was looked up, and is not open: look its name up again.
     #[error("the file was removed meanwhile")]
     Stale,
     /// The name is taken.
@@ -102,7 +102,7 @@ pub enum Error {
     #[error("no such extended attribute")]
     NoAttribute,
     /// Extended attributes do not fit.
-    #[error("no room for the extended attribute")]
+    #[error("no space for the extended attribute")]
     AttributeTooLarge,
     /// A file that is marked immutable or append-only.
     #[error("operation not permitted: the file is marked {0}")]

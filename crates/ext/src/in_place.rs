@@ -1,4 +1,4 @@
-//! The log behind transaction handles on a volume without a journal: changed blocks are written in their places, in an order.
+//! The log below transaction handles on a volume without a journal: changed blocks are written in their places, in an order.
 //!
 //! Where it sits: [`InPlaceLog`] implements [`Log`], as the journal does. Handles of all threads join one running transaction; a
 //! sync, a full cache or the commit interval writes it out whole. Nothing makes a transaction atomic, so the order protects

@@ -1,11 +1,11 @@
 //! Page-aligned memory for metadata blocks.
 //!
-//! Where it sits: under the buffers, the journal, and whoever reads blocks past the cache. An allocator that is asked for one
+//! Where it sits: under the buffers, the journal, and reads past the cache. An allocator that is asked for one
 //! page at a page boundary leaves the page before it nearly unused, so that blocks in memory would take twice their size. Blocks
 //! that stay are therefore cut from large pieces by a [`BlockPool`], which takes them back and gives them out again.
 //!
 //! Invariants:
-//! 1. The pieces of a pool have room for the most blocks that were in use at one time, and for less than one piece more.
+//! 1. The pieces of a pool have space for the most blocks that were in use at one time, and for less than one piece more.
 //! 2. A piece goes back to the system when the pool and all blocks of the piece are gone.
 //!
 //! Locking: a pool's lock is a leaf, held to move one block.
@@ -207,10 +207,13 @@ mod tests {
             let name = |n: u64| format!("file-{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into_bytes();
             (0..16_000).for_each(|n| drop(volume.create(&root, &name(n), &spec).unwrap()));
             (0..16_000).step_by(3).for_each(|n| drop(volume.unlink(&root, &name(n)).unwrap()));
-            let (most, room) = (volume.cache().memory().in_use_max(), volume.cache().capacity_blocks());
+            let (most, capacity) = (volume.cache().memory().in_use_max(), volume.cache().capacity_blocks());
             let bytes = most * (volume.cache().memory().stride() + 256);
-            assert!(most > room * 3 / 4, "{flavor:?}: the test is too small: {most} of {room} blocks");
-            assert!(bytes <= budget + budget / 16, "{flavor:?}: {most} blocks for {room}");
+            assert!(
+                most > capacity * 3 / 4,
+                "{flavor:?}: the test is too small: {most} of {capacity} blocks"
+            );
+            assert!(bytes <= budget + budget / 16, "{flavor:?}: {most} blocks for {capacity}");
             volume.close().unwrap();
         }
     }

@@ -1,13 +1,13 @@
 //! Handles on transactions: the only way in which metadata changes.
 //!
 //! Where it sits: every operation that changes metadata begins a [`Handle`], joins buffers to it
-//! ([`Handle::modify`]), and commits it. Behind the handle is a [`Log`], which collects the handles of many threads in one running
+//! ([`Handle::modify`]), and commits it. The handle belongs to a [`Log`], which collects the handles of many threads in one running
 //! transaction: a journal, or on a volume without one [`crate::in_place::InPlaceLog`].
 //!
 //! Interface:
 //! - Inode locks are taken before [`Volume::begin`], never after: a commit waits for handles.
 //! - `credits` is an upper bound of the metadata blocks that the handle will join. Work without a bound (truncate)
-//!   asks [`Handle::has_room`] between steps and calls [`Handle::restart`] at points where the metadata is
+//!   asks [`Handle::has_credits`] between steps and calls [`Handle::restart`] at points where the metadata is
 //!   consistent.
 //! - A handle that changed something and is dropped without commit shuts the volume down (ARCHITECTURE invariant 9).
 //!
@@ -34,7 +34,7 @@ pub(crate) const TIMER_SLACK: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TransactionId(pub(crate) u64);
 
-/// What is behind the handles: collects changed buffers and makes them durable.
+/// The log of the handles: collects changed buffers and makes them durable.
 pub(crate) trait Log: Send + Sync + fmt::Debug {
     /// A handle starts; may wait for a commit. The handle will join at most `credits` more blocks.
     fn begin(&self, credits: u32) -> Result<TransactionId>;
@@ -64,7 +64,7 @@ pub(crate) trait Log: Send + Sync + fmt::Debug {
     fn commit_old(&self) -> Result<()>;
     /// Wait until [`Log::commit_old`] has something to do; `false` when it never will again.
     fn wait_until_old(&self) -> bool;
-    /// Nobody waits in [`Log::wait_until_old`] from now on.
+    /// No waiter is in [`Log::wait_until_old`] from now on.
     fn end_waiting(&self);
     /// As [`Log::sync`], and leave nothing to replay.
     fn close(&self) -> Result<()>;
@@ -194,7 +194,7 @@ impl Handle<'_> {
         self.modify(buffer)
     }
 
-    /// Join a buffer whose content is made when it is sealed (descriptors, superblock).
+    /// Join a buffer whose content is made when it is completed (descriptors, superblock).
     pub(crate) fn touch(&mut self, buffer: &Arc<Buffer>) -> Result<()> {
         self.modify(buffer).map(drop)
     }
@@ -244,12 +244,12 @@ impl Handle<'_> {
     }
 
     /// Whether `credits` more blocks can be joined; they are set aside if so.
-    pub(crate) fn has_room(&mut self, credits: u32) -> bool {
-        let room = self.volume.log().extend(self.transaction, credits);
-        if room {
+    pub(crate) fn has_credits(&mut self, credits: u32) -> bool {
+        let fits = self.volume.log().extend(self.transaction, credits);
+        if fits {
             self.credits += credits;
         }
-        room
+        fits
     }
 
     /// End this handle and go on with a new one, possibly in another transaction.

@@ -1,4 +1,4 @@
-//! Without a journal `e2fsck -fy` mends what a crash left, and nothing that was synced is lost (ARCHITECTURE invariant 6).
+//! Without a journal `e2fsck -fy` repairs what a crash left, and nothing that was synced is lost (ARCHITECTURE invariant 6).
 //! Blocks are written whole or not at all here: no order of writes protects a directory block of which only one sector was
 //! written.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -56,7 +56,7 @@ fn synced_files_survive(arguments: &str, sync: Sync, seed: u64) {
         } else {
             passing.push((parent, number));
         }
-        // Files that nobody synced go again, and their blocks to others.
+        // Files that were not synced go again, and their blocks to others.
         if passing.len() > 3 {
             let (parent, number) = passing.swap_remove(random.usize(..passing.len()));
             volume.unlink(&at(&volume, parent), format!("f{number}").as_bytes()).unwrap();

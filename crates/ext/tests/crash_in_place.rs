@@ -322,7 +322,7 @@ fn names_never_lead_to_another_file() {
 
 /// A punched or cut file whose blocks went to another one shows nothing of that.
 #[test]
-fn freed_blocks_are_nobodys_before_the_change_is_durable() {
+fn freed_blocks_are_not_reused_before_the_change_is_durable() {
     for arguments in [EXT2, EXT4] {
         let Some(world) = world(arguments) else { return };
         world.create("cut");

@@ -1,4 +1,4 @@
-//! ARCHITECTURE invariant 6 without a journal: after a power cut at any moment `e2fsck -fy` mends the volume, and every file
+//! ARCHITECTURE invariant 6 without a journal: after a power cut at any moment `e2fsck -fy` repairs the volume, and every file
 //! reads back as it was when it was last synced, unless it was changed since.
 //!
 //! The device records writes and flushes. A crash keeps everything up to a flush and any part of what came after it.

@@ -1,7 +1,7 @@
 //! Fast commits that the kernel left behind are replayed to what its own replay gives.
 //!
 //! The image is copied while it is mounted, after files were synced that only fast commits have. Needs root, loop devices and
-//! python3; skips by name where they are missing.
+//! python3; skipped (and counted) where they are missing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 
@@ -185,7 +185,7 @@ fn fast_commits_replay_as_the_kernel_does_with_small_blocks() {
     replays_as_the_kernel("-t ext4 -b 2048 -O fast_commit,orphan_file,metadata_csum_seed");
 }
 
-/// Also where the kernel's own replay leaves counts that e2fsck must mend: what was synced is there, and nothing is left to mend.
+/// Also where the kernel's own replay leaves counts that e2fsck must repair: what was synced is there, and nothing is left to repair.
 fn replays_what_was_synced(arguments: &str) {
     if !have(&["mke2fs", "e2fsck", "python3"]) {
         return;

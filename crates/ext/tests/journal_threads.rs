@@ -1,4 +1,4 @@
-//! Many threads in the same directories on a volume with a small journal: nobody waits forever, and e2fsck finds nothing.
+//! Many threads in the same directories on a volume with a small journal: no thread waits forever, and e2fsck finds nothing.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -64,7 +64,7 @@ fn threads_work(arguments: &str) {
     });
     volume.sync().unwrap();
     let tree = tree_of(&volume);
-    // As after a crash: replayed by whoever opens it.
+    // As after a crash: replayed at the next open.
     let crashed = ImageDevice::new(device.image());
     let recovered = open(crashed.clone());
     assert!(tree_of(&recovered) == tree, "{arguments}: synced, crashed and recovered");

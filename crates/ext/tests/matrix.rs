@@ -83,7 +83,7 @@ const FILL: &str = r"
     touch -d '1970-01-01 00:00:01.25 UTC' d/f1; touch -d '2037-12-31 12:00:00.123456789 UTC' d/f59
     touch -d '1955-03-04 05:06:07.5 UTC' d/f60; sync";
 
-/// Stretches with blocks: first block, number, block on the volume, whether unwritten. `None`: the content is in the inode.
+/// Mappings with blocks: first block, number, block on the volume, whether unwritten. `None`: the content is in the inode.
 type Map = Option<Vec<(u64, u64, u64, bool)>>;
 
 /// What a program sees of a file.
@@ -280,7 +280,7 @@ fn assert_same(ours: &Tree, theirs: &Tree, recipe: &str) {
     }
 }
 
-/// Attributes from small to large; a volume that has no room for one says so.
+/// Attributes from small to large; a volume that has no space for one says so.
 fn kernel_attributes(root: &Path, recipe: &str) {
     let large = if recipe.contains("ea_inode") { 20_000 } else { 600 };
     for (name, key, size) in [
@@ -383,7 +383,7 @@ fn run_recipe(recipe: &str, size: &str, change: &dyn Fn(&Path)) {
         shell(&source, &fill);
         let image = bench.image(&format!("{recipe} -d {}", source.display()), size);
         change(&image);
-        // mke2fs makes no indices and counts quota before it fills, and e2fsck counts before it has mended all.
+        // mke2fs makes no indices and counts quota before it fills, and e2fsck counts before it has repaired all.
         for _ in 0..2 {
             run("e2fsck", &["-fyD", &image.to_string_lossy()]);
         }

@@ -163,7 +163,7 @@ fn bad_record_is_reported_with_its_place() {
 
 /// Directories that contain each other must not make two threads wait for each other.
 #[test]
-fn directories_in_a_circle_block_nobody() {
+fn directories_in_a_circle_block_no_thread() {
     if !have(&["mke2fs", "debugfs"]) {
         return;
     }

@@ -154,9 +154,9 @@ fn fill_and_remove(volume: &Volume, root: &Arc<Inode>, thread: u64) {
     }
 }
 
-/// Whoever holds a directory looks at a child; whoever locks both begins with the lower number, which may be the child's.
+/// A holder of a directory looks at a child; a thread that locks both begins with the lower number, which may be the child's.
 #[test]
-fn a_directory_older_than_its_parent_blocks_nobody() {
+fn a_directory_older_than_its_parent_blocks_no_thread() {
     if !have(&["mke2fs", "e2fsck"]) {
         return;
     }

@@ -1,5 +1,5 @@
 //! Encrypted files and directories without their key, files with Merkle trees: read where that is
-//! possible, refused by name where it is not, and the rest of the volume is written as any other.
+//! possible, rejected with the name of the feature where it is not, and the rest of the volume is written as any other.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 

@@ -39,7 +39,7 @@ fn roundtrip(arguments: &str, block: usize) {
         let inode = volume.inode(inode_of(&image, name)).unwrap();
         assert_eq!(volume.attributes(&inode).size, content.len() as u64);
         assert!(read_file(&volume, &inode) == content, "{name} differs ({arguments} -b {block})");
-        // Again, from the cached stretches, block by block.
+        // Again, from the cached mappings, block by block.
         for at in 0..volume.block_size().blocks_for(content.len() as u64) {
             let mapping = volume.map(&inode, FileBlock(at), 1).unwrap();
             if let MappingKind::Mapped(address) = mapping.kind {
@@ -71,9 +71,9 @@ fn ext4_files_read_back() {
     roundtrip("-t ext3", 1024);
 }
 
-/// ARCHITECTURE invariant 8: what lies together on the device is one stretch, whatever index blocks lie between.
+/// ARCHITECTURE invariant 8: what lies together on the device is one mapping, whatever index blocks lie between.
 #[test]
-fn contiguous_run_is_one_stretch_across_index_blocks() {
+fn contiguous_run_is_one_mapping_across_index_blocks() {
     if !have(&["mke2fs", "debugfs"]) {
         return;
     }
@@ -84,18 +84,18 @@ fn contiguous_run_is_one_stretch_across_index_blocks() {
     let image = bench.image(&format!("-t ext2 -b 1024 -d {}", source.display()), "32M");
     let (_, volume) = bench.open(&image);
     let inode = volume.inode(inode_of(&image, "f")).unwrap();
-    let mut stretches = Vec::new();
+    let mut mappings = Vec::new();
     let mut at = 0;
     while at < 1000 {
         let mapping = volume.map(&inode, FileBlock(at), u64::MAX).unwrap();
         assert!(matches!(mapping.kind, MappingKind::Mapped(_)), "{mapping:?}");
-        stretches.push(mapping);
+        mappings.push(mapping);
         at += mapping.blocks;
     }
-    for pair in stretches.windows(2) {
+    for pair in mappings.windows(2) {
         let (MappingKind::Mapped(a), MappingKind::Mapped(b)) = (pair[0].kind, pair[1].kind) else { panic!() };
-        assert_ne!(a.0 + pair[0].blocks, b.0, "these are one stretch: {pair:?}");
+        assert_ne!(a.0 + pair[0].blocks, b.0, "these are one mapping: {pair:?}");
     }
-    let behind = volume.map(&inode, FileBlock(1000), 10).unwrap();
-    assert_eq!((behind.kind, behind.blocks), (MappingKind::Hole, 10));
+    let past_end = volume.map(&inode, FileBlock(1000), 10).unwrap();
+    assert_eq!((past_end.kind, past_end.blocks), (MappingKind::Hole, 10));
 }

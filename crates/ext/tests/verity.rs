@@ -21,7 +21,7 @@ fn the_content_of_a_verity_file_stays_and_all_else_changes() {
     let content = pattern(3, 9 * 4096);
     for name in [b"sealed", b"others"] {
         let inode = volume.create(&root, name, &spec).unwrap();
-        // The tree of hashes lies behind the end.
+        // The tree of hashes lies past the end.
         write_blocks(&volume, &inode, 0, &content, Some(5 * 4096)).unwrap();
     }
     drop(root);

@@ -154,7 +154,7 @@ impl World {
     }
 }
 
-/// Whether a range was moved; it is refused on indirect mappings and behind the end.
+/// Whether a range was moved; it is refused on indirect mappings and past the end.
 fn moved(result: &diorite_ext::Result<()>) -> bool {
     assert!(matches!(result, Ok(()) | Err(Error::Unsupported(_) | Error::InvalidArgument(_))), "{result:?}");
     result.is_ok()

@@ -35,7 +35,7 @@ impl Allocator {
         false
     }
 
-    /// Promise `wanted` clusters to metadata in place of `given` that were promised before, in one step, so that nobody can come
+    /// Promise `wanted` clusters to metadata in place of `given` that were promised before, in one step, so that no other thread can come
     /// in between: whether there were enough, which is certain where no more is wanted than given.
     pub(crate) fn exchange_claim(&self, given: u64, wanted: u64) -> bool {
         if wanted > given {
@@ -57,7 +57,7 @@ impl Allocator {
         });
     }
 
-    /// Clusters that are promised to nobody, without those that are kept from data.
+    /// Clusters that are not promised, without those that are kept from data.
     pub(crate) fn unclaimed(&self) -> u64 {
         let free = self.free.load(Ordering::Relaxed);
         (free - self.claimed.load(Ordering::Relaxed) - self.kept as i64).max(0) as u64
@@ -228,8 +228,8 @@ impl Allocator {
     /// Free the clusters of blocks on disk. They stay busy until the transaction is durable.
     pub(crate) fn free(&self, handle: &mut Handle<'_>, inode: InodeNumber, run: BlockRun) -> Result<()> {
         let first = self.layout.cluster_of(run.start);
-        let behind = run.start.0.saturating_add(run.blocks);
-        self.zone.check(first, behind - first.0).map_err(|what| Corrupt::Inode { inode, what })?;
+        let past_end = run.start.0.saturating_add(run.blocks);
+        self.zone.check(first, past_end - first.0).map_err(|what| Corrupt::Inode { inode, what })?;
         for (number, bit, count) in self.by_group(run.start, run.blocks) {
             let mut state = self.group(number).state.lock();
             // Busy bits are read before the bitmap changes, so that what is freed is busy.

@@ -7,7 +7,7 @@
 //! Invariants:
 //! 1. The cluster of a hold is busy. It is set on disk if, and only if, the hold is *recorded*.
 //! 2. A recorded cluster that is freed while it is held becomes unrecorded, and is in `freeing` until the transaction that freed
-//!    it is durable; only then may whoever is last to let go make it free for others.
+//!    it is durable; only then may the last holder make it free for others.
 //!
 //! Locking: a leaf, but for group states: nothing is locked by a holder of this lock but a group in [`Allocator::release`].
 

@@ -87,7 +87,7 @@ impl Allocator {
         self.windows.take(inode, at, wanted)
     }
 
-    /// Keep blocks, which are reserved, for the inode's file block `at` and those behind it.
+    /// Keep blocks, which are reserved, for the inode's file block `at` and those after it.
     pub(crate) fn keep_window(&self, inode: InodeNumber, at: FileBlock, run: BlockRun) {
         if let Some(old) = self.windows.put(inode, Window { at, run }) {
             self.release(old.run.start, old.run.blocks);

@@ -4,10 +4,10 @@
 //! lately; `linear` and `indexed` read and maintain it.
 //!
 //! Invariants:
-//! 1. A slot says where an entry begins: whoever moves or removes an entry moves or removes its slot.
+//! 1. A slot says where an entry begins: to move or remove an entry is to move or remove its slot.
 //! 2. A complete cache has a slot for every entry.
-//! 3. The room of a block is its largest gap.
-//! 4. All caches together have at most as many slots as [`NameCaches::new`] was told, and one directory more while it is in use. What is
+//! 3. The free space of a block is its largest gap.
+//! 4. All caches together have at most the slots given to [`NameCaches::new`], and one directory more while it is in use. What is
 //!    remembered of a block counts as [`SLOTS_OF_BLOCK`].
 //!
 //! Locking: a directory's cache is locked after the directory's inode and before buffers. The map's lock is a leaf.
@@ -48,7 +48,7 @@ pub(crate) struct DirectoryCache {
     complete: bool,
     /// The directory has more names than may be remembered.
     too_large: bool,
-    rooms: Option<Rooms>,
+    gaps: Option<Gaps>,
     /// Of each block, where the record begins that got the rest of the last gap taken there, divided by four; 0 where that is
     /// not known.
     last_gaps: Vec<u16>,
@@ -75,7 +75,7 @@ impl DirectoryCache {
             slots_max,
             complete: false,
             too_large: false,
-            rooms: None,
+            gaps: None,
             last_gaps: Vec::new(),
         }
     }
@@ -166,14 +166,14 @@ impl DirectoryCache {
         *self = Self { too_large: self.too_large, ..Self::new(self.slots_max) };
     }
 
-    /// The room of each block, if known.
-    pub(crate) fn rooms(&mut self) -> Option<&mut Rooms> {
-        self.rooms.as_mut()
+    /// The largest gap of each block, if known.
+    pub(crate) fn gaps(&mut self) -> Option<&mut Gaps> {
+        self.gaps.as_mut()
     }
 
-    /// Set the room of all blocks, or forget it.
-    pub(crate) fn set_rooms(&mut self, rooms: Option<Rooms>) {
-        self.rooms = rooms;
+    /// Set the gaps of all blocks, or forget it.
+    pub(crate) fn set_gaps(&mut self, gaps: Option<Gaps>) {
+        self.gaps = gaps;
     }
 
     /// Where a gap is likely to be in a block: a record begins there.
@@ -199,9 +199,9 @@ impl DirectoryCache {
     }
 
     /// A block's largest gap changed.
-    pub(crate) fn set_room(&mut self, block: u32, gap: usize) {
-        if let Some(rooms) = &mut self.rooms {
-            rooms.set(block, gap);
+    pub(crate) fn set_gap(&mut self, block: u32, gap: usize) {
+        if let Some(gaps) = &mut self.gaps {
+            gaps.set(block, gap);
         }
     }
 
@@ -210,15 +210,15 @@ impl DirectoryCache {
     }
 }
 
-/// The largest gap of each block, as a tree of maxima: finds the first block with enough room in logarithmic time.
+/// The largest gap of each block, as a tree of maxima: finds the first block with enough space in logarithmic time.
 #[derive(Debug, Default)]
-pub(crate) struct Rooms {
+pub(crate) struct Gaps {
     /// A complete binary tree, root at 1, leaves from `leaves` on; gaps divided by four.
     tree: Vec<u16>,
     leaves: usize,
 }
 
-impl Rooms {
+impl Gaps {
     /// Set the gap of a block; blocks that were never set have none.
     pub(crate) fn set(&mut self, block: u32, gap: usize) {
         let block = block as usize;
@@ -387,7 +387,7 @@ impl NameCaches {
             if map.len() <= directories && self.slots.load(Ordering::Relaxed) <= slots {
                 break;
             }
-            // A cache in use stays: its user would go on with one that nobody else sees.
+            // A cache in use stays: its user would go on with one that no other thread sees.
             if number != keep && map.get(&number).is_some_and(|entry| Arc::strong_count(entry) == 1) {
                 let entry = map.remove(&number);
                 let slots = entry.map_or(0, |entry| entry.slots.load(Ordering::Relaxed));
@@ -402,24 +402,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rooms_find_the_first_block_that_fits() {
-        let mut rooms = Rooms::default();
-        assert_eq!(rooms.first_with(12), None);
+    fn gaps_find_the_first_block_that_fits() {
+        let mut tree = Gaps::default();
+        assert_eq!(tree.first_with(12), None);
         let gaps: Vec<usize> = (0..1000).map(|n| (n * 7919 % 1021) / 4 * 4).collect();
         for (block, gap) in gaps.iter().enumerate() {
-            rooms.set(block as u32, *gap);
+            tree.set(block as u32, *gap);
         }
         for need in (12..1100).step_by(4) {
             let want = gaps.iter().position(|gap| *gap >= need).map(|block| block as u32);
-            assert_eq!(rooms.first_with(need), want, "{need}");
+            assert_eq!(tree.first_with(need), want, "{need}");
         }
         for block in 0..900 {
-            rooms.set(block, 0);
+            tree.set(block, 0);
         }
         let want = gaps[900..].iter().position(|gap| *gap >= 500).map(|block| block as u32 + 900);
-        assert_eq!(rooms.first_with(500), want);
-        rooms.set(3, 65532);
-        assert_eq!(rooms.first_with(65532), Some(3));
+        assert_eq!(tree.first_with(500), want);
+        tree.set(3, 65532);
+        assert_eq!(tree.first_with(65532), Some(3));
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub(crate) struct NewEntry<'a> {
 /// A place that a new entry fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// The record that has the room.
+    /// The record with the free space.
     start: usize,
     len: usize,
     /// Bytes of it that its own entry needs; 0 if it is free.
@@ -128,7 +128,7 @@ impl DirectoryFormat {
         }
         let end = offset + len;
         if end > area || (end < area && end + SHORTEST > area) {
-            return bad("the record reaches beyond the block or leaves too little behind it");
+            return bad("the record reaches beyond the block or leaves too little after it");
         }
         if inode == 0 {
             return Ok(Record { offset, len, inode, kind: 0, name: &[] });
@@ -156,7 +156,7 @@ impl DirectoryFormat {
     pub(crate) fn check(&self, block: &[u8]) -> Result<(), BadEntry> {
         self.records(block).try_for_each(|record| record.map(drop))?;
         if self.tail && !is_tail(block) {
-            return Err(BadEntry { offset: self.area() as u32, what: "no room for a checksum" });
+            return Err(BadEntry { offset: self.area() as u32, what: "no space for a checksum" });
         }
         Ok(())
     }
@@ -219,7 +219,7 @@ impl DirectoryFormat {
         offset
     }
 
-    /// Remove the entry that begins at `offset`; its room goes to the record before it. Returns the largest gap of what was
+    /// Remove the entry that begins at `offset`; its space goes to the record before it. Returns the largest gap of what was
     /// looked at. An offset at which no entry begins is an error.
     pub(crate) fn remove(&self, block: &mut [u8], offset: usize, look: Look) -> Result<usize, BadEntry> {
         let (mut previous, mut found, mut largest) = (None, None, 0);
@@ -432,10 +432,10 @@ mod tests {
                 match step {
                     Step::Insert(name, inode) => {
                         if model.contains_key(&name) { continue; }
-                        let room = format.largest_gap(&block).unwrap();
+                        let largest = format.largest_gap(&block).unwrap();
                         let new = NewEntry { inode, kind: 1, name: &name };
                         let gap = format.find_gap(&block, record_len(name.len())).unwrap();
-                        prop_assert_eq!(gap.is_some(), room >= record_len(name.len()));
+                        prop_assert_eq!(gap.is_some(), largest >= record_len(name.len()));
                         if let Some(gap) = gap {
                             let offset = format.put(&mut block, &gap, &new);
                             prop_assert_eq!(gap.largest_after, format.largest_gap(&block).unwrap());

@@ -6,7 +6,7 @@
 //! block, so that who does not know of the index sees nothing else), then at byte 24 reserved (4 bytes), hash
 //! version (1), length of these eight bytes (1), levels below the root (1), flags (1), then index entries. A lower index
 //! block begins with a free record of the whole block (8 bytes), then index entries. An index entry is a hash (4)
-//! and a block of the directory (4). The hash field of the first one holds the room for entries (2) and their
+//! and a block of the directory (4). The hash field of the first one holds the limit of entries (2) and their
 //! number (2), itself included. With metadata checksums the last eight bytes are reserved for the checksum.
 //!
 //! Invariants:
@@ -70,15 +70,15 @@ fn put_u32(block: &mut [u8], at: usize, value: u32) {
 }
 
 impl Index {
-    /// The entries at byte `start`, with the count checked against the room.
+    /// The entries at byte `start`, with the count checked against the limit.
     fn parse(format: &DirectoryFormat, block: &[u8], start: usize) -> Result<Self, BadEntry> {
         let bad = |what| Err(BadEntry { offset: start as u32, what });
         if block.len() != format.block_size {
             return bad("the index block has the wrong size");
         }
-        let index = Self { start, limit: room(format, start), count: get_u16(block, start + 2) };
+        let index = Self { start, limit: capacity(format, start), count: get_u16(block, start + 2) };
         if get_u16(block, start) != index.limit {
-            return bad("the room of the index block is not what its size gives");
+            return bad("the limit of the index block is not what its size gives");
         }
         if index.count == 0 || index.count > index.limit {
             return bad("the number of index entries is zero or more than fit");
@@ -135,7 +135,7 @@ impl Index {
         Ok(())
     }
 
-    /// Put an entry behind entry `at`.
+    /// Put an entry after entry `at`.
     pub(crate) fn insert_after(&self, block: &mut [u8], at: usize, hash: u32, child: u32) {
         assert!(at < self.count && !self.is_full());
         let place = self.start + (at + 1) * ENTRY;
@@ -162,8 +162,8 @@ impl Index {
     }
 }
 
-/// Index entries that fit behind byte `start`.
-fn room(format: &DirectoryFormat, start: usize) -> usize {
+/// Index entries that fit after byte `start`.
+fn capacity(format: &DirectoryFormat, start: usize) -> usize {
     let tail = if format.tail { ENTRY } else { 0 };
     (format.block_size - start - tail) / ENTRY
 }
@@ -174,7 +174,7 @@ fn write_node(format: &DirectoryFormat, new: &mut [u8], entries: &[u8]) {
     let len = encode_entry_length(format.block_size, format.block_size);
     new[4..6].copy_from_slice(&len.to_le_bytes());
     new[NODE_ENTRIES..NODE_ENTRIES + entries.len()].copy_from_slice(entries);
-    let limit = room(format, NODE_ENTRIES) as u16;
+    let limit = capacity(format, NODE_ENTRIES) as u16;
     new[NODE_ENTRIES..NODE_ENTRIES + 2].copy_from_slice(&limit.to_le_bytes());
     let count = (entries.len() / ENTRY) as u16;
     new[NODE_ENTRIES + 2..NODE_ENTRIES + 4].copy_from_slice(&count.to_le_bytes());
@@ -282,7 +282,7 @@ pub(crate) fn make_root(
     let info = ROOT_INFO..ROOT_INFO + ROOT_INFO_LEN;
     block[info].copy_from_slice(&[0, 0, 0, 0, hash_version, ROOT_INFO_LEN as u8, 0, 0]);
     let start = ROOT_INFO + ROOT_INFO_LEN;
-    let limit = room(format, start) as u16;
+    let limit = capacity(format, start) as u16;
     block[start..start + 2].copy_from_slice(&limit.to_le_bytes());
     block[start + 2..start + 4].copy_from_slice(&1_u16.to_le_bytes());
     put_u32(block, start + 4, 1);

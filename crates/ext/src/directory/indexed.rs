@@ -1,6 +1,6 @@
 //! The hash index as a tree: the way to a name, and growth.
 //!
-//! Every step of growth leaves a sound tree: first the index blocks on the way get room, from the top down, then
+//! Every step of growth leaves a sound tree: first the index blocks on the way get space, from the top down, then
 //! the leaf is split. So a step that finds no space undoes nothing.
 
 use std::cell::Cell;
@@ -156,7 +156,7 @@ impl<B: Blocks> Directory<'_, B> {
             hash.set(self.hash(root, name));
             hash.get()
         })?;
-        // A name's hash can go on in the leaves behind; a sound index has each leaf once.
+        // A name's hash can go on in the next leaves; a sound index has each leaf once.
         for _ in 0..self.blocks.count() {
             let leaf = way.leaf;
             let found = self.blocks.read(leaf, |block| {
@@ -195,15 +195,15 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         })?;
         self.overwrite(0, &root)?;
         self.blocks.set_indexed()?;
-        self.cache.set_rooms(None);
+        self.cache.set_gaps(None);
         for (offset, name) in [(0, b".".as_slice()), (12, b"..")] {
             self.cache.insert(super::cache::tag(name), 0, offset);
         }
         self.blocks.read(1, |block| self.cache.insert_block(&format, self.form, 1, block))
     }
 
-    /// Room for a name in the leaf of its hash.
-    pub(super) fn make_room_indexed(&mut self, name: &[u8], need: usize) -> Result<Place> {
+    /// Space for a name in the leaf of its hash.
+    pub(super) fn make_space_indexed(&mut self, name: &[u8], need: usize) -> Result<Place> {
         for _ in 0..GROWTH_STEPS {
             let hash = Cell::new(0);
             let way = self.walk(|root| {
@@ -227,7 +227,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         self.bad_index(0, "the index does not grow")
     }
 
-    /// A gap for a record of `need` bytes: most often behind the name that was added last.
+    /// A gap for a record of `need` bytes: most often after the name that was added last.
     fn find_gap_in_leaf(&self, block: u32, need: usize) -> Result<Option<Gap>> {
         let format = self.rules.format;
         let last = self.cache.last_gap(block);
@@ -240,7 +240,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         })
     }
 
-    /// One step of making room in the index blocks on a way: the upper full block below one with room is split, or the
+    /// One step of making space in the index blocks on a way: the upper full block below one with space is split, or the
     /// root goes one level down.
     fn grow_index(&mut self, way: &Way) -> Result<()> {
         let format = self.rules.format;
@@ -269,7 +269,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         })
     }
 
-    /// Split the leaf at the end of a way; the lowest index block has room.
+    /// Split the leaf at the end of a way; the lowest index block has space.
     fn split_leaf(&mut self, way: &Way, lowest: &Frame) -> Result<()> {
         let format = self.rules.format;
         let before = self.blocks.read(way.leaf, |block| {

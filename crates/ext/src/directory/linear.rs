@@ -1,10 +1,10 @@
 //! Search and change of a directory as a whole.
 //!
-//! A directory without index is searched once from end to end; from then on the cache knows every name and the room
+//! A directory without index is searched once from end to end; from then on the cache knows every name and the space
 //! of every block, and no operation depends on the size of the directory. With an index the cache only
 //! shortens the way. In both kinds an entry, once found, is changed the same way.
 
-use super::cache::{Rooms, tag};
+use super::cache::{Gaps, tag};
 use super::entries::{BadEntry, DirectoryFormat, Look, NewEntry, Record, record_len};
 use super::{Blocks, ChangeBlocks, Directory, Found, NameForm, Place, htree};
 use crate::{Error, InodeNumber, Result};
@@ -118,10 +118,10 @@ impl<B: Blocks> Directory<'_, B> {
         Ok(None)
     }
 
-    /// Read the whole directory, which has no index, and remember every name and room.
+    /// Read the whole directory, which has no index, and remember every name and gap.
     fn remember_all(&mut self) -> Result<()> {
         self.cache.clear();
-        let mut rooms = Rooms::default();
+        let mut gaps = Gaps::default();
         let (format, form, cache) = (&self.rules.format, self.form, &mut *self.cache);
         for number in 0..self.blocks.count() {
             let gap = self.blocks.read(number, |block| {
@@ -129,9 +129,9 @@ impl<B: Blocks> Directory<'_, B> {
                 format.largest_gap(block)
             });
             // Half a memory is worse than none.
-            rooms.set(number, gap.inspect_err(|_| cache.clear())?);
+            gaps.set(number, gap.inspect_err(|_| cache.clear())?);
         }
-        cache.set_rooms(Some(rooms));
+        cache.set_gaps(Some(gaps));
         cache.set_complete();
         Ok(())
     }
@@ -160,30 +160,30 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         let (format, own) = (self.rules.format, self.blocks.inode().0);
         self.cache.clear();
         self.blocks.append(|block| format.fill_first(block, own, parent.0))?;
-        let mut rooms = Rooms::default();
+        let mut gaps = Gaps::default();
         self.blocks.read(0, |block| {
-            rooms.set(0, format.largest_gap(block)?);
+            gaps.set(0, format.largest_gap(block)?);
             self.cache.insert_block(&format, self.form, 0, block)
         })?;
-        self.cache.set_rooms(Some(rooms));
+        self.cache.set_gaps(Some(gaps));
         self.cache.set_complete();
         Ok(())
     }
 
-    /// Room for a name that is not there: what this changes is sound by itself, also after an error.
-    pub(crate) fn make_room(&mut self, name: &[u8]) -> Result<Place> {
+    /// Space for a name that is not there: what this changes is sound by itself, also after an error.
+    pub(crate) fn make_space(&mut self, name: &[u8]) -> Result<Place> {
         let need = record_len(name.len());
         if self.blocks.is_indexed() && self.blocks.count() > 1 {
-            return self.make_room_indexed(name, need);
+            return self.make_space_indexed(name, need);
         }
-        if self.cache.rooms().is_none() && self.cache.may_be_complete() {
+        if self.cache.gaps().is_none() && self.cache.may_be_complete() {
             self.remember_all()?;
         }
         let count = self.blocks.count();
-        if self.cache.rooms().is_none() {
-            self.remember_rooms()?;
+        if self.cache.gaps().is_none() {
+            self.remember_gaps()?;
         }
-        if let Some(block) = self.cache.rooms().and_then(|rooms| rooms.first_with(need)) {
+        if let Some(block) = self.cache.gaps().and_then(|gaps| gaps.first_with(need)) {
             let format = self.rules.format;
             let gap = self.blocks.read(block, |bytes| format.find_gap(bytes, need))?;
             return gap.map(|gap| Place { block, gap }).ok_or_else(|| {
@@ -193,18 +193,18 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         }
         if count == 1 && self.rules.make_index {
             self.make_index()?;
-            return self.make_room_indexed(name, need);
+            return self.make_space_indexed(name, need);
         }
         self.append_leaf(need)
     }
 
-    fn remember_rooms(&mut self) -> Result<()> {
-        let mut rooms = Rooms::default();
+    fn remember_gaps(&mut self) -> Result<()> {
+        let mut gaps = Gaps::default();
         for number in 0..self.blocks.count() {
             let gap = self.blocks.read(number, |block| self.rules.format.largest_gap(block))?;
-            rooms.set(number, gap);
+            gaps.set(number, gap);
         }
-        self.cache.set_rooms(Some(rooms));
+        self.cache.set_gaps(Some(gaps));
         Ok(())
     }
 
@@ -218,7 +218,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             let filled = format.fill(bytes, std::iter::empty());
             assert!(filled.is_some(), "nothing fits");
         })?;
-        self.cache.set_room(block, format.area());
+        self.cache.set_gap(block, format.area());
         let gap = self.blocks.read(block, |bytes| format.find_gap(bytes, need))?;
         let gap = gap.expect("a name fits an empty block");
         Ok(Place { block, gap })
@@ -229,7 +229,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         let format = self.rules.format;
         let offset = self.blocks.change(place.block, |bytes| Ok(format.put(bytes, &place.gap, new)))?;
         self.cache.insert(tag(&self.form.key(new.name)), place.block, offset);
-        self.cache.set_room(place.block, place.gap.largest_after);
+        self.cache.set_gap(place.block, place.gap.largest_after);
         self.cache.set_last_gap(place.block, offset);
         Ok(Found { block: place.block, offset, inode: InodeNumber(new.inode), kind: new.kind })
     }
@@ -238,10 +238,10 @@ impl<B: ChangeBlocks> Directory<'_, B> {
     pub(crate) fn remove(&mut self, name: &[u8], found: &Found) -> Result<()> {
         let format = self.rules.format;
         self.cache.forget_last_gap(found.block);
-        let look = if self.cache.rooms().is_some() { Look::AtAll } else { Look::AsFarAsNeeded };
+        let look = if self.cache.gaps().is_some() { Look::AtAll } else { Look::AsFarAsNeeded };
         let gap = self.blocks.change(found.block, |bytes| format.remove(bytes, found.offset, look))?;
         self.cache.remove(tag(&self.form.key(name)), found.block, found.offset);
-        self.cache.set_room(found.block, gap);
+        self.cache.set_gap(found.block, gap);
         Ok(())
     }
 

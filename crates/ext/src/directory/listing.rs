@@ -5,7 +5,7 @@
 //! the names' hashes. Where the volume makes indexes, a directory of one block, which may get one, is listed in the
 //! order of the hashes as well.
 //!
-//! Cursors: 0 the start; 1 and 2 behind the dots in hash order; from [`FIRST_KEY`] on the smallest key to come, made
+//! Cursors: 0 the start; 1 and 2 after the dots in hash order; from [`FIRST_KEY`] on the smallest key to come, made
 //! of 31 bits of the hash, 23 bits of another hash, and 8 bits that count names equal in both;
 //! with [`IN_LINE`] set a byte position in a directory whose index cannot be used.
 

@@ -1,18 +1,18 @@
 //! Directories: blocks of entries in a line, or under a hash index.
 //!
-//! Where it sits: `names` holds the locks and the transaction and calls [`Directory`]; that finds, makes room, puts,
+//! Where it sits: `names` holds the locks and the transaction and calls [`Directory`]; that finds, makes space, puts,
 //! removes and lists, over blocks that [`Blocks`] and [`ChangeBlocks`] give it.
 //!
 //! - `entries`, `htree`: the bytes of one block
-//! - `linear`: search and room in a directory as a whole, and all that changes entries
+//! - `linear`: search and space in a directory as a whole, and all that changes entries
 //! - `indexed`: walk and growth of the hash index
 //! - `listing`: every entry once, with a cursor
 //! - `form`, `nokey`: what names are as users see them: plain, without regard to case, or encrypted
 //! - `cache`: where names are, in memory
 //!
 //! Interface:
-//! - Adding a name is two steps. [`Directory::make_room`] may append and split blocks and can fail; it leaves the
-//!   directory consistent when it does. [`Directory::put`] then cannot fail for want of room.
+//! - Adding a name is two steps. [`Directory::make_space`] may append and split blocks and can fail; it leaves the
+//!   directory consistent when it does. [`Directory::put`] then cannot fail for want of space.
 //! - Nothing is changed before all that is needed of it has been checked, so that after an error, other than a
 //!   failed write, what was changed may be committed.
 
@@ -126,7 +126,7 @@ pub(crate) struct Found {
     pub(crate) kind: u8,
 }
 
-/// Room for one entry, until the directory is changed.
+/// Space for one entry, until the directory is changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     block: u32,

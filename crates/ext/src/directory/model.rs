@@ -88,7 +88,7 @@ impl Test {
     fn add(&mut self, name: &[u8], inode: u32) -> Result<()> {
         let mut directory = self.directory();
         assert_eq!(directory.find(name)?, None);
-        let place = directory.make_room(name)?;
+        let place = directory.make_space(name)?;
         directory.put(&place, &NewEntry { inode, kind: 1, name })?;
         self.model.insert(name.to_vec(), inode);
         Ok(())
@@ -138,7 +138,7 @@ impl Test {
         self.check_cache();
     }
 
-    /// Invariants of the cache: slots and rooms say what is on the blocks.
+    /// Invariants of the cache: slots and gaps say what is on the blocks.
     fn check_cache(&mut self) {
         let format = self.rules.format;
         let mut entries = 0;
@@ -266,7 +266,7 @@ proptest! {
             match directory.find(&name) {
                 Ok(Some(found)) => { let _ = directory.remove(&name, &found); }
                 Ok(None) => {
-                    if let Ok(place) = directory.make_room(&name) {
+                    if let Ok(place) = directory.make_space(&name) {
                         let _ = directory.put(&place, &NewEntry { inode: 12, kind: 1, name: &name });
                     }
                 }
@@ -366,7 +366,7 @@ fn corrupt_index_is_read_in_line_and_not_written() {
     assert_eq!(test.directory().find(b"file-777").unwrap(), None);
     let listed = test.list(0, 10);
     assert_eq!(listed.len(), 502);
-    assert!(matches!(test.directory().make_room(b"new"), Err(Error::Corrupt(_))));
+    assert!(matches!(test.directory().make_space(b"new"), Err(Error::Corrupt(_))));
 }
 
 #[test]

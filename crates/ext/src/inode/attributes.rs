@@ -140,7 +140,7 @@ impl Volume {
         self.max_size_with(&inode.state.read())
     }
 
-    /// As [`Volume::max_file_size`], for whoever holds the state.
+    /// As [`Volume::max_file_size`], for a caller that holds the state.
     pub(crate) fn max_size_with(&self, state: &InodeState) -> u64 {
         let block = self.block_size().bytes();
         let addressed = self.max_file_blocks(state).saturating_mul(block);

@@ -33,8 +33,8 @@ impl Volume {
         }
     }
 
-    /// Read the first blocks of a directory of which all will be wanted, unless somebody has begun with it. What goes wrong here is
-    /// found again, with its place, by whoever needs the block.
+    /// Read the first blocks of a directory of which all will be wanted, unless another thread has begun with it. What goes wrong here is
+    /// found again, with its place, when the block is needed.
     pub(crate) fn read_directory_ahead(&self, inode: &Inode, state: &InodeState) {
         let kind = BlockKind::Directory { inode: inode.number(), generation: state.generation };
         let blocks = self.block_size().blocks_for(state.size.min(LISTED_BYTES));

@@ -99,7 +99,7 @@ impl Volume {
         }
     }
 
-    /// Free blocks and inode of an orphan that nobody has open. Call it without handle or inode lock, after `unlink`,
+    /// Free blocks and inode of an orphan that is not open. Call it without handle or inode lock, after `unlink`,
     /// `rename` and `close_inode`.
     pub(crate) fn release_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         if inode.is_open() || inode.state.read().links > 0 {
@@ -118,7 +118,7 @@ impl Volume {
         values.iter().try_for_each(|value| self.release_if_unused(value))
     }
 
-    /// Whether an inode is to be freed at once: it has lost its last name, nobody has it open, and from now on nobody will, and it
+    /// Whether an inode is to be freed at once: it has lost its last name, it is not open and cannot be opened any more, and it
     /// is so little work that it is done with the directory locked and in the handle that took the name.
     pub(crate) fn begins_freeing_at_once(inode: &Inode, state: &InodeState) -> bool {
         state.links == 0 && state.sectors <= RELEASED_AT_ONCE_SECTORS && inode.retire(0)
@@ -149,7 +149,7 @@ impl Volume {
         if self.has_blocks(inode, state) {
             self.remove_blocks(handle, inode, state, 0, u64::MAX)?;
         }
-        if !is_alone && !handle.has_room(16) {
+        if !is_alone && !handle.has_credits(16) {
             self.store_inode(handle, inode, state)?;
             handle.restart(24)?;
         }

@@ -1,11 +1,11 @@
 //! An inode in memory.
 //!
 //! Interface:
-//! - [`Inode::state`] guards everything that changes. Whoever changes it stores it with [`Volume::store_inode`] in
+//! - [`Inode::state`] guards everything that changes. A caller that changes it stores it with [`Volume::store_inode`] in
 //!   the same handle; inode-table blocks are never newer than the state.
-//! - An inode that was freed may still be held by whoever looked it up before, and its number may be another's by now. Nothing
+//! - An inode that was freed may still be held by a caller that looked it up before, and its number may be another's by now. Nothing
 //!   may be read or changed on the volume through it: [`Inode::read_in_use`] and [`Inode::write_in_use`] refuse.
-//! - The raw bytes behind the fixed fields (extended attributes, inline data) are reached with [`Volume::raw_inode`].
+//! - The raw bytes after the fixed fields (extended attributes, inline data) are reached with [`Volume::raw_inode`].
 //!
 //! Locking: the state's lock is taken before a handle begins (see the crate's head). [`Inode::runs`] is a leaf.
 
@@ -43,7 +43,7 @@ pub struct Inode {
     /// Handles of users, and [`RETIRED`]; the inode of a removed file is freed when the last one is closed.
     opens: AtomicU32,
     pub(crate) state: RwLock<InodeState>,
-    /// Stretches of the mapping that were looked up.
+    /// Mappings of the mapping that were looked up.
     pub(crate) runs: RwLock<RunCache>,
     /// The last transaction that changed anything of it, and the last that changed what reading data needs.
     sync_transaction: AtomicU64,
@@ -91,7 +91,7 @@ impl Inode {
         }
     }
 
-    /// Whether somebody has it open ([`crate::Volume::open_inode`]).
+    /// Whether it is open ([`crate::Volume::open_inode`]).
     pub fn is_open(&self) -> bool {
         self.opens.load(Ordering::Acquire) & USERS > 0
     }

@@ -1,6 +1,6 @@
 //! Inodes that lost their last name while they are in use, or that are being cut.
 //!
-//! A volume with a journal lists them, so that whoever recovers it frees or cuts them: in the orphan file if it has one with a
+//! A volume with a journal lists them, so that recovery frees or truncates them: in the orphan file if it has one with a
 //! free slot, else in the list that begins in the superblock and goes on in the deletion times. Without a journal there is no list, as in
 //! the kernel: e2fsck finds them.
 //!
@@ -37,7 +37,7 @@ struct OrphanFile {
 }
 
 impl Orphans {
-    /// What comes behind an inode of the list, as its deletion time says it.
+    /// What comes after an inode of the list, as its deletion time says it.
     pub(super) fn next_of(&self, inode: InodeNumber) -> u32 {
         let place = self.list.iter().position(|other| *other == inode);
         place.and_then(|place| place.checked_sub(1)).map_or(0, |next| self.list[next].0)

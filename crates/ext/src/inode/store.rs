@@ -94,7 +94,7 @@ impl Volume {
         Ok(RawInode { buffer, offset, len: usize::from(self.layout().inode_size) })
     }
 
-    /// Write the state through to the inode-table buffer, with its checksum. Bytes behind the fixed fields stay as
+    /// Write the state through to the inode-table buffer, with its checksum. Bytes after the fixed fields stay as
     /// they are in the buffer, so change those first.
     pub(crate) fn store_inode(
         &self,

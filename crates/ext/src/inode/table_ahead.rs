@@ -1,6 +1,6 @@
 //! How much of the inode table is read at once.
 //!
-//! Where it sits: beside the inode cache, one for a volume; asked when a block of the table is not in memory. Whoever goes through
+//! Where it sits: beside the inode cache, one for a volume; asked when a block of the table is not in memory. A caller that goes through
 //! many inodes in the order of their numbers gets a window that doubles; a single inode costs a small read.
 
 use std::ops::Range;
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(blocks(1000, 64), 64..128, "the next one that is missing");
         assert_eq!(blocks(1000, 128), 128..256);
         assert_eq!(blocks(1000, 256), 256..512);
-        assert_eq!(blocks(1512, 0), 0..256, "the table of the next group lies behind it");
+        assert_eq!(blocks(1512, 0), 0..256, "the table of the next group lies after it");
         assert_eq!(blocks(1000, 300), 288..320, "elsewhere");
         assert_eq!(blocks(1000, 500), 480..512);
         assert_eq!(ahead.blocks_for(&table(1000, 65536), 511, 1000), 511..512, "large blocks");

@@ -1,6 +1,6 @@
 //! Logged blocks on their way to their places, and the end of the log that follows them.
 //!
-//! Where it sits: a commit adds its blocks to the list; whoever finds log space short writes some to their places.
+//! Where it sits: a commit adds its blocks to the list; the thread that finds log space short writes some to their places.
 //!
 //! Order on the disk: blocks in their places, flush, then the journal superblock with the new start of the log. Only
 //! after that is the space used again.

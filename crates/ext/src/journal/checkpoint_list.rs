@@ -1,6 +1,6 @@
 //! What is in the log and not yet in its place.
 //!
-//! Where it sits: the list behind `checkpoint.rs`; it writes nothing itself. A block that a later transaction logs again moves to
+//! Where it sits: the list used by `checkpoint.rs`; it writes nothing itself. A block that a later transaction logs again moves to
 //! that transaction and is not written for the earlier one.
 //!
 //! Invariant: every block here is held by its [`Buffer`], so no read from the volume sees what is older than the log.

@@ -1,6 +1,6 @@
 //! Commit: from a running transaction to one that survives.
 //!
-//! Where it sits: called by whoever needs a transaction on the disk; there is no commit thread. One thread commits, all
+//! Where it sits: called by the thread that needs a transaction on the disk; there is no commit thread. One thread commits, all
 //! others that need the same transaction wait for it (group commit).
 //!
 //! Order on the disk: data of files was written before its handle began; log blocks; flush; **the commit block with FUA,
@@ -106,7 +106,7 @@ impl Journal {
     }
 
     /// Threads that shared the last commit are likely to sync again at once: give them a moment to join this one. A thread
-    /// that syncs alone waits for nobody, and one that does not come back is waited for only once.
+    /// that syncs alone does not wait, and one that does not come back is waited for only once.
     fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let limit = (state.commit_time / 4).min(Self::GATHER_MAX);
         let until = now() + limit;
@@ -157,7 +157,7 @@ impl Journal {
         Ok(Closed { id, blocks, revoked: closing.revoked, freed: closing.freed, start, end })
     }
 
-    /// The content of all buffers, sealed; in the order of their places.
+    /// The content of all buffers, completed; in the order of their places.
     fn freeze(&self, mut buffers: Vec<Arc<Buffer>>) -> Vec<(Arc<Buffer>, Arc<BlockMemory>)> {
         buffers.sort_unstable_by_key(|buffer| (buffer.kind().is_sealed_last(), buffer.block()));
         let sealer = self.cache.sealer();

@@ -1,4 +1,4 @@
-//! The fast-commit area behind the log: deltas of inodes and directories on top of the last transaction.
+//! The fast-commit area after the log: deltas of inodes and directories on top of the last transaction.
 //!
 //! Where it sits: read once by replay; [`super::fast_replay`] applies what is found. The area counts only if its first record
 //! is a head for the transaction that the log ends with, and only up to its last tail with a matching checksum.
@@ -26,9 +26,9 @@ const TAG_BYTES: usize = 4;
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FastChange {
-    /// A stretch of a file is at these blocks.
+    /// A mapping of a file is at these blocks.
     AddRange { inode: InodeNumber, extent: Extent },
-    /// A stretch of a file has no blocks: first file block, number of blocks.
+    /// A mapping of a file has no blocks: first file block, number of blocks.
     RemoveRange { inode: InodeNumber, start: u32, blocks: u32 },
     /// A name for an inode that was made; its links count it already.
     Create { directory: InodeNumber, inode: InodeNumber, name: Vec<u8> },

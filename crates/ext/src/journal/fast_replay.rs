@@ -2,7 +2,7 @@
 //!
 //! Where it sits: between replay of the log and opening the volume. A volume is opened on a [`ScratchDevice`] over the device as
 //! the log leaves it, every change is made with the volume's own operations, and it is closed. Nothing reaches the disk before
-//! all of that has succeeded. What is in the way is refused by name: the volume is as it was then. Quota is settled with every change, as
+//! all of that has succeeded. What is not supported is rejected, and the error names it: the volume is as it was then. Quota is settled with every change, as
 //! always; the kernel's own replay does not.
 //!
 //! Every change may have been made already: a replay that was cut off is done again.
@@ -94,8 +94,8 @@ impl<'a> Changes<'a> {
         Self { all, last_links, inodes }
     }
 
-    /// The bytes of an inode that are behind change `at`.
-    fn inode_behind(&self, at: usize, inode: InodeNumber) -> Option<&'a [u8]> {
+    /// The bytes of an inode as of change `at`.
+    fn inode_as_of(&self, at: usize, inode: InodeNumber) -> Option<&'a [u8]> {
         let places = self.inodes.get(&inode)?;
         match &self.all[*places.get(places.partition_point(|place| *place <= at))?] {
             FastChange::Inode { bytes, .. } => Some(bytes),
@@ -103,10 +103,10 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// The bytes of an inode behind change `at` that has no name then, and gets one later, as the same file.
-    fn nameless_behind(&self, at: usize, inode: InodeNumber) -> Option<&'a [u8]> {
-        let bytes = self.inode_behind(at, inode)?;
-        let named = self.inode_behind(*self.last_links.get(&inode).filter(|link| **link > at)?, inode)?;
+    /// The bytes of an inode as of change `at` that has no name then, and gets one later, as the same file.
+    fn nameless_as_of(&self, at: usize, inode: InodeNumber) -> Option<&'a [u8]> {
+        let bytes = self.inode_as_of(at, inode)?;
+        let named = self.inode_as_of(*self.last_links.get(&inode).filter(|link| **link > at)?, inode)?;
         let is_same = bytes.get(GENERATION) == named.get(GENERATION);
         (bytes.get(LINKS) == Some(&[0, 0]) && is_same).then_some(bytes)
     }
@@ -116,7 +116,7 @@ impl<'a> Changes<'a> {
         match &self.all[at] {
             FastChange::AddRange { inode, extent } => {
                 // Ranges come before their inode, which is there unless it was made without a name.
-                if let (false, Some(bytes)) = (on.is_in_use(*inode)?, self.nameless_behind(at, *inode)) {
+                if let (false, Some(bytes)) = (on.is_in_use(*inode)?, self.nameless_as_of(at, *inode)) {
                     replay_nameless(on, *inode, bytes)?;
                 }
                 on.replay_extent(*inode, extent)
@@ -127,14 +127,14 @@ impl<'a> Changes<'a> {
             FastChange::Create { directory, inode, name } => on.replay_name(*directory, *inode, name, false),
             FastChange::Link { directory, inode, name } => {
                 // So does a name that is linked.
-                if let (false, Some(bytes)) = (on.is_in_use(*inode)?, self.inode_behind(at, *inode)) {
+                if let (false, Some(bytes)) = (on.is_in_use(*inode)?, self.inode_as_of(at, *inode)) {
                     on.replay_inode(*inode, bytes)?;
                 }
                 on.replay_name(*directory, *inode, name, true)
             }
             FastChange::Unlink { directory, inode, name } => on.replay_unlink(*directory, *inode, name),
             FastChange::Inode { inode, bytes } => match at.checked_sub(1) {
-                Some(before) if self.nameless_behind(before, *inode) == Some(bytes) => {
+                Some(before) if self.nameless_as_of(before, *inode) == Some(bytes) => {
                     replay_nameless(on, *inode, bytes)
                 }
                 _ => on.replay_inode(*inode, bytes),
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// ARCHITECTURE invariant 10: records that nobody would write end in an error, or in some volume; never in a panic, a loop
+    /// ARCHITECTURE invariant 10: invalid records end in an error, or in some volume; never in a panic, a loop
     /// or a write.
     #[test]
     fn senseless_fast_commits_are_survived() {

@@ -93,7 +93,7 @@ impl LogMap {
     }
 }
 
-/// Reads log blocks in large transfers, for those who go through the log in order.
+/// Reads log blocks in large transfers, for sequential access.
 #[derive(Debug)]
 pub(crate) struct LogReader<'a> {
     device: &'a dyn BlockDevice,

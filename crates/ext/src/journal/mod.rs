@@ -7,7 +7,7 @@
 //! write"), so what `data=ordered` promises holds always, and `data=writeback` would be no faster. With `data=journal`, and in
 //! files with the flag for it, data is written the same way: what a kernel left in the log is replayed when the volume is
 //! opened, and nothing is added to it; direct I/O falls back to the page cache ([`crate::DataMode`]). Fast commits are replayed
-//! (what cannot be is refused by name; the outcome goes through the log like any change), and not made; a journal on another
+//! (what cannot be is rejected, and the error names it; the outcome goes through the log like any change), and not made; a journal on another
 //! device leaves the volume read-only.
 
 mod checkpoint;

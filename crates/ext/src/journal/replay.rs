@@ -36,7 +36,7 @@ pub(crate) struct Replay {
     pub(crate) blocks: Vec<ReplayedBlock>,
     /// Complete transactions that were found.
     pub(crate) transactions: u32,
-    /// The log's block behind the last complete transaction.
+    /// The log's block after the last complete transaction.
     pub(crate) head: u32,
     /// The sequence number that the next transaction must have: nothing that is left in the log matches it.
     pub(crate) next_sequence: u32,

@@ -96,7 +96,7 @@ struct Scan<'a> {
     map: &'a LogMap,
     volume_blocks: u64,
     position: u32,
-    /// Behind the last complete transaction.
+    /// After the last complete transaction.
     head: u32,
     /// Log blocks passed so far; the log is not longer than itself.
     visited: u64,
@@ -203,7 +203,7 @@ impl Scan<'_> {
             return Ok(false);
         }
         if let Some(block) = open.overfull_revoke {
-            let what = "a revoke block counts more records than it has room for";
+            let what = "a revoke block counts more records than it has space for";
             return Err(Corrupt::Journal { block: block.into(), what }.into());
         }
         for tag in &open.tags {

@@ -24,7 +24,7 @@ thread_local! {
     static OPEN_HANDLES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Called by whoever may wait for a commit.
+/// Called by a thread that may wait for a commit.
 pub(crate) fn check_no_open_handle() {
     if cfg!(debug_assertions) {
         assert!(OPEN_HANDLES.get() == 0, "a thread with an open handle would wait for itself");
@@ -107,13 +107,13 @@ pub(super) struct State {
     /// use.
     pub(super) head: u64,
     pub(super) tail: u64,
-    /// Somebody is about to close the running transaction and waits for others who sync.
+    /// A thread is about to close the running transaction and waits for others who sync.
     pub(super) gathering: bool,
     /// Threads that synced the last transaction.
     pub(super) last_syncers: Vec<u64>,
     /// How long a commit takes, averaged.
     pub(super) commit_time: Duration,
-    /// Nobody may wait for the running transaction to become old any more.
+    /// No thread may wait for the running transaction to become old any more.
     pub(super) timer_ended: bool,
 }
 

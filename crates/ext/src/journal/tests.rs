@@ -234,7 +234,7 @@ fn freed_blocks_are_not_replayed_over() {
     }
 }
 
-/// Handles of many threads, on a log so small that everybody waits for space: nothing deadlocks, and each thread's
+/// Handles of many threads, on a log so small that all threads wait for space: nothing deadlocks, and each thread's
 /// blocks change together.
 #[test]
 fn threads_share_transactions_on_a_small_log() {
@@ -364,7 +364,7 @@ fn closed_journals_are_empty() {
     }
 }
 
-/// A transaction that waits longer than the commit interval is committed by whoever comes next.
+/// A transaction that waits longer than the commit interval is committed by the next caller.
 #[test]
 fn old_transactions_are_committed_by_the_next_handle() {
     let device: Arc<dyn BlockDevice> = ImageDevice::new(image(80));

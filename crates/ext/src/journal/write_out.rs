@@ -2,7 +2,7 @@
 //!
 //! Where it sits: the last step of a replay with fast commits, after what the log itself held is in its place.
 //!
-//! Order on the disk, each step flushed before the next: the journal's superblock says that the log is empty, from the block behind
+//! Order on the disk, each step flushed before the next: the journal's superblock says that the log is empty, from the block after
 //! its last transaction on (fast commits on top of that transaction still count); the blocks of the new transaction; **its commit
 //! block, from which on it counts and the fast commits do not**; the blocks in their places. So a crash at any moment leaves a log
 //! that is replayed to the same.

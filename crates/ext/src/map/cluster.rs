@@ -47,9 +47,9 @@ impl Clusters<'_> {
         let per_cluster = self.volume.blocks_per_cluster();
         let (mut at, end) = (number * per_cluster, (number + 1) * per_cluster);
         while at < end {
-            // Not through the inode's list of stretches: that must not learn of what is about to be removed.
-            let stretch = self.volume.find_stretch(inode.number(), state, FileBlock(at))?;
-            let mapping = stretch.part(FileBlock(at), end - at);
+            // Not through the inode's list of mappings: that must not learn of what is about to be removed.
+            let mapping = self.volume.find_mapping(inode.number(), state, FileBlock(at))?;
+            let mapping = mapping.part(FileBlock(at), end - at);
             if let MappingKind::Mapped(block) | MappingKind::Unwritten(block) = mapping.kind {
                 return self.checked(inode, at, block).map(Some);
             }
@@ -148,8 +148,8 @@ impl Clusters<'_> {
             let due = self.volume.layout().cluster_of(FsBlock(extent.block.0 + (at - start)));
             if self.mapped(inode, state, number)?.is_some_and(|found| found != due) {
                 let mut handle = self.volume.begin(REPLAY_CREDITS)?;
-                let (first, behind) = (number * per_cluster, (number + 1) * per_cluster);
-                self.volume.remove_blocks(&mut handle, inode, state, first, behind)?;
+                let (first, past_end) = (number * per_cluster, (number + 1) * per_cluster);
+                self.volume.remove_blocks(&mut handle, inode, state, first, past_end)?;
                 self.volume.store_inode(&mut handle, inode, state)?;
                 handle.commit()?;
             }

@@ -8,7 +8,7 @@ use crate::map::node;
 use crate::{Corrupt, FileBlock, InodeNumber, Mapping, MappingKind, Result, Volume};
 
 impl Volume {
-    /// The stretch around `at`: the extent that holds it, or the hole between its neighbours in one leaf.
+    /// The mapping around `at`: the extent that holds it, or the hole between its neighbours in one leaf.
     pub(crate) fn find_extent(
         &self,
         inode: InodeNumber,

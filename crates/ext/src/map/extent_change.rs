@@ -39,7 +39,7 @@ pub(super) enum Shift {
 }
 
 impl Shift {
-    /// Where the first leaf to change is: what moves last makes room for nobody.
+    /// Where the first leaf to change is: what moves last need not make space.
     pub(super) fn first_step(self) -> Option<u64> {
         match self {
             Self::Down { from, .. } => (from < node::MAX_FILE_BLOCKS).then_some(from),
@@ -70,7 +70,7 @@ pub(super) struct SplitNeed {
 #[derive(Debug)]
 struct Way {
     levels: Vec<Level>,
-    /// The first key behind the leaf.
+    /// The first key after the leaf.
     high: u64,
 }
 
@@ -287,7 +287,7 @@ impl Volume {
         })
     }
 
-    /// The first file block behind the last extent.
+    /// The first file block after the last extent.
     pub(super) fn last_extent_end(&self, inode: &Inode, state: &InodeState) -> Result<u64> {
         let way = self.way_to(inode, state, node::MAX_FILE_BLOCKS - 1)?;
         Ok(way.leaf().entries.last().map_or(0, |entry| node::extent_of(entry).end()))
@@ -534,7 +534,7 @@ fn extend_last(state: &mut InodeState, piece: &Mapping) -> bool {
     true
 }
 
-/// Store a header with the right count, and the entries; what was behind them becomes zeros.
+/// Store a header with the right count, and the entries; what was after them becomes zeros.
 fn write_node(bytes: &mut [u8], header: Header, entries: &[RawEntry]) {
     Header { entries: entries.len() as u16, ..header }.write_into(bytes);
     let area = &mut bytes[ENTRY..ENTRY + usize::from(header.capacity) * ENTRY];

@@ -78,7 +78,7 @@ impl Volume {
         self.block_size().bytes() / 4
     }
 
-    /// The stretch around `at`, as far as one index block tells.
+    /// The mapping around `at`, as far as one index block tells.
     pub(crate) fn find_indirect(
         &self,
         inode: InodeNumber,
@@ -91,7 +91,7 @@ impl Volume {
         };
         if path.len == 1 {
             let entries = |slot: u64| le32(&state.block, slot as usize * 4);
-            return self.stretch(inode, FileBlock(0), DIRECT, at.0, entries);
+            return self.mapping(inode, FileBlock(0), DIRECT, at.0, entries);
         }
         let mut block = le32(&state.block, path.slots[0] as usize * 4);
         let mut parent: Option<Arc<Buffer>> = None;
@@ -112,7 +112,7 @@ impl Volume {
             if level == path.len - 1 {
                 let slot = u64::from(path.slots[level]);
                 let entries = |slot: u64| le32(&bytes, slot as usize * 4);
-                return self.stretch(inode, FileBlock(at.0 - slot), pointers, slot, entries);
+                return self.mapping(inode, FileBlock(at.0 - slot), pointers, slot, entries);
             }
             block = le32(&bytes, path.slots[level] as usize * 4);
             drop(bytes);
@@ -121,7 +121,7 @@ impl Volume {
         unreachable!("the last level returns")
     }
 
-    /// Read the index block of a slot, and those of the next slots as far as they lie behind it on the device.
+    /// Read the index block of a slot, and those of the next slots as far as they lie after it on the device.
     fn read_siblings_ahead(&self, inode: InodeNumber, parent: &Buffer, slot: u32, first: FsBlock) {
         const AT_ONCE: u64 = 32;
         let bytes = parent.read();
@@ -137,7 +137,7 @@ impl Volume {
         }
     }
 
-    /// Where an index block for data at `near` should be: not behind the data, where the file's next blocks go. Those of a
+    /// Where an index block for data at `near` should be: not after the data, where the file's next blocks go. Those of a
     /// large file lie together at the end of the group, which the data reaches last.
     pub(super) fn index_goal(&self, near: FsBlock, growth: Growth) -> FsBlock {
         let group = self.layout().group_of(near).unwrap_or_default();
@@ -178,8 +178,8 @@ impl Volume {
             let path = Path::to(at, pointers).ok_or(too_large)?;
             let start = FsBlock(first.0 + done);
             let slot = path.slots[path.len - 1];
-            let room = if path.len == 1 { DIRECT } else { pointers } - u64::from(slot);
-            let count = room.min(mapping.blocks - done);
+            let slots_left = if path.len == 1 { DIRECT } else { pointers } - u64::from(slot);
+            let count = slots_left.min(mapping.blocks - done);
             if path.len == 1 {
                 fill_slots(inode.number(), at, &mut state.block, slot, start, count)?;
             } else {
@@ -298,8 +298,8 @@ impl Volume {
         Ok(())
     }
 
-    /// The stretch around slot `at` of an array of `count` block numbers that begins at file block `base`.
-    fn stretch(
+    /// The mapping around slot `at` of an array of `count` block numbers that begins at file block `base`.
+    fn mapping(
         &self,
         inode: InodeNumber,
         base: FileBlock,
@@ -331,7 +331,7 @@ struct Cut {
     next: u32,
 }
 
-/// Clear the slots from `from` to `end`, but no more stretches than a step may take.
+/// Clear the slots from `from` to `end`, but no more mappings than a step may take.
 fn cut_slots(slots: &mut [u8], from: u32, end: u64) -> Cut {
     let mut runs: Vec<BlockRun> = Vec::new();
     for slot in from..end as u32 {

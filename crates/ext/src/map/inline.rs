@@ -23,7 +23,7 @@ impl Volume {
         Ok(content)
     }
 
-    /// Everything that the inode has room for in use: the block area and the attribute's value.
+    /// Everything that the inode has space for in use: the block area and the attribute's value.
     pub(crate) fn inline_content(&self, inode: &Inode, state: &InodeState) -> Result<Vec<u8>> {
         if !state.is_inline() {
             return Err(Error::InvalidArgument("the content of this file is not in its inode"));
@@ -125,7 +125,7 @@ impl Volume {
     }
 }
 
-/// The attribute area of an inode: from behind the fixed fields to its end.
+/// The attribute area of an inode: from the end of the fixed fields on.
 fn attribute_area<'a>(raw: &RawInode, bytes: &'a [u8], state: &InodeState) -> &'a [u8] {
     let start = raw.offset + 128 + usize::from(state.extra_isize);
     bytes.get(start..raw.offset + raw.len).unwrap_or_default()

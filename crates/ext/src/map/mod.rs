@@ -50,8 +50,8 @@ impl InodeState {
 }
 
 impl Volume {
-    /// The mapping at file block `at`: the longest stretch of one kind from there, at most `max_blocks` long. A
-    /// contiguous run on the device is one stretch, whatever indirect or extent blocks lie between. Ranges
+    /// The mapping at file block `at`: the longest mapping of one kind from there, at most `max_blocks` long. A
+    /// contiguous run on the device is one mapping, whatever indirect or extent blocks lie between. Ranges
     /// beyond the end of the file are holes.
     pub fn map(&self, inode: &Inode, at: FileBlock, max_blocks: u64) -> Result<Mapping> {
         let max_blocks = max_blocks.max(1);
@@ -62,7 +62,7 @@ impl Volume {
         self.map_with(inode, &state, at, max_blocks)
     }
 
-    /// As [`Volume::map`], for whoever holds the inode's state.
+    /// As [`Volume::map`], for a caller that holds the inode's state.
     pub(crate) fn map_with(
         &self,
         inode: &Inode,
@@ -79,11 +79,11 @@ impl Volume {
         if state.is_inline() {
             return Ok(Mapping { start: at, blocks: max_blocks, kind: MappingKind::Inline });
         }
-        let mut run = self.find_stretch(inode.number(), state, at)?;
+        let mut run = self.find_mapping(inode.number(), state, at)?;
         let wanted_end = at.0.saturating_add(max_blocks);
         let mut complete = run.end() >= self.max_file_blocks(state);
         while !complete && run.end() < wanted_end {
-            let next = self.find_stretch(inode.number(), state, FileBlock(run.end()))?;
+            let next = self.find_mapping(inode.number(), state, FileBlock(run.end()))?;
             if !run.goes_on_with(&next) || next.start.0 != run.end() {
                 complete = true;
                 break;
@@ -105,8 +105,8 @@ impl Volume {
         }
     }
 
-    /// The stretch around `at` as far as one leaf of the mapping tells. It begins at or before `at` and contains it.
-    fn find_stretch(&self, inode: InodeNumber, state: &InodeState, at: FileBlock) -> Result<Mapping> {
+    /// The mapping around `at` as far as one leaf of the mapping tells. It begins at or before `at` and contains it.
+    fn find_mapping(&self, inode: InodeNumber, state: &InodeState, at: FileBlock) -> Result<Mapping> {
         if state.has_extents() {
             self.find_extent(inode, state, at)
         } else {

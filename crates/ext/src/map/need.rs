@@ -1,6 +1,6 @@
 //! How many blocks mapping a reservation takes, counted on the mapping as it is.
 //!
-//! Where it sits: behind `reserve.rs`, which promises a mapping what it can need at most as long as there is that much room. Where
+//! Where it sits: below `reserve.rs`, which promises a mapping what it can need at most as long as there is that much space. Where
 //! there is not, what it takes is counted here, so that the last blocks of a volume go to data. The mapping may change before the
 //! reservation is committed: then the count is made again, under the inode's lock, before anything is changed.
 

@@ -74,14 +74,14 @@ pub(crate) fn index_entry(key: u32, child: FsBlock) -> RawEntry {
     Index { start: FileBlock(u64::from(key)), block: child }.to_entry()
 }
 
-/// The stretch that a leaf's entry describes.
+/// The mapping that a leaf's entry describes.
 pub(crate) fn extent_of(entry: &[u8]) -> Mapping {
     let Extent { start, blocks, block, unwritten } = Extent::from_entry(entry);
     let kind = if unwritten { MappingKind::Unwritten(block) } else { MappingKind::Mapped(block) };
     Mapping { start, blocks: u64::from(blocks), kind }
 }
 
-/// The leaf entry for a stretch that is not longer than one extent can be.
+/// The leaf entry for a mapping that is not longer than one extent can be.
 pub(crate) fn extent_entry(extent: &Mapping) -> RawEntry {
     let (block, unwritten) = match extent.kind {
         MappingKind::Mapped(block) => (block, false),

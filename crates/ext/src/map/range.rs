@@ -1,4 +1,4 @@
-//! Ranges that move: a part of a file is taken out, or room is made in it, and what follows moves along without being copied.
+//! Ranges that move: a part of a file is taken out, or space is made in it, and what follows moves along without being copied.
 //!
 //! Only the keys of extents change, leaf by leaf: from the front when they become smaller, from the end when they grow, so that
 //! the tree is in order after every step. A crash between two transactions of a very long move leaves a part moved, as in the kernel.
@@ -76,7 +76,7 @@ impl Volume {
         }
         let mut next = shift.first_step();
         while let Some(at) = next {
-            if !handle.has_room(SHIFT_CREDITS) {
+            if !handle.has_credits(SHIFT_CREDITS) {
                 self.store_inode(&mut handle, inode, state)?;
                 handle.restart(SHIFT_CREDITS * 4)?;
             }

@@ -1,7 +1,7 @@
 //! How files get shorter and get holes: truncate, punch, and freeing what was mapped.
 //!
 //! Long removals are cut into steps, each of which leaves the inode consistent; a file that is cut in several transactions is an
-//! orphan meanwhile, so that a crash does not leave it half cut.
+//! orphan meanwhile, so that a crash does not leave it half truncated.
 
 use crate::inode::InodeState;
 use crate::layout::InodeFlags;
@@ -10,9 +10,9 @@ use crate::map::write::BASE_CREDITS;
 use crate::transaction::Handle;
 use crate::{BlockRun, Error, FileBlock, FileKind, FsBlock, Inode, Result, Volume};
 
-/// Stretches that one step of a removal takes at most.
+/// Mappings that one step of a removal takes at most.
 pub(super) const RUNS_PER_STEP: usize = 16;
-/// Blocks that such a step joins: two groups' bitmap and descriptor a stretch, the mapping's own blocks, inode and superblock.
+/// Blocks that such a step joins: two groups' bitmap and descriptor a mapping, the mapping's own blocks, inode and superblock.
 const REMOVE_CREDITS: u32 = 4 * RUNS_PER_STEP as u32 + 24;
 
 impl Volume {
@@ -100,7 +100,7 @@ impl Volume {
         inode.runs.write().forget(at, end);
         let mut at = at;
         while at < end {
-            if !handle.has_room(REMOVE_CREDITS) {
+            if !handle.has_credits(REMOVE_CREDITS) {
                 // What is cut in several transactions is finished after a crash.
                 self.add_orphan(handle, inode, state)?;
                 self.store_inode(handle, inode, state)?;
@@ -113,7 +113,7 @@ impl Volume {
             };
         }
         if state.has_extents() {
-            self.make_handle_room(handle, inode, state, REMOVE_CREDITS)?;
+            self.ensure_credits(handle, inode, state, REMOVE_CREDITS)?;
             self.collapse_root(handle, inode, state)?;
         }
         Ok(())

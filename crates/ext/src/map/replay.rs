@@ -1,4 +1,4 @@
-//! Stretches of files as fast commits tell them.
+//! Mappings of files as fast commits tell them.
 
 use crate::BlockRun;
 use crate::journal::FastReplay;
@@ -23,7 +23,7 @@ impl FastReplay<'_> {
         Ok(Some(inode))
     }
 
-    /// A stretch of a file is at these blocks, whatever was there.
+    /// A mapping of a file is at these blocks, whatever was there.
     pub(crate) fn replay_extent(&self, number: InodeNumber, extent: &Extent) -> Result<()> {
         let Some(inode) = self.inode_to_replay(number)? else { return Ok(()) };
         let end = extent.end().0;
@@ -75,7 +75,7 @@ impl FastReplay<'_> {
         Ok(())
     }
 
-    /// A stretch of a file has no blocks any more.
+    /// A mapping of a file has no blocks any more.
     pub(crate) fn replay_removal(&self, number: InodeNumber, start: u64, blocks: u64) -> Result<()> {
         let Some(inode) = self.inode_to_replay(number)? else { return Ok(()) };
         let mut state = inode.state.write();

@@ -1,7 +1,7 @@
 //! Blocks for data that is about to be written: promised, then chosen and kept in memory. Nothing on the disk knows of them.
 //!
 //! Where it sits: before `write.rs`, which records them once the data is in them. A promise ([`Volume::claim`]) says that there
-//! will be blocks, a [`Reservation`] which; what is promised becomes a reservation in one step, so that at no moment somebody
+//! will be blocks, a [`Reservation`] which; what is promised becomes a reservation in one step, so that at no moment another thread
 //! else could have it.
 
 use std::ops::Range;
@@ -19,7 +19,7 @@ const WINDOW_BYTES_MAX: u64 = 8 << 20;
 const SMALL_FILE_BYTES: u64 = 64 << 10;
 
 impl Volume {
-    /// Where blocks for `at` should be: behind the file's previous block, else in the inode's group.
+    /// Where blocks for `at` should be: after the file's previous block, else in the inode's group.
     pub(crate) fn goal(&self, inode: &Inode, state: &InodeState, at: FileBlock) -> Result<FsBlock> {
         if let Some(before) = at.0.checked_sub(1)
             && let MappingKind::Mapped(block) | MappingKind::Unwritten(block) =
@@ -38,7 +38,7 @@ impl Volume {
     }
 
     /// As [`Volume::reserve`], for data whose blocks were promised: what the reservation takes of `own`
-    /// ([`Reservation::taken`]) changes hands without ever being anybody else's. It cannot fail for lack of space
+    /// ([`Reservation::taken`]) changes hands without being available to others. It cannot fail for lack of space
     /// where `own` is enough.
     pub fn reserve_claimed(
         &self,
@@ -108,7 +108,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Keep blocks for a hole, of which `own` are promised already; the rest is promised first, so that nobody's promise is
+    /// Keep blocks for a hole, of which `own` are promised already; the rest is promised first, so that no other promise is
     /// broken. Returns how many of `own` were taken.
     fn reserve_hole_claimed(
         &self,
@@ -208,7 +208,7 @@ impl Volume {
         let has_window = grows && !is_small;
         let extra = if has_window { (wanted + at.0).next_power_of_two().clamp(8, most.max(8)) } else { 0 };
         let per_cluster = self.blocks_per_cluster();
-        // The blocks for the data are promised; what is more is not to cost anybody theirs.
+        // The blocks for the data are promised; what is more must not use up other promises.
         let extra = extra.min(self.allocator().unclaimed().saturating_mul(per_cluster));
         let run = self.free_space().reserve_run(goal, wanted + extra)?;
         if run.blocks <= wanted {
@@ -228,12 +228,12 @@ impl Volume {
             let per_node = self.block_size().bytes() / 24;
             return runs.len() as u64 / per_node + 7;
         }
-        // What is one stretch of the file shares its indirect blocks, wherever its runs lie.
+        // What is one mapping of the file shares its indirect blocks, wherever its runs lie.
         let pointers = self.pointers_per_block();
         let follows = |before: &ReservedRun, run: &ReservedRun| before.start.0 + before.blocks == run.start.0;
-        let stretches = runs.chunk_by(follows);
+        let mappings = runs.chunk_by(follows);
         let leaves: u64 =
-            stretches.map(|stretch| stretch.iter().map(|run| run.blocks).sum::<u64>() / pointers + 2).sum();
+            mappings.map(|mapping| mapping.iter().map(|run| run.blocks).sum::<u64>() / pointers + 2).sum();
         leaves + leaves / pointers + 4
     }
 

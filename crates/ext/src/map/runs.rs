@@ -1,15 +1,15 @@
-//! The stretches of a file's mapping that were looked up lately.
+//! The mappings of a file's mapping that were looked up lately.
 //!
 //! Invariants:
-//! 1. Stretches are sorted by file block and do not overlap.
-//! 2. Every stretch agrees with the mapping on disk: who changes the mapping calls [`RunCache::forget`] first,
-//!    holding the inode's state for writing, and stretches are inserted by holders of the state only.
+//! 1. Mappings are sorted by file block and do not overlap.
+//! 2. Every mapping agrees with the mapping on disk: who changes the mapping calls [`RunCache::forget`] first,
+//!    holding the inode's state for writing, and mappings are inserted by holders of the state only.
 
 use crate::{FileBlock, FsBlock, Mapping, MappingKind};
 
-/// Stretches kept for one inode.
+/// Mappings kept for one inode.
 const CAPACITY: usize = if cfg!(test) { 6 } else { 1024 };
-/// Of those, kept while nobody has the file open.
+/// Of those, kept while the file is not open.
 const CAPACITY_UNUSED: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -26,14 +26,14 @@ impl Run {
     }
 }
 
-/// The stretches of one inode.
+/// The mappings of one inode.
 #[derive(Debug, Default)]
 pub(crate) struct RunCache {
     runs: Vec<Run>,
 }
 
 impl Mapping {
-    /// First file block behind it.
+    /// First file block after it.
     pub(crate) fn end(&self) -> u64 {
         self.start.0.saturating_add(self.blocks)
     }
@@ -72,8 +72,8 @@ impl RunCache {
         known.then(|| run.mapping.part(at, max_blocks))
     }
 
-    /// Keep a stretch that was just looked up. `complete`: something else follows it. Neighbours that it joins become one
-    /// stretch with it, so that a contiguous file is one, whatever blocks of pointers lie between.
+    /// Keep a mapping that was just looked up. `complete`: something else follows it. Neighbours that it joins become one
+    /// mapping with it, so that a contiguous file is one, whatever blocks of pointers lie between.
     pub(crate) fn insert(&mut self, mapping: Mapping, complete: bool) {
         let mut new = Run { mapping, complete };
         let mut first = self.runs.partition_point(|run| run.mapping.end() <= mapping.start.0);
@@ -84,7 +84,7 @@ impl RunCache {
         if self.runs.get(after).is_some_and(|next| new.is_continued_by(next)) {
             after += 1;
         }
-        // What overlaps says the same (invariant 2), so the union is one stretch.
+        // What overlaps says the same (invariant 2), so the union is one mapping.
         for old in self.runs.drain(first..after) {
             if old.mapping.start < new.mapping.start {
                 let end = new.mapping.end();
@@ -104,7 +104,7 @@ impl RunCache {
         }
     }
 
-    /// Nobody has the file open any more: keep a little.
+    /// The file is not open any more: keep a little.
     pub(crate) fn shrink(&mut self) {
         if self.runs.len() > CAPACITY_UNUSED {
             self.runs.truncate(CAPACITY_UNUSED);
@@ -148,13 +148,13 @@ mod tests {
 
     use super::*;
 
-    /// A file whose block `n` is a hole or at device block `f(n)`: stretches of random length. Holes that touch are one.
-    fn stretch_at(lens: &[(u8, bool)], at: u64) -> Option<Mapping> {
+    /// A file whose block `n` is a hole or at device block `f(n)`: mappings of random length. Holes that touch are one.
+    fn mapping_at(lens: &[(u8, bool)], at: u64) -> Option<Mapping> {
         let (mut start, mut device) = (0u64, 1000u64);
-        for stretch in lens.chunk_by(|(_, hole), (_, next)| *hole && *next) {
-            let len: u64 = stretch.iter().map(|(len, _)| u64::from(*len) + 1).sum();
+        for mapping in lens.chunk_by(|(_, hole), (_, next)| *hole && *next) {
+            let len: u64 = mapping.iter().map(|(len, _)| u64::from(*len) + 1).sum();
             if at < start + len {
-                let hole = stretch[0].1;
+                let hole = mapping[0].1;
                 let kind = if hole { MappingKind::Hole } else { MappingKind::Mapped(FsBlock(device)) };
                 return Some(Mapping { start: FileBlock(start), blocks: len, kind });
             }
@@ -164,9 +164,9 @@ mod tests {
         None
     }
 
-    /// A lookup at random in a large contiguous file searches one stretch, not one for each block of pointers.
+    /// A lookup at random in a large contiguous file searches one mapping, not one for each block of pointers.
     #[test]
-    fn neighbours_that_go_on_with_each_other_are_one_stretch() {
+    fn neighbours_that_go_on_with_each_other_are_one_mapping() {
         let leaf = |at: u64| Mapping {
             start: FileBlock(at),
             blocks: 10,
@@ -198,7 +198,7 @@ mod tests {
             let mut cache = RunCache::default();
             for (insert, at, len) in steps {
                 if insert {
-                    if let Some(run) = stretch_at(&lens, at) {
+                    if let Some(run) = mapping_at(&lens, at) {
                         cache.insert(run.part(FileBlock(at), len), at + len > run.end());
                     }
                 } else {
@@ -206,7 +206,7 @@ mod tests {
                 }
                 for at in 0..200 {
                     if let Some(answer) = cache.lookup(FileBlock(at), 5) {
-                        let right = stretch_at(&lens, at).unwrap();
+                        let right = mapping_at(&lens, at).unwrap();
                         prop_assert_eq!(answer.kind, right.part(FileBlock(at), 5).kind);
                         prop_assert!(answer.end() <= right.end());
                     }

@@ -100,14 +100,14 @@ impl Volume {
     ) -> Result<u64> {
         let mut data_sectors = 0;
         for run in runs {
-            self.make_handle_room(handle, inode, state, self.insert_credits(state, run.blocks))?;
+            self.ensure_credits(handle, inode, state, self.insert_credits(state, run.blocks))?;
             inode.runs.write().forget(run.start.0, run.start.0 + run.blocks);
             let before = state.sectors;
             self.clusters().record(handle, inode, state, run)?;
             data_sectors += state.sectors - before;
             let mapping = Mapping { start: run.start, blocks: run.blocks, kind: kind(run.block) };
             self.change_mapping(handle, inode, state, Change::Insert(mapping))?;
-            // The size goes along, so that a step that ends here leaves no blocks behind the end.
+            // The size goes along, so that a step that ends here leaves no blocks past the end.
             let end = self.block_size().offset_of(FileBlock(run.start.0 + run.blocks));
             state.size = state.size.max(size_at_least.unwrap_or(0).min(end));
             inode.note_data_change(handle.changes_data());
@@ -138,7 +138,7 @@ impl Volume {
                 _ => None,
             };
             if let Some(change) = step_change {
-                self.make_handle_room(handle, inode, state, self.insert_credits(state, 1))?;
+                self.ensure_credits(handle, inode, state, self.insert_credits(state, 1))?;
                 inode.runs.write().forget(at, at + step);
                 self.change_mapping(handle, inode, state, change)?;
                 inode.note_data_change(handle.changes_data());
@@ -160,22 +160,22 @@ impl Volume {
         (groups * 2 + own + u64::from(BASE_CREDITS)) as u32
     }
 
-    /// Room in the handle for `credits` more blocks; stores the inode and begins anew if there is none.
-    pub(super) fn make_handle_room(
+    /// Space in the handle for `credits` more blocks; stores the inode and begins anew if there is none.
+    pub(super) fn ensure_credits(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
         state: &mut InodeState,
         credits: u32,
     ) -> Result<()> {
-        if handle.has_room(credits) {
+        if handle.has_credits(credits) {
             return Ok(());
         }
         self.store_inode(handle, inode, state)?;
         handle.restart(credits + BASE_CREDITS)
     }
 
-    /// Change the mapping. The caller has forgotten the stretch in [`Inode::runs`] and stores the inode.
+    /// Change the mapping. The caller has forgotten the mapping in [`Inode::runs`] and stores the inode.
     pub(crate) fn change_mapping(
         &self,
         handle: &mut Handle<'_>,

@@ -38,7 +38,7 @@ impl Volume {
         self.create_any(directory, name, spec, Opening::Closed)
     }
 
-    /// As [`Self::create`], and [`Self::open_inode`] before anybody else can remove it.
+    /// As [`Self::create`], and [`Self::open_inode`] before any other thread can remove it.
     pub fn create_open(&self, directory: &Inode, name: &[u8], spec: &NodeSpec) -> Result<Arc<Inode>> {
         self.create_any(directory, name, spec, Opening::Open)
     }
@@ -74,7 +74,7 @@ impl Volume {
         }
         let new = NewName { directory, name, spec, opening, complete };
         if spec.kind == FileKind::Directory {
-            self.check_link_room(directory, &parent)?;
+            self.check_link_count(directory, &parent)?;
         }
         let (owner, project) = parent.owner_within(spec.owner);
         self.quota().check_new(owner, project)?;
@@ -139,7 +139,7 @@ impl Volume {
         Ok(inode)
     }
 
-    /// Room for a new name. What that changed is sound and stored, also after an error.
+    /// Space for a new name. What that changed is sound and stored, also after an error.
     pub(super) fn place_for<'v>(
         &'v self,
         handle: &mut Handle<'v>,
@@ -149,14 +149,14 @@ impl Volume {
     ) -> Result<Place> {
         self.leave_inline(handle, directory, state)?;
         let before = (state.size, state.flags, state.sectors);
-        let place = self.change_directory(handle, directory, state, |entries| entries.make_room(name));
+        let place = self.change_directory(handle, directory, state, |entries| entries.make_space(name));
         if before != (state.size, state.flags, state.sectors) {
             self.store_inode(handle, directory, state)?;
         }
         place
     }
 
-    /// Put an entry for `inode` where room was made.
+    /// Put an entry for `inode` where space was made.
     pub(super) fn put_entry<'v>(
         &'v self,
         handle: &mut Handle<'v>,

@@ -32,7 +32,7 @@ impl Volume {
             return Err(Error::NotPermitted("as the value of an attribute"));
         }
         Self::check_may_lose_name(state)?;
-        self.check_link_room(inode, state)?;
+        self.check_link_count(inode, state)?;
         let project = state.project;
         Self::check_same_project(locked.state(directory), project)?;
         if self.find(directory, locked.state(directory), name)?.is_some() {

@@ -25,6 +25,6 @@ impl<'a> Locked<'a> {
     pub(super) fn state(&mut self, inode: &Inode) -> &mut InodeState {
         let number = inode.number();
         let guard = self.guards.iter_mut().find(|(other, _)| *other == number);
-        &mut guard.expect("locked by whoever made this").1
+        &mut guard.expect("locked by the creator").1
     }
 }

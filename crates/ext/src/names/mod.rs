@@ -13,8 +13,8 @@
 
 mod access;
 mod create;
+mod dentry_cache;
 mod inline;
-mod known;
 mod link;
 mod list;
 mod locked;
@@ -33,7 +33,7 @@ use crate::layout::{Compat, Incompat, InodeFlags, RoCompat};
 use crate::transaction::{Handle, finish};
 use crate::{Corrupt, Error, FileKind, Inode, InodeNumber, Result, Volume};
 
-use known::KnownNames;
+use dentry_cache::DentryCache;
 use locked::Locked;
 
 /// Links that anything on ext4 can have.
@@ -48,26 +48,26 @@ const TICK: Duration = Duration::from_millis(1);
 pub(crate) struct NameState {
     /// Where entries are in directories.
     caches: NameCaches,
-    /// Inodes behind names.
-    known: KnownNames,
+    /// Inodes by name.
+    dentries: DentryCache,
     rules: OnceLock<NameRules>,
 }
 
 impl NameState {
-    /// Remembers about `known` names with their inodes, and the places of `slots` names in directories.
-    pub(crate) fn new(known: usize, slots: usize) -> Self {
-        Self { caches: NameCaches::new(slots), known: KnownNames::new(known), rules: OnceLock::new() }
+    /// Remembers about `names` names with their inodes, and the places of `slots` names in directories.
+    pub(crate) fn new(names: usize, slots: usize) -> Self {
+        Self { caches: NameCaches::new(slots), dentries: DentryCache::new(names), rules: OnceLock::new() }
     }
 
     /// Remembered names of inodes that have left memory.
     #[cfg(test)]
     pub(crate) fn names_of_evicted(&self) -> usize {
-        self.known.names_of_evicted()
+        self.dentries.names_of_evicted()
     }
 
     /// Forget the name of an inode that has left memory, by what [`Inode::known_name`] said.
     pub(crate) fn forget_evicted(&self, known_name: u64) {
-        self.known.forget_evicted(known_name);
+        self.dentries.forget_evicted(known_name);
     }
 }
 
@@ -178,7 +178,7 @@ impl Volume {
         self.find(directory, state, name)?.ok_or(Error::NotFound)
     }
 
-    /// The inode behind an entry. The directory is locked, so that the inode cannot go away meanwhile.
+    /// The inode of an entry. The directory is locked, so that the inode cannot go away meanwhile.
     fn inode_of(&self, directory: &Inode, found: &Found) -> Result<Arc<Inode>> {
         if found.inode < self.name_rules().first_inode && found.inode != InodeNumber::ROOT {
             return bad_entry(directory, found, "an entry points to an inode that is the volume's own");
@@ -189,7 +189,7 @@ impl Volume {
         }
     }
 
-    /// The inode behind an entry that is not one of the dots.
+    /// The inode of an entry that is not one of the dots.
     fn child(&self, directory: &Inode, found: &Found) -> Result<Arc<Inode>> {
         if found.inode == directory.number() || found.inode == InodeNumber::ROOT {
             return bad_entry(directory, found, "an entry points to its own directory or to the root");
@@ -197,9 +197,9 @@ impl Volume {
         self.inode_of(directory, found)
     }
 
-    /// The inode behind `name` in `directory`; `.` and `..` are entries like others.
+    /// The inode of `name` in `directory`; `.` and `..` are entries like others.
     pub fn lookup(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        if let Some(inode) = self.names.known.find(directory, name) {
+        if let Some(inode) = self.names.dentries.find(directory, name) {
             return Ok(inode);
         }
         let state = directory.state.read();
@@ -211,10 +211,10 @@ impl Volume {
         Ok(inode)
     }
 
-    /// Remember what is behind a name. Where case is ignored, an entry has more names than it could be forgotten by.
+    /// Cache the inode of a name. Where case is ignored, an entry has more names than it could be forgotten by.
     fn remember_name(&self, directory: &Inode, state: &InodeState, name: &[u8], inode: &Arc<Inode>) {
         if self.name_form(state) != NameForm::Folded {
-            self.names.known.insert(directory, name, inode);
+            self.names.dentries.insert(directory, name, inode);
         }
     }
 
@@ -284,7 +284,7 @@ impl Volume {
     }
 
     /// Refuse a link more than the format can count.
-    fn check_link_room(&self, inode: &Inode, state: &InodeState) -> Result<()> {
+    fn check_link_count(&self, inode: &Inode, state: &InodeState) -> Result<()> {
         let rules = self.name_rules();
         let unbounded =
             is_directory(inode) && rules.directory_links_unbounded && has(state, InodeFlags::INDEX);
@@ -325,11 +325,11 @@ mod tests {
     use crate::{Clock, NodeSpec, Owner, SetAttributes, SetTime, Timestamp, VolumeOptions};
     use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
 
-    /// A clock that stands still until it is told.
+    /// A clock that stands still until it is set.
     #[derive(Debug, Default)]
-    struct Told(AtomicU64);
+    struct SetClock(AtomicU64);
 
-    impl Clock for Told {
+    impl Clock for SetClock {
         fn now(&self) -> Timestamp {
             let microseconds = self.0.load(Ordering::Relaxed);
             Timestamp { seconds: 1000, nanoseconds: microseconds as u32 * 1000 }
@@ -342,7 +342,7 @@ mod tests {
         for flavor in [Flavor::Ext2, Flavor::Ext4] {
             let device = MemoryDevice::new(16 << 20);
             mkfs(&*device, &MkfsOptions { flavor, ..MkfsOptions::default() }).unwrap();
-            let clock = Arc::new(Told::default());
+            let clock = Arc::new(SetClock::default());
             let options = VolumeOptions { clock: clock.clone(), ..VolumeOptions::default() };
             let volume = Volume::open(device.clone(), options).unwrap();
             let root = volume.inode(InodeNumber::ROOT).unwrap();

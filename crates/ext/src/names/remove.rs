@@ -74,7 +74,7 @@ impl Volume {
         found: &Found,
     ) -> Result<()> {
         self.leave_inline(handle, directory, state)?;
-        self.names.known.remove(directory, name);
+        self.names.dentries.remove(directory, name);
         handle.freed_name();
         self.change_directory(handle, directory, state, |entries| entries.remove(name, found))
     }

@@ -193,10 +193,10 @@ impl Volume {
             }
         }
         if across && source_is_directory && !target_is_directory {
-            self.check_link_room(rename.to, locked.state(rename.to))?;
+            self.check_link_count(rename.to, locked.state(rename.to))?;
         }
         if across && rename.mode == RenameMode::Exchange && target_is_directory && !source_is_directory {
-            self.check_link_room(rename.from, locked.state(rename.from))?;
+            self.check_link_count(rename.from, locked.state(rename.from))?;
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl Volume {
             let place = self.place_for(handle, to, state, rename.to_name)?;
             self.put_entry(handle, to, state, &place, rename.to_name, source)?;
         }
-        // Making room may have moved the old entry.
+        // Making space may have moved the old entry.
         let state = locked.state(from);
         let found = self.find_existing(from, state, rename.from_name)?;
         self.remove_entry(handle, from, state, rename.from_name, &found)?;
@@ -297,7 +297,7 @@ impl Volume {
     ) -> Result<()> {
         self.leave_inline(handle, directory, state)?;
         let found = self.find_existing(directory, state, name)?;
-        self.names.known.remove(directory, name);
+        self.names.dentries.remove(directory, name);
         handle.freed_name();
         let (number, kind) = (inode.number(), kind_code(inode.kind()));
         self.change_directory(handle, directory, state, |entries| entries.set_inode(&found, number, kind))

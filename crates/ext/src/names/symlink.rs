@@ -1,7 +1,7 @@
 //! Symbolic links.
 //!
 //! On disk: a target of less than 60 bytes is in the inode where the mapping would be; a longer one is the content
-//! of a block, with a zero byte behind it.
+//! of a block, with a zero byte after it.
 
 use std::sync::Arc;
 

@@ -53,12 +53,12 @@ impl QuotaFile {
         Ok(Self { kind, inode, header, known: HashMap::new() })
     }
 
-    /// Whether somebody has an entry.
+    /// Whether an owner has an entry.
     pub(super) fn has_entry(&mut self, volume: &Volume, id: u32) -> Result<bool> {
         Ok(self.entry(volume, id)?.is_some())
     }
 
-    /// Somebody's entry.
+    /// An owner's entry.
     pub(super) fn entry(&mut self, volume: &Volume, id: u32) -> Result<Option<QuotaEntry>> {
         let mut state = self.inode.state.write();
         let mut blocks = Blocks { volume, handle: None, inode: &self.inode, state: &mut state };
@@ -72,7 +72,7 @@ impl QuotaFile {
         Ok(entry)
     }
 
-    /// Add to what somebody uses; makes the entry if there is none.
+    /// Add to what an owner uses; makes the entry if there is none.
     pub(super) fn add(
         &mut self,
         volume: &Volume,

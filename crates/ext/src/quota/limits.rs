@@ -5,7 +5,7 @@
 //! reaches the quota file, as long as the file's header says; then it holds like a hard one. Blocks of directories and of mappings
 //! are counted, but not refused.
 //!
-//! Data that is only promised a place (buffered writes) counts as used until it is written: the promise is charged to those who own
+//! Data that is only promised a place (buffered writes) counts as used until it is written: the promise is charged to the owners of
 //! the inode when it is first given.
 
 use std::collections::HashMap;
@@ -86,7 +86,7 @@ fn owners_of(inode: &Inode) -> Charge {
 }
 
 impl Quota<'_> {
-    /// Whether anybody's limits hold.
+    /// Whether any limits hold.
     pub fn is_enforced(&self) -> bool {
         self.volume.quota_limits() == QuotaLimits::Enforced && !self.volume.quotas.files.is_empty()
     }
@@ -97,13 +97,13 @@ impl Quota<'_> {
             return Ok(());
         }
         let bytes = blocks.saturating_mul(self.volume.block_size().bytes());
-        // Before the promises are locked: whoever changes the owners has the inode's lock first.
+        // Before the promises are locked: a change of owners has the inode's lock first.
         let owners = owners_of(inode);
         let promises = self.volume.quotas.promises.lock();
         self.volume.quotas.check(self.volume, &promises, &owners, (bytes, 0), |_| true)
     }
 
-    /// As [`Quota::check`], and keep the room until [`Quota::release_claim`].
+    /// As [`Quota::check`], and keep the space until [`Quota::release_claim`].
     pub fn claim(&self, inode: &Inode, blocks: u64) -> Result<()> {
         if !self.is_enforced() {
             return Ok(());
@@ -119,7 +119,7 @@ impl Quota<'_> {
         Ok(())
     }
 
-    /// Room that [`Quota::claim`] kept is used, or not wanted any more.
+    /// Space that [`Quota::claim`] kept is used, or not wanted any more.
     pub fn release_claim(&self, inode: &Inode, blocks: u64) {
         if !self.is_enforced() {
             return;
@@ -145,7 +145,7 @@ impl Quota<'_> {
         self.volume.quotas.check(self.volume, &promises, &owners, (0, 1), |_| true)
     }
 
-    /// Refuse to give an inode to those who may not have it.
+    /// Refuse to give an inode to owners that may not have it.
     pub(crate) fn check_moved(&self, before: Charge, owner: Owner, project: u32) -> Result<()> {
         if !self.is_enforced() {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Protection against a second host (MMP): a block on the volume says who has it open, and is renewed as long as that lasts.
 //!
 //! Where it sits: taken before anything is written to the volume, the journal's replay included, and given back at the end.
-//! Like the crate it has no thread: [`Volume::mmp_tick`] is called by whoever has a timer, and every transaction that
+//! Like the crate it has no thread: [`Volume::mmp_tick`] is called by an owner of a timer, and every transaction that
 //! begins renews the block where that is due.
 //!
 //! States: free (`SEQUENCE_CLEAN`) -> ours (a sequence that grows with every update) -> free. A sequence that does not grow for twice the check
@@ -142,7 +142,7 @@ impl Mmp {
         Ok(())
     }
 
-    /// Nobody has the volume open any more.
+    /// The volume is not open any more.
     fn release(&self) -> Result<()> {
         let Some(entry) = self.entry.lock().take() else { return Ok(()) };
         let (mut memory, found) = self.place.read()?;
@@ -154,7 +154,7 @@ impl Mmp {
 }
 
 impl Drop for Mmp {
-    /// Whoever ends without a close writes nothing more either.
+    /// A user that ends without a close writes nothing more either.
     fn drop(&mut self) {
         let _ = self.release();
     }

@@ -1,6 +1,6 @@
 //! A filesystem that is open.
 //!
-//! The volume ties its parts together: metadata buffers, the log behind transaction handles, the allocator and the
+//! The volume ties its parts together: metadata buffers, the log below transaction handles, the allocator and the
 //! inodes in memory. Operations are methods of [`Volume`] in the module of what they work on.
 
 mod free_space;
@@ -176,7 +176,7 @@ impl Volume {
         &self.inodes
     }
 
-    /// The superblock as it is to be written; whoever changes it touches its buffer in a handle.
+    /// The superblock as it is to be written; a caller that changes it touches its buffer in a handle.
     pub(crate) fn current_superblock(&self) -> &Mutex<Superblock> {
         &self.superblock
     }

@@ -10,13 +10,13 @@ use crate::layout::superblock::SUPERBLOCK_SIZE;
 use crate::layout::{ChecksumSeed, Layout, Superblock, directory, extent, htree, le16, le32, orphan, xattr};
 use crate::{Corrupt, FsBlock};
 
-/// The sealer of one volume.
+/// The block checksums of one volume.
 #[derive(Debug)]
 pub(crate) struct VolumeSealer {
     pub(crate) layout: Layout,
     pub(crate) format: Arc<Superblock>,
     pub(crate) superblock: Arc<Mutex<Superblock>>,
-    /// Not counted: the allocator has the cache, and that has its sealer.
+    /// Not counted: the allocator has the cache, and that has the checksums.
     pub(crate) allocator: Weak<Allocator>,
 }
 
@@ -108,7 +108,7 @@ impl VolumeSealer {
     fn allocator(&self) -> Arc<Allocator> {
         self.allocator
             .upgrade()
-            .expect("the volume, which has the allocator, is there while blocks are sealed")
+            .expect("the volume, which has the allocator, is there while blocks are completed")
     }
 
     fn seed(&self) -> ChecksumSeed {

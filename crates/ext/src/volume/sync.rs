@@ -56,7 +56,7 @@ impl Volume {
         self.log().sync()
     }
 
-    /// Commit what has waited for longer than [`crate::VolumeOptions::commit_interval`], for whoever has a timer
+    /// Commit what has waited for longer than [`crate::VolumeOptions::commit_interval`], for callers with a timer
     /// ([`Volume::wait_until_old`]). This crate has no threads: without this an idle volume keeps its last changes in
     /// memory until the next change, sync or close.
     pub fn commit_old(&self) -> Result<()> {
@@ -72,7 +72,7 @@ impl Volume {
         self.check_writable().is_ok() && self.log().wait_until_old()
     }
 
-    /// Nobody waits in [`Volume::wait_until_old`] from now on.
+    /// No waiter is in [`Volume::wait_until_old`] from now on.
     pub fn end_waiting(&self) {
         self.log().end_waiting();
     }

@@ -18,7 +18,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// Whether the limits in a volume's quota files hold. What everybody uses is counted in any case.
+/// Whether the limits in a volume's quota files hold. Usage is counted in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuotaLimits {
     /// They do not, as on a mount without `usrquota`, `grpquota` and `prjquota`, and for the superuser on any.
@@ -36,11 +36,11 @@ pub struct VolumeOptions {
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Memory for metadata blocks, in bytes: buffers, and what a journal keeps of them until it is in its place. Dirty buffers are
-    /// written back before it is exceeded. Inodes, names and the places of names in directories that are kept although nobody uses
+    /// written back before it is exceeded. Inodes, names and the places of names in directories that are kept although nothing uses
     /// them take at most one and a half times as much again: two and a half times this together. Each group of the volume takes
     /// about 100 bytes besides. At least 256 blocks are kept, however small this is.
     pub metadata_cache_bytes: usize,
-    /// How long a transaction stays open before it is committed by whoever comes next.
+    /// How long a transaction stays open before it is committed by the next caller.
     pub commit_interval: Duration,
     /// What the journal does for data; what the volume's superblock asks for (`tune2fs -o`) if `None`.
     pub data_mode: Option<DataMode>,
@@ -119,7 +119,7 @@ impl Default for VolumeOptions {
     }
 }
 
-/// What a stretch of a file is on the device.
+/// What a mapping of a file is on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappingKind {
     /// Nothing is allocated: reads as zeros.
@@ -132,7 +132,7 @@ pub enum MappingKind {
     Inline,
 }
 
-/// A stretch of a file that is one thing on the device.
+/// A mapping of a file that is one thing on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// First block in the file.
@@ -175,7 +175,7 @@ pub struct Reservation {
     pub(crate) claimed: u64,
     /// The part of its maker's claim that it took.
     pub(crate) taken: Claim,
-    /// Where room was short: the growth of the mapping as it was counted, which is all that was promised.
+    /// Where space was short: the growth of the mapping as it was counted, which is all that was promised.
     pub(crate) counted: Option<u64>,
     pub(crate) allocator: Arc<Allocator>,
 }

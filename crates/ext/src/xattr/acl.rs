@@ -68,7 +68,7 @@ impl Acl {
         Ok(Self(entries))
     }
 
-    /// The entries in their order, each of the three for all once, and a mask if anybody is named.
+    /// The entries in their order, each of the three for all once, and a mask if a user or group is named.
     fn checked(self) -> Result<Self, &'static str> {
         let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
         let sorted =
@@ -81,7 +81,7 @@ impl Acl {
             return Err("an access control list has unknown, missing or disordered entries");
         }
         if count(MASK) > 1 || (named && count(MASK) == 0) {
-            return Err("an access control list that names somebody needs one mask");
+            return Err("an access control list that names a user or group needs one mask");
         }
         Ok(self)
     }
@@ -106,7 +106,7 @@ impl Acl {
         of(OWNER).unwrap_or(0) << 6 | group << 3 | of(OTHER).unwrap_or(0)
     }
 
-    /// The list of an inode made with these permission bits in a directory that has this as default: nobody gets
+    /// The list of an inode made with these permission bits in a directory that has this as default: no one gets
     /// more than the bits say.
     pub(super) fn inherited(&self, permissions: u16) -> Self {
         self.map(permissions, |entry, bits| entry & bits)

@@ -49,7 +49,7 @@ impl Attribute {
         self.index == index && self.name == name
     }
 
-    fn room(&self) -> usize {
+    fn space(&self) -> usize {
         let value = match &self.value {
             Value::Bytes(bytes) => padded_value(bytes.len()),
             Value::Inode { .. } => 0,
@@ -69,7 +69,7 @@ pub(super) struct Areas {
 }
 
 fn fits(attributes: &[Attribute], header: usize, len: usize) -> bool {
-    header + END + attributes.iter().map(Attribute::room).sum::<usize>() <= len
+    header + END + attributes.iter().map(Attribute::space).sum::<usize>() <= len
 }
 
 impl Areas {

@@ -4,7 +4,7 @@
 //! be in an inode of its own (`ea_inode`). Every change writes the areas that it touches anew from the list of what
 //! they hold.
 //!
-//! - `areas`: the lists, their room, and their bytes
+//! - `areas`: the lists, their space, and their bytes
 //! - `acl`: access control lists in their two forms
 //! - `values`: values in inodes of their own
 //! - `store`: what a change does to inode, block and shared block

@@ -242,7 +242,7 @@ impl Xattrs<'_> {
             let values: Vec<_> = areas.inside.iter().chain(of_block).map(|a| &a.value).collect();
             let credits =
                 values.iter().filter(|value| matches!(value, Value::Inode { .. })).count() as u32 * 4;
-            if credits > 0 && !handle.has_room(credits) {
+            if credits > 0 && !handle.has_credits(credits) {
                 self.volume.store_inode(handle, inode, state)?;
                 handle.restart(CHANGE_CREDITS + credits)?;
             }

@@ -120,7 +120,7 @@ impl Xattrs<'_> {
         Ok(())
     }
 
-    /// Count the room of a value, in whole clusters, as if it were the owner's own.
+    /// Count the space of a value, in whole clusters, as if it were the owner's own.
     pub(super) fn count_value(&self, owner_state: &mut InodeState, value: &Value, users: Users) {
         let Value::Inode { size, .. } = value else { return };
         let cluster =

@@ -137,7 +137,7 @@ impl Mount {
         let (image, place) = (image.to_string_lossy(), at.to_string_lossy());
         let options = format!("loop{options}");
         let is_for_reading = options.contains(",ro");
-        // Told to write, the kernel does not fall back to reading.
+        // SetClock to write, the kernel does not fall back to reading.
         let how = if is_for_reading { "-r" } else { "-w" };
         for _ in 0..3 {
             let (code, output) = run("mount", &[how, "-o", &options, &image, &place]);
@@ -149,7 +149,7 @@ impl Mount {
             if is_for_reading || rustix::fs::access(&at, rustix::fs::Access::WRITE_OK).is_ok() {
                 return Some(mount);
             }
-            // A loop device that somebody had for reading stays like that for whoever gets it next.
+            // A loop device that was read-only stays read-only for its next user.
             let device = run("findmnt", &["-no", "SOURCE", &place]).1;
             drop(mount);
             run("blockdev", &["--setrw", device.trim()]);

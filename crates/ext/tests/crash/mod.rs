@@ -287,13 +287,13 @@ fn check_clean(image: &SparseImage, scratch: &Path, story: &dyn Fn() -> String) 
     save(image, &path);
     let (code, output) = run("e2fsck", &["-fn", &path.to_string_lossy()]);
     if code != 0 {
-        // Kept for whoever looks into it.
+        // Kept for inspection.
         let _ = std::fs::copy(&path, std::env::temp_dir().join("diorite-crash-failed.img"));
     }
     assert_eq!(code, 0, "{}: e2fsck: {output}", story());
 }
 
-/// Let e2fsck replay and mend; then nothing may be left to mend.
+/// Let e2fsck replay and repair; then nothing may be left to repair.
 pub fn recover_with_e2fsck(image: &SparseImage, scratch: &Path, story: &dyn Fn() -> String) -> Tree {
     let path = scratch.join("theirs");
     save(image, &path);

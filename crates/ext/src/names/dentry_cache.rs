@@ -1,4 +1,4 @@
-//! Names that were looked up lately, with their inodes: the short way of a look-up.
+//! The dentry cache: names that were looked up lately, with their inodes.
 //!
 //! Where it sits: before the directory. A hit takes one lock that few others want, allocates nothing, and reads neither the
 //! directory's blocks nor its inode.
@@ -9,9 +9,9 @@
 //! Invariants:
 //! 1. A name that is here is in its directory: names come in under the directory's lock, shared at least, and leave under
 //!    the exclusive one before the entry does.
-//! 2. A directory is known by [`Inode::identity`]: what is remembered of one is not found for another that got its number.
+//! 2. A directory is identified by [`Inode::identity`]: what is remembered of one is not found for another that got its number.
 //! 3. Inodes are not kept in memory by this, nor is their memory: the name of an inode that leaves memory goes with it
-//!    ([`KnownNames::forget_evicted`]). Of several names of one inode that is true of the last one that was remembered; others stay until
+//!    ([`DentryCache::forget_evicted`]). Of several names of one inode that is true of the last one that was remembered; others stay until
 //!    their places are taken.
 
 use std::hash::BuildHasher;
@@ -29,7 +29,7 @@ const SETS_AT_ONCE: usize = 64;
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct KnownNames {
+pub(super) struct DentryCache {
     hasher: DefaultHashBuilder,
     groups: Box<[Group]>,
 }
@@ -39,7 +39,7 @@ type Group = OnceLock<Box<[Mutex<Set>]>>;
 
 #[derive(Debug, Default)]
 struct Set {
-    /// A part of the hash of each name: most others are told apart without looking at them.
+    /// A part of the hash of each name: most others are distinguished by it alone.
     tags: [u32; WAYS],
     names: [Option<Known>; WAYS],
     /// The place that is taken next when all are.
@@ -53,8 +53,8 @@ struct Known {
     inode: Weak<Inode>,
 }
 
-impl KnownNames {
-    /// Room for about `capacity` names.
+impl DentryCache {
+    /// Space for about `capacity` names.
     pub(super) fn new(capacity: usize) -> Self {
         let groups = capacity.div_ceil(WAYS * SETS_AT_ONCE).max(1);
         Self { hasher: DefaultHashBuilder::default(), groups: (0..groups).map(|_| OnceLock::new()).collect() }
@@ -70,7 +70,7 @@ impl KnownNames {
         (&self.groups[group], hash as usize % SETS_AT_ONCE, (hash >> 32) as u32)
     }
 
-    /// The inode behind a name of a directory, if it is remembered.
+    /// The inode of a name of a directory, if cached.
     pub(super) fn find(&self, directory: &Inode, name: &[u8]) -> Option<Arc<Inode>> {
         let (group, index, tag) = self.place(self.hash(directory, name));
         let set = group.get()?[index].lock();
@@ -119,7 +119,7 @@ impl KnownNames {
     }
 }
 
-impl KnownNames {
+impl DentryCache {
     #[cfg(test)]
     pub(super) fn names_of_evicted(&self) -> usize {
         let sets = self.groups.iter().filter_map(OnceLock::get).flat_map(|group| group.iter());
