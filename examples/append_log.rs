@@ -40,10 +40,10 @@ impl Log {
         self.file.read_exact_at(&mut bytes, 0)?;
         let (mut rest, mut records) = (&bytes[..], Vec::new());
         while let Some((header, after)) = rest.split_first_chunk::<HEADER_BYTES>() {
-            let [a, b, c, d, e, f, g, h] = *header;
-            let len = u32::from_le_bytes([a, b, c, d]) as usize;
+            let header = u64::from_le_bytes(*header);
+            let len = header as u32 as usize;
             let Some((record, after)) = after.split_at_checked(len) else { break };
-            if checksum(record) != u32::from_le_bytes([e, f, g, h]) {
+            if checksum(record) != (header >> 32) as u32 {
                 break;
             }
             records.push(record.to_vec());
