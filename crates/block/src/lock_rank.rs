@@ -4,16 +4,144 @@
 //! that is only tried may be taken in any order. In release builds ranks take no space and no time.
 //!
 //! This crate knows no more than the names of the locks above it. Plain `std` locks (rings, arenas, the simulation) are leaves.
+//!
+//! What is waited for without a guard (a range, a page) is checked where a thread begins to wait ([`Rank::check_wait`]).
 
 /// The locks by rank, the one to be taken first at the top.
+///
+/// *Across I/O*: held while metadata or data is read or written, or a commit is waited for. Others are held for a few instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
+    // Handles and threads (`diorite`).
+    /// Position of a handle: across I/O, for a read or write at it.
+    FilePosition,
+    /// Join handle of a thread of a volume: until the thread has ended.
+    ServiceThread,
+    /// Whether the MMP heartbeat ends.
+    HostMarkStopped,
+
+    // Files (`diorite`).
+    /// A shard of the table of inodes; the inode cache's shard is taken inside.
+    NodeTable,
+    /// One append at a time to a file: across I/O.
+    Append,
+    /// Not a lock: the wait for a range of a file, which is held across I/O.
+    Range,
+    /// Not a lock: the wait for a page that is being read.
+    Page,
+    /// The right to reserve blocks, shared, or exclusive where space is short: across I/O. No range is waited for inside.
+    Taking,
+    /// Join handles of the threads of the cache.
+    WorkerThreads,
+    /// One write-back at a time of a file: across I/O. Of several files at once where it is only tried.
+    WritingBack,
+    /// One record at a time of a file's times: across the commit, as the inode's state is.
+    RecordingTimes,
+    /// Size of a host file: while the host sets it.
+    HostLength,
+    /// Blocks that a file's dirty data will take; the need of the next is computed inside, from the inode: across I/O.
+    Claims,
+
+    // Operations on a volume (`diorite-ext`): before a transaction handle, and across I/O.
+    /// One rename at a time between directories.
+    Rename,
+    /// State of an inode; several at once: directories by number, then others by number.
+    InodeState,
+    /// MMP block, while it is read or written.
+    Mmp,
+    /// One change at a time of the volume's state in the superblock.
+    Marking,
+    /// One checkpoint at a time.
+    JournalCheckpointing,
+    /// Superblock of the journal, while it is written.
+    JournalSuperblock,
+
+    // Inside a transaction handle (`diorite-ext`): metadata may be read under those before the buffers.
+    /// List of orphans: across reads.
+    Orphans,
+    /// Cached blocks and names of a directory: across reads.
+    DirectoryCache,
+    /// Cached inodes by number: across the read of an inode's block.
+    InodeShard,
+    /// Quota that is promised and not charged: across reads.
+    QuotaPromises,
+    /// A quota file: across reads. The state of its inode has no rank: it is locked inside this lock alone, or where a journal is replayed
+    /// by the only thread.
+    QuotaFile,
+    /// Cached mappings of an inode.
+    InodeRuns,
+    /// Blocks that files hold; those that become free are given to their groups inside.
+    Holds,
+    /// Windows of preallocation.
+    AllocationWindow,
+    /// Content of a block of group descriptors; it is made from the groups when it is sealed. Across its read.
+    DescriptorContent,
+    /// Free blocks and inodes of a group: across the read of its bitmap.
+    GroupState,
+    /// Content of any other metadata block: across its read. Several at once, from a root downwards.
+    BufferContent,
+    /// Cached metadata blocks by address.
+    BufferShard,
+    /// Superblock in memory.
+    Superblock,
+    /// Running and committing transaction.
+    JournalState,
+    /// Blocks that wait for their checkpoint.
+    JournalCheckpoint,
+    /// Transactions of a volume without a journal.
+    InPlaceState,
+    /// Blocks of a volume that is replayed in memory only.
+    Scratch,
+
+    // Leaves of the volume (`diorite-ext`).
+    /// A set of the dentry cache.
+    KnownNames,
+    /// Directory caches by inode.
+    DirectoryMap,
+    /// Free memory of metadata blocks.
+    BlockMemory,
+
+    // Leaves of files and of the page cache (`diorite`).
+    /// Files with dirty pages.
+    DirtyFiles,
+    /// Unreported error of a file.
+    ContentErrors,
+    /// Pending modification time of a file.
+    Modified,
+    /// Modification time of a raw file.
+    RawChanged,
+    /// Order of eviction of the page cache.
+    CacheReplacement,
+    /// Count of threads that wait for pages of a file.
+    PageWaiters,
+    /// Cached pages of a file.
+    PageIndex,
+    /// Ranges of a file that are held and waited for.
+    RangeLists,
+    /// Jobs of read-ahead and write-back.
+    WorkerState,
+
+    // Devices (`diorite-block`, `diorite-device`).
     /// Scheduler and shared queue of a device; locks of the device below are taken inside.
     ScheduledDevice,
     /// A part of a device in memory.
     MemoryShard,
     /// Free buffers of a pool.
     BufferPool,
+}
+
+impl Rank {
+    /// Before a thread waits for something of this rank that no guard stands for.
+    #[inline]
+    pub fn check_wait(self) {
+        LockRank::new(self).check();
+    }
+
+    /// Whether a thread may hold several locks of this rank, in an order of their own.
+    #[cfg(debug_assertions)]
+    const fn has_siblings(self) -> bool {
+        matches!(self, Self::InodeState | Self::BufferContent)
+    }
 }
 
 /// The rank of one lock; one without is not checked.
@@ -52,7 +180,8 @@ impl LockRank {
             // A thread that ends has given its locks back before its list goes.
             let held = HELD.try_with(|held| held.borrow().iter().copied().max()).ok().flatten();
             if let Some(held) = held {
-                assert!(held < rank, "lock order: a thread that holds {held:?} waits for {rank:?}");
+                let is_above = held < rank || held == rank && rank.has_siblings();
+                assert!(is_above, "lock order: a thread that holds {held:?} waits for {rank:?}");
             }
         }
     }
@@ -117,6 +246,14 @@ mod tests {
         let (low, high) = (Mutex::ranked(LOW, ()), RwLock::ranked(HIGH, ()));
         let _held = high.read();
         drop(low.lock());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn locks_with_an_order_of_their_own_may_be_held_together() {
+        let siblings = [RwLock::ranked(Rank::InodeState, ()), RwLock::ranked(Rank::InodeState, ())];
+        let _held = siblings.each_ref().map(RwLock::write);
+        Rank::Orphans.check_wait();
     }
 
     const LOW: Rank = Rank::ScheduledDevice;

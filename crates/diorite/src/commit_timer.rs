@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use diorite_block::sync::{JoinHandle, Mutex, spawn};
+use diorite_block::sync::{JoinHandle, Mutex, Rank, spawn};
 use diorite_ext::Volume;
 
 /// See the module's head.
@@ -20,7 +20,7 @@ impl CommitTimer {
     /// Start the timer of a volume that can be written.
     pub(crate) fn start(volume: &Arc<Volume>) -> Self {
         let thread = if volume.read_only_reason().is_none() { Self::spawn(volume) } else { None };
-        Self { volume: Arc::clone(volume), thread: Mutex::new(thread) }
+        Self { volume: Arc::clone(volume), thread: Mutex::ranked(Rank::ServiceThread, thread) }
     }
 
     fn spawn(volume: &Arc<Volume>) -> Option<JoinHandle> {

@@ -9,7 +9,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 use diorite_block::{BlockDevice, Sector};
 use diorite_ext::{Claim, FileBlock, Inode, MappingKind, Reservation, SyncKind, Volume, WriteCommit};
 
@@ -109,7 +109,7 @@ impl ReservationToken for Token {
 impl ExtMap {
     /// The mapping of `inode`.
     pub(crate) fn new(volume: Arc<Volume>, inode: Arc<Inode>) -> Self {
-        Self { volume, inode, claims: Arc::default() }
+        Self { volume, inode, claims: Arc::new(Mutex::ranked(Rank::Claims, Claims::default())) }
     }
 
     /// The blocks that a range of bytes touches: the first, and how many.

@@ -11,7 +11,7 @@ use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 use diorite_block::{BioFlags, Sector};
 
 use crate::content::{BeyondEnd, Content, ErrorsSeen, ReadAhead};
@@ -112,7 +112,7 @@ impl File {
             content,
             owner,
             options,
-            position: Mutex::new(0),
+            position: Mutex::ranked(Rank::FilePosition, 0),
             ahead: ReadAhead::default(),
             errors_seen,
             path,

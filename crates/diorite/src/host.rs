@@ -20,7 +20,7 @@ use crate::map::{
 use crate::options::Opening;
 use crate::raw::device_attributes;
 use crate::{Attributes, DirectIo, Error, File, OpenOptions, Result, SystemClock};
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 
 /// A file of the host's filesystem as a [`File`], with this library's page cache in place of the host's, or past both. Opened with
 /// [`HostFile::options`].
@@ -77,7 +77,8 @@ impl HostFile {
         let size = device.file_size().map_err(|source| os("cannot ask for the size", source))?;
         let shared: Arc<dyn BlockDevice> = device.clone();
         // What was done before the file was opened may not be durable.
-        let length = Arc::new(Mutex::new(Length { size, changes: 1, ..Length::default() }));
+        let length =
+            Arc::new(Mutex::ranked(Rank::HostLength, Length { size, changes: 1, ..Length::default() }));
         let map = HostMap { device, shared, length, can_write: options.can_write() };
         let content = Content::new(Box::new(map), engine)?;
         let owner = HostOwner { content: Arc::clone(&content), path: path.to_owned() };
@@ -101,7 +102,7 @@ struct HostMap {
 /// How long the file is, and is to be. Transfers are of whole logical blocks, so the file is longer than its recorded size while one
 /// reaches past that; what other transfers have in flight is not cut off.
 ///
-/// Locking: held while the host sets the size, so that no transfer begins in between. A leaf.
+/// Locking: held while the host sets the size, so that no transfer begins in between.
 #[derive(Debug, Default)]
 struct Length {
     /// The size as it is recorded.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite_block::sync::{Condvar, JoinHandle, Mutex, now, spawn};
+use diorite_block::sync::{Condvar, JoinHandle, Mutex, Rank, now, spawn};
 use diorite_ext::Volume;
 
 /// See the module's head.
@@ -16,7 +16,7 @@ pub(crate) struct HostMark {
     thread: Mutex<Option<JoinHandle>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     stopped: Mutex<bool>,
     changed: Condvar,
@@ -25,7 +25,8 @@ struct Shared {
 impl HostMark {
     /// Start the thread, if the volume has such a mark.
     pub(crate) fn keep(volume: &Arc<Volume>) -> Self {
-        let shared = Arc::new(Shared::default());
+        let stopped = Mutex::ranked(Rank::HostMarkStopped, false);
+        let shared = Arc::new(Shared { stopped, changed: Condvar::new() });
         let thread = match volume.mmp_tick(now()) {
             Ok(Some(due)) => {
                 let (volume, shared) = (Arc::clone(volume), Arc::clone(&shared));
@@ -35,7 +36,7 @@ impl HostMark {
             // The volume has latched an error, and the next operation tells of it.
             Ok(None) | Err(_) => None,
         };
-        Self { shared, thread: Mutex::new(thread) }
+        Self { shared, thread: Mutex::ranked(Rank::ServiceThread, thread) }
     }
 
     /// End the thread, and wait for it.

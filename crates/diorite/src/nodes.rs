@@ -12,8 +12,8 @@
 //!    [`Volume::create_open`] and the first use.
 //! 4. An operation on the table looks at a bounded number of nodes.
 //!
-//! Locking: a shard's lock is inner to all locks of a volume but those of its inode cache, and is never held across a commit
-//! or I/O. Content is recorded before a use ends, and discarded after its node has left the table.
+//! Locking: inside a shard's lock only the volume's inode cache is locked; it is never held across a commit or I/O. Content is
+//! recorded before a use ends, and discarded after its node has left the table.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use diorite_block::sync::{Mutex, MutexGuard};
+use diorite_block::sync::{Mutex, MutexGuard, Rank};
 use diorite_block::{BioFlags, NumberHasher};
 use diorite_ext::{Inode, Volume};
 
@@ -76,7 +76,7 @@ struct Slot {
 pub(crate) struct Node {
     inode: Arc<Inode>,
     /// Made when the file is first opened.
-    content: Mutex<Option<Arc<Content>>>,
+    content: OnceLock<Arc<Content>>,
     /// References of users. Changes from and to 0 under the shard's lock.
     users: AtomicUsize,
     /// Used since the hand passed.
@@ -85,7 +85,7 @@ pub(crate) struct Node {
 
 impl Node {
     fn content(&self) -> Option<Arc<Content>> {
-        self.content.lock().clone()
+        self.content.get().cloned()
     }
 
     fn is_idle(&self) -> bool {
@@ -182,7 +182,7 @@ impl Nodes {
             timer: CommitTimer::start(&volume),
             volume,
             engine,
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: std::array::from_fn(|_| Mutex::ranked(Rank::NodeTable, Shard::default())),
             mark,
             root: OnceLock::new(),
             is_closed: AtomicBool::new(false),
@@ -268,7 +268,7 @@ impl Nodes {
     /// Put an inode that is open into the table.
     fn insert(self: &Arc<Self>, mut shard: MutexGuard<'_, Shard>, inode: Arc<Inode>) -> Arc<NodeUse> {
         let (users, used) = (AtomicUsize::new(1), AtomicBool::new(true));
-        let node = Arc::new(Node { inode, content: Mutex::default(), users, used });
+        let node = Arc::new(Node { inode, content: OnceLock::new(), users, used });
         let stale = shard.insert(&node);
         drop(shard);
         if let Some(stale) = stale {
@@ -452,14 +452,13 @@ impl NodeUse {
 
     /// The content of a regular file, made if there is none yet.
     pub(crate) fn open_content(&self) -> Result<Arc<Content>> {
-        let mut content = self.node.content.lock();
-        if let Some(content) = &*content {
-            return Ok(Arc::clone(content));
+        if let Some(content) = self.content() {
+            return Ok(content);
         }
+        // Another thread may do the same; the one content is that which is first in its place.
         let map = ExtMap::new(Arc::clone(&self.nodes.volume), Arc::clone(self.inode()));
         let new = Content::new(Box::new(map), Arc::clone(&self.nodes.engine))?;
-        *content = Some(Arc::clone(&new));
-        Ok(new)
+        Ok(Arc::clone(self.node.content.get_or_init(|| new)))
     }
 
     /// What `stat` tells: what is still in the page cache included.

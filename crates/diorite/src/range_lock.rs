@@ -16,15 +16,22 @@
 //!    wait in its upper half, and a fast holder that sees any steps back.
 //! 3. First come, first served among those that overlap: nobody starves.
 //!
-//! Locking: one mutex for the lists; a leaf. Conditions are waited for under it.
+//! Locking: one mutex for the lists; conditions are waited for under it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use diorite_block::sync::{Condvar, Mutex};
+use diorite_block::sync::{Condvar, Mutex, Rank};
 
 const EXCLUSIVE: u64 = 1 << 32;
 const FAST_HOLDERS: u64 = EXCLUSIVE - 1;
+
+impl Default for RangeLock {
+    fn default() -> Self {
+        let lists = Mutex::ranked(Rank::RangeLists, Lists::default());
+        Self { fast: AtomicU64::new(0), lists, changed: Condvar::new() }
+    }
+}
 
 /// How a range is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +43,7 @@ pub(crate) enum LockMode {
 }
 
 /// See the module's head.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RangeLock {
     /// Lower half: fast holders. Upper half: exclusive ranges that are held or waited for.
     fast: AtomicU64,
@@ -114,6 +121,7 @@ impl RangeLock {
 
     /// Wait for a range; whoever calls this also calls [`RangeLock::release`].
     pub(crate) fn acquire(&self, range: Range<u64>, mode: LockMode) -> LockId {
+        Rank::Range.check_wait();
         if mode == LockMode::Exclusive {
             self.fast.fetch_add(EXCLUSIVE, Ordering::AcqRel);
         }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 use diorite_block::{BlockDevice, Op, Sector};
 use diorite_device::{Access, DirectPolicy, OpenOptions as DeviceOptions, open_target};
 
@@ -69,7 +69,10 @@ impl RawFile {
         })?;
         let path = PathBuf::from(device.name());
         let content = Content::new(Box::new(RawMap { device }), engine)?;
-        let owner = RawOwner { content: Arc::clone(&content), changed: Mutex::default() };
+        let owner = RawOwner {
+            content: Arc::clone(&content),
+            changed: Mutex::ranked(Rank::RawChanged, Timestamp::default()),
+        };
         Ok(File::new(content, Box::new(owner), options.clone(), Some(path)))
     }
 }

@@ -8,8 +8,8 @@
 //!   so whoever has something to write later (a dirty list, a transaction) keeps the `Arc`.
 //! - [`Buffer::freeze`] seals (checksums) the content and returns it in O(1); a later change copies first.
 //!
-//! Locking: a buffer's lock is a leaf. A cache shard's lock is held for a map operation only, never across I/O: a
-//! block that is being read is in the map with its own lock held for writing.
+//! Locking: a cache shard's lock is held for a map operation only, never across I/O: a block that is being read is in the map with its
+//! own lock held for writing.
 
 use std::fmt;
 use std::io::IoSliceMut;
@@ -17,7 +17,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use diorite_block::sync::{Mutex, ReadGuard, RwLock, WriteGuard};
+use diorite_block::sync::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
 use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice, Sector};
 use hashbrown::HashMap;
 
@@ -103,6 +103,14 @@ pub(crate) struct Buffer {
     content: RwLock<Content>,
 }
 
+/// The blocks of group descriptors are made from the groups when they are sealed; a group's bitmaps are changed under its lock.
+fn rank_of(kind: BlockKind) -> Rank {
+    match kind {
+        BlockKind::GroupDescriptors(_) => Rank::DescriptorContent,
+        _ => Rank::BufferContent,
+    }
+}
+
 impl Buffer {
     fn new(block: FsBlock, bytes: BlockMemory, kind: BlockKind, loaded: bool) -> Self {
         Self {
@@ -110,7 +118,10 @@ impl Buffer {
             loaded: AtomicBool::new(loaded),
             referenced: AtomicBool::new(true),
             joined: AtomicU64::new(0),
-            content: RwLock::new(Content { bytes: Arc::new(bytes), kind, unsealed: loaded, failed: false }),
+            content: RwLock::ranked(
+                rank_of(kind),
+                Content { bytes: Arc::new(bytes), kind, unsealed: loaded, failed: false },
+            ),
         }
     }
 
@@ -244,7 +255,7 @@ impl BufferCache {
             block_size,
             blocks,
             sealer: OnceLock::new(),
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::ranked(Rank::BufferShard, Shard::default())).collect(),
             shard_capacity,
             trim_hand: AtomicUsize::new(0),
             memory,

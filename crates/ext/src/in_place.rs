@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use diorite_block::sync::{Condvar, Mutex, MutexGuard, now};
+use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank, now};
 use hashbrown::{HashMap, HashSet};
 
 use crate::buffer::{BlockKind, Buffer, BufferCache};
@@ -145,13 +145,16 @@ impl InPlaceLog {
             latch,
             releaser,
             interval,
-            state: Mutex::new(State {
-                running: Running::new(first),
-                closing: false,
-                writing: false,
-                durable: TransactionId(first.0 - 1),
-                timer_ended: false,
-            }),
+            state: Mutex::ranked(
+                Rank::InPlaceState,
+                State {
+                    running: Running::new(first),
+                    closing: false,
+                    writing: false,
+                    durable: TransactionId(first.0 - 1),
+                    timer_ended: false,
+                },
+            ),
             changed: Condvar::new(),
             handles_ended: Condvar::new(),
             started: Condvar::new(),

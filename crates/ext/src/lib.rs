@@ -16,9 +16,9 @@
 //! | fast-commit replay | `journal::fast_replay` | when opened; `FastReplay` in `replay.rs` of inodes, mappings and names |
 //! | verity, encrypted content | `inode::content_use` | `check_change`, `check_encrypted` |
 //!
-//! Locking (outer first): the volume's rename lock; inode locks, directories by number, then others by
-//! number (who holds one directory waits for no other); then a transaction handle; then, as leaves, allocator groups and
-//! buffers. A thread that has a handle takes no inode lock.
+//! Locking: in the order of [`Rank`](diorite_block::sync::Rank). Of several inodes, directories are locked first, by number, and
+//! then the others, by number (a thread that holds one directory waits for no other). Then a transaction handle begins; a thread that
+//! has one takes no inode lock.
 
 mod allocate;
 mod buffer;

@@ -8,14 +8,14 @@
 //! 1. The pieces of a pool have space for the most blocks that were in use at one time, and for less than one piece more.
 //! 2. A piece goes back to the system when the pool and all blocks of the piece are gone.
 //!
-//! Locking: a pool's lock is a leaf, held to move one block.
+//! Locking: a pool's lock is held to move one block.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 
 /// What any device takes.
 const ALIGNMENT: usize = 4096;
@@ -107,7 +107,11 @@ impl BlockPool {
     /// For blocks of `block_bytes`, each at a multiple of `alignment`, a power of two up to 4096.
     pub fn new(block_bytes: usize, alignment: usize) -> Self {
         let stride = block_bytes.next_multiple_of(alignment.clamp(512, ALIGNMENT));
-        Self(Arc::new(Shared { block_bytes, stride, state: Mutex::default() }))
+        Self(Arc::new(Shared {
+            block_bytes,
+            stride,
+            state: Mutex::ranked(Rank::BlockMemory, State::default()),
+        }))
     }
 
     /// A block of zeros.

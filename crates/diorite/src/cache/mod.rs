@@ -3,8 +3,7 @@
 //! Where it sits: below the content of files (`content/`), which decides what is read and written; the cache only says which
 //! frames there are and which page makes room.
 //!
-//! Locking: the replacement lock before a file's index; a hit takes neither the replacement lock nor any other that
-//! files share.
+//! Locking: a hit takes neither the replacement lock nor any other that files share.
 
 pub(crate) mod arena;
 pub(crate) mod pages;
@@ -14,7 +13,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 
 use crate::stats::Counters;
 use arena::{Arena, FrameId, FrameRead, PAGE_SIZE};
@@ -43,7 +42,7 @@ impl Cache {
         Ok(Self {
             arena: Arena::new(frames)?,
             uses: Uses::new(frames),
-            replacement: Mutex::new(Replacement::new(frames)),
+            replacement: Mutex::ranked(Rank::CacheReplacement, Replacement::new(frames)),
             dirty_total: Arc::default(),
             pinned: AtomicUsize::new(0),
             counters,

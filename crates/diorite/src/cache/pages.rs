@@ -15,14 +15,14 @@
 //! 2. The counts are the sums of those bits.
 //! 3. A loading page is not dirty.
 //!
-//! Locking: `index` (short, a leaf but for frame borrows); `waiters` before `index`.
+//! Locking: `index` is held for a few instructions; frames are borrowed under it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use diorite_block::sync::{Condvar, Mutex, RwLock};
+use diorite_block::sync::{Condvar, Mutex, Rank, RwLock};
 
 use crate::cache::arena::{Arena, FrameId, FrameRead};
 
@@ -110,11 +110,11 @@ impl Pages {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            index: RwLock::default(),
+            index: RwLock::ranked(Rank::PageIndex, BTreeMap::new()),
             cached: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
             dirty_total,
-            waiters: Mutex::new(0),
+            waiters: Mutex::ranked(Rank::PageWaiters, 0),
             loaded: Condvar::new(),
         }
     }
@@ -221,6 +221,7 @@ impl Pages {
 
     /// Wait until a page is not loading.
     pub(crate) fn wait_loaded(&self, page: u64) {
+        Rank::Page.check_wait();
         let mut guard = self.waiters.lock();
         *guard += 1;
         while self.get(page).is_some_and(|state| state.loading) {

@@ -1,8 +1,6 @@
 //! What all files of one volume share: the cache, the counters, the workers.
 //!
 //! Where it sits: one per filesystem, raw device or host file; held by every file's content.
-//!
-//! Locking: the list of dirty files is a leaf.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use diorite_block::BioFlags;
-use diorite_block::sync::{Mutex, RwLock};
+use diorite_block::sync::{Mutex, Rank, RwLock};
 
 use crate::cache::Cache;
 use crate::cache::arena::PAGE_SIZE;
@@ -71,10 +69,10 @@ impl Engine {
             clock: Arc::clone(&options.clock),
             zeros,
             errors: ErrorLatch::default(),
-            taking: RwLock::default(),
+            taking: RwLock::ranked(Rank::Taking, ()),
             queued_reservations: AtomicUsize::new(0),
             read_ahead_pages,
-            dirty_files: Mutex::default(),
+            dirty_files: Mutex::ranked(Rank::DirtyFiles, BTreeMap::new()),
             workers: Workers::new(options.dirty_age),
         }))
     }

@@ -7,16 +7,23 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 
 use crate::{Error, Result};
 
 /// See the module's head.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ErrorLatch {
     failures: AtomicU64,
     unheard: AtomicBool,
     last: Mutex<Option<Arc<Error>>>,
+}
+
+impl Default for ErrorLatch {
+    fn default() -> Self {
+        let last = Mutex::ranked(Rank::ContentErrors, None);
+        Self { failures: AtomicU64::new(0), unheard: AtomicBool::new(false), last }
+    }
 }
 
 /// What one handle has heard of.

@@ -13,8 +13,7 @@
 //! 2. Bytes of a cached page at or after the size are zero.
 //! 3. A dirty part whose block is a hole has a claim on it.
 //!
-//! Locking, outer first: `append`; one range of `ranges`; the engine's `taking` (see `write/space.rs`); `writing_back`; `recording_times`;
-//! the volume's own locks; the cache's. No thread that holds a range waits for a range of another file.
+//! Locking: in the order of [`Rank`]. No thread that holds a range waits for a range of another file.
 
 mod cached_read;
 mod cached_write;
@@ -37,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diorite_block::Geometry;
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 
 use crate::cache::arena::PAGE_SIZE;
 use crate::cache::pages::Pages;
@@ -62,7 +61,7 @@ pub(crate) struct Content {
     writing_back: Mutex<()>,
     /// When the content changed last, as long as that is not recorded.
     modified: Mutex<Option<Timestamp>>,
-    /// Held while a modification time is recorded, so that one set by hand is not overwritten by an older one.
+    /// Held across the commit that records a modification time, so that one set by hand is not overwritten by an older one.
     recording_times: Mutex<()>,
     pub(crate) errors: ErrorLatch,
     /// See `write/end.rs`.
@@ -88,10 +87,10 @@ impl Content {
             engine,
             ranges: RangeLock::default(),
             pages,
-            append: Mutex::new(()),
-            writing_back: Mutex::new(()),
-            modified: Mutex::default(),
-            recording_times: Mutex::new(()),
+            append: Mutex::ranked(Rank::Append, ()),
+            writing_back: Mutex::ranked(Rank::WritingBack, ()),
+            modified: Mutex::ranked(Rank::Modified, None),
+            recording_times: Mutex::ranked(Rank::RecordingTimes, ()),
             errors: ErrorLatch::default(),
             end_is_zero: AtomicBool::new(false),
             may_be_inline: AtomicBool::new(is_inline),

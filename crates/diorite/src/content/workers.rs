@@ -3,7 +3,7 @@
 //! Where it sits: below the engine, which they know as [`Dirty`]. Threads start when there is first something to do, through
 //! `diorite_block::sync`, so that a simulation runs them too; they end with the engine.
 //!
-//! Locking: one mutex, a leaf; nobody does I/O under it.
+//! Locking: one mutex; no thread does I/O under it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use diorite_block::IoOwner;
-use diorite_block::sync::{Condvar, JoinHandle, Mutex, now, spawn};
+use diorite_block::sync::{Condvar, JoinHandle, Mutex, Rank, now, spawn};
 
 use crate::content::Content;
 use crate::content::read_ahead::Ahead;
@@ -54,7 +54,7 @@ pub(crate) struct Workers {
     dirty_age: Duration,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     /// Pieces that wait or are being read.
@@ -79,8 +79,13 @@ impl Workers {
     /// No thread yet.
     pub(crate) fn new(dirty_age: Duration) -> Self {
         Self {
-            shared: Arc::default(),
-            threads: Mutex::default(),
+            shared: Arc::new(Shared {
+                state: Mutex::ranked(Rank::WorkerState, State::default()),
+                pieces: AtomicUsize::new(0),
+                read_ahead: Condvar::new(),
+                write_back: Condvar::new(),
+            }),
+            threads: Mutex::ranked(Rank::WorkerThreads, Vec::new()),
             writer_started: AtomicBool::new(false),
             dirty_age,
         }

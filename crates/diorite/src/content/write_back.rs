@@ -3,8 +3,8 @@
 //! The steps are those of all writes (`write/`): blocks are reserved, the data is written, and only then recorded (ARCHITECTURE
 //! invariant 5). No thread changes a page while it is written: write-back holds the range shared.
 //!
-//! Locking: the range lock, then `writing_back`, which makes one write-back at a time of a file: two of them would otherwise
-//! reserve a block twice that is larger than a page.
+//! Locking: `writing_back`, across I/O, makes one write-back at a time of a file: two of them would otherwise reserve a block twice that
+//! is larger than a page.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -430,9 +430,12 @@ impl Superblock {
 
     /// Whether an inode is one of the filesystem's own: the root directory, the journal, the orphan file, a quota file...
     pub fn is_own_inode(&self, number: InodeNumber) -> bool {
-        number < self.first_inode()
-            || self.orphan_file() == Some(number)
-            || QuotaKind::ALL.into_iter().any(|kind| self.quota_inode(kind) == Some(number))
+        number < self.first_inode() || self.orphan_file() == Some(number) || self.is_quota_inode(number)
+    }
+
+    /// Whether an inode is that of a quota file.
+    pub fn is_quota_inode(&self, number: InodeNumber) -> bool {
+        QuotaKind::ALL.into_iter().any(|kind| self.quota_inode(kind) == Some(number))
     }
 
     /// Set when the volume was last written.

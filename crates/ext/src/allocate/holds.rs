@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 
 use crate::BlockRun;
 use crate::allocate::Allocator;
@@ -42,9 +42,15 @@ struct State {
 }
 
 /// The holds of all files.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Holds {
     state: Mutex<State>,
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        Self { state: Mutex::ranked(Rank::Holds, State::default()) }
+    }
 }
 
 impl Holds {

@@ -12,9 +12,8 @@
 //! 3. `free` is the number of clusters that are not busy, summed over groups that were read and counted as the descriptors
 //!    say in others. `claimed` of them are promised.
 //!
-//! Locking: a group's state is a leaf but for the buffer of its bitmap: group state, then bitmap content. The
-//! content of descriptor blocks is locked before group states (when it is sealed), so descriptor blocks are
-//! joined to a handle with no group locked. Checksums of bitmaps are atomics for the same reason.
+//! Locking: the content of a bitmap is locked after its group's state; that of a block of descriptors before (when it is sealed), so it
+//! has a rank of its own and is joined to a handle with no group locked. Checksums of bitmaps are atomics for the same reason.
 
 mod bits;
 mod blocks;
@@ -26,7 +25,7 @@ mod zone;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 use hashbrown::HashSet;
 
 use crate::buffer::{BlockKind, Buffer, BufferCache};
@@ -114,12 +113,10 @@ impl Allocator {
                 longest: AtomicU32::new(descriptor.free_clusters),
                 free_inodes: AtomicU32::new(descriptor.free_inodes),
                 directories: AtomicU32::new(descriptor.used_directories),
-                state: Mutex::new(GroupState {
-                    descriptor,
-                    busy: None,
-                    first_free_inode: 0,
-                    held_inodes: HashSet::new(),
-                }),
+                state: Mutex::ranked(
+                    Rank::GroupState,
+                    GroupState { descriptor, busy: None, first_free_inode: 0, held_inodes: HashSet::new() },
+                ),
             })
             .collect();
         Self {

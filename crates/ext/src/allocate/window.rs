@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 use hashbrown::HashMap;
 
 use crate::BlockRun;
@@ -24,10 +24,17 @@ pub(crate) struct Window {
 }
 
 /// The windows of all files.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Windows {
     shards: [Mutex<HashMap<InodeNumber, Window>>; SHARDS],
     blocks: AtomicU64,
+}
+
+impl Default for Windows {
+    fn default() -> Self {
+        let shards = std::array::from_fn(|_| Mutex::ranked(Rank::AllocationWindow, HashMap::new()));
+        Self { shards, blocks: AtomicU64::new(0) }
+    }
 }
 
 impl Windows {

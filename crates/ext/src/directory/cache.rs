@@ -10,13 +10,13 @@
 //! 4. All caches together have at most the slots given to [`NameCaches::new`], and one directory more while it is in use. What is
 //!    remembered of a block counts as [`SLOTS_OF_BLOCK`].
 //!
-//! Locking: a directory's cache is locked after the directory's inode and before buffers. The map's lock is a leaf.
+//! Locking: a directory's cache is locked by a thread that has the directory's inode locked.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::entries::BadEntry;
@@ -322,7 +322,10 @@ pub(crate) struct CacheEntry {
 impl CacheEntry {
     fn new(slots_max: usize) -> Self {
         Self {
-            cache: Mutex::new((DirectoryCache::new(slots_max), KnownBlocks::new(slots_max))),
+            cache: Mutex::ranked(
+                Rank::DirectoryCache,
+                (DirectoryCache::new(slots_max), KnownBlocks::new(slots_max)),
+            ),
             slots: AtomicUsize::new(0),
             last_use: AtomicU64::new(0),
         }
@@ -332,7 +335,12 @@ impl CacheEntry {
 impl NameCaches {
     /// For at most `slots_max` names in all directories together.
     pub(crate) fn new(slots_max: usize) -> Self {
-        Self { slots_max, map: Mutex::default(), slots: AtomicUsize::new(0), uses: AtomicU64::new(0) }
+        Self {
+            slots_max,
+            map: Mutex::ranked(Rank::DirectoryMap, HashMap::new()),
+            slots: AtomicUsize::new(0),
+            uses: AtomicU64::new(0),
+        }
     }
 
     /// Work with a directory's cache. The directory's inode is locked.

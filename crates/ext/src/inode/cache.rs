@@ -5,12 +5,11 @@
 //! leaves the ring when the hand meets it, and comes back when it is closed: so the hand finds what can be evicted at
 //! once, however many inodes are open.
 //!
-//! Locking: a shard's lock is held while an inode is parsed from its buffer, so two never exist for one number; the
-//! buffer's content lock is taken inside it.
+//! Locking: a shard's lock is held while an inode is parsed from its buffer, so two never exist for one number.
 
 use std::sync::Arc;
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank, RwLock};
 use hashbrown::HashMap;
 
 use crate::inode::{Inode, InodeState};
@@ -46,7 +45,7 @@ struct Slot {
 impl InodeCache {
     /// A cache that keeps about `capacity` inodes without references.
     pub(crate) fn new(capacity: usize) -> Self {
-        let shards = std::array::from_fn(|_| Mutex::default());
+        let shards = std::array::from_fn(|_| Mutex::ranked(Rank::InodeShard, Shard::default()));
         Self { shards, shard_capacity: (capacity / SHARDS).max(4) }
     }
 
@@ -248,7 +247,11 @@ impl Volume {
             };
             let state = InodeState::from_disk(&disk);
             self.check_inode(number, kind, &state)?;
-            let inode = Inode::new(number, kind, state);
+            let mut inode = Inode::new(number, kind, state);
+            if format.is_quota_inode(number) {
+                // Locked inside the quota file (see its rank).
+                inode.state = RwLock::new(inode.state.into_inner());
+            }
             // The transaction of its last change is not known any more, and may not be durable.
             let running = self.log().running();
             inode.note_change(running);

@@ -7,7 +7,7 @@
 //!   may be read or changed on the volume through it: [`Inode::read_in_use`] and [`Inode::write_in_use`] refuse.
 //! - The raw bytes after the fixed fields (extended attributes, inline data) are reached with [`Volume::raw_inode`].
 //!
-//! Locking: the state's lock is taken before a handle begins (see the crate's head). [`Inode::runs`] is a leaf.
+//! Locking: the state's lock is taken before a handle begins (see the crate's head).
 
 mod attributes;
 mod cache;
@@ -22,7 +22,7 @@ mod table_ahead;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use diorite_block::sync::{ReadGuard, RwLock, WriteGuard};
+use diorite_block::sync::{Rank, ReadGuard, RwLock, WriteGuard};
 
 use crate::buffer::Buffer;
 use crate::map::runs::RunCache;
@@ -81,8 +81,8 @@ impl Inode {
             number,
             kind,
             opens: AtomicU32::new(0),
-            state: RwLock::new(state),
-            runs: RwLock::default(),
+            state: RwLock::ranked(Rank::InodeState, state),
+            runs: RwLock::ranked(Rank::InodeRuns, RunCache::default()),
             sync_transaction: AtomicU64::new(0),
             data_transaction: AtomicU64::new(0),
             used: AtomicBool::new(true),

@@ -4,7 +4,7 @@
 //! free slot, else in the list that begins in the superblock and goes on in the deletion times. Without a journal there is no list, as in
 //! the kernel: e2fsck finds them.
 //!
-//! Locking: [`Orphans`] is locked inside a handle; buffers are locked inside it.
+//! Locking: [`Orphans`] is locked inside a handle.
 
 use std::sync::Arc;
 

@@ -14,9 +14,8 @@
 //! 3. Freed blocks reach the allocator when the transaction that freed them is committed and no write of their old
 //!    content to their places is in flight.
 //!
-//! Locking: [`Journal::state`] is held for a few instructions, never across I/O. `checkpoint` is a leaf below it.
-//! `checkpointing` and `superblock` are held across I/O and never taken with `state` held. A commit waits for open
-//! handles, so whoever begins, commits or syncs has no handle.
+//! Locking: [`Journal::state`] is held for a few instructions, never across I/O; `checkpointing` and `superblock` are held across I/O.
+//! A commit waits for open handles, so a thread that begins, commits or syncs has no handle.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 use diorite_block::{
     Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, Plug, Sector,
 };
@@ -34,13 +34,19 @@ impl ScratchDevice {
         let geometry =
             Geometry { read_only: false, volatile_cache: false, discard: false, ..lower.geometry().clone() };
         let memory = BlockPool::new(block_size.bytes() as usize, geometry.memory_alignment as usize);
-        Arc::new(Self { lower, geometry, block_size, memory, blocks: Mutex::default() })
+        Arc::new(Self {
+            lower,
+            geometry,
+            block_size,
+            memory,
+            blocks: Mutex::ranked(Rank::Scratch, Blocks::default()),
+        })
     }
 
     /// The same for reading only; this one is empty afterwards.
     pub(crate) fn sealed(&self) -> Arc<dyn BlockDevice> {
         let geometry = Geometry { read_only: true, ..self.geometry.clone() };
-        let blocks = Mutex::new(std::mem::take(&mut *self.blocks.lock()));
+        let blocks = Mutex::ranked(Rank::Scratch, std::mem::take(&mut *self.blocks.lock()));
         let (lower, memory) = (self.lower.clone(), self.memory.clone());
         Arc::new(Self { lower, geometry, block_size: self.block_size, memory, blocks })
     }

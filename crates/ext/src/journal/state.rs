@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diorite_block::BlockDevice;
-use diorite_block::sync::{Condvar, Mutex, now};
+use diorite_block::sync::{Condvar, Mutex, Rank, now};
 use hashbrown::{HashMap, HashSet};
 
 use super::checkpoint_list::CheckpointList;
@@ -198,25 +198,28 @@ impl Journal {
             first: parts.superblock.first,
             blocks_max: (log_blocks / Self::TRANSACTION_SHARE).min(cached).max(16),
             interval: parts.interval,
-            state: Mutex::new(State {
-                running: Running::new(id),
-                closing: false,
-                committing: None,
-                committed: TransactionId(id.0 - 1),
-                head: 0,
-                tail: 0,
-                gathering: false,
-                last_syncers: Vec::new(),
-                commit_time: Duration::ZERO,
-                timer_ended: false,
-            }),
+            state: Mutex::ranked(
+                Rank::JournalState,
+                State {
+                    running: Running::new(id),
+                    closing: false,
+                    committing: None,
+                    committed: TransactionId(id.0 - 1),
+                    head: 0,
+                    tail: 0,
+                    gathering: false,
+                    last_syncers: Vec::new(),
+                    commit_time: Duration::ZERO,
+                    timer_ended: false,
+                },
+            ),
             started: Condvar::new(),
             changed: Condvar::new(),
             handles_ended: Condvar::new(),
             gathered: Condvar::new(),
-            checkpoint: Mutex::default(),
-            checkpointing: Mutex::new(()),
-            superblock: Mutex::new(parts.superblock),
+            checkpoint: Mutex::ranked(Rank::JournalCheckpoint, CheckpointList::default()),
+            checkpointing: Mutex::ranked(Rank::JournalCheckpointing, ()),
+            superblock: Mutex::ranked(Rank::JournalSuperblock, parts.superblock),
             device: parts.device,
             block_size: parts.block_size,
             map: parts.map,

@@ -17,7 +17,7 @@
 use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock, Weak};
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 use hashbrown::DefaultHashBuilder;
 
 use crate::Inode;
@@ -90,7 +90,9 @@ impl DentryCache {
         let hash = self.hash(directory, name);
         inode.set_known_name(hash);
         let (group, index, tag) = self.place(hash);
-        let group = group.get_or_init(|| (0..SETS_AT_ONCE).map(|_| Mutex::default()).collect());
+        let group = group.get_or_init(|| {
+            (0..SETS_AT_ONCE).map(|_| Mutex::ranked(Rank::KnownNames, Set::default())).collect()
+        });
         let mut set = group[index].lock();
         let inode = Arc::downgrade(inode);
         if let Some(place) = set.position(tag, directory, name) {

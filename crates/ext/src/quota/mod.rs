@@ -7,14 +7,13 @@
 //! counted, and an inode with an attribute's value is charged to those who use it. Limits that are set in the files hold where
 //! [`crate::QuotaLimits::Enforced`] says so.
 //!
-//! Locking: promises, then files. A file's lock is taken inside a handle, before buffers and groups. The lock of the quota inode's
-//! own state is taken inside it, and by nobody else.
+//! Locking: the state of a quota inode is locked by the thread that has the quota file locked, and by no other.
 
 mod charge;
 mod file;
 mod limits;
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 
 use crate::inode::InodeState;
 use crate::layout::{QuotaKind, RoCompat};
@@ -64,11 +63,11 @@ impl Quotas {
         if volume.features().has_ro_compat(RoCompat::QUOTA) {
             for kind in QuotaKind::ALL {
                 if let Some(inode) = volume.superblock().quota_inode(kind) {
-                    files.push(Mutex::new(QuotaFile::open(volume, kind, inode)?));
+                    files.push(Mutex::ranked(Rank::QuotaFile, QuotaFile::open(volume, kind, inode)?));
                 }
             }
         }
-        Ok(Self { files, promises: Mutex::default() })
+        Ok(Self { files, promises: Mutex::ranked(Rank::QuotaPromises, Promises::default()) })
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use diorite_block::sync::{Mutex, now, sleep};
+use diorite_block::sync::{Mutex, Rank, now, sleep};
 use diorite_block::{BioFlags, BlockDevice};
 
 use crate::layout::mmp::{
@@ -116,7 +116,7 @@ impl Mmp {
         Ok(Some(Self {
             place,
             interval: Duration::from_secs(interval.into()),
-            entry: Mutex::new(Some(entry)),
+            entry: Mutex::ranked(Rank::Mmp, Some(entry)),
             written_ns: AtomicU64::new(written.as_nanos() as u64),
         }))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use diorite_block::BlockDevice;
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, Rank};
 
 use crate::allocate::{Allocator, Zone};
 use crate::buffer::{BlockKind, BufferCache};
@@ -70,7 +70,7 @@ impl Volume {
             ReservedBlocks::Usable => 0,
         };
         let allocator = Arc::new(Allocator::new(cache.clone(), layout, zone, descriptors, kept));
-        let superblock = Arc::new(Mutex::new(superblock));
+        let superblock = Arc::new(Mutex::ranked(Rank::Superblock, superblock));
         cache.set_sealer(Arc::new(VolumeSealer {
             layout,
             format: format.clone(),
@@ -119,14 +119,14 @@ impl Volume {
             defects,
             journal_damage,
             in_use: AtomicBool::new(false),
-            marking: Mutex::new(()),
+            marking: Mutex::ranked(Rank::Marking, ()),
             closed: AtomicBool::new(false),
-            rename_lock: Mutex::new(()),
+            rename_lock: Mutex::ranked(Rank::Rename, ()),
             mmp,
             quotas: Quotas::default(),
             // Twice as many: sets do not fill evenly.
             names: crate::names::NameState::new(2 * inodes, slots),
-            orphans: Mutex::default(),
+            orphans: Mutex::ranked(Rank::Orphans, crate::inode::Orphans::default()),
             generations: AtomicU32::new(generation),
         };
         volume.open_quotas()?;
