@@ -26,13 +26,12 @@ impl Allocator {
             return true;
         }
         let Ok(wanted) = i64::try_from(clusters) else { return false };
-        let before = self.claimed.fetch_add(wanted, Ordering::Relaxed);
-        let left = self.free.load(Ordering::Relaxed).saturating_sub(before).saturating_sub(wanted);
-        if left >= floor as i64 {
-            return true;
-        }
-        self.claimed.fetch_sub(wanted, Ordering::Relaxed);
-        false
+        // In one step: a promise that is refused must not be counted for a moment, or another one would be refused for it.
+        let promise = |claimed: i64| {
+            let left = self.free.load(Ordering::Relaxed).saturating_sub(claimed).saturating_sub(wanted);
+            (left >= floor as i64).then(|| claimed + wanted)
+        };
+        self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, promise).is_ok()
     }
 
     /// Promise `wanted` clusters to metadata in place of `given` that were promised before, in one step, so that no other thread can come
