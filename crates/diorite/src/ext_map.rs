@@ -267,13 +267,19 @@ impl MapBlocks for ExtMap {
             .into_iter()
             .map(|(offset, len)| (size.block_of(offset), len / size.bytes()))
             .collect();
-        let commit = WriteCommit {
+        let mut commit = WriteCommit {
             reservations,
             converted,
             size_at_least: commit.size_at_least,
             modified: commit.modified,
         };
-        let result = self.volume.commit_write(&self.inode, commit);
+        let result = self.volume.commit_write(&self.inode, &mut commit);
+        // What was not recorded is promised to the data again: it is written once more, or given up.
+        for reservation in
+            commit.reservations.into_iter().filter(|reservation| !reservation.runs().is_empty())
+        {
+            drop(self.reserved(reservation));
+        }
         let used = promised.min(*result.as_ref().unwrap_or(&0));
         self.volume.release_claim(used);
         self.keep_for_mapping(promised - used);

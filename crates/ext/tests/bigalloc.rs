@@ -41,8 +41,8 @@ fn reservations_share_clusters() {
         let commit = |reservation: diorite_ext::Reservation| {
             let size_at_least = reservation.runs().last().map(|run| (run.start.0 + run.blocks) * block);
             let reservations = vec![reservation];
-            let commit = diorite_ext::WriteCommit { reservations, size_at_least, ..Default::default() };
-            volume.commit_write(&inode, commit).unwrap();
+            let mut commit = diorite_ext::WriteCommit { reservations, size_at_least, ..Default::default() };
+            volume.commit_write(&inode, &mut commit).unwrap();
         };
         // Two parts of one cluster, and one that is given up.
         let (first, second, third) = (reserve(0, 1), reserve(2, 1), reserve(1, 1));

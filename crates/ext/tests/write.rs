@@ -375,16 +375,16 @@ fn mapping_of_many_pieces_stays_sound() {
         for at in &order {
             let reservation = volume.reserve(&inode, FileBlock(at * 2), 1).unwrap();
             let reservations = vec![reservation];
-            let commit = WriteCommit { reservations, size_at_least: size, ..WriteCommit::default() };
-            volume.commit_write(&inode, commit).unwrap();
+            let mut commit = WriteCommit { reservations, size_at_least: size, ..WriteCommit::default() };
+            volume.commit_write(&inode, &mut commit).unwrap();
         }
         volume.sync().unwrap();
         bench.check_running(&device);
         // Fill the gaps of one half, then cut pieces out of the other.
         for at in order.iter().filter(|at| **at < pieces / 2) {
             let reservation = volume.reserve(&inode, FileBlock(at * 2 + 1), 1).unwrap();
-            let commit = WriteCommit { reservations: vec![reservation], ..WriteCommit::default() };
-            volume.commit_write(&inode, commit).unwrap();
+            let mut commit = WriteCommit { reservations: vec![reservation], ..WriteCommit::default() };
+            volume.commit_write(&inode, &mut commit).unwrap();
         }
         for at in order.iter().filter(|at| **at >= pieces / 2 && **at % 3 != 0) {
             volume.punch(&inode, FileBlock(at * 2), 1).unwrap();

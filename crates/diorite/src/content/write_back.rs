@@ -144,9 +144,12 @@ impl Content {
     /// asks for: each stretch of it reserves for the mapping as if it stood alone.
     fn write_by_blocks(&self, batch: &[(u64, PageState)], flags: BioFlags) -> Result<()> {
         let per_block = (self.map.block_size() / PAGE_SIZE).max(1);
-        batch
-            .chunk_by(|(a, _), (b, _)| a / per_block == b / per_block)
-            .try_for_each(|pages| self.write_batch(pages, flags))
+        let mut result = Ok(());
+        for pages in batch.chunk_by(|(a, _), (b, _)| a / per_block == b / per_block) {
+            let written = self.write_batch(pages, flags);
+            result = result.and(written);
+        }
+        result
     }
 
     /// The batch was written, or it is lost and the error kept: either way it is not tried again.

@@ -86,7 +86,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Promise what the mapping takes beyond what was counted when the reservations were made.
+    /// Promise what the mapping takes beyond what its reservations were promised together.
     pub(super) fn promise_need(
         &self,
         inode: &Inode,
@@ -94,12 +94,12 @@ impl Volume {
         reservations: &[Reservation],
         kind: fn(FsBlock) -> MappingKind,
     ) -> Result<Option<Promise<'_>>> {
-        let counted = || reservations.iter().filter(|reservation| reservation.counted.is_some());
-        let runs: Vec<ReservedRun> = counted().flat_map(|reservation| &reservation.runs).copied().collect();
-        if runs.is_empty() {
+        if !reservations.iter().any(|reservation| reservation.is_counted) {
             return Ok(None);
         }
-        let promised: u64 = counted().filter_map(|reservation| reservation.counted).sum();
+        let runs: Vec<ReservedRun> =
+            reservations.iter().flat_map(|reservation| &reservation.runs).copied().collect();
+        let promised: u64 = reservations.iter().map(|reservation| reservation.promised).sum();
         let more = self.mapping_need(inode, state, &runs, kind)?.saturating_sub(promised);
         self.free_space().promise_at_once(more).map(Some)
     }

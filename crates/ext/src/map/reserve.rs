@@ -60,7 +60,8 @@ impl Volume {
             held: BTreeMap::new(),
             claimed: 0,
             taken: Claim::default(),
-            counted: None,
+            promised: 0,
+            is_counted: false,
             allocator: self.allocator().clone(),
         };
         let kept = self.reserve_range(inode, &state, at.0..end, own, &mut reservation);
@@ -100,11 +101,12 @@ impl Volume {
             Err(Error::NoSpace) => {
                 growth = self.mapping_need(inode, state, &reservation.runs, MappingKind::Mapped)?;
                 self.free_space().claim_for_mapping(growth.min(own.mapping), growth)?;
-                reservation.counted = Some(growth);
+                reservation.is_counted = true;
             }
             claimed => claimed?,
         }
-        (reservation.claimed, reservation.taken.mapping) = (growth, growth.min(own.mapping));
+        (reservation.claimed, reservation.promised) = (growth, growth);
+        reservation.taken.mapping = growth.min(own.mapping);
         Ok(())
     }
 

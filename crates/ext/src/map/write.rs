@@ -45,7 +45,10 @@ impl Volume {
     /// Record data that has been written: allocate and map the reserved blocks, convert unwritten ranges, set size
     /// and times, in one transaction (several if the runs are too many for one; each leaves the file consistent). Returns how
     /// many blocks the mapping itself grew by, with clusters how many of those.
-    pub fn commit_write(&self, inode: &Inode, mut commit: WriteCommit) -> Result<u64> {
+    ///
+    /// # Errors
+    /// Where nothing was recorded, as for lack of blocks for the mapping, the reservations keep their runs.
+    pub fn commit_write(&self, inode: &Inode, commit: &mut WriteCommit) -> Result<u64> {
         let mut state = inode.write_in_use()?;
         if let Some(size) = commit.size_at_least
             && size > self.max_size_with(&state)

@@ -175,8 +175,10 @@ pub struct Reservation {
     pub(crate) claimed: u64,
     /// The part of its maker's claim that it took.
     pub(crate) taken: Claim,
-    /// Where space was short: the growth of the mapping as it was counted, which is all that was promised.
-    pub(crate) counted: Option<u64>,
+    /// What was promised to the mapping's growth; `claimed` is that until it is handed over.
+    pub(crate) promised: u64,
+    /// Space was short: `promised` is the growth as it was counted then, not the most that it can be.
+    pub(crate) is_counted: bool,
     pub(crate) allocator: Arc<Allocator>,
 }
 

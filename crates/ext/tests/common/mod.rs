@@ -363,13 +363,13 @@ fn commit(
     converted: Vec<(FileBlock, u64)>,
     size: Option<u64>,
 ) -> Result<()> {
-    let commit = WriteCommit {
+    let mut commit = WriteCommit {
         reservations: vec![reservation],
         converted,
         size_at_least: size,
         modified: Some(SetTime::Now),
     };
-    volume.commit_write(inode, commit).map(drop)
+    volume.commit_write(inode, &mut commit).map(drop)
 }
 
 fn put(volume: &Volume, block: u64, content: &[u8]) {
