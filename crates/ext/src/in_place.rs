@@ -124,8 +124,8 @@ enum Step {
 struct Closed {
     steps: BTreeMap<Step, Vec<(FsBlock, Arc<BlockMemory>)>>,
     freed: Freed,
-    /// A read must not find a block on the disk as it was.
-    _buffers: Vec<Arc<Buffer>>,
+    /// Keeps the buffers in the cache, for a read must not find a block on the disk as it was.
+    kept: Vec<Arc<Buffer>>,
 }
 
 impl InPlaceLog {
@@ -221,7 +221,7 @@ impl InPlaceLog {
             let is_moved_from = closing.moved_from.contains(&block.0);
             let step = step_of(kind, join, is_moved_from);
             closed.steps.entry(step).or_default().push((block, content));
-            closed._buffers.push(buffer);
+            closed.kept.push(buffer);
         }
         closed
     }

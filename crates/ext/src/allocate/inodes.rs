@@ -167,7 +167,7 @@ impl Allocator {
             let buffer = self.cache.get(block, kind)?;
             let found = first_free(&buffer.read(), from..end, &state.held_inodes);
             if let Some(index) = found {
-                bits::set_in_bytes(&mut *handle.modify(&buffer)?, index, 1);
+                bits::set_in_bytes(&mut handle.modify(&buffer)?, index, 1);
             }
             return Ok(found);
         }

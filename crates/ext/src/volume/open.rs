@@ -51,19 +51,11 @@ impl Volume {
             options.metadata_cache_bytes,
         ));
         let format = Arc::new(superblock.clone());
-        let descriptors = match read_descriptors(&cache, &layout, &format, None) {
-            Err(Error::Corrupt(damage)) => {
-                let (descriptors, block) =
-                    backup_descriptors(&cache, &layout, &format).ok_or(damage.clone())?;
-                let what = format!(
-                    "{damage}: the backup of the group descriptors after block {block} was read; run e2fsck"
-                );
-                read_only.get_or_insert_with(|| what.clone());
-                defects.push(what);
-                descriptors
-            }
-            read => read?,
-        };
+        let (descriptors, damage) = read_any_descriptors(&cache, &layout, &format)?;
+        if let Some(what) = damage {
+            read_only.get_or_insert_with(|| what.clone());
+            defects.push(what);
+        }
         let zone = zone_of(&layout, &format, &descriptors);
         let kept = match options.reserved_blocks {
             ReservedBlocks::Kept => superblock.reserved_blocks_count(),
@@ -326,6 +318,24 @@ fn read_descriptors(
         }
     }
     Ok(descriptors)
+}
+
+/// The group descriptors, or where they are damaged a backup of them, with what is to be said about that.
+fn read_any_descriptors(
+    cache: &BufferCache,
+    layout: &Layout,
+    format: &Superblock,
+) -> Result<(Vec<GroupDescriptor>, Option<String>)> {
+    match read_descriptors(cache, layout, format, None) {
+        Err(Error::Corrupt(damage)) => {
+            let (descriptors, block) = backup_descriptors(cache, layout, format).ok_or(damage.clone())?;
+            let what = format!(
+                "{damage}: the backup of the group descriptors after block {block} was read; run e2fsck"
+            );
+            Ok((descriptors, Some(what)))
+        }
+        read => Ok((read?, None)),
+    }
 }
 
 /// The first sound backup of the group descriptors, and the block of its superblock.
