@@ -74,7 +74,8 @@ pub enum Rank {
     Holds,
     /// Windows of preallocation.
     AllocationWindow,
-    /// Content of a block of group descriptors; it is made from the groups when it is sealed. Across its read.
+    /// Content of a block of group descriptors; it is made from the groups when it is sealed. Across its read, of several at once where
+    /// nobody else has seen them. Whoever asks for another kind of block there gets an error and waits for nothing.
     DescriptorContent,
     /// Free blocks and inodes of a group: across the read of its bitmap.
     GroupState,

@@ -70,6 +70,11 @@ impl BlockKind {
     pub(crate) fn is_sealed_last(self) -> bool {
         matches!(self, Self::GroupDescriptors(_) | Self::Superblock)
     }
+
+    /// Whether a block's content is made from the groups, under their locks: it is taken before a group's, others' inside.
+    fn is_made_from_groups(self) -> bool {
+        matches!(self, Self::GroupDescriptors(_))
+    }
 }
 
 /// Verifies blocks after a read and seals them before a write; made by the volume.
@@ -100,28 +105,40 @@ pub(crate) struct Buffer {
     referenced: AtomicBool,
     /// For the log: the transaction that has the buffer on its list, or 0.
     pub(crate) joined: AtomicU64,
+    /// [`BlockKind::is_made_from_groups`], of every kind it becomes: it says where the content is in the order of locks.
+    is_made_from_groups: bool,
     content: RwLock<Content>,
-}
-
-/// The blocks of group descriptors are made from the groups when they are sealed; a group's bitmaps are changed under its lock.
-fn rank_of(kind: BlockKind) -> Rank {
-    match kind {
-        BlockKind::GroupDescriptors(_) => Rank::DescriptorContent,
-        _ => Rank::BufferContent,
-    }
 }
 
 impl Buffer {
     fn new(block: FsBlock, bytes: BlockMemory, kind: BlockKind, loaded: bool) -> Self {
+        let is_made_from_groups = kind.is_made_from_groups();
+        let rank = if is_made_from_groups { Rank::DescriptorContent } else { Rank::BufferContent };
         Self {
             block,
             loaded: AtomicBool::new(loaded),
             referenced: AtomicBool::new(true),
             joined: AtomicU64::new(0),
+            is_made_from_groups,
             content: RwLock::ranked(
-                rank_of(kind),
+                rank,
                 Content { bytes: Arc::new(bytes), kind, unsealed: loaded, failed: false },
             ),
+        }
+    }
+
+    /// The content of a buffer that is not in the cache yet: nobody waits, so it is in no order.
+    fn content_of_new(&self) -> WriteGuard<'_, Content> {
+        self.content.try_write().expect("nobody has seen it")
+    }
+
+    /// Before its content is waited for as that of a block of this kind. On a damaged volume a group's bitmap may be a block of
+    /// descriptors: who holds the group must not wait for the descriptors, which wait for the group when they are sealed.
+    fn check_order(&self, kind: BlockKind) -> Result<()> {
+        if self.is_made_from_groups == kind.is_made_from_groups() {
+            Ok(())
+        } else {
+            Err(Corrupt::SharedBlock { block: self.block }.into())
         }
     }
 
@@ -292,6 +309,7 @@ impl BufferCache {
     /// The block's buffer if it is in memory, verified as a block of this kind.
     pub(crate) fn get_cached(&self, block: FsBlock, kind: BlockKind) -> Result<Option<Arc<Buffer>>> {
         let Some(buffer) = self.shard(block).lock().map.get(&block.0).cloned() else { return Ok(None) };
+        buffer.check_order(kind)?;
         if !buffer.loaded.load(Ordering::Acquire) && buffer.content.read().failed {
             return Ok(None);
         }
@@ -320,7 +338,7 @@ impl BufferCache {
     fn read(&self, block: FsBlock, kind: BlockKind) -> Result<Option<Arc<Buffer>>> {
         self.check_address(block)?;
         let buffer = Arc::new(Buffer::new(block, self.memory.zeroed(), kind, false));
-        let mut content = buffer.content.write();
+        let mut content = buffer.content_of_new();
         if !self.insert_if_absent(&buffer) {
             return Ok(None);
         }
@@ -359,7 +377,7 @@ impl BufferCache {
         let mut loading: Vec<_> = buffers
             .iter()
             .filter_map(|buffer| {
-                let content = buffer.content.write();
+                let content = buffer.content_of_new();
                 self.insert_if_absent(buffer).then_some((buffer, content))
             })
             .collect();
@@ -401,10 +419,13 @@ impl BufferCache {
         }
     }
 
-    /// The block's buffer if it is in memory.
+    /// The block's buffer if it is in memory, or is being read; nothing is waited for.
     pub(crate) fn peek(&self, block: FsBlock) -> Option<Arc<Buffer>> {
         let found = self.shard(block).lock().map.get(&block.0).cloned();
-        found.filter(|buffer| buffer.loaded.load(Ordering::Acquire) || !buffer.content.read().failed)
+        found.filter(|buffer| {
+            buffer.loaded.load(Ordering::Acquire)
+                || buffer.content.try_read().is_none_or(|content| !content.failed)
+        })
     }
 
     /// A buffer of zeros for a block that becomes metadata now: nothing is read. Only a transaction handle calls this.
@@ -415,7 +436,8 @@ impl BufferCache {
             if self.insert_if_absent(&buffer) {
                 return Ok(buffer);
             }
-            let Some(existing) = self.peek(block) else { continue };
+            let Some(existing) = self.shard(block).lock().map.get(&block.0).cloned() else { continue };
+            existing.check_order(kind)?;
             let mut content = existing.content.write();
             if content.failed {
                 continue;
@@ -531,5 +553,31 @@ impl Shard {
             }
             self.hand += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use diorite_device::MemoryDevice;
+
+    use super::*;
+    use crate::{Error, GroupNumber};
+
+    /// A group whose bitmap is a block of descriptors gets an error at once, while another thread seals that block.
+    #[test]
+    fn descriptors_are_no_other_block_and_nobody_waits_to_learn_that() {
+        let size = BlockSize::new(1024).unwrap();
+        let cache = BufferCache::new(MemoryDevice::new(64 << 10), size, 64, 1 << 20);
+        let (block, bitmap) = (FsBlock(2), BlockKind::InodeBitmap(GroupNumber(0)));
+        cache.read_ahead(block, 3, |offset| BlockKind::GroupDescriptors(offset as u32));
+        let descriptors = cache.get(block, BlockKind::GroupDescriptors(0)).unwrap();
+        let sealing = descriptors.write();
+        for result in [cache.get(block, bitmap), cache.create(block, bitmap)] {
+            assert!(matches!(result, Err(Error::Corrupt(Corrupt::SharedBlock { .. }))), "{result:?}");
+        }
+        assert!(cache.peek(block).is_some());
+        drop(sealing);
+        assert!(cache.create(FsBlock(9), bitmap).is_ok());
+        assert!(cache.get(FsBlock(9), BlockKind::GroupDescriptors(0)).is_err());
     }
 }
