@@ -127,6 +127,11 @@ impl FileDevice {
         Ok(rustix::fs::ftruncate(&self.fd, bytes)?)
     }
 
+    /// Give a range of a file blocks of the host's filesystem; its size and content stay.
+    pub fn reserve_blocks(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.allocate(FallocateFlags::KEEP_SIZE, offset, len)
+    }
+
     /// The path that it was opened with.
     pub fn path(&self) -> &Path {
         &self.path

@@ -22,6 +22,9 @@ use crate::raw::device_attributes;
 use crate::{Attributes, DirectIo, Error, File, OpenOptions, Result, SystemClock};
 use diorite_block::sync::{Mutex, Rank};
 
+/// `EOPNOTSUPP`.
+const UNSUPPORTED: i32 = 95;
+
 /// A file of the host's filesystem as a [`File`], with this library's page cache in place of the host's, or past both. Opened with
 /// [`HostFile::options`].
 ///
@@ -230,7 +233,16 @@ impl MapBlocks for HostMap {
         length.settle(&self.device)
     }
 
-    fn allocate(&self, _offset: u64, _len: u64, size_at_least: Option<u64>) -> Result<()> {
+    fn allocate(&self, offset: u64, len: u64, size_at_least: Option<u64>) -> Result<()> {
+        let file_end = self.recorded_size().max(size_at_least.unwrap_or(0));
+        if offset + len > file_end.next_multiple_of(self.block_size()) {
+            // The next write that is not of whole blocks would cut them off.
+            return Err(Error::Unsupported("a file of the host keeps no blocks beyond its end"));
+        }
+        self.device.reserve_blocks(offset, len).map_err(|source| match source.raw_os_error() {
+            Some(UNSUPPORTED) => Error::Unsupported("the host's filesystem reserves no blocks"),
+            _ => os("cannot allocate blocks", source),
+        })?;
         self.commit(MapCommit { size_at_least, ..MapCommit::default() })
     }
 

@@ -241,3 +241,26 @@ fn files_without_extents_keep_no_blocks_beyond_their_end() {
     assert!(file.metadata().expect("stat").sectors >= 190);
     assert_eq!(file.size(), 100_000);
 }
+
+/// Where the space ended on the way of `zero_range`, a part was zero on the device and old in the cache: two ways to read one file
+/// that did not agree.
+#[test]
+fn a_zero_range_without_space_leaves_nothing_stale_in_the_cache() {
+    let options = MkfsOptions { flavor: Flavor::Ext3, reserved_percent: 0.0, ..MkfsOptions::default() };
+    let filesystem = open_memory(16, &options, &FilesystemOptions::new());
+    let file = filesystem.create_file("/file").expect("create");
+    file.write_all_at(&pattern(64 << 10, 1), 0).expect("written");
+    file.set_len(1 << 20).expect("longer");
+    file.sync_all().expect("synced");
+    let filler = filesystem.create_file("/filler").expect("create");
+    let piece = vec![1; 64 << 10];
+    while filler.write_at(&piece, filler.size()).is_ok_and(|written| written > 0) {}
+    let mut cached = vec![0; 64 << 10];
+    file.read_exact_at(&mut cached, 0).expect("read");
+    assert_eq!(file.zero_range(0, 1 << 20).expect_err("the volume is full").errno(), 28);
+    file.read_exact_at(&mut cached, 0).expect("read");
+    file.drop_cached(0, u64::MAX).expect("dropped");
+    let mut stored = vec![0; 64 << 10];
+    file.read_exact_at(&mut stored, 0).expect("read");
+    assert!(cached == stored, "the cache and the device differ");
+}

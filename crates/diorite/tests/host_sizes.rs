@@ -84,3 +84,22 @@ fn a_file_is_as_long_as_what_was_written() {
         assert_eq!(length(), 5000, "{open:?}: after a write in the last block");
     }
 }
+
+/// `allocate` on a host's file set its size and gave it no blocks, and `allocate_keep_size` did nothing and said that all was well.
+#[test]
+fn what_is_allocated_has_blocks_of_the_host() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let host = || std::fs::metadata(&path).unwrap();
+    let file = options().open(&path).unwrap();
+    file.allocate(0, 100_000).unwrap();
+    assert_eq!(host().len(), 100_000);
+    assert!(host().blocks() * 512 >= 100_000, "{} blocks", host().blocks());
+    file.set_len(1_000_000).unwrap();
+    file.allocate_keep_size(500_000, 500_000).unwrap();
+    assert_eq!(host().len(), 1_000_000);
+    assert!(host().blocks() * 512 >= 600_000, "{} blocks", host().blocks());
+    assert_eq!(file.allocate_keep_size(900_000, 500_000).unwrap_err().errno(), 95);
+    assert_eq!((file.size(), host().len()), (1_000_000, 1_000_000));
+}

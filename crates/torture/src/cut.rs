@@ -124,6 +124,7 @@ impl<'a> Replay<'a> {
                         self.settle(sector, issued);
                     }
                 }
+                Event::Mark => {}
             }
             self.at += 1;
         }

@@ -3,8 +3,8 @@
 //! Where it sits: below a volume under test. It implements [`BlockDevice`] and uses nothing else of the stack. What a power
 //! cut may leave of what it remembers is decided in `cut.rs`.
 //!
-//! Interface: [`Disk::now`] is the number of events so far; a test notes it before and after each call. Transfers end in any
-//! order. In a simulation each takes a random time, so that other threads run meanwhile.
+//! Interface: [`Disk::mark`] is a moment that no other call shares; a test notes it before and after each call. Transfers end in
+//! any order. In a simulation each takes a random time, so that other threads run meanwhile.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -45,6 +45,8 @@ pub enum Event {
     FlushIssued(usize),
     /// It has ended.
     FlushEnded(usize),
+    /// A caller's mark: see [`Disk::mark`].
+    Mark,
 }
 
 /// Everything that was seen, and what the device held before.
@@ -80,7 +82,8 @@ struct State {
     fault: Fault,
     transfers: u64,
     failed: u64,
-    failed_writes: u64,
+    /// Of those, flushes and writes of metadata.
+    failed_metadata: u64,
     /// The first that failed, for messages.
     first_failed: String,
 }
@@ -135,7 +138,7 @@ impl Disk {
             fault: Fault::Never,
             transfers: 0,
             failed: 0,
-            failed_writes: 0,
+            failed_metadata: 0,
             first_failed: String::new(),
         };
         let longest = Duration::from_micros(900);
@@ -151,6 +154,13 @@ impl Disk {
         self.state().record.events.len()
     }
 
+    /// A moment of its own: later than every event and mark so far, earlier than all that follow.
+    pub fn mark(&self) -> usize {
+        let mut state = self.state();
+        state.record.events.push(Event::Mark);
+        state.record.events.len()
+    }
+
     /// Transfers issued since the last [`Disk::set_fault`].
     pub fn transfers(&self) -> u64 {
         self.state().transfers
@@ -161,9 +171,9 @@ impl Disk {
         self.state().failed
     }
 
-    /// Writes and flushes that failed so far.
-    pub fn failed_writes(&self) -> u64 {
-        self.state().failed_writes
+    /// Flushes and writes of metadata that failed so far.
+    pub fn failed_metadata(&self) -> u64 {
+        self.state().failed_metadata
     }
 
     /// The first transfer that failed, for messages.
@@ -212,7 +222,6 @@ impl Disk {
             Fault::WritesFrom(at) => number >= at && op != Op::Read,
         };
         state.failed += u64::from(fails);
-        state.failed_writes += u64::from(fails && op != Op::Read);
         fails
     }
 
@@ -233,6 +242,8 @@ impl Disk {
                 state.first_failed =
                     format!("{op} of {len} at {}, {flags:?}, event {events}", sector.to_bytes());
             }
+            let is_metadata = op == Op::Flush || op != Op::Read && flags.contains(BioFlags::META);
+            state.failed_metadata += u64::from(is_metadata);
             return Issued::Failed(self.error(op, sector, len, kind));
         }
         if op == Op::Flush {

@@ -64,6 +64,15 @@ enum Way {
     Bounced,
 }
 
+/// A queued write, and what was written of it.
+struct Queued {
+    tag: u64,
+    offset: u64,
+    data: Vec<u8>,
+    is_short: bool,
+    failed: bool,
+}
+
 /// The file under test and its model.
 struct Subject {
     place: Place,
@@ -319,7 +328,7 @@ impl Subject {
         };
         let mut queue: DirectQueue<AlignedBuf> = DirectQueue::new(4);
         let mut done = Vec::new();
-        let (before, mut writes, mut all) = (self.model.clone(), Vec::new(), true);
+        let (before, mut writes) = (self.model.clone(), Vec::new());
         for tag in 0..self.random.within(1..8) {
             let (offset, len) = self.range(self.unit);
             while queue.in_flight() >= 4 {
@@ -331,7 +340,7 @@ impl Subject {
                 match queue.write(&file, offset, memory, len as usize, tag) {
                     Ok(()) => {
                         self.put(offset, &data);
-                        writes.push((offset, data));
+                        writes.push(Queued { tag, offset, data, is_short: false, failed: false });
                     }
                     Err(refused) => match refused.into_error() {
                         error if error.errno() == FULL => {}
@@ -343,8 +352,7 @@ impl Subject {
                 while queue.in_flight() > 0 {
                     tell(queue.reap(1, &mut done), "reap")?;
                 }
-                all &= Self::check_done(&mut done)?;
-                if !all {
+                if !Self::check_done(&mut done, &mut writes)? {
                     break;
                 }
                 let memory = AlignedBuf::zeroed(len as usize, 4096);
@@ -354,32 +362,43 @@ impl Subject {
                 let got = tell(finished.result, "queued read")?;
                 self.expect("queued read", offset, len, &finished.memory[..got])?;
             }
-            all &= Self::check_done(&mut done)?;
+            Self::check_done(&mut done, &mut writes)?;
         }
         while queue.in_flight() > 0 {
             tell(queue.reap(1, &mut done), "reap")?;
         }
-        if !(Self::check_done(&mut done)? && all) {
-            return self.adopt_any(&before, &writes);
+        if !Self::check_done(&mut done, &mut writes)? {
+            if writes.iter().any(|write| write.failed) {
+                return self.adopt_any(&before, &writes);
+            }
+            self.model = before;
+            writes.iter().for_each(|write| self.put(write.offset, &write.data));
         }
         self.compare_all().map_err(|what| format!("after a queue: {what}"))
     }
 
-    /// Whether all were written; not if there was no space for one when it was reaped.
-    fn check_done(done: &mut Vec<diorite::Finished<AlignedBuf>>) -> Outcome<bool> {
-        let mut all = true;
+    /// Cut the writes that are done to what was written of them: less than all where the volume filled up. Whether all of all were
+    /// written so far. One into unwritten blocks may also fail when it is reaped, where no block is left to cut their extent.
+    fn check_done(done: &mut Vec<diorite::Finished<AlignedBuf>>, writes: &mut [Queued]) -> Outcome<bool> {
         for finished in done.drain(..) {
-            all &= allow(finished.result, "queued write", &[FULL])?.is_some();
+            let len = allow(finished.result, "queued write", &[FULL])?;
+            let write = writes.iter_mut().find(|write| write.tag == finished.tag);
+            let write = write.ok_or("a write that was not submitted has ended")?;
+            let Some(len) = len else {
+                write.failed = true;
+                continue;
+            };
+            write.is_short = len < write.data.len();
+            write.data.truncate(len);
         }
-        Ok(all)
+        Ok(!writes.iter().any(|write| write.is_short || write.failed))
     }
 
     /// After a queue of which some write failed: each byte is that of before, or of a write that was in it.
-    fn adopt_any(&mut self, before: &[u8], writes: &[(u64, Vec<u8>)]) -> Outcome {
+    fn adopt_any(&mut self, before: &[u8], writes: &[Queued]) -> Outcome {
         let found = self.read_all()?;
         for (at, byte) in found.iter().enumerate() {
-            let of =
-                |(offset, data): &(u64, Vec<u8>)| data.get(at.wrapping_sub(*offset as usize)) == Some(byte);
+            let of = |write: &Queued| write.data.get(at.wrapping_sub(write.offset as usize)) == Some(byte);
             if before.get(at).copied().unwrap_or(0) != *byte && !writes.iter().any(of) {
                 return Err(format!("after a queue without space, byte {at} is {byte:#x}"));
             }

@@ -194,8 +194,9 @@ impl Content {
         }
         let range = self.locked_range(offset, end);
         self.leave_inode()?;
-        // What shares a page or a block with the range keeps its content through the device; claims become blocks.
-        self.write_back_locked(range.clone(), BioFlags::SYNC)?;
+        // What shares a page or a block with the range keeps its content through the device; claims become blocks. Nothing stays
+        // cached: where space ends on the way, a part of the range is zero on the device.
+        self.settle_cached_pages(&range)?;
         let block = self.map.block_size();
         let whole_start = offset.next_multiple_of(block);
         let whole_end = if end == self.size() { end.next_multiple_of(block) } else { end / block * block };
@@ -223,7 +224,6 @@ impl Content {
                 zeroed => zeroed?,
             }
         }
-        self.invalidate(&self.locked_range(range.start, range.end));
         // The blocks at the ends are there, if only in part within the range.
         self.allocate_zeros(start..stop, range.end, Overwrite::No, blocks)
     }

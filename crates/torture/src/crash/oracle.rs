@@ -1,6 +1,6 @@
 //! What a file may be after a power cut, from nothing but the calls that were made and what they promise.
 //!
-//! Each call is an operation with the moment (number of device events) of its begin and end. After a cut:
+//! Each call is an operation with the moments (events and marks of the device) of its begin and end. After a cut:
 //! 1. Each byte is that of some operation that had begun, or zero where none wrote; but none older than the last one that a
 //!    sync (or `O_DSYNC`) has promised. So old, new or zero; never bytes of another file, never what the device held before.
 //! 2. The size is one that some operation gives, and covers what was promised.
@@ -463,6 +463,7 @@ impl FileLog {
         };
         // Pages within the file are written back whole.
         let longest = begun().map(|(_, operation)| reaches(&operation.change)).max().unwrap_or(0);
+        let is_rounded = |end: u64| round.repaired && size == end.next_multiple_of(round.block);
         begun().any(|(_, operation)| match operation.change {
             Change::Write { offset, len, .. } => {
                 let end = offset + len;
@@ -472,8 +473,13 @@ impl FileLog {
                         || size == end.next_multiple_of(round.block) && (round.repaired || size <= longest)
                         || size == end.next_multiple_of(4096) && size <= longest)
             }
-            Change::Grow { size: to, in_steps } => size == to || in_steps && size < to,
-            Change::Truncate(_) | Change::Zero { .. } => false,
+            Change::Grow { size: to, in_steps } => size == to || in_steps && (size < to || is_rounded(to)),
+            // Zeros may be recorded before data that lies around them.
+            Change::Zero { offset, len } => {
+                let end = (offset + len).min(longest);
+                size == end || size > offset && size < end || is_rounded(end)
+            }
+            Change::Truncate(_) => false,
         })
     }
 }
