@@ -341,7 +341,7 @@ impl Worker {
             let durable = open.durable != Durable::No;
             operations.push(self.shared.oracle().files[number].begin(now, durable, change));
             let submitted = queue.write(&open.file, offset, memory, len as usize, tag);
-            submitted.map_err(|refused| format!("queue: {refused}"))?;
+            tell(submitted.map_err(|refused| refused.into_error()), "queue")?;
             if self.random.one_in(3) {
                 tell(queue.issue(), "issue")?;
             }
