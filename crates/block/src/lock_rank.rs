@@ -75,7 +75,7 @@ pub enum Rank {
     /// Windows of preallocation.
     AllocationWindow,
     /// Content of a block of group descriptors; it is made from the groups when it is sealed. Across its read, of several at once where
-    /// nobody else has seen them. Whoever asks for another kind of block there gets an error and waits for nothing.
+    /// no other thread has seen them. A call for another kind of block there gets an error and does not wait.
     DescriptorContent,
     /// Free blocks and inodes of a group: across the read of its bitmap.
     GroupState,

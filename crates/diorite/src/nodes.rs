@@ -376,12 +376,12 @@ impl Nodes {
             if let Some(content) = node.content() {
                 let written = content.write_back_all();
                 // Among the failures that were reported to no caller is the one of this moment.
-                let unreported = content.errors.tell_unheard();
+                let unreported = content.errors.report_unreported();
                 result = result.and(written).and(unreported).and(content.record(Durability::All));
             }
             self.release(&node);
         }
-        result.and(self.engine.errors.tell_unheard()).and(self.volume.sync().map_err(Error::from))
+        result.and(self.engine.errors.report_unreported()).and(self.volume.sync().map_err(Error::from))
     }
 
     /// Sync, evict everything and close the volume, unless a node is in use.

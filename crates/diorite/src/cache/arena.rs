@@ -84,7 +84,7 @@ impl Arena {
     }
 
     /// The frame holds no page any more: whether it is free now. If not, the end of its last reader frees it
-    /// ([`FrameRead::end`]). It is borrowed for reading by nobody from now on.
+    /// ([`FrameRead::end`]). No thread borrows it for reading from now on.
     pub(crate) fn release(&self, frame: FrameId) -> bool {
         let borrows = &self.borrows[frame.0 as usize];
         let released = |now| (now != 0).then_some(now | RELEASED);
@@ -187,7 +187,7 @@ mod tests {
         let second = arena.read(FrameId(0)).expect("shared");
         assert!(arena.write(FrameId(0)).is_none());
         drop((first, second));
-        assert!(arena.release(FrameId(0)), "nobody reads it");
+        assert!(arena.release(FrameId(0)), "no thread reads it");
         let third = arena.read(FrameId(0)).expect("free");
         assert!(
             !arena.release(FrameId(0))

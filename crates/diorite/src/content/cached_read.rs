@@ -4,7 +4,7 @@
 //! what is missing (in full bios), and copies. It starts over then, so that the whole read sees one state of the file.
 //!
 //! A view pins the frames of its pages under the range lock, gives the lock back, and shows them: what it shows is the file at
-//! that moment, and nobody waits for it. A page that is changed meanwhile gets another frame ([`Content::own_frame`]).
+//! that moment, and no thread waits for it. A page that is changed meanwhile gets another frame ([`Content::own_frame`]).
 
 use std::io::IoSliceMut;
 use std::ops::{Deref, Range};

@@ -383,7 +383,7 @@ mod tests {
         write(&content, 0, &[1; PAGE_SIZE as usize]);
         let _theirs = content.ranges.exclusive(0..PAGE_SIZE);
         let frame = content.pages.get(0).expect("cached").frame;
-        let _writing = content.engine.cache.arena.write(frame).expect("nobody reads it");
+        let _writing = content.engine.cache.arena.write(frame).expect("no thread reads it");
         write(&content, 1 << 20, &vec![2; 60 * PAGE_SIZE as usize]);
         assert!(content.pages.get(0).expect("cached").dirty != 0, "what they write is not on the device");
     }

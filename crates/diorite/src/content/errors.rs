@@ -16,14 +16,14 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct ErrorLatch {
     failures: AtomicU64,
-    unheard: AtomicBool,
+    unreported: AtomicBool,
     last: Mutex<Option<Arc<Error>>>,
 }
 
 impl Default for ErrorLatch {
     fn default() -> Self {
         let last = Mutex::ranked(Rank::ContentErrors, None);
-        Self { failures: AtomicU64::new(0), unheard: AtomicBool::new(false), last }
+        Self { failures: AtomicU64::new(0), unreported: AtomicBool::new(false), last }
     }
 }
 
@@ -36,14 +36,14 @@ impl ErrorLatch {
     pub(crate) fn set(&self, error: Arc<Error>) {
         let mut last = self.last.lock();
         *last = Some(error);
-        self.unheard.store(true, Ordering::Release);
+        self.unreported.store(true, Ordering::Release);
         self.failures.fetch_add(1, Ordering::AcqRel);
     }
 
     /// For a handle that is opened now.
     pub(crate) fn seen(&self) -> ErrorsSeen {
         let _last = self.last.lock();
-        let unreported = u64::from(self.unheard.load(Ordering::Acquire));
+        let unreported = u64::from(self.unreported.load(Ordering::Acquire));
         ErrorsSeen(AtomicU64::new(self.failures.load(Ordering::Acquire) - unreported))
     }
 
@@ -58,7 +58,7 @@ impl ErrorLatch {
         if seen.0.swap(failures, Ordering::AcqRel) == failures {
             return Ok(());
         }
-        self.unheard.store(false, Ordering::Release);
+        self.unreported.store(false, Ordering::Release);
         match &*last {
             Some(error) => Err(Error::WriteBack(Arc::clone(error))),
             None => Ok(()),
@@ -66,16 +66,16 @@ impl ErrorLatch {
     }
 
     /// The error that nobody has heard of, if there is one. Whoever takes it tells it.
-    pub(crate) fn take_unheard(&self) -> Option<Arc<Error>> {
-        if !self.unheard.swap(false, Ordering::AcqRel) {
+    pub(crate) fn take_unreported(&self) -> Option<Arc<Error>> {
+        if !self.unreported.swap(false, Ordering::AcqRel) {
             return None;
         }
         self.last.lock().clone()
     }
 
-    /// As [`ErrorLatch::take_unheard`], as a result.
-    pub(crate) fn tell_unheard(&self) -> Result<()> {
-        self.take_unheard().map_or(Ok(()), |error| Err(Error::WriteBack(error)))
+    /// As [`ErrorLatch::take_unreported`], as a result.
+    pub(crate) fn report_unreported(&self) -> Result<()> {
+        self.take_unreported().map_or(Ok(()), |error| Err(Error::WriteBack(error)))
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
         assert!(latch.check(&second).is_err() && latch.check(&second).is_ok());
         assert!(latch.check(&late).is_err(), "no caller had heard of it when this one was opened");
         assert!(latch.check(&later).is_ok(), "it was reported before");
-        assert!(latch.take_unheard().is_none());
+        assert!(latch.take_unreported().is_none());
     }
 
     /// Invariant 2.
@@ -103,7 +103,7 @@ mod tests {
     fn what_nobody_heard_of_is_told_once() {
         let latch = ErrorLatch::default();
         latch.set(Arc::new(Error::BeyondEnd));
-        assert!(latch.tell_unheard().is_err() && latch.tell_unheard().is_ok());
+        assert!(latch.report_unreported().is_err() && latch.report_unreported().is_ok());
         assert!(latch.check(&latch.seen()).is_ok(), "it was reported before");
     }
 }

@@ -193,7 +193,7 @@ impl Content {
 
     /// The file is gone, and with it what could not be written of it.
     pub(crate) fn forget_errors(&self) {
-        let _ = self.errors.take_unheard();
+        let _ = self.errors.take_unreported();
     }
 
     /// Drop all cached pages without writing them back.
@@ -241,7 +241,7 @@ impl Content {
 
 impl Drop for Content {
     fn drop(&mut self) {
-        if let Some(error) = self.errors.take_unheard() {
+        if let Some(error) = self.errors.take_unreported() {
             self.engine.errors.set(error);
         }
         self.drop_pages(0..u64::MAX);
