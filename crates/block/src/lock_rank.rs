@@ -96,7 +96,7 @@ pub enum Rank {
 
     // Leaves of the volume (`diorite-ext`).
     /// A set of the dentry cache.
-    KnownNames,
+    DentryCache,
     /// Directory caches by inode.
     DirectoryMap,
     /// Free memory of metadata blocks.

@@ -4,9 +4,9 @@
 //! a block and verifies it once; changes go through [`crate::transaction::Handle::modify`] only.
 //!
 //! Interface:
-//! - A block is one [`Buffer`] for as long as anybody holds it; the cache drops only buffers that nobody holds,
-//!   so whoever has something to write later (a dirty list, a transaction) keeps the `Arc`.
-//! - [`Buffer::freeze`] seals (checksums) the content and returns it in O(1); a later change copies first.
+//! - A block is one [`Buffer`] for as long as there are references to it; the cache evicts only buffers without,
+//!   so what is to be written later (a transaction, a checkpoint) keeps the `Arc`.
+//! - [`Buffer::freeze`] completes the content (checksum) and returns it in O(1); a later change copies first.
 //!
 //! Locking: a cache shard's lock is held for a map operation only, never across I/O: a block that is being read is in the map with its
 //! own lock held for writing.
@@ -24,7 +24,7 @@ use hashbrown::HashMap;
 use crate::memory::{BlockMemory, BlockPool};
 use crate::{BlockSize, Corrupt, Error, FsBlock, GroupNumber, InodeNumber, Result};
 
-/// What a metadata block is: how it is verified after a read and sealed before it is written.
+/// What a metadata block is: how it is verified after a read and completed before it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
     /// Nothing to verify: indirect blocks, symbolic link targets, the resize inode's blocks.
@@ -32,7 +32,7 @@ pub(crate) enum BlockKind {
     /// The block with the superblock in it.
     Superblock,
     /// A block of group descriptors; `.0` is its index in the descriptor table. Its content is made from the group
-    /// table when it is sealed.
+    /// table before it is written.
     GroupDescriptors(u32),
     /// A group's block bitmap; its checksum is in the group's descriptor.
     BlockBitmap(GroupNumber),
@@ -40,7 +40,7 @@ pub(crate) enum BlockKind {
     InodeBitmap(GroupNumber),
     /// Inodes; each carries its own checksum, made when the inode is stored.
     InodeTable,
-    /// A block of a directory: entries, or a root or node of its index (told apart by content).
+    /// A block of a directory: entries, or a root or node of its index (distinguished by content).
     Directory {
         /// The directory.
         inode: InodeNumber,
@@ -66,8 +66,8 @@ pub(crate) enum BlockKind {
 }
 
 impl BlockKind {
-    /// Whether blocks of this kind are sealed from what sealing other blocks leaves in memory: freeze them last.
-    pub(crate) fn is_sealed_last(self) -> bool {
+    /// Whether blocks of this kind have checksums of other blocks in them: freeze them last.
+    pub(crate) fn is_completed_last(self) -> bool {
         matches!(self, Self::GroupDescriptors(_) | Self::Superblock)
     }
 
@@ -77,21 +77,21 @@ impl BlockKind {
     }
 }
 
-/// Verifies blocks after a read and seals them before a write; made by the volume.
-pub(crate) trait Sealer: Send + Sync + fmt::Debug {
+/// Verifies blocks after a read and completes them before a write; made by the volume.
+pub(crate) trait Checksums: Send + Sync + fmt::Debug {
     /// Check a block that was read.
     fn verify(&self, block: FsBlock, kind: BlockKind, bytes: &[u8]) -> Result<(), Corrupt>;
     /// Complete a changed block (checksum, counters) before it is written.
-    fn seal(&self, block: FsBlock, kind: BlockKind, bytes: &mut [u8]);
+    fn complete(&self, block: FsBlock, kind: BlockKind, bytes: &mut [u8]);
 }
 
 #[derive(Debug)]
 struct Content {
     bytes: Arc<BlockMemory>,
     kind: BlockKind,
-    /// Changed since it was sealed.
-    unsealed: bool,
-    /// The read failed; whoever finds this looks the block up again.
+    /// Changed since it was completed.
+    needs_checksum: bool,
+    /// The read failed: look the block up again.
     failed: bool,
 }
 
@@ -122,18 +122,18 @@ impl Buffer {
             is_made_from_groups,
             content: RwLock::ranked(
                 rank,
-                Content { bytes: Arc::new(bytes), kind, unsealed: loaded, failed: false },
+                Content { bytes: Arc::new(bytes), kind, needs_checksum: loaded, failed: false },
             ),
         }
     }
 
-    /// The content of a buffer that is not in the cache yet: nobody waits, so it is in no order.
+    /// The content of a buffer that is not in the cache yet: no thread waits for it, so it has no place in the order of locks.
     fn content_of_new(&self) -> WriteGuard<'_, Content> {
-        self.content.try_write().expect("nobody has seen it")
+        self.content.try_write().expect("not in the cache yet")
     }
 
     /// Before its content is waited for as that of a block of this kind. On a damaged volume a group's bitmap may be a block of
-    /// descriptors: who holds the group must not wait for the descriptors, which wait for the group when they are sealed.
+    /// descriptors: a thread that has the group locked must not wait for the descriptors, which are completed under the locks of their groups.
     fn check_order(&self, kind: BlockKind) -> Result<()> {
         if self.is_made_from_groups == kind.is_made_from_groups() {
             Ok(())
@@ -159,7 +159,7 @@ impl Buffer {
         self.content.read().kind
     }
 
-    /// The content, while nobody changes it.
+    /// The content, locked for reading.
     pub(crate) fn read(&self) -> BufferRef<'_> {
         BufferRef(self.content.read())
     }
@@ -167,21 +167,21 @@ impl Buffer {
     /// The content, to be changed. Only a transaction handle calls this, after it has put the buffer on its list.
     pub(crate) fn write(&self) -> BufferMut<'_> {
         let mut guard = self.content.write();
-        guard.unsealed = true;
+        guard.needs_checksum = true;
         BufferMut(guard)
     }
 
-    /// The content as it is now, sealed: what a commit or write-back takes. Later changes do not touch it, and join
+    /// The content as it is now, completed: what a commit or write-back takes. Later changes do not touch it, and join
     /// the buffer to a transaction again.
-    pub(crate) fn freeze(&self, sealer: &dyn Sealer) -> Arc<BlockMemory> {
+    pub(crate) fn freeze(&self, checksums: &dyn Checksums) -> Arc<BlockMemory> {
         let mut guard = self.content.write();
         self.joined.store(0, Ordering::Release);
         // Descriptors and superblock are made of memory that changes without their buffer.
-        if guard.unsealed || guard.kind.is_sealed_last() {
-            guard.unsealed = false;
+        if guard.needs_checksum || guard.kind.is_completed_last() {
+            guard.needs_checksum = false;
             let kind = guard.kind;
             let bytes: &mut BlockMemory = Arc::make_mut(&mut guard.bytes);
-            sealer.seal(self.block, kind, bytes);
+            checksums.complete(self.block, kind, bytes);
         }
         guard.bytes.clone()
     }
@@ -224,8 +224,7 @@ impl DerefMut for BufferMut<'_> {
 }
 
 const SHARDS: usize = 64;
-/// Shards that one look for blocks that can leave goes through: more than one block leaves for each that comes, so that a crowd does
-/// not stay.
+/// Shards that one trim looks into: more than one block is evicted for each new one, so that the cache shrinks to its size again.
 const TRIM_SHARDS: usize = 4;
 /// Blocks that are read ahead at once, at most.
 const READ_AHEAD_BLOCKS_MAX: usize = 256;
@@ -244,7 +243,7 @@ pub(crate) struct BufferCache {
     block_size: BlockSize,
     /// Blocks of the volume: the bound for every address.
     blocks: u64,
-    sealer: OnceLock<Arc<dyn Sealer>>,
+    checksums: OnceLock<Arc<dyn Checksums>>,
     shards: Vec<Mutex<Shard>>,
     shard_capacity: usize,
     /// The shard that [`Self::trim`] looks at next.
@@ -271,7 +270,7 @@ impl BufferCache {
             device,
             block_size,
             blocks,
-            sealer: OnceLock::new(),
+            checksums: OnceLock::new(),
             shards: (0..SHARDS).map(|_| Mutex::ranked(Rank::BufferShard, Shard::default())).collect(),
             shard_capacity,
             trim_hand: AtomicUsize::new(0),
@@ -279,14 +278,14 @@ impl BufferCache {
         }
     }
 
-    /// Say who verifies and seals; once, before the first block with a checksum is read.
-    pub(crate) fn set_sealer(&self, sealer: Arc<dyn Sealer>) {
-        assert!(self.sealer.set(sealer).is_ok(), "the sealer is set once");
+    /// Set what verifies and completes blocks; once, before the first block with a checksum is read.
+    pub(crate) fn set_checksums(&self, checksums: Arc<dyn Checksums>) {
+        assert!(self.checksums.set(checksums).is_ok(), "the checksums is set once");
     }
 
-    /// Who verifies and seals.
-    pub(crate) fn sealer(&self) -> &dyn Sealer {
-        &**self.sealer.get().expect("set when the volume is opened")
+    /// What verifies and completes blocks.
+    pub(crate) fn checksums(&self) -> &dyn Checksums {
+        &**self.checksums.get().expect("set when the volume is opened")
     }
 
     fn shard(&self, block: FsBlock) -> &Mutex<Shard> {
@@ -321,10 +320,10 @@ impl BufferCache {
     /// A block that is in memory as one kind and asked for as another is used twice on this volume.
     fn check_kind(&self, buffer: &Buffer, kind: BlockKind) -> Result<()> {
         let content = buffer.content.read();
-        if content.kind == kind || content.kind == BlockKind::Plain && !content.unsealed {
+        if content.kind == kind || content.kind == BlockKind::Plain && !content.needs_checksum {
             if content.kind != kind {
-                if let Some(sealer) = self.sealer.get() {
-                    sealer.verify(buffer.block, kind, &content.bytes)?;
+                if let Some(checksums) = self.checksums.get() {
+                    checksums.verify(buffer.block, kind, &content.bytes)?;
                 }
                 drop(content);
                 buffer.content.write().kind = kind;
@@ -342,11 +341,14 @@ impl BufferCache {
         if !self.insert_if_absent(&buffer) {
             return Ok(None);
         }
-        let bytes = Arc::get_mut(&mut content.bytes).expect("nobody has seen it");
+        let bytes = Arc::get_mut(&mut content.bytes).expect("not in the cache yet");
         let mut bio = Bio::read(Sector::containing(self.block_size.address_of(block)), bytes);
         bio.flags |= BioFlags::META;
         let result = self.device.execute(&mut [bio]).map_err(Error::from).and_then(|()| {
-            self.sealer.get().map_or(Ok(()), |sealer| sealer.verify(block, kind, bytes)).map_err(Error::from)
+            self.checksums
+                .get()
+                .map_or(Ok(()), |checksums| checksums.verify(block, kind, bytes))
+                .map_err(Error::from)
         });
         match result {
             Ok(()) => buffer.loaded.store(true, Ordering::Release),
@@ -361,7 +363,7 @@ impl BufferCache {
     }
 
     /// Read what is missing of a run of blocks, in as few transfers as possible; `kind_of` says what the block at an offset
-    /// from the first one is. Blocks that cannot be read or verified are left out: whoever needs one gets the error then.
+    /// from the first one is. Blocks that cannot be read or verified are left out: a later read gets the error.
     pub(crate) fn read_ahead(&self, first: FsBlock, count: u64, kind_of: impl Fn(u64) -> BlockKind) {
         let end = first.0.saturating_add(count.min(READ_AHEAD_BLOCKS_MAX as u64));
         self.read_ahead_each((first.0..end).map(|block| (FsBlock(block), kind_of(block - first.0))));
@@ -387,7 +389,7 @@ impl BufferCache {
         let mut bios: Vec<Bio<'_>> = Vec::new();
         let mut next = None;
         for (buffer, content) in &mut loading {
-            let bytes = Arc::get_mut(&mut content.bytes).expect("nobody has seen it");
+            let bytes = Arc::get_mut(&mut content.bytes).expect("not in the cache yet");
             match bios.last_mut() {
                 Some(Bio { memory: BioMemory::Read(segments), .. })
                     if next == Some(buffer.block.0) && segments.len() < per_bio =>
@@ -407,9 +409,9 @@ impl BufferCache {
         drop(bios);
         for (buffer, mut content) in loading {
             let verified = self
-                .sealer
+                .checksums
                 .get()
-                .is_none_or(|sealer| sealer.verify(buffer.block, content.kind, &content.bytes).is_ok());
+                .is_none_or(|checksums| checksums.verify(buffer.block, content.kind, &content.bytes).is_ok());
             if read && verified {
                 buffer.loaded.store(true, Ordering::Release);
             } else {
@@ -443,14 +445,14 @@ impl BufferCache {
                 continue;
             }
             content.kind = kind;
-            content.unsealed = true;
+            content.needs_checksum = true;
             content.bytes = Arc::new(self.memory.zeroed());
             drop(content);
             return Ok(existing);
         }
     }
 
-    /// Drop a block that is metadata no longer. Whoever still holds the buffer keeps a copy that nobody finds.
+    /// Drop a block that is metadata no longer. References to the buffer stay valid, and are not found by its address.
     pub(crate) fn discard(&self, block: FsBlock) {
         self.shard(block).lock().remove(block.0);
     }
@@ -460,14 +462,14 @@ impl BufferCache {
         if block.0 < self.blocks { Ok(()) } else { Err(Corrupt::Address { block }.into()) }
     }
 
-    /// Blocks in memory that the cache aims at, copies of them included. What has to stay is bounded by those who keep it: a
+    /// Blocks in memory that the cache aims at, copies of them included. Pinned blocks are bounded elsewhere: a
     /// transaction by [`Self::transaction_blocks`], and what waits for its checkpoint.
     pub(crate) fn capacity_blocks(&self) -> usize {
         self.shard_capacity * SHARDS
     }
 
     /// The most blocks of one transaction: one that runs, the one before it that is being written, what waits for its checkpoint
-    /// (with that one at most three times as much), and what a checkpoint writes although a newer version has come, have room
+    /// (with that one at most three times as much), and what a checkpoint writes although there is a newer version, fit
     /// together.
     pub(crate) fn transaction_blocks(&self) -> usize {
         self.capacity_blocks() / 5
@@ -494,8 +496,8 @@ impl BufferCache {
         true
     }
 
-    /// While blocks and their copies are more than there is room for, let some leave: from shards in turn, since all of one may be
-    /// held. Called where a block comes or may be copied.
+    /// Evict while blocks and their copies are more than the capacity: from shards in turn, since all of one may be
+    /// pinned. Called where a block is added or may be copied.
     pub(crate) fn trim(&self) {
         for _ in 0..TRIM_SHARDS {
             if self.memory.in_use() <= self.capacity_blocks() {
@@ -525,9 +527,9 @@ impl Shard {
         }
     }
 
-    /// Drop a buffer from the map unless somebody holds it: whoever had it only weakly may take hold of it at any moment, and a
+    /// Drop a buffer from the map unless it is referenced: a weak reference may become one at any moment, and a
     /// block must never have two buffers.
-    fn let_go(&mut self, block: u64) -> bool {
+    fn remove_unreferenced(&mut self, block: u64) -> bool {
         match self.map.remove(&block).map(Arc::try_unwrap) {
             Some(Err(held)) => {
                 self.map.insert(block, held);
@@ -537,7 +539,7 @@ impl Shard {
         }
     }
 
-    /// Drop one buffer that nobody holds and nobody used lately. Looks at each at most twice.
+    /// Evict one buffer without references that was not used lately (CLOCK). Looks at each at most twice.
     fn evict(&mut self) {
         for _ in 0..(2 * self.ring.len()).min(64) {
             if self.hand >= self.ring.len() {
@@ -547,7 +549,7 @@ impl Shard {
             let Some(buffer) = self.map.get(&block) else { return };
             let can_leave =
                 Arc::strong_count(buffer) == 1 && !buffer.referenced.swap(false, Ordering::Relaxed);
-            if can_leave && self.let_go(block) {
+            if can_leave && self.remove_unreferenced(block) {
                 self.ring.swap_remove(self.hand);
                 return;
             }
@@ -563,20 +565,20 @@ mod tests {
     use super::*;
     use crate::{Error, GroupNumber};
 
-    /// A group whose bitmap is a block of descriptors gets an error at once, while another thread seals that block.
+    /// A group whose bitmap is a block of descriptors gets an error at once, while another thread completes that block.
     #[test]
-    fn descriptors_are_no_other_block_and_nobody_waits_to_learn_that() {
+    fn a_block_of_descriptors_as_another_kind_is_an_error_without_a_wait() {
         let size = BlockSize::new(1024).unwrap();
         let cache = BufferCache::new(MemoryDevice::new(64 << 10), size, 64, 1 << 20);
         let (block, bitmap) = (FsBlock(2), BlockKind::InodeBitmap(GroupNumber(0)));
         cache.read_ahead(block, 3, |offset| BlockKind::GroupDescriptors(offset as u32));
         let descriptors = cache.get(block, BlockKind::GroupDescriptors(0)).unwrap();
-        let sealing = descriptors.write();
+        let completing = descriptors.write();
         for result in [cache.get(block, bitmap), cache.create(block, bitmap)] {
             assert!(matches!(result, Err(Error::Corrupt(Corrupt::SharedBlock { .. }))), "{result:?}");
         }
         assert!(cache.peek(block).is_some());
-        drop(sealing);
+        drop(completing);
         assert!(cache.create(FsBlock(9), bitmap).is_ok());
         assert!(cache.get(FsBlock(9), BlockKind::GroupDescriptors(0)).is_err());
     }

@@ -213,11 +213,11 @@ impl InPlaceLog {
 
     fn freeze(&self, closing: Running) -> Closed {
         let mut buffers: Vec<_> = closing.buffers.into_values().collect();
-        buffers.sort_unstable_by_key(|(buffer, _)| (buffer.kind().is_sealed_last(), buffer.block()));
+        buffers.sort_unstable_by_key(|(buffer, _)| (buffer.kind().is_completed_last(), buffer.block()));
         let mut closed = Closed { freed: closing.freed, ..Closed::default() };
         for (buffer, join) in buffers {
             let (block, kind) = (buffer.block(), buffer.kind());
-            let content = buffer.freeze(self.cache.sealer());
+            let content = buffer.freeze(self.cache.checksums());
             let is_moved_from = closing.moved_from.contains(&block.0);
             let step = step_of(kind, join, is_moved_from);
             closed.steps.entry(step).or_default().push((block, content));

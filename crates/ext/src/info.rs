@@ -1,4 +1,4 @@
-//! What a volume is made of, as `dumpe2fs -h` tells it: read from superblock and descriptors only, whatever the features are.
+//! What a volume is made of, as `dumpe2fs -h` shows it: read from superblock and descriptors only, whatever the features are.
 //!
 //! Works on volumes that cannot be opened, so that a person can see why.
 

@@ -162,7 +162,7 @@ fn full_volume_says_so_and_gives_everything_back() {
 
 const FILL: &str = r"
     for i in $(seq 40); do head -c $((i * 3000)) /dev/urandom > f$i; done
-    mkdir d; for i in $(seq 400); do echo $i > d/a-name-that-takes-some-room-$i; done
+    mkdir d; for i in $(seq 400); do echo $i > d/a-name-that-takes-some-space-$i; done
     dd if=/dev/urandom of=sparse bs=4096 count=1 seek=7 conv=notrunc status=none
     dd if=/dev/urandom of=sparse bs=4096 count=2 seek=1000 conv=notrunc status=none
     fallocate -l 300000 unwritten; dd if=/dev/urandom of=unwritten bs=4096 count=3 seek=20 conv=notrunc status=none

@@ -1,4 +1,4 @@
-//! Fast commits that the kernel left behind are replayed to what its own replay gives.
+//! Fast commits that the kernel left are replayed to what its own replay gives.
 //!
 //! The image is copied while it is mounted, after files were synced that only fast commits have. Needs root, loop devices and
 //! python3; skipped (and counted) where they are missing.
@@ -312,7 +312,7 @@ fn damaged_fast_commits_are_refused_or_ignored() {
     let mut without = bytes.clone();
     without[area] = 0;
     let volume = Volume::open(MemoryDevice::new(without), read_only()).unwrap();
-    assert!(tree_of(&volume) != theirs, "the fast commits tell something");
+    assert!(tree_of(&volume) != theirs, "the fast commits change something");
     let mut random = fastrand::Rng::with_seed(5);
     for _ in 0..30 {
         let mut damaged = bytes.clone();

@@ -69,7 +69,7 @@ const HASHES: [(&str, &str, &str, u32); 7] = [
 /// What the kernel is asked to make, as far as the format can have it. `MANY` names more are made in a directory.
 const FILL: &str = r"
     mkdir d d/sub many; for i in 1 59 60 61 150 1000 1024 4096 5000 70000 300000; do head -c $i /dev/urandom > d/f$i; done
-    for i in $(seq 300); do echo $i > many/a-name-that-takes-some-room-in-its-directory-$i; done
+    for i in $(seq 300); do echo $i > many/a-name-that-takes-some-space-in-its-directory-$i; done
     for i in $(seq $MANY); do : > many/ein-Näme-beyond-ÅSCII-÷-$i; done
     ln d/f1000 d/sub/linked; ln -s f1000 d/short; ln -s $(head -c 300 /dev/zero | tr '\0' x) d/long; : > empty
     ln -s $(head -c 59 /dev/zero | tr '\0' y) d/l59; ln -s $(head -c 60 /dev/zero | tr '\0' z) d/l60
@@ -79,7 +79,7 @@ const FILL: &str = r"
     fallocate -l 200000 unwritten 2> /dev/null || echo x > unwritten
     dd if=/dev/urandom of=unwritten bs=4096 count=3 seek=10 conv=notrunc status=none
     fallocate -p -o 65536 -l 65536 d/f300000 2> /dev/null || true; truncate -s 40000 d/f70000
-    rm many/*7; mv many/a-name-that-takes-some-room-in-its-directory-12 d/moved; rmdir d/sub 2> /dev/null || true
+    rm many/*7; mv many/a-name-that-takes-some-space-in-its-directory-12 d/moved; rmdir d/sub 2> /dev/null || true
     touch -d '1970-01-01 00:00:01.25 UTC' d/f1; touch -d '2037-12-31 12:00:00.123456789 UTC' d/f59
     touch -d '1955-03-04 05:06:07.5 UTC' d/f60; sync";
 
@@ -351,7 +351,7 @@ fn fill_here(volume: &Volume, recipe: &str) {
     volume
         .rename(
             &many,
-            b"a-name-that-takes-some-room-in-its-directory-1",
+            b"a-name-that-takes-some-space-in-its-directory-1",
             &ours,
             b"moved",
             RenameMode::Replace,

@@ -161,7 +161,7 @@ fn names_behave_as_a_map_on_ext4() {
     threads("-t ext4 -O ^has_journal,inline_data -b 4096 -N 20000");
 }
 
-/// Directories are moved in and out of each other by everyone at once: no thread waits for ever, and the tree stays a tree.
+/// Directories are moved in and out of each other by several threads at once: no thread waits for ever, and the tree stays a tree.
 #[test]
 fn renames_of_directories_across_threads_keep_a_tree() {
     if !have(&["mke2fs", "e2fsck"]) {

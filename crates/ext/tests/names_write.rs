@@ -18,7 +18,7 @@ fn links(volume: &Volume, inode: &Inode) -> u32 {
     volume.attributes(inode).links
 }
 
-/// Many names of many lengths, made and partly removed, then seen by everyone.
+/// Many names of many lengths, made and partly removed, then read by the kernel and e2fsck.
 fn many(arguments: &str, size: &str, count: u32, kernel: bool) {
     if !have(&["mke2fs", "e2fsck"]) {
         return;

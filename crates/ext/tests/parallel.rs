@@ -183,7 +183,7 @@ fn a_directory_older_than_its_parent_blocks_no_thread() {
     bench.check(&device);
 }
 
-/// Who looked a file up before it was removed changes nothing through what it holds: the number is another's by now.
+/// A reference from before a removal changes nothing: the number is another's by now.
 #[test]
 fn an_inode_that_was_freed_takes_no_change_and_shows_nothing_of_its_successor() {
     if !have(&["mke2fs", "e2fsck"]) {

@@ -126,26 +126,26 @@ fn verity_files_are_only_read() {
     let bench = Bench::new();
     let source = bench.path("source");
     std::fs::create_dir(&source).unwrap();
-    std::fs::write(source.join("sealed"), pattern(3, 20_000)).unwrap();
+    std::fs::write(source.join("protected"), pattern(3, 20_000)).unwrap();
     let image = bench.image(&format!("-t ext4 -b 1024 -O verity -d {}", source.display()), "16M");
     let path = image.to_string_lossy().into_owned();
-    run("debugfs", &["-w", "-R", "set_inode_field sealed flags 0x180000", &path]);
+    run("debugfs", &["-w", "-R", "set_inode_field protected flags 0x180000", &path]);
     let (device, volume) = bench.open(&image);
     assert_eq!(volume.read_only_reason(), None);
-    let sealed = volume.inode(inode_of(&image, "sealed")).unwrap();
-    assert!(read_file(&volume, &sealed) == pattern(3, 20_000));
+    let protected = volume.inode(inode_of(&image, "protected")).unwrap();
+    assert!(read_file(&volume, &protected) == pattern(3, 20_000));
     let results = [
-        volume.truncate(&sealed, 0),
-        volume.punch(&sealed, FileBlock(0), 1),
-        volume.allocate_unwritten(&sealed, FileBlock(100), 1, None),
-        volume.reserve(&sealed, FileBlock(100), 1).map(drop),
+        volume.truncate(&protected, 0),
+        volume.punch(&protected, FileBlock(0), 1),
+        volume.allocate_unwritten(&protected, FileBlock(100), 1, None),
+        volume.reserve(&protected, FileBlock(100), 1).map(drop),
     ];
     for result in results {
         assert!(matches!(result, Err(Error::NotPermitted("verity"))), "{result:?}");
     }
     let root = at(&volume, "");
     volume.create(&root, b"other", &spec(FileKind::Regular)).unwrap();
-    volume.unlink(&root, b"sealed").unwrap();
+    volume.unlink(&root, b"protected").unwrap();
     volume.close().unwrap();
     bench.check(&device);
 }

@@ -19,17 +19,17 @@ fn the_content_of_a_verity_file_stays_and_all_else_changes() {
         NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner: Owner::default(), device: (0, 0) };
     let root = volume.inode(InodeNumber::ROOT).unwrap();
     let content = pattern(3, 9 * 4096);
-    for name in [b"sealed", b"others"] {
+    for name in [b"protected".as_slice(), b"others"] {
         let inode = volume.create(&root, name, &spec).unwrap();
         // The tree of hashes lies past the end.
         write_blocks(&volume, &inode, 0, &content, Some(5 * 4096)).unwrap();
     }
     drop(root);
     volume.close().unwrap();
-    let path = bench.path("sealed");
+    let path = bench.path("protected");
     device.save(&path);
     let text = path.to_string_lossy().into_owned();
-    let (code, output) = run("debugfs", &["-w", "-R", "set_inode_field sealed flags 0x180000", &text]);
+    let (code, output) = run("debugfs", &["-w", "-R", "set_inode_field protected flags 0x180000", &text]);
     assert_eq!(code, 0, "{output}");
     let (_, output) = run("debugfs", &["-w", "-R", "set_inode_field others flags 0x180000", &text]);
     assert!(!output.contains("rror"), "{output}");
@@ -38,22 +38,22 @@ fn the_content_of_a_verity_file_stays_and_all_else_changes() {
     let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
     assert_eq!(volume.read_only_reason(), None);
     let root = volume.inode(InodeNumber::ROOT).unwrap();
-    let sealed = volume.lookup(&root, b"sealed").unwrap();
-    assert!(read_file(&volume, &sealed) == content[..5 * 4096]);
+    let protected = volume.lookup(&root, b"protected").unwrap();
+    assert!(read_file(&volume, &protected) == content[..5 * 4096]);
     let refused = |result: diorite_ext::Result<()>| {
         assert!(matches!(result, Err(Error::NotPermitted("verity"))), "{result:?}");
     };
-    refused(write_blocks(&volume, &sealed, 9, &content, None));
-    refused(volume.truncate(&sealed, 4096));
-    refused(volume.punch(&sealed, FileBlock(1), 1));
-    refused(volume.allocate_unwritten(&sealed, FileBlock(20), 1, None));
-    refused(volume.insert_range(&sealed, FileBlock(1), 1));
-    volume.set_xattr(&sealed, b"user.note", b"value", XattrMode::Set).unwrap();
-    volume.rename(&root, b"sealed", &root, b"renamed", RenameMode::Replace).unwrap();
-    volume.link(&sealed, &root, b"again").unwrap();
+    refused(write_blocks(&volume, &protected, 9, &content, None));
+    refused(volume.truncate(&protected, 4096));
+    refused(volume.punch(&protected, FileBlock(1), 1));
+    refused(volume.allocate_unwritten(&protected, FileBlock(20), 1, None));
+    refused(volume.insert_range(&protected, FileBlock(1), 1));
+    volume.set_xattr(&protected, b"user.note", b"value", XattrMode::Set).unwrap();
+    volume.rename(&root, b"protected", &root, b"renamed", RenameMode::Replace).unwrap();
+    volume.link(&protected, &root, b"again").unwrap();
     volume.unlink(&root, b"others").unwrap();
-    assert!(read_file(&volume, &sealed) == content[..5 * 4096]);
-    drop((sealed, root));
+    assert!(read_file(&volume, &protected) == content[..5 * 4096]);
+    drop((protected, root));
     volume.close().unwrap();
     bench.check(&device);
 }

@@ -180,7 +180,7 @@ fn model_test(arguments: &str, far: u64, cases: u32) {
         }
         world.volume.close().unwrap();
         bench.check(&device);
-        // And once more from the disk alone; then everything goes, and all space comes back.
+        // And once more from the disk alone; then everything is removed, and all space is free again.
         let bytes = device.bytes.read().unwrap().clone();
         let device = common::MemoryDevice::new(bytes);
         let volume = Volume::open(device.clone(), diorite_ext::VolumeOptions::default()).unwrap();
@@ -282,7 +282,7 @@ fn files_that_grow_side_by_side_stay_contiguous() {
     }
 }
 
-/// A file that is larger than what is free in any group goes on in the next one. It once went through the volume backwards, because
+/// A file that is larger than what is free in any group continues in the next one. It once went through the volume backwards, because
 /// no group could hold as much at once as was asked for, and of the longest runs the last one was taken.
 #[test]
 fn file_larger_than_a_group_goes_on_forwards() {
@@ -334,7 +334,7 @@ fn synced_file_reads_back_though_nothing_else_was_written() {
     assert!(read_file(&after, &inode) == content);
 }
 
-/// ARCHITECTURE invariant 9: after a failed write nothing more is written, and everyone hears of it.
+/// ARCHITECTURE invariant 9: after a failed write nothing more is written, and every caller gets the error.
 #[test]
 fn failed_write_latches() {
     if !have(&["mke2fs", "debugfs"]) {

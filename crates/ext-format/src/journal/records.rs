@@ -231,7 +231,7 @@ impl RecordLayout {
     }
 
     /// Whether the checksum of a commit block matches, where there is one.
-    pub fn is_commit_sealed(&self, block: &[u8]) -> bool {
+    pub fn has_valid_commit_checksum(&self, block: &[u8]) -> bool {
         if !self.has_checksums() {
             return true;
         }
@@ -327,9 +327,9 @@ mod tests {
             let time = CommitTime { seconds: 1 << 33, nanoseconds: 5 };
             layout.put_commit(&mut block, 5, time);
             assert_eq!(CommitTime::of(&block), time);
-            assert!(layout.is_commit_sealed(&block));
+            assert!(layout.has_valid_commit_checksum(&block));
             block[0x37] ^= 1;
-            assert_eq!(layout.is_commit_sealed(&block), !layout.has_checksums());
+            assert_eq!(layout.has_valid_commit_checksum(&block), !layout.has_checksums());
         }
     }
 }

@@ -181,7 +181,7 @@ mod tests {
     }
 
     proptest! {
-        /// Words, bytes and a plain list of bits tell the same.
+        /// Words, bytes and a plain list of bits agree.
         #[test]
         fn words_and_bytes_agree_with_a_list(
             bytes in proptest::collection::vec(any::<u8>(), 1..64),

@@ -82,7 +82,7 @@ impl Allocator {
                 return Ok(Some(run));
             }
         }
-        // Then one with a run that is not much shorter than the longest anywhere: a file larger than a group goes on in the next.
+        // Then one with a run that is not much shorter than the longest anywhere: a file larger than a group continues in the next.
         for _ in 0..count.saturating_add(8) {
             let most = from_goal(count).map(longest).max().unwrap_or(0);
             let Some(number) =

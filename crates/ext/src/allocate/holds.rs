@@ -38,7 +38,7 @@ struct State {
     freeing: HashMap<u64, u32>,
     /// Clusters that lost some of their blocks but not all, and in which transaction: those blocks are not used again before it
     /// is durable.
-    loosened: HashMap<Place, TransactionId>,
+    partly_freed: HashMap<Place, TransactionId>,
 }
 
 /// The holds of all files.
@@ -80,14 +80,14 @@ impl Holds {
 }
 
 /// Clusters that are remembered one by one.
-const LOOSENED_MAX: usize = 4096;
+const PARTLY_FREED_MAX: usize = 4096;
 
 /// Whether blocks of a cluster were freed by a transaction that may not be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loosened {
+pub(crate) enum PartlyFreed {
     No,
     In(TransactionId),
-    /// Too many to tell: whatever has changed must be durable.
+    /// Too many to know: all changes must be durable.
     All,
 }
 
@@ -102,18 +102,18 @@ pub(crate) enum Found {
 
 impl Allocator {
     /// Some blocks of a file's cluster are mapped no longer, others are.
-    pub(crate) fn note_loosened(&self, inode: InodeNumber, number: u64, transaction: TransactionId) {
-        self.holds.state.lock().loosened.insert((inode, number), transaction);
+    pub(crate) fn note_partly_freed(&self, inode: InodeNumber, number: u64, transaction: TransactionId) {
+        self.holds.state.lock().partly_freed.insert((inode, number), transaction);
     }
 
     /// What must be durable before blocks of a file's cluster are used that no mapping has.
-    pub(crate) fn loosened(&self, inode: InodeNumber, number: u64) -> Loosened {
+    pub(crate) fn partly_freed(&self, inode: InodeNumber, number: u64) -> PartlyFreed {
         let mut state = self.holds.state.lock();
-        if state.loosened.len() > LOOSENED_MAX {
-            state.loosened.clear();
-            return Loosened::All;
+        if state.partly_freed.len() > PARTLY_FREED_MAX {
+            state.partly_freed.clear();
+            return PartlyFreed::All;
         }
-        state.loosened.remove(&(inode, number)).map_or(Loosened::No, Loosened::In)
+        state.partly_freed.remove(&(inode, number)).map_or(PartlyFreed::No, PartlyFreed::In)
     }
 
     /// The cluster that reservations hold for a file's cluster, held once more; `None` if none does.
@@ -140,7 +140,7 @@ impl Allocator {
         held
     }
 
-    /// Whether the cluster must be set on disk by who is about to map blocks in it; it counts as set from now on. `None` if
+    /// Whether the cluster must be set on disk when blocks in it are mapped; it counts as set from now on. `None` if
     /// it is not held.
     pub(crate) fn record_held(&self, inode: InodeNumber, number: u64) -> Option<bool> {
         let mut state = self.holds.state.lock();
@@ -158,7 +158,7 @@ impl Allocator {
     }
 
     /// A reservation lets go of a file's cluster.
-    pub(crate) fn let_go(&self, inode: InodeNumber, number: u64) {
+    pub(crate) fn release_hold(&self, inode: InodeNumber, number: u64) {
         let mut state = self.holds.state.lock();
         let Some(hold) = state.holds.get_mut(&(inode, number)) else { return };
         hold.holders -= 1;

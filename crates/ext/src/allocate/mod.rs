@@ -1,6 +1,6 @@
 //! Which blocks and inodes are free, and which to take.
 //!
-//! Each group has a bitmap on disk and, once somebody allocates there, [`bits::Bits`] in memory that are *busy*: in
+//! Each group has a bitmap on disk and, once it is allocated from, [`bits::Bits`] in memory that are *busy*: in
 //! use on disk, reserved for data in flight, kept for a file's next blocks, or freed by a transaction that is not durable.
 //! Searching looks at busy bits only; the bitmap on disk changes when a mapping is recorded.
 //!
@@ -12,7 +12,7 @@
 //! 3. `free` is the number of clusters that are not busy, summed over groups that were read and counted as the descriptors
 //!    say in others. `claimed` of them are promised.
 //!
-//! Locking: the content of a bitmap is locked after its group's state; that of a block of descriptors before (when it is sealed), so it
+//! Locking: the content of a bitmap is locked after its group's state; that of a block of descriptors before (when its content is completed), so it
 //! has a rank of its own and is joined to a handle with no group locked. Checksums of bitmaps are atomics for the same reason.
 
 mod bits;
@@ -185,7 +185,7 @@ impl Allocator {
         self.free.load(Ordering::Relaxed) - self.claimed.load(Ordering::Relaxed) < OPERATION_BLOCKS
     }
 
-    /// Whether that many clusters are free, or in windows, and promised to nobody.
+    /// Whether that many clusters are free, or in windows, and not promised.
     pub(crate) fn has_unclaimed(&self, clusters: u64) -> bool {
         let free = self.free.load(Ordering::Relaxed) + self.window_clusters();
         free - self.claimed.load(Ordering::Relaxed) >= clusters as i64
@@ -206,27 +206,27 @@ impl Allocator {
         Some(self.groups.get(group.0 as usize)?.inode_table)
     }
 
-    /// For the sealer.
+    /// For [`Checksums`](crate::buffer::Checksums).
     pub(crate) fn block_bitmap_checksum(&self, group: GroupNumber) -> u32 {
         self.group(group).block_bitmap_checksum.load(Ordering::Acquire)
     }
 
-    /// For the sealer.
+    /// For [`Checksums`](crate::buffer::Checksums).
     pub(crate) fn set_block_bitmap_checksum(&self, group: GroupNumber, checksum: u32) {
         self.group(group).block_bitmap_checksum.store(checksum, Ordering::Release);
     }
 
-    /// For the sealer.
+    /// For [`Checksums`](crate::buffer::Checksums).
     pub(crate) fn inode_bitmap_checksum(&self, group: GroupNumber) -> u32 {
         self.group(group).inode_bitmap_checksum.load(Ordering::Acquire)
     }
 
-    /// For the sealer.
+    /// For [`Checksums`](crate::buffer::Checksums).
     pub(crate) fn set_inode_bitmap_checksum(&self, group: GroupNumber, checksum: u32) {
         self.group(group).inode_bitmap_checksum.store(checksum, Ordering::Release);
     }
 
-    /// For the sealer: store the descriptors of descriptor block `index`.
+    /// For [`Checksums`](crate::buffer::Checksums): store the descriptors of descriptor block `index`.
     pub(crate) fn write_descriptors(&self, index: u32, format: &Superblock, bytes: &mut [u8]) {
         let first = index * self.layout.descriptors_per_block();
         let size = usize::from(self.layout.desc_size);
@@ -250,7 +250,7 @@ impl Allocator {
         handle.touch(&self.descriptor_buffer(group)?)
     }
 
-    /// The busy bits of a group, read if nobody was here before.
+    /// The busy bits of a group, read at the first use.
     fn busy<'a>(&self, number: GroupNumber, state: &'a mut GroupState) -> Result<&'a mut Bits> {
         if state.busy.is_none() {
             let bits = self.layout.clusters_in(number);

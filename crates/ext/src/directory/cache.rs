@@ -267,13 +267,13 @@ impl Gaps {
 /// The buffers of a directory's blocks, while they are in memory: the way past the mapping and the map of all buffers. Blocks of a
 /// directory stay where they are until it is removed, and then its cache is forgotten.
 #[derive(Debug)]
-pub(crate) struct KnownBlocks {
+pub(crate) struct CachedBlocks {
     buffers: Vec<Weak<Buffer>>,
     /// Blocks that are remembered of one directory, from its first one on.
     max: usize,
 }
 
-impl KnownBlocks {
+impl CachedBlocks {
     fn new(slots_max: usize) -> Self {
         Self { buffers: Vec::new(), max: slots_max / SLOTS_OF_BLOCK / 2 }
     }
@@ -314,7 +314,7 @@ pub(crate) struct NameCaches {
 /// A directory's cache, and how it counts.
 #[derive(Debug)]
 pub(crate) struct CacheEntry {
-    cache: Mutex<(DirectoryCache, KnownBlocks)>,
+    cache: Mutex<(DirectoryCache, CachedBlocks)>,
     slots: AtomicUsize,
     last_use: AtomicU64,
 }
@@ -324,7 +324,7 @@ impl CacheEntry {
         Self {
             cache: Mutex::ranked(
                 Rank::DirectoryCache,
-                (DirectoryCache::new(slots_max), KnownBlocks::new(slots_max)),
+                (DirectoryCache::new(slots_max), CachedBlocks::new(slots_max)),
             ),
             slots: AtomicUsize::new(0),
             last_use: AtomicU64::new(0),
@@ -347,7 +347,7 @@ impl NameCaches {
     pub(crate) fn with<R>(
         &self,
         directory: InodeNumber,
-        work: impl FnOnce(&mut DirectoryCache, &mut KnownBlocks) -> R,
+        work: impl FnOnce(&mut DirectoryCache, &mut CachedBlocks) -> R,
     ) -> R {
         let entry = {
             let mut map = self.map.lock();

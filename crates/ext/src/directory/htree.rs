@@ -3,7 +3,7 @@
 //! Above it, `indexed` walks the tree.
 //!
 //! On disk: block 0 of the directory is the root. It begins with the entries `.` (12 bytes) and `..` (the rest of the
-//! block, so that who does not know of the index sees nothing else), then at byte 24 reserved (4 bytes), hash
+//! block, so that a reader without the feature sees nothing else), then at byte 24 reserved (4 bytes), hash
 //! version (1), length of these eight bytes (1), levels below the root (1), flags (1), then index entries. A lower index
 //! block begins with a free record of the whole block (8 bytes), then index entries. An index entry is a hash (4)
 //! and a block of the directory (4). The hash field of the first one holds the limit of entries (2) and their

@@ -67,7 +67,7 @@ impl<B: Blocks> Directory<'_, B> {
         self.blocks.read(0, |block| Root::parse(&self.rules.format, block, self.rules.levels_max))
     }
 
-    /// The way to the first leaf for a hash, which the root tells how to make.
+    /// The path to the first leaf for a hash, of the version that the root names.
     pub(super) fn walk(&self, hash: impl FnOnce(&Root) -> u32) -> Result<Way> {
         let format = &self.rules.format;
         let step = |block, index: Index, bytes: &[u8], hash| {

@@ -27,7 +27,7 @@ mod listing;
 mod model;
 mod nokey;
 
-pub(crate) use cache::{DirectoryCache, KnownBlocks, NameCaches};
+pub(crate) use cache::{CachedBlocks, DirectoryCache, NameCaches};
 pub(crate) use entries::{BadEntry, DirectoryFormat, NAME_MAX, NewEntry, kind_code};
 pub(crate) use form::NameForm;
 
@@ -95,7 +95,7 @@ impl HashRules {
         self.both(version, name).0
     }
 
-    /// The hash, and another that tells most names of one hash apart.
+    /// The hash, and another that distinguishes most names of one hash.
     fn both(&self, version: u8, name: &[u8]) -> (u32, u32) {
         let version = match version {
             0 => HashVersion::Legacy,

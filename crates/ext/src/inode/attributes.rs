@@ -1,4 +1,4 @@
-//! What `stat` tells and `chmod`, `chown`, `utimes` and `chattr` change.
+//! What `stat` shows and `chmod`, `chown`, `utimes` and `chattr` change.
 
 use crate::inode::{Attributes, Inode, InodeState, SetAttributes, SetTime};
 use crate::layout::inode::time_as_stored;
@@ -18,7 +18,7 @@ const PROJECT_END: usize = 32;
 pub(crate) const STORE_CREDITS: u32 = 2;
 
 impl Volume {
-    /// What `stat` tells.
+    /// The attributes that `stat` shows.
     pub fn attributes(&self, inode: &Inode) -> Attributes {
         let state = inode.state.read();
         Attributes {
@@ -44,7 +44,7 @@ impl Volume {
     pub fn set_attributes(&self, inode: &Inode, changes: &SetAttributes) -> Result<()> {
         let mut state = inode.write_in_use()?;
         let flags = InodeFlags::from_bits_retain(state.flags);
-        // As in the kernel: who may append may also say that it did so now.
+        // As in the kernel: an append-only file can be touched.
         let is_frozen = flags.contains(InodeFlags::IMMUTABLE)
             || flags.contains(InodeFlags::APPEND) && !changes.is_touch();
         if changes.flags.is_none() && is_frozen {
@@ -165,7 +165,7 @@ impl Volume {
         inode.open()
     }
 
-    /// Whether the caller, who has it open, is the only one who has, and it has lost its last name. Then it cannot be opened any
+    /// Whether the caller is its only user, and it has lost its last name. Then it cannot be opened any
     /// more: its data may be discarded, and [`Volume::close_inode`] frees it. Waits for nothing.
     pub fn retire_inode(&self, inode: &Inode) -> bool {
         inode.retire_nameless(1)

@@ -114,7 +114,7 @@ impl InodeCache {
 /// The remembered names of inodes that have just left memory.
 #[derive(Debug, Default)]
 struct Evicted {
-    known_names: [Option<u64>; Self::MAX],
+    dentry_hashes: [Option<u64>; Self::MAX],
 }
 
 impl Evicted {
@@ -182,7 +182,7 @@ impl Shard {
                 self.hand += 1;
                 continue;
             };
-            evicted.known_names[count] = Some(inode.known_name.into_inner()).filter(|hash| *hash != 0);
+            evicted.dentry_hashes[count] = Some(inode.dentry_hash.into_inner()).filter(|hash| *hash != 0);
             count += 1;
             if count == Evicted::MAX {
                 break;
@@ -206,13 +206,13 @@ impl Volume {
     }
 
     /// Put a new inode in the place of whatever had its number.
-    pub(super) fn put_in_memory(&self, inode: &Arc<Inode>) {
+    pub(super) fn insert_new(&self, inode: &Arc<Inode>) {
         self.forget_names(&self.inodes().replace(inode));
     }
 
     /// What has left memory is not found by its name any more.
     fn forget_names(&self, evicted: &Evicted) {
-        evicted.known_names.iter().flatten().for_each(|hash| self.names.forget_evicted(*hash));
+        evicted.dentry_hashes.iter().flatten().for_each(|hash| self.names.forget_evicted(*hash));
     }
 
     /// As [`Volume::inode`], for the volume's own inodes as well (journal, resize, orphan file).
@@ -220,7 +220,7 @@ impl Volume {
         self.load_inode_if(number, |disk| disk.links > 0 || number < self.superblock().first_inode())
     }
 
-    /// The inode if it is in memory or passes a test that tells whether it is in use.
+    /// The inode if it is in memory or passes a test for being in use.
     pub(super) fn load_inode_if(
         &self,
         number: InodeNumber,
@@ -291,7 +291,7 @@ mod tests {
     use crate::{Access, FileKind, InodeNumber, NodeSpec, Owner, SyncKind, Volume, VolumeOptions};
     use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
 
-    /// However many files are made and looked at, the inodes in memory stay within the budget, and who holds one keeps it.
+    /// However many files are made and looked at, the inodes in memory stay within the budget, and those with references stay.
     /// And the regression: an inode that left memory with its change uncommitted was taken for durable when it came back.
     #[test]
     fn inodes_leave_memory_but_not_their_unsynced_changes() {
@@ -310,7 +310,7 @@ mod tests {
         let in_memory = volume.inodes().len();
         assert!((500..=2500).contains(&in_memory), "{in_memory} inodes for 1 MiB");
         // The name of an inode that left memory would keep its memory.
-        assert_eq!(volume.names.names_of_evicted(), 0);
+        assert_eq!(volume.names.dentries_of_evicted(), 0);
         assert!(std::sync::Arc::ptr_eq(&held, &volume.lookup(&root, &name(0)).unwrap()));
         volume.sync().unwrap();
 

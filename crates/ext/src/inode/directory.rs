@@ -33,7 +33,7 @@ impl Volume {
         }
     }
 
-    /// Read the first blocks of a directory of which all will be wanted, unless another thread has begun with it. What goes wrong here is
+    /// Readahead of a directory that is to be listed, unless another thread has begun it. An error here is
     /// found again, with its place, when the block is needed.
     pub(crate) fn read_directory_ahead(&self, inode: &Inode, state: &InodeState) {
         let kind = BlockKind::Directory { inode: inode.number(), generation: state.generation };

@@ -42,7 +42,7 @@ impl Volume {
             place.fill(0);
         }
         let inode = Arc::new(Inode::new(number, spec.kind, state));
-        self.put_in_memory(&inode);
+        self.insert_new(&inode);
         inode.note_change(handle.transaction());
         inode.note_data_change(handle.changes_data());
         Ok(inode)
@@ -114,7 +114,7 @@ impl Volume {
         let values = self.release(&mut handle, inode, &mut state)?;
         handle.commit()?;
         drop(state);
-        // Inodes of values have no values themselves: this goes one level down only.
+        // Inodes of values have no values themselves: this recurses one level only.
         values.iter().try_for_each(|value| self.release_if_unused(value))
     }
 

@@ -35,7 +35,7 @@ pub(crate) use content_use::{check_change, check_encrypted};
 pub(crate) use orphan::Orphans;
 pub(crate) use table_ahead::TableAhead;
 
-/// An inode that is in use: shared by everyone who has it open or works on it.
+/// An inode that is in use: shared by all that have it open or work on it.
 #[derive(Debug)]
 pub struct Inode {
     number: InodeNumber,
@@ -50,14 +50,14 @@ pub struct Inode {
     data_transaction: AtomicU64,
     /// Used since the cache's hand passed.
     used: AtomicBool,
-    /// Tells it from every other inode in memory, also from one that had its number before.
+    /// Distinguishes it from every other inode in memory, also from one that had its number before.
     identity: u64,
     /// The hash of the name by which it was found last, 0 for none: that name is forgotten when it leaves memory.
-    known_name: AtomicU64,
+    dentry_hash: AtomicU64,
 }
 
-/// With the number of users: it is freed, or about to be, and takes no new user. For those that may not wait for the state: who holds
-/// a directory looks at its children so.
+/// With the number of users: it is freed, or about to be, and takes no new user. Read without waiting for the state: a thread that
+/// has a directory locked looks at its children so.
 const RETIRED: u32 = 1 << 31;
 /// With the number of users: its last name is gone for good.
 const NAMELESS: u32 = 1 << 30;
@@ -87,7 +87,7 @@ impl Inode {
             data_transaction: AtomicU64::new(0),
             used: AtomicBool::new(true),
             identity: NEXT.fetch_add(1, Ordering::Relaxed),
-            known_name: AtomicU64::new(0),
+            dentry_hash: AtomicU64::new(0),
         }
     }
 
@@ -128,8 +128,8 @@ impl Inode {
     /// As [`Self::retire`], if its last name is gone.
     pub(crate) fn retire_nameless(&self, users: u32) -> bool {
         let retired = |opens: u32| {
-            let goes = opens & NAMELESS != 0 && opens & USERS <= users;
-            goes.then_some(opens | RETIRED)
+            let is_last = opens & NAMELESS != 0 && opens & USERS <= users;
+            is_last.then_some(opens | RETIRED)
         };
         self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, retired).is_ok()
     }
@@ -158,8 +158,8 @@ impl Inode {
     }
 
     /// A name by which it is found is remembered under this hash.
-    pub(crate) fn set_known_name(&self, hash: u64) {
-        self.known_name.store(hash, Ordering::Relaxed);
+    pub(crate) fn set_dentry_hash(&self, hash: u64) {
+        self.dentry_hash.store(hash, Ordering::Relaxed);
     }
 
     /// It was used: the cache keeps it a while longer.
@@ -255,7 +255,7 @@ pub(crate) const FREE_INODE_CREDITS: u32 = 8;
 /// Blocks of metadata that [`Volume::append_directory_block`] joins at most.
 pub(crate) const APPEND_BLOCK_CREDITS: u32 = 16;
 
-/// What `stat` tells of an inode.
+/// The attributes of an inode that `stat` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Number.

@@ -206,7 +206,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Tell the state where the inode is recorded.
+    /// Set in the state where the inode is recorded.
     fn adopt_orphan(&self, inode: &Inode, state: &mut InodeState) -> Result<()> {
         let orphans = self.orphans.lock();
         state.on_orphan_list = orphans.list.contains(&inode.number());

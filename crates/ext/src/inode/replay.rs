@@ -1,4 +1,4 @@
-//! Inodes as fast commits tell them.
+//! Replay of inodes in fast commits.
 
 use crate::inode::attributes::STORE_CREDITS;
 use crate::journal::FastReplay;
@@ -10,7 +10,7 @@ use crate::{Corrupt, Error, FileKind, Incompatible, InodeNumber, Result};
 
 /// Where the mapping, and what follows it, is in an inode; and the count of sectors, in two parts.
 const MAPPING: usize = 0x28;
-const BEHIND_MAPPING: usize = MAPPING + BLOCK_AREA_SIZE;
+const MAPPING_END: usize = MAPPING + BLOCK_AREA_SIZE;
 const SIZE: std::ops::Range<usize> = 0x04..0x08;
 const SIZE_HIGH: std::ops::Range<usize> = 0x6c..0x70;
 const FLAGS: std::ops::Range<usize> = 0x20..0x24;
@@ -18,7 +18,7 @@ const SECTORS: std::ops::Range<usize> = 0x1c..0x20;
 const SECTORS_HIGH: std::ops::Range<usize> = 0x74..0x76;
 
 impl FastReplay<'_> {
-    /// Charge an inode that was put in its place to who has it now.
+    /// Charge a replayed inode to its owners.
     fn settle_replayed(&self, number: InodeNumber, charged: Option<Charge>) -> Result<()> {
         let inode = self.volume.load_inode(number)?;
         let mut state = inode.state.write();
@@ -83,11 +83,11 @@ impl FastReplay<'_> {
             let kept = place.to_vec();
             place[..bytes.len()].copy_from_slice(bytes);
             if has_extents {
-                place[MAPPING..BEHIND_MAPPING].copy_from_slice(&kept[MAPPING..BEHIND_MAPPING]);
-                if node::header_of(&kept[MAPPING..BEHIND_MAPPING], None).is_err() {
+                place[MAPPING..MAPPING_END].copy_from_slice(&kept[MAPPING..MAPPING_END]);
+                if node::header_of(&kept[MAPPING..MAPPING_END], None).is_err() {
                     let mut root = [0; BLOCK_AREA_SIZE];
                     node::write_empty_root(&mut root);
-                    place[MAPPING..BEHIND_MAPPING].copy_from_slice(&root);
+                    place[MAPPING..MAPPING_END].copy_from_slice(&root);
                 }
                 for part in [SECTORS, SECTORS_HIGH] {
                     place[part.clone()].copy_from_slice(&kept[part]);

@@ -36,7 +36,7 @@ impl Journal {
         self.move_tail()
     }
 
-    /// Tell the disk where the log starts now, and use the space before again. Called with `checkpointing` held.
+    /// Write the new start of the log, and free the space before it. Called with `checkpointing` held.
     fn move_tail(&self) -> Result<()> {
         let (id, place) = {
             let state = self.state.lock();

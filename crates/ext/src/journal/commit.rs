@@ -35,35 +35,35 @@ struct Closed {
 }
 
 thread_local! {
-    /// Tells threads that sync apart; unlike a thread's own identifier it costs nothing to compare.
+    /// Identifies threads that sync; unlike a thread's own identifier it costs nothing to compare.
     static SYNCER: u64 = {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed)
     };
 }
 
-/// Whether a commit may wait for others who are about to sync too.
+/// Whether a commit waits for other threads that are about to sync (jbd2: `j_min_batch_time`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gather {
+pub(super) enum Batching {
     /// The caller syncs: so may others.
-    Syncers,
+    Wait,
     /// The caller needs log space or is late.
-    Nobody,
+    None,
 }
 
 impl Journal {
     /// Wait at most this long for others.
-    const GATHER_MAX: Duration = Duration::from_micros(500);
+    const BATCH_MAX: Duration = Duration::from_micros(500);
 
     /// Return when the transaction `id` and all before it are durable.
-    pub(super) fn commit(&self, id: TransactionId, gather: Gather) -> Result<()> {
+    pub(super) fn commit(&self, id: TransactionId, batching: Batching) -> Result<()> {
         check_no_open_handle();
         let mut state = self.state.lock();
         let syncer = SYNCER.with(|syncer| *syncer);
-        if gather == Gather::Syncers && state.running.id == id && !state.running.syncers.contains(&syncer) {
+        if batching == Batching::Wait && state.running.id == id && !state.running.syncers.contains(&syncer) {
             state.running.syncers.push(syncer);
-            if state.gathering {
-                self.gathered.notify_all();
+            if state.batching {
+                self.batch_grew.notify_all();
             }
         }
         loop {
@@ -71,7 +71,7 @@ impl Journal {
                 return Ok(());
             }
             self.latch.check()?;
-            if state.committing.is_none() && !state.gathering {
+            if state.committing.is_none() && !state.batching {
                 break;
             }
             state = self.changed.wait(state);
@@ -80,8 +80,8 @@ impl Journal {
             // Nothing was changed in it, so there is nothing that could be lost.
             return Ok(());
         }
-        if gather == Gather::Syncers {
-            state = self.gather(state);
+        if batching == Batching::Wait {
+            state = self.batching(state);
         }
         let began = now();
         let result = self.close_running(state).and_then(|closed| {
@@ -107,10 +107,10 @@ impl Journal {
 
     /// Threads that shared the last commit are likely to sync again at once: give them a moment to join this one. A thread
     /// that syncs alone does not wait, and one that does not come back is waited for only once.
-    fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let limit = (state.commit_time / 4).min(Self::GATHER_MAX);
+    fn batching<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let limit = (state.commit_time / 4).min(Self::BATCH_MAX);
         let until = now() + limit;
-        state.gathering = true;
+        state.batching = true;
         loop {
             let here = &state.running.syncers;
             let is_complete = state.last_syncers.iter().all(|syncer| here.contains(syncer));
@@ -118,9 +118,9 @@ impl Journal {
             if is_complete || left.is_zero() {
                 break;
             }
-            state = self.gathered.wait_timeout(state, left);
+            state = self.batch_grew.wait_timeout(state, left);
         }
-        state.gathering = false;
+        state.batching = false;
         state
     }
 
@@ -159,12 +159,12 @@ impl Journal {
 
     /// The content of all buffers, completed; in the order of their places.
     fn freeze(&self, mut buffers: Vec<Arc<Buffer>>) -> Vec<(Arc<Buffer>, Arc<BlockMemory>)> {
-        buffers.sort_unstable_by_key(|buffer| (buffer.kind().is_sealed_last(), buffer.block()));
-        let sealer = self.cache.sealer();
+        buffers.sort_unstable_by_key(|buffer| (buffer.kind().is_completed_last(), buffer.block()));
+        let checksums = self.cache.checksums();
         let mut blocks: Vec<_> = buffers
             .into_iter()
             .map(|buffer| {
-                let content = buffer.freeze(sealer);
+                let content = buffer.freeze(checksums);
                 (buffer, content)
             })
             .collect();
@@ -271,7 +271,7 @@ impl Journal {
         self.write_superblock(&superblock)
     }
 
-    /// The transaction is durable: hand its blocks to the checkpoint, release what it freed, wake who waits.
+    /// The transaction is durable: hand its blocks to the checkpoint, release what it freed, wake the waiters.
     fn finish(&self, closed: Closed, took: Duration) {
         let wait = {
             let mut state = self.state.lock();

@@ -20,7 +20,7 @@ use crate::layout::inode::LINKS;
 use crate::layout::{Compat, Incompat, RoCompat, Superblock};
 use crate::{Access, BlockSize, Error, InodeNumber, ReservedBlocks, Result, Volume, VolumeOptions};
 
-/// Where an inode has what tells it from others of its number.
+/// The generation, which distinguishes inodes that had the same number.
 const GENERATION: std::ops::Range<usize> = 0x64..0x68;
 
 /// Make `changes` on the volume that `device` shows.
@@ -72,7 +72,7 @@ pub(crate) struct FastReplay<'v> {
     pub(crate) volume: &'v Volume,
 }
 
-/// Changes in order, and where those are that tell more of files that got their first name by a link.
+/// Changes in order, with an index of the inodes and links among them.
 struct Changes<'a> {
     all: &'a [FastChange],
     /// The last name that a link gives an inode.

@@ -1,4 +1,4 @@
-//! Journals that the kernel left behind: replay here, byte for byte against `e2fsck -E journal_only`.
+//! Journals that the kernel left: replay here, byte for byte against `e2fsck -E journal_only`.
 //!
 //! Each image is copied while the kernel has it mounted, after an fsync that committed to the log and before anything was
 //! checkpointed. Needs root, loop devices and e2fsprogs; skipped (and counted) where they are missing.

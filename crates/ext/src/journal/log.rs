@@ -1,4 +1,4 @@
-//! The log behind transaction handles on a volume with a journal.
+//! The log below transaction handles on a volume with a journal.
 //!
 //! Where it sits: [`Journal`] implements [`Log`]. Handles of all threads join one running transaction; `commit.rs` writes
 //! it into the circular log, `checkpoint.rs` writes logged blocks to their places and frees log space.
@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! 1. Transaction numbers are consecutive: at most one runs and one commits, everything before is committed.
-//! 2. The log has room for the running transaction as far as handles may fill it: [`Journal::begin`] waits, commits or
+//! 2. The log has space for all that handles may join to the running transaction: [`Journal::begin`] waits, commits or
 //!    checkpoints before it admits a handle that would break this.
 //! 3. Freed blocks reach the allocator when the transaction that freed them is committed and no write of their old
 //!    content to their places is in flight.
@@ -22,15 +22,19 @@ use std::sync::atomic::Ordering;
 
 use diorite_block::sync::{MutexGuard, now};
 
-use super::commit::Gather;
+use super::commit::Batching;
 use super::state::{Journal, State, check_no_open_handle, note_ended, note_opened};
 use crate::buffer::Buffer;
 use crate::transaction::{Freed, Join, Log, TIMER_SLACK, TransactionId};
 use crate::{FsBlock, Result};
 
 impl Journal {
-    /// Make room for a handle that was not admitted; the caller looks again afterwards.
-    fn make_room<'a>(&'a self, state: MutexGuard<'a, State>, full: bool) -> Result<MutexGuard<'a, State>> {
+    /// Free log space for a handle that was not admitted; the caller checks again afterwards.
+    fn make_log_space<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        full: bool,
+    ) -> Result<MutexGuard<'a, State>> {
         let list = self.checkpoint.lock();
         let tail_can_move = !list.is_empty() || state.oldest_needed(&list).1 != state.tail;
         drop(list);
@@ -42,7 +46,7 @@ impl Journal {
         } else {
             let running = state.running.id;
             drop(state);
-            self.commit(running, Gather::Nobody)?;
+            self.commit(running, Batching::None)?;
         }
         Ok(self.state.lock())
     }
@@ -81,13 +85,13 @@ impl Log for Journal {
             let old = running.is_old(self.interval);
             let has_content = !running.is_empty() || running.handles > 0;
             if (full || old) && has_content && state.committing.is_none() {
-                state = self.make_room(state, true)?;
+                state = self.make_log_space(state, true)?;
                 continue;
             }
             let fits = self.running_need(running, credits) <= state.free(self.log_blocks);
             let can_wait = has_content || state.head != state.tail || state.committing.is_some();
             if (full && has_content) || (!fits && can_wait) {
-                state = self.make_room(state, full)?;
+                state = self.make_log_space(state, full)?;
                 continue;
             }
             let running = &mut state.running;
@@ -107,13 +111,13 @@ impl Log for Journal {
         let mut state = self.state.lock();
         assert!(state.running.id == transaction, "a handle outlived its transaction");
         let blocks = state.running.buffers.len() as u64 + state.running.credits + credits;
-        let room = !state.closing
+        let fits = !state.closing
             && blocks <= self.blocks_max
             && self.running_need(&state.running, credits) <= state.free(self.log_blocks);
-        if room {
+        if fits {
             state.running.credits += credits;
         }
-        room
+        fits
     }
 
     fn join(&self, transaction: TransactionId, buffer: &Arc<Buffer>, _join: Join) {
@@ -157,7 +161,7 @@ impl Log for Journal {
     fn commit_through(&self, transaction: TransactionId) -> Result<()> {
         self.latch.check()?;
         let last = self.state.lock().last_with_content(transaction);
-        self.commit(last, Gather::Syncers)
+        self.commit(last, Batching::Wait)
     }
 
     fn sync_through(&self, transaction: TransactionId) -> Result<()> {
@@ -167,7 +171,7 @@ impl Log for Journal {
             let last = state.last_with_content(transaction);
             (last, last == state.running.id)
         };
-        self.commit(last, Gather::Syncers)?;
+        self.commit(last, Batching::Wait)?;
         if flushes_later {
             // The commit flushed the device after this call began.
             return Ok(());
@@ -185,7 +189,7 @@ impl Log for Journal {
             let running = &self.state.lock().running;
             (running.id, running.is_old(self.interval) && !running.is_empty())
         };
-        if is_old { self.commit(id, Gather::Nobody) } else { Ok(()) }
+        if is_old { self.commit(id, Batching::None) } else { Ok(()) }
     }
 
     fn wait_until_old(&self) -> bool {

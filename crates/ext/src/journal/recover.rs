@@ -71,7 +71,7 @@ pub(crate) fn recover(
         fast = Some(scratch);
     }
     if access == Access::ReadOnly {
-        let overlay = fast.map(|scratch| scratch.sealed()).or(overlay);
+        let overlay = fast.map(|scratch| scratch.read_only()).or(overlay);
         return Ok(Recovered { superblock, overlay, blocks, damage });
     }
     if superblock.start != 0 {

@@ -197,7 +197,7 @@ fn damage(log: &Log, position: u32, byte: usize) {
 fn torn_end_of_the_log_is_no_damage() {
     for (compat, incompat) in features() {
         let checksums = !compat.is_empty() || incompat.bits() & 0x18 != 0;
-        // The first block of the header, where there is no checksum to tell.
+        // The first block of the header, where no checksum protects it.
         let byte = if checksums { 0x10 } else { 0 };
         let mut log = Log::new(compat, incompat, 7, 100);
         log.transaction(&[(5, vec![1; 1024])].into(), &[], true);

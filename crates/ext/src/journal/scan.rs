@@ -198,8 +198,8 @@ impl Scan<'_> {
             }
             return Ok(false);
         }
-        let sealed = open.checksum.is_none_or(|checksum| checksum.matches(block));
-        if !sealed || !self.layout.is_commit_sealed(block) {
+        let is_intact = open.checksum.is_none_or(|checksum| checksum.matches(block));
+        if !is_intact || !self.layout.has_valid_commit_checksum(block) {
             return Ok(false);
         }
         if let Some(block) = open.overfull_revoke {
@@ -247,7 +247,7 @@ impl Scan<'_> {
                 // A commit block with a checksum of the first generation may be written before its transaction is.
                 let first = u64::from(self.superblock.compat.contains(CompatFeatures::CHECKSUM));
                 let is_newer = CommitTime::of(block) >= self.last_commit;
-                (first..=left).contains(&later) && is_newer && self.layout.is_commit_sealed(block)
+                (first..=left).contains(&later) && is_newer && self.layout.has_valid_commit_checksum(block)
             }
             _ => false,
         }

@@ -1,7 +1,7 @@
 //! A device in memory over another: what is written stays here, and what was not is read from below.
 //!
 //! Where it sits: under a volume on which fast commits are replayed. When that has succeeded, the blocks are written to the
-//! device below ([`ScratchDevice::write_out`]), or the volume is read through them ([`ScratchDevice::sealed`]).
+//! device below ([`ScratchDevice::write_out`]), or the volume is read through them ([`ScratchDevice::read_only`]).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -44,7 +44,7 @@ impl ScratchDevice {
     }
 
     /// The same for reading only; this one is empty afterwards.
-    pub(crate) fn sealed(&self) -> Arc<dyn BlockDevice> {
+    pub(crate) fn read_only(&self) -> Arc<dyn BlockDevice> {
         let geometry = Geometry { read_only: true, ..self.geometry.clone() };
         let blocks = Mutex::ranked(Rank::Scratch, std::mem::take(&mut *self.blocks.lock()));
         let (lower, memory) = (self.lower.clone(), self.memory.clone());

@@ -83,8 +83,8 @@ pub(crate) struct Journal {
     pub(super) changed: Condvar,
     /// The last handle of a closing transaction has ended.
     pub(super) handles_ended: Condvar,
-    /// Another thread syncs the running transaction while one gathers.
-    pub(super) gathered: Condvar,
+    /// Another thread has joined the commit that is being batched.
+    pub(super) batch_grew: Condvar,
     /// The running transaction has its first handle.
     pub(super) started: Condvar,
     pub(super) checkpoint: Mutex<CheckpointList>,
@@ -107,8 +107,8 @@ pub(super) struct State {
     /// use.
     pub(super) head: u64,
     pub(super) tail: u64,
-    /// A thread is about to close the running transaction and waits for others who sync.
-    pub(super) gathering: bool,
+    /// A thread is about to close the running transaction and waits for others that sync.
+    pub(super) batching: bool,
     /// Threads that synced the last transaction.
     pub(super) last_syncers: Vec<u64>,
     /// How long a commit takes, averaged.
@@ -207,7 +207,7 @@ impl Journal {
                     committed: TransactionId(id.0 - 1),
                     head: 0,
                     tail: 0,
-                    gathering: false,
+                    batching: false,
                     last_syncers: Vec::new(),
                     commit_time: Duration::ZERO,
                     timer_ended: false,
@@ -216,7 +216,7 @@ impl Journal {
             started: Condvar::new(),
             changed: Condvar::new(),
             handles_ended: Condvar::new(),
-            gathered: Condvar::new(),
+            batch_grew: Condvar::new(),
             checkpoint: Mutex::ranked(Rank::JournalCheckpoint, CheckpointList::default()),
             checkpointing: Mutex::ranked(Rank::JournalCheckpointing, ()),
             superblock: Mutex::ranked(Rank::JournalSuperblock, parts.superblock),

@@ -15,7 +15,7 @@ use super::log_map::LogMap;
 use super::recover::{Content, prepare_for_writing, recover};
 use super::{Journal, JournalParts};
 use crate::BlockRun;
-use crate::buffer::{BlockKind, BufferCache, Sealer};
+use crate::buffer::{BlockKind, BufferCache, Checksums};
 use crate::transaction::{AbortLatch, Freed, Join, Log, ReleaseFreed, TransactionId};
 use crate::{Access, BlockSize, Corrupt, FsBlock, SystemClock};
 
@@ -24,13 +24,13 @@ const VOLUME_BLOCKS: u64 = 1024;
 const LOG_START: u64 = 500;
 
 #[derive(Debug)]
-struct NoSealer;
+struct NoChecksums;
 
-impl Sealer for NoSealer {
+impl Checksums for NoChecksums {
     fn verify(&self, _block: FsBlock, _kind: BlockKind, _bytes: &[u8]) -> Result<(), Corrupt> {
         Ok(())
     }
-    fn seal(&self, _block: FsBlock, _kind: BlockKind, _bytes: &mut [u8]) {}
+    fn complete(&self, _block: FsBlock, _kind: BlockKind, _bytes: &mut [u8]) {}
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ fn open(device: &Arc<dyn BlockDevice>, log_blocks: u32, checksums: bool) -> Worl
         recover(device, &map, SIZE, VOLUME_BLOCKS, Access::ReadWrite, Content::Counts).unwrap();
     prepare_for_writing(&mut recovered.superblock, checksums, checksums);
     let cache = Arc::new(BufferCache::new(device.clone(), SIZE, VOLUME_BLOCKS, 1 << 20));
-    cache.set_sealer(Arc::new(NoSealer));
+    cache.set_checksums(Arc::new(NoChecksums));
     let (latch, released) = (Arc::new(AbortLatch::default()), Arc::new(Released::default()));
     let journal = Journal::new(JournalParts {
         device: device.clone(),
@@ -275,7 +275,7 @@ fn threads_share_transactions_on_a_small_log() {
     }
 }
 
-/// One commit serves all who wait: with 8 threads that sync every change there are fewer commits than syncs.
+/// Group commit: with 8 threads that sync every change there are fewer commits than syncs.
 #[test]
 fn waiting_threads_share_a_commit() {
     let device: Arc<dyn BlockDevice> = ImageDevice::new(image(400));

@@ -5,7 +5,7 @@
 //! the mapping itself, and those of attributes, have a cluster each and use its first block.
 
 use crate::BlockRun;
-use crate::allocate::holds::{Found, Loosened};
+use crate::allocate::holds::{Found, PartlyFreed};
 use crate::inode::InodeState;
 use crate::layout::extent::Extent;
 use crate::map::replay::CREDITS as REPLAY_CREDITS;
@@ -76,10 +76,10 @@ impl Clusters<'_> {
         number: u64,
         goal: Option<FsBlock>,
     ) -> Result<FsBlock> {
-        match self.volume.allocator().loosened(inode.number(), number) {
-            Loosened::No => {}
-            Loosened::In(transaction) => self.volume.log().commit_through(transaction)?,
-            Loosened::All => self.volume.log().sync()?,
+        match self.volume.allocator().partly_freed(inode.number(), number) {
+            PartlyFreed::No => {}
+            PartlyFreed::In(transaction) => self.volume.log().commit_through(transaction)?,
+            PartlyFreed::All => self.volume.log().sync()?,
         }
         if let Some(cluster) = self.volume.allocator().hold_again(inode.number(), number) {
             return Ok(cluster);
@@ -202,7 +202,7 @@ impl Clusters<'_> {
                 let is_whole = *at <= start && stop <= end;
                 let is_unused = is_whole || self.mapped(inode, state, number)?.is_none();
                 if !is_unused {
-                    self.volume.allocator().note_loosened(inode.number(), number, handle.transaction());
+                    self.volume.allocator().note_partly_freed(inode.number(), number, handle.transaction());
                 } else if done != Some(number) {
                     self.volume.allocator().note_freed(inode.number(), number);
                     let start = FsBlock(first.0 + (number - base) * per_cluster);

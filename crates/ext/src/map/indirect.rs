@@ -78,7 +78,7 @@ impl Volume {
         self.block_size().bytes() / 4
     }
 
-    /// The mapping around `at`, as far as one index block tells.
+    /// The mapping around `at`, as far as one index block has it.
     pub(crate) fn find_indirect(
         &self,
         inode: InodeNumber,

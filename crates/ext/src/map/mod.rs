@@ -105,7 +105,7 @@ impl Volume {
         }
     }
 
-    /// The mapping around `at` as far as one leaf of the mapping tells. It begins at or before `at` and contains it.
+    /// The mapping around `at` as far as one leaf has it. It begins at or before `at` and contains it.
     fn find_mapping(&self, inode: InodeNumber, state: &InodeState, at: FileBlock) -> Result<Mapping> {
         if state.has_extents() {
             self.find_extent(inode, state, at)

@@ -1,4 +1,4 @@
-//! Mappings of files as fast commits tell them.
+//! Replay of mappings in fast commits.
 
 use crate::BlockRun;
 use crate::journal::FastReplay;

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. Mappings are sorted by file block and do not overlap.
-//! 2. Every mapping agrees with the mapping on disk: who changes the mapping calls [`RunCache::forget`] first,
+//! 2. Every mapping agrees with the mapping on disk: a change of the mapping calls [`RunCache::forget`] first,
 //!    holding the inode's state for writing, and mappings are inserted by holders of the state only.
 
 use crate::{FileBlock, FsBlock, Mapping, MappingKind};
@@ -20,7 +20,7 @@ struct Run {
 }
 
 impl Run {
-    /// Whether `next` begins in the file where this ends, and goes on with the same thing.
+    /// Whether `next` begins in the file where this ends, and continues it.
     fn is_continued_by(&self, next: &Self) -> bool {
         self.mapping.end() == next.mapping.start.0 && self.mapping.goes_on_with(&next.mapping)
     }

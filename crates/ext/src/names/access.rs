@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::has;
 use crate::buffer::Buffer;
-use crate::directory::{BadEntry, Blocks, ChangeBlocks, Directory, KnownBlocks, corrupt};
+use crate::directory::{BadEntry, Blocks, CachedBlocks, ChangeBlocks, Directory, corrupt};
 use crate::inode::InodeState;
 use crate::layout::InodeFlags;
 use crate::transaction::Handle;
@@ -19,7 +19,7 @@ pub(super) struct VolumeBlocks<'a> {
     state: &'a InodeState,
     /// Of a directory inside its inode, the block that it would have.
     inline: Option<Vec<u8>>,
-    known: RefCell<&'a mut KnownBlocks>,
+    known: RefCell<&'a mut CachedBlocks>,
 }
 
 /// Blocks to be changed in a transaction.
@@ -29,7 +29,7 @@ pub(super) struct ChangingBlocks<'a, 'v> {
     inode: &'a Inode,
     state: &'a mut InodeState,
     handle: &'a mut Handle<'v>,
-    known: RefCell<&'a mut KnownBlocks>,
+    known: RefCell<&'a mut CachedBlocks>,
 }
 
 fn count_blocks(volume: &Volume, state: &InodeState) -> u32 {
@@ -45,7 +45,7 @@ fn buffer_of(
     volume: &Volume,
     inode: &Inode,
     state: &InodeState,
-    known: &RefCell<&mut KnownBlocks>,
+    known: &RefCell<&mut CachedBlocks>,
     block: u32,
 ) -> Result<Arc<Buffer>> {
     if block < count_blocks(volume, state)
@@ -166,7 +166,7 @@ impl Volume {
     ) -> Result<R> {
         let (rules, form) = (&self.name_rules().directory, self.name_form(state));
         if has(state, InodeFlags::INDEX) && !rules.make_index {
-            // As on ext2: who does not keep the index says that there is none.
+            // As on ext2: where the index is not maintained, its flag goes.
             state.flags &= !InodeFlags::INDEX.bits();
             self.store_inode(handle, inode, state)?;
         }

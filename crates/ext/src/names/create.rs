@@ -25,7 +25,7 @@ struct NewName<'a, 'v> {
     complete: Complete<'a, 'v>,
 }
 
-/// Whether who makes an inode has it open from the beginning, before others can find, and remove, it.
+/// Whether a new inode is open from the beginning, before other threads can find and remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
     Closed,
@@ -168,7 +168,7 @@ impl Volume {
     ) -> Result<()> {
         let new = NewEntry { inode: inode.number().0, kind: kind_code(inode.kind()), name };
         self.change_directory(handle, directory, state, |entries| entries.put(place, &new))?;
-        self.remember_name(directory, state, name, inode);
+        self.cache_dentry(directory, state, name, inode);
         Ok(())
     }
 }

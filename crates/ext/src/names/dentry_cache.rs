@@ -41,13 +41,13 @@ type Group = OnceLock<Box<[Mutex<Set>]>>;
 struct Set {
     /// A part of the hash of each name: most others are distinguished by it alone.
     tags: [u32; WAYS],
-    names: [Option<Known>; WAYS],
+    names: [Option<Dentry>; WAYS],
     /// The place that is taken next when all are.
     next: u8,
 }
 
 #[derive(Debug)]
-struct Known {
+struct Dentry {
     directory: u64,
     name: Box<[u8]>,
     inode: Weak<Inode>,
@@ -88,20 +88,20 @@ impl DentryCache {
     /// Remember a name. The directory is locked.
     pub(super) fn insert(&self, directory: &Inode, name: &[u8], inode: &Arc<Inode>) {
         let hash = self.hash(directory, name);
-        inode.set_known_name(hash);
+        inode.set_dentry_hash(hash);
         let (group, index, tag) = self.place(hash);
         let group = group.get_or_init(|| {
-            (0..SETS_AT_ONCE).map(|_| Mutex::ranked(Rank::KnownNames, Set::default())).collect()
+            (0..SETS_AT_ONCE).map(|_| Mutex::ranked(Rank::DentryCache, Set::default())).collect()
         });
         let mut set = group[index].lock();
         let inode = Arc::downgrade(inode);
         if let Some(place) = set.position(tag, directory, name) {
-            if let Some(known) = &mut set.names[place] {
-                known.inode = inode;
+            if let Some(dentry) = &mut set.names[place] {
+                dentry.inode = inode;
             }
             return;
         }
-        let new = Known { directory: directory.identity(), name: name.into(), inode };
+        let new = Dentry { directory: directory.identity(), name: name.into(), inode };
         let place = set.vacant().unwrap_or_else(|| {
             set.next = (set.next + 1) % WAYS as u8;
             usize::from(set.next)
@@ -123,10 +123,10 @@ impl DentryCache {
 
 impl DentryCache {
     #[cfg(test)]
-    pub(super) fn names_of_evicted(&self) -> usize {
+    pub(super) fn dentries_of_evicted(&self) -> usize {
         let sets = self.groups.iter().filter_map(OnceLock::get).flat_map(|group| group.iter());
-        let gone = |known: &Known| known.inode.strong_count() == 0;
-        sets.map(|set| set.lock().names.iter().flatten().filter(|known| gone(known)).count()).sum()
+        let gone = |dentry: &Dentry| dentry.inode.strong_count() == 0;
+        sets.map(|set| set.lock().names.iter().flatten().filter(|dentry| gone(dentry)).count()).sum()
     }
 
     /// Forget what is remembered of inodes that have left memory, where the name with this hash is.
@@ -134,7 +134,7 @@ impl DentryCache {
         let (group, index, _) = self.place(hash);
         let Some(group) = group.get() else { return };
         for name in &mut group[index].lock().names {
-            if name.as_ref().is_some_and(|known| known.inode.strong_count() == 0) {
+            if name.as_ref().is_some_and(|dentry| dentry.inode.strong_count() == 0) {
                 *name = None;
             }
         }
@@ -147,12 +147,12 @@ impl Set {
             self.tags[place] == tag
                 && self.names[place]
                     .as_ref()
-                    .is_some_and(|known| known.directory == directory.identity() && *known.name == *name)
+                    .is_some_and(|dentry| dentry.directory == directory.identity() && *dentry.name == *name)
         })
     }
 
     /// A place without a name, or with one whose inode has left memory.
     fn vacant(&self) -> Option<usize> {
-        self.names.iter().position(|name| name.as_ref().is_none_or(|known| known.inode.strong_count() == 0))
+        self.names.iter().position(|name| name.as_ref().is_none_or(|dentry| dentry.inode.strong_count() == 0))
     }
 }

@@ -31,7 +31,7 @@ impl Volume {
         if has(state, InodeFlags::EA_INODE) {
             return Err(Error::NotPermitted("as the value of an attribute"));
         }
-        Self::check_may_lose_name(state)?;
+        Self::check_may_drop_name(state)?;
         self.check_link_count(inode, state)?;
         let project = state.project;
         Self::check_same_project(locked.state(directory), project)?;

@@ -1,4 +1,4 @@
-//! Several inodes locked at once, in the one order that everyone keeps.
+//! Several inodes locked at once, in the order of locks.
 
 use diorite_block::sync::WriteGuard;
 

@@ -61,13 +61,13 @@ impl NameState {
 
     /// Remembered names of inodes that have left memory.
     #[cfg(test)]
-    pub(crate) fn names_of_evicted(&self) -> usize {
-        self.dentries.names_of_evicted()
+    pub(crate) fn dentries_of_evicted(&self) -> usize {
+        self.dentries.dentries_of_evicted()
     }
 
-    /// Forget the name of an inode that has left memory, by what [`Inode::known_name`] said.
-    pub(crate) fn forget_evicted(&self, known_name: u64) {
-        self.dentries.forget_evicted(known_name);
+    /// Forget the name of an inode that has left memory, by what [`Inode::dentry_hash`] said.
+    pub(crate) fn forget_evicted(&self, dentry_hash: u64) {
+        self.dentries.forget_evicted(dentry_hash);
     }
 }
 
@@ -206,13 +206,13 @@ impl Volume {
         let found = self.find_existing(directory, &state, name)?;
         let inode = self.inode_of(directory, &found)?;
         if name != b"." && name != b".." {
-            self.remember_name(directory, &state, name, &inode);
+            self.cache_dentry(directory, &state, name, &inode);
         }
         Ok(inode)
     }
 
     /// Cache the inode of a name. Where case is ignored, an entry has more names than it could be forgotten by.
-    fn remember_name(&self, directory: &Inode, state: &InodeState, name: &[u8], inode: &Arc<Inode>) {
+    fn cache_dentry(&self, directory: &Inode, state: &InodeState, name: &[u8], inode: &Arc<Inode>) {
         if self.name_form(state) != NameForm::Folded {
             self.names.dentries.insert(directory, name, inode);
         }
@@ -252,7 +252,7 @@ impl Volume {
     }
 
     /// Refuse to take a name from an inode that its flags protect.
-    fn check_may_lose_name(state: &InodeState) -> Result<()> {
+    fn check_may_drop_name(state: &InodeState) -> Result<()> {
         if has(state, InodeFlags::IMMUTABLE) {
             return Err(Error::NotPermitted("immutable"));
         }

@@ -26,7 +26,7 @@ impl Volume {
             return Err(Error::IsADirectory);
         }
         let mut state = inode.state.write();
-        Self::check_may_lose_name(&state)?;
+        Self::check_may_drop_name(&state)?;
         if state.links == 1 {
             self.allocator().release_window(inode.number());
         }
@@ -34,7 +34,7 @@ impl Volume {
         let result = self
             .remove_entry(&mut handle, directory, &mut parent, name, &found)
             .and_then(|()| self.store_times(&mut handle, directory, &mut parent))
-            .and_then(|()| self.lose_name_and_go(&mut handle, &inode, &mut state));
+            .and_then(|()| self.drop_name_and_inode(&mut handle, &inode, &mut state));
         let result = finish(handle, result);
         drop(state);
         drop(parent);
@@ -45,7 +45,7 @@ impl Volume {
 
     /// A name of an inode is gone, and the inode with it if it was the last and that is little work. Returns inodes that may be
     /// released then.
-    fn lose_name_and_go(
+    fn drop_name_and_inode(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
@@ -53,11 +53,11 @@ impl Volume {
     ) -> Result<Vec<Arc<Inode>>> {
         Self::drop_link(inode, state);
         state.changed = self.now();
-        let goes = Self::begins_freeing_at_once(inode, state);
-        if state.links == 0 && !(goes && self.has_nothing_outside(inode, state)) {
+        let is_freed = Self::begins_freeing_at_once(inode, state);
+        if state.links == 0 && !(is_freed && self.has_nothing_outside(inode, state)) {
             self.add_orphan(handle, inode, state)?;
         }
-        if goes {
+        if is_freed {
             return self.release(handle, inode, state);
         }
         self.store_inode(handle, inode, state)?;
@@ -80,7 +80,7 @@ impl Volume {
     }
 
     /// A name of an inode that is not a directory is gone.
-    pub(super) fn lose_name(
+    pub(super) fn drop_name(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
@@ -95,7 +95,7 @@ impl Volume {
     }
 
     /// The only name of a directory is gone.
-    pub(super) fn lose_directory(
+    pub(super) fn drop_directory(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
@@ -135,7 +135,7 @@ impl Volume {
                 continue;
             }
             let state = locked.state(&child);
-            Self::check_may_lose_name(state)?;
+            Self::check_may_drop_name(state)?;
             if !self.is_empty_directory(&child, state)? {
                 return Err(Error::NotEmpty);
             }
@@ -162,6 +162,6 @@ impl Volume {
         self.remove_entry(handle, directory, parent, name, found)?;
         Self::drop_link(directory, parent);
         self.store_touched(handle, directory, parent)?;
-        self.lose_directory(handle, child, locked.state(child))
+        self.drop_directory(handle, child, locked.state(child))
     }
 }

@@ -167,7 +167,7 @@ impl Volume {
         let across = rename.from.number() != rename.to.number();
         Self::check_may_remove(rename.from, locked.state(rename.from))?;
         self.check_may_add(rename.to, locked.state(rename.to), rename.to_name)?;
-        Self::check_may_lose_name(locked.state(&ends.source))?;
+        Self::check_may_drop_name(locked.state(&ends.source))?;
         let project = locked.state(&ends.source).project;
         Self::check_same_project(locked.state(rename.to), project)?;
         if let (RenameMode::Exchange, Some(target)) = (rename.mode, &ends.target) {
@@ -179,7 +179,7 @@ impl Volume {
         if let Some(target) = &ends.target {
             Self::check_may_remove(rename.to, locked.state(rename.to))?;
             let state = locked.state(target);
-            Self::check_may_lose_name(state)?;
+            Self::check_may_drop_name(state)?;
             target_is_directory = is_directory(target);
             if rename.mode != RenameMode::Exchange {
                 match (source_is_directory, target_is_directory) {
@@ -233,8 +233,8 @@ impl Volume {
         }
         self.store_ends(handle, rename, source, locked)?;
         match &ends.target {
-            Some(target) if target_is_directory => self.lose_directory(handle, target, locked.state(target)),
-            Some(target) => self.lose_name(handle, target, locked.state(target)),
+            Some(target) if target_is_directory => self.drop_directory(handle, target, locked.state(target)),
+            Some(target) => self.drop_name(handle, target, locked.state(target)),
             None => Ok(()),
         }
     }

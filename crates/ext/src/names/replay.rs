@@ -1,4 +1,4 @@
-//! Names as fast commits tell them.
+//! Replay of names in fast commits.
 
 use std::sync::Arc;
 

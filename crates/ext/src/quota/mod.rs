@@ -4,7 +4,7 @@
 //! right whenever a transaction is. What an inode was charged last is part of its state ([`Charge`]).
 //!
 //! As in the kernel: use is always counted where the volume has the files; the volume's own inodes are not
-//! counted, and an inode with an attribute's value is charged to those who use it. Limits that are set in the files hold where
+//! counted, and an inode with an attribute's value is charged to its users. Limits that are set in the files hold where
 //! [`crate::QuotaLimits::Enforced`] says so.
 //!
 //! Locking: the state of a quota inode is locked by the thread that has the quota file locked, and by no other.
@@ -36,7 +36,7 @@ pub(crate) struct Quotas {
     promises: Mutex<Promises>,
 }
 
-/// A change of what somebody uses.
+/// A change of use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Change {
     bytes: i64,
@@ -77,7 +77,7 @@ impl Quota<'_> {
         if self.volume.quotas.files.is_empty() { 0 } else { SETTLE_CREDITS }
     }
 
-    /// Whether what this inode uses is anybody's.
+    /// Whether this inode is charged to its owners.
     fn is_accounted(&self, number: InodeNumber) -> bool {
         number == InodeNumber::ROOT || !self.volume.superblock().is_own_inode(number)
     }
@@ -107,7 +107,7 @@ impl Quota<'_> {
                 file.add(self.volume, handle, id, change)?;
                 continue;
             }
-            // An inode that moves takes its values along; one that goes has given them up already.
+            // An inode that changes owners takes its values along; a freed one has given them up already.
             let moved = if from.is_some() && to.is_some() {
                 self.volume.xattrs().value_inodes(inode, state)?
             } else {

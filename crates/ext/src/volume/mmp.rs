@@ -1,4 +1,4 @@
-//! Protection against a second host (MMP): a block on the volume says who has it open, and is renewed as long as that lasts.
+//! Protection against a second host (MMP): a block on the volume says which host has it open, and is renewed as long as that lasts.
 //!
 //! Where it sits: taken before anything is written to the volume, the journal's replay included, and given back at the end.
 //! Like the crate it has no thread: [`Volume::mmp_tick`] is called by an owner of a timer, and every transaction that

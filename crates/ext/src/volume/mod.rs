@@ -3,10 +3,10 @@
 //! The volume ties its parts together: metadata buffers, the log below transaction handles, the allocator and the
 //! inodes in memory. Operations are methods of [`Volume`] in the module of what they work on.
 
+mod checksums;
 mod free_space;
 mod mmp;
 mod open;
-mod seal;
 pub(crate) mod superblock;
 mod sync;
 mod types;

@@ -15,8 +15,8 @@ use crate::layout::superblock::ENCODING_UTF8;
 use crate::layout::{Compat, GroupDescriptor, Incompat, Layout, Superblock};
 use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, HomeWriter, Log};
+use crate::volume::checksums::VolumeChecksums;
 use crate::volume::mmp::Mmp;
-use crate::volume::seal::VolumeSealer;
 use crate::volume::superblock::{SuperblockBackup, find_superblock};
 use crate::volume::{Access, ReservedBlocks, Volume, VolumeOptions};
 use crate::{Corrupt, DataMode, Error, FsBlock, Incompatible, Result};
@@ -27,7 +27,7 @@ const MAX_GROUPS: u32 = 1 << 22;
 /// Descriptor blocks that are read together.
 const DESCRIPTOR_BLOCKS_AT_ONCE: u32 = 64;
 
-/// One inode that nobody holds stays in memory for so many bytes of metadata buffers: about what it takes with a name of it, as long
+/// One inode without references stays in memory for so many bytes of metadata buffers: about what it takes with a name of it, as long
 /// as that is short.
 const METADATA_BYTES_PER_INODE: usize = 600;
 const _: () = assert!(
@@ -63,7 +63,7 @@ impl Volume {
         };
         let allocator = Arc::new(Allocator::new(cache.clone(), layout, zone, descriptors, kept));
         let superblock = Arc::new(Mutex::ranked(Rank::Superblock, superblock));
-        cache.set_sealer(Arc::new(VolumeSealer {
+        cache.set_checksums(Arc::new(VolumeChecksums {
             layout,
             format: format.clone(),
             superblock: superblock.clone(),

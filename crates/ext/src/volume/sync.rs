@@ -156,7 +156,7 @@ impl Volume {
             }
         }
         let buffer = self.superblock_buffer()?;
-        let bytes = buffer.freeze(self.cache().sealer());
+        let bytes = buffer.freeze(self.cache().checksums());
         let offset = self.block_size().address_of(buffer.block());
         let written = self.device().write_bytes(offset, &bytes, diorite_block::BioFlags::META);
         written.and_then(|()| self.device().flush()).inspect_err(|error| self.latch().abort(error))?;

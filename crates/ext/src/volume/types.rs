@@ -188,13 +188,13 @@ impl Reservation {
         &self.runs
     }
 
-    /// What it took of the claim that it was made with: it is no longer to be given back by who had it.
+    /// What it took of the claim that it was made with: the caller no longer gives it back.
     pub fn taken(&self) -> Claim {
         self.taken
     }
 
-    /// Hand its claim for the growth of the mapping to the caller, who gives it back: [`Volume::commit_write`](crate::Volume::commit_write)
-    /// tells how much of it was used. Returns blocks.
+    /// Hand its claim for the growth of the mapping to the caller, which gives it back: [`Volume::commit_write`](crate::Volume::commit_write)
+    /// returns how much of it was used. Returns blocks.
     pub fn take_mapping_claim(&mut self) -> u64 {
         std::mem::take(&mut self.claimed)
     }
@@ -217,7 +217,7 @@ impl Drop for Reservation {
             self.release_whole_clusters(run);
         }
         for number in self.held.keys() {
-            self.allocator.let_go(self.inode, *number);
+            self.allocator.release_hold(self.inode, *number);
         }
         self.allocator.release_claim(self.claimed);
     }
@@ -254,7 +254,7 @@ pub struct SpaceUse {
     pub blocks: u64,
     /// Blocks that are free (not allocated, not reserved for data in flight).
     pub blocks_free: u64,
-    /// Of those, blocks that everyone may use.
+    /// Of those, blocks that any user may use.
     pub blocks_available: u64,
     /// Inodes.
     pub inodes: u64,

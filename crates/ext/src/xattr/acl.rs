@@ -3,7 +3,7 @@
 //! On disk: version 1 (4 bytes), then entries of tag (2), permissions (2), and for named users and groups only their
 //! number (4). As attribute of Linux: version 2 (4), then entries of tag, permissions and number (8), always.
 
-/// An entry: tag, permissions, and who.
+/// An entry: tag, permissions, and user or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     tag: u16,

@@ -210,7 +210,7 @@ impl Xattrs<'_> {
         self.volume.free_metadata_block(handle, inode, state, block)
     }
 
-    /// Give back what the attributes of an inode that goes away hold outside of it. Returns the inodes of values that no
+    /// Free what the attributes of an inode that is freed have outside of it. Returns the inodes of values that no
     /// attribute uses any more: orphans. What cannot be read is left to a check of the volume.
     pub(crate) fn free_attributes(
         &self,

@@ -379,7 +379,7 @@ fn put(volume: &Volume, block: u64, content: &[u8]) {
     volume.device().write_bytes(offset, aligned.bytes(), diorite_block::BioFlags::SYNC).unwrap();
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that depend on their place.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)

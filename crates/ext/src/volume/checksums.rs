@@ -5,14 +5,14 @@ use std::sync::{Arc, Weak};
 use diorite_block::sync::Mutex;
 
 use crate::allocate::Allocator;
-use crate::buffer::{BlockKind, Sealer};
+use crate::buffer::{BlockKind, Checksums};
 use crate::layout::superblock::SUPERBLOCK_SIZE;
 use crate::layout::{ChecksumSeed, Layout, Superblock, directory, extent, htree, le16, le32, orphan, xattr};
 use crate::{Corrupt, FsBlock};
 
 /// The block checksums of one volume.
 #[derive(Debug)]
-pub(crate) struct VolumeSealer {
+pub(crate) struct VolumeChecksums {
     pub(crate) layout: Layout,
     pub(crate) format: Arc<Superblock>,
     pub(crate) superblock: Arc<Mutex<Superblock>>,
@@ -20,7 +20,7 @@ pub(crate) struct VolumeSealer {
     pub(crate) allocator: Weak<Allocator>,
 }
 
-impl Sealer for VolumeSealer {
+impl Checksums for VolumeChecksums {
     fn verify(&self, block: FsBlock, kind: BlockKind, bytes: &[u8]) -> Result<(), Corrupt> {
         if !self.format.features().metadata_csum() {
             return Ok(());
@@ -67,7 +67,7 @@ impl Sealer for VolumeSealer {
         if right { Ok(()) } else { Err(Corrupt::Checksum { block, what }) }
     }
 
-    fn seal(&self, block: FsBlock, kind: BlockKind, bytes: &mut [u8]) {
+    fn complete(&self, block: FsBlock, kind: BlockKind, bytes: &mut [u8]) {
         match kind {
             BlockKind::GroupDescriptors(index) => {
                 self.allocator().write_descriptors(index, &self.format, bytes);
@@ -104,7 +104,7 @@ impl Sealer for VolumeSealer {
     }
 }
 
-impl VolumeSealer {
+impl VolumeChecksums {
     fn allocator(&self) -> Arc<Allocator> {
         self.allocator
             .upgrade()
