@@ -6,6 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Bio, ImmediateQueue, IoError, IoErrorKind, IoQueue, Op, Sector, SharedQueue};
 
+/// What a device or a volume is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads only: nothing is written.
+    ReadOnly,
+    /// Reads and writes.
+    ReadWrite,
+}
+
 /// What a device can do and what it demands. Constant while it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent capabilities, each named")]

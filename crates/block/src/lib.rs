@@ -19,7 +19,7 @@ mod sector;
 pub mod sync;
 
 pub use bio::{Bio, BioFlags, BioMemory, IoOwner, IoPriority, Op, OwnerGuard, TaskId};
-pub use device::{BlockDevice, Geometry, IoCounters, IoCounts};
+pub use device::{Access, BlockDevice, Geometry, IoCounters, IoCounts};
 pub use error::{IoError, IoErrorKind};
 pub use lent::LentMemory;
 pub use number_hasher::NumberHasher;

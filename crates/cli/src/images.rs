@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use diorite::{Access, DirectIo, DirectPolicy, Filesystem, MmpWait, ReservedBlocks, Timestamp};
+use diorite::{Access, DirectIo, Filesystem, MmpWait, ReservedBlocks, Timestamp};
 
 use crate::args::Opening;
 use crate::failure::{Failure, Result, complain, tell, visible};
@@ -63,7 +63,7 @@ impl Images {
             .reserved_blocks(reserved_blocks())
             .mmp_watch(mmp_watch(name));
         if self.opening.direct {
-            options = options.direct(DirectIo::Preferred).device_direct(DirectPolicy::Required);
+            options = options.direct(DirectIo::Preferred).device_direct(DirectIo::Required);
         }
         if let Some(kind) = self.opening.queueing.choice()? {
             options = options.scheduler(kind);

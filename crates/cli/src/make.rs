@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{
-    Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, DirectPolicy, Filesystem, Geometry, Owner,
-    ReservedBlocks, SetAttributes, Timestamp, VolumeInfo, has_partitions, open_target,
+    Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, Filesystem, Geometry, Owner, ReservedBlocks,
+    SetAttributes, Timestamp, VolumeInfo, has_partitions, open_target,
 };
 use diorite_copy::{Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, unpack};
 use serde_json::json;
@@ -144,7 +144,7 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
     }
     // Direct I/O moves more at once than such a block; the image can be made through the host's page cache all the same.
     drop(device);
-    open(&options.create(Create::Never).direct(DirectPolicy::Off))
+    open(&options.create(Create::Never).direct(DirectIo::Off))
 }
 
 fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diorite_block::{Bio, BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, Sector};
-use diorite_device::{BufferPool, DirectPolicy, FileDevice, OpenOptions, PoolBuf, registered_memory};
+use diorite_device::{BufferPool, DirectIo, FileDevice, OpenOptions, PoolBuf, registered_memory};
 
 const IMAGE_BYTES: u64 = 1 << 30;
 
@@ -80,7 +80,7 @@ impl Offsets {
 }
 
 fn ours(path: &Path, workload: &Workload, time: Duration) -> Sample {
-    let options = OpenOptions::read_write().direct(DirectPolicy::Required);
+    let options = OpenOptions::read_write().direct(DirectIo::Required);
     let device = FileDevice::open(path, &options).unwrap_or_else(|error| panic!("{error}"));
     let slots = device.geometry().capacity_bytes / workload.bytes as u64;
     let mut offsets = Offsets { state: 88_172_645_463_325_252, next: 0, slots, random: workload.random };

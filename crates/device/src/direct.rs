@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::buffer::AlignedBuf;
 use crate::error::{OpenError, os_error};
 use crate::kind::Kind;
-use crate::options::DirectPolicy;
+use crate::options::DirectIo;
 use crate::sys::{self, DirectAlignment};
 
 /// Larger blocks than this are no alignment but nonsense.
@@ -35,16 +35,16 @@ pub(crate) struct Alignment {
 /// Turn direct I/O on as the policy says; none where it stays off.
 pub(crate) fn make_direct(
     path: &Path,
-    policy: DirectPolicy,
+    policy: DirectIo,
     fd: &OwnedFd,
     kind: Kind,
 ) -> Result<Option<Alignment>, OpenError> {
-    if policy == DirectPolicy::Off {
+    if policy == DirectIo::Off {
         return Ok(None);
     }
     match try_direct(fd, kind) {
         Ok(alignment) => Ok(Some(alignment)),
-        Err(why) if policy == DirectPolicy::Required => {
+        Err(why) if policy == DirectIo::Required => {
             Err(OpenError::DirectRefused { path: path.to_owned(), why })
         }
         Err(_) => {

@@ -50,7 +50,7 @@ pub use host_name::host_name;
 pub use joined::JoinedDevice;
 pub use lock_holder::LockHolder;
 pub use memory_device::MemoryDevice;
-pub use options::{Access, Backend, Create, DirectPolicy, Growth, OpenOptions, Polling};
+pub use options::{Access, Backend, Create, DirectIo, Growth, OpenOptions, Polling};
 pub use partition::PartitionDevice;
 pub use pool::{BufferPool, PoolBuf};
 pub use region::PageKind;

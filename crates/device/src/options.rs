@@ -1,25 +1,17 @@
 //! How a file or a block device is to be opened.
 
-/// What will be done with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
-    /// Reads only; shared with other readers.
-    #[default]
-    ReadOnly,
-    /// Reads and writes; no other process may have it open.
-    ReadWrite,
-}
+pub use diorite_block::Access;
 
-/// Whether the host's page cache is bypassed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DirectPolicy {
-    /// Opening fails where direct I/O is refused.
-    Required,
-    /// Direct where it can be, through the page cache otherwise; [`crate::FileDevice::is_direct`] tells.
-    #[default]
-    Preferred,
-    /// Through the host's page cache.
+/// Whether data bypasses a page cache: the host's, for a device; the library's, for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectIo {
+    /// Through the page cache.
     Off,
+    /// Directly where that is possible, through the page cache otherwise. Of a device [`crate::FileDevice::is_direct`] says which;
+    /// of a file it depends on the alignment of each transfer.
+    Preferred,
+    /// Directly, or an error that says why not.
+    Required,
 }
 
 /// Which system calls move the data.
@@ -68,13 +60,13 @@ pub enum Growth {
     Free,
 }
 
-/// How to open a device. The default is read-only, direct where possible, any back end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// How to open a device: [`OpenOptions::read_only`] or [`OpenOptions::read_write`], and what differs from that.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// What will be done with it.
+    /// For reading it is shared with other readers; for writing no other process may have it open.
     pub access: Access,
     /// Whether the host's page cache is bypassed.
-    pub direct: DirectPolicy,
+    pub direct: DirectIo,
     /// Which system calls move the data.
     pub backend: Backend,
     /// How small transfers are waited for.
@@ -88,17 +80,24 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// Read-only, direct where possible.
     pub fn read_only() -> Self {
-        Self::default()
+        Self {
+            access: Access::ReadOnly,
+            direct: DirectIo::Preferred,
+            backend: Backend::Auto,
+            polling: Polling::Auto,
+            create: Create::Never,
+            growth: Growth::Fixed,
+        }
     }
 
     /// Reads and writes, direct where possible.
     pub fn read_write() -> Self {
-        Self { access: Access::ReadWrite, ..Self::default() }
+        Self { access: Access::ReadWrite, ..Self::read_only() }
     }
 
     /// The same with another policy for direct I/O.
     #[must_use]
-    pub fn direct(self, direct: DirectPolicy) -> Self {
+    pub fn direct(self, direct: DirectIo) -> Self {
         Self { direct, ..self }
     }
 

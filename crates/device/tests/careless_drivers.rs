@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use common::{LoopDevice, is_root};
 use diorite_block::{BioFlags, BlockDevice};
-use diorite_device::{AlignedBuf, Backend, DirectPolicy, FileDevice, OpenOptions};
+use diorite_device::{AlignedBuf, Backend, DirectIo, FileDevice, OpenOptions};
 
 /// Devices of zram have a table for the whole machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -80,7 +80,7 @@ const BYTES: usize = 256 << 10;
 
 /// Writes and reads with memory as badly aligned as is allowed, guarded on both sides; the bytes are what another way reads.
 fn keeps_to_its_memory(path: &Path, backend: Backend) {
-    let options = OpenOptions::read_write().direct(DirectPolicy::Required).backend(backend);
+    let options = OpenOptions::read_write().direct(DirectIo::Required).backend(backend);
     let device = FileDevice::open(path, &options).unwrap();
     let memory = device.geometry().memory_alignment as usize;
     assert!(memory >= 4096, "{}: {memory} bytes were believed", path.display());

@@ -10,16 +10,16 @@ use std::sync::Arc;
 use common::{LoopDevice, image, suite};
 use diorite_block::{BlockDevice, Geometry, ScheduledDevice, Sector};
 use diorite_device::{
-    Backend, DirectPolicy, FileDevice, JoinedDevice, MemoryDevice, OpenOptions, PartitionDevice,
+    Backend, DirectIo, FileDevice, JoinedDevice, MemoryDevice, OpenOptions, PartitionDevice,
 };
 
 const BYTES: u64 = 8 << 20;
 
-fn file(backend: Backend, direct: DirectPolicy) {
+fn file(backend: Backend, direct: DirectIo) {
     let (_directory, path) = image(BYTES);
     let options = OpenOptions::read_write().backend(backend).direct(direct);
     let device = FileDevice::open(&path, &options).unwrap();
-    assert_eq!(device.is_direct(), direct != DirectPolicy::Off);
+    assert_eq!(device.is_direct(), direct != DirectIo::Off);
     assert_eq!(device.backend(), backend);
     suite::run(device.clone());
     drop(device);
@@ -31,22 +31,22 @@ fn file(backend: Backend, direct: DirectPolicy) {
 
 #[test]
 fn file_io_uring_direct() {
-    file(Backend::IoUring, DirectPolicy::Required);
+    file(Backend::IoUring, DirectIo::Required);
 }
 
 #[test]
 fn file_io_uring_buffered() {
-    file(Backend::IoUring, DirectPolicy::Off);
+    file(Backend::IoUring, DirectIo::Off);
 }
 
 #[test]
 fn file_threads_direct() {
-    file(Backend::Threads, DirectPolicy::Required);
+    file(Backend::Threads, DirectIo::Required);
 }
 
 #[test]
 fn file_threads_buffered() {
-    file(Backend::Threads, DirectPolicy::Off);
+    file(Backend::Threads, DirectIo::Off);
 }
 
 /// Through the queue that the threads of a scheduled device share.
@@ -58,7 +58,7 @@ fn files_with_a_scheduler() {
                 ScheduledDevice::of_kind(&lower, scheduler.parse().unwrap()).unwrap()
             };
             let (_directory, path) = image(BYTES);
-            let options = OpenOptions::read_write().backend(backend).direct(DirectPolicy::Required);
+            let options = OpenOptions::read_write().backend(backend).direct(DirectIo::Required);
             let file = FileDevice::open(&path, &options).unwrap();
             suite::run(scheduled(file.clone()));
             let window = PartitionDevice::window(file, "window".into(), Sector(8), BYTES - 8192).unwrap();
@@ -73,7 +73,7 @@ fn block_device() {
         for sector_size in [512, 4096] {
             let (_directory, path) = image(BYTES);
             let Some(disk) = LoopDevice::attach(&path, sector_size) else { return };
-            let options = OpenOptions::read_write().backend(backend).direct(DirectPolicy::Required);
+            let options = OpenOptions::read_write().backend(backend).direct(DirectIo::Required);
             let device = FileDevice::open(disk.path(), &options).unwrap();
             assert!(device.is_block_device());
             assert_eq!(device.geometry().logical_block_size, sector_size);
@@ -88,7 +88,7 @@ fn block_device() {
 fn block_device_buffered() {
     let (_directory, path) = image(BYTES);
     let Some(disk) = LoopDevice::attach(&path, 4096) else { return };
-    let device = FileDevice::open(disk.path(), &OpenOptions::read_write().direct(DirectPolicy::Off)).unwrap();
+    let device = FileDevice::open(disk.path(), &OpenOptions::read_write().direct(DirectIo::Off)).unwrap();
     assert_eq!(device.geometry().logical_block_size, 512);
     suite::run(device);
 }
@@ -114,7 +114,7 @@ fn memory_with_4096_byte_blocks() {
 #[test]
 fn partition() {
     let (_directory, path) = image(2 * BYTES);
-    for direct in [DirectPolicy::Required, DirectPolicy::Off] {
+    for direct in [DirectIo::Required, DirectIo::Off] {
         let options = OpenOptions::read_write().direct(direct);
         let outer: Arc<dyn BlockDevice> = FileDevice::open(&path, &options).unwrap();
         suite::run(PartitionDevice::window(outer, "window".into(), Sector(2048), BYTES).unwrap());
@@ -127,9 +127,9 @@ fn partition() {
 #[test]
 fn joined() {
     for (backend, direct) in [
-        (Backend::IoUring, DirectPolicy::Required),
-        (Backend::IoUring, DirectPolicy::Off),
-        (Backend::Threads, DirectPolicy::Required),
+        (Backend::IoUring, DirectIo::Required),
+        (Backend::IoUring, DirectIo::Off),
+        (Backend::Threads, DirectIo::Required),
     ] {
         let images = [image(BYTES), image(BYTES), image(2 * BYTES)];
         let options = OpenOptions::read_write().backend(backend).direct(direct);

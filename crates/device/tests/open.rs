@@ -11,9 +11,7 @@ use std::process::Command;
 
 use common::{LoopDevice, image, is_root, make_file};
 use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, Sector};
-use diorite_device::{
-    Access, Backend, Create, DirectPolicy, FileDevice, OpenError, OpenOptions, open_target,
-};
+use diorite_device::{Access, Backend, Create, DirectIo, FileDevice, OpenError, OpenOptions, open_target};
 
 /// A user who may do nothing.
 const NOBODY: u32 = 65534;
@@ -190,7 +188,7 @@ fn refused_direct_io_is_explained_or_fallen_back_from() {
         return;
     };
     assert!(metadata.is_file());
-    let text = message(FileDevice::open(path, &OpenOptions::read_only().direct(DirectPolicy::Required)));
+    let text = message(FileDevice::open(path, &OpenOptions::read_only().direct(DirectIo::Required)));
     assert!(text.contains("direct I/O refused") && text.contains("--buffered"), "{text}");
     let text = message(FileDevice::open(path, &OpenOptions::read_only()));
     assert!(text.contains("too small"), "the fallback got as far as the size: {text}");
@@ -205,7 +203,7 @@ fn tmpfs_is_probed_like_any_other() {
     };
     let path = directory.path().join("image");
     make_file(&path, 1 << 20);
-    match FileDevice::open(&path, &OpenOptions::read_write().direct(DirectPolicy::Required)) {
+    match FileDevice::open(&path, &OpenOptions::read_write().direct(DirectIo::Required)) {
         Ok(device) => assert!(device.is_direct()),
         Err(error) => assert!(error.to_string().contains("direct I/O refused"), "{error}"),
     }
@@ -216,8 +214,8 @@ fn tmpfs_is_probed_like_any_other() {
 #[test]
 fn policy_and_back_end_are_what_was_asked_for() {
     let (_directory, path) = image(1 << 20);
-    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
-    let off = FileDevice::open(&path, &options.clone().direct(DirectPolicy::Off)).unwrap();
+    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::read_only() };
+    let off = FileDevice::open(&path, &options.clone().direct(DirectIo::Off)).unwrap();
     assert!(!off.is_direct());
     assert_eq!((off.geometry().logical_block_size, off.geometry().memory_alignment), (512, 1));
     drop(off);
@@ -342,7 +340,7 @@ fn bytes_written_by_others_are_read() {
     let mut file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all(&[42; 8192]).unwrap();
     drop(file);
-    for direct in [DirectPolicy::Required, DirectPolicy::Off] {
+    for direct in [DirectIo::Required, DirectIo::Off] {
         let device = open_target(path.to_str().unwrap(), &OpenOptions::read_only().direct(direct)).unwrap();
         let mut memory = diorite_device::AlignedBuf::zeroed(8192, 4096);
         device.read_bytes(0, &mut memory).unwrap();

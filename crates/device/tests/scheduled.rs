@@ -12,7 +12,7 @@ use diorite_block::{
     Bio, BioFlags, BioMemory, BlockDevice, IoOwner, IoPriority, Op, Piece, QueuedIo, QueuedMemory,
     ScheduledDevice, Sector, TaskId,
 };
-use diorite_device::{AlignedBuf, Backend, DirectPolicy, FileDevice, OpenOptions};
+use diorite_device::{AlignedBuf, Backend, DirectIo, FileDevice, OpenOptions};
 
 const BLOCK: usize = 4096;
 /// Each thread has so many blocks of its own.
@@ -99,7 +99,7 @@ fn threads_and_queues_share_a_device() {
     for backend in [Backend::IoUring, Backend::Threads] {
         for scheduler in ["deadline", "cfq:2.6.32", "cfq:noidle-regression", "cfq:fixed", "inject"] {
             let (_directory, path) = image(8 << 20);
-            let options = OpenOptions::read_write().backend(backend).direct(DirectPolicy::Preferred);
+            let options = OpenOptions::read_write().backend(backend).direct(DirectIo::Preferred);
             let file = FileDevice::open(&path, &options).unwrap();
             let device = ScheduledDevice::attach(file, scheduler.parse().unwrap());
             std::thread::scope(|scope| {

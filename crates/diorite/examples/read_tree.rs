@@ -9,9 +9,7 @@
 mod tally;
 
 use diorite::NodeRef;
-use diorite::{
-    Access, AlignedBuf, DirectIo, DirectPolicy, DirectQueue, File, FileKind, Filesystem, Finished, Result,
-};
+use diorite::{Access, AlignedBuf, DirectIo, DirectQueue, File, FileKind, Filesystem, Finished, Result};
 use tally::Tally;
 
 /// Transfers in flight: small files that lie side by side are then read as one.
@@ -29,12 +27,12 @@ const CHUNK_BYTES: usize = 1 << 20;
 fn main() -> Result<()> {
     let (image, directory, mut tally) = Tally::start();
     let is_set = |name, to| std::env::var_os(name).is_some_and(|value| value == to);
-    let policy = if is_set("DEVICE_DIRECT", "0") { DirectPolicy::Off } else { DirectPolicy::Preferred };
+    let policy = if is_set("DEVICE_DIRECT", "0") { DirectIo::Off } else { DirectIo::Preferred };
     let filesystem = Filesystem::options().access(Access::ReadOnly).device_direct(policy).open(image)?;
     if is_set("CACHED", "1") {
         read_cached(&filesystem, &directory, &mut tally)?;
     } else {
-        let sizes = if policy == DirectPolicy::Off { FROM_CACHE } else { FROM_DISK };
+        let sizes = if policy == DirectIo::Off { FROM_CACHE } else { FROM_DISK };
         let mut reader = Reader::new(sizes, tally);
         reader.read_directory(&filesystem.resolve(&directory)?)?;
         reader.finish_transfers(0)?;

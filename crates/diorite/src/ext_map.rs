@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use diorite_block::sync::{Mutex, Rank};
 use diorite_block::{BlockDevice, Sector};
-use diorite_ext::{Claim, FileBlock, Inode, MappingKind, Reservation, SyncKind, Volume, WriteCommit};
+use diorite_ext::{Claim, FileBlock, Inode, MappingKind as BlockMapping, Reservation, Volume};
 
 use crate::Result;
 use crate::map::{
-    Durability, MapBlocks, MapCommit, ReservationToken, Reserved, ReservedRange, Stretch, StretchKind,
+    MapBlocks, Mapping, MappingKind, ReservationToken, Reserved, ReservedRun, SyncKind, WriteCommit,
 };
 
 /// See the module's head.
@@ -149,7 +149,7 @@ impl ExtMap {
         let runs = reservation
             .runs()
             .iter()
-            .map(|run| ReservedRange {
+            .map(|run| ReservedRun {
                 offset: size.offset_of(run.start),
                 len: run.blocks.saturating_mul(size.bytes()),
                 sector: Sector::containing(size.address_of(run.block)),
@@ -177,21 +177,20 @@ impl MapBlocks for ExtMap {
         self.volume.max_file_size(&self.inode)
     }
 
-    fn map(&self, offset: u64, len: u64) -> Result<Stretch> {
+    fn map(&self, offset: u64, len: u64) -> Result<Mapping> {
         let (first, count) = self.blocks(offset, len);
-        let mapping = self.volume.map(&self.inode, first, count)?;
+        let found = self.volume.map(&self.inode, first, count)?;
         let size = self.volume.block_size();
-        let kind = match mapping.kind {
-            MappingKind::Hole => StretchKind::Hole,
-            MappingKind::Mapped(block) => StretchKind::Mapped(Sector::containing(size.address_of(block))),
-            MappingKind::Unwritten(block) => {
-                StretchKind::Unwritten(Sector::containing(size.address_of(block)))
-            }
-            MappingKind::Inline => StretchKind::Inline,
+        let sector = |block| Sector::containing(size.address_of(block));
+        let kind = match found.kind {
+            BlockMapping::Hole => MappingKind::Hole,
+            BlockMapping::Mapped(block) => MappingKind::Mapped(sector(block)),
+            BlockMapping::Unwritten(block) => MappingKind::Unwritten(sector(block)),
+            BlockMapping::Inline => MappingKind::Inline,
         };
-        Ok(Stretch {
-            offset: size.offset_of(mapping.start),
-            len: mapping.blocks.saturating_mul(size.bytes()),
+        Ok(Mapping {
+            offset: size.offset_of(found.start),
+            len: found.blocks.saturating_mul(size.bytes()),
             kind,
         })
     }
@@ -199,7 +198,7 @@ impl MapBlocks for ExtMap {
     fn is_inline(&self) -> Result<bool> {
         // Of most volumes no file is, and nobody has to look.
         Ok(self.volume.has_inline_data()
-            && self.volume.map(&self.inode, FileBlock(0), 1)?.kind == MappingKind::Inline)
+            && self.volume.map(&self.inode, FileBlock(0), 1)?.kind == BlockMapping::Inline)
     }
 
     fn reserve(&self, offset: u64, len: u64) -> Result<Reserved> {
@@ -226,7 +225,7 @@ impl MapBlocks for ExtMap {
         while at.0 < end {
             let mapping = self.volume.map(&self.inode, at, end - at.0)?;
             let blocks = mapping.blocks.clamp(1, end - at.0);
-            holes += if mapping.kind == MappingKind::Hole { blocks } else { 0 };
+            holes += if mapping.kind == BlockMapping::Hole { blocks } else { 0 };
             at = FileBlock(at.0 + blocks);
         }
         Ok(self.volume.quota().check(&self.inode, holes)?)
@@ -251,7 +250,7 @@ impl MapBlocks for ExtMap {
         claims.data + claims.moving
     }
 
-    fn commit(&self, commit: MapCommit) -> Result<()> {
+    fn commit(&self, commit: WriteCommit) -> Result<()> {
         let size = self.volume.block_size();
         let mut reservations: Vec<Reservation> = commit
             .reserved
@@ -267,7 +266,7 @@ impl MapBlocks for ExtMap {
             .into_iter()
             .map(|(offset, len)| (size.block_of(offset), len / size.bytes()))
             .collect();
-        let mut commit = WriteCommit {
+        let mut commit = diorite_ext::WriteCommit {
             reservations,
             converted,
             size_at_least: commit.size_at_least,
@@ -323,18 +322,11 @@ impl MapBlocks for ExtMap {
         Ok(self.volume.make_not_inline(&self.inode)?)
     }
 
-    fn is_durable(&self, durability: Durability) -> bool {
-        self.volume.is_inode_durable(&self.inode, sync_kind(durability))
+    fn is_durable(&self, kind: SyncKind) -> bool {
+        self.volume.is_inode_durable(&self.inode, kind)
     }
 
-    fn sync(&self, durability: Durability) -> Result<()> {
-        Ok(self.volume.sync_inode(&self.inode, sync_kind(durability))?)
-    }
-}
-
-fn sync_kind(durability: Durability) -> SyncKind {
-    match durability {
-        Durability::Data => SyncKind::Data,
-        Durability::All => SyncKind::All,
+    fn sync(&self, kind: SyncKind) -> Result<()> {
+        Ok(self.volume.sync_inode(&self.inode, kind)?)
     }
 }

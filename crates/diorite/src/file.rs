@@ -15,11 +15,11 @@ use diorite_block::sync::{Mutex, Rank};
 use diorite_block::{BioFlags, Sector};
 
 use crate::content::{BeyondEnd, Content, ErrorsSeen, ReadAhead};
-use crate::map::Durability;
+use crate::map::SyncKind;
 use crate::options::Opening;
 use crate::write::durable::Durable;
 use crate::write::{Position, Written};
-use crate::{AlignedBuf, Attributes, DirectIo, Error, Result, Stats, SyncMode, Unaligned};
+use crate::{AlignedBuf, Attributes, DirectIo, Error, Result, Stats, Unaligned};
 
 /// What direct I/O on a file needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl File {
         Self { handle: Arc::new(handle) }
     }
 
-    pub(crate) fn sync_mode(&self) -> SyncMode {
+    pub(crate) fn sync_mode(&self) -> Option<SyncKind> {
         self.handle.options.sync
     }
 
@@ -273,7 +273,7 @@ impl File {
         let content = self.content();
         let written = content.write_cached(data, position)?;
         let sync = self.handle.options.sync;
-        if sync != SyncMode::None && written.len > 0 {
+        if sync.is_some() && written.len > 0 {
             let end = written.offset + written.len as u64;
             let range = content.locked_range(written.offset, end);
             let _range = content.ranges.shared(range.clone());
@@ -333,7 +333,7 @@ impl File {
     /// The device failed, now or earlier in the background ([`Error::WriteBack`]: reported once to each open file); the volume is
     /// read-only since an earlier write failed.
     pub fn sync_data(&self) -> Result<()> {
-        self.sync(Durability::Data)
+        self.sync(SyncKind::Data)
     }
 
     /// Make data and inode durable (`fsync`).
@@ -341,11 +341,11 @@ impl File {
     /// # Errors
     /// As [`File::sync_data`].
     pub fn sync_all(&self) -> Result<()> {
-        self.sync(Durability::All)
+        self.sync(SyncKind::All)
     }
 
-    fn sync(&self, durability: Durability) -> Result<()> {
-        let result = self.content().sync(durability);
+    fn sync(&self, kind: SyncKind) -> Result<()> {
+        let result = self.content().sync(kind);
         // A write-back that failed earlier is told first, and the one of this sync is among them.
         let result = self.content().errors.check(&self.handle.errors_seen).and(result);
         self.named(result)

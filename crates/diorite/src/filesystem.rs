@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite_device::{Backend, DirectPolicy, OpenOptions as DeviceOptions, Polling, host_name};
+use diorite_device::{Backend, OpenOptions as DeviceOptions, Polling, host_name};
 use diorite_ext::{MmpWatch, Volume, VolumeOptions};
 
 use crate::content::engine::{Engine, EngineOptions};
@@ -38,7 +38,7 @@ pub struct FilesystemOptions {
     quota_limits: QuotaLimits,
     commit_interval: Duration,
     direct: DirectIo,
-    device_direct: DirectPolicy,
+    device_direct: DirectIo,
     backend: Backend,
     polling: Polling,
     scheduler: Option<SchedulerKind>,
@@ -68,7 +68,7 @@ impl FilesystemOptions {
             quota_limits: QuotaLimits::Ignored,
             commit_interval: VolumeOptions::default().commit_interval,
             direct: DirectIo::Off,
-            device_direct: DirectPolicy::Preferred,
+            device_direct: DirectIo::Preferred,
             backend: Backend::Auto,
             polling: Polling::Auto,
             scheduler: None,
@@ -153,7 +153,7 @@ impl FilesystemOptions {
 
     /// Whether the image itself is opened past the host's page cache.
     #[must_use]
-    pub fn device_direct(self, device_direct: DirectPolicy) -> Self {
+    pub fn device_direct(self, device_direct: DirectIo) -> Self {
         Self { device_direct, ..self }
     }
 

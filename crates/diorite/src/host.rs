@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use diorite_block::{Bio, BlockDevice, Op, Sector};
-use diorite_device::{Create, DirectPolicy, FileDevice, Growth, OpenOptions as DeviceOptions};
+use diorite_device::{Create, FileDevice, Growth, OpenOptions as DeviceOptions};
 
 use crate::content::Content;
 use crate::content::engine::{Engine, EngineOptions};
@@ -15,7 +15,7 @@ use crate::error::AtPath;
 use crate::file::FileOwner;
 use crate::filesystem::{CACHE_BYTES, DIRTY_AGE, READ_AHEAD_BYTES};
 use crate::map::{
-    Durability, MapBlocks, MapCommit, ReservationToken, Reserved, ReservedRange, Stretch, StretchKind,
+    MapBlocks, Mapping, MappingKind, ReservationToken, Reserved, ReservedRun, SyncKind, WriteCommit,
 };
 use crate::options::Opening;
 use crate::raw::device_attributes;
@@ -56,7 +56,7 @@ impl HostFile {
         let mut device_options =
             if options.can_write() { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
         if options.direct == DirectIo::Required {
-            device_options = device_options.direct(DirectPolicy::Required);
+            device_options = device_options.direct(DirectIo::Required);
         }
         if options.create_new {
             device_options = device_options.create(Create::NewSized(0));
@@ -187,16 +187,16 @@ impl MapBlocks for HostMap {
         self.shared.geometry().capacity_bytes
     }
 
-    fn map(&self, offset: u64, len: u64) -> Result<Stretch> {
+    fn map(&self, offset: u64, len: u64) -> Result<Mapping> {
         let block = self.block_size();
         let start = offset / block * block;
         let end = offset.saturating_add(len.max(1)).div_ceil(block).saturating_mul(block);
         let file_end = self.recorded_size().next_multiple_of(block);
         Ok(if start < file_end {
-            let kind = StretchKind::Mapped(Sector::containing(start));
-            Stretch { offset: start, len: end.min(file_end) - start, kind }
+            let kind = MappingKind::Mapped(Sector::containing(start));
+            Mapping { offset: start, len: end.min(file_end) - start, kind }
         } else {
-            Stretch { offset: start, len: end - start, kind: StretchKind::Hole }
+            Mapping { offset: start, len: end - start, kind: MappingKind::Hole }
         })
     }
 
@@ -204,7 +204,7 @@ impl MapBlocks for HostMap {
         if !self.can_write {
             return Err(diorite_ext::Error::ReadOnly("the file is open for reading".to_owned()).into());
         }
-        let runs = vec![ReservedRange { offset, len, sector: Sector::containing(offset) }];
+        let runs = vec![ReservedRun { offset, len, sector: Sector::containing(offset) }];
         Ok(Reserved { runs, token: Box::new(self.in_flight(offset + len)) })
     }
 
@@ -219,7 +219,7 @@ impl MapBlocks for HostMap {
 
     fn release_claim(&self, _blocks: u64) {}
 
-    fn commit(&self, commit: MapCommit) -> Result<()> {
+    fn commit(&self, commit: WriteCommit) -> Result<()> {
         let mut length = self.length.lock();
         for reserved in commit.reserved {
             let mut token = reserved.token.into_any().downcast::<Token>().expect("committed where reserved");
@@ -243,7 +243,7 @@ impl MapBlocks for HostMap {
             Some(UNSUPPORTED) => Error::Unsupported("the host's filesystem reserves no blocks"),
             _ => os("cannot allocate blocks", source),
         })?;
-        self.commit(MapCommit { size_at_least, ..MapCommit::default() })
+        self.commit(WriteCommit { size_at_least, ..WriteCommit::default() })
     }
 
     fn truncate(&self, new: u64) -> Result<()> {
@@ -269,12 +269,12 @@ impl MapBlocks for HostMap {
         Ok(hole(Op::Discard).or_else(|_| hole(Op::WriteZeroes))?)
     }
 
-    fn is_durable(&self, _durability: Durability) -> bool {
+    fn is_durable(&self, _kind: SyncKind) -> bool {
         let length = self.length.lock();
         length.durable == length.changes
     }
 
-    fn sync(&self, _durability: Durability) -> Result<()> {
+    fn sync(&self, _kind: SyncKind) -> Result<()> {
         let changes = self.length.lock().changes;
         self.shared.flush()?;
         let mut length = self.length.lock();
@@ -312,7 +312,7 @@ impl Drop for HostOwner {
     fn drop(&mut self) {
         // Who wants to know how it went syncs before; the error could reach nobody here.
         let _ = self.content.write_back_all();
-        let _ = self.content.record(Durability::All);
+        let _ = self.content.record(SyncKind::All);
         // The file can be opened again at once: no read-ahead still has it.
         self.content.engine.workers.stop();
     }

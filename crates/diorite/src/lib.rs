@@ -76,9 +76,8 @@ pub use diorite_block::{
     ScheduledDevice, Sector, TaskId,
 };
 pub use diorite_device::{
-    AlignedBuf, Backend, BufferPool, Create, DirectPolicy, LockHolder, OpenError,
-    OpenOptions as DeviceOptions, Partition, Polling, PoolBuf, has_partitions, host_paths, open_target,
-    partitions,
+    AlignedBuf, Backend, BufferPool, Create, DirectIo, LockHolder, OpenError, OpenOptions as DeviceOptions,
+    Partition, Polling, PoolBuf, has_partitions, host_paths, open_target, partitions,
 };
 pub use diorite_ext::{
     Access, Attributes, Clock, Corrupt, DataMode, DirectoryEntry, Error as VolumeError, FileKind,
@@ -91,7 +90,7 @@ pub use file::{Alignment, Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, FilesystemOptions};
 pub use host::HostFile;
 pub use node::NodeRef;
-pub use options::{Creates, DirectIo, OpenOptions, SyncMode, Unaligned};
+pub use options::{Creates, OpenOptions, Unaligned};
 pub use queue::{DirectQueue, Finished, SubmitError, TransferMemory};
 pub use raw::RawFile;
 pub use read_dir::ReadDir;

@@ -19,9 +19,9 @@ use diorite_block::{BlockDevice, Sector};
 
 use crate::{Error, Result, SetTime};
 
-/// What a stretch of a file is on the device.
+/// What a mapping of a file is on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StretchKind {
+pub(crate) enum MappingKind {
     /// Nothing is there; reads as zeros.
     Hole,
     /// Data, from this sector on.
@@ -32,19 +32,19 @@ pub(crate) enum StretchKind {
     Inline,
 }
 
-/// A stretch of a file that is one thing on the device.
+/// A mapping of a file that is one thing on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct Mapping {
     /// First byte in the file.
     pub offset: u64,
     /// Length in bytes, at least one block.
     pub len: u64,
     /// What it is.
-    pub kind: StretchKind,
+    pub kind: MappingKind,
 }
 
-impl Stretch {
-    /// First byte after the stretch.
+impl Mapping {
+    /// First byte after the mapping.
     pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }
@@ -54,14 +54,14 @@ impl Stretch {
 #[derive(Debug)]
 pub(crate) struct Reserved {
     /// The blocks, in file order.
-    pub runs: Vec<ReservedRange>,
+    pub runs: Vec<ReservedRun>,
     /// What the implementation needs to know of them.
     pub token: Box<dyn ReservationToken>,
 }
 
 /// Blocks on the device kept for a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReservedRange {
+pub(crate) struct ReservedRun {
     /// First byte in the file.
     pub offset: u64,
     /// Length in bytes.
@@ -78,7 +78,7 @@ pub(crate) trait ReservationToken: Any + Send + fmt::Debug {
 
 /// What a finished write records.
 #[derive(Debug, Default)]
-pub(crate) struct MapCommit {
+pub(crate) struct WriteCommit {
     /// Reserved blocks that have been written.
     pub reserved: Vec<Reserved>,
     /// Unwritten ranges (offset, length) that have been written.
@@ -89,7 +89,7 @@ pub(crate) struct MapCommit {
     pub modified: Option<SetTime>,
 }
 
-impl MapCommit {
+impl WriteCommit {
     /// Whether there is nothing to record.
     pub(crate) fn is_empty(&self) -> bool {
         self.reserved.is_empty()
@@ -99,14 +99,7 @@ impl MapCommit {
     }
 }
 
-/// How much a sync makes durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Durability {
-    /// What is needed to read the data back (`fdatasync`).
-    Data,
-    /// Everything of the inode (`fsync`).
-    All,
-}
+pub(crate) use diorite_ext::SyncKind;
 
 /// A file's ranges as ranges of a device. See the module's head.
 pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
@@ -122,12 +115,12 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
     /// The largest size that this file can have.
     fn max_size(&self) -> u64;
 
-    /// The stretch at `offset`, at most `len` long (rounded up to whole blocks).
-    fn map(&self, offset: u64, len: u64) -> Result<Stretch>;
+    /// The mapping at `offset`, at most `len` long (rounded up to whole blocks).
+    fn map(&self, offset: u64, len: u64) -> Result<Mapping>;
 
     /// Whether the content lies in the inode.
     fn is_inline(&self) -> Result<bool> {
-        Ok(self.map(0, 1)?.kind == StretchKind::Inline)
+        Ok(self.map(0, 1)?.kind == MappingKind::Inline)
     }
 
     /// Keep blocks for the holes of a range.
@@ -165,7 +158,7 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
 
     /// Record what has been written. What makes it reachable has a sequence number from then on, which the map keeps:
     /// [`MapBlocks::is_durable`].
-    fn commit(&self, commit: MapCommit) -> Result<()>;
+    fn commit(&self, commit: WriteCommit) -> Result<()>;
 
     /// Allocate the holes of a range without writing them; `Unsupported` where a file cannot have unwritten blocks.
     fn allocate(&self, offset: u64, len: u64, size_at_least: Option<u64>) -> Result<()>;
@@ -195,7 +188,7 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
         Err(Error::Unsupported("nothing can be put into this file"))
     }
 
-    /// The content of a file whose mapping is [`StretchKind::Inline`].
+    /// The content of a file whose mapping is [`MappingKind::Inline`].
     fn read_inline(&self) -> Result<Vec<u8>> {
         Err(Error::Unsupported("this file has no inline data"))
     }
@@ -206,8 +199,8 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
     }
 
     /// Whether everything that was recorded is on the medium: a sync would have nothing but data to make durable.
-    fn is_durable(&self, durability: Durability) -> bool;
+    fn is_durable(&self, kind: SyncKind) -> bool;
 
     /// Make what was written and recorded durable.
-    fn sync(&self, durability: Durability) -> Result<()>;
+    fn sync(&self, kind: SyncKind) -> Result<()>;
 }

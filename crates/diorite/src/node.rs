@@ -12,7 +12,7 @@ use diorite_ext::{ContentUse, Inode, Volume};
 
 use crate::content::Content;
 use crate::file::FileOwner;
-use crate::map::Durability;
+use crate::map::SyncKind;
 use crate::nodes::{NodeUse, Nodes, while_stale};
 use crate::options::Opening;
 use crate::{
@@ -268,7 +268,7 @@ impl NodeRef {
     /// As [`File::sync_all`].
     pub fn sync(&self) -> Result<()> {
         match self.shared.content() {
-            Some(content) => content.sync(Durability::All),
+            Some(content) => content.sync(SyncKind::All),
             None => Ok(self.volume().sync_inode(self.inode(), diorite_ext::SyncKind::All)?),
         }
     }

@@ -30,7 +30,7 @@ use crate::content::Content;
 use crate::content::engine::Engine;
 use crate::ext_map::ExtMap;
 use crate::host_mark::HostMark;
-use crate::map::Durability;
+use crate::map::SyncKind;
 use crate::{Attributes, Error, InodeNumber, NodeSpec, RenameMode, Result};
 
 /// Parts of the table, each with a lock of its own.
@@ -299,7 +299,7 @@ impl Nodes {
             && !node.inode.is_nameless()
         {
             // The volume latches what fails here.
-            let _ = content.record(Durability::All);
+            let _ = content.record(SyncKind::All);
         }
         let mut shard = self.shard(node.inode.number());
         if node.users.fetch_sub(1, Ordering::AcqRel) > 1 || !shard.is_current(node) {
@@ -377,7 +377,7 @@ impl Nodes {
                 let written = content.write_back_all();
                 // Among the failures that were reported to no caller is the one of this moment.
                 let unreported = content.errors.report_unreported();
-                result = result.and(written).and(unreported).and(content.record(Durability::All));
+                result = result.and(written).and(unreported).and(content.record(SyncKind::All));
             }
             self.release(&node);
         }

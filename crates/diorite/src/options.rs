@@ -3,20 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::map::SyncKind;
 use crate::node::NodeRef;
-use crate::{BlockDevice, Error, File, Filesystem, HostFile, Owner, RawFile, Result};
-
-/// Whether a file's data bypasses the page cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DirectIo {
-    /// Through the cache.
-    #[default]
-    Off,
-    /// Directly where a transfer is aligned, through the cache where it is not.
-    Preferred,
-    /// Directly, or an error that says why not.
-    Required,
-}
+use crate::{BlockDevice, DirectIo, Error, File, Filesystem, HostFile, Owner, RawFile, Result};
 
 /// What a direct file does with a transfer that is not aligned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,18 +15,6 @@ pub enum Unaligned {
     Error,
     /// Take it through aligned memory: the bytes are copied (and counted), the page cache stays out of it.
     Bounce,
-}
-
-/// How durable a write is when it returns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SyncMode {
-    /// Not before the next sync.
-    #[default]
-    None,
-    /// The data, and what is needed to read it back (`O_DSYNC`).
-    Data,
-    /// The data and everything of the inode (`O_SYNC`).
-    All,
 }
 
 /// How a file is open: what a [`File`] keeps of its [`OpenOptions`].
@@ -52,7 +29,8 @@ pub(crate) struct Opening {
     pub(crate) create_new: bool,
     pub(crate) direct: DirectIo,
     pub(crate) unaligned: Unaligned,
-    pub(crate) sync: SyncMode,
+    /// What each write makes durable before it returns (`O_DSYNC`, `O_SYNC`).
+    pub(crate) sync: Option<SyncKind>,
     pub(crate) permissions: u16,
     pub(crate) owner: Owner,
 }
@@ -68,7 +46,7 @@ impl Opening {
             create_new: false,
             direct,
             unaligned: Unaligned::Error,
-            sync: SyncMode::None,
+            sync: None,
             permissions: 0o644,
             owner: Owner::default(),
         }
@@ -177,13 +155,13 @@ impl<P> OpenOptions<P> {
 
     /// Each write is durable as `O_DSYNC` says.
     pub fn dsync(mut self, dsync: bool) -> Self {
-        self.opening.sync = if dsync { self.opening.sync.max(SyncMode::Data) } else { SyncMode::None };
+        self.opening.sync = if dsync { self.opening.sync.or(Some(SyncKind::Data)) } else { None };
         self
     }
 
     /// Each write is durable as `O_SYNC` says.
     pub fn sync(mut self, sync: bool) -> Self {
-        self.opening.sync = if sync { SyncMode::All } else { SyncMode::None };
+        self.opening.sync = if sync { Some(SyncKind::All) } else { None };
         self
     }
 }

@@ -15,7 +15,7 @@ use std::ops::Range;
 use diorite_block::sync::{Work, work};
 use diorite_block::{BioFlags, BlockDevice, Geometry, Plug, PlugSummary, Sector};
 
-use crate::map::{MapBlocks, MapCommit, Stretch, StretchKind};
+use crate::map::{MapBlocks, Mapping, MappingKind, WriteCommit};
 use crate::write::space::Blocks;
 use crate::{Error, Result};
 
@@ -53,23 +53,23 @@ pub(crate) struct ReadFound {
 #[derive(Debug)]
 pub(crate) struct Placed {
     /// What to record once the data has been written.
-    pub(crate) commit: MapCommit,
+    pub(crate) commit: WriteCommit,
     /// The data before here has its place: all of it, or what there was space for.
     pub(crate) end: u64,
 }
 
-fn sector_at(stretch: &Stretch, first: Sector, offset: u64) -> Sector {
-    first.after_bytes(offset - stretch.offset)
+fn sector_at(mapping: &Mapping, first: Sector, offset: u64) -> Sector {
+    first.after_bytes(offset - mapping.offset)
 }
 
-/// The stretch at `offset`, checked to reach beyond it.
-fn map_at(map: &dyn MapBlocks, offset: u64, end: u64) -> Result<Stretch> {
-    let stretch = map.map(offset, end - offset)?;
+/// The mapping at `offset`, checked to reach beyond it.
+fn map_at(map: &dyn MapBlocks, offset: u64, end: u64) -> Result<Mapping> {
+    let mapping = map.map(offset, end - offset)?;
     assert!(
-        stretch.offset <= offset && stretch.end() > offset,
+        mapping.offset <= offset && mapping.end() > offset,
         "a mapping covers the offset that was asked for"
     );
-    Ok(stretch)
+    Ok(mapping)
 }
 
 /// Place reads of `parts`, in file order. Zeroes what has no data at once.
@@ -79,24 +79,24 @@ pub(crate) fn place_read(
     target: &mut impl ReadTarget,
 ) -> Result<ReadFound> {
     let mut found = ReadFound::default();
-    let mut current: Option<Stretch> = None;
+    let mut current: Option<Mapping> = None;
     let mut parts = parts.into_iter().peekable();
     while let Some(Range { start: mut at, end }) = parts.next() {
         let more = if parts.peek().is_some() { READ_MORE } else { 0 };
         while at < end {
-            let stretch = match current.filter(|stretch| stretch.offset <= at && at < stretch.end()) {
-                Some(stretch) => stretch,
+            let mapping = match current.filter(|mapping| mapping.offset <= at && at < mapping.end()) {
+                Some(mapping) => mapping,
                 None => map_at(map, at, end.saturating_add(more))?,
             };
-            current = Some(stretch);
-            let stop = stretch.end().min(end);
-            match stretch.kind {
-                StretchKind::Mapped(first) => target.data(sector_at(&stretch, first, at), stop - at),
-                StretchKind::Hole | StretchKind::Unwritten(_) => {
+            current = Some(mapping);
+            let stop = mapping.end().min(end);
+            match mapping.kind {
+                MappingKind::Mapped(first) => target.data(sector_at(&mapping, first, at), stop - at),
+                MappingKind::Hole | MappingKind::Unwritten(_) => {
                     target.zeros(stop - at);
                     found.note_unmapped(at..stop);
                 }
-                StretchKind::Inline => {
+                MappingKind::Inline => {
                     let content = map.read_inline()?;
                     let within = |offset: u64| content.len().min(offset as usize);
                     let bytes = &content[within(at)..within(stop)];
@@ -166,7 +166,7 @@ pub(crate) fn place_write(
     blocks: &mut Blocks<'_>,
     target: &mut impl WriteTarget,
 ) -> Result<Placed> {
-    let mut placed = Placed { commit: MapCommit::default(), end: parts.last().map_or(0, |part| part.end) };
+    let mut placed = Placed { commit: WriteCommit::default(), end: parts.last().map_or(0, |part| part.end) };
     let mut cursor = Cursor { parts, used: 0 };
     while let Some(region) = cursor.region(map.block_size()) {
         placed.commit.reserved.extend(map.reserve_past_end(region.end)?);
@@ -189,19 +189,19 @@ impl Placed {
     ) -> Result<Option<u64>> {
         let mut at = region.start;
         while at < region.end {
-            let stretch = map_at(map, at, region.end)?;
-            let end = stretch.end().min(region.end);
-            match stretch.kind {
-                StretchKind::Mapped(first) => {
+            let mapping = map_at(map, at, region.end)?;
+            let end = mapping.end().min(region.end);
+            match mapping.kind {
+                MappingKind::Mapped(first) => {
                     while let Some(piece) = cursor.next_before(end) {
-                        target.data(sector_at(&stretch, first, piece.start), piece.end - piece.start);
+                        target.data(sector_at(&mapping, first, piece.start), piece.end - piece.start);
                     }
                 }
-                StretchKind::Unwritten(first) => {
-                    fill(at..end, sector_at(&stretch, first, at), cursor, target);
+                MappingKind::Unwritten(first) => {
+                    fill(at..end, sector_at(&mapping, first, at), cursor, target);
                     self.commit.converted.push((at, end - at));
                 }
-                StretchKind::Hole => {
+                MappingKind::Hole => {
                     let reserved = match blocks.reserve(map, at, end - at) {
                         Err(error) if error.is_no_space() && blocks.is_exclusive() && at > region.start => {
                             return Ok(Some(at));
@@ -220,7 +220,7 @@ impl Placed {
                         return Ok(Some(next));
                     }
                 }
-                StretchKind::Inline => {
+                MappingKind::Inline => {
                     return Err(Error::Unsupported("the file's content is still in its inode"));
                 }
             }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use diorite_block::sync::{Mutex, Rank};
 use diorite_block::{BlockDevice, Op, Sector};
-use diorite_device::{Access, DirectPolicy, OpenOptions as DeviceOptions, open_target};
+use diorite_device::{Access, OpenOptions as DeviceOptions, open_target};
 
 use crate::content::Content;
 use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
 use crate::file::FileOwner;
 use crate::filesystem::{CACHE_BYTES, DIRTY_AGE, READ_AHEAD_BYTES};
-use crate::map::{Durability, MapBlocks, MapCommit, Reserved, Stretch, StretchKind};
+use crate::map::{MapBlocks, Mapping, MappingKind, Reserved, SyncKind, WriteCommit};
 use crate::options::Opening;
 use crate::{
     Attributes, DirectIo, Error, File, FileKind, InodeNumber, OpenOptions, Owner, Result, SystemClock,
@@ -48,7 +48,7 @@ impl RawFile {
         let mut device_options =
             if options.can_write() { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
         if options.direct == DirectIo::Required {
-            device_options = device_options.direct(DirectPolicy::Required);
+            device_options = device_options.direct(DirectIo::Required);
         }
         debug_assert!(options.can_write() || device_options.access == Access::ReadOnly);
         let device = open_target(target, &device_options)?;
@@ -99,15 +99,15 @@ impl MapBlocks for RawMap {
         self.device.geometry().capacity_bytes
     }
 
-    fn map(&self, offset: u64, len: u64) -> Result<Stretch> {
+    fn map(&self, offset: u64, len: u64) -> Result<Mapping> {
         let (block, capacity) = (self.block_size(), self.recorded_size());
         let start = offset / block * block;
         let end = offset.saturating_add(len.max(1)).div_ceil(block).saturating_mul(block);
         Ok(if start < capacity {
-            let kind = StretchKind::Mapped(Sector::containing(start));
-            Stretch { offset: start, len: end.min(capacity) - start, kind }
+            let kind = MappingKind::Mapped(Sector::containing(start));
+            Mapping { offset: start, len: end.min(capacity) - start, kind }
         } else {
-            Stretch { offset: start, len: end - start, kind: StretchKind::Hole }
+            Mapping { offset: start, len: end - start, kind: MappingKind::Hole }
         })
     }
 
@@ -121,7 +121,7 @@ impl MapBlocks for RawMap {
 
     fn release_claim(&self, _blocks: u64) {}
 
-    fn commit(&self, _commit: MapCommit) -> Result<()> {
+    fn commit(&self, _commit: WriteCommit) -> Result<()> {
         Ok(())
     }
 
@@ -150,11 +150,11 @@ impl MapBlocks for RawMap {
         self.punch(offset, len)
     }
 
-    fn is_durable(&self, _durability: Durability) -> bool {
+    fn is_durable(&self, _kind: SyncKind) -> bool {
         true
     }
 
-    fn sync(&self, _durability: Durability) -> Result<()> {
+    fn sync(&self, _kind: SyncKind) -> Result<()> {
         Ok(self.device.flush()?)
     }
 }

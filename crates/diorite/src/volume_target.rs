@@ -8,9 +8,7 @@
 use std::sync::Arc;
 
 use diorite_block::BlockDevice;
-use diorite_device::{
-    DirectPolicy, OpenError, OpenOptions, Partition, PartitionDevice, open_target, partitions,
-};
+use diorite_device::{DirectIo, OpenError, OpenOptions, Partition, PartitionDevice, open_target, partitions};
 use diorite_ext::VolumeInfo;
 
 /// The smallest block of any volume.
@@ -28,12 +26,12 @@ pub fn open_volume_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn B
         Ok(device) => has_smaller_blocks(&**device),
         Err(error) => matches!(error, OpenError::BadWindow { .. }),
     };
-    if options.direct != DirectPolicy::Preferred || !is_too_coarse {
+    if options.direct != DirectIo::Preferred || !is_too_coarse {
         return opened;
     }
     // Its lock must be free before it is opened again.
     drop(opened);
-    open_target(spec, &options.clone().direct(DirectPolicy::Off)).and_then(only_volume)
+    open_target(spec, &options.clone().direct(DirectIo::Off)).and_then(only_volume)
 }
 
 /// The partitions of a disk, each with the volume in it, if it holds one.

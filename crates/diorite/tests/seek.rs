@@ -6,7 +6,7 @@ use common::{open_memory, pattern};
 use diorite::{File, FilesystemOptions};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
-/// Stretches of data, found by going from data to hole to data.
+/// Mappings of data, found by going from data to hole to data.
 fn data(file: &File) -> Vec<(u64, u64)> {
     let (mut at, mut found) = (0, Vec::new());
     while let Ok(start) = file.seek_data(at) {

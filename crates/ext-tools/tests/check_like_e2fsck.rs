@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use diorite_block::BlockDevice;
-use diorite_device::{DirectPolicy, FileDevice, OpenOptions};
+use diorite_device::{DirectIo, FileDevice, OpenOptions};
 use diorite_ext_tools::check::{CheckOptions, CheckReport, ProblemKind, check, check_replayed};
 
 fn has_e2fsprogs() -> bool {
@@ -27,7 +27,7 @@ fn run(program: &str, arguments: &[&str], path: &Path) -> (Option<i32>, String) 
 
 fn our_check(path: &Path) -> CheckReport {
     let device: Arc<dyn BlockDevice> =
-        FileDevice::open(path, &OpenOptions::read_only().direct(DirectPolicy::Off)).unwrap();
+        FileDevice::open(path, &OpenOptions::read_only().direct(DirectIo::Off)).unwrap();
     check(&*device, &CheckOptions::default(), &mut |_| {}).unwrap()
 }
 
@@ -537,7 +537,7 @@ fn flipped_bits_in_metadata_are_judged_as_e2fsck_judges_them() {
             image.flip(offset, mask);
             let (code, output) = run("e2fsck", &["-fn"], &image.path());
             let device: Arc<dyn BlockDevice> =
-                FileDevice::open(image.path(), &OpenOptions::read_only().direct(DirectPolicy::Off)).unwrap();
+                FileDevice::open(image.path(), &OpenOptions::read_only().direct(DirectIo::Off)).unwrap();
             let report = check(&*device, &CheckOptions::default(), &mut |_| {});
             let clean = report.as_ref().is_ok_and(CheckReport::is_clean);
             // e2fsck makes bitmaps anew where their checksum is wrong and says nothing, and with -n it leaves orphans alone;
@@ -588,7 +588,7 @@ fn hostile_images_end_in_a_report() {
                 );
             }
             let device: Arc<dyn BlockDevice> =
-                FileDevice::open(copy.path(), &OpenOptions::read_only().direct(DirectPolicy::Off)).unwrap();
+                FileDevice::open(copy.path(), &OpenOptions::read_only().direct(DirectIo::Off)).unwrap();
             if let Ok(report) = check(&*device, &CheckOptions { max_problems: 10 }, &mut |_| {}) {
                 assert!(report.problems.len() <= 10);
             }
@@ -615,7 +615,7 @@ fn a_dirty_journal_is_replayed_in_memory() {
     let path = scratch.path().join("dirty");
     let (_, before) = run("cksum", &[], &path);
     let device: Arc<dyn BlockDevice> =
-        FileDevice::open(&path, &OpenOptions::read_only().direct(DirectPolicy::Off)).unwrap();
+        FileDevice::open(&path, &OpenOptions::read_only().direct(DirectIo::Off)).unwrap();
     let report = check_replayed(&device, &CheckOptions::default(), &mut |_| {}).unwrap();
     let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     assert!(report.is_clean(), "{}", problems.join("\n"));

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use diorite_block::BlockDevice;
-use diorite_device::{DirectPolicy, FileDevice, MemoryDevice, OpenOptions};
+use diorite_device::{DirectIo, FileDevice, MemoryDevice, OpenOptions};
 use diorite_ext::{Owner, Timestamp, VolumeInfo};
 use diorite_ext_tools::check::{CheckOptions, check};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, QuotaKind, mkfs};
@@ -30,7 +30,7 @@ fn has_e2fsprogs() -> bool {
 }
 
 fn open(path: &Path) -> Arc<dyn BlockDevice> {
-    FileDevice::open(path, &OpenOptions::read_write().direct(DirectPolicy::Off)).unwrap()
+    FileDevice::open(path, &OpenOptions::read_write().direct(DirectIo::Off)).unwrap()
 }
 
 fn fsck(path: &Path) -> Result<(), String> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::{Bench, MemoryDevice, have, run};
 use diorite_block::sync::{now, sleep};
 use diorite_block::{BlockDevice, IoOwner};
-use diorite_device::{DirectPolicy, FileDevice, OpenOptions};
+use diorite_device::{DirectIo, FileDevice, OpenOptions};
 use diorite_ext::layout::mmp::{MmpBlock, SEQUENCE_CLEAN, SEQUENCE_FSCK};
 use diorite_ext::{
     Access, Error, FileKind, InodeNumber, MmpWait, MmpWatch, NodeSpec, Owner, Result, Volume, VolumeOptions,
@@ -201,7 +201,7 @@ fn shell(directory: &Path, script: &str) -> bool {
 }
 
 fn open_file(path: &Path) -> Arc<dyn BlockDevice> {
-    FileDevice::open(path, &OpenOptions::read_write().direct(DirectPolicy::Off)).unwrap()
+    FileDevice::open(path, &OpenOptions::read_write().direct(DirectIo::Off)).unwrap()
 }
 
 /// Against the kernel, which waits 11 seconds before it believes or refuses: both ways at once.

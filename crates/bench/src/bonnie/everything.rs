@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{BlockDevice, Filesystem};
-use diorite_device::{AlignedBuf, DirectPolicy, FileDevice, OpenOptions};
+use diorite_device::{AlignedBuf, DirectIo, FileDevice, OpenOptions};
 
 use super::chunks::IN_FLIGHT;
 use super::compare::{Contender, Plan, measure};
@@ -205,8 +205,8 @@ fn image_bytes_for(size: u64) -> u64 {
 
 fn make_filesystem(image: &Path, size: u64, io: HostIo) -> Result<Filesystem, Error> {
     let direct = match io {
-        HostIo::Direct => DirectPolicy::Required,
-        HostIo::Buffered => DirectPolicy::Off,
+        HostIo::Direct => DirectIo::Required,
+        HostIo::Buffered => DirectIo::Off,
     };
     let device = FileDevice::open(image, &OpenOptions::read_write().direct(direct))
         .map_err(|error| diorite_error(image, error.into()))?;

@@ -16,10 +16,10 @@ use crate::cache::arena::PAGE_SIZE;
 use crate::cache::pages::PageState;
 use crate::content::workers::Dirty;
 use crate::content::{Content, pages_of};
-use crate::map::StretchKind;
+use crate::map::MappingKind;
 use crate::write::space::Blocks;
-use crate::write::{Position, WriteRange, Written};
-use crate::{Error, Result, SyncMode};
+use crate::write::{Position, WriteRange, Written, len_of};
+use crate::{Error, Result};
 
 /// How long a writer waits for others to write back before it looks for room again.
 const ROOM_RETRY: Duration = Duration::from_millis(1);
@@ -31,7 +31,7 @@ impl Content {
         data: &[IoSlice<'_>],
         position: Position,
     ) -> Result<Written> {
-        let len: u64 = data.iter().map(|segment| segment.len() as u64).sum();
+        let len = len_of(data);
         if len == 0 {
             return Ok(Written { offset: self.offset_of(position), len: 0, stopped: None });
         }
@@ -66,7 +66,7 @@ impl Content {
         blocks.make_exclusive();
         let mut buffer = self.bounce_buffer(range.end - at + 2 * self.logical())?;
         let (end, stopped) = blocks.write_windows(at, range.end, |at, blocks| {
-            self.write_bounced_window(data, range, at, &mut buffer, blocks, SyncMode::None)
+            self.write_bounced_window(data, range, at, &mut buffer, blocks, None)
         });
         self.invalidate(&range.whole);
         self.count_bounce(end - at);
@@ -78,8 +78,8 @@ impl Content {
         if start >= end {
             return Ok(());
         }
-        let stretch = self.map.map(start, end - start)?;
-        let is_mapped = matches!(stretch.kind, StretchKind::Mapped(_));
+        let mapping = self.map.map(start, end - start)?;
+        let is_mapped = matches!(mapping.kind, MappingKind::Mapped(_));
         if !is_mapped && self.pages.first_dirty(pages_of(start, end)).is_none() {
             return Ok(());
         }
@@ -277,7 +277,7 @@ impl Content {
         let block = self.map.block_size();
         let mut claims = Vec::with_capacity(states.len());
         let mut total = 0;
-        // The end of the stretch that was looked at last, and whether it is a hole.
+        // The end of the mapping that was looked at last, and whether it is a hole.
         let mut known = (0, false);
         // The block that was claimed last, where blocks are larger than pages.
         let mut claimed_block = None;
@@ -291,8 +291,8 @@ impl Content {
                     }
                     let at = page * PAGE_SIZE + part * self.part_size();
                     if at >= known.0 {
-                        let stretch = self.map.map(at, end.max(at + 1) - at)?;
-                        known = (stretch.end(), stretch.kind == StretchKind::Hole);
+                        let mapping = self.map.map(at, end.max(at + 1) - at)?;
+                        known = (mapping.end(), mapping.kind == MappingKind::Hole);
                     }
                     let is_claimed = block > PAGE_SIZE
                         && (claimed_block == Some(at / block) || self.block_is_claimed(at / block));
@@ -335,7 +335,7 @@ impl Content {
     /// Move the content out of the inode, before it is written. The caller has the range exclusively.
     pub(crate) fn leave_inode(&self) -> Result<()> {
         if self.may_be_inline.load(Ordering::Acquire) {
-            if self.map.map(0, 1)?.kind == StretchKind::Inline {
+            if self.map.map(0, 1)?.kind == MappingKind::Inline {
                 Blocks::unclaimed(&self.engine).attempt(|_| self.map.make_not_inline())?;
             }
             self.may_be_inline.store(false, Ordering::Release);

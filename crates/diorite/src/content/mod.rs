@@ -40,7 +40,7 @@ use diorite_block::sync::{Mutex, Rank};
 
 use crate::cache::arena::PAGE_SIZE;
 use crate::cache::pages::Pages;
-use crate::map::{Durability, MapBlocks, MapCommit};
+use crate::map::{MapBlocks, SyncKind, WriteCommit};
 use crate::range_lock::RangeLock;
 use crate::write::Position;
 use crate::{Error, Result, SetTime, Timestamp};
@@ -155,7 +155,7 @@ impl Content {
         set: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         if !sets_modified {
-            self.record(Durability::All)?;
+            self.record(SyncKind::All)?;
             return set();
         }
         let _recording = self.recording_times.lock();
@@ -179,7 +179,7 @@ impl Content {
     }
 
     /// Record a finished write, with the pending modification time.
-    pub(crate) fn record_commit(&self, mut commit: MapCommit) -> Result<()> {
+    pub(crate) fn record_commit(&self, mut commit: WriteCommit) -> Result<()> {
         if commit.is_empty() {
             return Ok(());
         }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::engine::{Engine, EngineOptions};
 use super::toy_map::ToyMap;
 use super::{Content, ReadAhead};
+use crate::map::SyncKind;
 use crate::write::Position;
-use crate::{AlignedBuf, SyncMode, SystemClock};
+use crate::{AlignedBuf, SystemClock};
 
 /// xorshift: a seed gives a sequence.
 struct Random(u64);
@@ -95,8 +96,8 @@ impl Model {
         let at = Position::At(offset);
         let result = match kind {
             0 => self.content.write_cached(&slices, at),
-            1 => self.content.write_direct(&slices, at, SyncMode::None),
-            _ => self.content.write_bounced(&slices, at, SyncMode::None),
+            1 => self.content.write_direct(&slices, at, None),
+            _ => self.content.write_bounced(&slices, at, None),
         };
         let written = result.expect("write");
         assert_eq!((written.offset, written.len), (offset, len));
@@ -172,7 +173,7 @@ impl Model {
     }
 
     fn check_reopened(&mut self) {
-        self.content.sync(crate::map::Durability::All).expect("sync");
+        self.content.sync(SyncKind::All).expect("sync");
         self.content.pages.check_invariants();
         assert_eq!(self.view.claimed(), 0, "claims are given back");
         let content = Content::new(Box::new(self.view.reopen()), engine(256 << 10)).expect("content");
@@ -241,8 +242,8 @@ fn threads_on_one_file_keep_to_their_stripes() {
                             let at = Position::At(offset);
                             match random.below(3) {
                                 0 => content.write_cached(&slices, at),
-                                1 => content.write_direct(&slices, at, SyncMode::None),
-                                _ => content.write_bounced(&slices, at, SyncMode::None),
+                                1 => content.write_direct(&slices, at, None),
+                                _ => content.write_bounced(&slices, at, None),
                             }
                             .expect("write");
                             versions[stripe as usize] = version;
@@ -271,7 +272,7 @@ fn threads_on_one_file_keep_to_their_stripes() {
             }
         });
         assert_eq!(finished.load(Ordering::SeqCst), THREADS);
-        content.sync(crate::map::Durability::All).expect("sync");
+        content.sync(SyncKind::All).expect("sync");
         content.pages.check_invariants();
         assert_eq!(view.claimed(), 0);
     }

@@ -10,10 +10,10 @@ use diorite_block::BioFlags;
 
 use crate::cache::arena::PAGE_SIZE;
 use crate::content::{Content, pages_of};
-use crate::map::{MapCommit, StretchKind};
+use crate::map::{MappingKind, WriteCommit};
 use crate::write::space::Blocks;
 use crate::write::{Position, WriteRange};
-use crate::{Error, ErrorKind, Result, SyncMode};
+use crate::{Error, ErrorKind, Result};
 
 /// What an allocation does beyond the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,19 +168,19 @@ impl Content {
     ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
-            let stretch = self.map.map(at, range.end - at)?;
-            let end = stretch.end().min(range.end);
-            if stretch.kind != StretchKind::Hole && overwrite == Overwrite::No {
+            let mapping = self.map.map(at, range.end - at)?;
+            let end = mapping.end().min(range.end);
+            if mapping.kind != MappingKind::Hole && overwrite == Overwrite::No {
                 at = end;
                 continue;
             }
             let window = at..end.min(at + ALLOCATE_STEP);
             let (zeros, stop) = (std::iter::repeat(&self.engine.zeros[..]), window.end.min(file_end));
-            let done = self.write_window(window.clone(), zeros, stop, blocks, SyncMode::None)?;
+            let done = self.write_window(window.clone(), zeros, stop, blocks, None)?;
             at = if done == stop { window.end } else { done };
         }
         let size_at_least = (file_end > self.map.recorded_size()).then_some(file_end);
-        self.record_commit(MapCommit { size_at_least, ..MapCommit::default() })
+        self.record_commit(WriteCommit { size_at_least, ..WriteCommit::default() })
     }
 
     /// Make a range of the file read as zeros; its size stays, and its blocks are there afterwards.

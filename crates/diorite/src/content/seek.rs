@@ -3,7 +3,7 @@
 use crate::cache::arena::PAGE_SIZE;
 use crate::content::{Content, pages_of};
 use crate::file::{Extent, ExtentKind};
-use crate::map::StretchKind;
+use crate::map::MappingKind;
 use crate::{Error, Result};
 
 /// Extents of a file after which it is looked whether they fit on the device at all.
@@ -16,11 +16,11 @@ impl Content {
         let _range = self.ranges.shared(self.locked_range(offset, size.max(offset)));
         let mut at = offset;
         while at < size {
-            let stretch = self.map.map(at, size - at)?;
-            let end = stretch.end().min(size);
-            match stretch.kind {
-                StretchKind::Mapped(_) | StretchKind::Inline => return Ok(at),
-                StretchKind::Hole | StretchKind::Unwritten(_) => {
+            let mapping = self.map.map(at, size - at)?;
+            let end = mapping.end().min(size);
+            match mapping.kind {
+                MappingKind::Mapped(_) | MappingKind::Inline => return Ok(at),
+                MappingKind::Hole | MappingKind::Unwritten(_) => {
                     if let Some(data) = self.first_dirty_part(at, end) {
                         return Ok(data);
                     }
@@ -40,9 +40,9 @@ impl Content {
         }
         let mut at = offset;
         while at < size {
-            let stretch = self.map.map(at, size - at)?;
-            let end = stretch.end().min(size);
-            if matches!(stretch.kind, StretchKind::Hole | StretchKind::Unwritten(_)) {
+            let mapping = self.map.map(at, size - at)?;
+            let end = mapping.end().min(size);
+            if matches!(mapping.kind, MappingKind::Hole | MappingKind::Unwritten(_)) {
                 // What waits for its blocks is data.
                 while at < end && self.is_dirty_at(at) {
                     at = (at / self.part_size() + 1) * self.part_size();
@@ -86,21 +86,21 @@ impl Content {
         let mut extents: Vec<Extent> = Vec::new();
         let (mut at, mut mapped) = (0, 0);
         while at < size {
-            let stretch = self.map.map(at, size - at)?;
-            let end = stretch.end().min(size);
-            let (kind, sector) = match stretch.kind {
-                StretchKind::Hole => {
+            let mapping = self.map.map(at, size - at)?;
+            let end = mapping.end().min(size);
+            let (kind, sector) = match mapping.kind {
+                MappingKind::Hole => {
                     self.delayed(at, end, &mut extents);
                     at = end;
                     continue;
                 }
-                StretchKind::Mapped(first) => {
-                    (ExtentKind::Data, Some(first.after_bytes(at - stretch.offset)))
+                MappingKind::Mapped(first) => {
+                    (ExtentKind::Data, Some(first.after_bytes(at - mapping.offset)))
                 }
-                StretchKind::Unwritten(first) => {
-                    (ExtentKind::Unwritten, Some(first.after_bytes(at - stretch.offset)))
+                MappingKind::Unwritten(first) => {
+                    (ExtentKind::Unwritten, Some(first.after_bytes(at - mapping.offset)))
                 }
-                StretchKind::Inline => (ExtentKind::Inline, None),
+                MappingKind::Inline => (ExtentKind::Inline, None),
             };
             extents.push(Extent { offset: at, len: end - at, sector, kind });
             mapped += end - at;

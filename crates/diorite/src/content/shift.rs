@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use diorite_block::BioFlags;
 
 use crate::content::{Content, pages_of};
-use crate::map::MapCommit;
+use crate::map::WriteCommit;
 use crate::{Error, Result};
 
 impl Content {
@@ -64,7 +64,7 @@ impl Content {
         self.drop_pages(pages_of(start, u64::MAX));
         let size = self.size();
         if self.map.recorded_size() < size {
-            self.record_commit(MapCommit { size_at_least: Some(size), ..MapCommit::default() })?;
+            self.record_commit(WriteCommit { size_at_least: Some(size), ..WriteCommit::default() })?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use diorite_block::{BioFlags, BlockDevice, Sector};
 use diorite_device::MemoryDevice;
 
 use crate::map::{
-    Durability, MapBlocks, MapCommit, ReservationToken, Reserved, ReservedRange, Stretch, StretchKind,
+    MapBlocks, Mapping, MappingKind, ReservationToken, Reserved, ReservedRun, SyncKind, WriteCommit,
 };
 use crate::{Error, Result};
 
@@ -129,22 +129,22 @@ impl MapBlocks for ToyMap {
         1 << 40
     }
 
-    fn map(&self, offset: u64, len: u64) -> Result<Stretch> {
+    fn map(&self, offset: u64, len: u64) -> Result<Mapping> {
         let state = self.state.lock();
         let (first, last) = (offset / self.block, (offset + len.max(1) - 1) / self.block);
         let sector = |block: u64| Sector::containing(block * self.block);
         let kind = |block: u64| match state.blocks.get(&block) {
-            None => StretchKind::Hole,
-            Some((at, true)) => StretchKind::Mapped(sector(*at)),
-            Some((at, false)) => StretchKind::Unwritten(sector(*at)),
+            None => MappingKind::Hole,
+            Some((at, true)) => MappingKind::Mapped(sector(*at)),
+            Some((at, false)) => MappingKind::Unwritten(sector(*at)),
         };
         let start = kind(first);
         let mut end = first + 1;
         while end <= last {
             let follows = match (start, kind(end)) {
-                (StretchKind::Hole, StretchKind::Hole) => true,
-                (StretchKind::Mapped(a), StretchKind::Mapped(b))
-                | (StretchKind::Unwritten(a), StretchKind::Unwritten(b)) => {
+                (MappingKind::Hole, MappingKind::Hole) => true,
+                (MappingKind::Mapped(a), MappingKind::Mapped(b))
+                | (MappingKind::Unwritten(a), MappingKind::Unwritten(b)) => {
                     a.after_bytes((end - first) * self.block) == b
                 }
                 _ => false,
@@ -154,12 +154,12 @@ impl MapBlocks for ToyMap {
             }
             end += 1;
         }
-        Ok(Stretch { offset: first * self.block, len: (end - first) * self.block, kind: start })
+        Ok(Mapping { offset: first * self.block, len: (end - first) * self.block, kind: start })
     }
 
     fn reserve(&self, offset: u64, len: u64) -> Result<Reserved> {
         let mut state = self.state.lock();
-        let mut runs: Vec<ReservedRange> = Vec::new();
+        let mut runs: Vec<ReservedRun> = Vec::new();
         let mut blocks = Vec::new();
         for block in offset / self.block..(offset + len).div_ceil(self.block) {
             assert!(!state.blocks.contains_key(&block), "only holes are reserved");
@@ -171,7 +171,7 @@ impl MapBlocks for ToyMap {
             let sector = Sector::containing(at * self.block);
             match runs.last_mut() {
                 Some(last) if last.sector.after_bytes(last.len) == sector => last.len += self.block,
-                _ => runs.push(ReservedRange { offset: block * self.block, len: self.block, sector }),
+                _ => runs.push(ReservedRun { offset: block * self.block, len: self.block, sector }),
             }
         }
         Ok(Reserved { runs, token: Box::new(Token { state: Arc::clone(&self.state), blocks }) })
@@ -191,7 +191,7 @@ impl MapBlocks for ToyMap {
         state.claimed = state.claimed.checked_sub(blocks).expect("what was claimed is released once");
     }
 
-    fn commit(&self, commit: MapCommit) -> Result<()> {
+    fn commit(&self, commit: WriteCommit) -> Result<()> {
         drop(self.gate.lock());
         for reserved in commit.reserved {
             let mut token = reserved.token.into_any().downcast::<Token>().expect("ours");
@@ -245,12 +245,12 @@ impl MapBlocks for ToyMap {
         Ok(())
     }
 
-    fn is_durable(&self, _durability: Durability) -> bool {
+    fn is_durable(&self, _kind: SyncKind) -> bool {
         let state = self.state.lock();
         state.durable == state.committed
     }
 
-    fn sync(&self, _durability: Durability) -> Result<()> {
+    fn sync(&self, _kind: SyncKind) -> Result<()> {
         let committed = self.state.lock().committed;
         self.device.flush()?;
         let mut state = self.state.lock();

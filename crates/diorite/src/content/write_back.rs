@@ -16,7 +16,7 @@ use crate::cache::arena::{FrameRead, PAGE_SIZE};
 use crate::cache::pages::PageState;
 use crate::content::engine::Engine;
 use crate::content::{Content, pages_of};
-use crate::map::MapCommit;
+use crate::map::WriteCommit;
 use crate::placement::{PlugWrites, place_write};
 use crate::write::space::Blocks;
 use crate::{Error, Result};
@@ -134,14 +134,14 @@ impl Content {
     }
 
     /// Record a batch that was written, and the size up to its `end`.
-    pub(super) fn commit_written_back(&self, mut commit: MapCommit, end: u64) -> Result<()> {
+    pub(super) fn commit_written_back(&self, mut commit: WriteCommit, end: u64) -> Result<()> {
         let end = end.min(self.size());
         commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
         self.record_commit(commit)
     }
 
     /// Write a batch a block at a time, each recorded before the next. Where space is short the batch as a whole may not find what it
-    /// asks for: each stretch of it reserves for the mapping as if it stood alone.
+    /// asks for: each mapping of it reserves for the mapping as if it stood alone.
     fn write_by_blocks(&self, batch: &[(u64, PageState)], flags: BioFlags) -> Result<()> {
         let per_block = (self.map.block_size() / PAGE_SIZE).max(1);
         let mut result = Ok(());

@@ -8,7 +8,7 @@ use diorite_block::{Bio, BioFlags, BlockDevice, Sector};
 use crate::Result;
 use crate::content::Content;
 use crate::direct::{WINDOW, check_alignment};
-use crate::map::StretchKind;
+use crate::map::MappingKind;
 use crate::placement::{PlugReads, place_read};
 
 impl Content {
@@ -49,15 +49,15 @@ impl Content {
         if reach > u64::from(self.geometry().max_transfer_bytes) {
             return Ok(None);
         }
-        let stretch = self.map.map(offset, reach)?;
-        let covers = stretch.offset <= offset && stretch.end() >= offset + reach;
-        Ok(match stretch.kind {
-            StretchKind::Mapped(first) if covers => Some(first.after_bytes(offset - stretch.offset)),
+        let mapping = self.map.map(offset, reach)?;
+        let covers = mapping.offset <= offset && mapping.end() >= offset + reach;
+        Ok(match mapping.kind {
+            MappingKind::Mapped(first) if covers => Some(first.after_bytes(offset - mapping.offset)),
             _ => None,
         })
     }
 
-    /// Read one stretch without a plan: what small reads at random places mostly are.
+    /// Read one mapping without a plan: what small reads at random places mostly are.
     fn read_one(&self, sector: Sector, memory: &mut [u8]) -> Result<()> {
         work(Work::Submit(1));
         let mut bio = Bio::read(sector, memory);

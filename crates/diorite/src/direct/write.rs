@@ -1,30 +1,24 @@
 //! Direct writes: the caller's memory goes to the device as it is.
 
 use std::io::IoSlice;
-use std::sync::Arc;
 
+use crate::Result;
 use crate::content::Content;
 use crate::direct::{WINDOW, check_alignment};
+use crate::map::SyncKind;
 use crate::write::{Position, Written, bytes_from};
-use crate::{Result, SyncMode};
 
 impl Content {
     /// Write from the caller's memory; less than all only when the volume filled up on the way.
     pub(crate) fn write_direct(
-        self: &Arc<Self>,
+        &self,
         data: &[IoSlice<'_>],
         position: Position,
-        sync: SyncMode,
+        sync: Option<SyncKind>,
     ) -> Result<Written> {
-        let len: u64 = data.iter().map(|segment| segment.len() as u64).sum();
-        let offset = self.offset_of(position);
-        if len == 0 {
-            return Ok(Written { offset, len: 0, stopped: None });
-        }
         let segments = data.iter().map(|segment| (segment.as_ptr().addr(), segment.len()));
         let check = |offset| check_alignment(self.geometry(), offset, segments.clone());
-        check(offset)?;
-        let written = self.write_through(position, len, sync, check, |range, at, blocks| {
+        let written = self.write_through(data, position, sync, check, |range, at, blocks| {
             let end = range.end.min(at + WINDOW);
             let memory = bytes_from(data, (at - range.offset) as usize);
             self.write_window(at..end, memory, end, blocks, sync)

@@ -17,7 +17,7 @@ use diorite_block::{BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piec
 use crate::content::Content;
 use crate::content::engine::QueuedReservation;
 use crate::direct::check_alignment;
-use crate::map::MapCommit;
+use crate::map::WriteCommit;
 use crate::range_lock::{LockId, LockMode};
 use crate::write::Position;
 use crate::write::durable::Durable;
@@ -141,7 +141,7 @@ enum Kind {
 /// What is recorded when a write ends.
 #[derive(Debug)]
 struct WriteEnd {
-    commit: MapCommit,
+    commit: WriteCommit,
     end: u64,
     /// Whole pages and blocks around what was written.
     whole: Range<u64>,

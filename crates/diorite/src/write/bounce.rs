@@ -4,16 +4,16 @@
 
 use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::Arc;
 
 use diorite_block::sync::{Work, work};
 use diorite_block::{BioFlags, BlockDevice};
 
 use crate::content::Content;
+use crate::map::SyncKind;
 use crate::placement::{PlugReads, place_read};
 use crate::write::space::Blocks;
-use crate::write::{Position, WriteRange, Written, bytes_from};
-use crate::{AlignedBuf, Error, Result, SyncMode};
+use crate::write::{Position, WriteRange, Written, bytes_from, len_of};
+use crate::{AlignedBuf, Error, Result};
 
 /// Aligned memory of one transfer.
 const WINDOW: u64 = 1 << 20;
@@ -52,27 +52,20 @@ impl Content {
 
     /// Write with any alignment; less than all only when the volume filled up on the way.
     pub(crate) fn write_bounced(
-        self: &Arc<Self>,
+        &self,
         data: &[IoSlice<'_>],
         position: Position,
-        sync: SyncMode,
+        sync: Option<SyncKind>,
     ) -> Result<Written> {
-        let len: u64 = data.iter().map(|segment| segment.len() as u64).sum();
-        if len == 0 {
-            return Ok(Written { offset: self.offset_of(position), len: 0, stopped: None });
-        }
-        let mut buffer = self.bounce_buffer(len + 2 * self.logical())?;
-        let result = self.write_through(
-            position,
-            len,
-            sync,
-            |_| Ok(()),
-            |range, at, blocks| self.write_bounced_window(data, range, at, &mut buffer, blocks, sync),
-        );
-        if let Ok(written) = &result {
+        let mut buffer = self.bounce_buffer(len_of(data) + 2 * self.logical())?;
+        let any = |_| Ok(());
+        let written = self.write_through(data, position, sync, any, |range, at, blocks| {
+            self.write_bounced_window(data, range, at, &mut buffer, blocks, sync)
+        })?;
+        if written.len > 0 {
             self.count_bounce(written.len as u64);
         }
-        result
+        Ok(written)
     }
 
     /// Write what fits in the buffer, from `at` on. Returns how far that came. The caller has the range exclusively.
@@ -83,7 +76,7 @@ impl Content {
         mut at: u64,
         buffer: &mut AlignedBuf,
         blocks: &mut Blocks<'_>,
-        sync: SyncMode,
+        sync: Option<SyncKind>,
     ) -> Result<u64> {
         let start = at / self.logical() * self.logical();
         let end = (start + buffer.len() as u64).min(range.end.next_multiple_of(self.logical()));

@@ -5,8 +5,8 @@
 //! be forgotten between a commit and a sync of two threads, or when a file is closed and opened again.
 
 use crate::content::Content;
-use crate::map::{Durability, MapCommit};
-use crate::{Result, SetTime, SyncMode};
+use crate::map::{SyncKind, WriteCommit};
+use crate::{Result, SetTime};
 
 /// How the data of a synchronous write becomes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,45 +19,41 @@ pub(crate) enum Durable {
 
 impl Content {
     /// Record the size and the modification time where they lag behind.
-    pub(crate) fn record(&self, durability: Durability) -> Result<()> {
+    pub(crate) fn record(&self, kind: SyncKind) -> Result<()> {
         let size = self.size();
         let size_at_least = (size > self.map.recorded_size()).then_some(size);
-        let modified = if durability == Durability::All { self.modified() } else { None };
+        let modified = if kind == SyncKind::All { self.modified() } else { None };
         if size_at_least.is_none() && modified.is_none() {
             return Ok(());
         }
-        self.record_commit(MapCommit {
+        self.record_commit(WriteCommit {
             size_at_least,
             modified: modified.map(SetTime::To),
-            ..MapCommit::default()
+            ..WriteCommit::default()
         })
     }
 
     /// Write back everything and make it durable.
-    pub(crate) fn sync(&self, durability: Durability) -> Result<()> {
+    pub(crate) fn sync(&self, kind: SyncKind) -> Result<()> {
         let written = self.write_back_all();
-        self.record(durability)?;
-        self.sync_map(durability)?;
+        self.record(kind)?;
+        self.sync_map(kind)?;
         written
     }
 
-    fn sync_map(&self, durability: Durability) -> Result<()> {
+    fn sync_map(&self, kind: SyncKind) -> Result<()> {
         self.engine.counters.flushes.add(1);
-        self.map.sync(durability)
+        self.map.sync(kind)
     }
 
     /// The last step of a write: make it as durable as the handle wants it. Its data has been written and recorded.
-    pub(crate) fn make_durable(&self, sync: SyncMode, durable: Durable) -> Result<()> {
-        let durability = match sync {
-            SyncMode::None => return Ok(()),
-            SyncMode::Data => Durability::Data,
-            SyncMode::All => {
-                self.record(Durability::All)?;
-                Durability::All
-            }
-        };
-        if !self.map.is_durable(durability) {
-            return self.sync_map(durability);
+    pub(crate) fn make_durable(&self, sync: Option<SyncKind>, durable: Durable) -> Result<()> {
+        let Some(kind) = sync else { return Ok(()) };
+        if kind == SyncKind::All {
+            self.record(kind)?;
+        }
+        if !self.map.is_durable(kind) {
+            return self.sync_map(kind);
         }
         // An overwrite of blocks that are reachable already: the data alone.
         let geometry = self.geometry();
@@ -75,11 +71,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::AlignedBuf;
     use crate::content::model_tests::engine;
     use crate::content::toy_map::ToyMap;
     use crate::map::MapBlocks;
     use crate::write::Position;
-    use crate::{AlignedBuf, SyncMode};
 
     /// A sync between the end of a write's transfer and its commit: the flag that it cleared was set before the commit, and a later
     /// O_DSYNC overwrite made only its data durable.
@@ -95,17 +91,17 @@ mod tests {
         let written = view.device().counters().snapshot().writes;
         std::thread::scope(|scope| {
             let held = view.hold_commits();
-            let writer = scope.spawn(|| write(SyncMode::None));
+            let writer = scope.spawn(|| write(None));
             while view.device().counters().snapshot().writes == written {
                 std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(Duration::from_millis(50));
-            content.sync(Durability::Data).expect("synced");
+            content.sync(SyncKind::Data).expect("synced");
             drop(held);
             writer.join().expect("writer");
         });
-        assert!(!view.is_durable(Durability::Data), "no sync followed the commit");
-        write(SyncMode::Data);
-        assert!(view.is_durable(Durability::Data), "what leads to the data is not durable");
+        assert!(!view.is_durable(SyncKind::Data), "no sync followed the commit");
+        write(Some(SyncKind::Data));
+        assert!(view.is_durable(SyncKind::Data), "what leads to the data is not durable");
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use diorite_block::{Bio, BioFlags};
 
 use crate::content::Content;
-use crate::map::StretchKind;
+use crate::map::MappingKind;
 use crate::{AlignedBuf, Error, Result};
 
 impl Content {
@@ -36,11 +36,11 @@ impl Content {
         let size = self.size();
         let block_end = size.next_multiple_of(self.map.block_size());
         if size < block_end {
-            let stretch = self.map.map(size, block_end - size)?;
-            if let StretchKind::Mapped(first) = stretch.kind {
+            let mapping = self.map.map(size, block_end - size)?;
+            if let MappingKind::Mapped(first) = mapping.kind {
                 let logical = u64::from(self.geometry().logical_block_size);
                 let start = size / logical * logical;
-                let sector = first.after_bytes(start - stretch.offset);
+                let sector = first.after_bytes(start - mapping.offset);
                 self.zero_on_device(sector, (size - start) as usize, (block_end - start) as usize)?;
             }
         }

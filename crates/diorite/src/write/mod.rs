@@ -23,15 +23,14 @@ pub(crate) mod space;
 
 use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::Arc;
 
 use diorite_block::BioFlags;
 
 use crate::content::{Content, pages_of};
-use crate::map::MapCommit;
+use crate::map::{SyncKind, WriteCommit};
 use crate::placement::{PlugWrites, place_write};
 use crate::range_lock::{LockId, LockMode, RangeGuard};
-use crate::{Error, Result, SyncMode};
+use crate::{Error, Result};
 use durable::Durable;
 use space::Blocks;
 
@@ -73,6 +72,11 @@ pub(crate) struct WriteRange {
     pub(crate) end: u64,
     /// Whole pages and blocks around them.
     pub(crate) whole: Range<u64>,
+}
+
+/// Bytes of all segments.
+pub(crate) fn len_of(data: &[IoSlice<'_>]) -> u64 {
+    data.iter().map(|segment| segment.len() as u64).sum()
 }
 
 /// Bytes from `skip` on, segment by segment.
@@ -142,13 +146,13 @@ impl Content {
     }
 
     /// The flags of a write's bios.
-    pub(crate) fn write_flags(&self, sync: SyncMode) -> BioFlags {
-        let fua = sync != SyncMode::None && self.geometry().fua;
+    pub(crate) fn write_flags(&self, sync: Option<SyncKind>) -> BioFlags {
+        let fua = sync.is_some() && self.geometry().fua;
         if fua { BioFlags::SYNC | BioFlags::FUA } else { BioFlags::SYNC }
     }
 
     /// Step 6. The write ends at `end`; the caller has its range.
-    pub(crate) fn commit_written(&self, mut commit: MapCommit, end: u64) -> Result<()> {
+    pub(crate) fn commit_written(&self, mut commit: WriteCommit, end: u64) -> Result<()> {
         commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
         self.note_modified();
         self.record_commit(commit)?;
@@ -164,7 +168,7 @@ impl Content {
         segments: impl Iterator<Item = &'a [u8]>,
         end: u64,
         blocks: &mut Blocks<'_>,
-        sync: SyncMode,
+        sync: Option<SyncKind>,
     ) -> Result<u64> {
         self.map.check_room(window.start, end - window.start)?;
         let geometry = self.geometry();
@@ -178,15 +182,22 @@ impl Content {
         Ok(end)
     }
 
-    /// All steps of a write whose caller waits: `check` looks at the offset, `window` as in [`Blocks::write_windows`].
+    /// All steps of a write whose caller waits: `check` looks at the offset, `window` as in [`Blocks::write_windows`]. Less than all of
+    /// `data` is written only when the volume filled up on the way.
     pub(crate) fn write_through(
-        self: &Arc<Self>,
+        &self,
+        data: &[IoSlice<'_>],
         position: Position,
-        len: u64,
-        sync: SyncMode,
+        sync: Option<SyncKind>,
         check: impl Fn(u64) -> Result<()>,
         mut window: impl FnMut(&WriteRange, u64, &mut Blocks<'_>) -> Result<u64>,
     ) -> Result<Written> {
+        let offset = self.offset_of(position);
+        let len = len_of(data);
+        if len == 0 {
+            return Ok(Written { offset, len: 0, stopped: None });
+        }
+        check(offset)?;
         let (range, lock) = self.lock_range(position, len)?;
         check(range.offset)?;
         self.leave_inode()?;

@@ -8,15 +8,7 @@ use std::time::Duration;
 use crate::allocate::Allocator;
 use crate::{Clock, DataMode, FileBlock, FileKind, FsBlock, InodeNumber, SetTime, SystemClock};
 
-/// Whether a volume may be changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
-    /// Nothing is written, not even a journal replay (that goes into memory).
-    ReadOnly,
-    /// Read and write.
-    #[default]
-    ReadWrite,
-}
+pub use diorite_block::Access;
 
 /// Whether the limits in a volume's quota files hold. Usage is counted in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +23,7 @@ pub enum QuotaLimits {
 /// How to open a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
-    /// Whether it may be changed.
+    /// Whether it may be changed. Read-only, a journal is replayed in memory alone.
     pub access: Access,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,

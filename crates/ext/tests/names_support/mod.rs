@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use diorite_device::{DirectPolicy, FileDevice, OpenOptions};
+use diorite_device::{DirectIo, FileDevice, OpenOptions};
 use diorite_ext::{Access, FileKind, Inode, InodeNumber, NodeSpec, Owner, Result, Volume, VolumeOptions};
 
 /// An image file with a filesystem.
@@ -75,7 +75,7 @@ impl Image {
             Access::ReadOnly => OpenOptions::read_only(),
             Access::ReadWrite => OpenOptions::read_write(),
         };
-        let device = FileDevice::open(self.path(), &options.direct(DirectPolicy::Off)).unwrap();
+        let device = FileDevice::open(self.path(), &options.direct(DirectIo::Off)).unwrap();
         Volume::open(device, VolumeOptions { access, ..VolumeOptions::default() })
     }
 
