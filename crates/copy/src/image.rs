@@ -150,6 +150,7 @@ impl Sink for ImageTree {
         let spec = NodeSpec {
             kind: FileKind::Directory,
             permissions: 0o700,
+            umask: 0,
             owner: Owner::default(),
             device: (0, 0),
         };
@@ -168,7 +169,8 @@ impl Sink for ImageTree {
 
     fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error> {
         let owner = Owner { uid: meta.uid, gid: meta.gid };
-        let spec = NodeSpec { kind: meta.kind, permissions: meta.permissions, owner, device: meta.device };
+        let spec =
+            NodeSpec { kind: meta.kind, permissions: meta.permissions, umask: 0, owner, device: meta.device };
         self.filesystem.create_node(path, &spec).map_err(self.error(path, "make the node"))?;
         Ok(())
     }

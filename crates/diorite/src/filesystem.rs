@@ -19,9 +19,9 @@ use crate::nodes::{Nodes, while_stale};
 use crate::options::Opening;
 use crate::volume_target::open_volume_target;
 use crate::{
-    Access, Attributes, BlockDevice, Clock, DataMode, DirectIo, Error, File, FileKind, InodeNumber, MmpWait,
-    NodeSpec, OpenOptions, QuotaLimits, ReservedBlocks, Result, ScheduledDevice, SchedulerKind,
-    SetAttributes, SetTime, SpaceUse, Stats, SystemClock, XattrMode,
+    Access, Attributes, BlockDevice, Clock, ContentTimes, DataMode, DirectIo, Error, File, FileKind,
+    InodeNumber, MmpWait, NodeSpec, OpenOptions, QuotaLimits, ReservedBlocks, Result, ScheduledDevice,
+    SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, SystemClock, XattrMode,
 };
 
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
@@ -62,6 +62,7 @@ impl FilesystemOptions {
                 read_ahead_bytes: READ_AHEAD_BYTES,
                 dirty_age: DIRTY_AGE,
                 clock: SystemClock::shared(),
+                content_times: ContentTimes::ByWrite,
             },
             metadata_cache_bytes: VolumeOptions::default().metadata_cache_bytes,
             data_mode: None,
@@ -175,6 +176,14 @@ impl FilesystemOptions {
     #[must_use]
     pub fn scheduler(self, kind: SchedulerKind) -> Self {
         Self { scheduler: Some(kind), ..self }
+    }
+
+    /// Who sets the modification time of a file that is written: the write, as usual, or a caller that keeps the times of what it caches
+    /// and sets them itself ([`NodeRef::set_attributes`]), as a mount's kernel does.
+    #[must_use]
+    pub fn content_times(mut self, content_times: ContentTimes) -> Self {
+        self.engine.content_times = content_times;
+        self
     }
 
     /// Where times come from.
@@ -408,6 +417,7 @@ impl Filesystem {
         let spec = NodeSpec {
             kind: FileKind::Regular,
             permissions: options.permissions,
+            umask: 0,
             owner: options.owner,
             device: (0, 0),
         };

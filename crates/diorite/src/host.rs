@@ -76,6 +76,7 @@ impl HostFile {
             read_ahead_bytes: READ_AHEAD_BYTES,
             dirty_age: DIRTY_AGE,
             clock: SystemClock::shared(),
+            content_times: crate::ContentTimes::ByWrite,
         })?;
         let size = device.file_size().map_err(|source| os("cannot ask for the size", source))?;
         let shared: Arc<dyn BlockDevice> = device.clone();

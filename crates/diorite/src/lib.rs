@@ -90,7 +90,7 @@ pub use file::{Alignment, Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, FilesystemOptions};
 pub use host::HostFile;
 pub use node::NodeRef;
-pub use options::{Creates, OpenOptions, Unaligned};
+pub use options::{ContentTimes, Creates, OpenOptions, Unaligned};
 pub use queue::{DirectQueue, Finished, SubmitError, TransferMemory};
 pub use raw::RawFile;
 pub use read_dir::ReadDir;

@@ -39,6 +39,7 @@ impl Filesystem {
         let spec = NodeSpec {
             kind: FileKind::Directory,
             permissions: 0o755,
+            umask: 0,
             owner: Owner::default(),
             device: (0, 0),
         };

@@ -16,8 +16,8 @@ use crate::map::SyncKind;
 use crate::nodes::{NodeUse, Nodes, while_stale};
 use crate::options::Opening;
 use crate::{
-    Attributes, DirectIo, DirectoryEntry, Error, File, FileKind, InodeNumber, NodeSpec, OpenOptions, Owner,
-    RenameMode, Result, SetAttributes, XattrMode,
+    Attributes, DirectIo, DirectoryEntry, Error, ErrorKind, File, FileKind, InodeNumber, NodeSpec,
+    OpenOptions, Owner, RenameMode, Result, SetAttributes, XattrMode,
 };
 
 /// An inode that is kept alive. Clones share the reference.
@@ -84,6 +84,43 @@ impl NodeRef {
         match self.shared.content() {
             Some(content) => content.with_times_recorded(changes.modified.is_some(), set),
             None => set(),
+        }
+    }
+
+    /// Record that the content was read now. The change time stays.
+    ///
+    /// # Errors
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
+    pub fn note_access(&self) -> Result<()> {
+        Ok(self.volume().note_access(self.inode())?)
+    }
+
+    /// Clear set-user-ID, and set-group-ID where the group may execute, of a regular file, and its capabilities: its content or owner
+    /// changes.
+    ///
+    /// # Errors
+    /// As [`Self::set_attributes`].
+    pub fn clear_privileges(&self) -> Result<()> {
+        if self.kind() != FileKind::Regular {
+            return Ok(());
+        }
+        let permissions = self.attributes()?.permissions;
+        let set_group = if permissions & 0o010 != 0 { 0o2000 } else { 0 };
+        let cleared = permissions & !(0o4000 | set_group);
+        if cleared != permissions {
+            self.set_attributes(&SetAttributes { permissions: Some(cleared), ..SetAttributes::default() })?;
+        }
+        self.clear_capabilities()
+    }
+
+    /// Remove the capabilities of a file (`security.capability`), which no write leaves.
+    ///
+    /// # Errors
+    /// As [`Self::remove_xattr`]; none if there are none.
+    pub fn clear_capabilities(&self) -> Result<()> {
+        match self.remove_xattr(b"security.capability") {
+            Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
+            result => result,
         }
     }
 
@@ -158,6 +195,15 @@ impl NodeRef {
     /// [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn create(&self, name: &[u8], spec: &NodeSpec) -> Result<NodeRef> {
         self.nodes().create(self.inode(), name, spec).map(Self::new)
+    }
+
+    /// Make a regular file without a name, beside the files of this directory (`O_TMPFILE`). [`Self::link`] may give it a name; it goes
+    /// with its last use otherwise, or in recovery after a crash.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_nameless(&self, spec: &NodeSpec) -> Result<NodeRef> {
+        self.nodes().create_nameless(self.inode(), spec).map(Self::new)
     }
 
     /// Make a symbolic link in this directory.

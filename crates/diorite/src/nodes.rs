@@ -261,6 +261,17 @@ impl Nodes {
         Ok(self.insert(shard, inode))
     }
 
+    /// Make a file without a name, and refer to it.
+    pub(crate) fn create_nameless(
+        self: &Arc<Self>,
+        directory: &Inode,
+        spec: &NodeSpec,
+    ) -> Result<Arc<NodeUse>> {
+        let inode = self.volume.create_nameless(directory, spec)?;
+        let shard = self.shard(inode.number());
+        Ok(self.insert(shard, inode))
+    }
+
     fn reference(self: &Arc<Self>, node: Arc<Node>) -> Arc<NodeUse> {
         Arc::new(NodeUse { nodes: Arc::clone(self), node })
     }

@@ -17,6 +17,16 @@ pub enum Unaligned {
     Bounce,
 }
 
+/// Who sets the modification time of a file whose content changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContentTimes {
+    /// Each write.
+    #[default]
+    ByWrite,
+    /// The caller, who keeps it for content that it caches.
+    ByCaller,
+}
+
 /// How a file is open: what a [`File`] keeps of its [`OpenOptions`].
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]

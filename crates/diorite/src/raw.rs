@@ -66,6 +66,7 @@ impl RawFile {
             read_ahead_bytes: READ_AHEAD_BYTES,
             dirty_age: DIRTY_AGE,
             clock: SystemClock::shared(),
+            content_times: crate::ContentTimes::ByWrite,
         })?;
         let path = PathBuf::from(device.name());
         let content = Content::new(Box::new(RawMap { device }), engine)?;

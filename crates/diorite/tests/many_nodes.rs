@@ -22,8 +22,13 @@ fn an_inode_costs_the_same_however_many_are_in_use() {
     let options = MkfsOptions { flavor: Flavor::Ext4, inodes: Some(40_000), ..MkfsOptions::default() };
     let filesystem = FilesystemOptions::new().open_device(memory_volume(64, &options)).expect("open");
     let root = filesystem.root().expect("root");
-    let spec =
-        NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner: Owner::default(), device: (0, 0) };
+    let spec = NodeSpec {
+        kind: FileKind::Regular,
+        permissions: 0o644,
+        umask: 0,
+        owner: Owner::default(),
+        device: (0, 0),
+    };
     let mut held = Vec::new();
     let mut costs = Vec::new();
     for step in 0..8 {

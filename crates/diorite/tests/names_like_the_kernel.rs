@@ -170,6 +170,7 @@ fn in_volume(filesystem: &Filesystem, root: &str, step: &Step) -> Outcome {
             let spec = NodeSpec {
                 kind: FileKind::Fifo,
                 permissions: 0o755,
+                umask: 0,
                 owner: Owner::default(),
                 device: (0, 0),
             };

@@ -103,7 +103,7 @@ fn soft_limits_hold_when_their_time_is_over() {
     filesystem.sync().unwrap();
     assert_eq!(entry_on(&device).space_time, 0, "at the limit");
     first.write_all_at(&data[..4096], 16 << 10).unwrap();
-    let spec = NodeSpec { kind: FileKind::Fifo, permissions: 0o600, owner: USER, device: (0, 0) };
+    let spec = NodeSpec { kind: FileKind::Fifo, permissions: 0o600, umask: 0, owner: USER, device: (0, 0) };
     filesystem.create_node("/second", &spec).unwrap();
     clock.0.fetch_add(100, Ordering::Relaxed);
     filesystem.create_node("/third", &spec).unwrap();
@@ -183,7 +183,7 @@ fn limits_hold_for_every_kind_of_write() {
 fn limits_hold_for_inodes() {
     let device = limited_volume();
     let filesystem = open(&device, QuotaLimits::Enforced);
-    let spec = NodeSpec { kind: FileKind::Fifo, permissions: 0o600, owner: USER, device: (0, 0) };
+    let spec = NodeSpec { kind: FileKind::Fifo, permissions: 0o600, umask: 0, owner: USER, device: (0, 0) };
     for name in ["/second", "/third"] {
         filesystem.create_node(name, &spec).unwrap();
     }

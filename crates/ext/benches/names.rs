@@ -28,8 +28,13 @@ fn main() {
         mkfs(&*device, &options).unwrap();
         let volume = Volume::open(device, VolumeOptions::default()).unwrap();
         let root = volume.inode(InodeNumber::ROOT).unwrap();
-        let spec =
-            |kind| NodeSpec { kind, permissions: 0o755, owner: Owner { uid: 0, gid: 0 }, device: (0, 0) };
+        let spec = |kind| NodeSpec {
+            kind,
+            permissions: 0o755,
+            umask: 0,
+            owner: Owner { uid: 0, gid: 0 },
+            device: (0, 0),
+        };
         let directory = volume.create(&root, b"d", &spec(FileKind::Directory)).unwrap();
         let names: Vec<Vec<u8>> = (0..count).map(|n| format!("file-{n:08}").into_bytes()).collect();
         let measure = |what: &str, rounds: u32, work: &mut dyn FnMut(usize)| {

@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn blocks_and_their_copies_stay_within_the_budget() {
         let owner = Owner { uid: 0, gid: 0 };
-        let spec = NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner, device: (0, 0) };
+        let spec = NodeSpec { kind: FileKind::Regular, permissions: 0o644, umask: 0, owner, device: (0, 0) };
         for (flavor, block_size, budget) in
             [(Flavor::Ext4, 4096, 3 << 20), (Flavor::Ext4, 1024, 1 << 20), (Flavor::Ext2, 4096, 3 << 20)]
         {

@@ -47,6 +47,8 @@ pub struct NodeSpec {
     pub kind: FileKind,
     /// Permission bits, with set-user-ID, set-group-ID and sticky: 12 bits.
     pub permissions: u16,
+    /// Permission bits that it does not get, unless its directory has a default access control list, which decides then.
+    pub umask: u16,
     /// Owner.
     pub owner: Owner,
     /// Major and minor number, for device nodes only.

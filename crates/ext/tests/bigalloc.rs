@@ -19,7 +19,7 @@ const ARGUMENTS: [&str; 3] = [
 fn file(volume: &Volume, name: &str) -> Arc<diorite_ext::Inode> {
     let root = volume.inode(InodeNumber::ROOT).unwrap();
     let owner = Owner::default();
-    let spec = NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner, device: (0, 0) };
+    let spec = NodeSpec { kind: FileKind::Regular, permissions: 0o644, umask: 0, owner, device: (0, 0) };
     volume.create(&root, name.as_bytes(), &spec).unwrap()
 }
 

@@ -15,7 +15,7 @@ use diorite_ext_tools::check::CheckOptions;
 const CASEFOLD: u32 = 0x4000_0000;
 
 fn spec(kind: FileKind) -> NodeSpec {
-    NodeSpec { kind, permissions: 0o755, owner: Owner::default(), device: (0, 0) }
+    NodeSpec { kind, permissions: 0o755, umask: 0, owner: Owner::default(), device: (0, 0) }
 }
 
 fn set_case(volume: &Volume, inode: &Inode, ignored: bool) -> diorite_ext::Result<()> {

@@ -295,7 +295,7 @@ fn kernel_attributes(root: &Path, recipe: &str) {
 }
 
 fn spec(kind: FileKind) -> NodeSpec {
-    NodeSpec { kind, permissions: 0o640, owner: Owner { uid: 7, gid: 70_001 }, device: (0, 0) }
+    NodeSpec { kind, permissions: 0o640, umask: 0, owner: Owner { uid: 7, gid: 70_001 }, device: (0, 0) }
 }
 
 fn at(volume: &Volume, path: &str) -> Arc<Inode> {

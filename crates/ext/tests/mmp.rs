@@ -26,7 +26,13 @@ fn host(name: &str) -> VolumeOptions {
 }
 
 fn create(volume: &Volume, name: &str) -> Result<()> {
-    let spec = NodeSpec { kind: FileKind::Fifo, permissions: 0o600, owner: Owner::default(), device: (0, 0) };
+    let spec = NodeSpec {
+        kind: FileKind::Fifo,
+        permissions: 0o600,
+        umask: 0,
+        owner: Owner::default(),
+        device: (0, 0),
+    };
     volume.create(&*volume.inode(InodeNumber::ROOT)?, name.as_bytes(), &spec).map(drop)
 }
 

@@ -16,7 +16,7 @@ const THREADS: u64 = 6;
 const ROUNDS: u64 = 60;
 
 fn spec(kind: FileKind) -> NodeSpec {
-    NodeSpec { kind, permissions: 0o755, owner: Owner::default(), device: (0, 0) }
+    NodeSpec { kind, permissions: 0o755, umask: 0, owner: Owner::default(), device: (0, 0) }
 }
 
 /// What one thread does: everything in a directory shared by all, and in its own.

@@ -12,7 +12,7 @@ use common::{Bench, Mount, entries_of, have, inode_of, pattern, read_file, run, 
 use diorite_ext::{Error, FileBlock, FileKind, Inode, InodeNumber, NodeSpec, Owner, RenameMode, Volume};
 
 fn spec(kind: FileKind) -> NodeSpec {
-    NodeSpec { kind, permissions: 0o644, owner: Owner::default(), device: (0, 0) }
+    NodeSpec { kind, permissions: 0o644, umask: 0, owner: Owner::default(), device: (0, 0) }
 }
 
 fn at(volume: &Volume, path: &str) -> Arc<Inode> {

@@ -13,7 +13,7 @@ use diorite_ext::{
 };
 
 fn spec(kind: FileKind, uid: u32) -> NodeSpec {
-    NodeSpec { kind, permissions: 0o755, owner: Owner { uid, gid: uid / 2 }, device: (0, 0) }
+    NodeSpec { kind, permissions: 0o755, umask: 0, owner: Owner { uid, gid: uid / 2 }, device: (0, 0) }
 }
 
 fn root(volume: &Volume) -> Arc<Inode> {

@@ -15,8 +15,13 @@ fn the_content_of_a_verity_file_stays_and_all_else_changes() {
     }
     let bench = Bench::new();
     let (device, volume) = bench.open(&bench.image("-t ext4 -b 4096 -O verity", "16M"));
-    let spec =
-        NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner: Owner::default(), device: (0, 0) };
+    let spec = NodeSpec {
+        kind: FileKind::Regular,
+        permissions: 0o644,
+        umask: 0,
+        owner: Owner::default(),
+        device: (0, 0),
+    };
     let root = volume.inode(InodeNumber::ROOT).unwrap();
     let content = pattern(3, 9 * 4096);
     for name in [b"protected".as_slice(), b"others"] {

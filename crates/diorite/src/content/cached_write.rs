@@ -364,6 +364,7 @@ mod tests {
             read_ahead_bytes: 0,
             dirty_age: Duration::from_secs(3600),
             clock: SystemClock::shared(),
+            content_times: crate::ContentTimes::ByWrite,
         };
         let map = ToyMap::new(block, (4 << 20) / block, false);
         let view = map.reopen();

@@ -15,7 +15,7 @@ use crate::cache::arena::PAGE_SIZE;
 use crate::content::workers::{Dirty, Workers};
 use crate::content::{Content, ErrorLatch};
 use crate::stats::Counters;
-use crate::{AlignedBuf, Clock, Error, Result};
+use crate::{AlignedBuf, Clock, ContentTimes, Error, Result};
 
 /// What zeros are written from; blocks have at most this many bytes.
 const ZEROS_BYTES: usize = 64 << 10;
@@ -34,6 +34,8 @@ pub(crate) struct EngineOptions {
     pub(crate) dirty_age: Duration,
     /// Where times come from.
     pub(crate) clock: Arc<dyn Clock>,
+    /// Who sets the times of content that changes.
+    pub(crate) content_times: ContentTimes,
 }
 
 /// See the module's head.
@@ -42,6 +44,7 @@ pub(crate) struct Engine {
     pub(crate) cache: Cache,
     pub(crate) counters: Arc<Counters>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) content_times: ContentTimes,
     pub(crate) zeros: AlignedBuf,
     /// Of files that are gone from memory.
     pub(crate) errors: ErrorLatch,
@@ -67,6 +70,7 @@ impl Engine {
             cache,
             counters,
             clock: Arc::clone(&options.clock),
+            content_times: options.content_times,
             zeros,
             errors: ErrorLatch::default(),
             taking: RwLock::ranked(Rank::Taking, ()),
@@ -188,6 +192,7 @@ mod tests {
             read_ahead_bytes: 8 << 20,
             dirty_age: Duration::from_secs(5),
             clock: SystemClock::shared(),
+            content_times: ContentTimes::ByWrite,
         };
         let engine = Engine::new(&options).expect("memory");
         let large = engine.cache.frames() as u64 / 20;

@@ -43,7 +43,7 @@ use crate::cache::pages::Pages;
 use crate::map::{MapBlocks, SyncKind, WriteCommit};
 use crate::range_lock::RangeLock;
 use crate::write::Position;
-use crate::{Error, Result, SetTime, Timestamp};
+use crate::{ContentTimes, Error, Result, SetTime, Timestamp};
 use engine::Engine;
 pub(crate) use errors::{ErrorLatch, ErrorsSeen};
 pub(crate) use read_ahead::ReadAhead;
@@ -139,6 +139,9 @@ impl Content {
 
     /// The content changed now.
     pub(crate) fn note_modified(&self) {
+        if self.engine.content_times == ContentTimes::ByCaller {
+            return;
+        }
         *self.modified.lock() = Some(self.engine.clock.now());
     }
 

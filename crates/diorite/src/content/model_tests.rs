@@ -34,6 +34,7 @@ pub(crate) fn engine(cache_bytes: usize) -> Arc<Engine> {
         read_ahead_bytes: 256 << 10,
         dirty_age: Duration::from_millis(5),
         clock: SystemClock::shared(),
+        content_times: crate::ContentTimes::ByWrite,
     })
     .expect("memory")
 }

@@ -179,7 +179,7 @@ fn fill(filesystem: &Filesystem, block: u64) -> diorite::Result<()> {
     filesystem.symlink("very/".repeat(60) + "long", "/slow")?;
     filesystem.symlink("loop", "/loop")?;
     for (name, kind) in [("/pipe", FileKind::Fifo), ("/disk", FileKind::BlockDevice)] {
-        let spec = NodeSpec { kind, permissions: 0o600, owner: Owner::default(), device: (8, 1) };
+        let spec = NodeSpec { kind, permissions: 0o600, umask: 0, owner: Owner::default(), device: (8, 1) };
         filesystem.create_node(name, &spec)?;
     }
     for name in ["/small", "/deep", "/many/name-000003-longlonglong"] {

@@ -91,12 +91,22 @@ impl Volume {
                 let settable = InodeFlags::USER_SETTABLE.bits();
                 state.flags = state.flags & !settable | flags & settable;
             }
-            state.changed = now;
+            state.changed = changes.changed.map_or(now, time);
             self.store_inode(&mut handle, inode, &mut state)
         });
         let result = finish(handle, result);
         unused.iter().try_for_each(|inode| self.release_if_unused(inode))?;
         result
+    }
+
+    /// Record that the content was read now. Neither flags of the inode nor its change time have to do with that.
+    pub fn note_access(&self, inode: &Inode) -> Result<()> {
+        self.check_writable()?;
+        let mut state = inode.write_in_use()?;
+        let mut handle = self.begin(STORE_CREDITS)?;
+        state.accessed = self.now();
+        let result = self.store_inode(&mut handle, inode, &mut state);
+        finish(handle, result)
     }
 
     /// A time as the inode can hold it: within its years, and in seconds where it is too small for more.

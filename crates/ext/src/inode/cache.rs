@@ -301,7 +301,7 @@ mod tests {
         let volume = Volume::open(device.clone(), small.clone()).unwrap();
         let root = volume.inode(InodeNumber::ROOT).unwrap();
         let owner = Owner { uid: 0, gid: 0 };
-        let spec = NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner, device: (0, 0) };
+        let spec = NodeSpec { kind: FileKind::Regular, permissions: 0o644, umask: 0, owner, device: (0, 0) };
         let name = |n: u32| format!("file-{n}").into_bytes();
         let held = volume.create(&root, &name(0), &spec).unwrap();
         for n in 1..9000 {

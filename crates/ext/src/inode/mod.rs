@@ -61,8 +61,10 @@ pub struct Inode {
 const RETIRED: u32 = 1 << 31;
 /// With the number of users: its last name is gone for good.
 const NAMELESS: u32 = 1 << 30;
+/// With [`NAMELESS`]: it was made without a name, and may be given one.
+const LINKABLE: u32 = 1 << 29;
 /// The number of users.
-const USERS: u32 = NAMELESS - 1;
+const USERS: u32 = LINKABLE - 1;
 
 impl Inode {
     /// Its number.
@@ -104,6 +106,21 @@ impl Inode {
     /// It lost its last name.
     pub(crate) fn note_nameless(&self) {
         self.opens.fetch_or(NAMELESS, Ordering::AcqRel);
+    }
+
+    /// It was made without a name.
+    pub(crate) fn note_linkable(&self) {
+        self.opens.fetch_or(NAMELESS | LINKABLE, Ordering::AcqRel);
+    }
+
+    /// Whether it was made without a name and has not got one.
+    pub(crate) fn is_linkable(&self) -> bool {
+        self.opens.load(Ordering::Acquire) & LINKABLE != 0
+    }
+
+    /// It was made without a name, and gets its first.
+    pub(crate) fn note_named(&self) {
+        self.opens.fetch_and(!(NAMELESS | LINKABLE), Ordering::AcqRel);
     }
 
     /// Whether it was freed, or is about to be, and its number may be another's by now.
@@ -312,6 +329,8 @@ pub struct SetAttributes {
     pub accessed: Option<SetTime>,
     /// Last change of content.
     pub modified: Option<SetTime>,
+    /// Last change of the inode; now where it is not said.
+    pub changed: Option<SetTime>,
     /// Flags as `chattr` sets them.
     pub flags: Option<u32>,
     /// Project; any but 0 only on a volume with the feature `project`.

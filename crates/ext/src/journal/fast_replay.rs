@@ -186,7 +186,13 @@ mod tests {
         let volume = Volume::open(Arc::clone(&device), VolumeOptions::default()).unwrap();
         let root = volume.inode(InodeNumber::ROOT).unwrap();
         let (mut spec, mut inodes) = (
-            NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner: Owner::default(), device: (0, 0) },
+            NodeSpec {
+                kind: FileKind::Regular,
+                permissions: 0o644,
+                umask: 0,
+                owner: Owner::default(),
+                device: (0, 0),
+            },
             vec![],
         );
         for n in 0..16_u64 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{check_new_name, finish, is_directory};
 use crate::directory::{NewEntry, Place, kind_code};
-use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, InodeState};
+use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, FREE_INODE_CREDITS, InodeState};
 use crate::transaction::Handle;
 use crate::xattr::CHANGE_CREDITS;
 use crate::{Error, FileKind, Inode, NodeSpec, Result, Volume};
@@ -41,6 +41,44 @@ impl Volume {
     /// As [`Self::create`], and [`Self::open_inode`] before any other thread can remove it.
     pub fn create_open(&self, directory: &Inode, name: &[u8], spec: &NodeSpec) -> Result<Arc<Inode>> {
         self.create_any(directory, name, spec, Opening::Open)
+    }
+
+    /// Make a file without a name, and open it (`O_TMPFILE`). [`Self::link`] may give it one; the last close frees it otherwise, or
+    /// recovery.
+    pub fn create_nameless(&self, directory: &Inode, spec: &NodeSpec) -> Result<Arc<Inode>> {
+        if spec.kind != FileKind::Regular {
+            return Err(Error::InvalidArgument("only a regular file is made without a name"));
+        }
+        self.check_writable()?;
+        if !is_directory(directory) {
+            return Err(Error::NotADirectory);
+        }
+        let parent = directory.read_in_use()?;
+        if parent.links == 0 {
+            return Err(Error::NotFound);
+        }
+        let (owner, project) = parent.owner_within(spec.owner);
+        self.quota().check_new(owner, project)?;
+        self.quota().prepare(owner, project)?;
+        let mut handle = self.begin(ALLOCATE_INODE_CREDITS + CHANGE_CREDITS + FREE_INODE_CREDITS)?;
+        let result = self.allocate_inode(&mut handle, directory.number(), &parent, spec).and_then(|inode| {
+            let mut state = inode.state.write();
+            inode.note_linkable();
+            let inherited =
+                self.xattrs().inherit_acl(&mut handle, (directory, &parent), &inode, &mut state, spec.umask);
+            self.add_orphan(&mut handle, &inode, &mut state)?;
+            self.store_inode(&mut handle, &inode, &mut state)?;
+            inode.open()?;
+            drop(state);
+            Ok((inode, inherited))
+        });
+        let (inode, inherited) = finish(handle, result)?;
+        drop(parent);
+        if let Err(error) = inherited {
+            self.close_inode(&inode)?;
+            return Err(error);
+        }
+        Ok(inode)
     }
 
     fn create_any(
@@ -111,8 +149,9 @@ impl Volume {
         } else {
             (new.complete)(self, handle, &inode, &mut state)
         };
-        let completed = completed
-            .and_then(|()| self.xattrs().inherit_acl(handle, (directory, parent), &inode, &mut state));
+        let completed = completed.and_then(|()| {
+            self.xattrs().inherit_acl(handle, (directory, parent), &inode, &mut state, new.spec.umask)
+        });
         if let Err(error) = completed {
             if !matches!(error, Error::Io(_) | Error::Aborted) {
                 state.links = 0;

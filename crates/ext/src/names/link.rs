@@ -25,7 +25,7 @@ impl Volume {
         let mut locked = Locked::new([directory, &**inode]);
         self.check_may_add(directory, locked.state(directory), name)?;
         let state = locked.state(inode);
-        if state.links == 0 {
+        if state.links == 0 && !inode.is_linkable() {
             return Err(Error::NotFound);
         }
         if has(state, InodeFlags::EA_INODE) {
@@ -38,7 +38,7 @@ impl Volume {
         if self.find(directory, locked.state(directory), name)?.is_some() {
             return Err(Error::Exists);
         }
-        let mut handle = self.begin(ADD_NAME_CREDITS + 2)?;
+        let mut handle = self.begin(ADD_NAME_CREDITS + 6)?;
         let result = self.link_locked(&mut handle, &mut locked, inode, directory, name);
         finish(handle, result)
     }
@@ -53,6 +53,10 @@ impl Volume {
     ) -> Result<()> {
         let place = self.place_for(handle, directory, locked.state(directory), name)?;
         let state = locked.state(inode);
+        if state.links == 0 {
+            self.remove_orphan(handle, inode, state)?;
+            inode.note_named();
+        }
         self.add_link(inode, state);
         state.changed = self.now();
         self.store_inode(handle, inode, state)?;

@@ -347,7 +347,8 @@ mod tests {
             let volume = Volume::open(device.clone(), options).unwrap();
             let root = volume.inode(InodeNumber::ROOT).unwrap();
             let owner = Owner { uid: 0, gid: 0 };
-            let spec = NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner, device: (0, 0) };
+            let spec =
+                NodeSpec { kind: FileKind::Regular, permissions: 0o644, umask: 0, owner, device: (0, 0) };
             let modified = |volume: &Volume| {
                 let attributes = volume.attributes(&volume.inode(InodeNumber::ROOT).unwrap());
                 assert_eq!(attributes.modified, attributes.changed);

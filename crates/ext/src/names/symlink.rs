@@ -29,7 +29,7 @@ impl Volume {
         if target.len() as u64 >= self.block_size().bytes().min(4096) {
             return Err(Error::NameTooLong);
         }
-        let spec = NodeSpec { kind: FileKind::Symlink, permissions: 0o777, owner, device: (0, 0) };
+        let spec = NodeSpec { kind: FileKind::Symlink, permissions: 0o777, umask: 0, owner, device: (0, 0) };
         self.create_with(directory, name, &spec, Opening::Closed, &|volume, handle, inode, state| {
             if target.len() < FAST_MAX {
                 state.flags &= !InodeFlags::EXTENTS.bits();

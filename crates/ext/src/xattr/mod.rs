@@ -148,20 +148,24 @@ impl Xattrs<'_> {
         self.plan_attribute(inode, state, (ACL_ACCESS, b""), Some(&changed), XattrMode::Replace).map(Some)
     }
 
-    /// Give a new inode the access control lists that its directory has for what is made in it. Both are locked; the caller
-    /// stores the new inode.
+    /// Give a new inode the access control lists that its directory has for what is made in it, or where there is none, take `umask`
+    /// from its permissions. Both are locked; the caller stores the new inode.
     pub(crate) fn inherit_acl(
         &self,
         handle: &mut Handle<'_>,
         directory: (&Inode, &InodeState),
         inode: &Inode,
         state: &mut InodeState,
+        umask: u16,
     ) -> Result<()> {
         if inode.kind() == FileKind::Symlink {
             return Ok(());
         }
         let areas = self.load_attributes(directory.0, directory.1)?;
-        let Some(default) = areas.find(ACL_DEFAULT, b"") else { return Ok(()) };
+        let Some(default) = areas.find(ACL_DEFAULT, b"") else {
+            state.permissions &= !(umask & 0o777);
+            return Ok(());
+        };
         let bytes = self.value_of(directory.0, default)?;
         let default = acl::Acl::from_disk(&bytes).map_err(|what| corrupt(directory.0, what))?;
         let access = default.inherited(state.permissions);

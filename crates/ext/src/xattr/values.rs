@@ -77,6 +77,7 @@ impl Xattrs<'_> {
         let spec = NodeSpec {
             kind: FileKind::Regular,
             permissions: 0o600,
+            umask: 0,
             owner: owner_state.owner,
             device: (0, 0),
         };

@@ -70,7 +70,13 @@ pub fn save(image: &SparseImage, path: &Path) {
 
 /// A file to make.
 pub fn file() -> NodeSpec {
-    NodeSpec { kind: FileKind::Regular, permissions: 0o644, owner: Owner::default(), device: (0, 0) }
+    NodeSpec {
+        kind: FileKind::Regular,
+        permissions: 0o644,
+        umask: 0,
+        owner: Owner::default(),
+        device: (0, 0),
+    }
 }
 
 /// A directory to make.

@@ -112,7 +112,7 @@ impl Drop for Mounted {
 
 pub(crate) fn spec(kind: FileKind) -> NodeSpec {
     let permissions = if kind == FileKind::Directory { 0o755 } else { 0o644 };
-    NodeSpec { kind, permissions, owner: Owner { uid: 0, gid: 0 }, device: (0, 0) }
+    NodeSpec { kind, permissions, umask: 0, owner: Owner { uid: 0, gid: 0 }, device: (0, 0) }
 }
 
 pub(crate) fn root(volume: &Volume) -> Arc<Inode> {

@@ -1,0 +1,142 @@
+//! What a mount and other front ends need beside the calls of programs: files without names, masks, access times, privileges.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{assert_device_clean, memory_volume};
+use diorite::{
+    ContentTimes, FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner, SetAttributes, SetTime,
+    Timestamp, XattrMode,
+};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
+
+fn spec(permissions: u16, umask: u16) -> NodeSpec {
+    NodeSpec { kind: FileKind::Regular, permissions, umask, owner: Owner::default(), device: (0, 0) }
+}
+
+fn flavors() -> [MkfsOptions; 3] {
+    [Flavor::Ext2, Flavor::Ext3, Flavor::Ext4].map(|flavor| MkfsOptions { flavor, ..MkfsOptions::default() })
+}
+
+/// `O_TMPFILE`: the file goes with its last use, or stays under the name that it was given; twice linked it has two names.
+#[test]
+fn a_file_without_a_name_goes_or_is_given_one() {
+    for options in flavors() {
+        let device = memory_volume(16, &options);
+        let filesystem = FilesystemOptions::new().open_device(Arc::clone(&device)).expect("open");
+        let root = filesystem.root().expect("root");
+        let free = filesystem.statfs().inodes_free;
+        let gone = root.create_nameless(&spec(0o600, 0)).expect("create");
+        let file = gone.open_options().read(true).write(true).open().expect("open");
+        file.write_all_at(b"passing", 0).expect("write");
+        assert_eq!((gone.attributes().expect("stat").links, filesystem.statfs().inodes_free), (0, free - 1));
+        drop((gone, file));
+        assert_eq!(filesystem.statfs().inodes_free, free);
+
+        let kept = root.create_nameless(&spec(0o666, 0o027)).expect("create");
+        let file = kept.open_options().read(true).write(true).open().expect("open");
+        file.write_all_at(b"lasting", 0).expect("write");
+        root.link(&kept, b"kept").expect("link");
+        root.link(&kept, b"again").expect("link");
+        drop((kept, file));
+        let attributes = filesystem.metadata("/kept").expect("stat");
+        assert_eq!((attributes.links, attributes.permissions), (2, 0o640));
+        filesystem.remove_file("/kept").expect("remove");
+        // A file that lost its last name is not given another.
+        let removed = filesystem.resolve("/again").expect("resolve");
+        filesystem.remove_file("/again").expect("remove");
+        assert!(root.link(&removed, b"back").is_err_and(|error| error.is_not_found()));
+        drop((removed, root));
+        filesystem.close().expect("close");
+        assert_device_clean(&device);
+    }
+}
+
+/// What a crash leaves of a file without a name, recovery frees.
+#[test]
+fn a_file_without_a_name_does_not_outlive_a_crash() {
+    for flavor in [Flavor::Ext3, Flavor::Ext4] {
+        let options = MkfsOptions { flavor, ..MkfsOptions::default() };
+        let device = memory_volume(16, &options);
+        let filesystem = FilesystemOptions::new().open_device(Arc::clone(&device)).expect("open");
+        let free = filesystem.statfs().inodes_free;
+        let node = filesystem.root().expect("root").create_nameless(&spec(0o600, 0)).expect("create");
+        filesystem.sync().expect("sync");
+        let copy = memory_volume(16, &options);
+        let mut memory = diorite::AlignedBuf::zeroed(16 << 20, 4096);
+        device.read_bytes(0, &mut memory).expect("read");
+        copy.write_bytes(0, &memory, diorite_block::BioFlags::NONE).expect("write");
+        drop(node);
+        let replayed = FilesystemOptions::new().open_device(Arc::clone(&copy)).expect("replay");
+        assert_eq!(replayed.statfs().inodes_free, free);
+        replayed.close().expect("close");
+        assert_device_clean(&copy);
+    }
+}
+
+/// The mask counts where the directory has no default access control list, and there only.
+#[test]
+fn a_mask_or_the_default_list_of_the_directory_decides_never_both() {
+    let filesystem =
+        FilesystemOptions::new().open_device(memory_volume(16, &MkfsOptions::default())).expect("open");
+    let root = filesystem.root().expect("root");
+    assert_eq!(
+        root.create(b"masked", &spec(0o666, 0o022)).expect("create").attributes().unwrap().permissions,
+        0o644
+    );
+    let directory = NodeSpec { kind: FileKind::Directory, ..spec(0o755, 0) };
+    let listed = root.create(b"listed", &directory).expect("create");
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions) in [(1u16, 7u16), (4, 6), (0x20, 4)] {
+        list.extend([tag.to_le_bytes(), permissions.to_le_bytes()].concat());
+        list.extend(u32::MAX.to_le_bytes());
+    }
+    listed.set_xattr(b"system.posix_acl_default", &list, XattrMode::Set).expect("set");
+    let made = listed.create(b"file", &spec(0o666, 0o077)).expect("create");
+    assert_eq!(made.attributes().expect("stat").permissions, 0o664);
+}
+
+/// An access time changes nothing else; the times of content are the caller's where it says so, and the change time on request.
+#[test]
+fn times_are_set_one_by_one() {
+    let options = FilesystemOptions::new().content_times(ContentTimes::ByCaller);
+    let filesystem: Filesystem =
+        options.open_device(memory_volume(16, &MkfsOptions::default())).expect("open");
+    let file = filesystem.create_file("/file").expect("create");
+    let node = filesystem.resolve("/file").expect("resolve");
+    let at = |seconds| Timestamp { seconds, nanoseconds: 7 };
+    let set = SetAttributes {
+        accessed: Some(SetTime::To(at(100))),
+        modified: Some(SetTime::To(at(200))),
+        changed: Some(SetTime::To(at(300))),
+        ..SetAttributes::default()
+    };
+    node.set_attributes(&set).expect("set");
+    file.write_all_at(&[1; 10_000], 0).expect("write");
+    file.sync_all().expect("sync");
+    let times = || {
+        let attributes = node.attributes().expect("stat");
+        (attributes.accessed, attributes.modified, attributes.changed)
+    };
+    assert_eq!(times(), (at(100), at(200), at(300)));
+    node.note_access().expect("access");
+    let (accessed, modified, changed) = times();
+    assert!(accessed.seconds > 1000 && (modified, changed) == (at(200), at(300)));
+}
+
+/// A change of content takes set-user-ID, set-group-ID of an executable file, and capabilities.
+#[test]
+fn privileges_are_cleared() {
+    let filesystem =
+        FilesystemOptions::new().open_device(memory_volume(16, &MkfsOptions::default())).expect("open");
+    let root = filesystem.root().expect("root");
+    for (before, after) in [(0o6755, 0o755), (0o6744, 0o2744), (0o644, 0o644)] {
+        let name = format!("{before:o}");
+        let node = root.create(name.as_bytes(), &spec(before, 0)).expect("create");
+        node.set_xattr(b"security.capability", b"\x01\x00\x00\x02", XattrMode::Set).expect("set");
+        node.clear_privileges().expect("clear");
+        assert_eq!(node.attributes().expect("stat").permissions, after);
+        assert!(node.xattr_names().expect("names").is_empty());
+    }
+}
