@@ -7,8 +7,8 @@
 
 use std::error::Error;
 
-use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
-use diorite::{Create, DeviceOptions, File, Filesystem, open_target};
+use diorite::mkfs::{Flavor, MkfsOptions};
+use diorite::{File, Filesystem};
 
 const HEADER_BYTES: usize = 8;
 
@@ -61,14 +61,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let image = directory.path().join("disk.img");
-    let device = open_target(
-        image.to_str().ok_or("the path is not text")?,
-        &DeviceOptions::read_write().create(Create::NewSized(64 << 20)),
-    )?;
-    mkfs(&*device, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() })?;
-    drop(device);
-
-    let filesystem = Filesystem::open(&image)?;
+    let filesystem = Filesystem::create(&image, 64 << 20, &MkfsOptions::new(Flavor::Ext4))?;
     let log = Log::open(&filesystem, "/log")?;
     std::thread::scope(|scope| {
         let append = |thread: u32| {

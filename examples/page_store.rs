@@ -6,8 +6,8 @@
 
 use std::error::Error;
 
-use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
-use diorite::{AlignedBuf, Create, DeviceOptions, DirectIo, File, Filesystem, open_target};
+use diorite::mkfs::{Flavor, MkfsOptions};
+use diorite::{AlignedBuf, DirectIo, File, Filesystem};
 
 const PAGE_BYTES: usize = 4096;
 const PAGES: u64 = 256;
@@ -38,14 +38,7 @@ impl PageStore {
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let image = directory.path().join("disk.img");
-    let device = open_target(
-        image.to_str().ok_or("the path is not text")?,
-        &DeviceOptions::read_write().create(Create::NewSized(64 << 20)),
-    )?;
-    mkfs(&*device, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() })?;
-    drop(device);
-
-    let filesystem = Filesystem::open(&image)?;
+    let filesystem = Filesystem::create(&image, 64 << 20, &MkfsOptions::new(Flavor::Ext4))?;
     let store = PageStore::open(&filesystem, "/pages")?;
     let mut page = store.file.buffer(PAGE_BYTES)?;
     for number in 0..PAGES {

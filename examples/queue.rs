@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::time::Instant;
 
-use diorite::mkfs::{MkfsOptions, mkfs};
-use diorite::{Create, DeviceOptions, DirectIo, DirectQueue, Filesystem, open_target};
+use diorite::mkfs::{Flavor, MkfsOptions};
+use diorite::{DirectIo, DirectQueue, Filesystem};
 
 const DEPTH: u32 = 32;
 const BLOCK_BYTES: usize = 4096;
@@ -23,14 +23,8 @@ fn block(n: u64) -> u64 {
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let image = directory.path().join("disk.img");
-    let device = open_target(
-        image.to_str().ok_or("the path is not text")?,
-        &DeviceOptions::read_write().create(Create::NewSized(64 << 20)),
-    )?;
-    mkfs(&*device, &MkfsOptions { block_size: Some(4096), ..MkfsOptions::default() })?;
-    drop(device);
-
-    let filesystem = Filesystem::open(&image)?;
+    let options = MkfsOptions { block_size: Some(4096), ..MkfsOptions::new(Flavor::Ext4) };
+    let filesystem = Filesystem::create(&image, 64 << 20, &options)?;
     let content: Vec<u8> = (0..BLOCKS).flat_map(|block| [block as u8; BLOCK_BYTES]).collect();
     filesystem.write("/data", content)?;
     filesystem.drop_caches()?;

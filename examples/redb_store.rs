@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::io;
 
-use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
-use diorite::{Create, DeviceOptions, File, Filesystem, open_target};
+use diorite::mkfs::{Flavor, MkfsOptions};
+use diorite::{File, Filesystem};
 use redb::{Database, ReadableDatabase, StorageBackend, TableDefinition};
 
 const CITIES: TableDefinition<'_, &str, u64> = TableDefinition::new("cities");
@@ -46,14 +46,7 @@ fn open(filesystem: &Filesystem) -> Result<Database, Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let image = directory.path().join("disk.img");
-    let device = open_target(
-        image.to_str().ok_or("the path is not text")?,
-        &DeviceOptions::read_write().create(Create::NewSized(64 << 20)),
-    )?;
-    mkfs(&*device, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() })?;
-    drop(device);
-
-    let filesystem = Filesystem::open(&image)?;
+    let filesystem = Filesystem::create(&image, 64 << 20, &MkfsOptions::new(Flavor::Ext4))?;
     let database = open(&filesystem)?;
     let write = database.begin_write()?;
     {

@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::io::Write;
 
-use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
-use diorite::{Create, DeviceOptions, DirectIo, DirectReader, DirectWriter, Filesystem, open_target};
+use diorite::mkfs::{Flavor, MkfsOptions};
+use diorite::{DirectIo, DirectReader, DirectWriter, Filesystem};
 
 const BUFFER_BYTES: usize = 1 << 20;
 const BUFFERS: u32 = 4;
@@ -29,14 +29,7 @@ fn copy(filesystem: &Filesystem, from: &str, to: &str) -> Result<(), Box<dyn Err
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let image = directory.path().join("disk.img");
-    let device = open_target(
-        image.to_str().ok_or("the path is not text")?,
-        &DeviceOptions::read_write().create(Create::NewSized(128 << 20)),
-    )?;
-    mkfs(&*device, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() })?;
-    drop(device);
-
-    let filesystem = Filesystem::open(&image)?;
+    let filesystem = Filesystem::create(&image, 128 << 20, &MkfsOptions::new(Flavor::Ext4))?;
     let content: Vec<u8> = (0..20_000_001_u32).map(|at| (at / 7) as u8).collect();
     filesystem.write("/from", &content)?;
     copy(&filesystem, "/from", "/to")?;

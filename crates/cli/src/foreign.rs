@@ -65,7 +65,7 @@ mod tests {
         let path = directory.path().join("file");
         let write = |bytes: &[u8]| {
             let file = std::fs::File::options().create(true).truncate(true).write(true).open(&path);
-            file.expect("a file").write_all_at(bytes, 0).expect("room");
+            file.expect("a file").write_all_at(bytes, 0).expect("space");
         };
         for (at, mark, reported) in FORMATS {
             let mut bytes = vec![0; 70_000];

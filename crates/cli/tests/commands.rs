@@ -357,7 +357,7 @@ fn sparse_files_in_a_tar_stream_are_what_they_were() {
     let sparse = std::fs::File::options().create_new(true).write(true).open(bench.path("from/sparse"));
     let sparse = sparse.expect("a file");
     for piece in 0..100 {
-        sparse.write_all_at(&pattern(5_000, piece), piece * 300_000).expect("room");
+        sparse.write_all_at(&pattern(5_000, piece), piece * 300_000).expect("space");
     }
     sparse.set_len(31_000_000).expect("a size");
     let (from, tar) = (bench.path("from"), bench.path("a.tar"));

@@ -20,8 +20,8 @@ fn make_tree(bench: &Bench, is_root: bool) {
         .write(true)
         .open(bench.path("tree/sparse"))
         .expect("a file");
-    sparse.write_all_at(b"head", 0).expect("room");
-    sparse.write_all_at(b"middle", 20 << 20).expect("room");
+    sparse.write_all_at(b"head", 0).expect("space");
+    sparse.write_all_at(b"middle", 20 << 20).expect("space");
     sparse.set_len(40 << 20).expect("a size");
     std::fs::hard_link(bench.path("tree/small"), bench.path("tree/sub/linked")).expect("a link");
     symlink("../small", bench.path("tree/sub/relative")).expect("a link");
@@ -237,7 +237,7 @@ fn content_is_written_into_devices_and_pipes() {
     // A hole is zeros there.
     let sparse =
         std::fs::File::options().create_new(true).write(true).open(bench.path("sparse")).expect("a file");
-    sparse.write_all_at(b"middle", 100_000).expect("room");
+    sparse.write_all_at(b"middle", 100_000).expect("space");
     sparse.set_len(200_000).expect("a size");
     bench.run("cp sparse a.img:/sparse");
     let zeros = |len| vec![0; len];
@@ -363,7 +363,7 @@ fn attribute_that_cannot_be_kept_is_reported_and_the_rest_is_copied() {
     let path = mounted.at.path().join("tree/sub/a");
     rustix::fs::setxattr(&path, "user.large", &large, rustix::fs::XattrFlags::empty())
         .expect("with ea_inode");
-    rustix::fs::setxattr(&path, "user.small", b"kept", rustix::fs::XattrFlags::empty()).expect("room");
+    rustix::fs::setxattr(&path, "user.small", b"kept", rustix::fs::XattrFlags::empty()).expect("space");
     drop(mounted);
     let complaint = "/sub/a: copied without the extended attribute user.large: no ";
     let copy = |to: &str| {

@@ -139,7 +139,7 @@ fn run_queue(
         let piece = Piece { sector: Sector(0), memory: 0..memory.len() };
         let (pieces, memory) = (vec![piece], diorite_block::QueuedMemory::Owned(Box::new(memory)));
         let (op, flags, owner) = (workload.op, BioFlags::SYNC, IoOwner::current());
-        queue.submit(QueuedIo { op, pieces, memory, flags, owner, tag: 0 }).expect("room");
+        queue.submit(QueuedIo { op, pieces, memory, flags, owner, tag: 0 }).expect("space");
     }
     while queue.in_flight() > 0 {
         queue.reap(1, &mut done).expect("a ring");
@@ -150,7 +150,7 @@ fn run_queue(
             if running {
                 let mut io = completed.io;
                 io.pieces[0].sector = Sector::containing(offsets.take() * workload.bytes as u64);
-                queue.submit(io).expect("room");
+                queue.submit(io).expect("space");
             }
         }
     }

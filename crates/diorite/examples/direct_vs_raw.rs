@@ -113,7 +113,7 @@ fn main() -> Outcome<()> {
     for (name, test) in tests {
         let (mut here, mut there) = (Vec::new(), Vec::new());
         for round in 0..ROUNDS {
-            // Whoever goes second finds the host warmer: take turns.
+            // The second one finds the host warmer: take turns.
             for turn in 0..2 {
                 if (round + turn) % 2 == 0 {
                     here.push(test(&ours, 0, &mut memory)?);

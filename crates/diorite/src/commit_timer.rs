@@ -1,4 +1,4 @@
-//! The timer of a volume: what was changed is committed when it has waited for the commit interval, also if nobody calls in.
+//! The timer of a volume: what was changed is committed when it has waited for the commit interval, also if no call comes.
 //!
 //! Where it sits: beside the table of nodes. One thread, started when the volume is opened for writing, through
 //! `diorite_block::sync`, so that a simulation runs it too. It waits in the volume, without waking while nothing has changed,
@@ -31,7 +31,7 @@ impl CommitTimer {
                 let _ = volume.commit_old();
             }
         };
-        // Without the thread old changes are committed by whoever makes the next one.
+        // Without the thread old changes are committed by the thread that makes the next one.
         spawn("diorite-commit", body).ok()
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use diorite_block::{IoError, IoErrorKind};
 use diorite_device::OpenError;
+use diorite_ext_tools::mkfs::MkfsError;
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -116,6 +117,9 @@ pub enum Error {
     /// The volume: its format, its space, its names, or its device.
     #[error(transparent)]
     Volume(diorite_ext::Error),
+    /// There cannot be a volume as it was asked for, or its device failed when it was made.
+    #[error("cannot make the filesystem: {0}")]
+    Mkfs(#[from] MkfsError),
     /// The device failed.
     #[error(transparent)]
     Io(#[from] IoError),
@@ -213,9 +217,12 @@ impl Error {
             Self::At { source, .. } => source.errno(),
             Self::Open(error) => error.errno(),
             Self::Volume(error) => error.errno(),
-            Self::Io(error) => error.kind.errno(),
+            Self::Io(error) | Self::Mkfs(MkfsError::Io(error)) => error.kind.errno(),
             Self::Os { source, .. } => source.raw_os_error().unwrap_or(5),
-            Self::InvalidAlignment { .. } | Self::DirectRefused(_) | Self::InvalidArgument(_) => 22,
+            Self::Mkfs(_)
+            | Self::InvalidAlignment { .. }
+            | Self::DirectRefused(_)
+            | Self::InvalidArgument(_) => 22,
             Self::NotOpenFor(_) => 9,
             Self::Unsupported(_) => 95,
             Self::TooManyLinks => 40,

@@ -1,10 +1,10 @@
 //! The mapping of a file on an ext volume.
 //!
 //! A translation of units and types, and one thing more: a claim on data blocks brings with it a claim on the blocks that
-//! mapping them may need, so that write-back cannot run out of room for an indirect block.
+//! mapping them may need, so that write-back cannot run out of space for an indirect block.
 //!
 //! Invariant: what a buffered write was promised is its own until it is on the device. A reservation takes it over in one step,
-//! and what the mapping did not need of it comes back in one; at no moment could somebody else have it.
+//! and what the mapping did not need of it comes back in one; at no moment could another file have it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Claims {
         Claim { data: self.moving, mapping: std::mem::take(&mut self.mapping) }
     }
 
-    /// Put back what a reservation left. Returns blocks of it that nobody wants any more.
+    /// Put back what a reservation left. Returns blocks of it that are no longer wanted.
     fn put_back(&mut self, own: Claim, taken: Claim) -> u64 {
         self.moving = 0;
         self.data += own.data - taken.data;
@@ -196,7 +196,7 @@ impl MapBlocks for ExtMap {
     }
 
     fn is_inline(&self) -> Result<bool> {
-        // Of most volumes no file is, and nobody has to look.
+        // Of most volumes no file is, and that is known without a look.
         Ok(self.volume.has_inline_data()
             && self.volume.map(&self.inode, FileBlock(0), 1)?.kind == BlockMapping::Inline)
     }

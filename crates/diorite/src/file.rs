@@ -107,7 +107,7 @@ impl File {
         options: Opening,
         path: Option<PathBuf>,
     ) -> Self {
-        let errors_seen = content.errors.seen();
+        let errors_seen = content.cache.errors.seen();
         let handle = Handle {
             content,
             owner,
@@ -161,7 +161,7 @@ impl File {
 
     /// What direct I/O needs here.
     pub fn alignment(&self) -> Alignment {
-        let geometry = self.content().geometry();
+        let geometry = self.content().store.geometry();
         Alignment {
             offset: geometry.logical_block_size,
             memory: geometry.memory_alignment,
@@ -182,7 +182,7 @@ impl File {
 
     /// The size in bytes.
     pub fn size(&self) -> u64 {
-        self.content().size()
+        self.content().store.size()
     }
 
     /// What `stat` tells.
@@ -275,10 +275,10 @@ impl File {
         let sync = self.handle.options.sync;
         if sync.is_some() && written.len > 0 {
             let end = written.offset + written.len as u64;
-            let range = content.locked_range(written.offset, end);
+            let range = content.store.locked_range(written.offset, end);
             let _range = content.ranges.shared(range.clone());
-            content.write_back_locked(range, BioFlags::SYNC)?;
-            content.make_durable(sync, Durable::ByFlush)?;
+            content.cache.write_back(range, BioFlags::SYNC)?;
+            content.store.make_durable(sync, Durable::ByFlush)?;
         }
         Ok(written)
     }
@@ -346,8 +346,8 @@ impl File {
 
     fn sync(&self, kind: SyncKind) -> Result<()> {
         let result = self.content().sync(kind);
-        // A write-back that failed earlier is told first, and the one of this sync is among them.
-        let result = self.content().errors.check(&self.handle.errors_seen).and(result);
+        // A write-back that failed earlier is reported first, and the one of this sync is among them.
+        let result = self.content().cache.errors.check(&self.handle.errors_seen).and(result);
         self.named(result)
     }
 
@@ -464,7 +464,7 @@ impl File {
     /// What was done so far on the filesystem or device that the file belongs to.
     pub fn stats(&self) -> Stats {
         let content = self.content();
-        content.engine.counters.snapshot(content.map.device().counters().snapshot())
+        content.engine.counters.snapshot(content.store.map.device().counters().snapshot())
     }
 
     /// Write back the dirty pages of a range, without metadata, and drop its pages.

@@ -92,7 +92,7 @@ impl FilesystemOptions {
     }
 
     /// Memory for metadata blocks in bytes, with what a journal keeps of them; 64 MiB. Inodes and names that are kept although
-    /// nobody uses them take at most one and a half times as much again. So a volume takes two and a half times this and
+    /// they are not in use take at most one and a half times as much again. So a volume takes two and a half times this and
     /// [`Self::cache_bytes`], however many files it has.
     #[must_use]
     pub fn metadata_cache_bytes(self, metadata_cache_bytes: usize) -> Self {
@@ -114,14 +114,14 @@ impl FilesystemOptions {
     }
 
     /// What the journal does for file data (`data=` of a mount); by default what the volume's superblock says, which is
-    /// [`DataMode::Ordered`] if nobody set it. Data is in its place before its metadata in all modes.
+    /// [`DataMode::Ordered`] if it is not set there. Data is in its place before its metadata in all modes.
     #[must_use]
     pub fn data_mode(self, mode: DataMode) -> Self {
         Self { data_mode: Some(mode), ..self }
     }
 
-    /// Age at which changes of metadata become durable without a sync; 5 seconds. A thread sees to it, also when nobody
-    /// calls. With [`Self::dirty_age`] it bounds what a crash can lose of what was not synced.
+    /// Age at which changes of metadata become durable without a sync; 5 seconds. A thread commits them, also when nothing
+    /// is called. With [`Self::dirty_age`] it bounds what a crash can lose of what was not synced.
     #[must_use]
     pub fn commit_interval(self, commit_interval: Duration) -> Self {
         Self { commit_interval, ..self }
@@ -309,7 +309,7 @@ impl Filesystem {
         self.volume().defects()
     }
 
-    /// Make everything durable. Tells also of data that was lost earlier, in the background, if no open file has heard of it.
+    /// Make everything durable. Reports also data that was lost earlier, in the background, if that was reported to no open file.
     ///
     /// # Errors
     /// The device failed, now or earlier; the volume is read-only since an earlier write failed.
@@ -422,7 +422,7 @@ impl Filesystem {
             device: (0, 0),
         };
         match self.nodes.create(&found.directory, &found.name, &spec) {
-            // Somebody else was faster. What was made may be a link, or be gone again: the caller looks anew.
+            // Another thread was faster. What it made may be a link, or be gone again: the caller looks again.
             Err(Error::Volume(diorite_ext::Error::Exists)) if !options.create_new => {
                 Err(diorite_ext::Error::Stale.into())
             }

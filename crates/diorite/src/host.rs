@@ -296,7 +296,7 @@ impl FileOwner for HostOwner {
         use std::os::unix::fs::MetadataExt;
         let host = std::fs::metadata(&self.path).map_err(|source| os("cannot examine the file", source))?;
         let time = |seconds, nanoseconds: i64| crate::Timestamp { seconds, nanoseconds: nanoseconds as u32 };
-        let modified = self.content.modified().unwrap_or(time(host.mtime(), host.mtime_nsec()));
+        let modified = self.content.store.time.get().unwrap_or(time(host.mtime(), host.mtime_nsec()));
         Ok(Attributes {
             permissions: (host.mode() & 0o7777) as u16,
             links: host.nlink() as u32,
@@ -304,16 +304,16 @@ impl FileOwner for HostOwner {
             sectors: host.blocks(),
             accessed: time(host.atime(), host.atime_nsec()),
             changed: time(host.ctime(), host.ctime_nsec()),
-            ..device_attributes(self.content.size(), modified)
+            ..device_attributes(self.content.store.size(), modified)
         })
     }
 }
 
 impl Drop for HostOwner {
     fn drop(&mut self) {
-        // Who wants to know how it went syncs before; the error could reach nobody here.
+        // There is no caller to report an error to: a sync before this reports it.
         let _ = self.content.write_back_all();
-        let _ = self.content.record(SyncKind::All);
+        let _ = self.content.store.record(SyncKind::All);
         // The file can be opened again at once: no read-ahead still has it.
         self.content.engine.workers.stop();
     }

@@ -21,7 +21,7 @@
 //! - [`Filesystem`]: `read`, `write`, `copy`, `read_dir` and the rest of `std::fs`, on a volume; [`Filesystem::open_options`] for a [`File`].
 //! - [`DirectQueue`] keeps many transfers in flight from one thread; [`DirectReader`] and [`DirectWriter`] stream a file, as
 //!   [`std::io::BufRead`] and [`std::io::Write`].
-//! - [`mkfs`](mkfs::mkfs) makes volumes and [`check`](mod@check) looks for damage.
+//! - [`Filesystem::create`] makes a volume in a new image ([`mkfs`](mkfs::mkfs) on any device), and [`check`](mod@check) looks for damage.
 //! - [`Error::kind`] says what went wrong, as [`std::io::Error::kind`] does.
 //! - The directory `examples` of the repository: a page store, a log, a queue at depth 32, a streaming copy, a database.
 //!
@@ -36,6 +36,7 @@
 mod cache;
 mod commit_timer;
 mod content;
+mod create;
 mod direct;
 mod error;
 mod ext_map;

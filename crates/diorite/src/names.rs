@@ -19,7 +19,7 @@ impl Filesystem {
         if found.last == LastName::Name { Ok(found) } else { Err(diorite_ext::Error::Exists.into()) }
     }
 
-    /// The same for a name of anything but a directory: a slash behind it asks for a directory, which nobody is making.
+    /// The same for a name of anything but a directory: a trailing slash asks for a directory, which is not what is made.
     fn place_of_no_directory<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
         let found = self.place(path)?;
         if found.has_slash {
@@ -151,7 +151,7 @@ impl Filesystem {
         self.nodes().rename(old, new, mode).at_path(to)
     }
 
-    /// A slash behind a name that is renamed says that a directory is: the old one, or both where they change places.
+    /// A trailing slash of a name that is renamed says that a directory is: the old one, or both where they change places.
     fn check_slashes(
         &self,
         moved: &Inode,

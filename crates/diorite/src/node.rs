@@ -82,7 +82,7 @@ impl NodeRef {
     pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
         let set = || Ok(self.volume().set_attributes(self.inode(), changes)?);
         match self.shared.content() {
-            Some(content) => content.with_times_recorded(changes.modified.is_some(), set),
+            Some(content) => content.set_attributes(changes.modified.is_some(), set),
             None => set(),
         }
     }
@@ -148,7 +148,7 @@ impl NodeRef {
             ContentUse::Write
         };
         self.volume().check_content_use(self.inode(), wanted)?;
-        if options.truncate && content.size() > 0 {
+        if options.truncate && content.store.size() > 0 {
             content.set_len(0)?;
         }
         let direct = self.direct_io(options.direct)?;
@@ -171,7 +171,7 @@ impl NodeRef {
         ))
     }
 
-    /// The inode behind a name in this directory.
+    /// The inode that a name in this directory leads to.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound), [`NotADirectory`](crate::ErrorKind::NotADirectory); the device or the volume failed.

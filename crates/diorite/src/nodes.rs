@@ -99,7 +99,8 @@ impl Node {
     }
 
     fn is_clean(&self) -> bool {
-        self.content().is_none_or(|content| content.pages.dirty() == 0 && content.modified().is_none())
+        self.content()
+            .is_none_or(|content| content.cache.pages.dirty() == 0 && content.store.time.get().is_none())
     }
 }
 
@@ -200,7 +201,7 @@ impl Nodes {
 
     /// What `stat` tells of an inode that was just found by a name.
     pub(crate) fn attributes(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Attributes> {
-        // What nobody has open has no content in memory (invariant 2).
+        // What is not open has no content in memory (invariant 2).
         let attributes = if inode.is_open() {
             self.acquire(Arc::clone(inode))?.attributes()
         } else {
@@ -306,11 +307,11 @@ impl Nodes {
             return;
         }
         // With dirty pages left, the write-back records it.
-        if let Some(content) = node.content().filter(|content| content.pages.dirty() == 0)
+        if let Some(content) = node.content().filter(|content| content.cache.pages.dirty() == 0)
             && !node.inode.is_nameless()
         {
             // The volume latches what fails here.
-            let _ = content.record(SyncKind::All);
+            let _ = content.store.record(SyncKind::All);
         }
         let mut shard = self.shard(node.inode.number());
         if node.users.fetch_sub(1, Ordering::AcqRel) > 1 || !shard.is_current(node) {
@@ -321,7 +322,7 @@ impl Nodes {
                 // The thread that made it is about to refer to it.
                 return;
             }
-        } else if node.content().is_some_and(|content| content.pages.cached() > 0) {
+        } else if node.content().is_some_and(|content| content.cache.pages.cached() > 0) {
             let evicted = shard.rest(node);
             drop(shard);
             for node in evicted.iter().flatten() {
@@ -387,8 +388,8 @@ impl Nodes {
             if let Some(content) = node.content() {
                 let written = content.write_back_all();
                 // Among the failures that were reported to no caller is the one of this moment.
-                let unreported = content.errors.report_unreported();
-                result = result.and(written).and(unreported).and(content.record(SyncKind::All));
+                let unreported = content.cache.errors.report_unreported();
+                result = result.and(written).and(unreported).and(content.store.record(SyncKind::All));
             }
             self.release(&node);
         }
@@ -432,7 +433,7 @@ impl Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        // Nobody is left who could be told of an error; who wants to know closes.
+        // There is no caller to report an error to: `close` reports it.
         if !self.is_closed.load(Ordering::Acquire) {
             let _ = self.close();
         }
@@ -476,9 +477,9 @@ impl NodeUse {
     pub(crate) fn attributes(&self) -> Attributes {
         let mut attributes = self.nodes.volume.attributes(self.inode());
         if let Some(content) = self.content() {
-            attributes.size = content.size();
-            attributes.sectors += content.map.claimed() * (content.map.block_size() / 512);
-            if let Some(modified) = content.modified() {
+            attributes.size = content.store.size();
+            attributes.sectors += content.store.map.claimed() * (content.store.map.block_size() / 512);
+            if let Some(modified) = content.store.time.get() {
                 // As write-back will record it: an operation on the inode since the write has changed it later.
                 attributes.modified = self.nodes.volume.time_as_stored(self.inode(), modified);
                 attributes.changed = attributes.changed.max(attributes.modified);

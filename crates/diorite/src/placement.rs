@@ -47,6 +47,8 @@ pub(crate) struct ReadFound {
     pub(crate) unmapped: Vec<Range<u64>>,
     /// Bytes copied out of the inode.
     pub(crate) copied: u64,
+    /// Bios that it took.
+    pub(crate) bios: u64,
 }
 
 /// What a walk for a write reserved.
@@ -246,13 +248,14 @@ fn fill(range: Range<u64>, first: Sector, cursor: &mut Cursor<'_>, target: &mut 
 #[derive(Debug)]
 pub(crate) struct PlugReads<'a, I> {
     plug: Plug<'a>,
+    flags: BioFlags,
     segments: I,
     rest: &'a mut [u8],
 }
 
 impl<'a, I: Iterator<Item = &'a mut [u8]>> PlugReads<'a, I> {
     pub(crate) fn new(geometry: &Geometry, flags: BioFlags, segments: I) -> Self {
-        Self { plug: Plug::new(geometry, flags), segments, rest: &mut [] }
+        Self { plug: Plug::new(geometry, flags), flags, segments, rest: &mut [] }
     }
 
     /// The next memory, at most `len` bytes; none at the end.
@@ -267,8 +270,8 @@ impl<'a, I: Iterator<Item = &'a mut [u8]>> PlugReads<'a, I> {
     }
 
     /// Submit what was placed, and wait for it.
-    pub(crate) fn submit(&mut self, device: &dyn BlockDevice, flags: BioFlags) -> Result<PlugSummary> {
-        submit(std::mem::replace(&mut self.plug, Plug::new(device.geometry(), flags)), device)
+    pub(crate) fn submit(&mut self, device: &dyn BlockDevice) -> Result<PlugSummary> {
+        submit(std::mem::replace(&mut self.plug, Plug::new(device.geometry(), self.flags)), device)
     }
 }
 

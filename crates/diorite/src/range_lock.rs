@@ -8,13 +8,13 @@
 //! - [`RangeLock::try_shared_fast`] is for short work on cached pages that waits for nothing: one atomic operation. It
 //!   conflicts with every exclusive lock of the file, which waits for it, so its holder must not wait.
 //! - [`RangeLock::shared`] and [`RangeLock::exclusive`] may be held across I/O.
-//! - A range is locked in one go: nobody who holds a range asks for another of the same file.
+//! - A range is locked in one go: no thread that holds a range asks for another of the same file.
 //!
 //! Invariants:
 //! 1. No two held ranges overlap unless both are shared.
 //! 2. While an exclusive range is held there is no fast holder: `fast` counts exclusive holders and those that
 //!    wait in its upper half, and a fast holder that sees any steps back.
-//! 3. First come, first served among those that overlap: nobody starves.
+//! 3. First come, first served among those that overlap: none starves.
 //!
 //! Locking: one mutex for the lists; conditions are waited for under it.
 
@@ -90,7 +90,7 @@ impl Lists {
 }
 
 impl RangeLock {
-    /// Shared access to the whole file for a moment, if nobody has or wants exclusive access to any of it.
+    /// Shared access to the whole file for a moment, if no thread has or waits for exclusive access to any of it.
     #[inline]
     pub(crate) fn try_shared_fast(&self) -> Option<FastGuard<'_>> {
         let before = self.fast.fetch_add(1, Ordering::AcqRel);
@@ -109,7 +109,7 @@ impl RangeLock {
         RangeGuard { lock: self, id: self.acquire(range, LockMode::Exclusive) }
     }
 
-    /// Shared access to a range if nobody has it exclusively or waits for that.
+    /// Shared access to a range if no thread has it exclusively or waits for that.
     pub(crate) fn try_shared(&self, range: Range<u64>) -> Option<RangeGuard<'_>> {
         Some(RangeGuard { lock: self, id: self.try_acquire(range, LockMode::Shared)? })
     }
@@ -119,7 +119,7 @@ impl RangeLock {
         RangeGuard { lock: self, id }
     }
 
-    /// Wait for a range; whoever calls this also calls [`RangeLock::release`].
+    /// Wait for a range; the caller releases it with [`RangeLock::release`].
     pub(crate) fn acquire(&self, range: Range<u64>, mode: LockMode) -> LockId {
         Rank::Range.check_wait();
         if mode == LockMode::Exclusive {
@@ -139,7 +139,7 @@ impl RangeLock {
         lists.waiting.retain(|other| other.id != id);
         lists.held.push(entry);
         if !lists.waiting.is_empty() {
-            // Whoever waited only behind us in the order, and not for our range, may go on.
+            // A thread that waited only for its turn after us, and not for our range, may go on.
             self.changed.notify_all();
         }
         id
@@ -259,7 +259,7 @@ mod tests {
         while lock.lists.lock().waiting.is_empty() {
             thread::sleep(Duration::from_millis(1));
         }
-        assert!(lock.try_shared(12..13).is_none(), "behind the writer");
+        assert!(lock.try_shared(12..13).is_none(), "after the writer");
         assert!(lock.try_shared(20..30).is_some());
         drop(reader);
         writer.join().expect("writer");

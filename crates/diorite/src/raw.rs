@@ -169,9 +169,9 @@ struct RawOwner {
 
 impl FileOwner for RawOwner {
     fn attributes(&self) -> Result<Attributes> {
-        let size = self.content.size();
+        let size = self.content.store.size();
         let mut changed = self.changed.lock();
-        if let Some(modified) = self.content.modified() {
+        if let Some(modified) = self.content.store.time.get() {
             *changed = modified;
         }
         Ok(device_attributes(size, *changed))
@@ -201,7 +201,7 @@ pub(crate) fn device_attributes(size: u64, changed: Timestamp) -> Attributes {
 
 impl Drop for RawOwner {
     fn drop(&mut self) {
-        // Who wants to know how it went syncs before; the error could reach nobody here.
+        // There is no caller to report an error to: a sync before this reports it.
         let _ = self.content.write_back_all();
         // The device can be opened again at once: no read-ahead still has it.
         self.content.engine.workers.stop();

@@ -55,17 +55,17 @@ enum Step<'p> {
 /// What is done with the last name of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AtLast {
-    /// Look it up. A slash behind it follows a link, and wants a directory.
+    /// Look it up. A trailing slash follows a link, and wants a directory.
     LookUp,
     /// Look it up, and go on if it is a symbolic link.
     Follow,
-    /// The same, but what has a slash behind it is left as it stands: no file can be made there.
+    /// The same, but a name with a trailing slash is left as it stands: no file can be made there.
     FollowToMake,
     /// It is wanted as it stands, whether it exists or not.
     Leave,
 }
 
-/// The first name of a path and what comes behind it; `None` at the end.
+/// The first name of a path and what follows it; `None` at the end.
 fn split_first(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let path = skip_slashes(path);
     let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
@@ -91,13 +91,13 @@ impl Filesystem {
     }
 
     /// The last name of a path and its directory, links followed, and what is there to be opened. What is missing can be made, unless
-    /// it has a slash behind it.
+    /// it has a trailing slash.
     pub(crate) fn search_to_make<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
         self.search(path, AtLast::FollowToMake)
     }
 
-    /// The last name of a path and its directory. Whether the name exists is not looked at: that is left to whoever makes or
-    /// removes it, with the directory locked.
+    /// The last name of a path and its directory. Whether the name exists is not looked at: the caller makes or
+    /// removes it with the directory locked.
     pub(crate) fn search_parent<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
         self.search(path, AtLast::Leave)
     }
@@ -127,8 +127,8 @@ impl Filesystem {
     /// Go along the names of a path from a directory, to its end or to a link that is to be followed.
     fn walk_names<'p>(&self, from: Arc<Inode>, path: &'p [u8], at_last: AtLast) -> Result<Step<'p>> {
         let (mut directory, mut rest, mut last) = (from, path, LastName::Root);
-        while let Some((name, behind)) = split_first(rest) {
-            rest = behind;
+        while let Some((name, after)) = split_first(rest) {
+            rest = after;
             let is_last = skip_slashes(rest).is_empty();
             let has_slash = is_last && !rest.is_empty();
             if directory.kind() != FileKind::Directory {

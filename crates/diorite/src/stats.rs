@@ -56,7 +56,7 @@ counters! {
     cache_hits,
     /// Pages that it had to read or make.
     cache_misses,
-    /// Pages that were dropped to make room.
+    /// Pages that were evicted.
     evictions,
     /// Pages read ahead of need.
     readahead_pages,

@@ -232,7 +232,7 @@ fn blocks_can_be_allocated_beyond_the_end() {
 /// Block maps have no unwritten blocks: beyond the end of an ext3 file nothing can be allocated, within it it can.
 #[test]
 fn files_without_extents_keep_no_blocks_beyond_their_end() {
-    let options = MkfsOptions { flavor: Flavor::Ext3, ..MkfsOptions::default() };
+    let options = MkfsOptions::new(Flavor::Ext3);
     let filesystem = open_memory(32, &options, &FilesystemOptions::new());
     let file = filesystem.create_file("/file").expect("create");
     file.set_len(100_000).expect("longer");

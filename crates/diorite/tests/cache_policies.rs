@@ -19,7 +19,7 @@ const PAGE: u64 = 4096;
 
 /// A volume with files of these lengths, `/0`, `/1`, ..., that a cache which knows nothing of them is opened on.
 fn volume(lengths: &[usize], options: &FilesystemOptions) -> Filesystem {
-    let options_of_mkfs = MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() };
+    let options_of_mkfs = MkfsOptions::new(Flavor::Ext4);
     filled(memory_volume(128, &options_of_mkfs), lengths, options)
 }
 
@@ -209,7 +209,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Nobody syncs: a third of the cache is more than the background allows, and a few pages are written when they are old.
+/// No sync: a third of the cache is more than the background allows, and a few pages are written when they are old.
 #[test]
 fn write_back_runs_in_the_background_by_amount_and_by_age() {
     let never = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! A volume that nobody calls into commits what it has, at the commit interval; so do its dirty pages.
+//! A volume without calls commits what it has, at the commit interval, and its dirty pages.
 
 mod common;
 
@@ -52,8 +52,8 @@ fn an_idle_volume_commits_by_itself() {
 
 /// With an interval that never ends nothing is written, and dropping the volume does not wait for it.
 #[test]
-fn a_long_interval_holds_nobody_up() {
-    let device = memory_volume(32, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() });
+fn a_long_interval_delays_no_close() {
+    let device = memory_volume(32, &MkfsOptions::new(Flavor::Ext4));
     let options = FilesystemOptions::new().commit_interval(Duration::from_secs(100_000));
     let filesystem = options.open_device(device.clone()).expect("open");
     filesystem.create_dir("/directory").expect("create");

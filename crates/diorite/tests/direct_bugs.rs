@@ -193,7 +193,7 @@ fn class_9_reads_around_the_end() {
             assert_eq!(got as u64, want, "size {size}, offset {offset}");
             assert!(memory[..got] == data[(offset.min(size)) as usize..][..got]);
             let reach = got.next_multiple_of(512);
-            assert!(memory[got..reach].iter().all(|byte| *byte == 0), "nothing from behind the end");
+            assert!(memory[got..reach].iter().all(|byte| *byte == 0), "nothing from after the end");
             assert!(memory[reach..].iter().all(|byte| *byte == 0xee), "no more is touched than a block");
         }
         assert_eq!(file.read_at(&mut AlignedBuf::zeroed(512, 512), 1 << 40).expect("far out"), 0);

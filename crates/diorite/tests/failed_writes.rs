@@ -123,7 +123,7 @@ fn fail_at(options: &MkfsOptions, fails_at: u64) -> bool {
     }
     assert_eq!(filesystem.read_only_reason(), None, "{}: data does not latch", what());
     assert_eq!(reported, 1, "{}: to this handle once", what());
-    // The other handle hears of what was lost behind the writer's back, once; a direct write is its caller's own.
+    // What was lost in the background is reported once to the other handle; a direct write to its caller.
     let heard = [other.sync_data(), other.sync_data()].map(|result| result.is_err());
     assert!(!heard[1], "{}", what());
     let data = pattern(2 * LEN, 3);

@@ -1,5 +1,5 @@
 //! Many threads fill a volume at once, through the cache and directly, in rows and at random places, while others make and
-//! remove names. Where space ends a write says so; what a write was told to be taken is never lost (ARCHITECTURE invariant 5).
+//! remove names. Where space ends a write says so; what a write accepted is never lost (ARCHITECTURE invariant 5).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -23,7 +23,7 @@ fn unit(seed: u64) -> AlignedBuf {
     memory
 }
 
-/// Write files until there is no room for a unit. `writer` decides how.
+/// Write files until there is no space for a unit. `writer` decides how.
 fn fill(filesystem: &Filesystem, writer: u64, round: u64) -> Vec<Accepted> {
     let mut random = Random(round * 100 + writer + 1);
     let mut all = Vec::new();
@@ -104,7 +104,7 @@ fn nothing_that_was_taken_is_lost_on_ext2() {
     filled_by_many(Flavor::Ext2, 1024);
 }
 
-/// ARCHITECTURE invariant 5: the pages of a write that finds no room are not made of what their memory held before, which is
+/// ARCHITECTURE invariant 5: the pages of a write that finds no space are not made of what their memory held before, which is
 /// another file's data here.
 #[test]
 fn a_refused_write_leaves_no_others_data_in_the_cache() {

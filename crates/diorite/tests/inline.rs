@@ -18,7 +18,7 @@ fn direct_write(file: &File, model: &mut Vec<u8>) {
     model[..512].copy_from_slice(&data);
 }
 
-fn direct_write_behind(file: &File, model: &mut Vec<u8>) {
+fn direct_write_after(file: &File, model: &mut Vec<u8>) {
     let data = aligned_pattern(4096, 2);
     file.write_all_at(&data, 8192).unwrap();
     model.resize(8192, 0);
@@ -53,7 +53,7 @@ fn the_first_direct_write_moves_a_file_out_of_its_inode() {
     }
     let changes: [(&str, Change); 6] = [
         ("direct", direct_write),
-        ("behind", direct_write_behind),
+        ("after", direct_write_after),
         ("longer", longer),
         ("shorter", shorter),
         ("hole", hole),

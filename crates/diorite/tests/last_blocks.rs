@@ -55,7 +55,7 @@ fn random_writers_are_refused_rightly(flavor: Flavor, block: usize) {
     let left = filesystem.statfs().blocks_free;
     assert!(left <= 3, "{flavor:?} {block}: {left} blocks are free, and a write was refused");
     for (file, (taken, refused)) in files.iter().zip(&results) {
-        // Nothing has become free, and nobody else has written to the file.
+        // Nothing has become free, and no other thread has written to the file.
         let again = file.write_at(&pattern(block, 1), refused * block as u64);
         let error = again.expect_err("what was refused, though nothing has become free, fits");
         assert_eq!(error.errno(), ENOSPC);

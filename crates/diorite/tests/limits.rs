@@ -10,7 +10,7 @@ use common::{Watched, aligned_pattern, assert_device_clean, memory_volume, patte
 use diorite::{AlignedBuf, BlockDevice, DirectIo, Error, FilesystemOptions, Unaligned};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
-/// A full disk: writes fail with ENOSPC when they are made, not later; everything accepted is there; removal makes room again.
+/// A full disk: writes fail with ENOSPC when they are made, not later; everything accepted is there; removal frees space again.
 #[test]
 fn a_full_volume_refuses_and_keeps_what_it_took() {
     for (flavor, direct) in [
@@ -69,13 +69,13 @@ fn a_full_volume_refuses_and_keeps_what_it_took() {
         drop(files);
         filesystem.remove_file("/a").expect("remove");
         filesystem.sync().expect("sync");
-        open("/c").write_all_at(&chunk, 0).expect("room again");
+        open("/c").write_all_at(&chunk, 0).expect("space again");
         filesystem.close().expect("close");
         assert_device_clean(&device);
     }
 }
 
-/// ARCHITECTURE invariant 9 for data: a write-back that failed is told once to every handle, and the next write works.
+/// ARCHITECTURE invariant 9 for data: a write-back that failed is reported once to every handle, and the next write works.
 #[test]
 fn a_lost_write_back_is_told_once_to_each_handle() {
     let device = Watched::new(memory_volume(32, &MkfsOptions::default()), |_| {});
@@ -90,16 +90,16 @@ fn a_lost_write_back_is_told_once_to_each_handle() {
     let lost = first.sync_data().expect_err("the device fails");
     assert!(matches!(lost.without_path(), Error::WriteBack(_)), "{lost}");
     device.writes_fail_from.store(u64::MAX, Ordering::SeqCst);
-    assert!(matches!(second.sync_data().expect_err("told, too").without_path(), Error::WriteBack(_)));
+    assert!(matches!(second.sync_data().expect_err("reported, too").without_path(), Error::WriteBack(_)));
     first.write_all_at(&pattern(100_000, 3), 0).expect("write");
-    first.sync_data().expect("told before");
-    second.sync_data().expect("told before");
+    first.sync_data().expect("reported before");
+    second.sync_data().expect("reported before");
     drop((first, second));
     let after = filesystem.open_file("/file").expect("open");
     after.sync_all().expect("opened after it happened");
 }
 
-/// Data that was lost in the background after its file was closed: nobody heard of it, and `sync` and `close` said that all was well.
+/// Data that was lost in the background after its file was closed was reported to no caller: `sync` and `close` succeeded.
 #[test]
 fn a_lost_write_back_of_a_closed_file_is_told_by_the_filesystem() {
     let device = Watched::new(memory_volume(32, &MkfsOptions::default()), |_| {});
@@ -123,15 +123,15 @@ fn a_lost_write_back_of_a_closed_file_is_told_by_the_filesystem() {
     };
     let filesystem = open();
     lose_a_write(&filesystem);
-    let told = filesystem.sync().expect_err("data was lost");
-    assert!(matches!(told.without_path(), Error::WriteBack(_)), "{told}");
-    filesystem.sync().expect("told before");
+    let reported = filesystem.sync().expect_err("data was lost");
+    assert!(matches!(reported.without_path(), Error::WriteBack(_)), "{reported}");
+    filesystem.sync().expect("reported before");
     lose_a_write(&filesystem);
     filesystem.remove_file("/file").expect("remove");
     filesystem.sync().expect("what is lost of a removed file is not missed");
     lose_a_write(&filesystem);
-    let told = filesystem.close().expect_err("data was lost");
-    assert!(matches!(told.without_path(), Error::WriteBack(_)), "{told}");
+    let reported = filesystem.close().expect_err("data was lost");
+    assert!(matches!(reported.without_path(), Error::WriteBack(_)), "{reported}");
     open().close().expect("the volume itself is sound");
 }
 

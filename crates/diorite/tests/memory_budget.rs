@@ -21,7 +21,7 @@ fn path(n: usize) -> String {
     format!("/many/file-{:08}", n * 7919 % FILES)
 }
 
-/// In a process of its own, as each file of tests is: nobody else takes memory meanwhile.
+/// In a process of its own, as each file of tests is: nothing else takes memory meanwhile.
 #[test]
 fn many_files_take_no_more_memory_than_the_options_say() {
     let directory = tempfile::tempdir().unwrap();

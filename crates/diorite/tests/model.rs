@@ -181,7 +181,7 @@ fn an_open_file_outlives_its_name() {
     file.read_exact_at(&mut memory, 150_000).expect("read");
     assert!(memory == data[..]);
     drop(file);
-    // Another file, removed with dirty pages and nobody using it.
+    // Another file, removed with dirty pages while it is not in use.
     drop(filesystem.create_file("/dirty").expect("create").write_all_at(&data, 0));
     filesystem.remove_file("/dirty").expect("remove");
     filesystem.sync().expect("sync");

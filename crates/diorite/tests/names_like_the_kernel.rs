@@ -93,7 +93,7 @@ fn random_step(random: &mut Random) -> Step {
 /// What an operation tells, or the number of its error.
 type Outcome = Result<String, i32>;
 
-fn told<T>(result: Result<T, Errno>) -> Outcome {
+fn outcome_of<T>(result: Result<T, Errno>) -> Outcome {
     result.map(|_| String::new()).map_err(Errno::raw_os_error)
 }
 
@@ -117,22 +117,22 @@ fn on_host(root: &OwnedFd, step: &Step) -> Outcome {
         rustix::fs::openat(root, path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, mode)
     };
     match step {
-        Step::MakeDirectory(path) => told(rustix::fs::mkdirat(root, path, mode)),
-        Step::Create(path) => told(open(path, OFlags::CREATE | OFlags::WRONLY)),
-        Step::CreateNew(path) => told(open(path, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY)),
-        Step::MakeFifo(path) => told(rustix::fs::mknodat(root, path, FileType::Fifo, mode, 0)),
-        Step::Unlink(path) => told(rustix::fs::unlinkat(root, path, AtFlags::empty())),
-        Step::RemoveDirectory(path) => told(rustix::fs::unlinkat(root, path, AtFlags::REMOVEDIR)),
+        Step::MakeDirectory(path) => outcome_of(rustix::fs::mkdirat(root, path, mode)),
+        Step::Create(path) => outcome_of(open(path, OFlags::CREATE | OFlags::WRONLY)),
+        Step::CreateNew(path) => outcome_of(open(path, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY)),
+        Step::MakeFifo(path) => outcome_of(rustix::fs::mknodat(root, path, FileType::Fifo, mode, 0)),
+        Step::Unlink(path) => outcome_of(rustix::fs::unlinkat(root, path, AtFlags::empty())),
+        Step::RemoveDirectory(path) => outcome_of(rustix::fs::unlinkat(root, path, AtFlags::REMOVEDIR)),
         Step::Rename(from, to, mode) => {
             let flags = match mode {
                 RenameMode::Replace => RenameFlags::empty(),
                 RenameMode::NoReplace => RenameFlags::NOREPLACE,
                 RenameMode::Exchange => RenameFlags::EXCHANGE,
             };
-            told(rustix::fs::renameat_with(root, from, root, to, flags))
+            outcome_of(rustix::fs::renameat_with(root, from, root, to, flags))
         }
-        Step::Link(from, to) => told(rustix::fs::linkat(root, from, root, to, AtFlags::empty())),
-        Step::Symlink(target, link) => told(rustix::fs::symlinkat(target, root, link)),
+        Step::Link(from, to) => outcome_of(rustix::fs::linkat(root, from, root, to, AtFlags::empty())),
+        Step::Symlink(target, link) => outcome_of(rustix::fs::symlinkat(target, root, link)),
         Step::ReadLink(path) => rustix::fs::readlinkat(root, path, Vec::new())
             .map(|target| target.to_string_lossy().into_owned())
             .map_err(Errno::raw_os_error),
@@ -140,7 +140,7 @@ fn on_host(root: &OwnedFd, step: &Step) -> Outcome {
         Step::StatLink(path) => stat(path, AtFlags::SYMLINK_NOFOLLOW),
         Step::Read(path) => {
             let file = open(path, OFlags::RDONLY).map_err(Errno::raw_os_error)?;
-            told(rustix::io::read(&file, &mut [0_u8; 1]))
+            outcome_of(rustix::io::read(&file, &mut [0_u8; 1]))
         }
     }
 }
@@ -157,15 +157,16 @@ fn kind_name(kind: FileKind) -> &'static str {
 
 fn in_volume(filesystem: &Filesystem, root: &str, step: &Step) -> Outcome {
     let full = |path: &String| format!("{root}/{path}");
-    let told = |result: Result<(), Error>| result.map(|()| String::new()).map_err(|error| error.errno());
+    let outcome_of =
+        |result: Result<(), Error>| result.map(|()| String::new()).map_err(|error| error.errno());
     let open = |path: &String, new| {
         let options = filesystem.open_options().write(true).create(true).create_new(new);
         options.open(full(path)).map(drop)
     };
     match step {
-        Step::MakeDirectory(path) => told(filesystem.create_dir(full(path))),
-        Step::Create(path) => told(open(path, false)),
-        Step::CreateNew(path) => told(open(path, true)),
+        Step::MakeDirectory(path) => outcome_of(filesystem.create_dir(full(path))),
+        Step::Create(path) => outcome_of(open(path, false)),
+        Step::CreateNew(path) => outcome_of(open(path, true)),
         Step::MakeFifo(path) => {
             let spec = NodeSpec {
                 kind: FileKind::Fifo,
@@ -174,13 +175,13 @@ fn in_volume(filesystem: &Filesystem, root: &str, step: &Step) -> Outcome {
                 owner: Owner::default(),
                 device: (0, 0),
             };
-            told(filesystem.create_node(full(path), &spec).map(drop))
+            outcome_of(filesystem.create_node(full(path), &spec).map(drop))
         }
-        Step::Unlink(path) => told(filesystem.remove_file(full(path))),
-        Step::RemoveDirectory(path) => told(filesystem.remove_dir(full(path))),
-        Step::Rename(from, to, mode) => told(filesystem.rename_with(full(from), full(to), *mode)),
-        Step::Link(from, to) => told(filesystem.hard_link(full(from), full(to))),
-        Step::Symlink(target, link) => told(filesystem.symlink(target, full(link))),
+        Step::Unlink(path) => outcome_of(filesystem.remove_file(full(path))),
+        Step::RemoveDirectory(path) => outcome_of(filesystem.remove_dir(full(path))),
+        Step::Rename(from, to, mode) => outcome_of(filesystem.rename_with(full(from), full(to), *mode)),
+        Step::Link(from, to) => outcome_of(filesystem.hard_link(full(from), full(to))),
+        Step::Symlink(target, link) => outcome_of(filesystem.symlink(target, full(link))),
         Step::ReadLink(path) => filesystem
             .read_link(full(path))
             .map(|target| target.to_string_lossy().into_owned())
@@ -195,7 +196,7 @@ fn in_volume(filesystem: &Filesystem, root: &str, step: &Step) -> Outcome {
             .map_err(|error| error.errno()),
         Step::Read(path) => {
             let file = filesystem.open_file(full(path)).map_err(|error| error.errno())?;
-            told(file.read_at(&mut [0], 0).map(drop))
+            outcome_of(file.read_at(&mut [0], 0).map(drop))
         }
     }
 }

@@ -66,10 +66,10 @@ fn transfers() {
 /// Bytes of transfers in one direction, by address.
 type Given = BTreeMap<(bool, usize), usize>;
 
-/// The traced process and the memory that it told of: direction, address and length.
+/// The traced process and the memory that it reported: direction, address and length.
 struct Seen {
     child: Child,
-    told: Vec<(bool, usize, usize)>,
+    reported: Vec<(bool, usize, usize)>,
     output: BufReader<std::process::ChildStdout>,
 }
 
@@ -80,7 +80,7 @@ impl Seen {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         let mut output = BufReader::new(child.stdout.take().expect("piped"));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mut line = String::new();
         while output.read_line(&mut line)? > 0 {
             // The name of the test may stand before it on the same line.
@@ -91,7 +91,7 @@ impl Seen {
             match words[..] {
                 ["ready"] => break,
                 [what, address, len] => {
-                    told.push((
+                    reported.push((
                         what == "write",
                         address.parse().expect("address"),
                         len.parse().expect("length"),
@@ -101,7 +101,7 @@ impl Seen {
             }
             line.clear();
         }
-        Ok(Self { child, told, output })
+        Ok(Self { child, reported, output })
     }
 
     /// Let it end; whether it did so well.
@@ -109,14 +109,14 @@ impl Seen {
         drop(self.child.stdin.take());
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).expect("output");
-        (self.child.wait().expect("end").success(), self.told)
+        (self.child.wait().expect("end").success(), self.reported)
     }
 }
 
 /// Every transfer went to the kernel with the caller's addresses, whole, and nothing as large with others.
-fn judge(told: &[(bool, usize, usize)], given: &Given) {
-    assert_eq!(told.len(), 3 * TRANSFERS);
-    for &(is_write, address, len) in told {
+fn judge(reported: &[(bool, usize, usize)], given: &Given) {
+    assert_eq!(reported.len(), 3 * TRANSFERS);
+    for &(is_write, address, len) in reported {
         let (mut at, end) = (address, address + len);
         while at < end {
             let step = given.get(&(is_write, at));
@@ -125,7 +125,8 @@ fn judge(told: &[(bool, usize, usize)], given: &Given) {
         assert_eq!(at, end, "a transfer reaches beyond the caller's memory");
     }
     for (&(is_write, address), &len) in given {
-        let inside = told.iter().any(|&(_, start, bytes)| start <= address && address + len <= start + bytes);
+        let inside =
+            reported.iter().any(|&(_, start, bytes)| start <= address && address + len <= start + bytes);
         assert!(
             inside || len < BYTES / 2,
             "{len} bytes at {address:#x} (write: {is_write}) are not the caller's"
@@ -142,11 +143,11 @@ fn system_calls_of_the_thread_back_end_have_the_callers_addresses() {
     command.args(["-e", "raw=pread64,pwrite64", "-o"]).arg(&trace);
     command.arg(std::env::current_exe().expect("this program")).env("DIORITE_IO_BACKEND", "threads");
     let seen = match Seen::start(command, &image) {
-        Ok(seen) if !seen.told.is_empty() => seen,
+        Ok(seen) if !seen.reported.is_empty() => seen,
         Ok(_) => return println!("SKIPPED: strace may not trace here"),
         Err(error) => return println!("SKIPPED: strace: {error}"),
     };
-    let (succeeded, told) = seen.end();
+    let (succeeded, reported) = seen.end();
     assert!(succeeded, "the traced program failed");
     let text = std::fs::read_to_string(&trace).expect("trace");
     let mut given = Given::new();
@@ -164,7 +165,7 @@ fn system_calls_of_the_thread_back_end_have_the_callers_addresses() {
             given.insert((is_write, address), len);
         }
     }
-    judge(&told, &given);
+    judge(&reported, &given);
     assert_clean(&image.path);
 }
 
@@ -175,7 +176,7 @@ fn submission_entries_have_the_callers_addresses() {
     command.env_remove("DIORITE_IO_BACKEND");
     let seen = Seen::start(command, &image).expect("start");
     let entries = submission_entries(seen.child.id());
-    let (succeeded, told) = seen.end();
+    let (succeeded, reported) = seen.end();
     assert!(succeeded, "the program failed");
     let entries = match entries {
         Ok(entries) if !entries.is_empty() => entries,
@@ -193,7 +194,7 @@ fn submission_entries_have_the_callers_addresses() {
             _ => None,
         };
     }
-    judge(&told, &given);
+    judge(&reported, &given);
     assert_clean(&image.path);
 }
 

@@ -131,7 +131,7 @@ fn soft_limits_hold_when_their_time_is_over() {
     drop(first);
     filesystem.close().unwrap();
     assert_eq!(entry_on(&device).space_time, 1_700_000_100 + 2 * week);
-    // Nobody asked for limits here: no time begins, and none holds.
+    // No limits are asked for here: no time begins, and none holds.
     let filesystem = options().quota_limits(QuotaLimits::Ignored).open_device(device.clone()).unwrap();
     clock.0.fetch_add(10 * week as i64, Ordering::Relaxed);
     for name in ["/second", "/third"] {
@@ -205,7 +205,7 @@ fn limits_hold_for_inodes() {
     chown("/others").unwrap();
     drop(large);
     filesystem.close().unwrap();
-    // Nobody asked for limits here.
+    // No limits are asked for here.
     let filesystem = open(&device, QuotaLimits::Ignored);
     filesystem.create_node("/fifth", &spec).unwrap();
     filesystem.close().unwrap();

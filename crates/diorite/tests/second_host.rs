@@ -1,4 +1,4 @@
-//! A volume with multi-mount protection is kept by whoever has it open, also while nothing is done with it.
+//! A volume with multi-mount protection is kept by the host that has it open, also while nothing is done with it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -32,12 +32,12 @@ fn an_idle_filesystem_renews_its_mark_and_gives_it_back() {
     assert_eq!(first.node, diorite_device::host_name().into_bytes());
     let start = Instant::now();
     while entry(&device).sequence <= first.sequence + 1 {
-        assert!(start.elapsed() < Duration::from_secs(20), "nobody renews the mark");
+        assert!(start.elapsed() < Duration::from_secs(20), "the mark is not renewed");
         std::thread::sleep(Duration::from_millis(20));
     }
     filesystem.close().unwrap();
     assert_eq!(entry(&device).sequence, SEQUENCE_CLEAN);
-    // Without a close it is given back too, when nobody holds the filesystem any more.
+    // Without a close it is given back too, when the filesystem is not held any more.
     drop(FilesystemOptions::new().open_device(Arc::clone(&device)).unwrap());
     assert_eq!(entry(&device).sequence, SEQUENCE_CLEAN);
     common::assert_device_clean(&device);

@@ -18,7 +18,7 @@ fn data(file: &File) -> Vec<(u64, u64)> {
     found
 }
 
-/// Blocks smaller than a page: what waits for write-back is told as it will be, not as whole pages.
+/// Blocks smaller than a page: what waits for write-back is reported as it will be, not as whole pages.
 #[test]
 fn dirty_blocks_are_data_and_their_neighbours_are_not() {
     for flavor in [Flavor::Ext2, Flavor::Ext4] {
@@ -43,7 +43,7 @@ fn dirty_blocks_are_data_and_their_neighbours_are_not() {
 /// A hole up to the end, or beyond it, takes the last block as a whole, as in Linux: nothing in it can be read any more.
 #[test]
 fn a_hole_to_the_end_frees_the_last_block() {
-    let options = MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() };
+    let options = MkfsOptions::new(Flavor::Ext4);
     let filesystem = open_memory(16, &options, &FilesystemOptions::new());
     let file = filesystem.create_file("/file").expect("create");
     file.write_all_at(&pattern(30_000, 1), 0).expect("write");

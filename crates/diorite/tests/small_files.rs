@@ -145,7 +145,7 @@ fn read_all(filesystem: &Filesystem, files: usize, len: usize, round: usize) {
         let first = start.first().copied();
         let torn = start.iter().position(|byte| Some(*byte) != first);
         assert_eq!(torn, None, "round {round}: file {} of {got} bytes", finished.tag);
-        assert!(finished.memory[got..].iter().all(|byte| *byte == 0), "nothing behind the end is shown");
+        assert!(finished.memory[got..].iter().all(|byte| *byte == 0), "nothing after the end is shown");
     }
 }
 

@@ -63,7 +63,7 @@ fn a_sync_writes_what_it_must() {
     }
 }
 
-/// Somebody else's data and inode are not written, however much of it waits.
+/// Another file's data and inode are not written, however much of it waits.
 #[test]
 fn a_sync_leaves_the_others_alone() {
     let filesystem = open();

@@ -1,5 +1,5 @@
 //! Many threads make, write, rename, link and remove names that all of them use, in the same directories, directly and through
-//! the cache; then every block that is left is one that somebody wrote as a whole (ARCHITECTURE invariants 2 and 5), and e2fsck
+//! the cache; then every block that is left is one that was written as a whole (ARCHITECTURE invariants 2 and 5), and e2fsck
 //! finds nothing.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,7 +35,7 @@ fn assert_whole(path: &str, bytes: &[u8]) {
             continue;
         }
         let seed = u64::from_le_bytes(found[..8].try_into().unwrap());
-        assert!(unit(seed)[..found.len()] == *found, "{path}: unit {index} is torn, stale or of nobody");
+        assert!(unit(seed)[..found.len()] == *found, "{path}: unit {index} is torn, stale or never written");
     }
 }
 
@@ -144,10 +144,10 @@ fn options(flavor: Flavor, block_size: u32, features: &str) -> MkfsOptions {
     MkfsOptions { flavor, block_size: Some(block_size), features, ..MkfsOptions::default() }
 }
 
-/// Whoever opens a name and makes it where it is missing gets a file, whether others remove it meanwhile or put a link there.
+/// A thread that opens a name, creating it where it is missing, gets a file, whether others remove it meanwhile or put a link there.
 #[test]
 fn making_what_is_missing_never_fails_for_what_others_do() {
-    let device = garbage_volume(32, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() });
+    let device = garbage_volume(32, &MkfsOptions::new(Flavor::Ext4));
     let filesystem = FilesystemOptions::new().open_device(device).unwrap();
     let is_done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -28,7 +28,7 @@ fn within_seconds(scenario: impl FnOnce() + Send + 'static) {
 }
 
 fn filesystem(cache_bytes: usize) -> Filesystem {
-    let options = MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() };
+    let options = MkfsOptions::new(Flavor::Ext4);
     open_memory(32, &options, &FilesystemOptions::new().cache_bytes(cache_bytes))
 }
 

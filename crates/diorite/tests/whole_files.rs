@@ -10,7 +10,7 @@ use diorite::{DirectIo, DirectReader, DirectWriter, ErrorKind, Filesystem, Files
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 fn open(direct: DirectIo) -> Filesystem {
-    let options = MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() };
+    let options = MkfsOptions::new(Flavor::Ext4);
     open_memory(32, &options, &FilesystemOptions::new().direct(direct))
 }
 

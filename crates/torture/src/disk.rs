@@ -1,4 +1,4 @@
-//! A device in memory that remembers every write and flush, takes its time, and fails when it is told to.
+//! A device in memory that remembers every write and flush, takes its time, and fails on demand.
 //!
 //! Where it sits: below a volume under test. It implements [`BlockDevice`] and uses nothing else of the stack. What a power
 //! cut may leave of what it remembers is decided in `cut.rs`.

@@ -282,11 +282,11 @@ pub fn run(options: &Options, case: u64) -> Outcome<u64> {
     let format = random.pick(&options.formats);
     let full = random.one_in(3);
     let threads = random.within(2..5) as usize;
-    let told =
+    let label =
         format!("case {case} ({}, {threads} threads{})", format.name, if full { ", full" } else { "" });
     let disk = Disk::new(Image::of_marker(format.megabytes << 20), true, case);
     mkfs(&*disk, &MkfsOptions { reserved_percent: 0.0, ..format.options(case) })
-        .map_err(|error| format!("{told}: {error}"))?;
+        .map_err(|error| format!("{label}: {error}"))?;
     let (rounds, seed) = (options.rounds, random.number());
     let body = move || rounds_on(disk, rounds, threads, full, random);
     let done = if options.real_threads {
@@ -299,10 +299,10 @@ pub fn run(options: &Options, case: u64) -> Outcome<u64> {
         simulation.spawn("main", IoOwner::default(), move || {
             *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(body());
         });
-        simulation.run().map_err(|deadlock| format!("{told}: {deadlock}"))?;
+        simulation.run().map_err(|deadlock| format!("{label}: {deadlock}"))?;
         slot.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or("it did not end")?
     };
-    done.map_err(|what| format!("{told}: {what}"))
+    done.map_err(|what| format!("{label}: {what}"))
 }
 
 fn rounds_on(disk: Arc<Disk>, rounds: usize, threads: usize, full: bool, mut random: Random) -> Outcome<u64> {

@@ -93,7 +93,7 @@ pub fn run(case: u64, calls: usize) -> Outcome<u64> {
         tempfile::Builder::new().prefix("diorite-torture-").tempdir().map_err(|error| error.to_string())?;
     let format = random.pick(&FORMATS);
     let full = random.one_in(3);
-    let (place, block, told) = match random.below(10) {
+    let (place, block, label) = match random.below(10) {
         0..2 => (Place::Host(directory.path().join("file")), 4096, "host file".to_owned()),
         2 => {
             let disk = Disk::new(Image::of_marker(LARGEST), true, case);
@@ -101,8 +101,8 @@ pub fn run(case: u64, calls: usize) -> Outcome<u64> {
         }
         _ => {
             let place = volume(&format, full, case)?;
-            let told = format!("{}{}", format.name, if full { ", nearly full" } else { "" });
-            (place, u64::from(format.block_size), told)
+            let label = format!("{}{}", format.name, if full { ", nearly full" } else { "" });
+            (place, u64::from(format.block_size), label)
         }
     };
     let mut subject = Subject {
@@ -122,7 +122,7 @@ pub fn run(case: u64, calls: usize) -> Outcome<u64> {
         }
         subject.compare_all()
     };
-    run().map_err(|what| format!("case {case} ({told}): {what}"))?;
+    run().map_err(|what| format!("case {case} ({label}): {what}"))?;
     Ok(calls as u64)
 }
 

@@ -1,4 +1,4 @@
-//! An error at every transfer, once and from then on (ARCHITECTURE invariant 9): callers are told, nothing hangs, and what was
+//! An error at every transfer, once and from then on (ARCHITECTURE invariant 9): callers get it reported, nothing hangs, and what was
 //! promised stays. `cargo xtask torture faults` goes on for as long as one likes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 

@@ -110,7 +110,7 @@ pub(crate) fn million(place: &Place, count: usize, metadata_mib: Option<usize>) 
 pub(crate) fn make(path: &Path) -> Result<Filesystem, Failure> {
     let open = OpenOptions::read_write().create(Create::NewSized(FAR_BYTES));
     let device = FileDevice::open(path, &open)?;
-    mkfs(&*device, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() })?;
+    mkfs(&*device, &MkfsOptions::new(Flavor::Ext4))?;
     Ok(FilesystemOptions::new().open_device(device)?)
 }
 

@@ -112,7 +112,7 @@ pub(crate) enum Command {
     ///
     /// fairness: a direct writer beside two readers under three rule sets of CFQ, and under inject (2009).
     ///
-    /// boundary: direct writes behind a file's indirect block, a bio for each page against full bios (2013).
+    /// boundary: direct writes after a file's indirect block, a bio for each page against full bios (2013).
     ///
     /// raw: one reader of eight disks, direct, raw, buffered, and without the copy (2002).
     ///

@@ -23,7 +23,7 @@ use diorite_device::AlignedBuf;
 pub(crate) const PAGE_SIZE: u64 = 4096;
 const PAGE_BYTES: usize = PAGE_SIZE as usize;
 
-/// A frame: room for one page.
+/// A frame: memory of one page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FrameId(pub(crate) u32);
 
@@ -58,7 +58,7 @@ impl Arena {
         self.borrows.len() as u32
     }
 
-    /// Borrow a frame for reading; `None` while somebody writes it.
+    /// Borrow a frame for reading; `None` while it is being written.
     #[inline]
     pub(crate) fn read(&self, frame: FrameId) -> Option<FrameRead<'_>> {
         let borrows = &self.borrows[frame.0 as usize];

@@ -1,7 +1,7 @@
 //! The page cache: a fixed number of pages for all files of a volume.
 //!
 //! Where it sits: below the content of files (`content/`), which decides what is read and written; the cache only says which
-//! frames there are and which page makes room.
+//! frames there are and which page is evicted.
 //!
 //! Locking: a hit takes neither the replacement lock nor any other that files share.
 
@@ -18,7 +18,7 @@ use diorite_block::sync::{Mutex, Rank};
 use crate::stats::Counters;
 use arena::{Arena, FrameId, FrameRead, PAGE_SIZE};
 use pages::Pages;
-use replacement::{Patience, Replacement, Uses};
+use replacement::{Replacement, ScanBudget, Uses};
 
 /// The fewest frames a cache can work with.
 const FRAMES_MIN: usize = 64;
@@ -62,12 +62,12 @@ impl Cache {
     /// Frames for `wanted` pages, by eviction where none are free. Fewer when too many are dirty or in use.
     pub(crate) fn allocate(&self, pages: &Arc<Pages>, wanted: &[u64]) -> Vec<(u64, FrameId)> {
         let mut replacement = self.replacement.lock();
-        let mut patience = Patience::of((wanted.len() as u32).saturating_mul(8).max(64));
+        let mut budget = ScanBudget::of((wanted.len() as u32).saturating_mul(8).max(64));
         let mut evicted = 0;
         let mut frames = Vec::with_capacity(wanted.len());
         for page in wanted {
             if replacement.free_count() == 0 {
-                let freed = replacement.evict_one(&self.uses, &mut patience, |owner, page, frame| {
+                let freed = replacement.evict_one(&self.uses, &mut budget, |owner, page, frame| {
                     owner.evict(page, frame, &self.arena)
                 });
                 if !freed {

@@ -3,10 +3,10 @@
 //! Where it sits: one per file; the arena's frames hang in it. The cache's replacement takes pages out of it.
 //!
 //! Interface:
-//! - A page enters as *loading* ([`Pages::begin_loading`]); who entered it fills its frame and ends that
+//! - A page enters as *loading* ([`Pages::begin_loading`]); the thread that entered it fills its frame and ends that
 //!   ([`Pages::end_loading`]). Others wait ([`Pages::wait_loaded`]).
-//! - Whoever loads, changes or removes pages holds the file's range lock on them; replacement does not, and takes only pages
-//!   that are clean, not loading, and borrowed by nobody.
+//! - A thread that loads, changes or removes pages holds the file's range lock on them; replacement does not, and takes only pages
+//!   that are clean, not loading, and not borrowed.
 //!
 //! States: absent -> loading -> clean <-> dirty; clean -> absent; loading -> absent where reading failed.
 //!
@@ -166,7 +166,7 @@ impl Pages {
         missing
     }
 
-    /// Enter pages as loading, each with its frame. Those that somebody else has entered meanwhile are left out, and
+    /// Enter pages as loading, each with its frame. Those that another thread has entered meanwhile are left out, and
     /// their frames returned.
     pub(crate) fn begin_loading(&self, pages: &mut Vec<(u64, FrameId)>) -> Vec<FrameId> {
         let mut unused = Vec::new();
@@ -213,7 +213,7 @@ impl Pages {
     }
 
     fn wake(&self) {
-        // Telling nobody would be a system call for each page that is read.
+        // A wake-up without a waiter would be a system call for each page that is read.
         if *self.waiters.lock() > 0 {
             self.loaded.notify_all();
         }
@@ -267,7 +267,7 @@ impl Pages {
         }
     }
 
-    /// Keep the pages of `range` from being replaced, for the one who has the range exclusively. Returns their states; if not all
+    /// Keep the pages of `range` from being replaced, for a caller that has the range exclusively. Returns their states; if not all
     /// are there, those that are absent are the error. [`Pages::unpin`], or `update`, ends it either way.
     pub(crate) fn pin(&self, range: Range<u64>) -> Result<Vec<PageState>, Vec<u64>> {
         let mut index = self.index.write();

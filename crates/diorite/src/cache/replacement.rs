@@ -1,4 +1,4 @@
-//! Which page makes room for another: S3-FIFO, which a scan cannot flush.
+//! Which page is evicted for another: S3-FIFO, which a scan cannot flush.
 //!
 //! Where it sits: under the cache's one replacement lock, which hits never take. A pure state machine: it knows frames,
 //! keys and use counts, and asks whether a frame may go.
@@ -39,14 +39,14 @@ const SMALL_REFUSALS_MAX: u32 = 16;
 
 /// How long one search for frames goes on.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct ScanBudget {
     /// Frames that may still be looked at.
     looks: u32,
     /// Frames of the small queue that could not go.
     small_refusals: u32,
 }
 
-impl Patience {
+impl ScanBudget {
     pub(crate) fn of(looks: u32) -> Self {
         Self { looks, small_refusals: 0 }
     }
@@ -163,22 +163,22 @@ impl Replacement {
     }
 
     /// Free one frame. `evict` takes the page out of its file's index and says whether it could. Looks at no more than
-    /// `patience` frames; returns whether one was freed.
+    /// `budget` frames; returns whether one was freed.
     pub(crate) fn evict_one(
         &mut self,
         uses: &Uses,
-        patience: &mut Patience,
+        budget: &mut ScanBudget,
         mut evict: impl FnMut(&Arc<Pages>, u64, FrameId) -> bool,
     ) -> bool {
-        while patience.looks > 0 {
-            let is_stuck = patience.small_refusals >= SMALL_REFUSALS_MAX;
+        while budget.looks > 0 {
+            let is_stuck = budget.small_refusals >= SMALL_REFUSALS_MAX;
             let prefers_small = self.small.len >= self.small_max && !is_stuck;
             let from_small = self.small.len > 0 && (prefers_small || self.main.len == 0);
             let head = if from_small { self.small.head } else { self.main.head };
             if head == NONE {
                 return false;
             }
-            patience.looks -= 1;
+            budget.looks -= 1;
             let frame = FrameId(head);
             let used = uses.get(frame);
             self.unlink(frame);
@@ -196,7 +196,7 @@ impl Replacement {
             let (pages, page) =
                 self.links[head as usize].owner.clone().expect("a frame in a queue has a page");
             if !evict(&pages, page, frame) {
-                patience.small_refusals += u32::from(from_small);
+                budget.small_refusals += u32::from(from_small);
                 self.append(frame, place);
                 continue;
             }
@@ -310,8 +310,8 @@ mod tests {
                 return true;
             }
             if self.replacement.free_count() == 0 {
-                let (mut patience, cached) = (Patience::of(1000), &mut self.cached);
-                let freed = self.replacement.evict_one(&self.uses, &mut patience, |_, page, frame| {
+                let (mut budget, cached) = (ScanBudget::of(1000), &mut self.cached);
+                let freed = self.replacement.evict_one(&self.uses, &mut budget, |_, page, frame| {
                     assert_eq!(cached.remove(&page), Some(frame));
                     true
                 });
@@ -368,24 +368,24 @@ mod tests {
             }
         }
         replacement.check_invariants();
-        let mut patience = Patience::of(64);
-        assert!(replacement.evict_one(&uses, &mut patience, |_, page, _| page < 800));
-        let left = patience.looks;
-        assert!(replacement.evict_one(&uses, &mut patience, |_, page, _| page < 800));
-        assert_eq!(left - patience.looks, 1, "known by now");
+        let mut budget = ScanBudget::of(64);
+        assert!(replacement.evict_one(&uses, &mut budget, |_, page, _| page < 800));
+        let left = budget.looks;
+        assert!(replacement.evict_one(&uses, &mut budget, |_, page, _| page < 800));
+        assert_eq!(left - budget.looks, 1, "known by now");
         replacement.check_invariants();
     }
 
     #[test]
-    fn what_may_not_go_stays_and_patience_ends() {
+    fn what_may_not_go_stays_and_the_scan_ends() {
         let mut replacement = Replacement::new(4);
         let (uses, pages) = (Uses::new(4), Arc::new(Pages::new(Arc::default())));
         for page in 0..4 {
             replacement.take_free(&pages, page, &uses).expect("free");
         }
-        let mut patience = Patience::of(10);
-        assert!(!replacement.evict_one(&uses, &mut patience, |_, _, _| false));
-        assert_eq!(patience.looks, 0);
+        let mut budget = ScanBudget::of(10);
+        assert!(!replacement.evict_one(&uses, &mut budget, |_, _, _| false));
+        assert_eq!(budget.looks, 0);
         replacement.check_invariants();
         replacement.release(FrameId(2));
         replacement.check_invariants();

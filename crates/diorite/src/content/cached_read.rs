@@ -4,27 +4,19 @@
 //! what is missing (in full bios), and copies. It starts over then, so that the whole read sees one state of the file.
 //!
 //! A view pins the frames of its pages under the range lock, gives the lock back, and shows them: what it shows is the file at
-//! that moment, and no thread waits for it. A page that is changed meanwhile gets another frame ([`Content::own_frame`]).
+//! that moment, and no thread waits for it. A page that is changed meanwhile gets another frame ([`FileCache::own_frame`](crate::content::file_cache::FileCache::own_frame)).
 
 use std::io::IoSliceMut;
 use std::ops::{Deref, Range};
 
+use diorite_block::BioFlags;
 use diorite_block::sync::{Work, work};
-use diorite_block::{BioFlags, BlockDevice};
 
 use crate::cache::PinnedFrame;
-use crate::cache::arena::{FrameId, FrameRead, FrameWrite, PAGE_SIZE};
+use crate::cache::arena::PAGE_SIZE;
+use crate::content::file_cache::PageRead;
 use crate::content::{Content, ReadAhead, pages_of};
-use crate::placement::{PlugReads, place_read};
-use crate::{AlignedBuf, Error, Result};
-
-/// A page that can be read, while the range is held.
-#[derive(Debug)]
-enum PageRead<'a> {
-    Cached(FrameId, FrameRead<'a>),
-    /// In memory for one reader alone.
-    Own(AlignedBuf),
-}
+use crate::{AlignedBuf, Result};
 
 /// A page as it was when it was pinned.
 #[derive(Debug)]
@@ -32,17 +24,6 @@ enum Pinned<'a> {
     Frame(PinnedFrame<'a>),
     Copy(Vec<u8>),
     Own(AlignedBuf),
-}
-
-impl Deref for PageRead<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Cached(_, frame) => frame,
-            Self::Own(memory) => memory,
-        }
-    }
 }
 
 impl Deref for Pinned<'_> {
@@ -68,15 +49,15 @@ impl Content {
     ) -> Result<usize> {
         let mut counted = 0;
         if let Some(fast) = self.ranges.try_shared_fast() {
-            let len = clamp(memory.len() as u64, offset, self.size());
+            let len = clamp(memory.len() as u64, offset, self.store.size());
             if len == 0 {
                 return Ok(0);
             }
             let memory = &mut memory[..len];
-            match self.copy_if_cached(memory, offset, ahead) {
+            match self.cache.copy_if_cached(memory, offset, ahead) {
                 Ok(()) => {
                     drop(fast);
-                    self.count_copied(offset, len);
+                    self.cache.count_copied(offset, len);
                     self.note_read(pages_of(offset, offset + len as u64), ahead, None);
                     return Ok(len);
                 }
@@ -132,8 +113,8 @@ impl Content {
         end: u64,
         ahead: &ReadAhead,
     ) -> Result<Vec<(Pinned<'_>, Range<usize>)>> {
-        let _range = self.ranges.shared(self.locked_range(offset, end));
-        let len = clamp(end - offset, offset, self.size());
+        let _range = self.ranges.shared(self.store.locked_range(offset, end));
+        let len = clamp(end - offset, offset, self.store.size());
         if len == 0 {
             return Ok(Vec::new());
         }
@@ -156,7 +137,7 @@ impl Content {
     }
 
     fn end_in_pages(&self) -> u64 {
-        self.size().div_ceil(PAGE_SIZE)
+        self.store.size().div_ceil(PAGE_SIZE)
     }
 
     /// Pages are about to be read that are not all there. What is read ahead of them ends at `end`, or else with the file.
@@ -176,48 +157,6 @@ impl Content {
         }
     }
 
-    fn count_copied(&self, offset: u64, len: usize) {
-        self.engine.counters.bytes_copied.add(len as u64);
-        let pages = pages_of(offset, offset + len as u64);
-        work(Work::Copy(len as u64));
-        work(Work::Page(pages.end - pages.start));
-    }
-
-    /// Copy a range whose pages are all there. If they are not, `memory` holds anything, and the first that is missing is the
-    /// error: those before it have been counted as used.
-    #[inline]
-    fn copy_if_cached(
-        &self,
-        mut memory: &mut [u8],
-        mut offset: u64,
-        ahead: &ReadAhead,
-    ) -> std::result::Result<(), u64> {
-        let mut hits = 0;
-        while !memory.is_empty() {
-            let (page, within) = (offset / PAGE_SIZE, (offset % PAGE_SIZE) as usize);
-            let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) else {
-                return Err(page);
-            };
-            let take = memory.len().min(content.len() - within);
-            let (now, later) = memory.split_at_mut(take);
-            now.copy_from_slice(&content[within..within + take]);
-            drop(content);
-            self.count_use(page, frame, ahead);
-            hits += 1;
-            (memory, offset) = (later, offset + take as u64);
-        }
-        self.engine.counters.cache_hits.add(hits);
-        Ok(())
-    }
-
-    /// Several reads of one page in a row are one use: a scan in small steps is a scan.
-    #[inline]
-    fn count_use(&self, page: u64, frame: FrameId, ahead: &ReadAhead) {
-        if ahead.enter_page(page) {
-            self.engine.cache.uses.count(frame);
-        }
-    }
-
     /// Read what may have to come from the device. The uses of pages before `counted` have been counted.
     fn read_missing(
         self: &std::sync::Arc<Self>,
@@ -227,8 +166,8 @@ impl Content {
         counted: u64,
     ) -> Result<usize> {
         let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
-        let _range = self.ranges.shared(self.locked_range(offset, offset.saturating_add(wanted)));
-        let len = clamp(wanted, offset, self.size());
+        let _range = self.ranges.shared(self.store.locked_range(offset, offset.saturating_add(wanted)));
+        let len = clamp(wanted, offset, self.store.size());
         if len == 0 {
             return Ok(0);
         }
@@ -247,7 +186,7 @@ impl Content {
                 }
             }
         })?;
-        self.count_copied(offset, len);
+        self.cache.count_copied(offset, len);
         Ok(len)
     }
 
@@ -263,132 +202,34 @@ impl Content {
     ) -> Result<()> {
         let end = offset + len as u64;
         let pages = pages_of(offset, end);
-        // Whoever comes from elsewhere will want this range, and it is not known what else.
+        // A reader that came from elsewhere wants this range; what else is not known.
         let ahead_end = (!ahead.is_followed_by(&pages)).then_some(pages.end);
         while offset < end {
             let step = pages_of(offset, end);
             let step = step.start..step.end.min(step.start + self.engine.pages_per_step());
-            let missing = self.pages.missing(step.clone());
+            let missing = self.cache.pages.missing(step.clone());
             let counters = &self.engine.counters;
             counters.cache_misses.add(missing.len() as u64);
             counters.cache_hits.add((step.end - step.start).saturating_sub(missing.len() as u64));
             if !missing.is_empty() {
                 self.start_read_ahead(step.clone(), ahead, ahead_end);
-                self.load(&missing, BioFlags::SYNC)?;
+                self.cache.load(&missing, BioFlags::SYNC)?;
             }
             for page in step.clone() {
                 let base = page * PAGE_SIZE;
                 let within = (offset - base) as usize..((base + PAGE_SIZE).min(end) - base) as usize;
                 offset = base + within.end as u64;
-                let content = self.read_page(page)?;
+                let content = self.cache.read_page(page)?;
                 if let PageRead::Cached(frame, _) = &content
                     && page >= counted
                 {
-                    self.count_use(page, *frame, ahead);
+                    self.cache.count_use(page, *frame, ahead);
                 }
                 each(content, within);
             }
             self.note_read(step, ahead, ahead_end);
         }
         Ok(())
-    }
-
-    /// One page, whatever it takes to have it.
-    fn read_page(&self, page: u64) -> Result<PageRead<'_>> {
-        loop {
-            if let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) {
-                return Ok(PageRead::Cached(frame, content));
-            }
-            if self.pages.get(page).is_some() {
-                self.pages.wait_loaded(page);
-            } else if self.load(&[page], BioFlags::SYNC)? == 0 && self.pages.get(page).is_none() {
-                return self.read_past_cache(page).map(PageRead::Own);
-            }
-        }
-    }
-
-    /// No frame is free: every page is dirty or in use. The page is read for this caller alone.
-    fn read_past_cache(&self, page: u64) -> Result<AlignedBuf> {
-        let no_memory = |source| Error::Os { what: "cannot get memory for a page", source };
-        let mut content =
-            AlignedBuf::try_zeroed(PAGE_SIZE as usize, PAGE_SIZE as usize).map_err(no_memory)?;
-        let start = page * PAGE_SIZE;
-        let (part, segment) = (std::iter::once(start..start + PAGE_SIZE), std::iter::once(&mut content[..]));
-        self.read_parts(part, segment, BioFlags::SYNC)?;
-        Ok(content)
-    }
-
-    /// Read parts of the file into memory in the same order. Returns the ranges without data.
-    fn read_parts<'a>(
-        &self,
-        parts: impl IntoIterator<Item = Range<u64>>,
-        segments: impl Iterator<Item = &'a mut [u8]>,
-        flags: BioFlags,
-    ) -> Result<Vec<Range<u64>>> {
-        let device: &dyn BlockDevice = &**self.map.device();
-        let mut target = PlugReads::new(device.geometry(), flags, segments);
-        let found = place_read(&*self.map, parts, &mut target)?;
-        self.engine.counters.bytes_copied.add(found.copied);
-        let summary = target.submit(device, flags)?;
-        self.engine.counters.bios.add(summary.bios);
-        Ok(found.unmapped)
-    }
-
-    /// Read absent pages into the cache; `wanted` in order. Returns how many were read here: fewer where others were
-    /// faster or frames are short. The caller holds the range lock on them.
-    pub(crate) fn load(&self, wanted: &[u64], flags: BioFlags) -> Result<usize> {
-        let mut list = self.engine.cache.allocate(&self.pages, wanted);
-        let unused = self.pages.begin_loading(&mut list);
-        if !unused.is_empty() {
-            self.engine.cache.release(unused);
-        }
-        if list.is_empty() {
-            return Ok(0);
-        }
-        match self.fill_frames(&list, flags) {
-            Ok(unmapped) => {
-                self.pages.end_loading(&list, |page| {
-                    let (start, end) = (page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
-                    let next = unmapped.partition_point(|range| range.end <= start);
-                    unmapped.get(next).is_none_or(|range| range.start >= end)
-                });
-                Ok(list.len())
-            }
-            Err(error) => {
-                self.pages.abandon_loading(&list);
-                self.engine.cache.release(list.iter().map(|(_, frame)| *frame));
-                Err(error)
-            }
-        }
-    }
-
-    /// Read pages into their frames. Returns the ranges without data.
-    fn fill_frames(&self, list: &[(u64, FrameId)], flags: BioFlags) -> Result<Vec<Range<u64>>> {
-        let mut frames = self.borrow_new(list);
-        let parts = list.iter().map(|(page, _)| page * PAGE_SIZE..(page + 1) * PAGE_SIZE);
-        let unmapped = self.read_parts(parts, frames.iter_mut().map(|frame| &mut frame[..]), flags)?;
-        // What lies behind the end of the file on the device is nobody's business.
-        let size = self.size();
-        if let Some(last) = list.last()
-            && (last.0 + 1) * PAGE_SIZE > size
-        {
-            for ((page, _), frame) in list.iter().zip(&mut frames).rev() {
-                let within = size.saturating_sub(page * PAGE_SIZE).min(PAGE_SIZE) as usize;
-                frame[within..].fill(0);
-                if within == PAGE_SIZE as usize {
-                    break;
-                }
-            }
-        }
-        Ok(unmapped)
-    }
-
-    /// Borrow the frames of pages that were just entered as loading.
-    pub(crate) fn borrow_new(&self, list: &[(u64, FrameId)]) -> Vec<FrameWrite<'_>> {
-        let arena = &self.engine.cache.arena;
-        list.iter()
-            .map(|(_, frame)| arena.write(*frame).expect("a new frame belongs to who entered it"))
-            .collect()
     }
 }
 

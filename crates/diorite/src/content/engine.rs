@@ -12,6 +12,7 @@ use diorite_block::sync::{Mutex, Rank, RwLock};
 
 use crate::cache::Cache;
 use crate::cache::arena::PAGE_SIZE;
+use crate::content::file_cache::FileCache;
 use crate::content::workers::{Dirty, Workers};
 use crate::content::{Content, ErrorLatch};
 use crate::stats::Counters;
@@ -111,7 +112,7 @@ impl Engine {
 
     /// A file has dirty pages.
     pub(crate) fn note_dirty(self: &Arc<Self>, content: &Arc<Content>) {
-        self.dirty_files.lock().entry(content.id()).or_insert_with(|| Arc::downgrade(content));
+        self.dirty_files.lock().entry(content.cache.id()).or_insert_with(|| Arc::downgrade(content));
         self.workers.note_dirty(self);
     }
 
@@ -136,10 +137,10 @@ impl Engine {
     }
 
     /// A file may have no dirty pages any more.
-    pub(crate) fn forget_if_clean(&self, content: &Content) {
+    pub(crate) fn forget_if_clean(&self, file: &FileCache) {
         let mut files = self.dirty_files.lock();
-        if content.pages.dirty() == 0 {
-            files.remove(&content.id());
+        if file.pages.dirty() == 0 {
+            files.remove(&file.id());
         }
     }
 }
@@ -199,7 +200,7 @@ mod tests {
         let map = ToyMap::new(4096, 4096, false);
         let view = map.reopen();
         let content = Content::new(Box::new(map), Arc::clone(&engine)).expect("content");
-        content.grow(16 << 20);
+        content.store.grow(16 << 20);
         let ahead = ReadAhead::default();
 
         let stalled = view.stall();

@@ -1,4 +1,4 @@
-//! Failed write-backs, kept until everyone who has the file open has heard of them once.
+//! Failed write-backs, kept until they are reported once to each handle (errseq).
 //!
 //! Invariants:
 //! 1. A handle that existed when a write-back failed gets exactly one error at its next sync, whichever handle syncs first. So does
@@ -27,7 +27,7 @@ impl Default for ErrorLatch {
     }
 }
 
-/// What one handle has heard of.
+/// The failures that one handle has had reported.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorsSeen(AtomicU64);
 
@@ -47,12 +47,12 @@ impl ErrorLatch {
         ErrorsSeen(AtomicU64::new(self.failures.load(Ordering::Acquire) - unreported))
     }
 
-    /// The error that the handle has not heard of, if there is one.
+    /// The error that was not reported to this handle yet, if there is one.
     pub(crate) fn check(&self, seen: &ErrorsSeen) -> Result<()> {
         if seen.0.load(Ordering::Acquire) == self.failures.load(Ordering::Acquire) {
             return Ok(());
         }
-        // A failure that is set now is not heard of with the one before it.
+        // A failure that is set now is not reported with the one before it.
         let last = self.last.lock();
         let failures = self.failures.load(Ordering::Acquire);
         if seen.0.swap(failures, Ordering::AcqRel) == failures {
@@ -65,7 +65,7 @@ impl ErrorLatch {
         }
     }
 
-    /// The error that nobody has heard of, if there is one. Whoever takes it tells it.
+    /// The error that was reported to no caller, if there is one. The caller reports it.
     pub(crate) fn take_unreported(&self) -> Option<Arc<Error>> {
         if !self.unreported.swap(false, Ordering::AcqRel) {
             return None;
@@ -93,14 +93,14 @@ mod tests {
         assert!(latch.check(&first).is_err() && latch.check(&first).is_ok());
         let later = latch.seen();
         assert!(latch.check(&second).is_err() && latch.check(&second).is_ok());
-        assert!(latch.check(&late).is_err(), "no caller had heard of it when this one was opened");
+        assert!(latch.check(&late).is_err(), "it was unreported when this one was opened");
         assert!(latch.check(&later).is_ok(), "it was reported before");
         assert!(latch.take_unreported().is_none());
     }
 
     /// Invariant 2.
     #[test]
-    fn what_nobody_heard_of_is_told_once() {
+    fn an_unreported_error_is_reported_once() {
         let latch = ErrorLatch::default();
         latch.set(Arc::new(Error::BeyondEnd));
         assert!(latch.report_unreported().is_err() && latch.report_unreported().is_ok());

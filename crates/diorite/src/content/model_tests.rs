@@ -175,7 +175,7 @@ impl Model {
 
     fn check_reopened(&mut self) {
         self.content.sync(SyncKind::All).expect("sync");
-        self.content.pages.check_invariants();
+        self.content.cache.pages.check_invariants();
         assert_eq!(self.view.claimed(), 0, "claims are given back");
         let content = Content::new(Box::new(self.view.reopen()), engine(256 << 10)).expect("content");
         let mut memory = AlignedBuf::zeroed(self.bytes.len().next_multiple_of(512), 512);
@@ -274,7 +274,7 @@ fn threads_on_one_file_keep_to_their_stripes() {
         });
         assert_eq!(finished.load(Ordering::SeqCst), THREADS);
         content.sync(SyncKind::All).expect("sync");
-        content.pages.check_invariants();
+        content.cache.pages.check_invariants();
         assert_eq!(view.claimed(), 0);
     }
 }

@@ -145,21 +145,21 @@ fn follows(pages: &Range<u64>, next: u64) -> bool {
 }
 
 impl Content {
-    /// Read pages that a reader will want. A range that somebody changes is left alone.
+    /// Read pages that a reader will want. A range that is being changed is left alone.
     pub(crate) fn read_ahead(&self, ahead: &Ahead) {
         let pages = ahead.left();
         if pages.is_empty() {
             return;
         }
-        let bytes = self.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
+        let bytes = self.store.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
         let Some(_range) = self.ranges.try_shared(bytes) else { return };
-        let end = self.size().div_ceil(PAGE_SIZE);
-        let missing = self.pages.missing(pages.start..pages.end.min(end));
+        let end = self.store.size().div_ceil(PAGE_SIZE);
+        let missing = self.cache.pages.missing(pages.start..pages.end.min(end));
         if missing.is_empty() {
             return;
         }
-        // An error is found again by the reader, who can be told.
-        if let Ok(count) = self.load(&missing, BioFlags::READ_AHEAD) {
+        // An error is found again, and reported, when the reader comes there.
+        if let Ok(count) = self.cache.load(&missing, BioFlags::READ_AHEAD) {
             self.engine.counters.readahead_pages.add(count as u64);
         }
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use diorite_block::BioFlags;
 
 use crate::cache::arena::PAGE_SIZE;
+use crate::content::store::BackingStore;
 use crate::content::{Content, pages_of};
 use crate::map::{MappingKind, WriteCommit};
 use crate::write::space::Blocks;
@@ -37,11 +38,11 @@ const ALLOCATE_STEP: u64 = 4 << 20;
 impl Content {
     /// Set the size.
     pub(crate) fn set_len(self: &Arc<Self>, size: u64) -> Result<()> {
-        self.end_of_write(0, size)?;
+        self.store.end_of_write(0, size)?;
         loop {
-            let old = self.size();
-            let _range = self.ranges.exclusive(self.locked_range(old.min(size), 0).start..u64::MAX);
-            if self.size() < old.min(size) {
+            let old = self.store.size();
+            let _range = self.ranges.exclusive(self.store.locked_range(old.min(size), 0).start..u64::MAX);
+            if self.store.size() < old.min(size) {
                 continue;
             }
             return self.set_len_locked(size);
@@ -49,80 +50,57 @@ impl Content {
     }
 
     fn set_len_locked(self: &Arc<Self>, size: u64) -> Result<()> {
-        let old = self.size();
-        self.leave_inode()?;
+        let old = self.store.size();
+        self.store.leave_inode()?;
         if size > old {
-            self.zero_end()?;
+            self.store.zero_end()?;
         }
-        if size < old && self.map.block_size() > PAGE_SIZE {
+        if size < old && self.store.map.block_size() > PAGE_SIZE {
             // The page with the claim of the block that the file will end in may be one that is cut off.
-            self.write_back_locked(self.locked_range(size, size), BioFlags::SYNC)?;
+            self.cache.write_back(self.store.locked_range(size, size), BioFlags::SYNC)?;
         }
         if size < old && !size.is_multiple_of(PAGE_SIZE) {
-            self.own_cached_page(size / PAGE_SIZE)?;
+            self.cache.own_cached_page(size / PAGE_SIZE)?;
         }
-        self.map.truncate(size)?;
-        self.size.store(size, std::sync::atomic::Ordering::Release);
-        self.note_modified();
+        self.store.map.truncate(size)?;
+        self.store.set_size(size);
         if size < old {
-            self.drop_pages(size.div_ceil(PAGE_SIZE)..u64::MAX);
-            self.zero_cached_tail(size);
-            self.forget_end();
-            self.zero_end()?;
+            self.cache.drop_pages(size.div_ceil(PAGE_SIZE)..u64::MAX);
+            self.cache.zero_tail(size);
+            self.store.forget_end();
+            self.store.zero_end()?;
         }
         Ok(())
     }
 
-    /// A cached page that the end of the file lies in is zero behind it, and nothing behind it is dirty or has a claim.
-    fn zero_cached_tail(&self, size: u64) {
-        let (page, within) = (size / PAGE_SIZE, (size % PAGE_SIZE) as usize);
-        if within == 0 {
-            return;
-        }
-        let keep = size.div_ceil(self.part_size()) - page * (PAGE_SIZE / self.part_size());
-        let mut unwanted = 0;
-        self.pages.update(page..page + 1, |_, state| {
-            let mut frame = self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
-            frame[within..].fill(0);
-            state.dirty &= ((1_u16 << keep) - 1) as u8;
-            // A part has at most one claim.
-            let kept = state.claimed.min(state.dirty.count_ones() as u8);
-            unwanted = u64::from(state.claimed - kept);
-            state.claimed = kept;
-        });
-        if unwanted > 0 {
-            self.map.release_claim(unwanted);
-        }
-    }
-
     /// Make a range read as zeros, and give up its whole blocks.
     pub(crate) fn punch_hole(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
-        let end = offset.saturating_add(len).min(self.map.max_size());
+        let end = offset.saturating_add(len).min(self.store.map.max_size());
         if offset >= end {
             return Ok(());
         }
-        let range = self.locked_range(offset, end);
+        let range = self.store.locked_range(offset, end);
         let _range = self.ranges.exclusive(range.clone());
-        self.leave_inode()?;
-        let block = self.map.block_size();
+        self.store.leave_inode()?;
+        let block = self.store.map.block_size();
         // What shares a page or a block with the range keeps its content through the device.
-        self.write_back_locked(range.start..(range.start + self.unit()), BioFlags::SYNC)?;
-        self.write_back_locked(range.end.saturating_sub(self.unit())..range.end, BioFlags::SYNC)?;
-        // Behind the end of the file nothing is kept: its last block goes as a whole.
-        let stop = if end >= self.size() { end.next_multiple_of(block) } else { end };
+        self.cache.write_back(range.start..(range.start + self.store.unit()), BioFlags::SYNC)?;
+        self.cache.write_back(range.end.saturating_sub(self.store.unit())..range.end, BioFlags::SYNC)?;
+        // After the end of the file nothing is kept: its last block goes as a whole.
+        let stop = if end >= self.store.size() { end.next_multiple_of(block) } else { end };
         let whole = offset.next_multiple_of(block)..stop / block * block;
         if whole.start < whole.end {
-            self.map.punch(whole.start, whole.end - whole.start)?;
+            self.store.map.punch(whole.start, whole.end - whole.start)?;
         }
-        self.drop_pages(pages_of(range.start, range.end));
+        self.cache.drop_pages(pages_of(range.start, range.end));
         if whole.start > whole.end {
             // Within one block.
-            self.zero_mapped(offset, end.min(self.size()))?;
+            self.zero_mapped(offset, end.min(self.store.size()))?;
         } else {
-            self.zero_mapped(offset, whole.start.min(self.size()))?;
-            self.zero_mapped(whole.end, end.min(self.size()))?;
+            self.zero_mapped(offset, whole.start.min(self.store.size()))?;
+            self.zero_mapped(whole.end, end.min(self.store.size()))?;
         }
-        self.note_modified();
+        self.store.note_modified();
         Ok(())
     }
 
@@ -132,16 +110,46 @@ impl Content {
             return Err(Error::InvalidArgument("a range to allocate is not empty"));
         }
         let (range, _lock) = self.lock_range(Position::At(offset), len)?;
-        self.leave_inode()?;
-        self.write_back_locked(range.whole.clone(), BioFlags::SYNC)?;
+        self.store.leave_inode()?;
+        self.cache.write_back(range.whole.clone(), BioFlags::SYNC)?;
         let keeps_size = beyond == BeyondEnd::KeepSize;
-        let file_end = if keeps_size { range.end.min(self.size()) } else { range.end };
+        let file_end = if keeps_size { range.end.min(self.store.size()) } else { range.end };
         let mut blocks = Blocks::unclaimed(&self.engine);
-        blocks.attempt(|blocks| self.allocate_locked(&range, file_end, blocks))?;
-        self.grow(file_end);
+        blocks.attempt(|blocks| self.store.allocate_locked(&range, file_end, blocks))?;
+        self.store.grow(file_end);
         Ok(())
     }
 
+    /// Make a range of the file read as zeros; its size stays, and its blocks are there afterwards.
+    pub(crate) fn zero_range(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
+        let asked = offset.saturating_add(len);
+        let _range = self.ranges.exclusive(self.store.locked_range(offset, asked));
+        // Sampled under the lock: a write that makes the file longer comes before this as a whole, or after it.
+        let end = asked.min(self.store.size());
+        if offset >= end {
+            return Ok(());
+        }
+        let range = self.store.locked_range(offset, end);
+        self.store.leave_inode()?;
+        // What shares a page or a block with the range keeps its content through the device; claims become blocks. Nothing stays
+        // cached: where space ends on the way, a part of the range is zero on the device.
+        self.settle_cached_pages(&range)?;
+        let block = self.store.map.block_size();
+        let whole_start = offset.next_multiple_of(block);
+        let whole_end =
+            if end == self.store.size() { end.next_multiple_of(block) } else { end / block * block };
+        self.store.note_modified();
+        let mut blocks = Blocks::unclaimed(&self.engine);
+        blocks.attempt(|blocks| self.store.zero_blocks(offset..end, whole_start..whole_end, blocks))?;
+        if whole_start > whole_end {
+            return self.zero_mapped(offset, end);
+        }
+        self.zero_mapped(offset, whole_start.min(end))?;
+        self.zero_mapped(whole_end.max(offset), end)
+    }
+}
+
+impl BackingStore {
     fn allocate_locked(&self, range: &WriteRange, file_end: u64, blocks: &mut Blocks<'_>) -> Result<()> {
         let block = self.map.block_size();
         let (start, stop) = (range.offset / block * block, range.end.next_multiple_of(block));
@@ -180,34 +188,7 @@ impl Content {
             at = if done == stop { window.end } else { done };
         }
         let size_at_least = (file_end > self.map.recorded_size()).then_some(file_end);
-        self.record_commit(WriteCommit { size_at_least, ..WriteCommit::default() })
-    }
-
-    /// Make a range of the file read as zeros; its size stays, and its blocks are there afterwards.
-    pub(crate) fn zero_range(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
-        let asked = offset.saturating_add(len);
-        let _range = self.ranges.exclusive(self.locked_range(offset, asked));
-        // Sampled under the lock: a write that makes the file longer comes before this as a whole, or after it.
-        let end = asked.min(self.size());
-        if offset >= end {
-            return Ok(());
-        }
-        let range = self.locked_range(offset, end);
-        self.leave_inode()?;
-        // What shares a page or a block with the range keeps its content through the device; claims become blocks. Nothing stays
-        // cached: where space ends on the way, a part of the range is zero on the device.
-        self.settle_cached_pages(&range)?;
-        let block = self.map.block_size();
-        let whole_start = offset.next_multiple_of(block);
-        let whole_end = if end == self.size() { end.next_multiple_of(block) } else { end / block * block };
-        self.note_modified();
-        let mut blocks = Blocks::unclaimed(&self.engine);
-        blocks.attempt(|blocks| self.zero_blocks(offset..end, whole_start..whole_end, blocks))?;
-        if whole_start > whole_end {
-            return self.zero_mapped(offset, end);
-        }
-        self.zero_mapped(offset, whole_start.min(end))?;
-        self.zero_mapped(whole_end.max(offset), end)
+        self.commit(WriteCommit { size_at_least, ..WriteCommit::default() })
     }
 
     /// Make the whole blocks of a range read as zeros, and give blocks to all of it.

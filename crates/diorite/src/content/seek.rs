@@ -1,7 +1,8 @@
 //! Where a file has data, and where that data is.
 
-use crate::cache::arena::PAGE_SIZE;
-use crate::content::{Content, pages_of};
+use std::ops::Range;
+
+use crate::content::Content;
 use crate::file::{Extent, ExtentKind};
 use crate::map::MappingKind;
 use crate::{Error, Result};
@@ -12,16 +13,16 @@ const MANY_EXTENTS: usize = 1 << 16;
 impl Content {
     /// First data at or after `offset`.
     pub(crate) fn seek_data(&self, offset: u64) -> Result<u64> {
-        let size = self.size();
-        let _range = self.ranges.shared(self.locked_range(offset, size.max(offset)));
+        let size = self.store.size();
+        let _range = self.ranges.shared(self.store.locked_range(offset, size.max(offset)));
         let mut at = offset;
         while at < size {
-            let mapping = self.map.map(at, size - at)?;
+            let mapping = self.store.map.map(at, size - at)?;
             let end = mapping.end().min(size);
             match mapping.kind {
                 MappingKind::Mapped(_) | MappingKind::Inline => return Ok(at),
                 MappingKind::Hole | MappingKind::Unwritten(_) => {
-                    if let Some(data) = self.first_dirty_part(at, end) {
+                    if let Some(data) = self.cache.first_dirty_part(at, end) {
                         return Ok(data);
                     }
                 }
@@ -33,19 +34,19 @@ impl Content {
 
     /// First hole at or after `offset`; the end of the file is one.
     pub(crate) fn seek_hole(&self, offset: u64) -> Result<u64> {
-        let size = self.size();
-        let _range = self.ranges.shared(self.locked_range(offset, size.max(offset)));
+        let size = self.store.size();
+        let _range = self.ranges.shared(self.store.locked_range(offset, size.max(offset)));
         if offset >= size {
             return Err(Error::BeyondEnd);
         }
         let mut at = offset;
         while at < size {
-            let mapping = self.map.map(at, size - at)?;
+            let mapping = self.store.map.map(at, size - at)?;
             let end = mapping.end().min(size);
             if matches!(mapping.kind, MappingKind::Hole | MappingKind::Unwritten(_)) {
                 // What waits for its blocks is data.
-                while at < end && self.is_dirty_at(at) {
-                    at = (at / self.part_size() + 1) * self.part_size();
+                while at < end && self.cache.is_dirty_at(at) {
+                    at = (at / self.cache.part_size() + 1) * self.cache.part_size();
                 }
                 if at < end {
                     return Ok(at);
@@ -56,41 +57,18 @@ impl Content {
         Ok(size)
     }
 
-    /// Whether the part of a page that `offset` lies in waits for write-back.
-    fn is_dirty_at(&self, offset: u64) -> bool {
-        let part = offset % PAGE_SIZE / self.part_size();
-        self.pages.get(offset / PAGE_SIZE).is_some_and(|state| state.dirty >> part & 1 == 1)
-    }
-
-    /// The first byte of a range that waits for write-back.
-    fn first_dirty_part(&self, start: u64, end: u64) -> Option<u64> {
-        let mut at = start;
-        while at < end {
-            let page = self.pages.first_dirty(pages_of(at, end))?;
-            at = at.max(page * PAGE_SIZE);
-            let page_end = end.min((page + 1) * PAGE_SIZE);
-            while at < page_end {
-                if self.is_dirty_at(at) {
-                    return Some(at);
-                }
-                at = (at / self.part_size() + 1) * self.part_size();
-            }
-        }
-        None
-    }
-
     /// Everything that is not a hole.
     pub(crate) fn extents(&self) -> Result<Vec<Extent>> {
-        let size = self.size();
+        let size = self.store.size();
         let _range = self.ranges.shared(0..u64::MAX);
         let mut extents: Vec<Extent> = Vec::new();
         let (mut at, mut mapped) = (0, 0);
         while at < size {
-            let mapping = self.map.map(at, size - at)?;
+            let mapping = self.store.map.map(at, size - at)?;
             let end = mapping.end().min(size);
             let (kind, sector) = match mapping.kind {
                 MappingKind::Hole => {
-                    self.delayed(at, end, &mut extents);
+                    self.cache.dirty_ranges(at, end).for_each(|range| push_delayed(&mut extents, range));
                     at = end;
                     continue;
                 }
@@ -106,27 +84,28 @@ impl Content {
             mapped += end - at;
             if let Some(sector) = sector
                 && extents.len() > MANY_EXTENTS
-                && mapped > self.geometry().capacity_bytes
+                && mapped > self.store.geometry().capacity_bytes
             {
                 // A map that points to itself: it has more extents than memory can hold.
-                let block = diorite_ext::FsBlock(sector.to_bytes() / self.map.block_size());
+                let block = diorite_ext::FsBlock(sector.to_bytes() / self.store.map.block_size());
                 return Err(diorite_ext::Error::from(diorite_ext::Corrupt::SharedBlock { block }).into());
             }
             at = end;
         }
         Ok(extents)
     }
+}
 
-    fn delayed(&self, start: u64, end: u64, extents: &mut Vec<Extent>) {
-        for (page, _) in self.pages.dirty_in(pages_of(start, end), usize::MAX) {
-            let offset = (page * PAGE_SIZE).max(start);
-            let len = ((page + 1) * PAGE_SIZE).min(end) - offset;
-            match extents.last_mut() {
-                Some(last) if last.kind == ExtentKind::Delayed && last.offset + last.len == offset => {
-                    last.len += len;
-                }
-                _ => extents.push(Extent { offset, len, sector: None, kind: ExtentKind::Delayed }),
-            }
+fn push_delayed(extents: &mut Vec<Extent>, range: Range<u64>) {
+    match extents.last_mut() {
+        Some(last) if last.kind == ExtentKind::Delayed && last.offset + last.len == range.start => {
+            last.len = range.end - last.offset;
         }
+        _ => extents.push(Extent {
+            offset: range.start,
+            len: range.end - range.start,
+            sector: None,
+            kind: ExtentKind::Delayed,
+        }),
     }
 }

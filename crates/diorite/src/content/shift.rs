@@ -1,10 +1,9 @@
-//! Ranges that move: a part of a file is taken out, or room is made in it, and nothing is copied.
+//! Ranges that move: a part of a file is taken out, or a hole is made in it, and nothing is copied.
 //!
 //! Everything from the range on changes its place in the file, so it is locked to the end of all offsets; what the cache has of it
 //! is written back and dropped before the mapping changes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use diorite_block::BioFlags;
 
@@ -16,38 +15,38 @@ impl Content {
     /// Take a range of whole blocks out; what follows it moves to the front.
     pub(crate) fn collapse_range(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
         self.check_blocks(offset, len)?;
-        let _range = self.ranges.exclusive(self.locked_range(offset, 0).start..u64::MAX);
-        let size = self.size();
+        let _range = self.ranges.exclusive(self.store.locked_range(offset, 0).start..u64::MAX);
+        let size = self.store.size();
         if offset.checked_add(len).is_none_or(|end| end >= size) {
             return Err(Error::InvalidArgument(
                 "a range that is taken out must end before the end of the file; set_len cuts the end off",
             ));
         }
-        self.put_away_from(offset)?;
-        self.map.collapse_range(offset, len)?;
-        self.moved(size - len);
+        self.write_back_from(offset)?;
+        self.store.map.collapse_range(offset, len)?;
+        self.store.set_size(size - len);
         Ok(())
     }
 
     /// Make a hole of whole blocks; what follows it moves towards the end.
     pub(crate) fn insert_range(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
         self.check_blocks(offset, len)?;
-        let _range = self.ranges.exclusive(self.locked_range(offset, 0).start..u64::MAX);
-        let size = self.size();
+        let _range = self.ranges.exclusive(self.store.locked_range(offset, 0).start..u64::MAX);
+        let size = self.store.size();
         if offset >= size {
             return Err(Error::InvalidArgument(
                 "a range that is made must begin before the end of the file; set_len makes it longer",
             ));
         }
-        let grown = self.end_of_write(size, len)?;
-        self.put_away_from(offset)?;
-        self.map.insert_range(offset, len)?;
-        self.moved(grown);
+        let grown = self.store.end_of_write(size, len)?;
+        self.write_back_from(offset)?;
+        self.store.map.insert_range(offset, len)?;
+        self.store.set_size(grown);
         Ok(())
     }
 
     fn check_blocks(&self, offset: u64, len: u64) -> Result<()> {
-        let block = self.map.block_size();
+        let block = self.store.map.block_size();
         if len == 0 || !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
             return Err(Error::InvalidArgument(
                 "a range that moves consists of whole blocks: offset and length are multiples of the block size",
@@ -57,20 +56,15 @@ impl Content {
     }
 
     /// Bring everything from `offset` on to the device, and its size to the volume. The caller has that range alone.
-    fn put_away_from(&self, offset: u64) -> Result<()> {
-        self.leave_inode()?;
-        let start = self.locked_range(offset, 0).start;
-        self.write_back_locked(start..u64::MAX, BioFlags::SYNC)?;
-        self.drop_pages(pages_of(start, u64::MAX));
-        let size = self.size();
-        if self.map.recorded_size() < size {
-            self.record_commit(WriteCommit { size_at_least: Some(size), ..WriteCommit::default() })?;
+    fn write_back_from(&self, offset: u64) -> Result<()> {
+        self.store.leave_inode()?;
+        let start = self.store.locked_range(offset, 0).start;
+        self.cache.write_back(start..u64::MAX, BioFlags::SYNC)?;
+        self.cache.drop_pages(pages_of(start, u64::MAX));
+        let size = self.store.size();
+        if self.store.map.recorded_size() < size {
+            self.store.commit(WriteCommit { size_at_least: Some(size), ..WriteCommit::default() })?;
         }
         Ok(())
-    }
-
-    fn moved(&self, size: u64) {
-        self.size.store(size, Ordering::Release);
-        self.note_modified();
     }
 }

@@ -106,7 +106,7 @@ impl ToyMap {
         self.state.lock().claimed
     }
 
-    /// Whoever asks for a mapping waits until this is dropped.
+    /// A thread that asks for a mapping waits until this is dropped.
     pub(crate) fn stall(&self) -> impl Drop + '_ {
         self.state.lock()
     }

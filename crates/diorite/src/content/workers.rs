@@ -24,12 +24,12 @@ const READERS: usize = 16;
 const JOBS_MAX: usize = 128;
 /// Pieces under way that keep a device busy.
 const ENOUGH_PIECES: usize = 8;
-/// After what time pages are tried again that could not be written back, because somebody was writing into them, say.
+/// After what time pages are tried again that could not be written back, because they were being written into, say.
 const AGAIN: Duration = Duration::from_millis(5);
 /// How often the age of dirty pages is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Pages that wait to be written back, to those who see to it.
+/// Dirty pages, as the threads that write them back see them.
 pub(crate) trait Dirty: Send + Sync {
     /// How many there are.
     fn dirty(&self) -> usize;
@@ -91,7 +91,7 @@ impl Workers {
         }
     }
 
-    /// Read pages ahead in the background, each piece by a thread of its own where there is one, charged to whoever reads.
+    /// Read pages ahead in the background, each piece by a thread of its own where there is one, charged to the reader.
     pub(crate) fn read_ahead(&self, content: &Arc<Content>, pieces: impl Iterator<Item = Ahead>) {
         let owner = IoOwner::current();
         for ahead in pieces {

@@ -1,228 +1,66 @@
-//! Write-back: dirty pages become data on the device, in file order and in full bios.
-//!
-//! The steps are those of all writes (`write/`): blocks are reserved, the data is written, and only then recorded (ARCHITECTURE
-//! invariant 5). No thread changes a page while it is written: write-back holds the range shared.
-//!
-//! Locking: `writing_back`, across I/O, makes one write-back at a time of a file: two of them would otherwise reserve a block twice that
-//! is larger than a page.
+//! Write-back of one file: range by range, each locked shared.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use diorite_block::sync::{Work, work};
-use diorite_block::{BioFlags, BlockDevice};
+use diorite_block::BioFlags;
 
-use crate::cache::arena::{FrameRead, PAGE_SIZE};
-use crate::cache::pages::PageState;
-use crate::content::engine::Engine;
-use crate::content::{Content, pages_of};
-use crate::map::WriteCommit;
-use crate::placement::{PlugWrites, place_write};
-use crate::write::space::Blocks;
-use crate::{Error, Result};
-
-/// Most pages of one batch: 8 MiB. A multiple of the pages of any block.
-const BATCH_PAGES: usize = 2048;
+use crate::Result;
+use crate::cache::arena::PAGE_SIZE;
+use crate::content::Content;
+use crate::content::file_cache::BATCH_PAGES;
 
 impl Content {
-    /// Write back the dirty pages of a range of bytes, which the caller holds. Returns how many.
-    pub(crate) fn write_back_locked(&self, range: Range<u64>, flags: BioFlags) -> Result<usize> {
-        if self.pages.dirty() == 0 {
-            return Ok(0);
-        }
-        let mut written = 0;
-        let mut pages = pages_of(range.start, range.end);
-        loop {
-            let _one_at_a_time = self.writing_back.lock();
-            let mut batch = self.pages.dirty_in(pages.clone(), BATCH_PAGES);
-            self.cut_at_block(&mut batch);
-            let Some((last, _)) = batch.last() else { return Ok(written) };
-            pages.start = last + 1;
-            self.engine.counters.pages_scanned.add(batch.len() as u64);
-            work(Work::Page(batch.len() as u64));
-            let result = self.write_batch(&batch, flags);
-            self.end_batch(&batch, flags, result)?;
-            written += batch.len();
-        }
-    }
-
-    /// A batch was written with this result. It is clean then; an error is kept for the next sync.
-    pub(super) fn end_batch(
-        &self,
-        batch: &[(u64, PageState)],
-        flags: BioFlags,
-        mut result: Result<()>,
-    ) -> Result<()> {
-        if result.as_ref().is_err_and(Error::is_no_space) {
-            result = self.write_by_blocks(batch, flags);
-        }
-        self.mark_clean(batch);
-        result.map_err(|error| {
-            let error = Arc::new(error);
-            self.errors.set(Arc::clone(&error));
-            Error::WriteBack(error)
-        })
-    }
-
-    /// A block that is larger than a page is written as a whole: a full batch ends before the block that it cuts.
-    fn cut_at_block(&self, batch: &mut Vec<(u64, PageState)>) {
-        let per_block = self.map.block_size() / PAGE_SIZE;
-        if batch.len() < BATCH_PAGES || per_block <= 1 {
-            return;
-        }
-        if let Some((last, _)) = batch.last() {
-            let block = last / per_block;
-            if (last + 1) % per_block != 0 {
-                batch.retain(|(page, _)| page / per_block < block);
-            }
-        }
-    }
-
-    /// The memory of the pages of a batch.
-    pub(super) fn frames_of(&self, batch: &[(u64, PageState)]) -> Vec<FrameRead<'_>> {
-        let arena = &self.engine.cache.arena;
-        let frame = |(_, state): &(u64, PageState)| arena.read(state.frame);
-        batch
-            .iter()
-            .map(|page| frame(page).expect("no thread writes a page of a range that is held"))
-            .collect()
-    }
-
-    /// The dirty parts of the pages of a batch: ranges of the file, and their memory.
-    pub(super) fn dirty_parts<'f>(
-        &self,
-        batch: &[(u64, PageState)],
-        frames: &'f [FrameRead<'_>],
-    ) -> (Vec<Range<u64>>, Vec<&'f [u8]>) {
-        let part = self.part_size();
-        let mut parts: Vec<Range<u64>> = Vec::new();
-        let mut segments: Vec<&[u8]> = Vec::with_capacity(batch.len());
-        for ((page, state), frame) in batch.iter().zip(frames) {
-            let mut at = 0;
-            while at < PAGE_SIZE / part {
-                if state.dirty >> at & 1 == 0 {
-                    at += 1;
-                    continue;
-                }
-                let run = u64::from((state.dirty >> at).trailing_ones());
-                let bytes = at * part..(at + run) * part;
-                segments.push(&frame[bytes.start as usize..bytes.end as usize]);
-                let (start, end) = (page * PAGE_SIZE + bytes.start, page * PAGE_SIZE + bytes.end);
-                match parts.last_mut() {
-                    Some(last) if last.end == start => last.end = end,
-                    _ => parts.push(start..end),
-                }
-                at += run;
-            }
-        }
-        (parts, segments)
-    }
-
-    fn write_batch(&self, batch: &[(u64, PageState)], flags: BioFlags) -> Result<()> {
-        let frames = self.frames_of(batch);
-        let (parts, segments) = self.dirty_parts(batch, &frames);
-        let Some(end) = parts.last().map(|last| last.end) else { return Ok(()) };
-        let device: &dyn BlockDevice = &**self.map.device();
-        let mut blocks = Blocks::claimed(&self.engine);
-        let mut target = PlugWrites::new(device.geometry(), flags, segments.into_iter(), &self.engine.zeros);
-        let placed = place_write(&*self.map, &parts, &mut blocks, &mut target)?;
-        let summary = target.submit(device)?;
-        self.engine.counters.bios.add(summary.bios);
-        self.engine.counters.writeback_bios.add(summary.bios);
-        self.engine.counters.writeback_pages.add(batch.len() as u64);
-        self.commit_written_back(placed.commit, end)
-    }
-
-    /// Record a batch that was written, and the size up to its `end`.
-    pub(super) fn commit_written_back(&self, mut commit: WriteCommit, end: u64) -> Result<()> {
-        let end = end.min(self.size());
-        commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
-        self.record_commit(commit)
-    }
-
-    /// Write a batch a block at a time, each recorded before the next. Where space is short the batch as a whole may not find what it
-    /// asks for: each mapping of it reserves for the mapping as if it stood alone.
-    fn write_by_blocks(&self, batch: &[(u64, PageState)], flags: BioFlags) -> Result<()> {
-        let per_block = (self.map.block_size() / PAGE_SIZE).max(1);
-        let mut result = Ok(());
-        for pages in batch.chunk_by(|(a, _), (b, _)| a / per_block == b / per_block) {
-            let written = self.write_batch(pages, flags);
-            result = result.and(written);
-        }
-        result
-    }
-
-    /// The batch was written, or it is lost and the error kept: either way it is not tried again.
-    fn mark_clean(&self, batch: &[(u64, PageState)]) {
-        let mut claimed = 0;
-        let mut at = 0;
-        while at < batch.len() {
-            let mut next = at + 1;
-            while next < batch.len() && batch[next].0 == batch[next - 1].0 + 1 {
-                next += 1;
-            }
-            self.pages.update(batch[at].0..batch[next - 1].0 + 1, |_, state| {
-                claimed += u64::from(state.claimed);
-                (state.dirty, state.claimed) = (0, 0);
-            });
-            at = next;
-        }
-        if claimed > 0 {
-            self.map.release_claim(claimed);
-        }
-    }
-
     /// Write back everything.
     pub(crate) fn write_back_all(&self) -> Result<()> {
         let mut from = 0;
         let mut result = Ok(());
-        while let Some(page) = self.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
+        while let Some(page) = self.cache.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
             let range = self.batch_range(page);
             from = range.end / PAGE_SIZE;
             let _range = self.ranges.shared(range.clone());
-            let written = self.write_back_locked(range, BioFlags::SYNC);
+            let written = self.cache.write_back(range, BioFlags::SYNC);
             result = result.and(written.map(drop));
         }
-        self.engine.forget_if_clean(self);
+        self.engine.forget_if_clean(&self.cache);
         result
     }
 
     /// Write back everything whose range is free at this moment: whether that was all. Failures are kept for the next sync.
     pub(crate) fn try_write_back_all(&self) -> bool {
         let (mut from, mut all) = (0, true);
-        while let Some(page) = self.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
+        while let Some(page) = self.cache.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
             let at = page * PAGE_SIZE;
-            // What lies around a range that somebody has goes in small pieces.
-            let ranges = [self.batch_range(page), self.locked_range(at, at + PAGE_SIZE)];
+            // What lies around a range that another thread has goes in small pieces.
+            let ranges = [self.batch_range(page), self.store.locked_range(at, at + PAGE_SIZE)];
             let locked =
                 ranges.into_iter().find_map(|range| Some((self.ranges.try_shared(range.clone())?, range)));
             from = locked.as_ref().map_or(page + 1, |(_, range)| range.end / PAGE_SIZE);
             match locked {
-                Some((_range, range)) => drop(self.write_back_locked(range, BioFlags::NONE)),
+                Some((_range, range)) => drop(self.cache.write_back(range, BioFlags::NONE)),
                 None => all = false,
             }
         }
-        // What somebody else is writing back has its claims until that is done.
-        drop(self.writing_back.lock());
-        self.engine.forget_if_clean(self);
+        // What another thread is writing back has its claims until that is done.
+        drop(self.cache.one_write_back.lock());
+        self.engine.forget_if_clean(&self.cache);
         all
     }
 
     /// One batch from `page` on, as a range to lock.
     pub(super) fn batch_range(&self, page: u64) -> Range<u64> {
         let start = page * PAGE_SIZE;
-        self.locked_range(start, start.saturating_add(BATCH_PAGES as u64 * PAGE_SIZE))
+        self.store.locked_range(start, start.saturating_add(BATCH_PAGES as u64 * PAGE_SIZE))
     }
 
     /// Write back a batch of dirty pages whose range is free at this moment. Returns how many pages; failures are kept for
     /// the next sync.
     pub(crate) fn write_back_step(&self) -> usize {
         let mut from = 0;
-        while let Some(page) = self.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
+        while let Some(page) = self.cache.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
             let range = self.batch_range(page);
             from = range.end / PAGE_SIZE;
             let Some(_range) = self.ranges.try_shared(range.clone()) else { continue };
-            // Nothing, where somebody else was writing the same batch: then the next one.
+            // Nothing, where another thread was writing the same batch: then the next one.
             let written = self.step_done(range);
             if written > 0 {
                 return written;
@@ -233,17 +71,10 @@ impl Content {
 
     fn step_done(&self, range: Range<u64>) -> usize {
         // A batch that failed is clean, too, and its error kept.
-        let before = self.pages.dirty();
-        match self.write_back_locked(range, BioFlags::NONE) {
+        let before = self.cache.pages.dirty();
+        match self.cache.write_back(range, BioFlags::NONE) {
             Ok(written) => written,
-            Err(_) => before.saturating_sub(self.pages.dirty()).max(1),
+            Err(_) => before.saturating_sub(self.cache.pages.dirty()).max(1),
         }
-    }
-}
-
-impl Engine {
-    /// Write back a batch of any file without waiting for a lock. Returns the number of pages.
-    pub(crate) fn try_write_back_others(&self, asking: &Content) -> usize {
-        self.write_back_round(asking.id(), BioFlags::NONE, |written| written > 0)
     }
 }

@@ -36,16 +36,16 @@ struct Held<'c> {
 impl Content {
     /// All dirty pages, if they are few and free at this moment.
     fn try_hold(&self) -> Option<Held<'_>> {
-        let first = self.pages.first_dirty(0..u64::MAX / PAGE_SIZE)?;
+        let first = self.cache.pages.first_dirty(0..u64::MAX / PAGE_SIZE)?;
         let range = self.batch_range(first);
         let pages = range.start / PAGE_SIZE..range.end / PAGE_SIZE;
         let range = self.ranges.try_shared(range)?;
-        let one_at_a_time = self.writing_back.try_lock()?;
-        let batch = self.pages.dirty_in(pages, SMALL_PAGES + 1);
+        let one_at_a_time = self.cache.one_write_back.try_lock()?;
+        let batch = self.cache.pages.dirty_in(pages, SMALL_PAGES + 1);
         if batch.is_empty() || batch.len() > SMALL_PAGES {
             return None;
         }
-        let frames = self.frames_of(&batch);
+        let frames = self.cache.frames_of(&batch);
         Some(Held { content: self, batch, frames, _one_at_a_time: one_at_a_time, _range: range })
     }
 }
@@ -64,10 +64,10 @@ impl Engine {
         loop {
             let (mut small, mut pages, mut large) = (Vec::new(), 0, None);
             while pages < TOGETHER_PAGES && small.len() < TOGETHER_FILES && large.is_none() {
-                let next = self.dirty_file_after(at).filter(|next| !has_wrapped || next.id() <= after);
+                let next = self.dirty_file_after(at).filter(|next| !has_wrapped || next.cache.id() <= after);
                 let Some(content) = next else { break };
-                at = content.id();
-                let dirty = content.pages.dirty();
+                at = content.cache.id();
+                let dirty = content.cache.pages.dirty();
                 if dirty > SMALL_PAGES {
                     large = Some(content);
                 } else {
@@ -85,7 +85,7 @@ impl Engine {
             }
             let mut pages = self.write_back_together(&small, flags);
             pages += large.as_ref().map_or(0, |content| content.write_back_step());
-            small.iter().chain(&large).for_each(|content| self.forget_if_clean(content));
+            small.iter().chain(&large).for_each(|content| self.forget_if_clean(&content.cache));
             written += pages;
             if is_enough(pages) {
                 return written;
@@ -103,17 +103,17 @@ impl Engine {
     fn try_write_together(&self, files: &[Arc<Content>], flags: BioFlags) -> Option<usize> {
         let held: Vec<Held<'_>> = files.iter().filter_map(|content| content.try_hold()).collect();
         let Some(first) = held.first() else { return Some(0) };
-        let device = first.content.map.device();
+        let device = first.content.store.map.device();
         let mut plug = Plug::new(device.geometry(), flags);
         let mut to_record = Vec::with_capacity(held.len());
         let mut pages = 0;
         for file in &held {
             let content = file.content;
-            let (parts, segments) = content.dirty_parts(&file.batch, &file.frames);
+            let (parts, segments) = content.cache.dirty_parts(&file.batch, &file.frames);
             let end = parts.last().map_or(0, |last| last.end);
             let mut blocks = Blocks::claimed(self);
             let mut target = PlugWrites::new(device.geometry(), flags, segments.into_iter(), &self.zeros);
-            let placed = place_write(&*content.map, &parts, &mut blocks, &mut target).ok()?;
+            let placed = place_write(&*content.store.map, &parts, &mut blocks, &mut target).ok()?;
             plug.append(target.into_plug());
             to_record.push((file, placed.commit, end));
             pages += file.batch.len();
@@ -127,9 +127,9 @@ impl Engine {
         counters.writeback_pages.add(pages as u64);
         counters.pages_scanned.add(pages as u64);
         for (Held { content, batch, .. }, commit, end) in to_record {
-            let recorded = content.commit_written_back(commit, end);
+            let recorded = content.store.commit_written_back(commit, end);
             // The error is kept for the next sync of the file.
-            let _ = content.end_batch(batch, flags, recorded);
+            let _ = content.cache.end_batch(batch, flags, recorded);
         }
         Some(pages)
     }

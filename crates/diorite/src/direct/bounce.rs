@@ -8,6 +8,7 @@ use diorite_block::BioFlags;
 
 use crate::Result;
 use crate::content::Content;
+use crate::write::bounce::{BounceBuffer, count_bounce};
 
 impl Content {
     /// Read with any alignment.
@@ -16,36 +17,28 @@ impl Content {
         if wanted == 0 {
             return Ok(0);
         }
-        let range = self.locked_range(offset, offset.saturating_add(wanted));
+        let range = self.store.locked_range(offset, offset.saturating_add(wanted));
         let _range = self.ranges.shared(range.clone());
-        let size = self.size();
+        let size = self.store.size();
         if offset >= size {
             return Ok(0);
         }
-        self.write_back_locked(range, BioFlags::SYNC)?;
+        self.cache.write_back(range, BioFlags::SYNC)?;
         let end = offset + wanted.min(size - offset);
-        let start = offset / self.logical() * self.logical();
-        let mut buffer = self.bounce_buffer(end - start)?;
-        let mut segments = memory.iter_mut().map(|segment| &mut segment[..]);
-        let mut rest: &mut [u8] = &mut [];
-        let (mut at, mut window) = (offset, start);
-        while window < end {
-            let window_end = (window + buffer.len() as u64).min(end.next_multiple_of(self.logical()));
-            self.read_block_range(window..window_end, &mut buffer[..(window_end - window) as usize])?;
-            let stop = window_end.min(end);
-            while at < stop {
-                if rest.is_empty() {
-                    rest = segments.next().unwrap_or_default();
-                    continue;
+        let mut buffer = BounceBuffer::new(&self.store, end - offset)?;
+        let (mut at, mut read): (u64, &[u8]) = (offset, &[]);
+        for segment in memory {
+            let mut rest = &mut segment[..];
+            while !rest.is_empty() && at < end {
+                if read.is_empty() {
+                    read = buffer.read(at, end)?;
                 }
-                let take = rest.len().min((stop - at) as usize);
-                let (now, later) = std::mem::take(&mut rest).split_at_mut(take);
-                now.copy_from_slice(&buffer[(at - window) as usize..(at - window) as usize + take]);
-                (at, rest) = (at + take as u64, later);
+                let take = rest.len().min(read.len());
+                rest[..take].copy_from_slice(&read[..take]);
+                (rest, read, at) = (&mut rest[take..], &read[take..], at + take as u64);
             }
-            window = window_end;
         }
-        self.count_bounce(end - offset);
+        count_bounce(&self.store, end - offset);
         Ok((end - offset) as usize)
     }
 }

@@ -3,13 +3,14 @@
 use std::io::IoSliceMut;
 
 use diorite_block::sync::{Work, work};
-use diorite_block::{Bio, BioFlags, BlockDevice, Sector};
+use diorite_block::{Bio, BioFlags, Sector};
 
 use crate::Result;
 use crate::content::Content;
+use crate::content::store::BackingStore;
 use crate::direct::{WINDOW, check_alignment};
 use crate::map::MappingKind;
-use crate::placement::{PlugReads, place_read};
+use crate::placement::PlugReads;
 
 impl Content {
     /// Read into the caller's memory; fewer bytes only at the end of the file.
@@ -19,23 +20,23 @@ impl Content {
             return Ok(0);
         }
         let segments = memory.iter().map(|segment| (segment.as_ptr().addr(), segment.len()));
-        check_alignment(self.geometry(), offset, segments)?;
-        let range = self.locked_range(offset, offset.saturating_add(wanted));
+        check_alignment(self.store.geometry(), offset, segments)?;
+        let range = self.store.locked_range(offset, offset.saturating_add(wanted));
         let _range = self.ranges.shared(range.clone());
         // Sampled once: what is returned is of one moment.
-        let size = self.size();
+        let size = self.store.size();
         if offset >= size {
             return Ok(0);
         }
-        self.write_back_locked(range, BioFlags::SYNC)?;
+        self.cache.write_back(range, BioFlags::SYNC)?;
         let len = wanted.min(size - offset);
-        // The device moves whole blocks; the caller's memory has room for them, its length being a multiple.
-        let reach = len.next_multiple_of(u64::from(self.geometry().logical_block_size));
-        match (memory.first_mut(), self.whole_on_device(offset, reach)?) {
+        // The device moves whole blocks; the caller's memory has space for them, its length being a multiple.
+        let reach = len.next_multiple_of(self.store.logical());
+        match (memory.first_mut(), self.store.whole_on_device(offset, reach)?) {
             (Some(first), Some(sector)) if first.len() as u64 >= reach => {
-                self.read_one(sector, &mut first[..reach as usize])?;
+                self.store.read_one(sector, &mut first[..reach as usize])?;
             }
-            _ => self.read_windows(memory, offset, reach)?,
+            _ => self.store.read_windows(memory, offset, reach)?,
         }
         if reach > len {
             zero_between(memory, len as usize, reach as usize);
@@ -43,7 +44,9 @@ impl Content {
         self.engine.counters.direct_read_bytes.add(len);
         Ok(len as usize)
     }
+}
 
+impl BackingStore {
     /// Where a range lies on the device, if one bio can read it.
     fn whole_on_device(&self, offset: u64, reach: u64) -> Result<Option<Sector>> {
         if reach > u64::from(self.geometry().max_transfer_bytes) {
@@ -68,17 +71,13 @@ impl Content {
     }
 
     fn read_windows(&self, memory: &mut [IoSliceMut<'_>], offset: u64, reach: u64) -> Result<()> {
-        let device: &dyn BlockDevice = &**self.map.device();
         let segments = memory.iter_mut().map(|segment| &mut segment[..]);
-        let mut target = PlugReads::new(device.geometry(), BioFlags::SYNC, segments);
+        let mut target = PlugReads::new(self.geometry(), BioFlags::SYNC, segments);
         let (mut at, end) = (offset, offset + reach);
         while at < end {
             let window_end = end.min(at + WINDOW);
-            let found = place_read(&*self.map, std::iter::once(at..window_end), &mut target)?;
-            self.engine.counters.bytes_copied.add(found.copied);
-            let summary = target.submit(device, BioFlags::SYNC)?;
-            self.engine.counters.bios.add(summary.bios);
-            self.engine.counters.direct_bios.add(summary.bios);
+            let found = self.read_parts(std::iter::once(at..window_end), &mut target)?;
+            self.engine.counters.direct_bios.add(found.bios);
             at = window_end;
         }
         Ok(())

@@ -17,11 +17,11 @@ impl Content {
         sync: Option<SyncKind>,
     ) -> Result<Written> {
         let segments = data.iter().map(|segment| (segment.as_ptr().addr(), segment.len()));
-        let check = |offset| check_alignment(self.geometry(), offset, segments.clone());
+        let check = |offset| check_alignment(self.store.geometry(), offset, segments.clone());
         let written = self.write_through(data, position, sync, check, |range, at, blocks| {
             let end = range.end.min(at + WINDOW);
             let memory = bytes_from(data, (at - range.offset) as usize);
-            self.write_window(at..end, memory, end, blocks, sync)
+            self.store.write_window(at..end, memory, end, blocks, sync)
         })?;
         self.engine.counters.direct_write_bytes.add(written.len as u64);
         Ok(written)

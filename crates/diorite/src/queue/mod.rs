@@ -124,7 +124,7 @@ struct Pending {
     file: File,
     lock: LockId,
     tag: u64,
-    /// Bytes that the caller is told.
+    /// Bytes that are reported to the caller.
     len: usize,
     kind: Kind,
 }
@@ -132,8 +132,8 @@ struct Pending {
 #[derive(Debug)]
 enum Kind {
     Read {
-        /// Bytes from here to there lie behind the end of the file.
-        behind: Range<usize>,
+        /// Bytes of the memory that lie after the end of the file.
+        after_end: Range<usize>,
     },
     Write(Box<WriteEnd>),
 }
@@ -237,7 +237,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         if len > slice.len() {
             return Err(Error::InvalidArgument("a transfer is not longer than its memory"));
         }
-        check_alignment(file.content().geometry(), offset, [(slice.as_ptr().addr(), len)].into_iter())
+        check_alignment(file.content().store.geometry(), offset, [(slice.as_ptr().addr(), len)].into_iter())
     }
 
     /// Take a range. If it is not free, what is in flight here is finished first: it may be ours.
@@ -272,20 +272,20 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         tag: u64,
     ) -> Result<(), Refused<M>> {
         let content = file.content();
-        let range = content.locked_range(offset, offset.saturating_add(len as u64));
+        let range = content.store.locked_range(offset, offset.saturating_add(len as u64));
         let lock = match self.lock(content, range.clone(), LockMode::Shared) {
             Ok(lock) => content.ranges.guard(lock),
             Err(error) => return Err((memory, error)),
         };
         let list = self.spare.pop().unwrap_or_default();
-        let (pieces, len, behind) = match place::read(content, range, offset, &mut memory, len, list) {
+        let (pieces, len, after_end) = match place::read(content, range, offset, &mut memory, len, list) {
             Ok(placed) => placed,
             Err(error) => return Err((memory, error)),
         };
         content.engine.counters.direct_read_bytes.add(len as u64);
         let (file, lock) = (file.clone(), lock.keep());
         self.submit(
-            Pending { file, lock, tag, len, kind: Kind::Read { behind } },
+            Pending { file, lock, tag, len, kind: Kind::Read { after_end } },
             Op::Read,
             pieces,
             memory,
@@ -307,7 +307,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         }
         match self.prepare_write(file, offset, len, tag) {
             Ok((pending, pieces)) => {
-                let flags = file.content().write_flags(file.sync_mode());
+                let flags = file.content().store.write_flags(file.sync_mode());
                 self.submit(pending, Op::Write, pieces, memory, flags)
             }
             Err(error) => Err((memory, error)),
@@ -326,7 +326,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let acquire = |range| self.lock(content, range, LockMode::Exclusive);
         let (range, lock) = content.lock_range_with(Position::At(offset), len as u64, acquire)?;
         let lock = content.ranges.guard(lock);
-        content.leave_inode()?;
+        content.store.leave_inode()?;
         content.settle_cached_pages(&range.whole)?;
         let list = self.spare.pop().unwrap_or_default();
         let mut blocks = Blocks::unclaimed(&content.engine);
@@ -370,7 +370,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             self.ready.push_back(finished);
             return Ok(());
         }
-        let lane = match self.lane(content.map.device()) {
+        let lane = match self.lane(content.store.map.device()) {
             Ok(lane) => lane,
             Err(error) => {
                 content.ranges.release(pending.lock);
@@ -447,21 +447,24 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let content = file.content();
         let is_write = matches!(kind, Kind::Write(_));
         let result = match kind {
-            Kind::Read { behind } => {
-                memory.as_mut_slice()[behind].fill(0);
+            Kind::Read { after_end } => {
+                memory.as_mut_slice()[after_end].fill(0);
                 result
             }
             Kind::Write(write) => {
                 let WriteEnd { commit, end, whole, _reservation } = *write;
-                let result = result.and_then(|()| content.commit_written(commit, end));
+                let result = result.and_then(|()| content.store.commit_written(commit, end));
                 content.invalidate(&whole);
                 result
             }
         };
         content.ranges.release(lock);
         let sync = file.sync_mode();
-        let result =
-            if is_write { result.and_then(|()| content.make_durable(sync, Durable::ByFua)) } else { result };
+        let result = if is_write {
+            result.and_then(|()| content.store.make_durable(sync, Durable::ByFua))
+        } else {
+            result
+        };
         Finished { tag, memory, result: file.named(result.map(|()| len)) }
     }
 

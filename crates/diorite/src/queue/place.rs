@@ -80,21 +80,22 @@ pub(super) fn read<M: TransferMemory>(
     len: usize,
     list: Vec<Piece>,
 ) -> Result<(Vec<Piece>, usize, Range<usize>)> {
-    let size = content.size();
+    let size = content.store.size();
     if offset >= size || len == 0 {
         return Ok((list, 0, 0..0));
     }
-    content.write_back_locked(range, BioFlags::SYNC)?;
+    content.cache.write_back(range, BioFlags::SYNC)?;
     let keep = (len as u64).min(size - offset);
-    let geometry = content.geometry();
+    let geometry = content.store.geometry();
     // The last block whole, where there is memory for it: what follows it on the device, the next small file perhaps, can
     // then be moved by the same request.
     let sectors = keep.next_multiple_of(u64::from(geometry.logical_block_size));
-    let reach = sectors
-        .max((offset + keep).next_multiple_of(content.map.block_size()).min(offset + len as u64) - offset);
+    let reach = sectors.max(
+        (offset + keep).next_multiple_of(content.store.map.block_size()).min(offset + len as u64) - offset,
+    );
     let pieces = Pieces { list, max: geometry.max_transfer_bytes as usize, at: 0 };
     let mut target = Reads { pieces, memory: memory.as_mut_slice() };
-    let found = place_read(&*content.map, std::iter::once(offset..offset + reach), &mut target)?;
+    let found = place_read(&*content.store.map, std::iter::once(offset..offset + reach), &mut target)?;
     content.engine.counters.bytes_copied.add(found.copied);
     Ok((target.pieces.list, keep as usize, keep as usize..reach as usize))
 }
@@ -122,14 +123,14 @@ pub(super) fn write(
     list: Vec<Piece>,
     blocks: &mut Blocks<'_>,
 ) -> Result<(Vec<Piece>, Placed)> {
-    content.map.check_room(range.offset, range.end - range.offset)?;
-    let geometry = content.geometry();
+    content.store.map.check_room(range.offset, range.end - range.offset)?;
+    let geometry = content.store.geometry();
     let pieces = Pieces { list, max: geometry.max_transfer_bytes as usize, at: 0 };
     let plug = Plug::new(geometry, BioFlags::SYNC);
     let mut target = Writes { pieces, plug, zeros: &content.engine.zeros };
     let data = range.offset..range.end;
-    let placed = place_write(&*content.map, std::slice::from_ref(&data), blocks, &mut target)?;
-    let summary = target.plug.unplug(&**content.map.device())?;
+    let placed = place_write(&*content.store.map, std::slice::from_ref(&data), blocks, &mut target)?;
+    let summary = target.plug.unplug(&**content.store.map.device())?;
     content.engine.counters.bios.add(summary.bios);
     content.engine.counters.direct_bios.add(summary.bios);
     Ok((target.pieces.list, placed))

@@ -1,16 +1,18 @@
-//! Writes of any alignment, through aligned memory: `Unaligned::Bounce`, and cached writes for which no space can be promised.
+//! Transfers of any alignment, through aligned memory: `Unaligned::Bounce`, and cached writes for which no space can be reserved.
 //!
-//! The CPU copies, and that is counted. At the edges the rest of a logical block is read first, under the same exclusive range.
+//! The CPU copies, and that is counted. At the edges of a write the rest of a logical block is read first, under the same exclusive
+//! range.
 
 use std::io::IoSlice;
 use std::ops::Range;
 
+use diorite_block::BioFlags;
 use diorite_block::sync::{Work, work};
-use diorite_block::{BioFlags, BlockDevice};
 
 use crate::content::Content;
+use crate::content::store::BackingStore;
 use crate::map::SyncKind;
-use crate::placement::{PlugReads, place_read};
+use crate::placement::PlugReads;
 use crate::write::space::Blocks;
 use crate::write::{Position, WriteRange, Written, bytes_from, len_of};
 use crate::{AlignedBuf, Error, Result};
@@ -18,38 +20,97 @@ use crate::{AlignedBuf, Error, Result};
 /// Aligned memory of one transfer.
 const WINDOW: u64 = 1 << 20;
 
-impl Content {
-    /// Aligned memory for at most `len` bytes at once.
-    pub(crate) fn bounce_buffer(&self, len: u64) -> Result<AlignedBuf> {
-        let geometry = self.geometry();
+/// Aligned memory between a file's blocks and data of any alignment.
+#[derive(Debug)]
+pub(crate) struct BounceBuffer<'s> {
+    store: &'s BackingStore,
+    memory: AlignedBuf,
+}
+
+impl<'s> BounceBuffer<'s> {
+    /// Memory for transfers of `len` bytes with the rest of the logical blocks around them, in several windows if it is much.
+    pub(crate) fn new(store: &'s BackingStore, len: u64) -> Result<Self> {
+        let geometry = store.geometry();
         let alignment = geometry.memory_alignment.max(geometry.logical_block_size);
-        let len = len.min(WINDOW).next_multiple_of(self.logical());
-        AlignedBuf::try_zeroed(len as usize, alignment as usize)
-            .map_err(|source| Error::Os { what: "cannot get memory for an unaligned transfer", source })
+        let len = (len + 2 * store.logical()).min(WINDOW).next_multiple_of(store.logical());
+        let memory = AlignedBuf::try_zeroed(len as usize, alignment as usize)
+            .map_err(|source| Error::Os { what: "cannot get memory for an unaligned transfer", source })?;
+        Ok(Self { store, memory })
     }
 
-    /// The device's logical block size.
-    pub(crate) fn logical(&self) -> u64 {
-        u64::from(self.geometry().logical_block_size)
+    /// Read from the logical block of `at` on, up to `end` or as far as the memory reaches. Returns the bytes from `at` on.
+    pub(crate) fn read(&mut self, at: u64, end: u64) -> Result<&[u8]> {
+        let logical = self.store.logical();
+        let start = at / logical * logical;
+        let whole_end = (start + self.memory.len() as u64).min(end.next_multiple_of(logical));
+        let memory = &mut self.memory[..(whole_end - start) as usize];
+        read_blocks(self.store, start, memory)?;
+        Ok(&memory[(at - start) as usize..(whole_end.min(end) - start) as usize])
     }
 
-    pub(crate) fn count_bounce(&self, bytes: u64) {
-        self.engine.counters.bounces.add(1);
-        self.engine.counters.bytes_copied.add(bytes);
-        work(Work::Copy(bytes));
+    /// Write what fits, from `at` on. Returns how far that came. The caller has the range exclusively.
+    pub(crate) fn write_window(
+        &mut self,
+        data: &[IoSlice<'_>],
+        range: &WriteRange,
+        mut at: u64,
+        blocks: &mut Blocks<'_>,
+        sync: Option<SyncKind>,
+    ) -> Result<u64> {
+        let logical = self.store.logical();
+        let start = at / logical * logical;
+        let end = (start + self.memory.len() as u64).min(range.end.next_multiple_of(logical));
+        let stop = end.min(range.end);
+        self.read_edges(start..end, at..range.end)?;
+        let memory = &mut self.memory[..(end - start) as usize];
+        for segment in bytes_from(data, (at - range.offset) as usize) {
+            let take = segment.len().min((stop - at) as usize);
+            memory[(at - start) as usize..][..take].copy_from_slice(&segment[..take]);
+            at += take as u64;
+        }
+        self.store.write_window(start..end, std::iter::once(&*memory), stop, blocks, sync)
     }
 
-    /// Read whole logical blocks.
-    pub(crate) fn read_block_range(&self, range: Range<u64>, memory: &mut [u8]) -> Result<()> {
-        let device: &dyn BlockDevice = &**self.map.device();
-        let mut target = PlugReads::new(device.geometry(), BioFlags::SYNC, std::iter::once(memory));
-        place_read(&*self.map, std::iter::once(range), &mut target)?;
-        let summary = target.submit(device, BioFlags::SYNC)?;
-        self.engine.counters.bios.add(summary.bios);
-        self.engine.counters.direct_bios.add(summary.bios);
+    /// Read the blocks at the ends of a window that `written` covers in part.
+    fn read_edges(&mut self, window: Range<u64>, written: Range<u64>) -> Result<()> {
+        let (logical, size) = (self.store.logical(), self.store.size());
+        let mut edge = |at: u64| -> Result<()> {
+            let block = &mut self.memory[(at - window.start) as usize..][..logical as usize];
+            read_blocks(self.store, at, block)?;
+            // What a file that does not grow has after its end stays unread.
+            block[size.saturating_sub(at).min(logical) as usize..].fill(0);
+            Ok(())
+        };
+        if window.start < written.start {
+            edge(window.start)?;
+        }
+        let last = window.end - logical;
+        if window.end > written.end && (last > window.start || window.start >= written.start) {
+            edge(last)?;
+        }
         Ok(())
     }
+}
 
+/// Read whole logical blocks.
+fn read_blocks(store: &BackingStore, at: u64, memory: &mut [u8]) -> Result<()> {
+    let range = at..at + memory.len() as u64;
+    let mut target = PlugReads::new(store.geometry(), BioFlags::SYNC, std::iter::once(memory));
+    let found = store.read_parts(std::iter::once(range), &mut target)?;
+    store.engine.counters.direct_bios.add(found.bios);
+    Ok(())
+}
+
+/// A call's bytes went through aligned memory.
+pub(crate) fn count_bounce(store: &BackingStore, bytes: u64) {
+    if bytes > 0 {
+        store.engine.counters.bounces.add(1);
+        store.engine.counters.bytes_copied.add(bytes);
+        work(Work::Copy(bytes));
+    }
+}
+
+impl Content {
     /// Write with any alignment; less than all only when the volume filled up on the way.
     pub(crate) fn write_bounced(
         &self,
@@ -57,58 +118,12 @@ impl Content {
         position: Position,
         sync: Option<SyncKind>,
     ) -> Result<Written> {
-        let mut buffer = self.bounce_buffer(len_of(data) + 2 * self.logical())?;
+        let mut buffer = BounceBuffer::new(&self.store, len_of(data))?;
         let any = |_| Ok(());
         let written = self.write_through(data, position, sync, any, |range, at, blocks| {
-            self.write_bounced_window(data, range, at, &mut buffer, blocks, sync)
+            buffer.write_window(data, range, at, blocks, sync)
         })?;
-        if written.len > 0 {
-            self.count_bounce(written.len as u64);
-        }
+        count_bounce(&self.store, written.len as u64);
         Ok(written)
-    }
-
-    /// Write what fits in the buffer, from `at` on. Returns how far that came. The caller has the range exclusively.
-    pub(crate) fn write_bounced_window(
-        &self,
-        data: &[IoSlice<'_>],
-        range: &WriteRange,
-        mut at: u64,
-        buffer: &mut AlignedBuf,
-        blocks: &mut Blocks<'_>,
-        sync: Option<SyncKind>,
-    ) -> Result<u64> {
-        let start = at / self.logical() * self.logical();
-        let end = (start + buffer.len() as u64).min(range.end.next_multiple_of(self.logical()));
-        let stop = end.min(range.end);
-        let memory = &mut buffer[..(end - start) as usize];
-        self.read_edges(memory, start, at..range.end)?;
-        for segment in bytes_from(data, (at - range.offset) as usize) {
-            let take = segment.len().min((stop - at) as usize);
-            memory[(at - start) as usize..][..take].copy_from_slice(&segment[..take]);
-            at += take as u64;
-        }
-        self.write_window(start..end, std::iter::once(&*memory), stop, blocks, sync)
-    }
-
-    /// Read the blocks of a window at `start` that `written` covers in part.
-    fn read_edges(&self, memory: &mut [u8], start: u64, written: Range<u64>) -> Result<()> {
-        let (logical, size) = (self.logical(), self.size());
-        let end = start + memory.len() as u64;
-        let mut edge = |at: u64| -> Result<()> {
-            let block = &mut memory[(at - start) as usize..(at - start + logical) as usize];
-            self.read_block_range(at..at + logical, block)?;
-            // What a file that does not grow has after its end stays unread.
-            block[size.saturating_sub(at).min(logical) as usize..].fill(0);
-            Ok(())
-        };
-        if start < written.start {
-            edge(start)?;
-        }
-        let last = end - logical;
-        if end > written.end && (last > start || start >= written.start) {
-            edge(last)?;
-        }
-        Ok(())
     }
 }

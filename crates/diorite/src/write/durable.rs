@@ -4,7 +4,7 @@
 //! number is on the disk: [`MapBlocks::is_durable`](crate::map::MapBlocks::is_durable). Nothing here remembers it, so nothing can
 //! be forgotten between a commit and a sync of two threads, or when a file is closed and opened again.
 
-use crate::content::Content;
+use crate::content::store::BackingStore;
 use crate::map::{SyncKind, WriteCommit};
 use crate::{Result, SetTime};
 
@@ -17,31 +17,17 @@ pub(crate) enum Durable {
     ByFlush,
 }
 
-impl Content {
-    /// Record the size and the modification time where they lag behind.
+impl BackingStore {
+    /// Record the size and the modification time where they are newer than what is recorded.
     pub(crate) fn record(&self, kind: SyncKind) -> Result<()> {
         let size = self.size();
         let size_at_least = (size > self.map.recorded_size()).then_some(size);
-        let modified = if kind == SyncKind::All { self.modified() } else { None };
-        if size_at_least.is_none() && modified.is_none() {
-            return Ok(());
-        }
-        self.record_commit(WriteCommit {
-            size_at_least,
-            modified: modified.map(SetTime::To),
-            ..WriteCommit::default()
-        })
+        let modified = if kind == SyncKind::All { self.time.get().map(SetTime::To) } else { None };
+        self.commit(WriteCommit { size_at_least, modified, ..WriteCommit::default() })
     }
 
-    /// Write back everything and make it durable.
+    /// A sync of the mapping, and of all data that has been written.
     pub(crate) fn sync(&self, kind: SyncKind) -> Result<()> {
-        let written = self.write_back_all();
-        self.record(kind)?;
-        self.sync_map(kind)?;
-        written
-    }
-
-    fn sync_map(&self, kind: SyncKind) -> Result<()> {
         self.engine.counters.flushes.add(1);
         self.map.sync(kind)
     }
@@ -53,7 +39,7 @@ impl Content {
             self.record(kind)?;
         }
         if !self.map.is_durable(kind) {
-            return self.sync_map(kind);
+            return self.sync(kind);
         }
         // An overwrite of blocks that are reachable already: the data alone.
         let geometry = self.geometry();
@@ -72,6 +58,7 @@ mod tests {
 
     use super::*;
     use crate::AlignedBuf;
+    use crate::content::Content;
     use crate::content::model_tests::engine;
     use crate::content::toy_map::ToyMap;
     use crate::map::MapBlocks;

@@ -13,11 +13,11 @@ use std::sync::atomic::Ordering;
 
 use diorite_block::{Bio, BioFlags};
 
-use crate::content::Content;
+use crate::content::store::BackingStore;
 use crate::map::MappingKind;
 use crate::{AlignedBuf, Error, Result};
 
-impl Content {
+impl BackingStore {
     /// Whether the rest of the last block is known to be zero on the device.
     pub(crate) fn end_is_zero(&self) -> bool {
         self.end_is_zero.load(Ordering::Acquire)

@@ -10,9 +10,9 @@
 //! 3. *Reserve* blocks for holes, in memory ([`place_write`], `space.rs`).
 //! 4. *Zero the rest of new blocks*: the same walk adds zeros around the data.
 //! 5. *Submit*, and wait: with memory that is borrowed in the same call; of a queued write the rest follows when it is reaped.
-//! 6. *Commit* ([`Content::commit_written`]): one transaction allocates, maps and sizes (ARCHITECTURE invariant 5).
+//! 6. *Commit* ([`BackingStore::commit_written`]): one transaction allocates, maps and sizes (ARCHITECTURE invariant 5).
 //! 7. *Invalidate* ([`Content::invalidate`]): cached pages of the range are dropped once more.
-//! 8. *Make durable* ([`Content::make_durable`], `durable.rs`), as far as the handle wants it.
+//! 8. *Make durable* ([`BackingStore::make_durable`], `durable.rs`), as far as the handle wants it.
 //!
 //! Write-back holds its range shared, its pages are the data, and in place of 7 they become clean.
 
@@ -26,6 +26,7 @@ use std::ops::Range;
 
 use diorite_block::BioFlags;
 
+use crate::content::store::BackingStore;
 use crate::content::{Content, pages_of};
 use crate::map::{SyncKind, WriteCommit};
 use crate::placement::{PlugWrites, place_write};
@@ -110,41 +111,74 @@ impl Content {
         mut acquire: impl FnMut(Range<u64>) -> Result<LockId>,
     ) -> Result<(WriteRange, LockId)> {
         loop {
-            let size = self.size();
+            let size = self.store.size();
             let offset = if let Position::At(offset) = position { offset } else { size };
-            let end = self.end_of_write(offset, len)?;
+            let end = self.store.end_of_write(offset, len)?;
             // The first write by which the file grows also has the block in which it ends.
-            let start = if end > size && !self.end_is_zero() { offset.min(size) } else { offset };
-            let id = acquire(self.locked_range(start, end))?;
+            let start = if end > size && !self.store.end_is_zero() { offset.min(size) } else { offset };
+            let id = acquire(self.store.locked_range(start, end))?;
             let guard = self.ranges.guard(id);
-            let size = self.size();
+            let size = self.store.size();
             // The end may have moved before the lock was ours.
             if position == Position::End && size != offset {
                 continue;
             }
-            if end > size && !self.end_is_zero() {
+            if end > size && !self.store.end_is_zero() {
                 if size < start {
                     continue;
                 }
-                self.zero_end()?;
+                self.store.zero_end()?;
             }
             guard.keep();
-            return Ok((WriteRange { offset, end, whole: self.locked_range(offset, end) }, id));
+            return Ok((WriteRange { offset, end, whole: self.store.locked_range(offset, end) }, id));
         }
     }
 
     /// Step 2. The caller has the range exclusively.
     pub(crate) fn settle_cached_pages(&self, range: &Range<u64>) -> Result<()> {
-        self.write_back_locked(range.clone(), BioFlags::SYNC)?;
+        self.cache.write_back(range.clone(), BioFlags::SYNC)?;
         self.invalidate(range);
         Ok(())
     }
 
     /// Step 7. Nothing can have come between, by the lock; this is what holds if that ever changes.
     pub(crate) fn invalidate(&self, range: &Range<u64>) {
-        self.drop_pages(pages_of(range.start, range.end));
+        self.cache.drop_pages(pages_of(range.start, range.end));
     }
 
+    /// All steps of a write whose caller waits: `check` looks at the offset, `window` as in [`Blocks::write_windows`]. Less than all of
+    /// `data` is written only when the volume filled up on the way.
+    pub(crate) fn write_through(
+        &self,
+        data: &[IoSlice<'_>],
+        position: Position,
+        sync: Option<SyncKind>,
+        check: impl Fn(u64) -> Result<()>,
+        mut window: impl FnMut(&WriteRange, u64, &mut Blocks<'_>) -> Result<u64>,
+    ) -> Result<Written> {
+        let offset = self.store.offset_of(position);
+        let len = len_of(data);
+        if len == 0 {
+            return Ok(Written { offset, len: 0, stopped: None });
+        }
+        check(offset)?;
+        let (range, lock) = self.lock_range(position, len)?;
+        check(range.offset)?;
+        self.store.leave_inode()?;
+        self.settle_cached_pages(&range.whole)?;
+        let mut blocks = Blocks::unclaimed(&self.engine);
+        let (end, stopped) =
+            blocks.write_windows(range.offset, range.end, |at, blocks| window(&range, at, blocks));
+        drop(blocks);
+        self.invalidate(&range.whole);
+        drop(lock);
+        let written = Written::up_to(range.offset, end, stopped)?;
+        self.store.make_durable(sync, Durable::ByFua)?;
+        Ok(written)
+    }
+}
+
+impl BackingStore {
     /// The flags of a write's bios.
     pub(crate) fn write_flags(&self, sync: Option<SyncKind>) -> BioFlags {
         let fua = sync.is_some() && self.geometry().fua;
@@ -155,9 +189,16 @@ impl Content {
     pub(crate) fn commit_written(&self, mut commit: WriteCommit, end: u64) -> Result<()> {
         commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
         self.note_modified();
-        self.record_commit(commit)?;
+        self.commit(commit)?;
         self.grow(end);
         Ok(())
+    }
+
+    /// Step 6 of write-back. The data is recorded, and the size up to its `end`.
+    pub(crate) fn commit_written_back(&self, mut commit: WriteCommit, end: u64) -> Result<()> {
+        let end = end.min(self.size());
+        commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
+        self.commit(commit)
     }
 
     /// Steps 3 to 6 for one range of borrowed memory, of which the file takes what lies before `end`. Returns where what was written
@@ -174,42 +215,11 @@ impl Content {
         let geometry = self.geometry();
         let mut target = PlugWrites::new(geometry, self.write_flags(sync), segments, &self.engine.zeros);
         let placed = place_write(&*self.map, std::slice::from_ref(&window), blocks, &mut target)?;
-        let summary = target.submit(&**self.map.device())?;
+        let summary = target.submit(self.device())?;
         self.engine.counters.bios.add(summary.bios);
         self.engine.counters.direct_bios.add(summary.bios);
         let end = placed.end.min(end);
         self.commit_written(placed.commit, end)?;
         Ok(end)
-    }
-
-    /// All steps of a write whose caller waits: `check` looks at the offset, `window` as in [`Blocks::write_windows`]. Less than all of
-    /// `data` is written only when the volume filled up on the way.
-    pub(crate) fn write_through(
-        &self,
-        data: &[IoSlice<'_>],
-        position: Position,
-        sync: Option<SyncKind>,
-        check: impl Fn(u64) -> Result<()>,
-        mut window: impl FnMut(&WriteRange, u64, &mut Blocks<'_>) -> Result<u64>,
-    ) -> Result<Written> {
-        let offset = self.offset_of(position);
-        let len = len_of(data);
-        if len == 0 {
-            return Ok(Written { offset, len: 0, stopped: None });
-        }
-        check(offset)?;
-        let (range, lock) = self.lock_range(position, len)?;
-        check(range.offset)?;
-        self.leave_inode()?;
-        self.settle_cached_pages(&range.whole)?;
-        let mut blocks = Blocks::unclaimed(&self.engine);
-        let (end, stopped) =
-            blocks.write_windows(range.offset, range.end, |at, blocks| window(&range, at, blocks));
-        drop(blocks);
-        self.invalidate(&range.whole);
-        drop(lock);
-        let written = Written::up_to(range.offset, end, stopped)?;
-        self.make_durable(sync, Durable::ByFua)?;
-        Ok(written)
     }
 }

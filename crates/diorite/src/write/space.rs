@@ -7,7 +7,7 @@
 //!
 //! Locking: `Engine::taking` is held shared from the promise of blocks until the pages are dirty or the blocks recorded, and exclusively
 //! by the thread that tries again. A thread may wait for it to be exclusive with a range held; its holder waits for no range, so
-//! that a transfer which no thread reaps stops nobody. No thread waits for it to be shared: where it is taken, there is no space at
+//! that a transfer which no thread reaps stops no other. No thread waits for it to be shared: where it is taken, there is no space at
 //! this moment.
 
 use std::time::Duration;

@@ -150,9 +150,9 @@ impl Watched {
         let mut count = count.lock().expect("lock");
         *count += 1;
         changed.notify_all();
-        let patience = std::time::Duration::from_secs(5);
+        let limit = std::time::Duration::from_secs(5);
         while *count < wanted {
-            let (next, timeout) = changed.wait_timeout(count, patience).expect("lock");
+            let (next, timeout) = changed.wait_timeout(count, limit).expect("lock");
             count = next;
             assert!(!timeout.timed_out(), "writes of disjoint ranges wait for each other");
         }

@@ -16,7 +16,7 @@ pub(super) fn damage(bytes: &mut [u8], places: &Places, random: &mut Random) -> 
 fn one(bytes: &mut [u8], places: &Places, random: &mut Random) -> String {
     let class = &places.classes[random.index(places.classes.len())];
     let place = class[random.index(class.len())];
-    let told = match random.below(10) {
+    let what = match random.below(10) {
         0 => flip(bytes, place, random),
         1 => {
             let from = class[random.index(class.len())];
@@ -34,7 +34,7 @@ fn one(bytes: &mut [u8], places: &Places, random: &mut Random) -> String {
     if !random.one_in(5) {
         seal(bytes, place, places);
     }
-    told
+    what
 }
 
 /// Offsets within a structure: mostly its head, where the fields that steer are.
@@ -75,7 +75,7 @@ fn set_field(bytes: &mut [u8], place: Place, places: &Places, random: &mut Rando
     format!("{:?} +{:#x} {width} bytes {old:#x} -> {value:#x}", place.kind, at - place.offset)
 }
 
-/// Make a structure's checksum right again, so that the damage is met behind it.
+/// Make a structure's checksum right again, so that the damage is met after it.
 fn seal(bytes: &mut [u8], place: Place, places: &Places) {
     let superblock = &places.superblock;
     let of_inode = |bytes: &[u8], number: u32| {

@@ -64,8 +64,8 @@ impl Campaign {
         let mut random = Random::new(case);
         let subject = &self.subjects[random.index(self.subjects.len())];
         let mut bytes = subject.bytes.clone();
-        let told = damage::damage(&mut bytes, &subject.places, &mut random);
-        let name = format!("case {case} ({}; {})", subject.name, told.join("; "));
+        let damages = damage::damage(&mut bytes, &subject.places, &mut random);
+        let name = format!("case {case} ({}; {})", subject.name, damages.join("; "));
         let watch = watchdog::Watch::start(name.clone(), self.time_limit * 2);
         let memory_before = reset_peak_memory();
         let done = catch_unwind(AssertUnwindSafe(|| exercise::exercise(&bytes, &mut random)));

@@ -68,10 +68,11 @@ pub struct MkfsOptions {
     pub time: Timestamp,
 }
 
-impl Default for MkfsOptions {
-    fn default() -> Self {
+impl MkfsOptions {
+    /// What `mke2fs -t` makes of that flavor.
+    pub fn new(flavor: Flavor) -> Self {
         Self {
-            flavor: Flavor::Ext2,
+            flavor,
             size_bytes: None,
             block_size: None,
             cluster_size: None,
@@ -93,6 +94,12 @@ impl Default for MkfsOptions {
             mmp_update_interval: None,
             time: diorite_ext::Clock::now(&diorite_ext::SystemClock),
         }
+    }
+}
+
+impl Default for MkfsOptions {
+    fn default() -> Self {
+        Self::new(Flavor::default())
     }
 }
 

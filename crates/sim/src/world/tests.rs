@@ -98,11 +98,11 @@ fn deadlock_is_reported_with_names() {
 }
 
 #[test]
-#[should_panic(expected = "told so")]
+#[should_panic(expected = "as planned")]
 fn panic_of_a_process_reaches_the_test() {
     let simulation = Simulation::new(1);
     simulation.spawn("bystander", IoOwner::default(), || stack::sleep(ms(1000)));
-    simulation.spawn("faulty", IoOwner::default(), || panic!("told so"));
+    simulation.spawn("faulty", IoOwner::default(), || panic!("as planned"));
     let _ = simulation.run();
 }
 

@@ -154,8 +154,8 @@ fn judge_check(device: &Arc<dyn BlockDevice>) -> Result<(), Wrong> {
     if report.problems.is_empty() {
         return Ok(());
     }
-    let told: Vec<String> = report.problems.iter().take(5).map(ToString::to_string).collect();
-    Err(Wrong::new(Class::Check, format!("check finds: {}", told.join("; "))))
+    let problems: Vec<String> = report.problems.iter().take(5).map(ToString::to_string).collect();
+    Err(Wrong::new(Class::Check, format!("check finds: {}", problems.join("; "))))
 }
 
 /// A file as it was found.

@@ -86,13 +86,13 @@ impl Checker {
         let threads = random.pick(&[1, 1, 1, 2, 3]);
         let (seed, calls, fault) = (random.number(), random.within(15..60) as usize, Fault::Never);
         let plan = Plan { seed, format, threads, calls, fault };
-        let told = format!("case {case} ({}, {} threads, {} calls)", format.name, plan.threads, plan.calls);
+        let label = format!("case {case} ({}, {} threads, {} calls)", format.name, plan.threads, plan.calls);
         let disk = Disk::new(self.empty_volume(&format), random.one_in(2), plan.seed);
         let ran = self.run_plan(plan, &disk).and_then(|ran| match &ran.wrong {
             Some(wrong) => Err(wrong.clone()),
             None => Ok(ran),
         });
-        let ran = ran.map_err(|what| Wrong::new(Class::Call, what).at(&told))?;
+        let ran = ran.map_err(|what| Wrong::new(Class::Call, what).at(&label))?;
         let record = disk.record();
         let mut replay = Replay::new(&record);
         replay.tear_superblock = self.options.tear_superblock;
@@ -109,7 +109,7 @@ impl Checker {
                 if self.options.known.contains(&wrong.class) {
                     continue;
                 }
-                let wrong = wrong.at(format_args!("{told}: cut at event {cut}, {loss:?} lost"));
+                let wrong = wrong.at(format_args!("{label}: cut at event {cut}, {loss:?} lost"));
                 let Some(directory) = &self.options.keep else { return Err(wrong) };
                 let path = directory.join(format!("case-{case}.img"));
                 return match judge::export(&image, &path) {
@@ -128,13 +128,13 @@ impl Checker {
         let threads = random.pick(&[1, 1, 2]);
         let (seed, calls) = (random.number(), random.within(10..35) as usize);
         let mut plan = Plan { seed, format, threads, calls, fault: Fault::Never };
-        let told = format!("case {case} ({}, {threads} threads, {calls} calls)", format.name);
+        let label = format!("case {case} ({}, {threads} threads, {calls} calls)", format.name);
         let fua = random.one_in(2);
         let transfers = {
             let disk = Disk::new(self.empty_volume(&format), fua, seed);
-            let ran = self.run_plan(plan, &disk).map_err(|what| Wrong::new(Class::Call, what).at(&told))?;
+            let ran = self.run_plan(plan, &disk).map_err(|what| Wrong::new(Class::Call, what).at(&label))?;
             if let Some(wrong) = ran.wrong {
-                return Err(Wrong::new(Class::Call, wrong).at(&told));
+                return Err(Wrong::new(Class::Call, wrong).at(&label));
             }
             disk.transfers()
         };
@@ -148,7 +148,7 @@ impl Checker {
                 runs += 1;
                 match verdict {
                     Err(wrong) if !self.options.known.contains(&wrong.class) => {
-                        return Err(wrong.at(format_args!("{told}, {fault:?} of {transfers}")));
+                        return Err(wrong.at(format_args!("{label}, {fault:?} of {transfers}")));
                     }
                     _ => {}
                 }
@@ -165,7 +165,7 @@ impl Checker {
         }
         // Write-back of data may be tried again, and then there is nothing to report: the files show whether it was.
         if disk.failed_metadata() > 0 && ran.oracle.errors == 0 {
-            let what = format!("no caller was told of this that failed: {}", disk.first_failed());
+            let what = format!("reported to no caller: {}", disk.first_failed());
             return Err(Wrong::new(Class::Unreported, what));
         }
         // With the fault gone, all that was promised is there.

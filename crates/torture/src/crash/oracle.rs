@@ -88,7 +88,7 @@ pub struct FileLog {
     names: Vec<Naming>,
 }
 
-/// What is wrong, by class: so that what is known can be told from what is new.
+/// What is wrong, by class: so that known failures are distinguished from new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// A call failed or gave a wrong answer with the power on, or none ever.
@@ -111,7 +111,7 @@ pub enum Class {
     Size,
     /// A name that was promised is missing, or one is there that should not be.
     Name,
-    /// A transfer failed, and no caller was told.
+    /// A transfer failed, and no caller had it reported.
     Unreported,
 }
 

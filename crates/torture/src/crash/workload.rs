@@ -1,4 +1,4 @@
-//! What runs before the power cut: calls of every kind from one or several threads, each told to the oracle.
+//! What runs before the power cut: calls of every kind from one or several threads, each reported to the oracle.
 //!
 //! Each thread has files of its own, which it may cut, rename and remove, and all have one file in common, of which each
 //! thread writes its own part. Handles are kept for long, and several of different kinds are open on one file.
