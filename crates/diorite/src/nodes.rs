@@ -256,7 +256,7 @@ impl Nodes {
         if let Some(node) = shard.use_node(&inode) {
             // Another thread has found it since, and the node has it open.
             drop(shard);
-            self.volume.close_inode(&inode)?;
+            self.volume.lifecycle.close(&inode)?;
             return Ok(self.reference(node));
         }
         Ok(self.insert(shard, inode))
@@ -298,7 +298,7 @@ impl Nodes {
             }
             content.discard();
         }
-        Ok(self.volume.close_inode(&node.inode)?)
+        Ok(self.volume.lifecycle.close(&node.inode)?)
     }
 
     /// A use of a node ends.

@@ -27,7 +27,7 @@ fn main() {
         };
         mkfs(&*device, &options).unwrap();
         let volume = Volume::open(device, VolumeOptions::default()).unwrap();
-        let root = volume.inode(InodeNumber::ROOT).unwrap();
+        let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
         let spec = |kind| NodeSpec {
             kind,
             permissions: 0o755,
@@ -35,7 +35,7 @@ fn main() {
             owner: Owner { uid: 0, gid: 0 },
             device: (0, 0),
         };
-        let directory = volume.create(&root, b"d", &spec(FileKind::Directory)).unwrap();
+        let directory = volume.names.create(&root, b"d", &spec(FileKind::Directory)).unwrap();
         let names: Vec<Vec<u8>> = (0..count).map(|n| format!("file-{n:08}").into_bytes()).collect();
         let measure = |what: &str, rounds: u32, work: &mut dyn FnMut(usize)| {
             let start = cpu_time();
@@ -47,20 +47,21 @@ fn main() {
             println!("{name} {count} names: {what:<8} {per_second:>12.0}/s");
         };
         measure("create", 1, &mut |n| {
-            drop(volume.create(&directory, &names[n], &spec(FileKind::Regular)).unwrap());
+            drop(volume.names.create(&directory, &names[n], &spec(FileKind::Regular)).unwrap());
         });
         measure("stat", 3, &mut |n| {
-            let inode = volume.lookup(&directory, &names[n]).unwrap();
-            assert_eq!(volume.attributes(&inode).links, 1);
+            let inode = volume.names.lookup(&directory, &names[n]).unwrap();
+            assert_eq!(inode.attributes().links, 1);
         });
         let hot = &names[..names.len().min(1000)];
         measure("hot stat", 3, &mut |n| {
-            let inode = volume.lookup(&directory, &hot[n % hot.len()]).unwrap();
-            assert_eq!(volume.attributes(&inode).links, 1);
+            let inode = volume.names.lookup(&directory, &hot[n % hot.len()]).unwrap();
+            assert_eq!(inode.attributes().links, 1);
         });
         let start = cpu_time();
         let mut listed = 0_u32;
         volume
+            .names
             .read_directory(&directory, 0, &mut |_| {
                 listed += 1;
                 true
@@ -68,7 +69,7 @@ fn main() {
             .unwrap();
         let per_second = f64::from(listed) / cpu_time().saturating_sub(start).as_secs_f64();
         println!("{name} {count} names: list     {per_second:>12.0}/s");
-        measure("unlink", 1, &mut |n| drop(volume.unlink(&directory, &names[n]).unwrap()));
+        measure("unlink", 1, &mut |n| drop(volume.names.unlink(&directory, &names[n]).unwrap()));
         volume.close().unwrap();
     }
 }

@@ -24,6 +24,7 @@ mod allocate;
 mod buffer;
 mod directory;
 mod error;
+mod file;
 mod in_place;
 mod info;
 mod inode;
@@ -43,10 +44,12 @@ pub use diorite_ext_format::{
     Owner, Timestamp,
 };
 pub use error::{Error, Result};
+pub use file::Files;
 pub use info::{VolumeInfo, read_descriptors};
-pub use inode::{Attributes, ContentUse, Inode, SetAttributes, SetTime};
+pub use inode::{Attributes, ContentUse, Inode, InodeStore, Lifecycle, SetAttributes, SetTime};
 pub use journal::{ReplayedInMemory, replay_in_memory};
-pub use quota::Quota;
+pub use names::Names;
+pub use quota::Quotas;
 pub(crate) use types::BlockRun;
 pub use types::{Clock, NodeSpec, SystemClock};
 pub use volume::superblock::{SuperblockBackup, find_superblock, read_superblock};
@@ -55,3 +58,4 @@ pub use volume::{
     Reservation, ReservedBlocks, ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, WriteCommit,
     XattrMode,
 };
+pub use xattr::Xattrs;

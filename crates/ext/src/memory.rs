@@ -207,12 +207,13 @@ mod tests {
             mkfs(&*device, &shape).unwrap();
             let options = VolumeOptions { metadata_cache_bytes: budget, ..VolumeOptions::default() };
             let volume = Volume::open(device, options).unwrap();
-            let root = volume.inode(InodeNumber::ROOT).unwrap();
+            let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
             let name = |n: u64| format!("file-{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into_bytes();
-            (0..16_000).for_each(|n| drop(volume.create(&root, &name(n), &spec).unwrap()));
-            (0..16_000).step_by(3).for_each(|n| drop(volume.unlink(&root, &name(n)).unwrap()));
-            let (most, capacity) = (volume.cache().memory().in_use_max(), volume.cache().capacity_blocks());
-            let bytes = most * (volume.cache().memory().stride() + 256);
+            (0..16_000).for_each(|n| drop(volume.names.create(&root, &name(n), &spec).unwrap()));
+            (0..16_000).step_by(3).for_each(|n| drop(volume.names.unlink(&root, &name(n)).unwrap()));
+            let (most, capacity) =
+                (volume.core.buffers.memory().in_use_max(), volume.core.buffers.capacity_blocks());
+            let bytes = most * (volume.core.buffers.memory().stride() + 256);
             assert!(
                 most > capacity * 3 / 4,
                 "{flavor:?}: the test is too small: {most} of {capacity} blocks"

@@ -5,7 +5,7 @@
 //! transaction: a journal, or on a volume without one [`crate::in_place::InPlaceLog`].
 //!
 //! Interface:
-//! - Inode locks are taken before [`Volume::begin`], never after: a commit waits for handles.
+//! - Inode locks are taken before [`Core::begin`], never after: a commit waits for handles.
 //! - `credits` is an upper bound of the metadata blocks that the handle will join. Work without a bound (truncate)
 //!   asks [`Handle::has_credits`] between steps and calls [`Handle::restart`] at points where the metadata is
 //!   consistent.
@@ -24,8 +24,10 @@ use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice, Sector};
 
 use crate::BlockRun;
 use crate::buffer::{BlockKind, Buffer, BufferMut};
+use crate::inode::{InodeChange, InodeState};
 use crate::memory::BlockMemory;
-use crate::{BlockSize, Error, FsBlock, InodeNumber, Result, Volume};
+use crate::volume::Core;
+use crate::{BlockSize, Error, FsBlock, Inode, InodeNumber, Result};
 
 /// How much later than the interval is over a timer wakes: then it is over for certain.
 pub(crate) const TIMER_SLACK: Duration = Duration::from_millis(1);
@@ -144,32 +146,36 @@ impl AbortLatch {
 
 /// A part of a transaction: one operation's changes.
 #[derive(Debug)]
-pub(crate) struct Handle<'v> {
-    volume: &'v Volume,
+pub(crate) struct Handle<'c> {
+    core: &'c Core,
     transaction: TransactionId,
     credits: u32,
     modified: bool,
     ended: bool,
     freed: Freed,
-    /// Blocks of the file itself that become extent nodes on a full volume: see [`crate::Volume::punch`].
+    /// Blocks of the file itself that become extent nodes on a full volume: see [`crate::Files::punch`].
     pub(crate) spare: Vec<FsBlock>,
 }
 
-impl Volume {
-    /// Begin a handle that joins at most `credits` blocks.
-    pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
-        self.check_writable()?;
-        self.check_mmp()?;
-        self.mark_in_use()?;
-        self.free_space().relieve()?;
-        let credits = credits + self.quota().credits();
-        let transaction = self.log().begin(credits)?;
+impl<'c> Handle<'c> {
+    /// [`Core::begin`] calls this.
+    pub(crate) fn begin(core: &'c Core, credits: u32) -> Result<Self> {
+        let credits = credits + core.quota_credits();
+        let transaction = core.log.begin(credits)?;
         let (freed, spare) = (Freed::default(), Vec::new());
-        Ok(Handle { volume: self, transaction, credits, modified: false, ended: false, freed, spare })
+        Ok(Self { core, transaction, credits, modified: false, ended: false, freed, spare })
     }
-}
 
-impl Handle<'_> {
+    /// The volume that it changes.
+    pub(crate) fn core(&self) -> &'c Core {
+        self.core
+    }
+
+    /// Change an inode in this handle.
+    pub(crate) fn on<'a>(&'a mut self, inode: &'a Inode, state: &'a mut InodeState) -> InodeChange<'a, 'c> {
+        InodeChange { handle: self, inode, state }
+    }
+
     /// The transaction that the handle is part of.
     pub(crate) fn transaction(&self) -> TransactionId {
         self.transaction
@@ -181,16 +187,16 @@ impl Handle<'_> {
     }
 
     fn join<'b>(&mut self, buffer: &'b Arc<Buffer>, join: Join) -> Result<BufferMut<'b>> {
-        self.volume.latch().check()?;
+        self.core.latch.check()?;
         let content = buffer.write();
-        self.volume.log().join(self.transaction, buffer, join);
+        self.core.log.join(self.transaction, buffer, join);
         self.modified = true;
         Ok(content)
     }
 
     /// As [`Handle::modify`], where a part of the content has moved to a block that was created in this handle.
     pub(crate) fn modify_moved_from<'b>(&mut self, buffer: &'b Arc<Buffer>) -> Result<BufferMut<'b>> {
-        self.volume.log().note_moved_from(self.transaction, buffer.block());
+        self.core.log.note_moved_from(self.transaction, buffer.block());
         self.modify(buffer)
     }
 
@@ -201,7 +207,7 @@ impl Handle<'_> {
 
     /// A zeroed buffer for a block that becomes metadata now.
     pub(crate) fn create(&mut self, block: FsBlock, kind: BlockKind) -> Result<Arc<Buffer>> {
-        let buffer = self.volume.cache().create(block, kind)?;
+        let buffer = self.core.buffers.create(block, kind)?;
         self.join(&buffer, Join::Created)?;
         Ok(buffer)
     }
@@ -209,8 +215,8 @@ impl Handle<'_> {
     /// The block is metadata no longer.
     pub(crate) fn forget(&mut self, block: FsBlock) {
         self.modified = true;
-        self.volume.log().forget(self.transaction, block);
-        self.volume.cache().discard(block);
+        self.core.log.forget(self.transaction, block);
+        self.core.buffers.discard(block);
     }
 
     /// Note freed blocks: they can be allocated again when this transaction is durable.
@@ -236,7 +242,7 @@ impl Handle<'_> {
     /// Note a freed inode; whether its number must not be used again before this transaction is durable. Without a journal a name
     /// that is still on the disk would lead to the new inode.
     pub(crate) fn holds_freed_inode(&mut self, inode: InodeNumber) -> bool {
-        let holds = !self.volume.has_journal();
+        let holds = !self.core.has_journal();
         if holds {
             self.freed.inodes.push(inode);
         }
@@ -245,7 +251,7 @@ impl Handle<'_> {
 
     /// Whether `credits` more blocks can be joined; they are set aside if so.
     pub(crate) fn has_credits(&mut self, credits: u32) -> bool {
-        let fits = self.volume.log().extend(self.transaction, credits);
+        let fits = self.core.log.extend(self.transaction, credits);
         if fits {
             self.credits += credits;
         }
@@ -255,8 +261,8 @@ impl Handle<'_> {
     /// End this handle and go on with a new one, possibly in another transaction.
     pub(crate) fn restart(&mut self, credits: u32) -> Result<()> {
         self.end();
-        let credits = credits + self.volume.quota().credits();
-        self.transaction = self.volume.log().begin(credits)?;
+        let credits = credits + self.core.quota_credits();
+        self.transaction = self.core.log.begin(credits)?;
         (self.credits, self.modified, self.ended) = (credits, false, false);
         Ok(())
     }
@@ -264,13 +270,13 @@ impl Handle<'_> {
     /// The operation is complete: its changes become durable together, later.
     pub(crate) fn commit(mut self) -> Result<TransactionId> {
         self.end();
-        self.volume.latch().check()?;
+        self.core.latch.check()?;
         Ok(self.transaction)
     }
 
     fn end(&mut self) {
         self.ended = true;
-        self.volume.log().end(self.transaction, self.credits, std::mem::take(&mut self.freed));
+        self.core.log.end(self.transaction, self.credits, std::mem::take(&mut self.freed));
     }
 }
 
@@ -280,7 +286,7 @@ impl Drop for Handle<'_> {
             return;
         }
         if self.modified {
-            self.volume.latch().abort("an operation failed after it had changed metadata");
+            self.core.latch.abort("an operation failed after it had changed metadata");
         }
         self.end();
     }

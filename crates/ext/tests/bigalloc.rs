@@ -17,10 +17,10 @@ const ARGUMENTS: [&str; 3] = [
 ];
 
 fn file(volume: &Volume, name: &str) -> Arc<diorite_ext::Inode> {
-    let root = volume.inode(InodeNumber::ROOT).unwrap();
+    let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
     let owner = Owner::default();
     let spec = NodeSpec { kind: FileKind::Regular, permissions: 0o644, umask: 0, owner, device: (0, 0) };
-    volume.create(&root, name.as_bytes(), &spec).unwrap()
+    volume.names.create(&root, name.as_bytes(), &spec).unwrap()
 }
 
 /// Reservations that are held while others of the same cluster are made, dropped, committed and punched.
@@ -36,13 +36,13 @@ fn reservations_share_clusters() {
         let free = volume.space().blocks_free;
         let per_cluster = volume.superblock().blocks_per_cluster();
         let block = volume.block_size().bytes();
-        volume.make_not_inline(&inode).unwrap();
-        let reserve = |at, blocks| volume.reserve(&inode, FileBlock(at), blocks).unwrap();
+        volume.files.make_not_inline(&inode).unwrap();
+        let reserve = |at, blocks| volume.files.reserve(&inode, FileBlock(at), blocks).unwrap();
         let commit = |reservation: diorite_ext::Reservation| {
             let size_at_least = reservation.runs().last().map(|run| (run.start.0 + run.blocks) * block);
             let reservations = vec![reservation];
             let mut commit = diorite_ext::WriteCommit { reservations, size_at_least, ..Default::default() };
-            volume.commit_write(&inode, &mut commit).unwrap();
+            volume.files.commit_write(&inode, &mut commit).unwrap();
         };
         // Two parts of one cluster, and one that is given up.
         let (first, second, third) = (reserve(0, 1), reserve(2, 1), reserve(1, 1));
@@ -50,15 +50,15 @@ fn reservations_share_clusters() {
         drop(third);
         commit(second);
         // The only mapped block goes while a reservation has another part of its cluster.
-        volume.punch(&inode, FileBlock(2), 1).unwrap();
-        assert_eq!(volume.attributes(&inode).sectors, 0);
+        volume.files.punch(&inode, FileBlock(2), 1).unwrap();
+        assert_eq!(inode.attributes().sectors, 0);
         volume.sync().unwrap();
         bench.check_running(&device);
         commit(first);
-        assert_eq!(volume.attributes(&inode).sectors * 512, u64::from(per_cluster) * block);
+        assert_eq!(inode.attributes().sectors * 512, u64::from(per_cluster) * block);
         // Freed while held, and then given up: free again when that is durable, and not before.
         let held = reserve(1, 1);
-        volume.truncate(&inode, 0).unwrap();
+        volume.files.truncate(&inode, 0).unwrap();
         drop(held);
         volume.sync().unwrap();
         let held = reserve(0, u64::from(per_cluster) * 3 + 1);
@@ -82,7 +82,7 @@ fn threads_share_clusters() {
         let block = volume.block_size().bytes() as usize;
         let files: Vec<_> = (0..2).map(|index| file(&volume, &format!("f{index}"))).collect();
         for inode in &files {
-            volume.make_not_inline(inode).unwrap();
+            volume.files.make_not_inline(inode).unwrap();
         }
         let rounds = 60;
         std::thread::scope(|scope| {
@@ -96,7 +96,7 @@ fn threads_share_clusters() {
                             let size = Some((at + 1) * block as u64);
                             write_blocks(volume, inode, at, &pattern(seed, block), size).unwrap();
                             if round % 3 == 0 {
-                                volume.punch(inode, FileBlock(at), 1).unwrap();
+                                volume.files.punch(inode, FileBlock(at), 1).unwrap();
                                 write_blocks(volume, inode, at, &pattern(seed, block), size).unwrap();
                             }
                             if round % 10 == 5 {
@@ -134,7 +134,7 @@ fn full_volume_says_so_and_gives_everything_back() {
         let bench = Bench::new();
         let (device, volume) = bench.open(&bench.image(&format!("{arguments} -m 0"), "32M"));
         let inode = file(&volume, "file");
-        volume.make_not_inline(&inode).unwrap();
+        volume.files.make_not_inline(&inode).unwrap();
         let block = volume.block_size().bytes();
         let free = volume.space().blocks_free;
         let mut at = 0;
@@ -152,7 +152,7 @@ fn full_volume_says_so_and_gives_everything_back() {
         };
         assert!(matches!(full, Error::NoSpace), "{full:?}");
         assert!(volume.space().blocks_available < 40 * u64::from(volume.superblock().blocks_per_cluster()));
-        volume.truncate(&inode, 0).unwrap();
+        volume.files.truncate(&inode, 0).unwrap();
         volume.sync().unwrap();
         assert_eq!(volume.space().blocks_free, free);
         volume.close().unwrap();
@@ -190,18 +190,18 @@ fn kernel_and_library_change_the_same_volume() {
         bench.check(&device);
         let block = volume.block_size().bytes();
         for (name, content) in NAMES.iter().zip(contents) {
-            let inode = volume.inode(inode_of(&image, name)).unwrap();
+            let inode = volume.inodes.get(inode_of(&image, name)).unwrap();
             assert!(read_file(&volume, &inode) == content, "{name} ({arguments})");
             // Change it, in the middle of clusters.
-            volume.punch(&inode, FileBlock(1), 2).unwrap();
-            let at = volume.attributes(&inode).size / block + 1;
+            volume.files.punch(&inode, FileBlock(1), 2).unwrap();
+            let at = inode.attributes().size / block + 1;
             let end = Some((at + 3) * block);
             write_blocks(&volume, &inode, at, &pattern(at, block as usize * 3), end).unwrap();
             write_blocks(&volume, &inode, 2, &pattern(2, block as usize), None).unwrap();
         }
-        let root = volume.inode(InodeNumber::ROOT).unwrap();
+        let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
         for name in ["f5", "f6", "link"] {
-            volume.unlink(&root, name.as_bytes()).unwrap();
+            volume.names.unlink(&root, name.as_bytes()).unwrap();
         }
         volume.close().unwrap();
         bench.check(&device);
@@ -209,13 +209,13 @@ fn kernel_and_library_change_the_same_volume() {
         let ours = Volume::open(device, VolumeOptions::default()).unwrap();
         let Some(mount) = Mount::new(&bench, &image, "") else { return };
         for name in NAMES {
-            let inode = ours.inode(inode_of(&image, name)).unwrap();
+            let inode = ours.inodes.get(inode_of(&image, name)).unwrap();
             assert!(
                 std::fs::read(mount.at.join(name)).unwrap() == read_file(&ours, &inode),
                 "{name} ({arguments})"
             );
             let blocks = shell(&mount.at, &format!("stat -c %b {name}"));
-            assert_eq!(blocks.trim(), ours.attributes(&inode).sectors.to_string(), "{name} ({arguments})");
+            assert_eq!(blocks.trim(), inode.attributes().sectors.to_string(), "{name} ({arguments})");
         }
         let space = shell(&mount.at, "stat -f -c '%b %f' .");
         let (blocks, free) = (ours.space().blocks, ours.space().blocks_free);

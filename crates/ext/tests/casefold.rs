@@ -19,15 +19,15 @@ fn spec(kind: FileKind) -> NodeSpec {
 }
 
 fn set_case(volume: &Volume, inode: &Inode, ignored: bool) -> diorite_ext::Result<()> {
-    let flags = volume.attributes(inode).flags;
+    let flags = inode.attributes().flags;
     let flags = if ignored { flags | CASEFOLD } else { flags & !CASEFOLD };
     volume.set_attributes(inode, &SetAttributes { flags: Some(flags), ..SetAttributes::default() })
 }
 
 /// A directory that ignores case, in the root.
 fn folded_directory(volume: &Volume, name: &[u8]) -> Arc<Inode> {
-    let root = volume.inode(InodeNumber::ROOT).unwrap();
-    let directory = volume.create(&root, name, &spec(FileKind::Directory)).unwrap();
+    let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+    let directory = volume.names.create(&root, name, &spec(FileKind::Directory)).unwrap();
     set_case(volume, &directory, true).unwrap();
     directory
 }
@@ -60,24 +60,24 @@ fn names_that_e2fsprogs_indexed_are_found_in_any_case() {
     let (device, volume) = bench.open(&image);
     assert_eq!(volume.read_only_reason(), None);
     bench.check(&device);
-    let directory = volume.lookup(&volume.inode(InodeNumber::ROOT).unwrap(), b"d").unwrap();
+    let directory = volume.names.lookup(&volume.inodes.get(InodeNumber::ROOT).unwrap(), b"d").unwrap();
     for index in 0..120 {
-        let find = |name: String| volume.lookup(&directory, name.as_bytes()).unwrap();
+        let find = |name: String| volume.names.lookup(&directory, name.as_bytes()).unwrap();
         let stored = find(format!("A-Name-That-Has-Capitals-{index}"));
         assert_eq!(stored.number(), find(format!("a-name-that-has-CAPITALS-{index}")).number());
     }
-    let street = volume.lookup(&directory, b"STRASSE").unwrap();
+    let street = volume.names.lookup(&directory, b"STRASSE").unwrap();
     assert_eq!(read_file(&volume, &street), b"content");
     let listed = names_of(&volume, &directory);
     assert!(listed.len() == 121 && listed.contains("Stra\u{df}e"));
     // What is remembered of a name in one case is forgotten with the entry, whatever case that was removed by.
-    let held = volume.lookup(&directory, b"A-NAME-THAT-HAS-CAPITALS-7").unwrap();
-    volume.unlink(&directory, b"a-NAME-that-has-capitals-7").unwrap();
+    let held = volume.names.lookup(&directory, b"A-NAME-THAT-HAS-CAPITALS-7").unwrap();
+    volume.names.unlink(&directory, b"a-NAME-that-has-capitals-7").unwrap();
     for name in [&b"A-NAME-THAT-HAS-CAPITALS-7"[..], b"a-NAME-that-has-capitals-7"] {
-        assert!(matches!(volume.lookup(&directory, name), Err(Error::NotFound)));
+        assert!(matches!(volume.names.lookup(&directory, name), Err(Error::NotFound)));
     }
     drop(held);
-    volume.create(&directory, b"A-name-that-has-CAPITALS-7", &spec(FileKind::Regular)).unwrap();
+    volume.names.create(&directory, b"A-name-that-has-CAPITALS-7", &spec(FileKind::Regular)).unwrap();
     volume.close().unwrap();
     bench.check(&device);
 }
@@ -113,23 +113,27 @@ fn names_made_here_are_where_e2fsck_expects_them() {
         let (device, volume) = bench.open(&image);
         let directory = folded_directory(&volume, b"d");
         for n in 0..1500 {
-            volume.create(&directory, name(n, n % 2 == 0).as_bytes(), &spec(FileKind::Regular)).unwrap();
-            let again = volume.create(&directory, name(n, n % 2 == 1).as_bytes(), &spec(FileKind::Regular));
+            volume
+                .names
+                .create(&directory, name(n, n % 2 == 0).as_bytes(), &spec(FileKind::Regular))
+                .unwrap();
+            let again =
+                volume.names.create(&directory, name(n, n % 2 == 1).as_bytes(), &spec(FileKind::Regular));
             assert!(matches!(again, Err(Error::Exists)), "{arguments}: {}", name(n, true));
         }
         for n in (0..1500).step_by(3) {
-            volume.unlink(&directory, name(n, n % 2 == 1).as_bytes()).unwrap();
+            volume.names.unlink(&directory, name(n, n % 2 == 1).as_bytes()).unwrap();
         }
         volume.close().unwrap();
         bench.check(&device);
         device.save(&image);
         let (device, volume) = bench.open(&image);
-        let root = volume.inode(InodeNumber::ROOT).unwrap();
-        let directory = volume.lookup(&root, b"d").unwrap();
+        let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+        let directory = volume.names.lookup(&root, b"d").unwrap();
         let kept = (0..1500).filter(|n| n % 3 != 0).map(|n| name(n, n % 2 == 0));
         assert_eq!(names_of(&volume, &directory), kept.collect(), "{arguments}");
         for n in 0..1500 {
-            let found = volume.lookup(&directory, name(n, n % 2 == 1).as_bytes());
+            let found = volume.names.lookup(&directory, name(n, n % 2 == 1).as_bytes());
             assert_eq!(found.is_ok(), n % 3 != 0, "{arguments}: {}", name(n, true));
         }
         let report =
@@ -147,32 +151,32 @@ fn directories_hand_the_flag_on_and_take_it_only_when_empty() {
     let image = bench.image("-t ext4 -b 1024 -O casefold", "16M");
     let (device, volume) = bench.open(&image);
     let directory = folded_directory(&volume, b"d");
-    let below = volume.create(&directory, b"Below", &spec(FileKind::Directory)).unwrap();
-    assert_ne!(volume.attributes(&below).flags & CASEFOLD, 0);
-    let file = volume.create(&below, b"File", &spec(FileKind::Regular)).unwrap();
-    assert_eq!(volume.attributes(&file).flags & CASEFOLD, 0);
+    let below = volume.names.create(&directory, b"Below", &spec(FileKind::Directory)).unwrap();
+    assert_ne!(below.attributes().flags & CASEFOLD, 0);
+    let file = volume.names.create(&below, b"File", &spec(FileKind::Regular)).unwrap();
+    assert_eq!(file.attributes().flags & CASEFOLD, 0);
     assert!(matches!(set_case(&volume, &below, false), Err(Error::NotEmpty)));
     assert!(matches!(set_case(&volume, &file, true), Err(Error::NotADirectory)));
     // Both names are the same inode already: nothing to do, as for the kernel.
-    volume.rename(&below, b"file", &below, b"FILE", RenameMode::Replace).unwrap();
+    volume.names.rename(&below, b"file", &below, b"FILE", RenameMode::Replace).unwrap();
     assert_eq!(names_of(&volume, &below), BTreeSet::from(["File".to_owned()]));
-    volume.rename(&below, b"fILE", &directory, b"other", RenameMode::Replace).unwrap();
-    volume.link(&file, &below, b"LINK").unwrap();
-    assert!(matches!(volume.link(&file, &below, b"link"), Err(Error::Exists)));
-    let third = volume.create(&below, b"Third", &spec(FileKind::Regular)).unwrap();
-    volume.rename(&below, b"THIRD", &directory, b"OTHER", RenameMode::Replace).unwrap();
-    assert_eq!(volume.lookup(&directory, b"Other").unwrap().number(), third.number());
+    volume.names.rename(&below, b"fILE", &directory, b"other", RenameMode::Replace).unwrap();
+    volume.names.link(&file, &below, b"LINK").unwrap();
+    assert!(matches!(volume.names.link(&file, &below, b"link"), Err(Error::Exists)));
+    let third = volume.names.create(&below, b"Third", &spec(FileKind::Regular)).unwrap();
+    volume.names.rename(&below, b"THIRD", &directory, b"OTHER", RenameMode::Replace).unwrap();
+    assert_eq!(volume.names.lookup(&directory, b"Other").unwrap().number(), third.number());
     assert_eq!(names_of(&volume, &directory), BTreeSet::from(["Below".to_owned(), "other".to_owned()]));
     // Letters that are ignored do not make a name of the dots.
     for name in ["..\u{200b}", ".\u{200b}"] {
-        assert!(matches!(volume.lookup(&below, name.as_bytes()), Err(Error::NotFound)));
-        volume.create(&below, name.as_bytes(), &spec(FileKind::Regular)).unwrap();
-        volume.unlink(&below, name.as_bytes()).unwrap();
+        assert!(matches!(volume.names.lookup(&below, name.as_bytes()), Err(Error::NotFound)));
+        volume.names.create(&below, name.as_bytes(), &spec(FileKind::Regular)).unwrap();
+        volume.names.unlink(&below, name.as_bytes()).unwrap();
     }
-    volume.unlink(&below, b"link").unwrap();
+    volume.names.unlink(&below, b"link").unwrap();
     set_case(&volume, &below, false).unwrap();
     for name in [&b"case"[..], b"CASE"] {
-        volume.create(&below, name, &spec(FileKind::Regular)).unwrap();
+        volume.names.create(&below, name, &spec(FileKind::Regular)).unwrap();
     }
     volume.close().unwrap();
     bench.check(&device);
@@ -189,13 +193,13 @@ fn names_that_are_not_utf8_are_bytes_or_refused() {
         let (device, volume) = bench.open(&image);
         let directory = folded_directory(&volume, b"d");
         for name in [&b"Name-\xff"[..], b"name-\xff", b"\xed\xa0\x80"] {
-            match volume.create(&directory, name, &spec(FileKind::Regular)) {
+            match volume.names.create(&directory, name, &spec(FileKind::Regular)) {
                 Err(Error::InvalidArgument(why)) if strict => assert!(why.contains("UTF-8")),
                 result => assert!(result.is_ok() && !strict, "{result:?}"),
             }
         }
-        let root = volume.inode(InodeNumber::ROOT).unwrap();
-        volume.create(&root, b"plain-\xff", &spec(FileKind::Regular)).unwrap();
+        let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+        volume.names.create(&root, b"plain-\xff", &spec(FileKind::Regular)).unwrap();
         volume.close().unwrap();
         bench.check(&device);
     }

@@ -10,13 +10,15 @@ use diorite_ext::{Error, FileBlock};
 
 fn start(workload: &mut Workload, names: &[&str]) {
     for name in names {
-        workload.step(|volume| volume.create(&at(volume, ""), name.as_bytes(), &file()).map(drop)).unwrap();
+        workload
+            .step(|volume| volume.names.create(&at(volume, ""), name.as_bytes(), &file()).map(drop))
+            .unwrap();
     }
     workload.sync();
 }
 
 fn blocks_of(workload: &Workload, path: &str) -> u64 {
-    workload.volume.attributes(&at(&workload.volume, path)).size / workload.volume.block_size().bytes()
+    at(&workload.volume, path).attributes().size / workload.volume.block_size().bytes()
 }
 
 fn appends_survive(arguments: &str, fua: bool, seed: u64) {
@@ -82,13 +84,15 @@ fn holes_and_cuts_survive(arguments: &str, seed: u64) {
         let (from, length) = (workload.random.u64(..590), workload.random.u64(1..20));
         match workload.random.u8(..5) {
             0 => match workload.step(|volume| {
-                volume.allocate_unwritten(&at(volume, "sparse"), FileBlock(from), length, None)
+                volume.files.allocate_unwritten(&at(volume, "sparse"), FileBlock(from), length, None)
             }) {
                 Ok(()) | Err(Error::Unsupported(_)) => {}
                 Err(error) => panic!("{error}"),
             },
             1 => {
-                workload.step(|volume| volume.punch(&at(volume, "sparse"), FileBlock(from), length)).unwrap();
+                workload
+                    .step(|volume| volume.files.punch(&at(volume, "sparse"), FileBlock(from), length))
+                    .unwrap();
                 used[from as usize..600.min((from + length) as usize)].fill(false);
             }
             _ => {}
@@ -96,7 +100,7 @@ fn holes_and_cuts_survive(arguments: &str, seed: u64) {
         let end = blocks_of(&workload, "cut");
         if end > 30 {
             let size = workload.random.u64(..end) * workload.volume.block_size().bytes();
-            workload.step(|volume| volume.truncate(&at(volume, "cut"), size)).unwrap();
+            workload.step(|volume| volume.files.truncate(&at(volume, "cut"), size)).unwrap();
         } else {
             let blocks = workload.random.u64(1..40);
             workload.write("cut", end, blocks).unwrap();
@@ -135,7 +139,7 @@ fn full_disk_survives() {
             number += 1;
             let name = format!("f{number}");
             workload
-                .step(|volume| volume.create(&at(volume, ""), name.as_bytes(), &file()).map(drop))
+                .step(|volume| volume.names.create(&at(volume, ""), name.as_bytes(), &file()).map(drop))
                 .unwrap();
             let blocks = workload.random.u64(20..200);
             match workload.write(&name, 0, blocks) {
@@ -149,7 +153,9 @@ fn full_disk_survives() {
         }
         let names: Vec<_> = workload.tree().keys().filter(|path| path.starts_with("/f")).cloned().collect();
         for path in names.iter().step_by(2) {
-            workload.step(|volume| volume.unlink(&at(volume, ""), &path.as_bytes()[1..]).map(drop)).unwrap();
+            workload
+                .step(|volume| volume.names.unlink(&at(volume, ""), &path.as_bytes()[1..]).map(drop))
+                .unwrap();
         }
         if workload.random.bool() {
             workload.sync();
@@ -174,12 +180,12 @@ fn long_cuts_survive(arguments: &str, seed: u64) {
     }
     let block = workload.volume.block_size().bytes();
     for size in [2000 * block, 90 * block, 5 * block, 0] {
-        workload.step(|volume| volume.truncate(&at(volume, "large"), size)).unwrap();
+        workload.step(|volume| volume.files.truncate(&at(volume, "large"), size)).unwrap();
     }
     for piece in 0..14 {
         workload.write("large", piece * 77, 2).unwrap();
     }
-    workload.step(|volume| volume.unlink(&at(volume, ""), b"large").map(drop)).unwrap();
+    workload.step(|volume| volume.names.unlink(&at(volume, ""), b"large").map(drop)).unwrap();
     workload.fsync("small");
     workload.check_crashes(scratch.path(), seed);
 }

@@ -29,7 +29,7 @@ fn synced_files_survive(arguments: &str, sync: Sync, seed: u64) {
     let volume = Volume::open(recorder.clone(), VolumeOptions::default()).unwrap();
     let mut random = fastrand::Rng::with_seed(seed);
     for name in ["a", "b"] {
-        volume.create(&at(&volume, ""), name.as_bytes(), &directory()).unwrap();
+        volume.names.create(&at(&volume, ""), name.as_bytes(), &directory()).unwrap();
     }
     volume.sync().unwrap();
     let block = volume.block_size().bytes();
@@ -39,7 +39,8 @@ fn synced_files_survive(arguments: &str, sync: Sync, seed: u64) {
     for number in 0..70u64 {
         let parent = ["a", "b"][random.usize(..2)];
         let path = format!("/{parent}/f{number}");
-        let inode = volume.create(&at(&volume, parent), format!("f{number}").as_bytes(), &file()).unwrap();
+        let inode =
+            volume.names.create(&at(&volume, parent), format!("f{number}").as_bytes(), &file()).unwrap();
         let blocks = random.u64(1..40);
         let content = pattern(number, (blocks * block) as usize);
         write_blocks(&volume, &inode, 0, &content, Some(blocks * block)).unwrap();
@@ -59,7 +60,7 @@ fn synced_files_survive(arguments: &str, sync: Sync, seed: u64) {
         // Files that were not synced go again, and their blocks to others.
         if passing.len() > 3 {
             let (parent, number) = passing.swap_remove(random.usize(..passing.len()));
-            volume.unlink(&at(&volume, parent), format!("f{number}").as_bytes()).unwrap();
+            volume.names.unlink(&at(&volume, parent), format!("f{number}").as_bytes()).unwrap();
         }
     }
     let recording = recorder.recording();

@@ -39,7 +39,7 @@ impl World {
 
     fn create(&self, path: &str) {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-        self.volume.create(&at(&self.volume, parent), name.as_bytes(), &file()).unwrap();
+        self.volume.names.create(&at(&self.volume, parent), name.as_bytes(), &file()).unwrap();
     }
 
     /// Write blocks of a pattern, as the library does: data first, then the mapping.
@@ -89,9 +89,9 @@ impl World {
 }
 
 fn content(volume: &Volume, path: &str) -> Option<Vec<u8>> {
-    let mut inode = volume.inode(diorite_ext::InodeNumber::ROOT).unwrap();
+    let mut inode = volume.inodes.get(diorite_ext::InodeNumber::ROOT).unwrap();
     for name in path.split('/') {
-        inode = volume.lookup(&inode, name.as_bytes()).ok()?;
+        inode = volume.names.lookup(&inode, name.as_bytes()).ok()?;
     }
     Some(read_file(volume, &inode))
 }
@@ -134,7 +134,7 @@ fn no_stale_block_shows_in_a_file_without_a_journal() {
         world.create("old");
         world.write("old", 0, &stale[..stale.len() / world.block() * world.block()]);
         world.volume.sync().unwrap();
-        world.volume.unlink(&at(&world.volume, ""), b"old").unwrap();
+        world.volume.names.unlink(&at(&world.volume, ""), b"old").unwrap();
         world.volume.sync().unwrap();
         world.recorder.mark(1);
         world.create("new");
@@ -186,7 +186,7 @@ fn rename_over_a_synced_file_leaves_one_of_the_two() {
             world.write("temporary", 0, new);
             world.sync("temporary");
             let root = at(&world.volume, "");
-            world.volume.rename(&root, b"temporary", &root, b"target", RenameMode::Replace).unwrap();
+            world.volume.names.rename(&root, b"temporary", &root, b"target", RenameMode::Replace).unwrap();
             if number % 2 == 0 {
                 world.sync_another(number);
             }
@@ -212,7 +212,7 @@ fn splits_lose_no_synced_names() {
     for arguments in [EXT2, EXT4] {
         let Some(world) = world(arguments) else { return };
         let name = |number: u64| format!("d/a-name-that-takes-some-bytes-{number}");
-        world.volume.create(&at(&world.volume, ""), b"d", &directory()).unwrap();
+        world.volume.names.create(&at(&world.volume, ""), b"d", &directory()).unwrap();
         for number in 0..120u64 {
             world.create(&name(number));
             if number % 20 == 19 {
@@ -282,7 +282,7 @@ fn attributes_stay() {
         if marks.is_empty() {
             return Ok(());
         }
-        names.iter().try_for_each(|name| match volume.xattr(&at(volume, name), b"user.x") {
+        names.iter().try_for_each(|name| match volume.xattrs.get(&at(volume, name), b"user.x") {
             Ok(found) if found == value => Ok(()),
             other => Err(format!("{name}: {other:?}")),
         })
@@ -294,7 +294,7 @@ fn attributes_stay() {
 fn names_never_lead_to_another_file() {
     for arguments in [EXT2, EXT4] {
         let Some(world) = world(arguments) else { return };
-        world.volume.create(&at(&world.volume, ""), b"d", &directory()).unwrap();
+        world.volume.names.create(&at(&world.volume, ""), b"d", &directory()).unwrap();
         for number in 0..8 {
             let path = format!("d/old{number}");
             world.create(&path);
@@ -303,7 +303,7 @@ fn names_never_lead_to_another_file() {
         world.volume.sync().unwrap();
         world.recorder.mark(1);
         for number in 0..8 {
-            world.volume.unlink(&at(&world.volume, "d"), format!("old{number}").as_bytes()).unwrap();
+            world.volume.names.unlink(&at(&world.volume, "d"), format!("old{number}").as_bytes()).unwrap();
             let path = format!("new{number}");
             world.create(&path);
             world.write(&path, 0, &vec![0xbb; world.block()]);
@@ -331,9 +331,10 @@ fn freed_blocks_are_not_reused_before_the_change_is_durable() {
         for round in 0..5 {
             world
                 .volume
+                .files
                 .truncate(&at(&world.volume, "cut"), (250 - round * 50) * world.block() as u64)
                 .unwrap();
-            world.volume.punch(&at(&world.volume, "cut"), FileBlock(round * 7), 3).unwrap();
+            world.volume.files.punch(&at(&world.volume, "cut"), FileBlock(round * 7), 3).unwrap();
             let path = format!("new{round}");
             world.create(&path);
             world.write(&path, 0, &vec![0xbb; 200 * world.block()]);

@@ -12,7 +12,7 @@ use diorite_ext::{RenameMode, SetAttributes};
 fn storm(workload: &mut Workload, operations: usize) {
     for name in ["a", "b", "c"] {
         workload
-            .step(|volume| volume.create(&at(volume, ""), name.as_bytes(), &directory()).map(drop))
+            .step(|volume| volume.names.create(&at(volume, ""), name.as_bytes(), &directory()).map(drop))
             .unwrap();
     }
     for number in 0..operations {
@@ -23,7 +23,9 @@ fn storm(workload: &mut Workload, operations: usize) {
             (0..4, _) | (_, None) => {
                 let name = format!("f{number}");
                 workload
-                    .step(|volume| volume.create(&at(volume, parent), name.as_bytes(), &file()).map(drop))
+                    .step(|volume| {
+                        volume.names.create(&at(volume, parent), name.as_bytes(), &file()).map(drop)
+                    })
                     .unwrap();
                 if number % 3 == 0 {
                     let blocks = workload.random.u64(1..5);
@@ -42,7 +44,9 @@ fn storm(workload: &mut Workload, operations: usize) {
             (4..6, Some(victim)) => {
                 let (from, name) = victim.rsplit_once('/').unwrap();
                 // A file's space is given back in a step of its own, which no tree shows.
-                workload.step(|volume| volume.unlink(&at(volume, from), name.as_bytes()).map(drop)).unwrap();
+                workload
+                    .step(|volume| volume.names.unlink(&at(volume, from), name.as_bytes()).map(drop))
+                    .unwrap();
             }
             (6..8, Some(victim)) => {
                 let (from, name) = victim.rsplit_once('/').unwrap();
@@ -55,14 +59,16 @@ fn storm(workload: &mut Workload, operations: usize) {
                 workload
                     .step(|volume| {
                         let (from, to) = (at(volume, from), at(volume, parent));
-                        volume.rename(&from, name.as_bytes(), &to, new.as_bytes(), RenameMode::Replace)
+                        volume.names.rename(&from, name.as_bytes(), &to, new.as_bytes(), RenameMode::Replace)
                     })
                     .unwrap();
             }
             (_, Some(victim)) => {
                 let new = format!("f{number}");
                 workload
-                    .step(|volume| volume.link(&at(volume, &victim), &at(volume, parent), new.as_bytes()))
+                    .step(|volume| {
+                        volume.names.link(&at(volume, &victim), &at(volume, parent), new.as_bytes())
+                    })
                     .unwrap();
             }
         }
@@ -83,16 +89,19 @@ fn directories_and_links(workload: &mut Workload, number: usize) {
     let target = "target/".repeat(1 + workload.random.usize(..20)).into_bytes();
     workload
         .step(|volume| {
-            volume.symlink(&at(volume, "a"), &name, &target, diorite_ext::Owner::default()).map(drop)
+            volume.names.symlink(&at(volume, "a"), &name, &target, diorite_ext::Owner::default()).map(drop)
         })
         .unwrap();
     let name = format!("d{number}").into_bytes();
-    workload.step(|volume| volume.create(&at(volume, "b"), &name, &directory()).map(drop)).unwrap();
+    workload.step(|volume| volume.names.create(&at(volume, "b"), &name, &directory()).map(drop)).unwrap();
     match workload.random.u8(..3) {
-        0 => workload.step(|volume| volume.remove_directory(&at(volume, "b"), &name)).unwrap(),
+        0 => workload.step(|volume| volume.names.remove_directory(&at(volume, "b"), &name)).unwrap(),
         1 => workload
             .step(|volume| {
-                volume.rename(&at(volume, "b"), &name, &at(volume, "c"), &name, RenameMode::Replace).map(drop)
+                volume
+                    .names
+                    .rename(&at(volume, "b"), &name, &at(volume, "c"), &name, RenameMode::Replace)
+                    .map(drop)
             })
             .unwrap(),
         _ => {
@@ -100,6 +109,7 @@ fn directories_and_links(workload: &mut Workload, number: usize) {
             workload
                 .step(|volume| {
                     volume
+                        .names
                         .rename(&at(volume, "a"), &link, &at(volume, "b"), &name, RenameMode::Exchange)
                         .map(drop)
                 })
@@ -150,17 +160,19 @@ fn growing_directory_survives() {
     let scratch = scratch();
     let image = make_image(scratch.path(), "-t ext4 -b 1024 -N 512 -J size=1", "12M");
     let mut workload = Workload::on(image, true, 4);
-    workload.step(|volume| volume.create(&at(volume, ""), b"d", &directory()).map(drop)).unwrap();
+    workload.step(|volume| volume.names.create(&at(volume, ""), b"d", &directory()).map(drop)).unwrap();
     for number in 0..220 {
         let name = format!("{number:04}{}", "long".repeat(20));
-        workload.step(|volume| volume.create(&at(volume, "d"), name.as_bytes(), &file()).map(drop)).unwrap();
+        workload
+            .step(|volume| volume.names.create(&at(volume, "d"), name.as_bytes(), &file()).map(drop))
+            .unwrap();
         if number % 15 == 0 {
             workload.fsync("d");
         }
     }
     for number in (0..220).step_by(3) {
         let name = format!("{number:04}{}", "long".repeat(20));
-        workload.step(|volume| volume.unlink(&at(volume, "d"), name.as_bytes()).map(drop)).unwrap();
+        workload.step(|volume| volume.names.unlink(&at(volume, "d"), name.as_bytes()).map(drop)).unwrap();
         if number % 30 == 0 {
             workload.fsync("d");
         }

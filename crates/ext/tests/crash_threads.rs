@@ -26,7 +26,7 @@ fn every_thread_keeps_what_it_synced() {
             let (volume, recorder) = (&volume, &recorder);
             scope.spawn(move || {
                 let name = format!("f{thread}");
-                let inode = volume.create(&at(volume, ""), name.as_bytes(), &file()).unwrap();
+                let inode = volume.names.create(&at(volume, ""), name.as_bytes(), &file()).unwrap();
                 for number in 0..APPENDS {
                     let content = pattern(thread * 1000 + number, 2048);
                     write_blocks(volume, &inode, number * 2, &content, Some((number + 1) * 2048)).unwrap();

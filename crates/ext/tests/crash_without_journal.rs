@@ -108,7 +108,7 @@ impl World {
                 self.end_promise(file);
                 let blocks = (random >> 20) as usize % 40;
                 self.contents[file].resize(blocks * block, 0);
-                self.volume.truncate(&self.inodes[file], (blocks * block) as u64).unwrap();
+                self.volume.files.truncate(&self.inodes[file], (blocks * block) as u64).unwrap();
             }
             4 => {
                 self.end_promise(file);
@@ -118,7 +118,7 @@ impl World {
                 if at * block < end {
                     content[at * block..end].fill(0);
                 }
-                self.volume.punch(&self.inodes[file], FileBlock(at as u64), 20).unwrap();
+                self.volume.files.punch(&self.inodes[file], FileBlock(at as u64), 20).unwrap();
             }
             5 => {
                 self.volume.sync_inode(&self.inodes[file], SyncKind::Data).unwrap();
@@ -148,7 +148,7 @@ fn crash_everywhere(arguments: &str, seed: u64) {
     let numbers: Vec<_> = (0..FILES).map(|file| inode_of(&image, &format!("f{file}"))).collect();
     let recorder = Arc::new(Recorder { inner: MemoryDevice::new(start.clone()), events: Mutex::default() });
     let volume = Volume::open(recorder.clone(), VolumeOptions::default()).unwrap();
-    let inodes = numbers.iter().map(|number| volume.inode(*number).unwrap()).collect();
+    let inodes = numbers.iter().map(|number| volume.inodes.get(*number).unwrap()).collect();
     let contents = vec![Vec::new(); FILES];
     let mut world = World { recorder, volume, inodes, contents, promises: Vec::new() };
     let mut random = seed;
@@ -208,7 +208,7 @@ fn check(
     )
     .unwrap();
     for promise in promises.iter().filter(|promise| promise.from <= flushed && promise.until >= crash) {
-        let inode = volume.inode(numbers[promise.file]).unwrap();
+        let inode = volume.inodes.get(numbers[promise.file]).unwrap();
         let content = read_file(&volume, &inode);
         let bad = content.iter().zip(&promise.content).position(|(a, b)| a != b);
         let (len, wanted) = (content.len(), promise.content.len());

@@ -27,7 +27,7 @@ fn image(arguments: &str, closed: bool) -> Option<SparseImage> {
     let scratch = scratch();
     let device = ImageDevice::new(make_image(scratch.path(), arguments, "24M"));
     let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
-    let inode = volume.create(&at(&volume, ""), b"f", &file()).unwrap();
+    let inode = volume.names.create(&at(&volume, ""), b"f", &file()).unwrap();
     write_blocks(&volume, &inode, 0, &content(), Some(1024 * CONTENT_BLOCKS)).unwrap();
     volume.sync_inode(&inode, SyncKind::All).unwrap();
     if closed {
@@ -44,7 +44,7 @@ fn opens_for_reading(image: &SparseImage, why: &str) {
     assert!(reason.contains(why), "{reason}");
     assert!(volume.defects().iter().any(|defect| defect.contains(why)), "{:?}", volume.defects());
     assert!(read_file(&volume, &at(&volume, "f")) == content());
-    assert!(volume.create(&at(&volume, ""), b"g", &file()).is_err());
+    assert!(volume.names.create(&at(&volume, ""), b"g", &file()).is_err());
     volume.close().unwrap();
     assert!(device.image().same_content(image), "it was written");
 }
@@ -121,7 +121,7 @@ fn journal_damaged_in_its_middle_is_not_written_and_reported() {
     let device = ImageDevice::new(make_image(scratch.path(), "-t ext4 -b 1024 -J size=1", "16M"));
     let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
     for name in ["f", "g", "h", "i", "j"] {
-        let inode = volume.create(&at(&volume, ""), name.as_bytes(), &file()).unwrap();
+        let inode = volume.names.create(&at(&volume, ""), name.as_bytes(), &file()).unwrap();
         write_blocks(&volume, &inode, 0, &content(), Some(1024 * CONTENT_BLOCKS)).unwrap();
         volume.sync_inode(&inode, SyncKind::All).unwrap();
     }
@@ -138,7 +138,7 @@ fn journal_damaged_in_its_middle_is_not_written_and_reported() {
     let damaged: Arc<dyn diorite_block::BlockDevice> = ImageDevice::new(damaged);
     let volume = Volume::open(damaged.clone(), VolumeOptions::default()).unwrap();
     assert!(volume.journal_damage().is_some());
-    assert!(matches!(volume.lookup(&at(&volume, ""), b"j"), Err(Error::NotFound)), "not replayed");
+    assert!(matches!(volume.names.lookup(&at(&volume, ""), b"j"), Err(Error::NotFound)), "not replayed");
     let report = check_replayed(&damaged, &CheckOptions::default(), &mut |_| {}).unwrap();
     assert!(
         report.problems.iter().any(|problem| problem.kind == ProblemKind::Journal),

@@ -17,7 +17,7 @@ fn volume_with_file(arguments: &str) -> Option<(Arc<RecordingDevice>, Arc<Volume
     }
     let recorder = RecordingDevice::on_image(make_image(scratch().path(), arguments, "8M"));
     let volume = Volume::open(recorder.clone(), VolumeOptions::default()).unwrap();
-    let inode = volume.create(&at(&volume, ""), b"f", &file()).unwrap();
+    let inode = volume.names.create(&at(&volume, ""), b"f", &file()).unwrap();
     Some((recorder, volume, inode))
 }
 
@@ -48,7 +48,7 @@ fn holds_for(arguments: &str) {
     assert!(volume.is_inode_durable(&inode, SyncKind::Data));
     assert!(!volume.is_inode_durable(&inode, SyncKind::All));
     // What makes another file durable makes this one durable too.
-    let other = volume.create(&at(&volume, ""), b"g", &file()).unwrap();
+    let other = volume.names.create(&at(&volume, ""), b"g", &file()).unwrap();
     volume.sync_inode(&other, SyncKind::All).unwrap();
     assert!(volume.is_inode_durable(&inode, SyncKind::All));
 }

@@ -75,8 +75,8 @@ fn kernel_tree(directory: &Path, path: &str, tree: &mut Tree) {
 fn our_tree(volume: &Volume, directory: &Inode, path: &str, tree: &mut Tree) {
     for (name, number) in entries_of(volume, directory) {
         let path = format!("{path}/{}", String::from_utf8_lossy(&name));
-        let inode = volume.inode(number).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let seen = volume.attributes(&inode);
+        let inode = volume.inodes.get(number).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let seen = inode.attributes();
         let is_file = inode.kind() == FileKind::Regular;
         let content = if is_file { read_file(volume, &inode) } else { Vec::new() };
         let size = if is_file { seen.size } else { 0 };
@@ -90,7 +90,7 @@ fn our_tree(volume: &Volume, directory: &Inode, path: &str, tree: &mut Tree) {
 
 fn tree_of(volume: &Volume) -> Tree {
     let mut tree = Tree::new();
-    our_tree(volume, &volume.inode(InodeNumber::ROOT).unwrap(), "", &mut tree);
+    our_tree(volume, &volume.inodes.get(InodeNumber::ROOT).unwrap(), "", &mut tree);
     tree
 }
 

@@ -32,22 +32,22 @@ fn exercise(device: Arc<MemoryDevice>, access: Access) {
     let options = VolumeOptions { access, metadata_cache_bytes: 1 << 20, ..VolumeOptions::default() };
     let Ok(volume) = Volume::open(device, options) else { return };
     for number in 2..40 {
-        let Ok(inode) = volume.inode(InodeNumber(number)) else { continue };
-        let attributes = volume.attributes(&inode);
+        let Ok(inode) = volume.inodes.get(InodeNumber(number)) else { continue };
+        let attributes = inode.attributes();
         let (mut at, end) = (0, volume.block_size().blocks_for(attributes.size).min(1 << 24));
         let mut steps = 0;
         while at < end && steps < 5000 {
-            let Ok(mapping) = volume.map(&inode, FileBlock(at), end - at) else { break };
+            let Ok(mapping) = volume.files.map(&inode, FileBlock(at), end - at) else { break };
             assert!(mapping.blocks > 0 && mapping.start == FileBlock(at));
             at += mapping.blocks;
             steps += 1;
         }
-        let _ = volume.read_inline(&inode);
+        let _ = volume.files.read_inline(&inode);
         if access == Access::ReadWrite {
             let _ = write_blocks(&volume, &inode, 3, &pattern(3, 4096), Some(7168));
-            let _ = volume.punch(&inode, FileBlock(1), 100);
+            let _ = volume.files.punch(&inode, FileBlock(1), 100);
             let _ = volume.sync_inode(&inode, SyncKind::All);
-            let _ = volume.truncate(&inode, 0);
+            let _ = volume.files.truncate(&inode, 0);
         }
     }
     let _ = volume.sync();

@@ -156,9 +156,9 @@ fn left_here(mkfs: &str) {
     let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
     for round in 0..4u64 {
         let name = format!("d{round}");
-        let parent = volume.create(&at(&volume, ""), name.as_bytes(), &directory()).unwrap();
+        let parent = volume.names.create(&at(&volume, ""), name.as_bytes(), &directory()).unwrap();
         for number in 0..60u64 {
-            let inode = volume.create(&parent, format!("f{number}").as_bytes(), &file()).unwrap();
+            let inode = volume.names.create(&parent, format!("f{number}").as_bytes(), &file()).unwrap();
             let blocks = number % 7;
             let block = volume.block_size().bytes();
             let content = common::pattern(number, (blocks * block) as usize);
@@ -171,10 +171,10 @@ fn left_here(mkfs: &str) {
         for number in 0..60u64 {
             let name = format!("f{number}").into_bytes();
             if number % 3 == 0 {
-                volume.unlink(&parent, &name).unwrap();
+                volume.names.unlink(&parent, &name).unwrap();
             } else if number % 3 == 1 {
                 let new = format!("g{number}").into_bytes();
-                volume.rename(&parent, &name, &at(&volume, ""), &new, RenameMode::Replace).unwrap();
+                volume.names.rename(&parent, &name, &at(&volume, ""), &new, RenameMode::Replace).unwrap();
             }
         }
         volume.sync_inode(&parent, diorite_ext::SyncKind::All).unwrap();

@@ -24,19 +24,22 @@ fn work(volume: &Volume, thread: u64) {
         let name = format!("f{}", random.u8(..60)).into_bytes();
         let new = format!("f{}", random.u8(..60)).into_bytes();
         let done = match random.u8(..10) {
-            0..4 => volume.create(&parent, &name, &file()).and_then(|inode| {
+            0..4 => volume.names.create(&parent, &name, &file()).and_then(|inode| {
                 let blocks = random.u64(1..60);
                 let content = common::pattern(round, (blocks * block) as usize);
                 let gap = random.u64(..3) * 200;
                 write_blocks(volume, &inode, gap, &content, Some((gap + blocks) * block))?;
                 if round % 3 == 0 { volume.sync_inode(&inode, SyncKind::All) } else { Ok(()) }
             }),
-            4..6 => volume.unlink(&parent, &name).map(drop),
-            6..8 => volume.rename(&parent, &name, &other, &new, RenameMode::Replace).map(drop),
-            8 => {
-                volume.lookup(&parent, &name).and_then(|inode| volume.truncate(&inode, random.u64(..50_000)))
+            4..6 => volume.names.unlink(&parent, &name).map(drop),
+            6..8 => volume.names.rename(&parent, &name, &other, &new, RenameMode::Replace).map(drop),
+            8 => volume
+                .names
+                .lookup(&parent, &name)
+                .and_then(|inode| volume.files.truncate(&inode, random.u64(..50_000))),
+            _ => {
+                volume.names.lookup(&parent, &name).and_then(|inode| volume.names.link(&inode, &other, &new))
             }
-            _ => volume.lookup(&parent, &name).and_then(|inode| volume.link(&inode, &other, &new)),
         };
         match done {
             Ok(()) | Err(Error::Exists | Error::NotFound | Error::Stale | Error::NoSpace) => {}
@@ -54,7 +57,7 @@ fn threads_work(arguments: &str) {
     let open = |device: Arc<dyn BlockDevice>| Volume::open(device, VolumeOptions::default()).unwrap();
     let volume = open(device.clone());
     for name in ["a", "b"] {
-        volume.create(&at(&volume, ""), name.as_bytes(), &directory()).unwrap();
+        volume.names.create(&at(&volume, ""), name.as_bytes(), &directory()).unwrap();
     }
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

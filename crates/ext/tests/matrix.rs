@@ -212,8 +212,8 @@ fn kernel_tree(root: &Path) -> Tree {
 fn map_of(volume: &Volume, inode: &Inode) -> Map {
     let mut map = Vec::new();
     let mut at = 0;
-    while at < volume.max_file_size(inode) / volume.block_size().bytes() {
-        let mapping = volume.map(inode, FileBlock(at), u64::MAX - at).unwrap();
+    while at < volume.files.max_size(inode) / volume.block_size().bytes() {
+        let mapping = volume.files.map(inode, FileBlock(at), u64::MAX - at).unwrap();
         match mapping.kind {
             MappingKind::Mapped(block) => join(&mut map, (at, mapping.blocks, block.0, false)),
             MappingKind::Unwritten(block) => join(&mut map, (at, mapping.blocks, block.0, true)),
@@ -229,16 +229,17 @@ fn our_tree(volume: &Volume) -> Tree {
     fn walk(volume: &Volume, directory: &Inode, path: &str, tree: &mut Tree) {
         for (name, number) in entries_of(volume, directory) {
             let path = format!("{path}{}", String::from_utf8_lossy(&name));
-            let inode = volume.lookup(directory, &name).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let inode =
+                volume.names.lookup(directory, &name).unwrap_or_else(|error| panic!("{path}: {error}"));
             assert_eq!(inode.number(), number, "{path}");
-            let seen = volume.attributes(&inode);
+            let seen = inode.attributes();
             let content = match inode.kind() {
                 FileKind::Regular => read_file(volume, &inode),
-                FileKind::Symlink => volume.read_link(&inode).unwrap(),
+                FileKind::Symlink => volume.names.read_link(&inode).unwrap(),
                 _ => Vec::new(),
             };
-            let names = volume.xattr_names(&inode).unwrap();
-            let value = |name: Vec<u8>| (name.clone(), volume.xattr(&inode, &name).unwrap());
+            let names = volume.xattrs.names(&inode).unwrap();
+            let value = |name: Vec<u8>| (name.clone(), volume.xattrs.get(&inode, &name).unwrap());
             let time = |time: Timestamp| (time.seconds, time.nanoseconds);
             let node = Node {
                 kind: inode.kind(),
@@ -260,7 +261,7 @@ fn our_tree(volume: &Volume) -> Tree {
         }
     }
     let mut tree = Tree::new();
-    walk(volume, &volume.inode(InodeNumber::ROOT).unwrap(), "", &mut tree);
+    walk(volume, &volume.inodes.get(InodeNumber::ROOT).unwrap(), "", &mut tree);
     tree
 }
 
@@ -299,38 +300,38 @@ fn spec(kind: FileKind) -> NodeSpec {
 }
 
 fn at(volume: &Volume, path: &str) -> Arc<Inode> {
-    let root = volume.inode(InodeNumber::ROOT).unwrap();
+    let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
     let names = path.split('/').filter(|name| !name.is_empty());
-    names.fold(root, |directory, name| volume.lookup(&directory, name.as_bytes()).unwrap())
+    names.fold(root, |directory, name| volume.names.lookup(&directory, name.as_bytes()).unwrap())
 }
 
 /// Make, change and remove files of all kinds beside what is there.
 fn fill_here(volume: &Volume, recipe: &str) {
     let root = at(volume, "");
     let block = volume.block_size().bytes();
-    let ours = volume.create(&root, b"ours", &spec(FileKind::Directory)).unwrap();
+    let ours = volume.names.create(&root, b"ours", &spec(FileKind::Directory)).unwrap();
     // More than one block of names.
     let names = 250.max(block / 32);
     for index in 0..names {
         let name = format!("one-of-many-names-thät-fill-the-directory-{index}");
-        volume.create(&ours, name.as_bytes(), &spec(FileKind::Regular)).unwrap();
+        volume.names.create(&ours, name.as_bytes(), &spec(FileKind::Regular)).unwrap();
     }
     for index in (0..names).step_by(3) {
         let name = format!("one-of-many-names-thät-fill-the-directory-{index}");
-        volume.unlink(&ours, name.as_bytes()).unwrap();
+        volume.names.unlink(&ours, name.as_bytes()).unwrap();
     }
-    let data = volume.create(&ours, b"data", &spec(FileKind::Regular)).unwrap();
-    volume.make_not_inline(&data).unwrap();
+    let data = volume.names.create(&ours, b"data", &spec(FileKind::Regular)).unwrap();
+    volume.files.make_not_inline(&data).unwrap();
     for (start, blocks) in [(0, 20), (25, 3), (40, 1), (39, 1)] {
         let content = pattern(start + 5, (blocks * block) as usize);
         write_blocks(volume, &data, start, &content, Some((start + blocks) * block - 100)).unwrap();
     }
-    let unwritten = volume.create(&ours, b"unwritten", &spec(FileKind::Regular)).unwrap();
-    volume.make_not_inline(&unwritten).unwrap();
-    if volume.allocate_unwritten(&unwritten, FileBlock(2), 40, Some(42 * block)).is_ok() {
+    let unwritten = volume.names.create(&ours, b"unwritten", &spec(FileKind::Regular)).unwrap();
+    volume.files.make_not_inline(&unwritten).unwrap();
+    if volume.files.allocate_unwritten(&unwritten, FileBlock(2), 40, Some(42 * block)).is_ok() {
         write_blocks(volume, &unwritten, 9, &pattern(1, 2 * block as usize), None).unwrap();
     }
-    volume.punch(&data, FileBlock(3), 4).unwrap();
+    volume.files.punch(&data, FileBlock(3), 4).unwrap();
     volume.set_xattr(&data, b"user.here", b"a value", XattrMode::Set).unwrap();
     let large = if recipe.contains("ea_inode") { 20_000 } else { 500 };
     volume.set_xattr(&ours, b"user.large", &pattern(9, large), XattrMode::Create).unwrap();
@@ -342,13 +343,14 @@ fn fill_here(volume: &Volume, recipe: &str) {
     };
     volume.set_attributes(&data, &times).unwrap();
     let device = NodeSpec { device: (259, 70_000), ..spec(FileKind::BlockDevice) };
-    volume.create(&ours, b"device", &device).unwrap();
-    volume.create(&ours, b"pipe", &spec(FileKind::Fifo)).unwrap();
-    volume.symlink(&ours, b"short", b"data", Owner::default()).unwrap();
-    volume.symlink(&ours, b"long", &[b'q'; 200], Owner::default()).unwrap();
-    volume.link(&data, &root, b"linked").unwrap();
+    volume.names.create(&ours, b"device", &device).unwrap();
+    volume.names.create(&ours, b"pipe", &spec(FileKind::Fifo)).unwrap();
+    volume.names.symlink(&ours, b"short", b"data", Owner::default()).unwrap();
+    volume.names.symlink(&ours, b"long", &[b'q'; 200], Owner::default()).unwrap();
+    volume.names.link(&data, &root, b"linked").unwrap();
     let many = at(volume, "many");
     volume
+        .names
         .rename(
             &many,
             b"a-name-that-takes-some-space-in-its-directory-1",
@@ -357,9 +359,9 @@ fn fill_here(volume: &Volume, recipe: &str) {
             RenameMode::Replace,
         )
         .unwrap();
-    volume.unlink(&at(volume, "d"), b"f5000").unwrap();
-    volume.punch(&at(volume, "d/f300000"), FileBlock(1), 2).unwrap();
-    volume.truncate(&at(volume, "d/f70000"), block).unwrap();
+    volume.names.unlink(&at(volume, "d"), b"f5000").unwrap();
+    volume.files.punch(&at(volume, "d/f300000"), FileBlock(1), 2).unwrap();
+    volume.files.truncate(&at(volume, "d/f70000"), block).unwrap();
 }
 
 /// Compare what the kernel, or without it the host, has made; fill here; compare again. `change` is done to the image that

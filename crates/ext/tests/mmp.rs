@@ -33,7 +33,7 @@ fn create(volume: &Volume, name: &str) -> Result<()> {
         owner: Owner::default(),
         device: (0, 0),
     };
-    volume.create(&*volume.inode(InodeNumber::ROOT)?, name.as_bytes(), &spec).map(drop)
+    volume.names.create(&*volume.inodes.get(InodeNumber::ROOT)?, name.as_bytes(), &spec).map(drop)
 }
 
 /// A volume with the feature, and the byte of its block.

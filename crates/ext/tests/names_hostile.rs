@@ -27,7 +27,7 @@ fn walk(volume: &Volume) -> (u32, u32) {
     while let Some(directory) = queue.pop_front() {
         let mut names = Vec::new();
         let mut n = 0;
-        let listed = volume.read_directory(&directory, 0, &mut |entry| {
+        let listed = volume.names.read_directory(&directory, 0, &mut |entry| {
             n += 1;
             names.push(entry.name);
             n < 20_000
@@ -35,11 +35,11 @@ fn walk(volume: &Volume) -> (u32, u32) {
         assert!(n < 20_000, "a listing without end");
         bad += u32::from(listed.is_err());
         for name in names {
-            match volume.lookup(&directory, &name) {
+            match volume.names.lookup(&directory, &name) {
                 Ok(inode) => {
                     good += 1;
-                    let _ = volume.read_link(&inode);
-                    let _ = volume.xattr_names(&inode);
+                    let _ = volume.names.read_link(&inode);
+                    let _ = volume.xattrs.names(&inode);
                     if inode.kind() == FileKind::Directory && name != b"." && name != b".." && good < 20_000 {
                         queue.push_back(inode);
                     }
@@ -57,11 +57,11 @@ fn walk(volume: &Volume) -> (u32, u32) {
 fn change(volume: &Volume, directory: &std::sync::Arc<Inode>, n: u64) {
     let top = std::sync::Arc::new(root(volume));
     let name = format!("file-with-a-name-{}", n % 200).into_bytes();
-    let _ = volume.create(directory, format!("new{n}").as_bytes(), &spec(FileKind::Regular));
-    let _ = volume.create(directory, format!("newdir{n}").as_bytes(), &spec(FileKind::Directory));
-    let _ = volume.rename(directory, &name, &top, b"moved", RenameMode::Replace);
-    let _ = volume.unlink(directory, &name);
-    let _ = volume.remove_directory(directory, format!("newdir{n}").as_bytes());
+    let _ = volume.names.create(directory, format!("new{n}").as_bytes(), &spec(FileKind::Regular));
+    let _ = volume.names.create(directory, format!("newdir{n}").as_bytes(), &spec(FileKind::Directory));
+    let _ = volume.names.rename(directory, &name, &top, b"moved", RenameMode::Replace);
+    let _ = volume.names.unlink(directory, &name);
+    let _ = volume.names.remove_directory(directory, format!("newdir{n}").as_bytes());
 }
 
 fn flips(arguments: &str, rounds: u64) {
@@ -71,13 +71,14 @@ fn flips(arguments: &str, rounds: u64) {
     let image = Image::new(arguments, "8M");
     {
         let volume = image.open();
-        let directory = volume.create(&root(&volume), b"d", &spec(FileKind::Directory)).unwrap();
+        let directory = volume.names.create(&root(&volume), b"d", &spec(FileKind::Directory)).unwrap();
         for n in 0..200 {
             volume
+                .names
                 .create(&directory, format!("file-with-a-name-{n}").as_bytes(), &spec(FileKind::Regular))
                 .unwrap();
         }
-        volume.create(&directory, b"inner", &spec(FileKind::Directory)).unwrap();
+        volume.names.create(&directory, b"inner", &spec(FileKind::Directory)).unwrap();
         volume.close().unwrap();
     }
     let sound = std::fs::read(image.path()).unwrap();
@@ -141,8 +142,8 @@ fn bad_record_is_reported_with_its_place() {
     let image = Image::new("-t ext2 -b 1024 -O ^dir_index", "8M");
     {
         let volume = image.open();
-        let directory = volume.create(&root(&volume), b"d", &spec(FileKind::Directory)).unwrap();
-        volume.create(&directory, b"file", &spec(FileKind::Regular)).unwrap();
+        let directory = volume.names.create(&root(&volume), b"d", &spec(FileKind::Directory)).unwrap();
+        volume.names.create(&directory, b"file", &spec(FileKind::Regular)).unwrap();
         volume.close().unwrap();
     }
     let block = blocks_of(&image, "d", 1024)[0];
@@ -150,14 +151,14 @@ fn bad_record_is_reported_with_its_place() {
     file.write_all_at(&7_u16.to_le_bytes(), block + 24 + 4).unwrap();
     let volume = image.open();
     let directory = at(&volume, "d").unwrap();
-    let error = volume.lookup(&directory, b"file").unwrap_err();
+    let error = volume.names.lookup(&directory, b"file").unwrap_err();
     let Error::Corrupt(Corrupt::Directory { inode, block: 0, offset: 24, .. }) = &error else {
         panic!("{error:?}");
     };
     assert_eq!(*inode, directory.number());
-    assert!(volume.create(&directory, b"new", &spec(FileKind::Regular)).is_err());
+    assert!(volume.names.create(&directory, b"new", &spec(FileKind::Regular)).is_err());
     // Nothing was written, and the volume is still of use.
-    volume.create(&root(&volume), b"elsewhere", &spec(FileKind::Regular)).unwrap();
+    volume.names.create(&root(&volume), b"elsewhere", &spec(FileKind::Regular)).unwrap();
     volume.close().unwrap();
 }
 
@@ -173,16 +174,16 @@ fn directories_in_a_circle_block_no_thread() {
     }
     let volume = image.open();
     let (a, b) = (at(&volume, "a").unwrap(), at(&volume, "a/b").unwrap());
-    assert!(matches!(volume.unlink(&a, b"self"), Err(Error::Corrupt(_))));
+    assert!(matches!(volume.names.unlink(&a, b"self"), Err(Error::Corrupt(_))));
     let workers: Vec<_> = [(a.clone(), b"b", b.clone()), (b, b"a", a)]
         .into_iter()
         .map(|(directory, name, other)| {
             let volume = volume.clone();
             std::thread::spawn(move || {
                 for _ in 0..500 {
-                    let _ = volume.remove_directory(&directory, name);
-                    let _ = volume.rename(&directory, name, &other, b"x", RenameMode::Replace);
-                    let _ = volume.rename(&other, b"x", &directory, name, RenameMode::Replace);
+                    let _ = volume.names.remove_directory(&directory, name);
+                    let _ = volume.names.rename(&directory, name, &other, b"x", RenameMode::Replace);
+                    let _ = volume.names.rename(&other, b"x", &directory, name, RenameMode::Replace);
                 }
             })
         })

@@ -33,7 +33,7 @@ impl Node {
 fn work(volume: &Volume, directory: &Arc<Inode>, seed: u64, steps: u32) -> Model {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut model = Model::default();
-    let sub = volume.create(directory, b"sub", &spec(FileKind::Directory)).unwrap();
+    let sub = volume.names.create(directory, b"sub", &spec(FileKind::Directory)).unwrap();
     model.names.insert(b"sub".to_vec(), Node::Directory(sub.number().0, Model::default()));
     let owner = Owner { uid: 0, gid: 0 };
     for _ in 0..steps {
@@ -44,7 +44,7 @@ fn work(volume: &Volume, directory: &Arc<Inode>, seed: u64, steps: u32) -> Model
         match random.u32(..10) {
             0..4 => {
                 let kind = if random.bool() { FileKind::Regular } else { FileKind::Directory };
-                match volume.create(directory, &name, &spec(kind)) {
+                match volume.names.create(directory, &name, &spec(kind)) {
                     Ok(inode) => {
                         assert!(known.is_none());
                         let number = inode.number().0;
@@ -58,7 +58,7 @@ fn work(volume: &Volume, directory: &Arc<Inode>, seed: u64, steps: u32) -> Model
                     Err(error) => panic!("{error}"),
                 }
             }
-            4 => match volume.symlink(directory, &name, &vec![b't'; random.usize(1..200)], owner) {
+            4 => match volume.names.symlink(directory, &name, &vec![b't'; random.usize(1..200)], owner) {
                 Ok(inode) => {
                     assert!(known.is_none());
                     model.names.insert(name, Node::File(inode.number().0));
@@ -66,7 +66,7 @@ fn work(volume: &Volume, directory: &Arc<Inode>, seed: u64, steps: u32) -> Model
                 Err(Error::Exists) => assert!(known.is_some()),
                 Err(error) => panic!("{error}"),
             },
-            5 | 6 => match (volume.unlink(directory, &name), model.names.get(&name)) {
+            5 | 6 => match (volume.names.unlink(directory, &name), model.names.get(&name)) {
                 (Ok(inode), Some(Node::File(number))) => {
                     assert_eq!(inode.number().0, *number);
                     model.names.remove(&name);
@@ -74,7 +74,7 @@ fn work(volume: &Volume, directory: &Arc<Inode>, seed: u64, steps: u32) -> Model
                 (Err(Error::IsADirectory), Some(Node::Directory(..))) | (Err(Error::NotFound), None) => {}
                 (result, node) => panic!("unlink {result:?} of {node:?}"),
             },
-            7 => match (volume.remove_directory(directory, &name), model.names.get(&name)) {
+            7 => match (volume.names.remove_directory(directory, &name), model.names.get(&name)) {
                 (Ok(()), Some(Node::Directory(_, inside))) => {
                     assert!(inside.names.is_empty());
                     model.names.remove(&name);
@@ -83,7 +83,7 @@ fn work(volume: &Volume, directory: &Arc<Inode>, seed: u64, steps: u32) -> Model
                 (result, node) => panic!("rmdir {result:?} of {node:?}"),
             },
             8 => rename(volume, directory, &mut model, &name, &other),
-            _ => match (volume.lookup(directory, &name), known) {
+            _ => match (volume.names.lookup(directory, &name), known) {
                 (Ok(inode), Some(number)) => assert_eq!(inode.number().0, number),
                 (Err(Error::NotFound), None) => {}
                 (result, known) => panic!("lookup {result:?}, known {known:?}"),
@@ -94,7 +94,7 @@ fn work(volume: &Volume, directory: &Arc<Inode>, seed: u64, steps: u32) -> Model
 }
 
 fn rename(volume: &Volume, directory: &Arc<Inode>, model: &mut Model, from: &[u8], to: &[u8]) {
-    let result = volume.rename(directory, from, directory, to, RenameMode::Replace);
+    let result = volume.names.rename(directory, from, directory, to, RenameMode::Replace);
     let (source, target) = (model.names.get(from), model.names.get(to));
     match (result, source, target) {
         (Err(Error::NotFound), None, _)
@@ -130,7 +130,7 @@ fn threads(arguments: &str) {
         let workers: Vec<_> = (0..4_u64)
             .map(|n| {
                 let name = format!("worker-{round}-{n}").into_bytes();
-                let directory = volume.create(&top, &name, &spec(FileKind::Directory)).unwrap();
+                let directory = volume.names.create(&top, &name, &spec(FileKind::Directory)).unwrap();
                 let volume = volume.clone();
                 std::thread::spawn(move || (name, work(&volume, &directory, round * 100 + n, 1_500)))
             })
@@ -141,7 +141,7 @@ fn threads(arguments: &str) {
         image.check();
         let volume = image.open();
         for (name, model) in &models {
-            let directory = volume.lookup(&root(&volume), name).unwrap();
+            let directory = volume.names.lookup(&root(&volume), name).unwrap();
             compare(&volume, &directory, model);
         }
         volume.close().unwrap();
@@ -172,7 +172,9 @@ fn renames_of_directories_across_threads_keep_a_tree() {
     let top = root(&volume);
     let directories: Arc<Vec<_>> = Arc::new(
         (0..8)
-            .map(|n| volume.create(&top, format!("d{n}").as_bytes(), &spec(FileKind::Directory)).unwrap())
+            .map(|n| {
+                volume.names.create(&top, format!("d{n}").as_bytes(), &spec(FileKind::Directory)).unwrap()
+            })
             .collect(),
     );
     let all: Arc<Vec<_>> = Arc::new(directories.iter().cloned().chain([top]).collect());
@@ -190,15 +192,15 @@ fn renames_of_directories_across_threads_keep_a_tree() {
                         if random.u32(..4) == 0 { RenameMode::Exchange } else { RenameMode::NoReplace };
                     let other = format!("d{}", random.u32(..8)).into_bytes();
                     let new = if mode == RenameMode::Exchange { &other } else { &name };
-                    match volume.rename(from, &name, to, new, mode) {
+                    match volume.names.rename(from, &name, to, new, mode) {
                         Ok(_) => moved += 1,
                         Err(Error::NotFound | Error::Exists | Error::InvalidArgument(_)) => {}
                         Err(error) => panic!("{error}"),
                     }
                     if random.u32(..8) == 0 {
                         let file = format!("f{}", random.u32(..50)).into_bytes();
-                        let _ = volume.create(to, &file, &spec(FileKind::Regular));
-                        let _ = volume.unlink(from, &file);
+                        let _ = volume.names.create(to, &file, &spec(FileKind::Regular));
+                        let _ = volume.names.unlink(from, &file);
                     }
                 }
                 moved
@@ -221,17 +223,20 @@ fn names_come_once_to_listers_while_others_make_and_remove() {
         let image = Image::new(arguments, "32M");
         let volume = image.open();
         let top = root(&volume);
-        let directory = volume.create(&top, b"busy", &spec(FileKind::Directory)).unwrap();
+        let directory = volume.names.create(&top, b"busy", &spec(FileKind::Directory)).unwrap();
         for n in 0..300 {
-            volume.create(&directory, format!("stay{n}").as_bytes(), &spec(FileKind::Regular)).unwrap();
+            volume.names.create(&directory, format!("stay{n}").as_bytes(), &spec(FileKind::Regular)).unwrap();
         }
         let writer = {
             let (volume, directory) = (volume.clone(), directory.clone());
             std::thread::spawn(move || {
                 for n in 0..4_000_u32 {
-                    volume.create(&directory, format!("go{n}").as_bytes(), &spec(FileKind::Regular)).unwrap();
+                    volume
+                        .names
+                        .create(&directory, format!("go{n}").as_bytes(), &spec(FileKind::Regular))
+                        .unwrap();
                     if n >= 500 {
-                        volume.unlink(&directory, format!("go{}", n - 500).as_bytes()).unwrap();
+                        volume.names.unlink(&directory, format!("go{}", n - 500).as_bytes()).unwrap();
                     }
                 }
             })

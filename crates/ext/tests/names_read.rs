@@ -44,12 +44,12 @@ fn kernel_directory(arguments: &str, count: u32, size: &str) {
         assert!(names == want, "{arguments}: other names");
     }
     for n in (0..count).step_by(11) {
-        let found = volume.lookup(&many, name(n).as_bytes());
+        let found = volume.names.lookup(&many, name(n).as_bytes());
         assert_eq!(found.is_ok(), there(n), "{n}");
     }
-    assert!(matches!(volume.lookup(&many, b"missing"), Err(Error::NotFound)));
-    assert_eq!(volume.lookup(&many, b".").unwrap().number(), many.number());
-    assert_eq!(volume.lookup(&many, b"..").unwrap().number(), root(&volume).number());
+    assert!(matches!(volume.names.lookup(&many, b"missing"), Err(Error::NotFound)));
+    assert_eq!(volume.names.lookup(&many, b".").unwrap().number(), many.number());
+    assert_eq!(volume.names.lookup(&many, b"..").unwrap().number(), root(&volume).number());
     volume.close().unwrap();
 }
 
@@ -104,9 +104,9 @@ fn every_kind_of_node_reads_back() {
         for len in [1, 59, 60, 61, 150, 1000] {
             let link = at(&volume, &format!("link{len}")).unwrap();
             assert_eq!(link.kind(), FileKind::Symlink);
-            assert_eq!(volume.read_link(&link).unwrap(), vec![b't'; len], "{arguments}");
+            assert_eq!(volume.names.read_link(&link).unwrap(), vec![b't'; len], "{arguments}");
         }
-        let device = |name| volume.attributes(&at(&volume, name).unwrap());
+        let device = |name| at(&volume, name).unwrap().attributes();
         assert_eq!((device("old").kind, device("old").device), (FileKind::CharacterDevice, (5, 200)));
         assert_eq!((device("new").kind, device("new").device), (FileKind::BlockDevice, (300, 70_000)));
         assert_eq!(device("fifo").kind, FileKind::Fifo);
@@ -115,8 +115,8 @@ fn every_kind_of_node_reads_back() {
             let names: Vec<_> = list(&volume, &inner, piece).into_keys().collect();
             assert_eq!(names, [b"f0", b"f1", b"f2"], "{arguments}");
         }
-        assert_eq!(volume.lookup(&inner, b"..").unwrap().number(), root(&volume).number());
-        assert_eq!(volume.lookup(&inner, b"f1").unwrap().kind(), FileKind::Regular);
+        assert_eq!(volume.names.lookup(&inner, b"..").unwrap().number(), root(&volume).number());
+        assert_eq!(volume.names.lookup(&inner, b"f1").unwrap().kind(), FileKind::Regular);
         volume.close().unwrap();
     }
 }
@@ -135,9 +135,9 @@ fn directories_made_by_debugfs_read_back() {
     let volume = image.open_with(Access::ReadOnly);
     let sub = at(&volume, "sub").unwrap();
     assert_eq!(list(&volume, &sub, 7).len(), 41);
-    assert_eq!(volume.read_link(&at(&volume, "sub/link").unwrap()).unwrap(), b"target");
-    assert!(matches!(volume.read_link(&sub), Err(Error::InvalidArgument(_))));
+    assert_eq!(volume.names.read_link(&at(&volume, "sub/link").unwrap()).unwrap(), b"target");
+    assert!(matches!(volume.names.read_link(&sub), Err(Error::InvalidArgument(_))));
     let link = at(&volume, "sub/link").unwrap();
-    assert!(matches!(volume.lookup(&link, b"x"), Err(Error::NotADirectory)));
+    assert!(matches!(volume.names.lookup(&link, b"x"), Err(Error::NotADirectory)));
     volume.close().unwrap();
 }

@@ -11,11 +11,11 @@ use names_support::{Image, at, have, host_names, list, root, run, spec};
 const OWNER: Owner = Owner { uid: 0, gid: 0 };
 
 fn make(volume: &Volume, directory: &Inode, name: &str, kind: FileKind) -> Arc<Inode> {
-    volume.create(directory, name.as_bytes(), &spec(kind)).unwrap()
+    volume.names.create(directory, name.as_bytes(), &spec(kind)).unwrap()
 }
 
-fn links(volume: &Volume, inode: &Inode) -> u32 {
-    volume.attributes(inode).links
+fn links(inode: &Inode) -> u32 {
+    inode.attributes().links
 }
 
 /// Many names of many lengths, made and partly removed, then read by the kernel and e2fsck.
@@ -36,14 +36,14 @@ fn many(arguments: &str, size: &str, count: u32, kernel: bool) {
             target = make(&volume, &directory, &format!("target{n}"), FileKind::Regular);
             target_links = 1;
         }
-        volume.link(&target, &directory, name(n).as_bytes()).unwrap();
+        volume.names.link(&target, &directory, name(n).as_bytes()).unwrap();
         target_links += 1;
     }
     for n in (0..count).step_by(3) {
-        volume.unlink(&directory, name(n).as_bytes()).unwrap();
+        volume.names.unlink(&directory, name(n).as_bytes()).unwrap();
     }
     for n in (0..count).step_by(6) {
-        volume.link(&target, &directory, name(n).as_bytes()).unwrap();
+        volume.names.link(&target, &directory, name(n).as_bytes()).unwrap();
     }
     let there = |n: u32| !n.is_multiple_of(3) || n.is_multiple_of(6);
     let listed = list(&volume, &directory, 100);
@@ -109,16 +109,16 @@ fn every_kind_of_node_is_made() {
         let top = root(&volume);
         for len in [1, 59, 60, 61, 1000] {
             let link =
-                volume.symlink(&top, format!("link{len}").as_bytes(), &vec![b'a'; len], OWNER).unwrap();
-            assert_eq!(volume.read_link(&link).unwrap().len(), len);
-            assert_eq!(volume.attributes(&link).size, len as u64);
+                volume.names.symlink(&top, format!("link{len}").as_bytes(), &vec![b'a'; len], OWNER).unwrap();
+            assert_eq!(volume.names.read_link(&link).unwrap().len(), len);
+            assert_eq!(link.attributes().size, len as u64);
         }
         let block = volume.block_size().bytes() as usize;
-        let long = |len: usize| volume.symlink(&top, b"long", &vec![b'a'; len], OWNER);
+        let long = |len: usize| volume.names.symlink(&top, b"long", &vec![b'a'; len], OWNER);
         assert!(matches!(long(block.min(4096)), Err(Error::NameTooLong)));
         long(block.min(4096) - 1).unwrap();
         let device = |name: &str, kind, device| {
-            volume.create(&top, name.as_bytes(), &NodeSpec { device, ..spec(kind) }).unwrap();
+            volume.names.create(&top, name.as_bytes(), &NodeSpec { device, ..spec(kind) }).unwrap();
         };
         device("old", FileKind::CharacterDevice, (5, 200));
         device("new", FileKind::BlockDevice, (300, 70_000));
@@ -131,8 +131,8 @@ fn every_kind_of_node_is_made() {
         drop(volume);
         image.check();
         let volume = image.open();
-        assert_eq!(volume.attributes(&at(&volume, "new").unwrap()).device, (300, 70_000));
-        assert_eq!(volume.read_link(&at(&volume, "link1000").unwrap()).unwrap(), vec![b'a'; 1000]);
+        assert_eq!(at(&volume, "new").unwrap().attributes().device, (300, 70_000));
+        assert_eq!(volume.names.read_link(&at(&volume, "link1000").unwrap()).unwrap(), vec![b'a'; 1000]);
         volume.close().unwrap();
         drop(volume);
         if let Some(mounted) = image.mount() {
@@ -158,34 +158,35 @@ fn refusals_name_the_reason() {
     let top = root(&volume);
     let directory = make(&volume, &top, "d", FileKind::Directory);
     let file = make(&volume, &top, "f", FileKind::Regular);
-    let create = |name: &[u8]| volume.create(&top, name, &spec(FileKind::Regular)).map(drop).unwrap_err();
+    let create =
+        |name: &[u8]| volume.names.create(&top, name, &spec(FileKind::Regular)).map(drop).unwrap_err();
     assert!(matches!(create(b"f"), Error::Exists));
     assert!(matches!(create(b"."), Error::Exists));
     assert!(matches!(create(b"a/b"), Error::InvalidArgument(_)));
     assert!(matches!(create(&[b'n'; 256]), Error::NameTooLong));
-    assert!(matches!(volume.lookup(&top, &[b'n'; 256]), Err(Error::NameTooLong)));
-    assert!(matches!(volume.create(&file, b"x", &spec(FileKind::Regular)), Err(Error::NotADirectory)));
-    assert!(matches!(volume.unlink(&top, b"d"), Err(Error::IsADirectory)));
-    assert!(matches!(volume.unlink(&top, b"nothing"), Err(Error::NotFound)));
-    assert!(matches!(volume.remove_directory(&top, b"f"), Err(Error::NotADirectory)));
-    assert!(matches!(volume.remove_directory(&top, b"."), Err(Error::InvalidArgument(_))));
-    assert!(matches!(volume.link(&directory, &top, b"x"), Err(Error::NotPermitted(_))));
+    assert!(matches!(volume.names.lookup(&top, &[b'n'; 256]), Err(Error::NameTooLong)));
+    assert!(matches!(volume.names.create(&file, b"x", &spec(FileKind::Regular)), Err(Error::NotADirectory)));
+    assert!(matches!(volume.names.unlink(&top, b"d"), Err(Error::IsADirectory)));
+    assert!(matches!(volume.names.unlink(&top, b"nothing"), Err(Error::NotFound)));
+    assert!(matches!(volume.names.remove_directory(&top, b"f"), Err(Error::NotADirectory)));
+    assert!(matches!(volume.names.remove_directory(&top, b"."), Err(Error::InvalidArgument(_))));
+    assert!(matches!(volume.names.link(&directory, &top, b"x"), Err(Error::NotPermitted(_))));
     make(&volume, &directory, "inside", FileKind::Regular);
-    assert!(matches!(volume.remove_directory(&top, b"d"), Err(Error::NotEmpty)));
+    assert!(matches!(volume.names.remove_directory(&top, b"d"), Err(Error::NotEmpty)));
     let flags = |inode: &Inode, flags| {
         volume
             .set_attributes(inode, &SetAttributes { flags: Some(flags), ..SetAttributes::default() })
             .unwrap();
     };
     flags(&file, 0x10);
-    assert!(matches!(volume.unlink(&top, b"f"), Err(Error::NotPermitted("immutable"))));
-    assert!(matches!(volume.link(&file, &top, b"x"), Err(Error::NotPermitted("immutable"))));
+    assert!(matches!(volume.names.unlink(&top, b"f"), Err(Error::NotPermitted("immutable"))));
+    assert!(matches!(volume.names.link(&file, &top, b"x"), Err(Error::NotPermitted("immutable"))));
     flags(&file, 0);
     flags(&directory, 0x20);
     make(&volume, &directory, "added", FileKind::Regular);
-    assert!(matches!(volume.unlink(&directory, b"added"), Err(Error::NotPermitted("append-only"))));
+    assert!(matches!(volume.names.unlink(&directory, b"added"), Err(Error::NotPermitted("append-only"))));
     flags(&directory, 0x10);
-    let into = volume.create(&directory, b"more", &spec(FileKind::Regular));
+    let into = volume.names.create(&directory, b"more", &spec(FileKind::Regular));
     assert!(matches!(into, Err(Error::NotPermitted("immutable"))));
     flags(&directory, 0);
     volume.close().unwrap();
@@ -201,19 +202,19 @@ fn directories_count_their_subdirectories_and_inherit_the_group() {
     let image = Image::new("-t ext2", "16M");
     let volume = image.open();
     let top = root(&volume);
-    let before = links(&volume, &top);
+    let before = links(&top);
     let owner = Owner { uid: 5, gid: 77 };
     let shared = NodeSpec { permissions: 0o2775, owner, ..spec(FileKind::Directory) };
-    let shared = volume.create(&top, b"shared", &shared).unwrap();
-    assert_eq!((links(&volume, &top), links(&volume, &shared)), (before + 1, 2));
+    let shared = volume.names.create(&top, b"shared", &shared).unwrap();
+    assert_eq!((links(&top), links(&shared)), (before + 1, 2));
     let inner = make(&volume, &shared, "inner", FileKind::Directory);
     let file = make(&volume, &shared, "file", FileKind::Regular);
-    let (inner_is, file_is) = (volume.attributes(&inner), volume.attributes(&file));
+    let (inner_is, file_is) = (inner.attributes(), file.attributes());
     assert_eq!((inner_is.owner.gid, inner_is.permissions), (77, 0o2755));
     assert_eq!((file_is.owner.gid, file_is.owner.uid, file_is.permissions), (77, 0, 0o644));
-    volume.remove_directory(&shared, b"inner").unwrap();
-    assert_eq!(links(&volume, &shared), 2);
-    assert!(matches!(volume.create(&inner, b"x", &spec(FileKind::Regular)), Err(Error::NotFound)));
+    volume.names.remove_directory(&shared, b"inner").unwrap();
+    assert_eq!(links(&shared), 2);
+    assert!(matches!(volume.names.create(&inner, b"x", &spec(FileKind::Regular)), Err(Error::NotFound)));
     volume.close().unwrap();
     drop(volume);
     image.check();
@@ -232,24 +233,24 @@ fn rename_follows_all_rules() {
             (make(&volume, &top, "a", FileKind::Directory), make(&volume, &top, "b", FileKind::Directory));
         let file = make(&volume, &a, "file", FileKind::Regular);
         let go = |from: &Arc<Inode>, name: &str, to: &Arc<Inode>, new: &str, mode| {
-            volume.rename(from, name.as_bytes(), to, new.as_bytes(), mode)
+            volume.names.rename(from, name.as_bytes(), to, new.as_bytes(), mode)
         };
         let replace = RenameMode::Replace;
         // Within and across directories.
         assert!(go(&a, "file", &a, "renamed", replace).unwrap().is_none());
         go(&a, "renamed", &b, "file", replace).unwrap();
-        assert_eq!(volume.lookup(&b, b"file").unwrap().number(), file.number());
-        assert!(matches!(volume.lookup(&a, b"renamed"), Err(Error::NotFound)));
+        assert_eq!(volume.names.lookup(&b, b"file").unwrap().number(), file.number());
+        assert!(matches!(volume.names.lookup(&a, b"renamed"), Err(Error::NotFound)));
         // Two names of one inode: nothing happens.
-        volume.link(&file, &b, b"second").unwrap();
+        volume.names.link(&file, &b, b"second").unwrap();
         assert!(go(&b, "file", &b, "second", replace).unwrap().is_none());
-        assert_eq!(links(&volume, &file), 2);
-        volume.unlink(&b, b"second").unwrap();
+        assert_eq!(links(&file), 2);
+        volume.names.unlink(&b, b"second").unwrap();
         // Replacement and its refusal.
         let other = make(&volume, &b, "other", FileKind::Regular);
         assert!(matches!(go(&b, "file", &b, "other", RenameMode::NoReplace), Err(Error::Exists)));
         let lost = go(&b, "file", &b, "other", replace).unwrap().unwrap();
-        assert_eq!((lost.number(), links(&volume, &other)), (other.number(), 0));
+        assert_eq!((lost.number(), links(&other)), (other.number(), 0));
         assert!(matches!(go(&b, "other", &top, "a", replace), Err(Error::IsADirectory)));
         assert!(matches!(go(&top, "a", &b, "other", replace), Err(Error::NotADirectory)));
         assert!(matches!(go(&b, "gone", &b, "x", replace), Err(Error::NotFound)));
@@ -265,19 +266,19 @@ fn rename_follows_all_rules() {
         let exchange_up = go(&deep, "deeper", &top, "a", RenameMode::Exchange);
         assert!(matches!(exchange_up, Err(Error::InvalidArgument(_))));
         go(&deep, "deeper", &b, "moved", replace).unwrap();
-        assert_eq!(volume.lookup(&deeper, b"..").unwrap().number(), b.number());
-        assert_eq!((links(&volume, &deep), links(&volume, &b)), (2, 3));
+        assert_eq!(volume.names.lookup(&deeper, b"..").unwrap().number(), b.number());
+        assert_eq!((links(&deep), links(&b)), (2, 3));
         let empty = make(&volume, &a, "empty", FileKind::Directory);
         let lost = go(&b, "moved", &a, "empty", replace).unwrap().unwrap();
         assert_eq!(lost.number(), empty.number());
-        assert_eq!((links(&volume, &a), links(&volume, &b)), (4, 2));
+        assert_eq!((links(&a), links(&b)), (4, 2));
         go(&a, "empty", &a, "deep", replace).unwrap();
-        assert_eq!(links(&volume, &a), 3);
+        assert_eq!(links(&a), 3);
         // Exchange of a directory and a file.
         go(&a, "deep", &b, "other", RenameMode::Exchange).unwrap();
-        assert_eq!((links(&volume, &a), links(&volume, &b)), (2, 3));
-        assert_eq!(volume.lookup(&deeper, b"..").unwrap().number(), b.number());
-        assert_eq!(volume.lookup(&a, b"deep").unwrap().number(), file.number());
+        assert_eq!((links(&a), links(&b)), (2, 3));
+        assert_eq!(volume.names.lookup(&deeper, b"..").unwrap().number(), b.number());
+        assert_eq!(volume.names.lookup(&a, b"deep").unwrap().number(), file.number());
         volume.close().unwrap();
         drop(volume);
         image.check();
@@ -299,9 +300,9 @@ fn full_volume_refuses_names_and_stays_sound() {
         for n in 0..6_000 {
             let name = format!("{n:0>150}");
             let result = match n % 3 {
-                0 => volume.create(&top, name.as_bytes(), &spec(FileKind::Regular)),
-                1 => volume.create(&top, name.as_bytes(), &spec(FileKind::Directory)),
-                _ => volume.symlink(&top, name.as_bytes(), &[b's'; 100], OWNER),
+                0 => volume.names.create(&top, name.as_bytes(), &spec(FileKind::Regular)),
+                1 => volume.names.create(&top, name.as_bytes(), &spec(FileKind::Directory)),
+                _ => volume.names.symlink(&top, name.as_bytes(), &[b's'; 100], OWNER),
             };
             match result {
                 Ok(_) => {}
@@ -334,19 +335,19 @@ fn link_limits_of_each_flavour() {
         let directory = make(&volume, &top, "links", FileKind::Directory);
         let file = make(&volume, &directory, "first", FileKind::Regular);
         for n in 1..limit {
-            volume.link(&file, &directory, format!("{n}").as_bytes()).unwrap();
+            volume.names.link(&file, &directory, format!("{n}").as_bytes()).unwrap();
         }
-        assert!(matches!(volume.link(&file, &directory, b"more"), Err(Error::TooManyLinks)));
+        assert!(matches!(volume.names.link(&file, &directory, b"more"), Err(Error::TooManyLinks)));
         if unbounded {
             let wide = make(&volume, &top, "wide", FileKind::Directory);
             for n in 0..65_100 {
                 make(&volume, &wide, &format!("{n}"), FileKind::Directory);
             }
-            assert_eq!(links(&volume, &wide), 1);
+            assert_eq!(links(&wide), 1);
             for n in 0..65_050 {
-                volume.remove_directory(&wide, format!("{n}").as_bytes()).unwrap();
+                volume.names.remove_directory(&wide, format!("{n}").as_bytes()).unwrap();
             }
-            assert_eq!(links(&volume, &wide), 1);
+            assert_eq!(links(&wide), 1);
         }
         volume.close().unwrap();
         drop(volume);
@@ -366,7 +367,7 @@ fn index_of_three_levels_is_the_kernels() {
     let directory = make(&volume, &root(&volume), "d", FileKind::Directory);
     let file = make(&volume, &directory, "file", FileKind::Regular);
     for n in 0..40_000 {
-        volume.link(&file, &directory, &name("ours", n)).unwrap();
+        volume.names.link(&file, &directory, &name("ours", n)).unwrap();
     }
     volume.close().unwrap();
     drop(volume);
@@ -390,10 +391,10 @@ fn index_of_three_levels_is_the_kernels() {
     linked.unwrap();
     removed.unwrap();
     let volume = image.open();
-    let directory = volume.lookup(&root(&volume), b"d").unwrap();
+    let directory = volume.names.lookup(&root(&volume), b"d").unwrap();
     for n in 0..40_000 {
-        assert_eq!(volume.lookup(&directory, &name("ours", n)).is_ok(), n >= 10_000, "{n}");
-        assert_eq!(volume.lookup(&directory, &name("theirs", n)).is_ok(), n < 20_000, "{n}");
+        assert_eq!(volume.names.lookup(&directory, &name("ours", n)).is_ok(), n >= 10_000, "{n}");
+        assert_eq!(volume.names.lookup(&directory, &name("theirs", n)).is_ok(), n < 20_000, "{n}");
     }
     volume.close().unwrap();
     drop(volume);

@@ -21,35 +21,35 @@ fn spec(kind: FileKind) -> NodeSpec {
 
 /// What one thread does: everything in a directory shared by all, and in its own.
 fn worker(volume: &Volume, shared: &Arc<Inode>, thread: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let own = volume.create(shared, format!("own{thread}").as_bytes(), &spec(FileKind::Directory))?;
+    let own = volume.names.create(shared, format!("own{thread}").as_bytes(), &spec(FileKind::Directory))?;
     let mut left = Vec::new();
     let mut random = thread + 1;
     for round in 0..ROUNDS {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let name = format!("file-{thread}-{round}").into_bytes();
-        let file = volume.create(shared, &name, &spec(FileKind::Regular))?;
+        let file = volume.names.create(shared, &name, &spec(FileKind::Regular))?;
         let blocks = 1 + (random >> 33) % 30;
         let content = pattern(random, (blocks * volume.block_size().bytes()) as usize);
         write_blocks(volume, &file, 0, &content, Some(content.len() as u64))?;
         match (random >> 40) % 6 {
-            0 => drop(volume.unlink(shared, &name)?),
+            0 => drop(volume.names.unlink(shared, &name)?),
             1 => {
                 // Removed while it is open: it stays readable until it is closed.
-                volume.open_inode(&file).unwrap();
-                volume.unlink(shared, &name)?;
+                file.open().unwrap();
+                volume.names.unlink(shared, &name)?;
                 assert!(read_file(volume, &file) == content);
-                volume.close_inode(&file)?;
+                volume.lifecycle.close(&file)?;
             }
             2 => {
-                volume.rename(shared, &name, &own, &name, RenameMode::Replace)?;
+                volume.names.rename(shared, &name, &own, &name, RenameMode::Replace)?;
                 left.push(([b"own", thread.to_string().as_bytes(), b"/", &name].concat(), content));
             }
             3 => {
-                volume.truncate(&file, volume.block_size().bytes())?;
+                volume.files.truncate(&file, volume.block_size().bytes())?;
                 left.push((name, content[..volume.block_size().bytes() as usize].to_vec()));
             }
             4 => {
-                volume.punch(&file, FileBlock(0), 1)?;
+                volume.files.punch(&file, FileBlock(0), 1)?;
                 let mut content = content;
                 content[..volume.block_size().bytes() as usize].fill(0);
                 left.push((name, content));
@@ -73,8 +73,8 @@ fn storm(arguments: &str) {
     let bench = Bench::new();
     let image = bench.image(arguments, "48M");
     let (device, volume) = bench.open(&image);
-    let root = volume.inode(InodeNumber::ROOT).unwrap();
-    let shared = volume.create(&root, b"shared", &spec(FileKind::Directory)).unwrap();
+    let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+    let shared = volume.names.create(&root, b"shared", &spec(FileKind::Directory)).unwrap();
     let results: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
@@ -90,9 +90,9 @@ fn storm(arguments: &str) {
     let again =
         Volume::open(common::MemoryDevice::new(bytes), diorite_ext::VolumeOptions::default()).unwrap();
     for (path, content) in results {
-        let mut inode = again.lookup(&again.inode(InodeNumber::ROOT).unwrap(), b"shared").unwrap();
+        let mut inode = again.names.lookup(&again.inodes.get(InodeNumber::ROOT).unwrap(), b"shared").unwrap();
         for name in path.split(|byte| *byte == b'/') {
-            inode = again.lookup(&inode, name).unwrap();
+            inode = again.names.lookup(&inode, name).unwrap();
         }
         assert!(read_file(&again, &inode) == content, "{}", String::from_utf8_lossy(&path));
     }
@@ -115,7 +115,7 @@ fn full_volume_under_threads_loses_nothing() {
         let bench = Bench::new();
         let image = bench.image(arguments, "8M");
         let (device, volume) = bench.open(&image);
-        let root = volume.inode(InodeNumber::ROOT).unwrap();
+        let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
         volume.sync().unwrap();
         let free = volume.space().blocks_free;
         std::thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn fill_and_remove(volume: &Volume, root: &Arc<Inode>, thread: u64) {
         let mut names = Vec::new();
         for number in 0..60u64 {
             let name = format!("{thread}-{round}-{number}").into_bytes();
-            let result = volume.create(root, &name, &spec(FileKind::Regular)).and_then(|file| {
+            let result = volume.names.create(root, &name, &spec(FileKind::Regular)).and_then(|file| {
                 names.push(name);
                 write_blocks(volume, &file, 0, &pattern(number, 60 << 10), Some(60 << 10))
             });
@@ -149,7 +149,7 @@ fn fill_and_remove(volume: &Volume, root: &Arc<Inode>, thread: u64) {
             }
         }
         for name in names {
-            volume.unlink(root, &name).unwrap();
+            volume.names.unlink(root, &name).unwrap();
         }
     }
 }
@@ -162,20 +162,20 @@ fn a_directory_older_than_its_parent_blocks_no_thread() {
     }
     let bench = Bench::new();
     let (device, volume) = bench.open(&bench.image("-t ext4 -b 1024", "8M"));
-    let root = volume.inode(InodeNumber::ROOT).unwrap();
-    let child = volume.create(&root, b"child", &spec(FileKind::Directory)).unwrap();
-    let parent = volume.create(&root, b"parent", &spec(FileKind::Directory)).unwrap();
+    let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+    let child = volume.names.create(&root, b"child", &spec(FileKind::Directory)).unwrap();
+    let parent = volume.names.create(&root, b"parent", &spec(FileKind::Directory)).unwrap();
     assert!(child.number() < parent.number());
-    volume.rename(&root, b"child", &parent, b"even", RenameMode::Replace).unwrap();
+    volume.names.rename(&root, b"child", &parent, b"even", RenameMode::Replace).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..20_000 {
-                volume.rename(&parent, b"even", &parent, b"odd", RenameMode::Replace).unwrap();
-                volume.rename(&parent, b"odd", &parent, b"even", RenameMode::Replace).unwrap();
+                volume.names.rename(&parent, b"even", &parent, b"odd", RenameMode::Replace).unwrap();
+                volume.names.rename(&parent, b"odd", &parent, b"even", RenameMode::Replace).unwrap();
             }
         });
         for _ in 0..80_000 {
-            let result = volume.unlink(&parent, b"even");
+            let result = volume.names.unlink(&parent, b"even");
             assert!(matches!(result, Err(Error::IsADirectory | Error::NotFound)), "{result:?}");
         }
     });
@@ -191,45 +191,45 @@ fn an_inode_that_was_freed_takes_no_change_and_shows_nothing_of_its_successor() 
     }
     let bench = Bench::new();
     let (device, volume) = bench.open(&bench.image("-t ext4 -b 4096", "16M"));
-    let root = volume.inode(InodeNumber::ROOT).unwrap();
-    let old = volume.create(&root, b"old", &spec(FileKind::Regular)).unwrap();
+    let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+    let old = volume.names.create(&root, b"old", &spec(FileKind::Regular)).unwrap();
     let target = "far/".repeat(40);
-    let old_link = volume.symlink(&root, b"link", target.as_bytes(), Owner::default()).unwrap();
-    let old_directory = volume.create(&root, b"directory", &spec(FileKind::Directory)).unwrap();
-    volume.unlink(&root, b"old").unwrap();
-    volume.unlink(&root, b"link").unwrap();
-    volume.remove_directory(&root, b"directory").unwrap();
+    let old_link = volume.names.symlink(&root, b"link", target.as_bytes(), Owner::default()).unwrap();
+    let old_directory = volume.names.create(&root, b"directory", &spec(FileKind::Directory)).unwrap();
+    volume.names.unlink(&root, b"old").unwrap();
+    volume.names.unlink(&root, b"link").unwrap();
+    volume.names.remove_directory(&root, b"directory").unwrap();
 
-    let new = volume.create(&root, b"new", &spec(FileKind::Regular)).unwrap();
-    let new_link = volume.create(&root, b"not a link", &spec(FileKind::Regular)).unwrap();
-    let new_directory = volume.create(&root, b"new directory", &spec(FileKind::Directory)).unwrap();
+    let new = volume.names.create(&root, b"new", &spec(FileKind::Regular)).unwrap();
+    let new_link = volume.names.create(&root, b"not a link", &spec(FileKind::Regular)).unwrap();
+    let new_directory = volume.names.create(&root, b"new directory", &spec(FileKind::Directory)).unwrap();
     assert_eq!(new.number(), old.number(), "the number is used again");
     assert_eq!(new_link.number(), old_link.number());
-    volume.create(&new_directory, b"inside", &spec(FileKind::Regular)).unwrap();
+    volume.names.create(&new_directory, b"inside", &spec(FileKind::Regular)).unwrap();
     let value = pattern(3, 200);
     volume.set_xattr(&new, b"user.note", &value, XattrMode::Set).unwrap();
 
     let stale = |result: Result<()>| assert!(matches!(result, Err(Error::Stale)), "{result:?}");
     stale(volume.set_xattr(&old, b"user.other", &value, XattrMode::Set));
     stale(volume.remove_xattr(&old, b"user.note"));
-    stale(volume.xattr(&old, b"user.note").map(drop));
-    stale(volume.xattr_names(&old).map(drop));
-    stale(volume.truncate(&old, 0));
-    stale(volume.punch(&old, FileBlock(0), 1));
-    stale(volume.make_not_inline(&old));
-    stale(volume.allocate_unwritten(&old, FileBlock(0), 4, None));
-    stale(volume.reserve(&old, FileBlock(0), 4).map(drop));
-    stale(volume.map(&old, FileBlock(0), 4).map(drop));
+    stale(volume.xattrs.get(&old, b"user.note").map(drop));
+    stale(volume.xattrs.names(&old).map(drop));
+    stale(volume.files.truncate(&old, 0));
+    stale(volume.files.punch(&old, FileBlock(0), 1));
+    stale(volume.files.make_not_inline(&old));
+    stale(volume.files.allocate_unwritten(&old, FileBlock(0), 4, None));
+    stale(volume.files.reserve(&old, FileBlock(0), 4).map(drop));
+    stale(volume.files.map(&old, FileBlock(0), 4).map(drop));
     stale(volume.set_attributes(&old, &SetAttributes { uid: Some(1), ..SetAttributes::default() }));
-    stale(volume.read_link(&old_link).map(drop));
-    stale(volume.open_inode(&old));
-    let found = volume.lookup(&old_directory, b"inside");
+    stale(volume.names.read_link(&old_link).map(drop));
+    stale(old.open());
+    let found = volume.names.lookup(&old_directory, b"inside");
     assert!(matches!(found, Err(Error::NotFound)), "{found:?}");
-    let linked = volume.link(&old, &root, b"again");
+    let linked = volume.names.link(&old, &root, b"again");
     assert!(matches!(linked, Err(Error::NotFound)), "{linked:?}");
 
-    assert_eq!(volume.xattr(&new, b"user.note").unwrap(), value);
-    assert_eq!(volume.lookup(&new_directory, b"inside").unwrap().kind(), FileKind::Regular);
+    assert_eq!(volume.xattrs.get(&new, b"user.note").unwrap(), value);
+    assert_eq!(volume.names.lookup(&new_directory, b"inside").unwrap().kind(), FileKind::Regular);
     drop((root, old, old_link, old_directory, new, new_link, new_directory));
     volume.close().unwrap();
     bench.check(&device);

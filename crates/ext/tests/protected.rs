@@ -16,17 +16,20 @@ fn spec(kind: FileKind) -> NodeSpec {
 }
 
 fn at(volume: &Volume, path: &str) -> Arc<Inode> {
-    let root = volume.inode(InodeNumber::ROOT).unwrap();
+    let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
     let names = path.split('/').filter(|name| !name.is_empty());
     names.fold(root, |directory, name| {
-        volume.lookup(&directory, name.as_bytes()).unwrap_or_else(|error| panic!("{path}: {name}: {error}"))
+        volume
+            .names
+            .lookup(&directory, name.as_bytes())
+            .unwrap_or_else(|error| panic!("{path}: {name}: {error}"))
     })
 }
 
 fn paths_below(volume: &Volume, directory: &Inode, path: &str, paths: &mut BTreeSet<String>) {
     for (name, _) in entries_of(volume, directory) {
         let name = String::from_utf8(name).unwrap();
-        let inode = volume.lookup(directory, name.as_bytes()).unwrap();
+        let inode = volume.names.lookup(directory, name.as_bytes()).unwrap();
         let path = format!("{path}/{name}");
         if inode.kind() == FileKind::Directory {
             paths_below(volume, &inode, &path, paths);
@@ -67,7 +70,7 @@ fn encrypted_names_are_those_that_the_kernel_shows_without_a_key() {
         assert_eq!(ours, theirs, "{arguments}");
         refuse_all_but_removal(&volume, &ours);
         let file = at(&volume, "plain/file");
-        volume.make_not_inline(&file).unwrap();
+        volume.files.make_not_inline(&file).unwrap();
         let block = volume.block_size().bytes();
         write_blocks(&volume, &file, 0, &pattern(1, block as usize), Some(block)).unwrap();
         volume.close().unwrap();
@@ -91,19 +94,19 @@ fn refuse_all_but_removal(volume: &Volume, paths: &BTreeSet<String>) {
         }
         other => panic!("{other:?}"),
     };
-    refused(volume.create(&encrypted, b"new", &spec(FileKind::Regular)).map(drop));
-    refused(volume.symlink(&encrypted, b"new", b"target", Owner::default()).map(drop));
+    refused(volume.names.create(&encrypted, b"new", &spec(FileKind::Regular)).map(drop));
+    refused(volume.names.symlink(&encrypted, b"new", b"target", Owner::default()).map(drop));
     let below: Vec<_> =
         paths.iter().filter(|path| path.matches('/').count() == 2 && path.starts_with(top)).collect();
     for path in &below {
         let inode = at(volume, path);
         match inode.kind() {
-            FileKind::Symlink => refused(volume.read_link(&inode).map(drop)),
+            FileKind::Symlink => refused(volume.names.read_link(&inode).map(drop)),
             FileKind::Regular => {
-                refused(volume.truncate(&inode, 0));
-                refused(volume.reserve(&inode, FileBlock(0), 1).map(drop));
+                refused(volume.files.truncate(&inode, 0));
+                refused(volume.files.reserve(&inode, FileBlock(0), 1).map(drop));
                 let name = path.rsplit('/').next().unwrap().as_bytes();
-                refused(volume.rename(&encrypted, name, &root, b"x", RenameMode::Replace).map(drop));
+                refused(volume.names.rename(&encrypted, name, &root, b"x", RenameMode::Replace).map(drop));
             }
             _ => {}
         }
@@ -113,7 +116,7 @@ fn refuse_all_but_removal(volume: &Volume, paths: &BTreeSet<String>) {
     let names: Vec<_> = paths.iter().filter_map(|path| path.strip_prefix(&format!("{sub}/"))).collect();
     assert_eq!(names.len(), 300);
     for name in names.iter().step_by(3).chain(names.iter().skip(1).step_by(300)) {
-        volume.unlink(&directory, name.as_bytes()).unwrap();
+        volume.names.unlink(&directory, name.as_bytes()).unwrap();
     }
 }
 
@@ -132,20 +135,20 @@ fn verity_files_are_only_read() {
     run("debugfs", &["-w", "-R", "set_inode_field protected flags 0x180000", &path]);
     let (device, volume) = bench.open(&image);
     assert_eq!(volume.read_only_reason(), None);
-    let protected = volume.inode(inode_of(&image, "protected")).unwrap();
+    let protected = volume.inodes.get(inode_of(&image, "protected")).unwrap();
     assert!(read_file(&volume, &protected) == pattern(3, 20_000));
     let results = [
-        volume.truncate(&protected, 0),
-        volume.punch(&protected, FileBlock(0), 1),
-        volume.allocate_unwritten(&protected, FileBlock(100), 1, None),
-        volume.reserve(&protected, FileBlock(100), 1).map(drop),
+        volume.files.truncate(&protected, 0),
+        volume.files.punch(&protected, FileBlock(0), 1),
+        volume.files.allocate_unwritten(&protected, FileBlock(100), 1, None),
+        volume.files.reserve(&protected, FileBlock(100), 1).map(drop),
     ];
     for result in results {
         assert!(matches!(result, Err(Error::NotPermitted("verity"))), "{result:?}");
     }
     let root = at(&volume, "");
-    volume.create(&root, b"other", &spec(FileKind::Regular)).unwrap();
-    volume.unlink(&root, b"protected").unwrap();
+    volume.names.create(&root, b"other", &spec(FileKind::Regular)).unwrap();
+    volume.names.unlink(&root, b"protected").unwrap();
     volume.close().unwrap();
     bench.check(&device);
 }

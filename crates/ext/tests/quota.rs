@@ -17,7 +17,7 @@ fn spec(kind: FileKind, uid: u32) -> NodeSpec {
 }
 
 fn root(volume: &Volume) -> Arc<Inode> {
-    volume.inode(diorite_ext::InodeNumber::ROOT).unwrap()
+    volume.inodes.get(diorite_ext::InodeNumber::ROOT).unwrap()
 }
 
 /// A person as the test sees it: numbers near and far.
@@ -45,10 +45,10 @@ fn step(volume: &Volume, random: &mut fastrand::Rng, files: &mut Vec<(Arc<Inode>
         if random.u32(..8) == 0 {
             let target = "t".repeat(random.usize(1..200));
             let owner = Owner { uid: person(random), gid: 3 };
-            volume.symlink(&directory, name.as_bytes(), target.as_bytes(), owner).unwrap();
+            volume.names.symlink(&directory, name.as_bytes(), target.as_bytes(), owner).unwrap();
             return;
         }
-        match volume.create(&directory, name.as_bytes(), &spec(kind, person(random))) {
+        match volume.names.create(&directory, name.as_bytes(), &spec(kind, person(random))) {
             Ok(inode) => files.push((inode, name)),
             result => expect(result.map(drop)),
         }
@@ -63,9 +63,11 @@ fn step(volume: &Volume, random: &mut fastrand::Rng, files: &mut Vec<(Arc<Inode>
             let size = Some((at + blocks as u64) * block as u64);
             expect(write_blocks(volume, &inode, at, &pattern(at, blocks * block), size));
         }
-        2 if regular => expect(volume.allocate_unwritten(&inode, FileBlock(random.u64(..90)), 20, None)),
-        3 if regular => expect(volume.truncate(&inode, random.u64(..30) * 700)),
-        4 if regular => expect(volume.punch(&inode, FileBlock(random.u64(..20)), random.u64(1..20))),
+        2 if regular => {
+            expect(volume.files.allocate_unwritten(&inode, FileBlock(random.u64(..90)), 20, None))
+        }
+        3 if regular => expect(volume.files.truncate(&inode, random.u64(..30) * 700)),
+        4 if regular => expect(volume.files.punch(&inode, FileBlock(random.u64(..20)), random.u64(1..20))),
         5 => {
             let mut changes = SetAttributes::default();
             match random.u32(..3) {
@@ -82,13 +84,13 @@ fn step(volume: &Volume, random: &mut fastrand::Rng, files: &mut Vec<(Arc<Inode>
         7 if inode.kind() == FileKind::Directory => {
             for _ in 0..random.u32(..60) {
                 let name = format!("long name {:0>80}", random.u64(..));
-                volume.create(&inode, name.as_bytes(), &spec(FileKind::Fifo, 7)).map(drop).unwrap();
+                volume.names.create(&inode, name.as_bytes(), &spec(FileKind::Fifo, 7)).map(drop).unwrap();
             }
         }
         8 => {
             let gone = match inode.kind() {
-                FileKind::Directory => volume.remove_directory(&directory, name.as_bytes()).map(drop),
-                _ => volume.unlink(&directory, name.as_bytes()).map(drop),
+                FileKind::Directory => volume.names.remove_directory(&directory, name.as_bytes()).map(drop),
+                _ => volume.names.unlink(&directory, name.as_bytes()).map(drop),
             };
             match gone {
                 Ok(()) => drop(files.swap_remove(index)),
@@ -140,10 +142,10 @@ fn use_is_counted_on_every_format_through_random_work() {
             // One that is removed while open is counted until it is closed.
             let open = files.iter().position(|(inode, _)| inode.kind() == FileKind::Regular);
             if let Some((inode, name)) = open.map(|index| &files[index]) {
-                volume.open_inode(inode).unwrap();
-                volume.unlink(&root(&volume), name.as_bytes()).unwrap();
+                inode.open().unwrap();
+                volume.names.unlink(&root(&volume), name.as_bytes()).unwrap();
                 volume.sync().unwrap();
-                volume.close_inode(inode).unwrap();
+                volume.lifecycle.close(inode).unwrap();
             }
             volume.close().unwrap();
             drop(files);
@@ -160,7 +162,7 @@ fn a_person_without_an_entry_gets_one_and_debugfs_shows_what_they_use() {
     }
     let bench = Bench::new();
     let (device, volume) = bench.open(&bench.image("-t ext4 -b 4096 -O quota", "16M"));
-    let inode = volume.create(&root(&volume), b"file", &spec(FileKind::Regular, 1234)).unwrap();
+    let inode = volume.names.create(&root(&volume), b"file", &spec(FileKind::Regular, 1234)).unwrap();
     write_blocks(&volume, &inode, 0, &pattern(1, 5 * 4096), Some(5 * 4096)).unwrap();
     volume.close().unwrap();
     let listed = bench.debugfs(&device, "lq user");
@@ -179,26 +181,26 @@ fn projects_are_inherited_and_keep_others_out() {
     let kinds = "-E quotatype=usrquota:grpquota:prjquota";
     let (device, volume) = bench.open(&bench.image(&format!("-t ext4 -O quota,project {kinds}"), "16M"));
     let top = root(&volume);
-    let project = volume.create(&top, b"project", &spec(FileKind::Directory, 0)).unwrap();
-    let flags = volume.attributes(&project).flags | InodeFlags::PROJECT_INHERIT.bits();
+    let project = volume.names.create(&top, b"project", &spec(FileKind::Directory, 0)).unwrap();
+    let flags = project.attributes().flags | InodeFlags::PROJECT_INHERIT.bits();
     let changes = SetAttributes { project: Some(42), flags: Some(flags), ..SetAttributes::default() };
     volume.set_attributes(&project, &changes).unwrap();
-    let inside = volume.create(&project, b"inside", &spec(FileKind::Regular, 5)).unwrap();
-    let below = volume.create(&project, b"below", &spec(FileKind::Directory, 5)).unwrap();
-    let deep = volume.create(&below, b"deep", &spec(FileKind::Regular, 5)).unwrap();
-    let outside = volume.create(&top, b"outside", &spec(FileKind::Regular, 5)).unwrap();
+    let inside = volume.names.create(&project, b"inside", &spec(FileKind::Regular, 5)).unwrap();
+    let below = volume.names.create(&project, b"below", &spec(FileKind::Directory, 5)).unwrap();
+    let deep = volume.names.create(&below, b"deep", &spec(FileKind::Regular, 5)).unwrap();
+    let outside = volume.names.create(&top, b"outside", &spec(FileKind::Regular, 5)).unwrap();
     for (inode, project) in [(&inside, 42), (&below, 42), (&deep, 42), (&outside, 0)] {
-        assert_eq!(volume.attributes(inode).project, project);
+        assert_eq!(inode.attributes().project, project);
     }
     // As the kernel: into a project nothing of another comes, out of it everything goes.
     let crossing = |error: Error| assert_eq!(error.errno(), 18, "{error}");
-    crossing(volume.link(&outside, &project, b"link").unwrap_err());
-    crossing(volume.rename(&top, b"outside", &project, b"moved", RenameMode::Replace).unwrap_err());
-    crossing(volume.rename(&top, b"outside", &project, b"inside", RenameMode::Exchange).unwrap_err());
-    crossing(volume.rename(&project, b"inside", &top, b"outside", RenameMode::Exchange).unwrap_err());
-    volume.link(&inside, &below, b"second name").unwrap();
-    volume.rename(&project, b"inside", &top, b"taken out", RenameMode::Replace).unwrap();
-    assert_eq!(volume.attributes(&inside).project, 42);
+    crossing(volume.names.link(&outside, &project, b"link").unwrap_err());
+    crossing(volume.names.rename(&top, b"outside", &project, b"moved", RenameMode::Replace).unwrap_err());
+    crossing(volume.names.rename(&top, b"outside", &project, b"inside", RenameMode::Exchange).unwrap_err());
+    crossing(volume.names.rename(&project, b"inside", &top, b"outside", RenameMode::Exchange).unwrap_err());
+    volume.names.link(&inside, &below, b"second name").unwrap();
+    volume.names.rename(&project, b"inside", &top, b"taken out", RenameMode::Replace).unwrap();
+    assert_eq!(inside.attributes().project, 42);
     volume.close().unwrap();
     bench.check(&device);
 }
@@ -218,7 +220,7 @@ fn a_volume_whose_quota_files_are_damaged_is_only_read_and_says_why() {
     let volume = Volume::open(device, VolumeOptions::default()).unwrap();
     let reason = volume.read_only_reason().unwrap();
     assert!(reason.contains("inode 3") && reason.contains("e2fsck"), "{reason}");
-    assert!(volume.create(&root(&volume), b"new", &spec(FileKind::Regular, 0)).is_err());
+    assert!(volume.names.create(&root(&volume), b"new", &spec(FileKind::Regular, 0)).is_err());
 }
 
 /// What e2fsck calls inconsistent, the check does too, in the same words about the same numbers.
@@ -236,7 +238,7 @@ fn wrong_use_and_missing_entries_are_found_as_by_e2fsck() {
     ] {
         let bench = Bench::new();
         let (device, volume) = bench.open(&bench.image("-t ext4 -b 4096 -O quota", "16M"));
-        let inode = volume.create(&root(&volume), b"file", &spec(FileKind::Regular, 5)).unwrap();
+        let inode = volume.names.create(&root(&volume), b"file", &spec(FileKind::Regular, 5)).unwrap();
         write_blocks(&volume, &inode, 0, &pattern(1, 8192), Some(8192)).unwrap();
         volume.close().unwrap();
         let path = bench.path("damaged");

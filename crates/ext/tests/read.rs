@@ -36,12 +36,12 @@ fn roundtrip(arguments: &str, block: usize) {
     let (device, volume) = bench.open(&image);
     let before = device.bytes.read().unwrap().clone();
     for (name, content) in files(block) {
-        let inode = volume.inode(inode_of(&image, name)).unwrap();
-        assert_eq!(volume.attributes(&inode).size, content.len() as u64);
+        let inode = volume.inodes.get(inode_of(&image, name)).unwrap();
+        assert_eq!(inode.attributes().size, content.len() as u64);
         assert!(read_file(&volume, &inode) == content, "{name} differs ({arguments} -b {block})");
         // Again, from the cached mappings, block by block.
         for at in 0..volume.block_size().blocks_for(content.len() as u64) {
-            let mapping = volume.map(&inode, FileBlock(at), 1).unwrap();
+            let mapping = volume.files.map(&inode, FileBlock(at), 1).unwrap();
             if let MappingKind::Mapped(address) = mapping.kind {
                 let bytes = common::read_blocks(&volume, address.0, 1);
                 let start = at as usize * block;
@@ -83,11 +83,11 @@ fn contiguous_run_is_one_mapping_across_index_blocks() {
     std::fs::write(source.join("f"), pattern(3, 1024 * 1000)).unwrap();
     let image = bench.image(&format!("-t ext2 -b 1024 -d {}", source.display()), "32M");
     let (_, volume) = bench.open(&image);
-    let inode = volume.inode(inode_of(&image, "f")).unwrap();
+    let inode = volume.inodes.get(inode_of(&image, "f")).unwrap();
     let mut mappings = Vec::new();
     let mut at = 0;
     while at < 1000 {
-        let mapping = volume.map(&inode, FileBlock(at), u64::MAX).unwrap();
+        let mapping = volume.files.map(&inode, FileBlock(at), u64::MAX).unwrap();
         assert!(matches!(mapping.kind, MappingKind::Mapped(_)), "{mapping:?}");
         mappings.push(mapping);
         at += mapping.blocks;
@@ -96,6 +96,6 @@ fn contiguous_run_is_one_mapping_across_index_blocks() {
         let (MappingKind::Mapped(a), MappingKind::Mapped(b)) = (pair[0].kind, pair[1].kind) else { panic!() };
         assert_ne!(a.0 + pair[0].blocks, b.0, "these are one mapping: {pair:?}");
     }
-    let past_end = volume.map(&inode, FileBlock(1000), 10).unwrap();
+    let past_end = volume.files.map(&inode, FileBlock(1000), 10).unwrap();
     assert_eq!((past_end.kind, past_end.blocks), (MappingKind::Hole, 10));
 }

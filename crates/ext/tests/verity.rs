@@ -22,10 +22,10 @@ fn the_content_of_a_verity_file_stays_and_all_else_changes() {
         owner: Owner::default(),
         device: (0, 0),
     };
-    let root = volume.inode(InodeNumber::ROOT).unwrap();
+    let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
     let content = pattern(3, 9 * 4096);
     for name in [b"protected".as_slice(), b"others"] {
-        let inode = volume.create(&root, name, &spec).unwrap();
+        let inode = volume.names.create(&root, name, &spec).unwrap();
         // The tree of hashes lies past the end.
         write_blocks(&volume, &inode, 0, &content, Some(5 * 4096)).unwrap();
     }
@@ -42,21 +42,21 @@ fn the_content_of_a_verity_file_stays_and_all_else_changes() {
     let device = MemoryDevice::new(std::fs::read(&path).unwrap());
     let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
     assert_eq!(volume.read_only_reason(), None);
-    let root = volume.inode(InodeNumber::ROOT).unwrap();
-    let protected = volume.lookup(&root, b"protected").unwrap();
+    let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+    let protected = volume.names.lookup(&root, b"protected").unwrap();
     assert!(read_file(&volume, &protected) == content[..5 * 4096]);
     let refused = |result: diorite_ext::Result<()>| {
         assert!(matches!(result, Err(Error::NotPermitted("verity"))), "{result:?}");
     };
     refused(write_blocks(&volume, &protected, 9, &content, None));
-    refused(volume.truncate(&protected, 4096));
-    refused(volume.punch(&protected, FileBlock(1), 1));
-    refused(volume.allocate_unwritten(&protected, FileBlock(20), 1, None));
-    refused(volume.insert_range(&protected, FileBlock(1), 1));
+    refused(volume.files.truncate(&protected, 4096));
+    refused(volume.files.punch(&protected, FileBlock(1), 1));
+    refused(volume.files.allocate_unwritten(&protected, FileBlock(20), 1, None));
+    refused(volume.files.insert_range(&protected, FileBlock(1), 1));
     volume.set_xattr(&protected, b"user.note", b"value", XattrMode::Set).unwrap();
-    volume.rename(&root, b"protected", &root, b"renamed", RenameMode::Replace).unwrap();
-    volume.link(&protected, &root, b"again").unwrap();
-    volume.unlink(&root, b"others").unwrap();
+    volume.names.rename(&root, b"protected", &root, b"renamed", RenameMode::Replace).unwrap();
+    volume.names.link(&protected, &root, b"again").unwrap();
+    volume.names.unlink(&root, b"others").unwrap();
     assert!(read_file(&volume, &protected) == content[..5 * 4096]);
     drop((protected, root));
     volume.close().unwrap();

@@ -34,11 +34,11 @@ type Model = BTreeMap<u64, u64>;
 
 fn check_model(volume: &Volume, inode: &Inode, model: &Model) {
     let block = volume.block_size().bytes();
-    let size = volume.attributes(inode).size;
+    let size = inode.attributes().size;
     assert_eq!(size % block, 0);
     let (mut at, end) = (0, size / block);
     while at < end {
-        let mapping = volume.map(inode, FileBlock(at), end - at).unwrap();
+        let mapping = volume.files.map(inode, FileBlock(at), end - at).unwrap();
         let expected = model.range(at..at + mapping.blocks);
         match mapping.kind {
             MappingKind::Mapped(address) => {
@@ -115,19 +115,20 @@ impl World {
             Step::Write { file, at, blocks } => self.write(file, at, blocks),
             Step::Unwritten { file, at, blocks } => {
                 let size = Some((at + blocks) * block);
-                let result = self.volume.allocate_unwritten(&self.inodes[file], FileBlock(at), blocks, size);
+                let result =
+                    self.volume.files.allocate_unwritten(&self.inodes[file], FileBlock(at), blocks, size);
                 assert!(matches!(result, Ok(()) | Err(Error::Unsupported(_))), "{result:?}");
             }
             Step::Punch { file, at, blocks } => {
-                self.volume.punch(&self.inodes[file], FileBlock(at), blocks).unwrap();
+                self.volume.files.punch(&self.inodes[file], FileBlock(at), blocks).unwrap();
                 self.models[file].retain(|key, _| !(at..at + blocks).contains(key));
             }
             Step::Truncate { file, blocks } => {
-                self.volume.truncate(&self.inodes[file], blocks * block).unwrap();
+                self.volume.files.truncate(&self.inodes[file], blocks * block).unwrap();
                 self.models[file].retain(|key, _| *key < blocks);
             }
             Step::Collapse { file, at, blocks } => {
-                let result = self.volume.collapse_range(&self.inodes[file], FileBlock(at), blocks);
+                let result = self.volume.files.collapse_range(&self.inodes[file], FileBlock(at), blocks);
                 if moved(&result) {
                     let model = std::mem::take(&mut self.models[file]);
                     let kept = model.into_iter().filter(|(key, _)| !(at..at + blocks).contains(key));
@@ -136,7 +137,7 @@ impl World {
                 }
             }
             Step::Insert { file, at, blocks } => {
-                let result = self.volume.insert_range(&self.inodes[file], FileBlock(at), blocks);
+                let result = self.volume.files.insert_range(&self.inodes[file], FileBlock(at), blocks);
                 if moved(&result) {
                     let model = std::mem::take(&mut self.models[file]).into_iter();
                     self.models[file] =
@@ -144,7 +145,7 @@ impl World {
                 }
             }
             Step::DropReservation { file, at, blocks } => {
-                drop(self.volume.reserve(&self.inodes[file], FileBlock(at), blocks).unwrap());
+                drop(self.volume.files.reserve(&self.inodes[file], FileBlock(at), blocks).unwrap());
             }
             Step::Sync => self.volume.sync().unwrap(),
             Step::SyncInode { file } => {
@@ -170,7 +171,7 @@ fn model_test(arguments: &str, far: u64, cases: u32) {
     let result = runner.run(&steps(far), |steps| {
         let (device, volume) = bench.open(&image);
         let free = volume.space().blocks_free;
-        let inodes: Vec<_> = numbers.iter().map(|number| volume.inode(*number).unwrap()).collect();
+        let inodes: Vec<_> = numbers.iter().map(|number| volume.inodes.get(*number).unwrap()).collect();
         let mut world = World { volume, inodes, models: vec![Model::new(); 3], seed: 0 };
         for step in &steps {
             world.run(step);
@@ -185,10 +186,10 @@ fn model_test(arguments: &str, far: u64, cases: u32) {
         let device = common::MemoryDevice::new(bytes);
         let volume = Volume::open(device.clone(), diorite_ext::VolumeOptions::default()).unwrap();
         for (number, model) in numbers.iter().zip(&world.models) {
-            let inode = volume.inode(*number).unwrap();
+            let inode = volume.inodes.get(*number).unwrap();
             check_model(&volume, &inode, model);
-            volume.truncate(&inode, 0).unwrap();
-            assert_eq!(volume.attributes(&inode).sectors, 0);
+            volume.files.truncate(&inode, 0).unwrap();
+            assert_eq!(inode.attributes().sectors, 0);
         }
         volume.sync().unwrap();
         assert_eq!(volume.space().blocks_free, free);
@@ -234,7 +235,7 @@ fn full_volume_says_so_and_stays_sound() {
         let bench = Bench::new();
         let (image, numbers) = image_with_files(&bench, arguments, "4M", 2);
         let (device, volume) = bench.open(&image);
-        let inode = volume.inode(numbers[0]).unwrap();
+        let inode = volume.inodes.get(numbers[0]).unwrap();
         let mut at = 0;
         let full = loop {
             match write_blocks(&volume, &inode, at * 7, &pattern(at, 5 * 1024), Some(at * 7168 + 5120)) {
@@ -245,8 +246,8 @@ fn full_volume_says_so_and_stays_sound() {
         assert!(matches!(full, Error::NoSpace), "{full:?}");
         assert!(volume.space().blocks_available < 40, "{:?}", volume.space());
         // Freed blocks are found again, though their transaction was not on disk yet.
-        volume.truncate(&inode, 0).unwrap();
-        let other = volume.inode(numbers[1]).unwrap();
+        volume.files.truncate(&inode, 0).unwrap();
+        let other = volume.inodes.get(numbers[1]).unwrap();
         write_blocks(&volume, &other, 0, &pattern(1, 2 << 20), Some(2 << 20)).unwrap();
         volume.close().unwrap();
         bench.check(&device);
@@ -263,7 +264,7 @@ fn files_that_grow_side_by_side_stay_contiguous() {
         let bench = Bench::new();
         let (image, numbers) = image_with_files(&bench, arguments, "64M", 4);
         let (device, volume) = bench.open(&image);
-        let inodes: Vec<_> = numbers.iter().map(|number| volume.inode(*number).unwrap()).collect();
+        let inodes: Vec<_> = numbers.iter().map(|number| volume.inodes.get(*number).unwrap()).collect();
         for at in 0..1024 {
             for inode in &inodes {
                 write_blocks(&volume, inode, at, &pattern(at, 4096), Some((at + 1) * 4096)).unwrap();
@@ -272,7 +273,7 @@ fn files_that_grow_side_by_side_stay_contiguous() {
         for inode in &inodes {
             let (mut at, mut runs) = (0, 0);
             while at < 1024 {
-                at += volume.map(inode, FileBlock(at), u64::MAX).unwrap().blocks;
+                at += volume.files.map(inode, FileBlock(at), u64::MAX).unwrap().blocks;
                 runs += 1;
             }
             assert!(runs <= 12, "{runs} runs ({arguments})");
@@ -292,7 +293,7 @@ fn file_larger_than_a_group_goes_on_forwards() {
     let bench = Bench::new();
     let (image, numbers) = image_with_files(&bench, "-t ext2 -b 1024", "64M", 1);
     let (device, volume) = bench.open(&image);
-    let inode = volume.inode(numbers[0]).unwrap();
+    let inode = volume.inodes.get(numbers[0]).unwrap();
     let piece = pattern(1, 4 << 20);
     for number in 0..10 {
         let end = (number + 1) * piece.len() as u64;
@@ -300,7 +301,7 @@ fn file_larger_than_a_group_goes_on_forwards() {
     }
     let (mut at, mut addresses) = (0, Vec::new());
     while at < 10 * 4096 {
-        let mapping = volume.map(&inode, FileBlock(at), u64::MAX).unwrap();
+        let mapping = volume.files.map(&inode, FileBlock(at), u64::MAX).unwrap();
         let MappingKind::Mapped(address) = mapping.kind else { panic!("{mapping:?}") };
         addresses.push(address.0);
         at += mapping.blocks;
@@ -321,16 +322,16 @@ fn synced_file_reads_back_though_nothing_else_was_written() {
     let (device, volume) = bench.open(&image);
     let content = pattern(7, 1024 * 700);
     for number in &numbers {
-        let inode = volume.inode(*number).unwrap();
+        let inode = volume.inodes.get(*number).unwrap();
         write_blocks(&volume, &inode, 0, &content, Some(content.len() as u64)).unwrap();
     }
-    volume.sync_inode(&volume.inode(numbers[0]).unwrap(), SyncKind::Data).unwrap();
+    volume.sync_inode(&volume.inodes.get(numbers[0]).unwrap(), SyncKind::Data).unwrap();
     let crashed = bench.path("crashed");
     device.save(&crashed);
     let (code, output) = common::run("e2fsck", &["-fy", &crashed.to_string_lossy()]);
     assert!(code <= 1, "{output}");
     let (_, after) = bench.open(&crashed);
-    let inode = after.inode(numbers[0]).unwrap();
+    let inode = after.inodes.get(numbers[0]).unwrap();
     assert!(read_file(&after, &inode) == content);
 }
 
@@ -343,14 +344,14 @@ fn failed_write_latches() {
     let bench = Bench::new();
     let (image, numbers) = image_with_files(&bench, "-t ext2", "16M", 1);
     let (device, volume) = bench.open(&image);
-    let inode = volume.inode(numbers[0]).unwrap();
+    let inode = volume.inodes.get(numbers[0]).unwrap();
     write_blocks(&volume, &inode, 0, &pattern(1, 4096), Some(4096)).unwrap();
     device.fail_writes.store(true, std::sync::atomic::Ordering::Relaxed);
     assert!(matches!(volume.sync(), Err(Error::Io(_))));
     device.fail_writes.store(false, std::sync::atomic::Ordering::Relaxed);
     let before = device.bytes.read().unwrap().clone();
     assert!(matches!(volume.sync(), Err(Error::Aborted)));
-    assert!(matches!(volume.truncate(&inode, 0), Err(Error::Aborted)));
+    assert!(matches!(volume.files.truncate(&inode, 0), Err(Error::Aborted)));
     assert!(matches!(volume.close(), Err(Error::Aborted)));
     assert!(volume.read_only_reason().unwrap().contains("an earlier write failed"));
     assert!(*device.bytes.read().unwrap() == before);
@@ -367,36 +368,37 @@ fn mapping_of_many_pieces_stays_sound() {
         let bench = Bench::new();
         let (image, numbers) = image_with_files(&bench, arguments, "48M", 1);
         let (device, volume) = bench.open(&image);
-        let inode = volume.inode(numbers[0]).unwrap();
+        let inode = volume.inodes.get(numbers[0]).unwrap();
         let pieces = 6000;
         let mut order: Vec<u64> = (0..pieces).collect();
         order.sort_by_key(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let size = Some(pieces * 2048);
         for at in &order {
-            let reservation = volume.reserve(&inode, FileBlock(at * 2), 1).unwrap();
+            let reservation = volume.files.reserve(&inode, FileBlock(at * 2), 1).unwrap();
             let reservations = vec![reservation];
             let mut commit = WriteCommit { reservations, size_at_least: size, ..WriteCommit::default() };
-            volume.commit_write(&inode, &mut commit).unwrap();
+            volume.files.commit_write(&inode, &mut commit).unwrap();
         }
         volume.sync().unwrap();
         bench.check_running(&device);
         // Fill the gaps of one half, then cut pieces out of the other.
         for at in order.iter().filter(|at| **at < pieces / 2) {
-            let reservation = volume.reserve(&inode, FileBlock(at * 2 + 1), 1).unwrap();
+            let reservation = volume.files.reserve(&inode, FileBlock(at * 2 + 1), 1).unwrap();
             let mut commit = WriteCommit { reservations: vec![reservation], ..WriteCommit::default() };
-            volume.commit_write(&inode, &mut commit).unwrap();
+            volume.files.commit_write(&inode, &mut commit).unwrap();
         }
         for at in order.iter().filter(|at| **at >= pieces / 2 && **at % 3 != 0) {
-            volume.punch(&inode, FileBlock(at * 2), 1).unwrap();
+            volume.files.punch(&inode, FileBlock(at * 2), 1).unwrap();
         }
         for at in 0..pieces * 2 {
-            let mapped = matches!(volume.map(&inode, FileBlock(at), 1).unwrap().kind, MappingKind::Mapped(_));
+            let mapped =
+                matches!(volume.files.map(&inode, FileBlock(at), 1).unwrap().kind, MappingKind::Mapped(_));
             let expected = at < pieces || (at % 2 == 0 && at / 2 % 3 == 0);
             assert_eq!(mapped, expected, "block {at} ({arguments})");
         }
         volume.sync().unwrap();
         bench.check_running(&device);
-        volume.truncate(&inode, 1 << 20).unwrap();
+        volume.files.truncate(&inode, 1 << 20).unwrap();
         volume.close().unwrap();
         bench.check(&device);
     }

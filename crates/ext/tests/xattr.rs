@@ -12,7 +12,7 @@ use names_support::{Image, at, have, root, run, spec};
 
 fn names(volume: &Volume, inode: &Inode) -> Vec<String> {
     let mut names: Vec<_> =
-        volume.xattr_names(inode).unwrap().into_iter().map(|n| String::from_utf8(n).unwrap()).collect();
+        volume.xattrs.names(inode).unwrap().into_iter().map(|n| String::from_utf8(n).unwrap()).collect();
     names.sort();
     names
 }
@@ -44,7 +44,7 @@ fn attributes_are_a_map_in_inode_and_block() {
         let mut models = Vec::new();
         for n in 0..6 {
             let name = format!("file{n}").into_bytes();
-            let inode = volume.create(&root(&volume), &name, &spec(FileKind::Regular)).unwrap();
+            let inode = volume.names.create(&root(&volume), &name, &spec(FileKind::Regular)).unwrap();
             models.push((inode, BTreeMap::<Vec<u8>, Vec<u8>>::new()));
         }
         for _ in 0..3_000 {
@@ -76,11 +76,11 @@ fn attributes_are_a_map_in_inode_and_block() {
             }
         }
         let compare = |volume: &Volume, inode: &Inode, model: &BTreeMap<Vec<u8>, Vec<u8>>| {
-            let mut names = volume.xattr_names(inode).unwrap();
+            let mut names = volume.xattrs.names(inode).unwrap();
             names.sort();
             assert!(names.iter().eq(model.keys()), "{arguments}");
             for (name, value) in model {
-                assert_eq!(&volume.xattr(inode, name).unwrap(), value);
+                assert_eq!(&volume.xattrs.get(inode, name).unwrap(), value);
             }
         };
         for (inode, model) in &models {
@@ -94,7 +94,7 @@ fn attributes_are_a_map_in_inode_and_block() {
             compare(&volume, &at(&volume, &format!("file{n}")).unwrap(), model);
         }
         for n in 0..6 {
-            volume.unlink(&root(&volume), format!("file{n}").as_bytes()).unwrap();
+            volume.names.unlink(&root(&volume), format!("file{n}").as_bytes()).unwrap();
         }
         drop(models);
         volume.close().unwrap();
@@ -111,7 +111,7 @@ fn limits_and_refusals() {
     let image = Image::new("-t ext2 -b 1024", "8M");
     let volume = image.open();
     let top = root(&volume);
-    let file = volume.create(&top, b"file", &spec(FileKind::Regular)).unwrap();
+    let file = volume.names.create(&top, b"file", &spec(FileKind::Regular)).unwrap();
     let set = |name: &[u8], value: &[u8]| volume.set_xattr(&file, name, value, XattrMode::Set);
     assert!(matches!(set(b"user.large", &[1; 1000]), Err(Error::AttributeTooLarge)));
     assert!(matches!(set(b"user.larger", &vec![1; 70_000]), Err(Error::AttributeTooLarge)));
@@ -121,17 +121,17 @@ fn limits_and_refusals() {
     assert!(matches!(set(&[b'u'; 256], b"x"), Err(Error::NameTooLong)));
     assert!(matches!(set(b"system.posix_acl_access", b"junk"), Err(Error::InvalidArgument(_))));
     assert!(matches!(set(b"system.posix_acl_default", &named_acl()), Err(Error::InvalidArgument(_))));
-    assert!(matches!(volume.xattr(&file, b"user.none"), Err(Error::NoAttribute)));
+    assert!(matches!(volume.xattrs.get(&file, b"user.none"), Err(Error::NoAttribute)));
     set(b"user.empty", b"").unwrap();
-    assert_eq!(volume.xattr(&file, b"user.empty").unwrap(), b"");
-    let link = volume.symlink(&top, b"link", b"target", Owner { uid: 0, gid: 0 }).unwrap();
+    assert_eq!(volume.xattrs.get(&file, b"user.empty").unwrap(), b"");
+    let link = volume.names.symlink(&top, b"link", b"target", Owner { uid: 0, gid: 0 }).unwrap();
     let on_link = |name| volume.set_xattr(&link, name, b"x", XattrMode::Set);
     assert!(matches!(on_link(b"user.x"), Err(Error::NotPermitted(_))));
     on_link(b"trusted.x").unwrap();
     // A block for attributes does not make a short link a long one.
     on_link(b"trusted.long").unwrap();
     volume.set_xattr(&link, b"trusted.longer", &[b'v'; 500], XattrMode::Set).unwrap();
-    assert_eq!(volume.read_link(&link).unwrap(), b"target");
+    assert_eq!(volume.names.read_link(&link).unwrap(), b"target");
     volume.close().unwrap();
     drop(volume);
     image.check();
@@ -144,19 +144,19 @@ fn access_control_lists_set_the_permissions() {
     }
     let image = Image::new("-t ext4 -O ^has_journal", "16M");
     let volume = image.open();
-    let file = volume.create(&root(&volume), b"file", &spec(FileKind::Regular)).unwrap();
-    let directory = volume.create(&root(&volume), b"dir", &spec(FileKind::Directory)).unwrap();
+    let file = volume.names.create(&root(&volume), b"file", &spec(FileKind::Regular)).unwrap();
+    let directory = volume.names.create(&root(&volume), b"dir", &spec(FileKind::Directory)).unwrap();
     let access = b"system.posix_acl_access";
     volume.set_xattr(&file, access, &named_acl(), XattrMode::Set).unwrap();
-    assert_eq!(volume.attributes(&file).permissions, 0o670);
-    assert_eq!(volume.xattr(&file, access).unwrap(), named_acl());
+    assert_eq!(file.attributes().permissions, 0o670);
+    assert_eq!(volume.xattrs.get(&file, access).unwrap(), named_acl());
     volume.set_xattr(&directory, b"system.posix_acl_default", &named_acl(), XattrMode::Set).unwrap();
     let none = u32::MAX;
     let minimal = acl(&[(1, 7, none), (4, 5, none), (32, 1, none)]);
-    let second = volume.create(&root(&volume), b"second", &spec(FileKind::Regular)).unwrap();
+    let second = volume.names.create(&root(&volume), b"second", &spec(FileKind::Regular)).unwrap();
     volume.set_xattr(&second, access, &minimal, XattrMode::Set).unwrap();
-    assert_eq!(volume.attributes(&second).permissions, 0o751);
-    assert!(matches!(volume.xattr(&second, access), Err(Error::NoAttribute)));
+    assert_eq!(second.attributes().permissions, 0o751);
+    assert!(matches!(volume.xattrs.get(&second, access), Err(Error::NoAttribute)));
     volume.close().unwrap();
     drop(volume);
     image.check();
@@ -192,24 +192,25 @@ fn chmod_changes_the_mask_of_an_access_control_list() {
         let chmod = |inode: &Inode, permissions| {
             let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
             volume.set_attributes(inode, &changes).unwrap();
-            assert_eq!(volume.attributes(inode).permissions, permissions);
+            assert_eq!(inode.attributes().permissions, permissions);
         };
-        let create = |name: &[u8]| volume.create(&root(&volume), name, &spec(FileKind::Regular)).unwrap();
+        let create =
+            |name: &[u8]| volume.names.create(&root(&volume), name, &spec(FileKind::Regular)).unwrap();
         let file = create(b"file");
         volume.set_xattr(&file, access, &named_acl(), XattrMode::Set).unwrap();
         chmod(&file, 0o640);
         let cut = acl(&[(1, 6, none), (2, 7, 1000), (4, 4, none), (16, 4, none), (32, 0, none)]);
-        assert_eq!(volume.xattr(&file, access).unwrap(), cut, "{arguments}");
+        assert_eq!(volume.xattrs.get(&file, access).unwrap(), cut, "{arguments}");
         // And back: the entry of the owning group is not touched where there is a mask.
         chmod(&file, 0o4775);
         let wide = acl(&[(1, 7, none), (2, 7, 1000), (4, 4, none), (16, 7, none), (32, 5, none)]);
-        assert_eq!(volume.xattr(&file, access).unwrap(), wide, "{arguments}");
+        assert_eq!(volume.xattrs.get(&file, access).unwrap(), wide, "{arguments}");
         chmod(&file, 0o640);
         if arguments.contains("ea_inode") {
             let long = create(b"long");
             volume.set_xattr(&long, access, &with_mask(6), XattrMode::Set).unwrap();
             chmod(&long, 0o640);
-            assert_eq!(volume.xattr(&long, access).unwrap(), with_mask(4));
+            assert_eq!(volume.xattrs.get(&long, access).unwrap(), with_mask(4));
         }
         volume.close().unwrap();
         drop((file, volume));
@@ -250,10 +251,10 @@ fn attributes_of_the_kernel_and_of_debugfs_are_read_and_changed() {
         image.check();
         let volume = image.open_with(Access::ReadOnly);
         let file = at(&volume, "file").unwrap();
-        assert_eq!(volume.xattr(&file, b"user.small").unwrap(), b"hello");
-        assert_eq!(volume.xattr(&file, b"user.medium").unwrap(), vec![b'v'; 700]);
+        assert_eq!(volume.xattrs.get(&file, b"user.small").unwrap(), b"hello");
+        assert_eq!(volume.xattrs.get(&file, b"user.medium").unwrap(), vec![b'v'; 700]);
         if has_inodes {
-            assert!(volume.xattr(&file, b"user.large").unwrap() == content[..1024]);
+            assert!(volume.xattrs.get(&file, b"user.large").unwrap() == content[..1024]);
         }
         volume.close().unwrap();
         drop(volume);
@@ -263,7 +264,7 @@ fn attributes_of_the_kernel_and_of_debugfs_are_read_and_changed() {
         if has_inodes {
             let larger = content.repeat(3);
             volume.set_xattr(&file, b"user.mine", &larger, XattrMode::Set).unwrap();
-            assert!(volume.xattr(&file, b"user.mine").unwrap() == larger);
+            assert!(volume.xattrs.get(&file, b"user.mine").unwrap() == larger);
             volume.remove_xattr(&file, b"user.large").unwrap();
         } else {
             volume.remove_xattr(&file, b"trusted.other").unwrap();
@@ -280,7 +281,7 @@ fn attributes_of_the_kernel_and_of_debugfs_are_read_and_changed() {
         };
         assert_eq!(names(&volume, &file), want);
         drop(file);
-        volume.unlink(&root(&volume), b"file").unwrap();
+        volume.names.unlink(&root(&volume), b"file").unwrap();
         volume.close().unwrap();
         drop(volume);
         image.check();
@@ -304,8 +305,8 @@ fn shared_block_is_copied_before_it_is_changed() {
     let volume = image.open();
     let file = |n: u32| at(&volume, &format!("f{n}")).unwrap();
     volume.set_xattr(&file(0), b"user.same", b"other", XattrMode::Set).unwrap();
-    assert_eq!(volume.xattr(&file(1), b"user.same").unwrap(), b"value");
-    volume.unlink(&root(&volume), b"f1").unwrap();
+    assert_eq!(volume.xattrs.get(&file(1), b"user.same").unwrap(), b"value");
+    volume.names.unlink(&root(&volume), b"f1").unwrap();
     volume.remove_xattr(&file(2), b"user.same").unwrap();
     volume.close().unwrap();
     drop(volume);
@@ -339,13 +340,13 @@ fn kernel_and_we_read_each_others_attributes() {
         drop(mounted);
         let volume = image.open();
         let theirs = at(&volume, "theirs").unwrap();
-        let ours = volume.create(&root(&volume), b"ours", &spec(FileKind::Regular)).unwrap();
+        let ours = volume.names.create(&root(&volume), b"ours", &spec(FileKind::Regular)).unwrap();
         for size in sizes {
             let name = format!("user.size{size}").into_bytes();
-            assert!(volume.xattr(&theirs, &name).unwrap() == value(size), "{arguments}: {size}");
+            assert!(volume.xattrs.get(&theirs, &name).unwrap() == value(size), "{arguments}: {size}");
             volume.set_xattr(&ours, &name, &value(size), XattrMode::Create).unwrap();
         }
-        assert_eq!(volume.xattr(&theirs, b"system.posix_acl_access").unwrap(), list);
+        assert_eq!(volume.xattrs.get(&theirs, b"system.posix_acl_access").unwrap(), list);
         volume.set_xattr(&ours, b"system.posix_acl_access", &list, XattrMode::Set).unwrap();
         volume
             .set_xattr(&theirs, format!("user.size{largest}").as_bytes(), b"little", XattrMode::Set)
@@ -378,20 +379,20 @@ fn new_inodes_inherit_the_default_list_of_their_directory() {
         let image = Image::new(arguments, "16M");
         let volume = image.open();
         let (access, default) = (b"system.posix_acl_access", b"system.posix_acl_default");
-        let top = volume.create(&root(&volume), b"top", &spec(FileKind::Directory)).unwrap();
+        let top = volume.names.create(&root(&volume), b"top", &spec(FileKind::Directory)).unwrap();
         volume.set_xattr(&top, default, &named_acl(), XattrMode::Set).unwrap();
-        let file = volume.create(&top, b"file", &spec(FileKind::Regular)).unwrap();
-        let inner = volume.create(&top, b"inner", &spec(FileKind::Directory)).unwrap();
-        let link = volume.symlink(&top, b"link", b"target", Owner { uid: 0, gid: 0 }).unwrap();
+        let file = volume.names.create(&top, b"file", &spec(FileKind::Regular)).unwrap();
+        let inner = volume.names.create(&top, b"inner", &spec(FileKind::Directory)).unwrap();
+        let link = volume.names.symlink(&top, b"link", b"target", Owner { uid: 0, gid: 0 }).unwrap();
         // Made with 0644: the mask is cut to what the group gets.
         let none = u32::MAX;
         let cut = acl(&[(1, 6, none), (2, 7, 1000), (4, 4, none), (16, 4, none), (32, 0, none)]);
-        assert_eq!(volume.xattr(&file, access).unwrap(), cut);
-        assert_eq!(volume.attributes(&file).permissions, 0o640);
-        assert!(matches!(volume.xattr(&file, default), Err(Error::NoAttribute)));
-        assert_eq!(volume.xattr(&inner, default).unwrap(), named_acl());
-        assert_eq!(volume.attributes(&inner).permissions, 0o650);
-        assert!(volume.xattr_names(&link).unwrap().is_empty());
+        assert_eq!(volume.xattrs.get(&file, access).unwrap(), cut);
+        assert_eq!(file.attributes().permissions, 0o640);
+        assert!(matches!(volume.xattrs.get(&file, default), Err(Error::NoAttribute)));
+        assert_eq!(volume.xattrs.get(&inner, default).unwrap(), named_acl());
+        assert_eq!(inner.attributes().permissions, 0o650);
+        assert!(volume.xattrs.names(&link).unwrap().is_empty());
         volume.close().unwrap();
         drop(volume);
         image.check();

@@ -17,6 +17,7 @@
 
 mod bits;
 mod blocks;
+mod free_space;
 pub(crate) mod holds;
 mod inodes;
 pub(crate) mod window;
@@ -34,6 +35,7 @@ use crate::transaction::{Freed, Handle, ReleaseFreed};
 use crate::{FsBlock, GroupNumber, Result};
 
 use bits::Bits;
+pub(crate) use free_space::{FreeSpace, Promise};
 use holds::Holds;
 use window::Windows;
 pub(crate) use zone::Zone;

@@ -17,13 +17,13 @@ const PROJECT_END: usize = 32;
 /// Blocks that storing an inode joins: its table block, and the superblock if a flag must be set there.
 pub(crate) const STORE_CREDITS: u32 = 2;
 
-impl Volume {
+impl Inode {
     /// The attributes that `stat` shows.
-    pub fn attributes(&self, inode: &Inode) -> Attributes {
-        let state = inode.state.read();
+    pub fn attributes(&self) -> Attributes {
+        let state = self.state.read();
         Attributes {
-            inode: inode.number(),
-            kind: inode.kind(),
+            inode: self.number(),
+            kind: self.kind(),
             permissions: state.permissions,
             links: state.links,
             owner: state.owner,
@@ -33,13 +33,20 @@ impl Volume {
             modified: state.modified,
             changed: state.changed,
             created: state.created,
-            device: device_numbers(inode.kind(), &state),
+            device: device_numbers(self.kind(), &state),
             flags: state.flags,
             generation: state.generation,
             project: state.project,
         }
     }
 
+    /// A time as the inode can hold it: within its years, and in seconds where it is too small for more.
+    pub fn time_as_stored(&self, time: Timestamp) -> Timestamp {
+        time_as_stored(time, self.state.read().extra_isize >= MODIFIED_EXTRA_END)
+    }
+}
+
+impl Volume {
     /// Change attributes.
     pub fn set_attributes(&self, inode: &Inode, changes: &SetAttributes) -> Result<()> {
         let mut state = inode.write_in_use()?;
@@ -58,22 +65,22 @@ impl Volume {
         };
         let project = changes.project.unwrap_or(state.project);
         if let Some(charged) = state.charged {
-            self.quota().check_moved(charged, owner, project)?;
+            self.quotas.check_moved(charged, owner, project)?;
         }
-        self.quota().prepare(owner, project)?;
-        let now = self.now();
+        self.quotas.prepare(owner, project)?;
+        let now = self.core.now();
         let time = |time: SetTime| match time {
             SetTime::Now => now,
             SetTime::To(time) => time,
         };
         let list = match changes.permissions {
-            Some(permissions) => self.xattrs().plan_chmod(inode, &state, permissions)?,
+            Some(permissions) => self.xattrs.plan_chmod(inode, &state, permissions)?,
             None => None,
         };
-        let mut handle = self.begin(STORE_CREDITS + list.as_ref().map_or(0, |list| list.credits))?;
+        let mut handle = self.core.begin(STORE_CREDITS + list.as_ref().map_or(0, |list| list.credits))?;
         let mut unused = Vec::new();
         let changed = match list {
-            Some(list) => self.xattrs().apply_attribute(&mut handle, inode, &mut state, list, &mut unused),
+            Some(list) => self.xattrs.apply_attribute(&mut handle, inode, &mut state, list, &mut unused),
             None => Ok(()),
         };
         let result = changed.and_then(|()| {
@@ -92,26 +99,21 @@ impl Volume {
                 state.flags = state.flags & !settable | flags & settable;
             }
             state.changed = changes.changed.map_or(now, time);
-            self.store_inode(&mut handle, inode, &mut state)
+            self.files.store(&mut handle, inode, &mut state)
         });
         let result = finish(handle, result);
-        unused.iter().try_for_each(|inode| self.release_if_unused(inode))?;
+        unused.iter().try_for_each(|inode| self.lifecycle.release_if_unused(inode))?;
         result
     }
 
     /// Record that the content was read now. Neither flags of the inode nor its change time have to do with that.
     pub fn note_access(&self, inode: &Inode) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let mut state = inode.write_in_use()?;
-        let mut handle = self.begin(STORE_CREDITS)?;
-        state.accessed = self.now();
-        let result = self.store_inode(&mut handle, inode, &mut state);
+        let mut handle = self.core.begin(STORE_CREDITS)?;
+        state.accessed = self.core.now();
+        let result = self.files.store(&mut handle, inode, &mut state);
         finish(handle, result)
-    }
-
-    /// A time as the inode can hold it: within its years, and in seconds where it is too small for more.
-    pub fn time_as_stored(&self, inode: &Inode, time: Timestamp) -> Timestamp {
-        time_as_stored(time, inode.state.read().extra_isize >= MODIFIED_EXTRA_END)
     }
 
     /// Whether names ignore case is changed in empty directories only, of volumes that know of it.
@@ -120,13 +122,13 @@ impl Volume {
         if !changes {
             return Ok(());
         }
-        if self.superblock().encoding().is_none() {
+        if self.core.format.encoding().is_none() {
             return Err(Error::Unsupported("the volume has no names that ignore case (feature `casefold`)"));
         }
         if inode.kind() != FileKind::Directory {
             return Err(Error::NotADirectory);
         }
-        if self.is_empty_directory(inode, state)? { Ok(()) } else { Err(Error::NotEmpty) }
+        if self.names.is_empty_directory(inode, state)? { Ok(()) } else { Err(Error::NotEmpty) }
     }
 
     /// Refuse a project that the volume or the inode cannot hold.
@@ -134,7 +136,7 @@ impl Volume {
         if project.is_none_or(|project| project == state.project) {
             return Ok(());
         }
-        if !self.features().has_ro_compat(RoCompat::PROJECT) {
+        if !self.core.features().has_ro_compat(RoCompat::PROJECT) {
             return Err(Error::Unsupported("the volume has no projects (feature `project`)"));
         }
         if usize::from(state.extra_isize) < PROJECT_END {
@@ -145,52 +147,6 @@ impl Volume {
         Ok(())
     }
 
-    /// Largest size of a file mapped as this one is.
-    pub fn max_file_size(&self, inode: &Inode) -> u64 {
-        self.max_size_with(&inode.state.read())
-    }
-
-    /// As [`Volume::max_file_size`], for a caller that holds the state.
-    pub(crate) fn max_size_with(&self, state: &InodeState) -> u64 {
-        let block = self.block_size().bytes();
-        let addressed = self.max_file_blocks(state).saturating_mul(block);
-        if state.has_extents() {
-            return addressed;
-        }
-        // Without `huge_file` the sectors are counted with 32 bits, and the index blocks count too.
-        let sectors = if self.features().has_ro_compat(crate::layout::RoCompat::HUGE_FILE) {
-            (1u64 << 48) - 1
-        } else {
-            u64::from(u32::MAX)
-        };
-        let all_blocks = sectors / (block / 512);
-        let pointers = self.pointers_per_block();
-        let index_blocks = all_blocks / pointers + all_blocks / pointers / pointers + 4;
-        addressed.min((all_blocks - index_blocks.min(all_blocks)).saturating_mul(block))
-    }
-
-    /// A user has the inode open from now on: it outlives its last name until [`Volume::close_inode`]. [`Error::Stale`] if it
-    /// was removed since it was looked up.
-    pub fn open_inode(&self, inode: &std::sync::Arc<Inode>) -> Result<()> {
-        inode.open()
-    }
-
-    /// Whether the caller is its only user, and it has lost its last name. Then it cannot be opened any
-    /// more: its data may be discarded, and [`Volume::close_inode`] frees it. Waits for nothing.
-    pub fn retire_inode(&self, inode: &Inode) -> bool {
-        inode.retire_nameless(1)
-    }
-
-    /// The counterpart of [`Volume::open_inode`]; frees the inode if that was the last user and no name is left.
-    pub fn close_inode(&self, inode: &std::sync::Arc<Inode>) -> Result<()> {
-        if !inode.close() {
-            return Ok(());
-        }
-        self.inodes().note_closed(inode);
-        self.allocator().release_window(inode.number());
-        inode.runs.write().shrink();
-        self.release_if_unused(inode)
-    }
 }
 
 /// Major and minor number, which a device node has in place of a mapping: in the old form of 16 bits or the new of 32.

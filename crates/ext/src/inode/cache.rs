@@ -12,9 +12,9 @@ use std::sync::Arc;
 use diorite_block::sync::{Mutex, Rank, RwLock};
 use hashbrown::HashMap;
 
-use crate::inode::{Inode, InodeState};
-use crate::layout::DiskInode;
-use crate::{Corrupt, Error, FileKind, InodeNumber, Result, Volume};
+use crate::inode::{Inode, InodeState, InodeStore};
+use crate::layout::{DiskInode, Incompat};
+use crate::{Corrupt, Error, FileKind, InodeNumber, Result};
 
 const SHARDS: usize = 64;
 /// Inodes that the hand passes for one new inode.
@@ -192,13 +192,13 @@ impl Shard {
     }
 }
 
-impl Volume {
+impl InodeStore {
     /// The inode of that number; `NotFound` if it is free.
-    pub fn inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
-        if number != InodeNumber::ROOT && number < self.superblock().first_inode() {
+    pub fn get(&self, number: InodeNumber) -> Result<Arc<Inode>> {
+        if number != InodeNumber::ROOT && number < self.core.format.first_inode() {
             return Err(Error::NotFound);
         }
-        let inode = self.load_inode(number)?;
+        let inode = self.load(number)?;
         if inode.is_freed() {
             return Err(Error::NotFound);
         }
@@ -207,33 +207,33 @@ impl Volume {
 
     /// Put a new inode in the place of whatever had its number.
     pub(super) fn insert_new(&self, inode: &Arc<Inode>) {
-        self.forget_names(&self.inodes().replace(inode));
+        self.forget_names(&self.cache.replace(inode));
     }
 
     /// What has left memory is not found by its name any more.
     fn forget_names(&self, evicted: &Evicted) {
-        evicted.dentry_hashes.iter().flatten().for_each(|hash| self.names.forget_evicted(*hash));
+        evicted.dentry_hashes.iter().flatten().for_each(|hash| self.dentries.forget_evicted(*hash));
     }
 
-    /// As [`Volume::inode`], for the volume's own inodes as well (journal, resize, orphan file).
-    pub(crate) fn load_inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
-        self.load_inode_if(number, |disk| disk.links > 0 || number < self.superblock().first_inode())
+    /// As [`InodeStore::get`], for the volume's own inodes as well (journal, resize, orphan file).
+    pub(crate) fn load(&self, number: InodeNumber) -> Result<Arc<Inode>> {
+        self.load_if(number, |disk| disk.links > 0 || number < self.core.format.first_inode())
     }
 
     /// The inode if it is in memory or passes a test for being in use.
-    pub(super) fn load_inode_if(
+    pub(super) fn load_if(
         &self,
         number: InodeNumber,
         is_in_use: impl FnOnce(&DiskInode) -> bool,
     ) -> Result<Arc<Inode>> {
-        if let Some(inode) = self.inodes().peek(number) {
+        if let Some(inode) = self.cache.peek(number) {
             return Ok(inode);
         }
-        let raw = self.raw_inode(number)?;
-        let (inode, evicted) = self.inodes().get_or_insert(number, || {
+        let raw = self.raw(number)?;
+        let (inode, evicted) = self.cache.get_or_insert(number, || {
             let bytes = raw.buffer.read();
             let bytes = bytes.get(raw.offset..raw.offset + raw.len).unwrap_or_default();
-            let format = self.superblock();
+            let format = &*self.core.format;
             if !DiskInode::has_valid_checksum(number, bytes, format) {
                 return Err(Corrupt::Checksum { block: raw.buffer.block(), what: "inode" }.into());
             }
@@ -253,7 +253,7 @@ impl Volume {
                 inode.state = RwLock::new(inode.state.into_inner());
             }
             // The transaction of its last change is not known any more, and may not be durable.
-            let running = self.log().running();
+            let running = self.core.log.running();
             inode.note_change(running);
             inode.note_data_change(running);
             Ok(inode)
@@ -269,15 +269,15 @@ impl Volume {
             return fail("its size is larger than any file");
         }
         if kind == FileKind::Directory {
-            let block = self.block_size().bytes();
+            let block = self.core.block_size().bytes();
             if !state.is_inline() && !state.size.is_multiple_of(block) {
                 return fail("a directory that does not end with a block");
             }
         }
-        if state.xattr_block.0 != 0 && self.zone().check(state.xattr_block, 1).is_err() {
+        if state.xattr_block.0 != 0 && self.core.allocator.zone().check(state.xattr_block, 1).is_err() {
             return fail("its extended attributes are not on the volume");
         }
-        if state.has_extents() && !self.features().has_incompat(crate::layout::Incompat::EXTENTS) {
+        if state.has_extents() && !self.core.features().has_incompat(Incompat::EXTENTS) {
             return fail("it is mapped by extents, which the volume does not have");
         }
         Ok(())
@@ -299,33 +299,33 @@ mod tests {
         mkfs(&*device, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() }).unwrap();
         let small = VolumeOptions { metadata_cache_bytes: 1 << 20, ..VolumeOptions::default() };
         let volume = Volume::open(device.clone(), small.clone()).unwrap();
-        let root = volume.inode(InodeNumber::ROOT).unwrap();
+        let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
         let owner = Owner { uid: 0, gid: 0 };
         let spec = NodeSpec { kind: FileKind::Regular, permissions: 0o644, umask: 0, owner, device: (0, 0) };
         let name = |n: u32| format!("file-{n}").into_bytes();
-        let held = volume.create(&root, &name(0), &spec).unwrap();
+        let held = volume.names.create(&root, &name(0), &spec).unwrap();
         for n in 1..9000 {
-            drop(volume.create(&root, &name(n), &spec).unwrap());
+            drop(volume.names.create(&root, &name(n), &spec).unwrap());
         }
-        let in_memory = volume.inodes().len();
+        let in_memory = volume.inodes.cache.len();
         assert!((500..=2500).contains(&in_memory), "{in_memory} inodes for 1 MiB");
         // The name of an inode that left memory would keep its memory.
-        assert_eq!(volume.names.dentries_of_evicted(), 0);
-        assert!(std::sync::Arc::ptr_eq(&held, &volume.lookup(&root, &name(0)).unwrap()));
+        assert_eq!(volume.inodes.dentries.of_evicted(), 0);
+        assert!(std::sync::Arc::ptr_eq(&held, &volume.names.lookup(&root, &name(0)).unwrap()));
         volume.sync().unwrap();
 
         let newest = b"the newest";
-        let number = volume.create(&root, newest, &spec).unwrap().number();
+        let number = volume.names.create(&root, newest, &spec).unwrap().number();
         for n in 0..9000 {
-            drop(volume.lookup(&root, &name(n)).unwrap());
+            drop(volume.names.lookup(&root, &name(n)).unwrap());
         }
-        assert!(volume.inodes().peek(number).is_none(), "it has left memory");
-        let inode = volume.lookup(&root, newest).unwrap();
+        assert!(volume.inodes.cache.peek(number).is_none(), "it has left memory");
+        let inode = volume.names.lookup(&root, newest).unwrap();
         volume.sync_inode(&inode, SyncKind::All).unwrap();
 
         // What is on the disk now, replayed in memory: as after a crash.
         let crashed = Volume::open(device, VolumeOptions { access: Access::ReadOnly, ..small }).unwrap();
-        let root = crashed.inode(InodeNumber::ROOT).unwrap();
-        assert_eq!(crashed.lookup(&root, newest).unwrap().number(), number);
+        let root = crashed.inodes.get(InodeNumber::ROOT).unwrap();
+        assert_eq!(crashed.names.lookup(&root, newest).unwrap().number(), number);
     }
 }

@@ -1,106 +1,50 @@
-//! Inodes are taken and given back.
+//! The end of inodes: one without a name is freed when its last user is gone, or by recovery.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use crate::inode::attributes::encode_device;
-use crate::inode::{Inode, InodeState};
-use crate::layout::{Incompat, InodeFlags, put};
-use crate::map::node;
+use crate::file::Files;
+use crate::inode::{Inode, InodeState, InodeStore};
+use crate::map::{has_mapping, node};
 use crate::transaction::Handle;
-use crate::{FileKind, FsBlock, InodeNumber, NodeSpec, Owner, Result, Volume};
+use crate::volume::Core;
+use crate::xattr::Xattrs;
+use crate::{Error, FsBlock, InodeNumber, Result};
 
 /// Sectors of an inode that is freed with its last name: 1 MiB.
 const RELEASED_AT_ONCE_SECTORS: u64 = 2048;
 
-impl InodeState {
-    /// Who owns what `owner` makes in this directory, and its project: with the set-group-ID bit it has the directory's
-    /// group (and gives the bit to directories), with the flag for it its project.
-    pub(crate) fn owner_within(&self, owner: Owner) -> (Owner, u32) {
-        let from_group = self.permissions & 0o2000 != 0;
-        let inherits = InodeFlags::from_bits_retain(self.flags).contains(InodeFlags::PROJECT_INHERIT);
-        let gid = if from_group { self.owner.gid } else { owner.gid };
-        (Owner { uid: owner.uid, gid }, if inherits { self.project } else { 0 })
-    }
+/// Frees inodes, with all that belongs to them.
+#[derive(Debug)]
+pub struct Lifecycle {
+    core: Arc<Core>,
+    inodes: Arc<InodeStore>,
+    files: Arc<Files>,
+    xattrs: Arc<Xattrs>,
 }
-impl Volume {
-    /// A free inode for `spec`, near `parent`, with no link and an empty mapping. The caller links it in the same handle
-    /// (and sets `links`) or makes it an orphan, and stores it.
-    pub(crate) fn allocate_inode(
-        &self,
-        handle: &mut Handle<'_>,
-        parent: InodeNumber,
-        parent_state: &InodeState,
-        spec: &NodeSpec,
-    ) -> Result<Arc<Inode>> {
-        let first = self.superblock().first_inode();
-        let number = self.allocator().allocate_inode(handle, parent, spec.kind, first)?;
-        let mut state = self.new_state(parent_state, spec);
-        let raw = self.raw_inode(number)?;
-        state.table_block = Arc::downgrade(&raw.buffer);
-        if let Some(place) = handle.modify(&raw.buffer)?.get_mut(raw.offset..raw.offset + raw.len) {
-            place.fill(0);
-        }
-        let inode = Arc::new(Inode::new(number, spec.kind, state));
-        self.insert_new(&inode);
-        inode.note_change(handle.transaction());
-        inode.note_data_change(handle.changes_data());
-        Ok(inode)
+
+impl Lifecycle {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        inodes: &Arc<InodeStore>,
+        files: &Arc<Files>,
+        xattrs: &Arc<Xattrs>,
+    ) -> Self {
+        Self { core: core.clone(), inodes: inodes.clone(), files: files.clone(), xattrs: xattrs.clone() }
     }
 
-    fn new_state(&self, parent: &InodeState, spec: &NodeSpec) -> InodeState {
-        let now = self.now();
-        let extra_isize = self.superblock().want_extra_isize();
-        let inherited = InodeFlags::from_bits_retain(parent.flags) & InodeFlags::INHERITED;
-        let mut flags = match spec.kind {
-            FileKind::Directory => inherited,
-            FileKind::Regular => {
-                inherited - (InodeFlags::DIR_SYNC | InodeFlags::CASEFOLD | InodeFlags::PROJECT_INHERIT)
-            }
-            _ => inherited & (InodeFlags::NO_DUMP | InodeFlags::NO_ATIME),
-        };
-        let mut block = [0; 60];
-        if matches!(spec.kind, FileKind::Regular | FileKind::Directory)
-            && self.features().has_incompat(Incompat::EXTENTS)
-        {
-            flags |= InodeFlags::EXTENTS;
-            node::write_empty_root(&mut block);
+    /// The counterpart of [`Inode::open`]; frees the inode if that was the last user and no name is left.
+    pub fn close(&self, inode: &Arc<Inode>) -> Result<()> {
+        if !inode.close() {
+            return Ok(());
         }
-        if matches!(spec.kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
-            put(&mut block, 0, &encode_device(spec.device));
-        }
-        let from_group = parent.permissions & 0o2000 != 0;
-        let (owner, project) = parent.owner_within(spec.owner);
-        InodeState {
-            permissions: spec.permissions & 0xfff
-                | if from_group && spec.kind == FileKind::Directory { 0o2000 } else { 0 },
-            owner,
-            links: 0,
-            size: 0,
-            sectors: 0,
-            accessed: now,
-            modified: now,
-            changed: now,
-            created: (extra_isize >= 24).then_some(now),
-            flags: flags.bits(),
-            generation: self.generations.fetch_add(0x9e37_79b1, Ordering::Relaxed),
-            project,
-            block,
-            xattr_block: FsBlock(0),
-            extra_isize,
-            deletion_time: 0,
-            version: 0,
-            freed: false,
-            orphan_slot: None,
-            on_orphan_list: false,
-            charged: None,
-            value_inodes_change: 0,
-            table_block: Weak::new(),
-        }
+        self.inodes.cache.note_closed(inode);
+        self.core.allocator.release_window(inode.number());
+        inode.runs.write().shrink();
+        self.release_if_unused(inode)
     }
 
     /// Free blocks and inode of an orphan that is not open. Call it without handle or inode lock, after `unlink`,
-    /// `rename` and `close_inode`.
+    /// `rename` and [`Self::close`].
     pub(crate) fn release_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         if inode.is_open() || inode.state.read().links > 0 {
             return Ok(());
@@ -109,8 +53,8 @@ impl Volume {
         if state.freed || state.links > 0 || !inode.retire(0) {
             return Ok(());
         }
-        self.allocator().release_window(inode.number());
-        let mut handle = self.begin(100)?;
+        self.core.allocator.release_window(inode.number());
+        let mut handle = self.core.begin(100)?;
         let values = self.release(&mut handle, inode, &mut state)?;
         handle.commit()?;
         drop(state);
@@ -126,12 +70,12 @@ impl Volume {
 
     /// Whether nothing but the inode itself is to be freed: one transaction does it for certain.
     pub(crate) fn has_nothing_outside(&self, inode: &Inode, state: &InodeState) -> bool {
-        !self.has_blocks(inode, state) && state.xattr_block == FsBlock(0) && !self.xattrs().has_value_inodes()
+        !self.has_blocks(inode, state) && state.xattr_block == FsBlock(0) && !self.xattrs.has_value_inodes()
     }
 
     /// Whether the mapping leads to any block.
     fn has_blocks(&self, inode: &Inode, state: &InodeState) -> bool {
-        if state.is_inline() || !self.has_mapping(inode, state) {
+        if state.is_inline() || !has_mapping(inode, state) {
             return false;
         }
         if state.has_extents() { !node::is_empty_root(&state.block) } else { state.block != [0; 60] }
@@ -147,22 +91,56 @@ impl Volume {
     ) -> Result<Vec<Arc<Inode>>> {
         let is_alone = self.has_nothing_outside(inode, state);
         if self.has_blocks(inode, state) {
-            self.remove_blocks(handle, inode, state, 0, u64::MAX)?;
+            self.files.remove_blocks(handle, inode, state, 0, u64::MAX)?;
         }
         if !is_alone && !handle.has_credits(16) {
-            self.store_inode(handle, inode, state)?;
+            self.files.store(handle, inode, state)?;
             handle.restart(24)?;
         }
-        let values = self.xattrs().free_attributes(handle, inode, state)?;
-        self.remove_orphan(handle, inode, state)?;
+        let values = self.xattrs.free_attributes(handle, inode, state)?;
+        self.inodes.remove_orphan(handle, inode, state)?;
         state.freed = true;
         state.size = 0;
         state.sectors = 0;
-        state.deletion_time = (self.now().seconds as u32).max(1);
+        state.deletion_time = (self.core.now().seconds as u32).max(1);
         inode.runs.write().forget(0, u64::MAX);
-        self.store_inode(handle, inode, state)?;
-        self.inodes().remove(inode.number());
-        self.allocator().free_inode(handle, inode.number(), inode.kind())?;
+        self.files.store(handle, inode, state)?;
+        self.inodes.cache.remove(inode.number());
+        self.core.allocator.free_inode(handle, inode.number(), inode.kind())?;
         Ok(values)
+    }
+
+    /// Finish what a crash interrupted: free orphans without a name, cut the others to their size.
+    pub(crate) fn recover_orphans(&self, found: &[InodeNumber]) -> Result<()> {
+        for number in found {
+            let inode = match self.inodes.load_if(*number, |disk| disk.mode != 0) {
+                Ok(inode) => inode,
+                Err(Error::NotFound) => continue,
+                Err(error) => return Err(error),
+            };
+            let has_name = {
+                let mut state = inode.state.write();
+                self.inodes.adopt_orphan(&inode, &mut state)?;
+                state.links > 0
+            };
+            if has_name {
+                self.cut_orphan(&inode)?;
+            } else {
+                self.release_if_unused(&inode)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cut_orphan(&self, inode: &Arc<Inode>) -> Result<()> {
+        let mut state = inode.state.write();
+        let mut handle = self.core.begin(100)?;
+        if !state.is_inline() && has_mapping(inode, &state) {
+            let first = self.core.block_size().blocks_for(state.size);
+            self.files.remove_blocks(&mut handle, inode, &mut state, first, u64::MAX)?;
+        }
+        self.inodes.remove_orphan(&mut handle, inode, &mut state)?;
+        self.files.store(&mut handle, inode, &mut state)?;
+        handle.commit().map(drop)
     }
 }

@@ -1,18 +1,19 @@
 //! An inode in memory.
 //!
 //! Interface:
-//! - [`Inode::state`] guards everything that changes. A caller that changes it stores it with [`Volume::store_inode`] in
+//! - [`Inode::state`] guards everything that changes. A caller that changes it stores it with [`Files::store`](crate::Files) in
 //!   the same handle; inode-table blocks are never newer than the state.
 //! - An inode that was freed may still be held by a caller that looked it up before, and its number may be another's by now. Nothing
 //!   may be read or changed on the volume through it: [`Inode::read_in_use`] and [`Inode::write_in_use`] refuse.
-//! - The raw bytes after the fixed fields (extended attributes, inline data) are reached with [`Volume::raw_inode`].
+//! - The raw bytes after the fixed fields (extended attributes, inline data) are reached with [`InodeStore::raw`].
 //!
 //! Locking: the state's lock is taken before a handle begins (see the crate's head).
 
+mod allocate;
 mod attributes;
 mod cache;
+mod change;
 mod content_use;
-mod directory;
 mod lifecycle;
 mod orphan;
 mod replay;
@@ -22,18 +23,69 @@ mod table_ahead;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use diorite_block::sync::{Rank, ReadGuard, RwLock, WriteGuard};
+use diorite_block::sync::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
 
 use crate::buffer::Buffer;
+use crate::map::Mappings;
 use crate::map::runs::RunCache;
+use crate::names::DentryCache;
 use crate::transaction::TransactionId;
+use crate::volume::Core;
 use crate::{Error, FileKind, FsBlock, InodeNumber, Owner, Result, Timestamp};
 
-pub(crate) use cache::InodeCache;
+pub(crate) use change::InodeChange;
 pub use content_use::ContentUse;
 pub(crate) use content_use::{check_change, check_encrypted};
-pub(crate) use orphan::Orphans;
-pub(crate) use table_ahead::TableAhead;
+pub use lifecycle::Lifecycle;
+
+use cache::InodeCache;
+use orphan::Orphans;
+use table_ahead::TableAhead;
+
+/// The inodes of a volume: loaded, cached, stored; those without a name are recorded as orphans.
+#[derive(Debug)]
+pub struct InodeStore {
+    pub(crate) core: Arc<Core>,
+    pub(crate) maps: Arc<Mappings>,
+    /// Inodes in memory.
+    cache: InodeCache,
+    /// Names of inodes in memory.
+    dentries: Arc<DentryCache>,
+    /// How much of the inode table is read at once.
+    table_ahead: TableAhead,
+    /// Inodes without a name, or being cut, as recorded on disk.
+    orphans: Mutex<Orphans>,
+    /// The generation of the next new inode.
+    generations: AtomicU32,
+}
+
+impl InodeStore {
+    /// Keeps about `capacity` inodes without references.
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        maps: &Arc<Mappings>,
+        dentries: &Arc<DentryCache>,
+        capacity: usize,
+    ) -> Self {
+        let now = core.now();
+        let generation = (now.seconds as u32).wrapping_mul(0x85eb_ca6b) ^ now.nanoseconds;
+        Self {
+            core: core.clone(),
+            maps: maps.clone(),
+            cache: InodeCache::new(capacity),
+            dentries: dentries.clone(),
+            table_ahead: TableAhead::default(),
+            orphans: Mutex::ranked(Rank::Orphans, Orphans::default()),
+            generations: AtomicU32::new(generation),
+        }
+    }
+
+    /// Whether no orphan is recorded.
+    pub(crate) fn has_no_orphans(&self) -> bool {
+        let slots = crate::layout::orphan::entries_per_block(self.core.block_size().bytes() as usize);
+        self.orphans.lock().is_empty(slots)
+    }
+}
 
 /// An inode that is in use: shared by all that have it open or work on it.
 #[derive(Debug)]
@@ -93,7 +145,7 @@ impl Inode {
         }
     }
 
-    /// Whether it is open ([`crate::Volume::open_inode`]).
+    /// Whether it is open ([`Inode::open`]).
     pub fn is_open(&self) -> bool {
         self.opens.load(Ordering::Acquire) & USERS > 0
     }
@@ -128,8 +180,11 @@ impl Inode {
         self.opens.load(Ordering::Acquire) & RETIRED != 0
     }
 
-    /// Count a user; [`Error::Stale`] if it was freed, or is about to be.
-    pub(crate) fn open(&self) -> Result<()> {
+    /// A user has the inode open from now on: it outlives its last name until [`Lifecycle::close`](crate::Lifecycle::close).
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if it was freed since it was looked up, or is about to be.
+    pub fn open(&self) -> Result<()> {
         let one_more = |opens| (opens & RETIRED == 0).then(|| opens + 1);
         let counted = self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
         counted.map(drop).map_err(|_| Error::Stale)
@@ -142,10 +197,11 @@ impl Inode {
         before & USERS == 1
     }
 
-    /// As [`Self::retire`], if its last name is gone.
-    pub(crate) fn retire_nameless(&self, users: u32) -> bool {
+    /// Whether the caller is its only user, and it has lost its last name. Then it cannot be opened any
+    /// more: its data may be discarded, and [`Lifecycle::close`](crate::Lifecycle::close) frees it. Waits for nothing.
+    pub fn retire_nameless(&self) -> bool {
         let retired = |opens: u32| {
-            let is_last = opens & NAMELESS != 0 && opens & USERS <= users;
+            let is_last = opens & NAMELESS != 0 && opens & USERS <= 1;
             is_last.then_some(opens | RETIRED)
         };
         self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, retired).is_ok()
@@ -265,11 +321,11 @@ pub(crate) struct RawInode {
     pub(crate) len: usize,
 }
 
-/// Blocks of metadata that [`Volume::allocate_inode`] joins at most.
+/// Blocks of metadata that [`InodeStore::allocate`] joins at most.
 pub(crate) const ALLOCATE_INODE_CREDITS: u32 = 6;
-/// Blocks of metadata that [`Volume::free_inode`] joins when the inode has no blocks left.
+/// Blocks of metadata that [`Lifecycle::release`] joins when the inode has no blocks left.
 pub(crate) const FREE_INODE_CREDITS: u32 = 8;
-/// Blocks of metadata that [`Volume::append_directory_block`] joins at most.
+/// Blocks of metadata that [`Mappings::append_block`] joins at most.
 pub(crate) const APPEND_BLOCK_CREDITS: u32 = 16;
 
 /// The attributes of an inode that `stat` shows.
@@ -316,7 +372,7 @@ pub enum SetTime {
     To(Timestamp),
 }
 
-/// Changes of an inode's attributes; `None` leaves a field. The size is changed by [`crate::Volume::truncate`].
+/// Changes of an inode's attributes; `None` leaves a field. The size is changed by [`crate::Files::truncate`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
     /// Permission bits: 12 bits.

@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use crate::buffer::{BlockKind, Buffer};
-use crate::inode::{Inode, InodeState};
-use crate::layout::{DiskInode, RoCompat, le32, orphan, put};
+use crate::inode::{Inode, InodeState, InodeStore};
+use crate::layout::{DiskInode, le32, orphan, put};
 use crate::transaction::Handle;
-use crate::{Corrupt, Error, FileBlock, FsBlock, InodeNumber, MappingKind, Result, Volume};
+use crate::{Corrupt, FileBlock, FsBlock, InodeNumber, MappingKind, Result};
 
 /// Byte of `i_dtime`.
 const DELETION_TIME: usize = 0x14;
@@ -50,17 +50,17 @@ impl Orphans {
     }
 }
 
-impl Volume {
+impl InodeStore {
     /// Read what the volume has recorded: the file's blocks and the orphans themselves, list and file.
     pub(crate) fn load_orphans(&self) -> Result<Vec<InodeNumber>> {
         let mut found = Vec::new();
         let mut list = Vec::new();
-        let mut next = self.superblock().last_orphan();
+        let mut next = self.core.format.last_orphan();
         while let Some(number) = next.filter(|number| !list.contains(number)) {
-            if number < self.superblock().first_inode() || list.len() > 1 << 20 {
+            if number < self.core.format.first_inode() || list.len() > 1 << 20 {
                 return Err(Corrupt::Inode { inode: number, what: "it cannot be on the orphan list" }.into());
             }
-            let raw = self.raw_inode(number)?;
+            let raw = self.raw(number)?;
             let following = le32(&raw.buffer.read(), raw.offset + DELETION_TIME);
             list.push(number);
             next = (following != 0).then_some(InodeNumber(following));
@@ -68,7 +68,7 @@ impl Volume {
         found.extend(&list);
         list.reverse();
         let mut file = None;
-        if let Some(number) = self.superblock().orphan_file() {
+        if let Some(number) = self.core.format.orphan_file() {
             file = Some(self.load_orphan_file(number, &mut found)?);
         }
         *self.orphans.lock() = Orphans { list, file };
@@ -76,16 +76,16 @@ impl Volume {
     }
 
     fn load_orphan_file(&self, number: InodeNumber, found: &mut Vec<InodeNumber>) -> Result<OrphanFile> {
-        let inode = self.load_inode(number)?;
+        let inode = self.load(number)?;
         let state = inode.state.read();
-        let count = self.block_size().blocks_for(state.size).min(MAX_FILE_BLOCKS);
+        let count = self.core.block_size().blocks_for(state.size).min(MAX_FILE_BLOCKS);
         let generation = state.generation;
         let mut file = OrphanFile { inode: number, generation, blocks: Vec::new(), free: Vec::new() };
         for at in 0..count {
-            let MappingKind::Mapped(block) = self.map_with(&inode, &state, FileBlock(at), 1)?.kind else {
+            let MappingKind::Mapped(block) = self.maps.find(&inode, &state, FileBlock(at), 1)?.kind else {
                 return Err(Corrupt::Inode { inode: number, what: "a hole in the orphan file" }.into());
             };
-            let buffer = self.cache().get(block, BlockKind::OrphanFile { inode: number, generation })?;
+            let buffer = self.core.buffers.get(block, BlockKind::OrphanFile { inode: number, generation })?;
             let bytes = buffer.read();
             if !orphan::has_magic(&bytes) {
                 return Err(Corrupt::Inode {
@@ -103,14 +103,14 @@ impl Volume {
     }
 
     /// The last name of an inode is gone (`links` is 0), or it is being cut: record it in this handle. Frees nothing.
-    /// [`Volume::release_if_unused`] frees it, after the handle, or a later close, or recovery. The caller stores the inode.
+    /// [`Lifecycle::release_if_unused`](super::Lifecycle::release_if_unused) frees it, after the handle, or a later close, or recovery. The caller stores the inode.
     pub(crate) fn add_orphan(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
         state: &mut InodeState,
     ) -> Result<()> {
-        if !self.has_journal() || state.orphan_slot.is_some() || state.on_orphan_list {
+        if !self.core.has_journal() || state.orphan_slot.is_some() || state.on_orphan_list {
             return Ok(());
         }
         let mut orphans = self.orphans.lock();
@@ -131,14 +131,14 @@ impl Volume {
         state.deletion_time = orphans.list.last().map_or(0, |head| head.0);
         state.on_orphan_list = true;
         orphans.list.push(inode.number());
-        self.current_superblock().lock().set_last_orphan(Some(inode.number()));
+        self.core.superblock.lock().set_last_orphan(Some(inode.number()));
         drop(orphans);
-        self.touch_superblock(handle)
+        self.core.touch_superblock(handle)
     }
 
     fn orphan_block(&self, file: &OrphanFile, index: usize) -> Result<Arc<Buffer>> {
         let kind = BlockKind::OrphanFile { inode: file.inode, generation: file.generation };
-        self.cache().get(file.blocks[index], kind)
+        self.core.buffers.get(file.blocks[index], kind)
     }
 
     /// The inode is an orphan no longer. The caller stores it.
@@ -170,44 +170,22 @@ impl Volume {
             return self.set_next_orphan(handle, before, next);
         }
         let head = (next != 0).then_some(InodeNumber(next));
-        self.current_superblock().lock().set_last_orphan(head);
+        self.core.superblock.lock().set_last_orphan(head);
         drop(orphans);
-        self.touch_superblock(handle)
+        self.core.touch_superblock(handle)
     }
 
     fn set_next_orphan(&self, handle: &mut Handle<'_>, inode: InodeNumber, next: u32) -> Result<()> {
-        let raw = self.raw_inode(inode)?;
+        let raw = self.raw(inode)?;
         let mut bytes = handle.modify(&raw.buffer)?;
         let Some(place) = bytes.get_mut(raw.offset..raw.offset + raw.len) else { return Ok(()) };
         put(place, DELETION_TIME, &next.to_le_bytes());
-        DiskInode::set_checksum(inode, place, self.superblock());
-        Ok(())
-    }
-
-    /// Finish what a crash interrupted: free orphans without a name, cut the others to their size.
-    pub(crate) fn recover_orphans(&self, found: &[InodeNumber]) -> Result<()> {
-        for number in found {
-            let inode = match self.load_inode_if(*number, |disk| disk.mode != 0) {
-                Ok(inode) => inode,
-                Err(Error::NotFound) => continue,
-                Err(error) => return Err(error),
-            };
-            let has_name = {
-                let mut state = inode.state.write();
-                self.adopt_orphan(&inode, &mut state)?;
-                state.links > 0
-            };
-            if has_name {
-                self.cut_orphan(&inode)?;
-            } else {
-                self.release_if_unused(&inode)?;
-            }
-        }
+        DiskInode::set_checksum(inode, place, &self.core.format);
         Ok(())
     }
 
     /// Set in the state where the inode is recorded.
-    fn adopt_orphan(&self, inode: &Inode, state: &mut InodeState) -> Result<()> {
+    pub(super) fn adopt_orphan(&self, inode: &Inode, state: &mut InodeState) -> Result<()> {
         let orphans = self.orphans.lock();
         state.on_orphan_list = orphans.list.contains(&inode.number());
         let Some(file) = &orphans.file else { return Ok(()) };
@@ -219,30 +197,5 @@ impl Volume {
             }
         }
         Ok(())
-    }
-
-    fn cut_orphan(&self, inode: &Arc<Inode>) -> Result<()> {
-        let mut state = inode.state.write();
-        let mut handle = self.begin(100)?;
-        if !state.is_inline() && self.has_mapping(inode, &state) {
-            let first = self.block_size().blocks_for(state.size);
-            self.remove_blocks(&mut handle, inode, &mut state, first, u64::MAX)?;
-        }
-        self.remove_orphan(&mut handle, inode, &mut state)?;
-        self.store_inode(&mut handle, inode, &mut state)?;
-        handle.commit().map(drop)
-    }
-
-    /// Whether the superblock must say that the orphan file may have entries.
-    pub(crate) fn has_orphan_file(&self) -> bool {
-        self.superblock().orphan_file().is_some()
-    }
-
-    /// Set or clear the flag that the orphan file may have entries, in the superblock in memory.
-    pub(crate) fn mark_orphans_present(&self, present: bool) {
-        let mut superblock = self.current_superblock().lock();
-        let mut features = superblock.features();
-        features.ro_compat.set(RoCompat::ORPHAN_PRESENT, present);
-        superblock.set_features(features);
     }
 }

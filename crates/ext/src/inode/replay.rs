@@ -20,18 +20,18 @@ const SECTORS_HIGH: std::ops::Range<usize> = 0x74..0x76;
 impl FastReplay<'_> {
     /// Charge a replayed inode to its owners.
     fn settle_replayed(&self, number: InodeNumber, charged: Option<Charge>) -> Result<()> {
-        let inode = self.volume.load_inode(number)?;
+        let inode = self.volume.inodes.load(number)?;
         let mut state = inode.state.write();
-        self.volume.quota().prepare(state.owner, state.project)?;
+        self.volume.quotas.prepare(state.owner, state.project)?;
         state.charged = charged;
-        let mut handle = self.volume.begin(STORE_CREDITS)?;
-        self.volume.store_inode(&mut handle, &inode, &mut state)?;
+        let mut handle = self.volume.core.begin(STORE_CREDITS)?;
+        self.volume.files.store(&mut handle, &inode, &mut state)?;
         handle.commit().map(drop)
     }
 
     /// Whether an inode has a name.
     pub(crate) fn is_in_use(&self, number: InodeNumber) -> Result<bool> {
-        match self.volume.load_inode(number) {
+        match self.volume.inodes.load(number) {
             Ok(_) => Ok(true),
             Err(Error::NotFound) => Ok(false),
             Err(error) => Err(error),
@@ -42,8 +42,8 @@ impl FastReplay<'_> {
     /// is taken if it was free.
     pub(crate) fn replay_inode(&self, number: InodeNumber, bytes: &[u8]) -> Result<()> {
         let bad = |what| Corrupt::Inode { inode: number, what };
-        let size = usize::from(self.volume.layout().inode_size);
-        let is_special = number < self.volume.superblock().first_inode() && number != InodeNumber::ROOT;
+        let size = usize::from(self.volume.core.layout.inode_size);
+        let is_special = number < self.volume.core.format.first_inode() && number != InodeNumber::ROOT;
         if is_special || bytes.len() < GOOD_OLD_SIZE || bytes.len() > size {
             return Err(bad("a fast commit has an inode that cannot be").into());
         }
@@ -64,14 +64,14 @@ impl FastReplay<'_> {
         if !has_extents && matches!(kind, FileKind::Regular | FileKind::Directory) {
             return Err(Incompatible::FAST_COMMIT_WITHOUT_EXTENTS.into());
         }
-        let charged = match self.volume.load_inode(number) {
+        let charged = match self.volume.inodes.load(number) {
             Ok(inode) => inode.state.read().charged,
             Err(Error::NotFound) => None,
             Err(error) => return Err(error),
         };
-        let mut handle = self.volume.begin(16)?;
-        let is_new = self.volume.allocator().claim_inode(&mut handle, number, kind)?;
-        let raw = self.volume.raw_inode(number)?;
+        let mut handle = self.volume.core.begin(16)?;
+        let is_new = self.volume.core.allocator.claim_inode(&mut handle, number, kind)?;
+        let raw = self.volume.inodes.raw(number)?;
         {
             let mut content = handle.modify(&raw.buffer)?;
             let Some(place) = content.get_mut(raw.offset..raw.offset + raw.len) else {
@@ -99,9 +99,9 @@ impl FastReplay<'_> {
                     place[part.clone()].copy_from_slice(&kept[part]);
                 }
             }
-            DiskInode::set_checksum(number, place, self.volume.superblock());
+            DiskInode::set_checksum(number, place, &self.volume.core.format);
         }
-        self.volume.inodes().remove(number);
+        self.volume.inodes.cache.remove(number);
         handle.commit()?;
         self.settle_replayed(number, charged)
     }

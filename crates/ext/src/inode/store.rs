@@ -4,10 +4,10 @@ use std::sync::{Arc, Weak};
 
 use crate::buffer::BlockKind;
 use crate::inode::table_ahead::InodeTable;
-use crate::inode::{Inode, InodeState, RawInode};
-use crate::layout::{DiskInode, InodeFlags, RoCompat};
+use crate::inode::{Inode, InodeState, InodeStore, RawInode};
+use crate::layout::{DiskInode, InodeFlags};
 use crate::transaction::Handle;
-use crate::{Corrupt, InodeNumber, Owner, Result, Volume};
+use crate::{Corrupt, FsBlock, InodeNumber, Owner, Result};
 
 impl InodeState {
     pub(super) fn from_disk(disk: &DiskInode) -> Self {
@@ -64,51 +64,41 @@ impl InodeState {
     }
 }
 
-impl Volume {
+impl InodeStore {
     /// The inode-table block with the inode, and where in it.
-    pub(crate) fn raw_inode(&self, number: InodeNumber) -> Result<RawInode> {
-        let place = self.layout().locate_inode(number)?;
+    pub(crate) fn raw(&self, number: InodeNumber) -> Result<RawInode> {
+        let place = self.core.layout.locate_inode(number)?;
         let missing = Corrupt::Inode { inode: number, what: "its group does not exist" };
-        let table = self.allocator().inode_table(place.group).ok_or(missing)?.0;
-        let block = crate::FsBlock(table + u64::from(place.table_block));
-        let buffer = if let Some(buffer) = self.cache().get_cached(block, BlockKind::InodeTable)? {
+        let table = self.core.allocator.inode_table(place.group).ok_or(missing)?.0;
+        let block = FsBlock(table + u64::from(place.table_block));
+        let buffer = if let Some(buffer) = self.core.buffers.get_cached(block, BlockKind::InodeTable)? {
             buffer
         } else {
-            let blocks = u64::from(self.layout().inode_table_blocks());
-            let whole = InodeTable { start: table, blocks, block_bytes: self.block_size().bytes() };
+            let blocks = u64::from(self.core.layout.inode_table_blocks());
+            let whole = InodeTable { start: table, blocks, block_bytes: self.core.block_size().bytes() };
             // What is read ahead is not to push out what is in use.
-            let most = self.cache().capacity_blocks() as u64 / 32;
+            let most = self.core.buffers.capacity_blocks() as u64 / 32;
             let wanted = self.table_ahead.blocks_for(&whole, place.table_block.into(), most);
-            let first = crate::FsBlock(table + wanted.start);
-            self.cache().read_ahead(first, wanted.end - wanted.start, |_| BlockKind::InodeTable);
-            self.cache().get(block, BlockKind::InodeTable)?
+            let first = FsBlock(table + wanted.start);
+            self.core.buffers.read_ahead(first, wanted.end - wanted.start, |_| BlockKind::InodeTable);
+            self.core.buffers.get(block, BlockKind::InodeTable)?
         };
-        Ok(RawInode { buffer, offset: place.offset as usize, len: usize::from(self.layout().inode_size) })
+        Ok(RawInode { buffer, offset: place.offset as usize, len: usize::from(self.core.layout.inode_size) })
     }
 
-    /// As [`Self::raw_inode`], by the short way if the state knows it.
-    pub(crate) fn raw_inode_of(&self, inode: &Inode, state: &InodeState) -> Result<RawInode> {
-        let Some(buffer) = state.table_block.upgrade() else { return self.raw_inode(inode.number()) };
+    /// As [`Self::raw`], by the short way if the state knows it.
+    pub(crate) fn raw_of(&self, inode: &Inode, state: &InodeState) -> Result<RawInode> {
+        let Some(buffer) = state.table_block.upgrade() else { return self.raw(inode.number()) };
         buffer.note_use();
-        let offset = self.layout().locate_inode(inode.number())?.offset as usize;
-        Ok(RawInode { buffer, offset, len: usize::from(self.layout().inode_size) })
+        let offset = self.core.layout.locate_inode(inode.number())?.offset as usize;
+        Ok(RawInode { buffer, offset, len: usize::from(self.core.layout.inode_size) })
     }
 
     /// Write the state through to the inode-table buffer, with its checksum. Bytes after the fixed fields stay as
-    /// they are in the buffer, so change those first.
-    pub(crate) fn store_inode(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-    ) -> Result<()> {
-        let large = 0x7fff_ffff;
-        if state.size > large && !self.has_large_file_flag() && inode.kind() == crate::FileKind::Regular {
-            self.set_large_file_flag(handle)?;
-        }
-        self.quota().settle(handle, inode, state)?;
+    /// they are in the buffer, so change those first. [`Files::store`](crate::Files) calls this, for inodes that are charged to their owners.
+    pub(crate) fn store(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
         state.round_times();
-        let raw = self.raw_inode_of(inode, state)?;
+        let raw = self.raw_of(inode, state)?;
         if state.table_block.strong_count() == 0 {
             state.table_block = Arc::downgrade(&raw.buffer);
         }
@@ -119,25 +109,9 @@ impl Volume {
         }
         let mut bytes = handle.modify(&raw.buffer)?;
         if let Some(place) = bytes.get_mut(raw.offset..raw.offset + raw.len) {
-            state.to_disk(inode.kind().mode_bits()).write_into(inode.number(), place, self.superblock());
+            state.to_disk(inode.kind().mode_bits()).write_into(inode.number(), place, &self.core.format);
         }
         inode.note_change(handle.transaction());
         Ok(())
-    }
-
-    fn has_large_file_flag(&self) -> bool {
-        self.features().has_ro_compat(RoCompat::LARGE_FILE)
-            || self.current_superblock().lock().features().has_ro_compat(RoCompat::LARGE_FILE)
-    }
-
-    /// A file is 2 GiB or larger from now on: programs that do not know such files must not write this volume.
-    fn set_large_file_flag(&self, handle: &mut Handle<'_>) -> Result<()> {
-        {
-            let mut superblock = self.current_superblock().lock();
-            let mut features = superblock.features();
-            features.ro_compat |= RoCompat::LARGE_FILE;
-            superblock.set_features(features);
-        }
-        self.touch_superblock(handle)
     }
 }

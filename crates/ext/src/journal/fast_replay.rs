@@ -49,9 +49,9 @@ pub(super) fn replay(
     }
     for change in changes {
         if let FastChange::AddRange { inode, extent } = change {
-            volume.check_run(*inode, extent.start, extent.block, u64::from(extent.blocks))?;
+            volume.core.check_run(*inode, extent.start, extent.block, u64::from(extent.blocks))?;
             let blocks = u64::from(extent.blocks);
-            volume.allocator().keep_out(BlockRun { start: extent.block, blocks })?;
+            volume.core.allocator.keep_out(BlockRun { start: extent.block, blocks })?;
         }
     }
     let changes = Changes::new(changes);
@@ -184,7 +184,7 @@ mod tests {
         };
         mkfs(&*device, &options).unwrap();
         let volume = Volume::open(Arc::clone(&device), VolumeOptions::default()).unwrap();
-        let root = volume.inode(InodeNumber::ROOT).unwrap();
+        let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
         let (mut spec, mut inodes) = (
             NodeSpec {
                 kind: FileKind::Regular,
@@ -197,15 +197,15 @@ mod tests {
         );
         for n in 0..16_u64 {
             spec.kind = if n % 4 == 3 { FileKind::Directory } else { FileKind::Regular };
-            let inode = volume.create(&root, format!("name{n}").as_bytes(), &spec).unwrap();
+            let inode = volume.names.create(&root, format!("name{n}").as_bytes(), &spec).unwrap();
             if spec.kind == FileKind::Regular {
-                volume.allocate_unwritten(&inode, FileBlock(n), n + 1, Some(20_000)).unwrap();
+                volume.files.allocate_unwritten(&inode, FileBlock(n), n + 1, Some(20_000)).unwrap();
             }
             inodes.push(inode.number());
         }
         volume.sync().unwrap();
         let bytes = |number: &InodeNumber| {
-            let raw = volume.raw_inode(*number).unwrap();
+            let raw = volume.inodes.raw(*number).unwrap();
             raw.buffer.read()[raw.offset..raw.offset + raw.len].to_vec()
         };
         let inodes = inodes.iter().map(bytes).collect();

@@ -5,11 +5,22 @@ use std::sync::Arc;
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
 use crate::map::node;
-use crate::{Corrupt, FileBlock, InodeNumber, Mapping, MappingKind, Result, Volume};
+use crate::volume::Core;
+use crate::{Corrupt, FileBlock, InodeNumber, Mapping, MappingKind, Result};
 
-impl Volume {
-    /// The mapping around `at`: the extent that holds it, or the hole between its neighbours in one leaf.
-    pub(crate) fn find_extent(
+/// The extent trees of a volume's inodes.
+#[derive(Debug)]
+pub(crate) struct ExtentTree {
+    pub(super) core: Arc<Core>,
+}
+
+impl ExtentTree {
+    pub(super) fn new(core: &Arc<Core>) -> Self {
+        Self { core: Arc::clone(core) }
+    }
+
+    /// The extent that holds `at`, or the hole between its neighbours in one leaf.
+    pub(super) fn find_extent(
         &self,
         inode: InodeNumber,
         state: &InodeState,
@@ -40,7 +51,7 @@ impl Volume {
             let child = node::child_of(entry);
             let depth = header.depth - 1;
             drop(guard);
-            let next = self.extent_node(inode, state.generation, at, child)?;
+            let next = self.node(inode, state.generation, at, child)?;
             header = node::header_of(&next.read(), Some(depth)).map_err(bad)?;
             buffer = Some(next);
         }
@@ -59,21 +70,21 @@ impl Volume {
             return Err(Corrupt::map(inode, at, "an extent that overlaps its neighbour").into());
         }
         if let MappingKind::Mapped(block) | MappingKind::Unwritten(block) = extent.kind {
-            self.check_run(inode, extent.start, block, extent.blocks)?;
+            self.core.check_run(inode, extent.start, block, extent.blocks)?;
         }
         if at.0 < extent.end() { Ok(extent) } else { hole(inode, at, extent.end(), high) }
     }
 
     /// A node of the tree outside of the inode.
-    pub(crate) fn extent_node(
+    pub(super) fn node(
         &self,
         inode: InodeNumber,
         generation: u32,
         at: FileBlock,
         block: crate::FsBlock,
     ) -> Result<Arc<Buffer>> {
-        self.check_run(inode, at, block, 1)?;
-        self.cache().get(block, BlockKind::ExtentNode { inode, generation })
+        self.core.check_run(inode, at, block, 1)?;
+        self.core.buffers.get(block, BlockKind::ExtentNode { inode, generation })
     }
 }
 

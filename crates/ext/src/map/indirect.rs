@@ -3,16 +3,19 @@
 //! On disk: `i_block` has 15 little-endian numbers of 32 bits: 0 to 11 are data blocks, 12 to 14 the roots of trees of one, two
 //! and three levels of index blocks; an index block is an array of such numbers. 0 is a hole, of a block or of a subtree.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::BlockRun;
 use crate::buffer::{BlockKind, Buffer};
-use crate::inode::InodeState;
+use crate::inode::{InodeChange, InodeState};
 use crate::layout::{le32, put};
-use crate::map::cluster::Removed;
-use crate::map::remove::RUNS_PER_STEP;
-use crate::transaction::Handle;
-use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, Result, Volume};
+use crate::map::place::Growth;
+use crate::map::tree::{MappingTree, RUNS_PER_STEP, RemovalStep, Removed};
+use crate::volume::Core;
+use crate::{
+    Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, ReservedRun, Result,
+};
 
 /// Direct blocks in the inode.
 pub(crate) const DIRECT: u64 = 12;
@@ -63,62 +66,20 @@ impl Path {
     }
 }
 
-/// What is known of how large a file becomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Growth {
-    /// Nothing.
-    Some,
-    /// It has outgrown its first index block.
-    Large,
+/// The trees of indirect blocks of a volume's inodes.
+#[derive(Debug)]
+pub(crate) struct IndirectTree {
+    core: Arc<Core>,
 }
 
-impl Volume {
-    /// Block numbers in an index block.
-    pub(crate) fn pointers_per_block(&self) -> u64 {
-        self.block_size().bytes() / 4
+impl IndirectTree {
+    pub(super) fn new(core: &Arc<Core>) -> Self {
+        Self { core: Arc::clone(core) }
     }
 
-    /// The mapping around `at`, as far as one index block has it.
-    pub(crate) fn find_indirect(
-        &self,
-        inode: InodeNumber,
-        state: &InodeState,
-        at: FileBlock,
-    ) -> Result<Mapping> {
-        let pointers = self.pointers_per_block();
-        let Some(path) = Path::to(at, pointers) else {
-            return Ok(Mapping { start: at, blocks: u64::MAX - at.0, kind: MappingKind::Hole });
-        };
-        if path.len == 1 {
-            let entries = |slot: u64| le32(&state.block, slot as usize * 4);
-            return self.mapping(inode, FileBlock(0), DIRECT, at.0, entries);
-        }
-        let mut block = le32(&state.block, path.slots[0] as usize * 4);
-        let mut parent: Option<Arc<Buffer>> = None;
-        for level in 1..path.len {
-            if block == 0 {
-                let span = path.spans[level - 1];
-                let start = at.0 - position_in(&path, level);
-                return Ok(Mapping { start: FileBlock(start), blocks: span, kind: MappingKind::Hole });
-            }
-            let address = self.index_block(inode, at, block)?;
-            if let Some(parent) = parent.take()
-                && self.cache().peek(address).is_none()
-            {
-                self.read_siblings_ahead(inode, &parent, path.slots[level - 1], address);
-            }
-            let buffer = self.cache().get(address, BlockKind::Plain)?;
-            let bytes = buffer.read();
-            if level == path.len - 1 {
-                let slot = u64::from(path.slots[level]);
-                let entries = |slot: u64| le32(&bytes, slot as usize * 4);
-                return self.mapping(inode, FileBlock(at.0 - slot), pointers, slot, entries);
-            }
-            block = le32(&bytes, path.slots[level] as usize * 4);
-            drop(bytes);
-            parent = Some(buffer);
-        }
-        unreachable!("the last level returns")
+    /// Block numbers in an index block.
+    pub(crate) fn pointers_per_block(&self) -> u64 {
+        self.core.block_size().bytes() / 4
     }
 
     /// Read the index block of a slot, and those of the next slots as far as they lie after it on the device.
@@ -133,167 +94,80 @@ impl Volume {
         let count = (0..AT_ONCE.min(slots)).take_while(follows).count() as u64;
         drop(bytes);
         if count > 1 {
-            self.cache().read_ahead(first, count, |_| BlockKind::Plain);
-        }
-    }
-
-    /// Where an index block for data at `near` should be: not after the data, where the file's next blocks go. Those of a
-    /// large file lie together at the end of the group, which the data reaches last.
-    pub(super) fn index_goal(&self, near: FsBlock, growth: Growth) -> FsBlock {
-        let group = self.layout().group_of(near).unwrap_or_default();
-        let first = self.layout().first_block(group);
-        match growth {
-            Growth::Some => first,
-            Growth::Large => {
-                let blocks = u64::from(self.layout().blocks_in(group));
-                // As many as map a whole group, and as many again.
-                FsBlock(first.0 + blocks - (2 * blocks.div_ceil(self.pointers_per_block())).min(blocks))
-            }
+            self.core.buffers.read_ahead(first, count, |_| BlockKind::Plain);
         }
     }
 
     /// An address of an index block, checked.
     pub(crate) fn index_block(&self, inode: InodeNumber, at: FileBlock, block: u32) -> Result<FsBlock> {
         let block = FsBlock(u64::from(block));
-        self.check_run(inode, at, block, 1)?;
+        self.core.check_run(inode, at, block, 1)?;
         Ok(block)
     }
 
-    /// Map blocks where there are none.
-    pub(super) fn insert_indirect(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-        mapping: &Mapping,
-    ) -> Result<()> {
-        let MappingKind::Mapped(first) = mapping.kind else {
-            return Err(Error::Unsupported("files that are not mapped by extents have no unwritten blocks"));
+    /// Runs of blocks that were cut off, checked.
+    fn removed(&self, inode: &Inode, runs: &[BlockRun]) -> Result<Vec<Removed>> {
+        let checked = |run: &BlockRun| {
+            self.core.check_run(inode.number(), FileBlock(0), run.start, run.blocks)?;
+            Ok(Removed { at: 0, run: *run })
         };
-        let pointers = self.pointers_per_block();
-        let mut done = 0;
-        while done < mapping.blocks {
-            let at = FileBlock(mapping.start.0 + done);
-            let too_large = Error::FileTooLarge { max_bytes: self.max_size_with(state) };
-            let path = Path::to(at, pointers).ok_or(too_large)?;
-            let start = FsBlock(first.0 + done);
-            let slot = path.slots[path.len - 1];
-            let slots_left = if path.len == 1 { DIRECT } else { pointers } - u64::from(slot);
-            let count = slots_left.min(mapping.blocks - done);
-            if path.len == 1 {
-                fill_slots(inode.number(), at, &mut state.block, slot, start, count)?;
-            } else {
-                let leaf = self.leaf_for(handle, inode, state, &path, at, start)?;
-                let mut bytes = handle.modify(&leaf)?;
-                fill_slots(inode.number(), at, &mut bytes, slot, start, count)?;
-            }
-            done += count;
-        }
-        Ok(())
+        runs.iter().map(checked).collect()
     }
 
     /// The index block with the slot of `at`; missing ones on the way are made.
     fn leaf_for(
         &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
+        on: &mut InodeChange<'_, '_>,
         path: &Path,
         at: FileBlock,
         near: FsBlock,
     ) -> Result<Arc<Buffer>> {
         let root = path.slots[0] as usize * 4;
-        let goal = self.index_goal(near, if path.len > 2 { Growth::Large } else { Growth::Some });
-        let mut buffer = match le32(&state.block, root) {
+        let goal = self.core.index_goal(near, if path.len > 2 { Growth::Large } else { Growth::Some });
+        let mut buffer = match le32(&on.state.block, root) {
             0 => {
-                let made = self.allocate_index_block(handle, state, goal, BlockKind::Plain)?;
-                put(&mut state.block, root, &(made.block().0 as u32).to_le_bytes());
+                let made = on.allocate_block(goal, BlockKind::Plain)?;
+                put(&mut on.state.block, root, &(made.block().0 as u32).to_le_bytes());
                 made
             }
-            block => self.cache().get(self.index_block(inode.number(), at, block)?, BlockKind::Plain)?,
+            block => {
+                self.core.buffers.get(self.index_block(on.inode.number(), at, block)?, BlockKind::Plain)?
+            }
         };
         for level in 1..path.len - 1 {
             let place = path.slots[level] as usize * 4;
             let child = le32(&buffer.read(), place);
             buffer = if child == 0 {
-                let made = self.allocate_index_block(handle, state, goal, BlockKind::Plain)?;
-                let mut bytes = handle.modify(&buffer)?;
+                let made = on.allocate_block(goal, BlockKind::Plain)?;
+                let mut bytes = on.handle.modify(&buffer)?;
                 put(&mut bytes, place, &(made.block().0 as u32).to_le_bytes());
                 drop(bytes);
                 made
             } else {
-                self.cache().get(self.index_block(inode.number(), at, child)?, BlockKind::Plain)?
+                self.core.buffers.get(self.index_block(on.inode.number(), at, child)?, BlockKind::Plain)?
             };
         }
         Ok(buffer)
     }
 
-    /// Free what is mapped from `at` on, up to `end` or the end of one index block or of one step. Where to go on.
-    pub(super) fn remove_indirect(
+    /// Add the index blocks that are missing on one way. Each is named by the slots that lead to it.
+    fn note_missing(
         &self,
-        handle: &mut Handle<'_>,
         inode: &Inode,
-        state: &mut InodeState,
-        at: u64,
-        end: u64,
-    ) -> Result<u64> {
-        let pointers = self.pointers_per_block();
-        let Some(path) = Path::to(FileBlock(at), pointers) else { return Ok(end) };
-        if path.len == 1 {
-            let mut block = state.block;
-            let cut = cut_slots(&mut block, path.slots[0], DIRECT.min(end));
-            state.block = block;
-            self.free_runs(handle, inode, state, &cut.runs)?;
-            return Ok(u64::from(cut.next).min(end));
-        }
-        // The index blocks from the top down to the one with the slot.
-        let mut way: Vec<Arc<Buffer>> = Vec::new();
-        for level in 1..path.len {
-            let place = path.slots[level - 1] as usize * 4;
-            let child = match way.last() {
-                Some(parent) => le32(&parent.read(), place),
-                None => le32(&state.block, place),
-            };
-            if child == 0 {
-                let start = at - position_in(&path, level);
-                return Ok(start.saturating_add(path.spans[level - 1]).min(end));
-            }
-            let address = self.index_block(inode.number(), FileBlock(at), child)?;
-            way.push(self.cache().get(address, BlockKind::Plain)?);
-        }
-        let slot = u64::from(path.slots[path.len - 1]);
-        let leaf = way.last().expect("at least one level");
-        let cut = {
-            let mut bytes = handle.modify(leaf)?;
-            cut_slots(&mut bytes, slot as u32, pointers.min(slot + (end - at)))
-        };
-        self.free_runs(handle, inode, state, &cut.runs)?;
-        // Index blocks that became empty go, from the bottom up.
-        for level in (1..path.len).rev() {
-            let Some(buffer) = way.pop() else { break };
-            if buffer.read().iter().any(|byte| *byte != 0) {
-                break;
-            }
-            let place = path.slots[level - 1] as usize * 4;
-            match way.last() {
-                Some(parent) => put(&mut handle.modify(parent)?, place, &[0; 4]),
-                None => put(&mut state.block, place, &[0; 4]),
-            }
-            self.free_metadata_block(handle, inode, state, buffer.block())?;
-        }
-        Ok((at + (u64::from(cut.next) - slot)).min(end))
-    }
-
-    fn free_runs(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-        runs: &[BlockRun],
+        state: &InodeState,
+        at: FileBlock,
+        path: &Path,
+        missing: &mut BTreeSet<Vec<u32>>,
     ) -> Result<()> {
-        for run in runs {
-            self.check_run(inode.number(), FileBlock(0), run.start, run.blocks)?;
-            self.free_data(handle, inode, state, &[Removed { at: 0, run: *run }])?;
+        let mut block = le32(&state.block, path.slots[0] as usize * 4);
+        for level in 1..path.len {
+            if block == 0 {
+                missing.insert(path.slots[..level].to_vec());
+                continue;
+            }
+            let address = self.index_block(inode.number(), at, block)?;
+            let buffer = self.core.buffers.get(address, BlockKind::Plain)?;
+            block = le32(&buffer.read(), path.slots[level] as usize * 4);
         }
         Ok(())
     }
@@ -319,8 +193,179 @@ impl Volume {
             return Ok(Mapping { start, blocks, kind: MappingKind::Hole });
         }
         let block = FsBlock(u64::from(entries(first)));
-        self.check_run(inode, start, block, blocks)?;
+        self.core.check_run(inode, start, block, blocks)?;
         Ok(Mapping { start, blocks, kind: MappingKind::Mapped(block) })
+    }
+}
+
+impl MappingTree for IndirectTree {
+    fn max_blocks(&self) -> u64 {
+        max_blocks(self.pointers_per_block()).min(u64::from(u32::MAX))
+    }
+
+    fn find(&self, inode: InodeNumber, state: &InodeState, at: FileBlock) -> Result<Mapping> {
+        let pointers = self.pointers_per_block();
+        let Some(path) = Path::to(at, pointers) else {
+            return Ok(Mapping { start: at, blocks: u64::MAX - at.0, kind: MappingKind::Hole });
+        };
+        if path.len == 1 {
+            let entries = |slot: u64| le32(&state.block, slot as usize * 4);
+            return self.mapping(inode, FileBlock(0), DIRECT, at.0, entries);
+        }
+        let mut block = le32(&state.block, path.slots[0] as usize * 4);
+        let mut parent: Option<Arc<Buffer>> = None;
+        for level in 1..path.len {
+            if block == 0 {
+                let span = path.spans[level - 1];
+                let start = at.0 - position_in(&path, level);
+                return Ok(Mapping { start: FileBlock(start), blocks: span, kind: MappingKind::Hole });
+            }
+            let address = self.index_block(inode, at, block)?;
+            if let Some(parent) = parent.take()
+                && self.core.buffers.peek(address).is_none()
+            {
+                self.read_siblings_ahead(inode, &parent, path.slots[level - 1], address);
+            }
+            let buffer = self.core.buffers.get(address, BlockKind::Plain)?;
+            let bytes = buffer.read();
+            if level == path.len - 1 {
+                let slot = u64::from(path.slots[level]);
+                let entries = |slot: u64| le32(&bytes, slot as usize * 4);
+                return self.mapping(inode, FileBlock(at.0 - slot), pointers, slot, entries);
+            }
+            block = le32(&bytes, path.slots[level] as usize * 4);
+            drop(bytes);
+            parent = Some(buffer);
+        }
+        unreachable!("the last level returns")
+    }
+
+    fn insert(&self, on: &mut InodeChange<'_, '_>, mapping: Mapping) -> Result<()> {
+        let MappingKind::Mapped(first) = mapping.kind else {
+            return Err(Error::Unsupported("files that are not mapped by extents have no unwritten blocks"));
+        };
+        let pointers = self.pointers_per_block();
+        let mut done = 0;
+        while done < mapping.blocks {
+            let at = FileBlock(mapping.start.0 + done);
+            let too_large =
+                Error::FileTooLarge { max_bytes: self.max_blocks() * self.core.block_size().bytes() };
+            let path = Path::to(at, pointers).ok_or(too_large)?;
+            let start = FsBlock(first.0 + done);
+            let slot = path.slots[path.len - 1];
+            let slots_left = if path.len == 1 { DIRECT } else { pointers } - u64::from(slot);
+            let count = slots_left.min(mapping.blocks - done);
+            if path.len == 1 {
+                fill_slots(on.inode.number(), at, &mut on.state.block, slot, start, count)?;
+            } else {
+                let leaf = self.leaf_for(on, &path, at, start)?;
+                let mut bytes = on.handle.modify(&leaf)?;
+                fill_slots(on.inode.number(), at, &mut bytes, slot, start, count)?;
+            }
+            done += count;
+        }
+        Ok(())
+    }
+
+    fn convert(
+        &self,
+        _on: &mut InodeChange<'_, '_>,
+        _start: FileBlock,
+        _blocks: u64,
+        _to: fn(FsBlock) -> MappingKind,
+    ) -> Result<()> {
+        Err(Error::Unsupported("files that are not mapped by extents have no unwritten blocks"))
+    }
+
+    fn remove(&self, on: &mut InodeChange<'_, '_>, at: u64, end: u64) -> Result<RemovalStep> {
+        let pointers = self.pointers_per_block();
+        let Some(path) = Path::to(FileBlock(at), pointers) else {
+            return Ok(RemovalStep { removed: Vec::new(), next: end });
+        };
+        if path.len == 1 {
+            let mut block = on.state.block;
+            let cut = cut_slots(&mut block, path.slots[0], DIRECT.min(end));
+            on.state.block = block;
+            return Ok(RemovalStep {
+                removed: self.removed(on.inode, &cut.runs)?,
+                next: u64::from(cut.next).min(end),
+            });
+        }
+        // The index blocks from the top down to the one with the slot.
+        let mut way: Vec<Arc<Buffer>> = Vec::new();
+        for level in 1..path.len {
+            let place = path.slots[level - 1] as usize * 4;
+            let child = match way.last() {
+                Some(parent) => le32(&parent.read(), place),
+                None => le32(&on.state.block, place),
+            };
+            if child == 0 {
+                let start = at - position_in(&path, level);
+                let next = start.saturating_add(path.spans[level - 1]).min(end);
+                return Ok(RemovalStep { removed: Vec::new(), next });
+            }
+            let address = self.index_block(on.inode.number(), FileBlock(at), child)?;
+            way.push(self.core.buffers.get(address, BlockKind::Plain)?);
+        }
+        let slot = u64::from(path.slots[path.len - 1]);
+        let leaf = way.last().expect("at least one level");
+        let cut = {
+            let mut bytes = on.handle.modify(leaf)?;
+            cut_slots(&mut bytes, slot as u32, pointers.min(slot + (end - at)))
+        };
+        let removed = self.removed(on.inode, &cut.runs)?;
+        // Index blocks that became empty go, from the bottom up.
+        for level in (1..path.len).rev() {
+            let Some(buffer) = way.pop() else { break };
+            if buffer.read().iter().any(|byte| *byte != 0) {
+                break;
+            }
+            let place = path.slots[level - 1] as usize * 4;
+            match way.last() {
+                Some(parent) => put(&mut on.handle.modify(parent)?, place, &[0; 4]),
+                None => put(&mut on.state.block, place, &[0; 4]),
+            }
+            on.free_block(buffer.block())?;
+        }
+        Ok(RemovalStep { removed, next: (at + (u64::from(cut.next) - slot)).min(end) })
+    }
+
+    fn need(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        runs: &[ReservedRun],
+        _kind: fn(FsBlock) -> MappingKind,
+    ) -> Result<Option<u64>> {
+        let pointers = self.pointers_per_block();
+        let too_large =
+            || Error::FileTooLarge { max_bytes: self.max_blocks() * self.core.block_size().bytes() };
+        // The index blocks on the way to the runs that are missing.
+        let mut missing = BTreeSet::new();
+        for run in runs {
+            let (mut at, end) = (run.start.0, run.start.0 + run.blocks);
+            while at < end {
+                let path = Path::to(FileBlock(at), pointers).ok_or_else(too_large)?;
+                self.note_missing(inode, state, FileBlock(at), &path, &mut missing)?;
+                let in_one = if path.len == 1 { DIRECT } else { pointers };
+                at += in_one - u64::from(path.slots[path.len - 1]);
+            }
+        }
+        Ok(Some(missing.len() as u64))
+    }
+
+    fn need_max(&self, runs: &[ReservedRun]) -> u64 {
+        // What is one mapping of the file shares its indirect blocks, wherever its runs lie.
+        let pointers = self.pointers_per_block();
+        let follows = |before: &ReservedRun, run: &ReservedRun| before.start.0 + before.blocks == run.start.0;
+        let mappings = runs.chunk_by(follows);
+        let leaves: u64 =
+            mappings.map(|mapping| mapping.iter().map(|run| run.blocks).sum::<u64>() / pointers + 2).sum();
+        leaves + leaves / pointers + 4
+    }
+
+    fn insert_credits(&self, blocks: u64) -> u64 {
+        (blocks / self.pointers_per_block() + 4) * 3
     }
 }
 

@@ -1,31 +1,36 @@
-//! Where a file's data is: lookups, and how the mapping changes.
+//! Where a file's data is: lookups in mapping trees, and how the trees change.
 //!
-//! [`Volume::map`] is the hot path of direct reads: a hit in the inode's [`runs::RunCache`] is one shared lock
-//! and a binary search. A miss walks the indirect blocks or the extent tree and merges what is contiguous.
+//! Where it sits: over buffers and allocator; [`crate::Files`] decides what of a file is mapped and when. [`Mappings::find`] answers
+//! from the inode's [`runs::RunCache`]: one shared lock and a binary search. A miss walks the [`MappingTree`] and merges
+//! what is contiguous.
 //!
-//! Here are the lookups. Changes: `reserve.rs` (blocks for data that is about to be written), `need.rs` (what mapping it takes),
-//! `write.rs` (recording it), `remove.rs` (truncate, punch); how the two kinds of mappings do it: `indirect.rs`, `extent_change.rs`.
+//! - `tree`: the interface of both kinds of trees; `extent`, `extent_change`, `node`: extents; `indirect`: indirect blocks
+//! - `place`: where new blocks should be; `cluster`: what `bigalloc` changes
+//! - `need`: what a mapping takes for itself
+//! - `directory`: blocks of directories and other metadata that a file's mapping leads to
 
 pub(crate) mod cluster;
+mod directory;
 mod extent;
 mod extent_change;
-pub(crate) mod indirect;
-mod inline;
+mod indirect;
 mod need;
 pub(crate) mod node;
-mod range;
-mod remove;
-mod replay;
-mod reserve;
+mod place;
 pub(crate) mod runs;
-mod write;
+mod tree;
 
-use crate::inode::InodeState;
-use crate::{
-    Corrupt, Error, FileBlock, FileKind, FsBlock, Inode, InodeNumber, Mapping, MappingKind, Result, Volume,
-};
+use std::sync::Arc;
 
-pub(crate) use write::Change;
+use crate::inode::{InodeChange, InodeState};
+use crate::layout::RoCompat;
+use crate::volume::Core;
+use crate::{BlockRun, Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, Result};
+
+pub(crate) use extent::ExtentTree;
+pub(crate) use extent_change::Shift;
+use indirect::IndirectTree;
+pub(crate) use tree::{MappingTree, RUNS_PER_STEP, Removed};
 
 /// `EXT4_EXTENTS_FL`.
 pub(crate) const EXTENTS_FLAG: u32 = 0x8_0000;
@@ -39,7 +44,7 @@ impl InodeState {
     }
 
     /// Whether a symbolic link's target is in the block area: it fits there, and the mapping would not begin so.
-    pub(crate) fn is_fast_symlink(&self) -> bool {
+    fn is_fast_symlink(&self) -> bool {
         !self.has_extents() && !self.is_inline() && self.size < self.block.len() as u64
     }
 
@@ -49,21 +54,36 @@ impl InodeState {
     }
 }
 
-impl Volume {
-    /// The mapping at file block `at`: the longest mapping of one kind from there, at most `max_blocks` long. A
-    /// contiguous run on the device is one mapping, whatever indirect or extent blocks lie between. Ranges
-    /// beyond the end of the file are holes.
-    pub fn map(&self, inode: &Inode, at: FileBlock, max_blocks: u64) -> Result<Mapping> {
-        let max_blocks = max_blocks.max(1);
-        if let Some(mapping) = inode.runs.read().lookup(at, max_blocks) {
-            return Ok(mapping);
-        }
-        let state = inode.read_in_use()?;
-        self.map_with(inode, &state, at, max_blocks)
+/// Whether the block area of an inode is a mapping.
+pub(crate) fn has_mapping(inode: &Inode, state: &InodeState) -> bool {
+    match inode.kind() {
+        FileKind::Regular | FileKind::Directory => true,
+        FileKind::Symlink => !state.is_fast_symlink(),
+        _ => false,
+    }
+}
+
+/// The mappings of a volume's inodes.
+#[derive(Debug)]
+pub(crate) struct Mappings {
+    core: Arc<Core>,
+    pub(crate) extents: ExtentTree,
+    indirect: IndirectTree,
+}
+
+impl Mappings {
+    pub(crate) fn new(core: &Arc<Core>) -> Self {
+        let (extents, indirect) = (ExtentTree::new(core), IndirectTree::new(core));
+        Self { core: Arc::clone(core), extents, indirect }
     }
 
-    /// As [`Volume::map`], for a caller that holds the inode's state.
-    pub(crate) fn map_with(
+    /// The tree of an inode.
+    pub(crate) fn tree(&self, state: &InodeState) -> &dyn MappingTree {
+        if state.has_extents() { &self.extents } else { &self.indirect }
+    }
+
+    /// The mapping at file block `at`, as [`Files::map`](crate::Files::map) returns it.
+    pub(crate) fn find(
         &self,
         inode: &Inode,
         state: &InodeState,
@@ -73,67 +93,70 @@ impl Volume {
         if let Some(mapping) = inode.runs.read().lookup(at, max_blocks) {
             return Ok(mapping);
         }
-        if !self.has_mapping(inode, state) {
+        if !has_mapping(inode, state) {
             return Err(Error::InvalidArgument("this inode has no data blocks"));
         }
         if state.is_inline() {
             return Ok(Mapping { start: at, blocks: max_blocks, kind: MappingKind::Inline });
         }
-        let mut run = self.find_mapping(inode.number(), state, at)?;
+        let tree = self.tree(state);
+        let mut run = tree.find(inode.number(), state, at)?;
         let wanted_end = at.0.saturating_add(max_blocks);
-        let mut complete = run.end() >= self.max_file_blocks(state);
+        let mut complete = run.end() >= tree.max_blocks();
         while !complete && run.end() < wanted_end {
-            let next = self.find_mapping(inode.number(), state, FileBlock(run.end()))?;
+            let next = tree.find(inode.number(), state, FileBlock(run.end()))?;
             if !run.goes_on_with(&next) || next.start.0 != run.end() {
                 complete = true;
                 break;
             }
             run.blocks = next.end() - run.start.0;
-            complete = run.end() >= self.max_file_blocks(state);
+            complete = run.end() >= tree.max_blocks();
         }
         inode.runs.write().insert(run, complete);
         Ok(run.part(at, max_blocks))
     }
 
-    /// Whether the block area of the inode is a mapping.
-    #[expect(clippy::unused_self, reason = "one of the questions asked of a volume")]
-    pub(crate) fn has_mapping(&self, inode: &Inode, state: &InodeState) -> bool {
-        match inode.kind() {
-            FileKind::Regular | FileKind::Directory => true,
-            FileKind::Symlink => !state.is_fast_symlink(),
-            _ => false,
-        }
-    }
-
-    /// The mapping around `at` as far as one leaf has it. It begins at or before `at` and contains it.
-    fn find_mapping(&self, inode: InodeNumber, state: &InodeState, at: FileBlock) -> Result<Mapping> {
+    /// Largest size of a file mapped as this one is.
+    pub(crate) fn max_size(&self, state: &InodeState) -> u64 {
+        let block = self.core.block_size().bytes();
+        let addressed = self.tree(state).max_blocks().saturating_mul(block);
         if state.has_extents() {
-            self.find_extent(inode, state, at)
-        } else {
-            self.find_indirect(inode, state, at)
+            return addressed;
         }
+        // Without `huge_file` the sectors are counted with 32 bits, and the index blocks count too.
+        let has_huge_files = self.core.features().has_ro_compat(RoCompat::HUGE_FILE);
+        let sectors = if has_huge_files { (1u64 << 48) - 1 } else { u64::from(u32::MAX) };
+        let all_blocks = sectors / (block / 512);
+        let pointers = self.indirect.pointers_per_block();
+        let index_blocks = all_blocks / pointers + all_blocks / pointers / pointers + 4;
+        addressed.min((all_blocks - index_blocks.min(all_blocks)).saturating_mul(block))
     }
 
-    /// Blocks that a file mapped as this one is can have.
-    pub(crate) fn max_file_blocks(&self, state: &InodeState) -> u64 {
-        if state.has_extents() {
-            node::MAX_FILE_BLOCKS - 1
-        } else {
-            indirect::max_blocks(self.pointers_per_block()).min(u64::from(u32::MAX))
-        }
+    /// Unmap and free one step of `[at, end)`. Where to go on.
+    pub(crate) fn remove_step(&self, on: &mut InodeChange<'_, '_>, at: u64, end: u64) -> Result<u64> {
+        let step = self.tree(on.state).remove(on, at, end)?;
+        self.free_data(on, &step.removed)?;
+        Ok(step.next)
     }
 
-    /// Check that a run of blocks from a mapping is on the volume and not metadata of the volume itself.
-    pub(crate) fn check_run(
-        &self,
-        inode: InodeNumber,
-        at: FileBlock,
-        block: FsBlock,
-        blocks: u64,
-    ) -> Result<()> {
-        match self.zone().check(block, blocks) {
-            Ok(()) => Ok(()),
-            Err(what) => Err(Corrupt::map(inode, at, what).into()),
+    /// Free blocks, in file order, that are mapped no longer.
+    fn free_data(&self, on: &mut InodeChange<'_, '_>, removed: &[Removed]) -> Result<()> {
+        if on.inode.kind() != FileKind::Regular {
+            // Blocks of directories and symbolic links are metadata.
+            let blocks = |run: BlockRun| run.start.0..run.start.0 + run.blocks;
+            removed
+                .iter()
+                .flat_map(|part| blocks(part.run))
+                .for_each(|block| on.handle.forget(FsBlock(block)));
         }
+        if self.core.blocks_per_cluster() > 1 {
+            return self.clusters().free(on, removed);
+        }
+        for Removed { run, .. } in removed {
+            let sectors = run.blocks * (self.core.block_size().bytes() / 512);
+            on.state.sectors = on.state.sectors.saturating_sub(sectors);
+            self.core.allocator.free(on.handle, on.inode.number(), *run)?;
+        }
+        Ok(())
     }
 }

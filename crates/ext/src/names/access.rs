@@ -3,18 +3,18 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::has;
+use super::{Names, has};
 use crate::buffer::Buffer;
 use crate::directory::{BadEntry, Blocks, CachedBlocks, ChangeBlocks, Directory, corrupt};
 use crate::inode::InodeState;
 use crate::layout::InodeFlags;
 use crate::transaction::Handle;
-use crate::{Error, FileBlock, Inode, InodeNumber, Result, Volume};
+use crate::{Error, FileBlock, Inode, InodeNumber, Result};
 
 /// Blocks to be read.
 #[derive(Debug)]
-pub(super) struct VolumeBlocks<'a> {
-    volume: &'a Volume,
+pub(super) struct DirectoryBlocks<'a> {
+    names: &'a Names,
     inode: &'a Inode,
     state: &'a InodeState,
     /// Of a directory inside its inode, the block that it would have.
@@ -25,63 +25,63 @@ pub(super) struct VolumeBlocks<'a> {
 /// Blocks to be changed in a transaction.
 #[derive(Debug)]
 pub(super) struct ChangingBlocks<'a, 'v> {
-    volume: &'v Volume,
+    names: &'v Names,
     inode: &'a Inode,
     state: &'a mut InodeState,
     handle: &'a mut Handle<'v>,
     known: RefCell<&'a mut CachedBlocks>,
 }
 
-fn count_blocks(volume: &Volume, state: &InodeState) -> u32 {
-    u32::try_from(volume.block_size().blocks_for(state.size)).unwrap_or(u32::MAX)
+fn count_blocks(names: &Names, state: &InodeState) -> u32 {
+    u32::try_from(names.core.block_size().blocks_for(state.size)).unwrap_or(u32::MAX)
 }
 
-fn is_indexed(volume: &Volume, state: &InodeState) -> bool {
-    has(state, InodeFlags::INDEX) && volume.name_rules().directory.make_index
+fn is_indexed(names: &Names, state: &InodeState) -> bool {
+    has(state, InodeFlags::INDEX) && names.rules.directory.make_index
 }
 
 /// The buffer of a block of a directory.
 fn buffer_of(
-    volume: &Volume,
+    names: &Names,
     inode: &Inode,
     state: &InodeState,
     known: &RefCell<&mut CachedBlocks>,
     block: u32,
 ) -> Result<Arc<Buffer>> {
-    if block < count_blocks(volume, state)
+    if block < count_blocks(names, state)
         && let Some(buffer) = known.borrow().get(block)
     {
         return Ok(buffer);
     }
-    let buffer = volume.directory_block(inode, state, FileBlock(u64::from(block)))?;
+    let buffer = names.maps.directory_block(inode, state, FileBlock(u64::from(block)))?;
     known.borrow_mut().keep(block, &buffer);
     Ok(buffer)
 }
 
-impl Blocks for VolumeBlocks<'_> {
+impl Blocks for DirectoryBlocks<'_> {
     fn inode(&self) -> InodeNumber {
         self.inode.number()
     }
 
     fn count(&self) -> u32 {
-        if self.inline.is_some() { 1 } else { count_blocks(self.volume, self.state) }
+        if self.inline.is_some() { 1 } else { count_blocks(self.names, self.state) }
     }
 
     fn read<R>(&self, block: u32, look: impl FnOnce(&[u8]) -> Result<R, BadEntry>) -> Result<R> {
         if let Some(inline) = &self.inline {
-            return look(inline).map_err(|bad| corrupt(self.inode(), block, bad));
+            return look(inline).map_err(|bad| corrupt(self.inode.number(), block, bad));
         }
-        let buffer = buffer_of(self.volume, self.inode, self.state, &self.known, block)?;
-        look(&buffer.read()).map_err(|bad| corrupt(self.inode(), block, bad))
+        let buffer = buffer_of(self.names, self.inode, self.state, &self.known, block)?;
+        look(&buffer.read()).map_err(|bad| corrupt(self.inode.number(), block, bad))
     }
 
     fn is_indexed(&self) -> bool {
-        self.inline.is_none() && is_indexed(self.volume, self.state)
+        self.inline.is_none() && is_indexed(self.names, self.state)
     }
 
     fn read_ahead(&self) {
         if self.inline.is_none() {
-            self.volume.read_directory_ahead(self.inode, self.state);
+            self.names.maps.read_directory_ahead(self.inode, self.state);
         }
     }
 }
@@ -92,23 +92,23 @@ impl Blocks for ChangingBlocks<'_, '_> {
     }
 
     fn count(&self) -> u32 {
-        count_blocks(self.volume, self.state)
+        count_blocks(self.names, self.state)
     }
 
     fn read<R>(&self, block: u32, look: impl FnOnce(&[u8]) -> Result<R, BadEntry>) -> Result<R> {
-        let buffer = buffer_of(self.volume, self.inode, self.state, &self.known, block)?;
-        look(&buffer.read()).map_err(|bad| corrupt(self.inode(), block, bad))
+        let buffer = buffer_of(self.names, self.inode, self.state, &self.known, block)?;
+        look(&buffer.read()).map_err(|bad| corrupt(self.inode.number(), block, bad))
     }
 
     fn is_indexed(&self) -> bool {
-        is_indexed(self.volume, self.state)
+        is_indexed(self.names, self.state)
     }
 }
 
 impl ChangeBlocks for ChangingBlocks<'_, '_> {
     fn change<R>(&mut self, block: u32, change: impl FnOnce(&mut [u8]) -> Result<R, BadEntry>) -> Result<R> {
         let number = self.inode.number();
-        let buffer = buffer_of(self.volume, self.inode, self.state, &self.known, block)?;
+        let buffer = buffer_of(self.names, self.inode, self.state, &self.known, block)?;
         let mut bytes = self.handle.modify(&buffer)?;
         change(&mut bytes).map_err(|bad| corrupt(number, block, bad))
     }
@@ -118,13 +118,13 @@ impl ChangeBlocks for ChangingBlocks<'_, '_> {
         block: u32,
         change: impl FnOnce(&mut [u8]) -> Result<R, BadEntry>,
     ) -> Result<R> {
-        let buffer = buffer_of(self.volume, self.inode, self.state, &self.known, block)?;
+        let buffer = buffer_of(self.names, self.inode, self.state, &self.known, block)?;
         let mut bytes = self.handle.modify_moved_from(&buffer)?;
         change(&mut bytes).map_err(|bad| corrupt(self.inode.number(), block, bad))
     }
 
     fn append(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
-        let (at, buffer) = self.volume.append_directory_block(self.handle, self.inode, self.state)?;
+        let (at, buffer) = self.names.maps.append_block(&mut self.handle.on(self.inode, self.state))?;
         fill(&mut self.handle.modify(&buffer)?);
         u32::try_from(at.0).map_err(|_| Error::NoSpace)
     }
@@ -135,18 +135,18 @@ impl ChangeBlocks for ChangingBlocks<'_, '_> {
     }
 }
 
-impl Volume {
+impl Names {
     /// Read a directory. Its state is locked.
     pub(super) fn with_directory<R>(
         &self,
         inode: &Inode,
         state: &InodeState,
-        work: impl FnOnce(&mut Directory<'_, VolumeBlocks<'_>>) -> Result<R>,
+        work: impl FnOnce(&mut Directory<'_, DirectoryBlocks<'_>>) -> Result<R>,
     ) -> Result<R> {
-        let (rules, form) = (&self.name_rules().directory, self.name_form(state));
+        let (rules, form) = (&self.rules.directory, self.name_form(state));
         let inline = if state.is_inline() { Some(self.inline_as_block(inode, state)?) } else { None };
-        self.names.caches.with(inode.number(), |cache, known| {
-            let blocks = VolumeBlocks { volume: self, inode, state, inline, known: RefCell::new(known) };
+        self.caches.with(inode.number(), |cache, known| {
+            let blocks = DirectoryBlocks { names: self, inode, state, inline, known: RefCell::new(known) };
             work(&mut Directory { blocks, rules, form, cache })
         })
     }
@@ -164,14 +164,14 @@ impl Volume {
         state: &mut InodeState,
         work: impl FnOnce(&mut Directory<'_, ChangingBlocks<'_, 'v>>) -> Result<R>,
     ) -> Result<R> {
-        let (rules, form) = (&self.name_rules().directory, self.name_form(state));
+        let (rules, form) = (&self.rules.directory, self.name_form(state));
         if has(state, InodeFlags::INDEX) && !rules.make_index {
             // As on ext2: where the index is not maintained, its flag goes.
             state.flags &= !InodeFlags::INDEX.bits();
-            self.store_inode(handle, inode, state)?;
+            self.files.store(handle, inode, state)?;
         }
-        self.names.caches.with(inode.number(), |cache, known| {
-            let blocks = ChangingBlocks { volume: self, inode, state, handle, known: RefCell::new(known) };
+        self.caches.with(inode.number(), |cache, known| {
+            let blocks = ChangingBlocks { names: self, inode, state, handle, known: RefCell::new(known) };
             work(&mut Directory { blocks, rules, form, cache })
         })
     }

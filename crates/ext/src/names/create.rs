@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{check_new_name, finish, is_directory};
+use super::{Names, check_new_name, finish, is_directory};
 use crate::directory::{NewEntry, Place, kind_code};
 use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, FREE_INODE_CREDITS, InodeState};
 use crate::transaction::Handle;
 use crate::xattr::CHANGE_CREDITS;
-use crate::{Error, FileKind, Inode, NodeSpec, Result, Volume};
+use crate::{Error, FileKind, Inode, NodeSpec, Result};
 
 /// Blocks that adding one name joins at most: an index block on each level and a leaf, each split; and the inode.
 pub(super) const ADD_NAME_CREDITS: u32 = 4 * APPEND_BLOCK_CREDITS + 8;
 
 /// What a kind of inode needs besides the inode, added in the same transaction.
 pub(super) type Complete<'a, 'v> =
-    &'a dyn Fn(&'v Volume, &mut Handle<'v>, &Inode, &mut InodeState) -> Result<()>;
+    &'a dyn Fn(&'v Names, &mut Handle<'v>, &Inode, &mut InodeState) -> Result<()>;
 
 /// A name to be made.
 struct NewName<'a, 'v> {
@@ -32,13 +32,13 @@ pub(super) enum Opening {
     Open,
 }
 
-impl Volume {
+impl Names {
     /// Make a file, directory or node.
     pub fn create(&self, directory: &Inode, name: &[u8], spec: &NodeSpec) -> Result<Arc<Inode>> {
         self.create_any(directory, name, spec, Opening::Closed)
     }
 
-    /// As [`Self::create`], and [`Self::open_inode`] before any other thread can remove it.
+    /// As [`Self::create`], and [`Inode::open`] before any other thread can remove it.
     pub fn create_open(&self, directory: &Inode, name: &[u8], spec: &NodeSpec) -> Result<Arc<Inode>> {
         self.create_any(directory, name, spec, Opening::Open)
     }
@@ -49,7 +49,7 @@ impl Volume {
         if spec.kind != FileKind::Regular {
             return Err(Error::InvalidArgument("only a regular file is made without a name"));
         }
-        self.check_writable()?;
+        self.core.check_writable()?;
         if !is_directory(directory) {
             return Err(Error::NotADirectory);
         }
@@ -58,16 +58,16 @@ impl Volume {
             return Err(Error::NotFound);
         }
         let (owner, project) = parent.owner_within(spec.owner);
-        self.quota().check_new(owner, project)?;
-        self.quota().prepare(owner, project)?;
-        let mut handle = self.begin(ALLOCATE_INODE_CREDITS + CHANGE_CREDITS + FREE_INODE_CREDITS)?;
-        let result = self.allocate_inode(&mut handle, directory.number(), &parent, spec).and_then(|inode| {
+        self.quotas.check_new(owner, project)?;
+        self.quotas.prepare(owner, project)?;
+        let mut handle = self.core.begin(ALLOCATE_INODE_CREDITS + CHANGE_CREDITS + FREE_INODE_CREDITS)?;
+        let result = self.inodes.allocate(&mut handle, directory.number(), &parent, spec).and_then(|inode| {
             let mut state = inode.state.write();
             inode.note_linkable();
             let inherited =
-                self.xattrs().inherit_acl(&mut handle, (directory, &parent), &inode, &mut state, spec.umask);
-            self.add_orphan(&mut handle, &inode, &mut state)?;
-            self.store_inode(&mut handle, &inode, &mut state)?;
+                self.xattrs.inherit_acl(&mut handle, (directory, &parent), &inode, &mut state, spec.umask);
+            self.inodes.add_orphan(&mut handle, &inode, &mut state)?;
+            self.files.store(&mut handle, &inode, &mut state)?;
             inode.open()?;
             drop(state);
             Ok((inode, inherited))
@@ -75,7 +75,7 @@ impl Volume {
         let (inode, inherited) = finish(handle, result)?;
         drop(parent);
         if let Err(error) = inherited {
-            self.close_inode(&inode)?;
+            self.lifecycle.close(&inode)?;
             return Err(error);
         }
         Ok(inode)
@@ -104,7 +104,7 @@ impl Volume {
         complete: Complete<'_, 'v>,
     ) -> Result<Arc<Inode>> {
         check_new_name(name)?;
-        self.check_writable()?;
+        self.core.check_writable()?;
         let mut parent = directory.state.write();
         self.check_may_add(directory, &parent, name)?;
         if self.find(directory, &parent, name)?.is_some() {
@@ -115,16 +115,17 @@ impl Volume {
             self.check_link_count(directory, &parent)?;
         }
         let (owner, project) = parent.owner_within(spec.owner);
-        self.quota().check_new(owner, project)?;
-        self.quota().prepare(owner, project)?;
+        self.quotas.check_new(owner, project)?;
+        self.quotas.prepare(owner, project)?;
         let mut handle = self
+            .core
             .begin(ADD_NAME_CREDITS + ALLOCATE_INODE_CREDITS + APPEND_BLOCK_CREDITS + CHANGE_CREDITS + 4)?;
         let mut in_vain = None;
         let result = self.create_locked(&mut handle, &mut parent, &new, &mut in_vain);
         let result = finish(handle, result);
         drop(parent);
         if let Some(inode) = in_vain {
-            self.release_if_unused(&inode)?;
+            self.lifecycle.release_if_unused(&inode)?;
         }
         result
     }
@@ -140,30 +141,30 @@ impl Volume {
     ) -> Result<Arc<Inode>> {
         let directory = new.directory;
         let place = self.place_for(handle, directory, parent, new.name)?;
-        let inode = self.allocate_inode(handle, directory.number(), parent, new.spec)?;
+        let inode = self.inodes.allocate(handle, directory.number(), parent, new.spec)?;
         let mut state = inode.state.write();
         let completed = if is_directory(&inode) {
-            self.names.caches.forget(inode.number());
+            self.caches.forget(inode.number());
             let number = directory.number();
             self.change_directory(handle, &inode, &mut state, |entries| entries.create(number))
         } else {
             (new.complete)(self, handle, &inode, &mut state)
         };
         let completed = completed.and_then(|()| {
-            self.xattrs().inherit_acl(handle, (directory, parent), &inode, &mut state, new.spec.umask)
+            self.xattrs.inherit_acl(handle, (directory, parent), &inode, &mut state, new.spec.umask)
         });
         if let Err(error) = completed {
             if !matches!(error, Error::Io(_) | Error::Aborted) {
                 state.links = 0;
-                self.add_orphan(handle, &inode, &mut state)?;
-                self.store_inode(handle, &inode, &mut state)?;
+                self.inodes.add_orphan(handle, &inode, &mut state)?;
+                self.files.store(handle, &inode, &mut state)?;
                 drop(state);
                 *in_vain = Some(inode);
             }
             return Err(error);
         }
         state.links = if is_directory(&inode) { 2 } else { 1 };
-        self.store_inode(handle, &inode, &mut state)?;
+        self.files.store(handle, &inode, &mut state)?;
         drop(state);
         self.put_entry(handle, directory, parent, &place, new.name, &inode)?;
         if is_directory(&inode) {
@@ -190,7 +191,7 @@ impl Volume {
         let before = (state.size, state.flags, state.sectors);
         let place = self.change_directory(handle, directory, state, |entries| entries.make_space(name));
         if before != (state.size, state.flags, state.sectors) {
-            self.store_inode(handle, directory, state)?;
+            self.files.store(handle, directory, state)?;
         }
         place
     }

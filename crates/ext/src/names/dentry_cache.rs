@@ -29,7 +29,7 @@ const SETS_AT_ONCE: usize = 64;
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct DentryCache {
+pub(crate) struct DentryCache {
     hasher: DefaultHashBuilder,
     groups: Box<[Group]>,
 }
@@ -55,7 +55,7 @@ struct Dentry {
 
 impl DentryCache {
     /// Space for about `capacity` names.
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         let groups = capacity.div_ceil(WAYS * SETS_AT_ONCE).max(1);
         Self { hasher: DefaultHashBuilder::default(), groups: (0..groups).map(|_| OnceLock::new()).collect() }
     }
@@ -71,7 +71,7 @@ impl DentryCache {
     }
 
     /// The inode of a name of a directory, if cached.
-    pub(super) fn find(&self, directory: &Inode, name: &[u8]) -> Option<Arc<Inode>> {
+    pub(crate) fn find(&self, directory: &Inode, name: &[u8]) -> Option<Arc<Inode>> {
         let (group, index, tag) = self.place(self.hash(directory, name));
         let set = group.get()?[index].lock();
         let place = set.position(tag, directory, name)?;
@@ -86,7 +86,7 @@ impl DentryCache {
     }
 
     /// Remember a name. The directory is locked.
-    pub(super) fn insert(&self, directory: &Inode, name: &[u8], inode: &Arc<Inode>) {
+    pub(crate) fn insert(&self, directory: &Inode, name: &[u8], inode: &Arc<Inode>) {
         let hash = self.hash(directory, name);
         inode.set_dentry_hash(hash);
         let (group, index, tag) = self.place(hash);
@@ -111,7 +111,7 @@ impl DentryCache {
     }
 
     /// Forget a name. The directory is locked exclusively.
-    pub(super) fn remove(&self, directory: &Inode, name: &[u8]) {
+    pub(crate) fn remove(&self, directory: &Inode, name: &[u8]) {
         let (group, index, tag) = self.place(self.hash(directory, name));
         let Some(group) = group.get() else { return };
         let mut set = group[index].lock();
@@ -123,14 +123,14 @@ impl DentryCache {
 
 impl DentryCache {
     #[cfg(test)]
-    pub(super) fn dentries_of_evicted(&self) -> usize {
+    pub(crate) fn of_evicted(&self) -> usize {
         let sets = self.groups.iter().filter_map(OnceLock::get).flat_map(|group| group.iter());
         let gone = |dentry: &Dentry| dentry.inode.strong_count() == 0;
         sets.map(|set| set.lock().names.iter().flatten().filter(|dentry| gone(dentry)).count()).sum()
     }
 
     /// Forget what is remembered of inodes that have left memory, where the name with this hash is.
-    pub(super) fn forget_evicted(&self, hash: u64) {
+    pub(crate) fn forget_evicted(&self, hash: u64) {
         let (group, index, _) = self.place(hash);
         let Some(group) = group.get() else { return };
         for name in &mut group[index].lock().names {

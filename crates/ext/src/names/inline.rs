@@ -1,14 +1,15 @@
 //! Directories inside their inodes (`inline_data`): read as the block that they would have, and given one when written.
 
+use super::Names;
 use crate::inode::InodeState;
 use crate::transaction::Handle;
-use crate::{Inode, Result, Volume};
+use crate::{Inode, Result};
 
-impl Volume {
+impl Names {
     /// The block that a directory inside its inode would have.
     pub(super) fn inline_as_block(&self, inode: &Inode, state: &InodeState) -> Result<Vec<u8>> {
-        let format = self.name_rules().directory.format;
-        let mut content = self.inline_content(inode, state)?;
+        let format = self.rules.directory.format;
+        let mut content = self.files.inline_content(inode, state)?;
         content.truncate(usize::try_from(state.size).unwrap_or(usize::MAX));
         let mut block = vec![0; format.block_size];
         format
@@ -28,12 +29,12 @@ impl Volume {
             return Ok(());
         }
         let block = self.inline_as_block(inode, state)?;
-        let raw = self.raw_inode(inode.number())?;
+        let raw = self.inodes.raw(inode.number())?;
         let place = raw.offset..raw.offset + raw.len;
         let (before, bytes_before) = (state.clone(), raw.buffer.read()[place.clone()].to_vec());
-        self.remove_inline_data(handle, inode, state)?;
+        self.files.remove_inline_data(handle, inode, state)?;
         state.size = 0;
-        let (_, buffer) = match self.append_directory_block(handle, inode, state) {
+        let (_, buffer) = match self.maps.append_block(&mut handle.on(inode, state)) {
             Ok(appended) => appended,
             Err(error) => {
                 handle.modify(&raw.buffer)?[place].copy_from_slice(&bytes_before);
@@ -42,6 +43,6 @@ impl Volume {
             }
         };
         handle.modify(&buffer)?.copy_from_slice(&block);
-        self.store_inode(handle, inode, state)
+        self.files.store(handle, inode, state)
     }
 }

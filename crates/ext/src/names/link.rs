@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::create::ADD_NAME_CREDITS;
-use super::{Locked, check_new_name, finish, has, is_directory};
+use super::{Locked, Names, check_new_name, finish, has, is_directory};
 use crate::layout::InodeFlags;
 use crate::transaction::Handle;
-use crate::{Error, Inode, Result, Volume};
+use crate::{Error, Inode, Result};
 
-impl Volume {
+impl Names {
     /// Give `inode` another name.
     pub fn link(&self, inode: &Arc<Inode>, directory: &Inode, name: &[u8]) -> Result<()> {
         check_new_name(name)?;
-        self.check_writable()?;
+        self.core.check_writable()?;
         if !is_directory(directory) {
             return Err(Error::NotADirectory);
         }
@@ -38,7 +38,7 @@ impl Volume {
         if self.find(directory, locked.state(directory), name)?.is_some() {
             return Err(Error::Exists);
         }
-        let mut handle = self.begin(ADD_NAME_CREDITS + 6)?;
+        let mut handle = self.core.begin(ADD_NAME_CREDITS + 6)?;
         let result = self.link_locked(&mut handle, &mut locked, inode, directory, name);
         finish(handle, result)
     }
@@ -54,12 +54,12 @@ impl Volume {
         let place = self.place_for(handle, directory, locked.state(directory), name)?;
         let state = locked.state(inode);
         if state.links == 0 {
-            self.remove_orphan(handle, inode, state)?;
+            self.inodes.remove_orphan(handle, inode, state)?;
             inode.note_named();
         }
         self.add_link(inode, state);
-        state.changed = self.now();
-        self.store_inode(handle, inode, state)?;
+        state.changed = self.core.now();
+        self.files.store(handle, inode, state)?;
         let parent = locked.state(directory);
         self.put_entry(handle, directory, parent, &place, name, inode)?;
         self.store_touched(handle, directory, parent)

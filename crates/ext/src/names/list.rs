@@ -1,9 +1,9 @@
 //! Listing a directory.
 
-use super::is_directory;
-use crate::{DirectoryEntry, Error, Inode, Result, Volume};
+use super::{Names, is_directory};
+use crate::{DirectoryEntry, Error, Inode, Result};
 
-impl Volume {
+impl Names {
     /// Call `each` for the entries from `cursor` on (0: the first), `.` and `..` included, until it returns `false`.
     /// Entries present during the whole listing come exactly once. No lock is held while `each` runs.
     pub fn read_directory(

@@ -23,17 +23,24 @@ mod rename;
 mod replay;
 mod symlink;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::directory::{DirectoryFormat, DirectoryRules, Found, HashRules, NAME_MAX, NameCaches, NameForm};
-use crate::inode::InodeState;
-use crate::layout::hash::Characters;
-use crate::layout::{Compat, Incompat, InodeFlags, RoCompat};
-use crate::transaction::{Handle, finish};
-use crate::{Corrupt, Error, FileKind, Inode, InodeNumber, Result, Volume};
+use diorite_block::sync::{Mutex, Rank};
 
-use dentry_cache::DentryCache;
+use crate::directory::{DirectoryFormat, DirectoryRules, Found, HashRules, NAME_MAX, NameCaches, NameForm};
+use crate::file::Files;
+use crate::inode::{InodeState, InodeStore, Lifecycle};
+use crate::layout::hash::Characters;
+use crate::layout::{Compat, Incompat, InodeFlags, RoCompat, Superblock};
+use crate::map::Mappings;
+use crate::quota::Quotas;
+use crate::transaction::{Handle, finish};
+use crate::volume::Core;
+use crate::xattr::Xattrs;
+use crate::{Corrupt, Error, FileKind, Inode, InodeNumber, Result};
+
+pub(crate) use dentry_cache::DentryCache;
 use locked::Locked;
 
 /// Links that anything on ext4 can have.
@@ -43,32 +50,23 @@ const LINKS_MAX: u32 = 32_000;
 /// How long a directory keeps the time of a change when others follow: the kernel's tick where it is shortest.
 const TICK: Duration = Duration::from_millis(1);
 
-/// What the volume remembers about names.
+/// The names of a volume: operations on directories, with the dentry cache.
 #[derive(Debug)]
-pub(crate) struct NameState {
+pub struct Names {
+    core: Arc<Core>,
+    maps: Arc<Mappings>,
+    inodes: Arc<InodeStore>,
+    files: Arc<Files>,
+    quotas: Arc<Quotas>,
+    xattrs: Arc<Xattrs>,
+    lifecycle: Arc<Lifecycle>,
     /// Where entries are in directories.
     caches: NameCaches,
     /// Inodes by name.
-    dentries: DentryCache,
-    rules: OnceLock<NameRules>,
-}
-
-impl NameState {
-    /// Remembers about `names` names with their inodes, and the places of `slots` names in directories.
-    pub(crate) fn new(names: usize, slots: usize) -> Self {
-        Self { caches: NameCaches::new(slots), dentries: DentryCache::new(names), rules: OnceLock::new() }
-    }
-
-    /// Remembered names of inodes that have left memory.
-    #[cfg(test)]
-    pub(crate) fn dentries_of_evicted(&self) -> usize {
-        self.dentries.dentries_of_evicted()
-    }
-
-    /// Forget the name of an inode that has left memory, by what [`Inode::dentry_hash`] said.
-    pub(crate) fn forget_evicted(&self, dentry_hash: u64) {
-        self.dentries.forget_evicted(dentry_hash);
-    }
+    dentries: Arc<DentryCache>,
+    rules: NameRules,
+    /// Serialises renames of directories.
+    rename_lock: Mutex<()>,
 }
 
 /// What the volume's features say about names.
@@ -79,6 +77,44 @@ struct NameRules {
     /// Directories with more links than that have the count 1 (`dir_nlink`).
     directory_links_unbounded: bool,
     first_inode: InodeNumber,
+}
+
+impl NameRules {
+    fn new(superblock: &Superblock) -> Self {
+        let features = superblock.features();
+        let block_size = superblock.block_size().bytes();
+        let large = features.has_incompat(Incompat::LARGE_DIR);
+        let version = superblock.default_hash_version();
+        let format = DirectoryFormat {
+            block_size: block_size as usize,
+            kinds: features.has_incompat(Incompat::FILETYPE),
+            tail: features.metadata_csum(),
+            inodes: superblock.inodes_count(),
+        };
+        let ext4_only = RoCompat::DIR_NLINK.union(RoCompat::HUGE_FILE).union(RoCompat::EXTRA_ISIZE);
+        let is_ext4 = features.ro_compat.intersects(ext4_only) || features.has_incompat(Incompat::EXTENTS);
+        Self {
+            directory: DirectoryRules {
+                format,
+                make_index: features.has_compat(Compat::DIR_INDEX),
+                levels_max: if large { 2 } else { 1 },
+                hash: HashRules {
+                    version: if version <= 2 { version } else { 1 },
+                    characters: if superblock.unsigned_hash() {
+                        Characters::Unsigned
+                    } else {
+                        Characters::Signed
+                    },
+                    seed: superblock.hash_seed(),
+                },
+                // The size of a directory has 31 bits without `large_dir`.
+                blocks_max: if large { 1 << 28 } else { ((1_u64 << 31) / block_size) as u32 - 1 },
+            },
+            links_max: if is_ext4 { LINKS_MAX_EXT4 } else { LINKS_MAX },
+            directory_links_unbounded: features.has_ro_compat(RoCompat::DIR_NLINK),
+            first_inode: superblock.first_inode(),
+        }
+    }
 }
 
 /// Whether an inode has a flag.
@@ -108,50 +144,38 @@ fn check_new_name(name: &[u8]) -> Result<()> {
     }
 }
 
-impl Volume {
-    fn name_rules(&self) -> &NameRules {
-        self.names.rules.get_or_init(|| {
-            let superblock = self.superblock();
-            let features = superblock.features();
-            let block_size = superblock.block_size().bytes();
-            let large = features.has_incompat(Incompat::LARGE_DIR);
-            let version = superblock.default_hash_version();
-            let format = DirectoryFormat {
-                block_size: block_size as usize,
-                kinds: features.has_incompat(Incompat::FILETYPE),
-                tail: features.metadata_csum(),
-                inodes: superblock.inodes_count(),
-            };
-            let ext4_only = RoCompat::DIR_NLINK.union(RoCompat::HUGE_FILE).union(RoCompat::EXTRA_ISIZE);
-            let is_ext4 =
-                features.ro_compat.intersects(ext4_only) || features.has_incompat(Incompat::EXTENTS);
-            NameRules {
-                directory: DirectoryRules {
-                    format,
-                    make_index: features.has_compat(Compat::DIR_INDEX),
-                    levels_max: if large { 2 } else { 1 },
-                    hash: HashRules {
-                        version: if version <= 2 { version } else { 1 },
-                        characters: if superblock.unsigned_hash() {
-                            Characters::Unsigned
-                        } else {
-                            Characters::Signed
-                        },
-                        seed: superblock.hash_seed(),
-                    },
-                    // The size of a directory has 31 bits without `large_dir`.
-                    blocks_max: if large { 1 << 28 } else { ((1_u64 << 31) / block_size) as u32 - 1 },
-                },
-                links_max: if is_ext4 { LINKS_MAX_EXT4 } else { LINKS_MAX },
-                directory_links_unbounded: features.has_ro_compat(RoCompat::DIR_NLINK),
-                first_inode: superblock.first_inode(),
-            }
-        })
+impl Names {
+    /// Remembers the places of `slots` names in directories.
+    #[expect(clippy::too_many_arguments, reason = "the parts that it works with")]
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        maps: &Arc<Mappings>,
+        inodes: &Arc<InodeStore>,
+        files: &Arc<Files>,
+        quotas: &Arc<Quotas>,
+        xattrs: &Arc<Xattrs>,
+        lifecycle: &Arc<Lifecycle>,
+        dentries: &Arc<DentryCache>,
+        slots: usize,
+    ) -> Self {
+        Self {
+            core: core.clone(),
+            maps: maps.clone(),
+            inodes: inodes.clone(),
+            files: files.clone(),
+            quotas: quotas.clone(),
+            xattrs: xattrs.clone(),
+            lifecycle: lifecycle.clone(),
+            caches: NameCaches::new(slots),
+            dentries: dentries.clone(),
+            rules: NameRules::new(&core.format),
+            rename_lock: Mutex::ranked(Rank::Rename, ()),
+        }
     }
 
     /// How names of this directory are to be read.
     fn name_form(&self, state: &InodeState) -> NameForm {
-        let rules = &self.name_rules().directory;
+        let rules = &self.rules.directory;
         if has(state, InodeFlags::ENCRYPTED) {
             NameForm::Encrypted(rules.make_index.then_some(rules.hash))
         } else if has(state, InodeFlags::CASEFOLD) {
@@ -180,10 +204,10 @@ impl Volume {
 
     /// The inode of an entry. The directory is locked, so that the inode cannot go away meanwhile.
     fn inode_of(&self, directory: &Inode, found: &Found) -> Result<Arc<Inode>> {
-        if found.inode < self.name_rules().first_inode && found.inode != InodeNumber::ROOT {
+        if found.inode < self.rules.first_inode && found.inode != InodeNumber::ROOT {
             return bad_entry(directory, found, "an entry points to an inode that is the volume's own");
         }
-        match self.inode(found.inode) {
+        match self.inodes.get(found.inode) {
             Err(Error::NotFound) => bad_entry(directory, found, "an entry points to a free inode"),
             result => result,
         }
@@ -199,7 +223,7 @@ impl Volume {
 
     /// The inode of `name` in `directory`; `.` and `..` are entries like others.
     pub fn lookup(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        if let Some(inode) = self.names.dentries.find(directory, name) {
+        if let Some(inode) = self.dentries.find(directory, name) {
             return Ok(inode);
         }
         let state = directory.state.read();
@@ -214,7 +238,7 @@ impl Volume {
     /// Cache the inode of a name. Where case is ignored, an entry has more names than it could be forgotten by.
     fn cache_dentry(&self, directory: &Inode, state: &InodeState, name: &[u8], inode: &Arc<Inode>) {
         if self.name_form(state) != NameForm::Folded {
-            self.names.dentries.insert(directory, name, inode);
+            self.dentries.insert(directory, name, inode);
         }
     }
 
@@ -224,7 +248,7 @@ impl Volume {
         if has(state, InodeFlags::ENCRYPTED) {
             return Err(Error::Encrypted { inode: directory.number() });
         }
-        let strict = has(state, InodeFlags::CASEFOLD) && self.superblock().strict_encoding();
+        let strict = has(state, InodeFlags::CASEFOLD) && self.core.format.strict_encoding();
         if strict && std::str::from_utf8(name).is_err() {
             return Err(Error::InvalidArgument("a name in this directory must be valid UTF-8"));
         }
@@ -267,7 +291,7 @@ impl Volume {
 
     /// Count a link more: a name, or for a directory a subdirectory.
     fn add_link(&self, inode: &Inode, state: &mut InodeState) {
-        let rules = self.name_rules();
+        let rules = self.rules;
         // Once a directory had more links than can be counted, its count is 1 and stays so.
         let uncounted = is_directory(inode) && (state.links == 1 || state.links + 1 >= rules.links_max);
         state.links = if uncounted && rules.directory_links_unbounded { 1 } else { state.links + 1 };
@@ -285,7 +309,7 @@ impl Volume {
 
     /// Refuse a link more than the format can count.
     fn check_link_count(&self, inode: &Inode, state: &InodeState) -> Result<()> {
-        let rules = self.name_rules();
+        let rules = self.rules;
         let unbounded =
             is_directory(inode) && rules.directory_links_unbounded && has(state, InodeFlags::INDEX);
         if state.links >= rules.links_max && !unbounded { Err(Error::TooManyLinks) } else { Ok(()) }
@@ -293,15 +317,15 @@ impl Volume {
 
     /// The entries of a directory changed, and maybe more of it: note when, and store it.
     fn store_touched(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
-        let now = self.now();
+        let now = self.core.now();
         (state.modified, state.changed) = (now, now);
-        self.store_inode(handle, inode, state)
+        self.files.store(handle, inode, state)
     }
 
     /// As [`Self::store_touched`], where nothing of the directory has changed but its entries since it was stored. A time that was
     /// stored in this transaction stays for a tick, as in the kernel: of many changes in a moment, few store the inode.
     fn store_times(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
-        let since = self.now().since(state.changed);
+        let since = self.core.now().since(state.changed);
         let is_recent = state.modified == state.changed && since.is_some_and(|since| since < TICK);
         if is_recent && inode.last_any_change() == handle.transaction() {
             return Ok(());
@@ -322,7 +346,7 @@ mod tests {
     use diorite_device::MemoryDevice;
 
     use super::*;
-    use crate::{Clock, NodeSpec, Owner, SetAttributes, SetTime, Timestamp, VolumeOptions};
+    use crate::{Clock, NodeSpec, Owner, SetAttributes, SetTime, Timestamp, Volume, VolumeOptions};
     use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
 
     /// A clock that stands still until it is set.
@@ -345,29 +369,29 @@ mod tests {
             let clock = Arc::new(SetClock::default());
             let options = VolumeOptions { clock: clock.clone(), ..VolumeOptions::default() };
             let volume = Volume::open(device.clone(), options).unwrap();
-            let root = volume.inode(InodeNumber::ROOT).unwrap();
+            let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
             let owner = Owner { uid: 0, gid: 0 };
             let spec =
                 NodeSpec { kind: FileKind::Regular, permissions: 0o644, umask: 0, owner, device: (0, 0) };
             let modified = |volume: &Volume| {
-                let attributes = volume.attributes(&volume.inode(InodeNumber::ROOT).unwrap());
+                let attributes = volume.inodes.get(InodeNumber::ROOT).unwrap().attributes();
                 assert_eq!(attributes.modified, attributes.changed);
                 attributes.modified.nanoseconds / 1000
             };
             for (now, want) in [(100, 100), (900, 100), (1200, 1200), (1300, 1200), (9000, 9000)] {
                 clock.0.store(now, Ordering::Relaxed);
-                volume.create(&root, format!("at {now}").as_bytes(), &spec).unwrap();
+                volume.names.create(&root, format!("at {now}").as_bytes(), &spec).unwrap();
                 assert_eq!(modified(&volume), want, "{flavor:?} created at {now}");
             }
             clock.0.store(20_000, Ordering::Relaxed);
-            volume.unlink(&root, b"at 100").unwrap();
+            volume.names.unlink(&root, b"at 100").unwrap();
             clock.0.store(20_400, Ordering::Relaxed);
-            volume.unlink(&root, b"at 900").unwrap();
+            volume.names.unlink(&root, b"at 900").unwrap();
             assert_eq!(modified(&volume), 20_000);
             let by_hand = SetTime::To(Timestamp { seconds: 999, nanoseconds: 0 });
             let changes = SetAttributes { modified: Some(by_hand), ..SetAttributes::default() };
             volume.set_attributes(&root, &changes).unwrap();
-            volume.unlink(&root, b"at 1200").unwrap();
+            volume.names.unlink(&root, b"at 1200").unwrap();
             assert_eq!(modified(&volume), 20_400);
             volume.close().unwrap();
             assert_eq!(modified(&Volume::open(device, VolumeOptions::default()).unwrap()), 20_400);

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{Locked, finish, is_directory};
+use super::{Locked, Names, finish, is_directory};
 use crate::directory::Found;
-use crate::inode::{APPEND_BLOCK_CREDITS, FREE_INODE_CREDITS, InodeState};
+use crate::inode::{APPEND_BLOCK_CREDITS, FREE_INODE_CREDITS, InodeState, Lifecycle};
 use crate::transaction::Handle;
-use crate::{Error, Inode, Result, Volume};
+use crate::{Error, Inode, Result};
 
 /// Blocks that removing a name joins at most.
 const REMOVE_NAME_CREDITS: u32 = 8 + FREE_INODE_CREDITS + APPEND_BLOCK_CREDITS;
 
-impl Volume {
+impl Names {
     /// Remove a name of anything but a directory; returns what it named.
     pub fn unlink(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         let mut parent = directory.state.write();
         Self::check_may_remove(directory, &parent)?;
         if name == b"." || name == b".." {
@@ -28,9 +28,9 @@ impl Volume {
         let mut state = inode.state.write();
         Self::check_may_drop_name(&state)?;
         if state.links == 1 {
-            self.allocator().release_window(inode.number());
+            self.core.allocator.release_window(inode.number());
         }
-        let mut handle = self.begin(REMOVE_NAME_CREDITS)?;
+        let mut handle = self.core.begin(REMOVE_NAME_CREDITS)?;
         let result = self
             .remove_entry(&mut handle, directory, &mut parent, name, &found)
             .and_then(|()| self.store_times(&mut handle, directory, &mut parent))
@@ -38,8 +38,8 @@ impl Volume {
         let result = finish(handle, result);
         drop(state);
         drop(parent);
-        result?.iter().try_for_each(|value| self.release_if_unused(value))?;
-        self.release_if_unused(&inode)?;
+        result?.iter().try_for_each(|value| self.lifecycle.release_if_unused(value))?;
+        self.lifecycle.release_if_unused(&inode)?;
         Ok(inode)
     }
 
@@ -52,15 +52,15 @@ impl Volume {
         state: &mut InodeState,
     ) -> Result<Vec<Arc<Inode>>> {
         Self::drop_link(inode, state);
-        state.changed = self.now();
-        let is_freed = Self::begins_freeing_at_once(inode, state);
-        if state.links == 0 && !(is_freed && self.has_nothing_outside(inode, state)) {
-            self.add_orphan(handle, inode, state)?;
+        state.changed = self.core.now();
+        let is_freed = Lifecycle::begins_freeing_at_once(inode, state);
+        if state.links == 0 && !(is_freed && self.lifecycle.has_nothing_outside(inode, state)) {
+            self.inodes.add_orphan(handle, inode, state)?;
         }
         if is_freed {
-            return self.release(handle, inode, state);
+            return self.lifecycle.release(handle, inode, state);
         }
-        self.store_inode(handle, inode, state)?;
+        self.files.store(handle, inode, state)?;
         Ok(Vec::new())
     }
 
@@ -74,7 +74,7 @@ impl Volume {
         found: &Found,
     ) -> Result<()> {
         self.leave_inline(handle, directory, state)?;
-        self.names.dentries.remove(directory, name);
+        self.dentries.remove(directory, name);
         handle.freed_name();
         self.change_directory(handle, directory, state, |entries| entries.remove(name, found))
     }
@@ -87,11 +87,11 @@ impl Volume {
         state: &mut InodeState,
     ) -> Result<()> {
         Self::drop_link(inode, state);
-        state.changed = self.now();
+        state.changed = self.core.now();
         if state.links == 0 {
-            self.add_orphan(handle, inode, state)?;
+            self.inodes.add_orphan(handle, inode, state)?;
         }
-        self.store_inode(handle, inode, state)
+        self.files.store(handle, inode, state)
     }
 
     /// The only name of a directory is gone.
@@ -103,15 +103,15 @@ impl Volume {
     ) -> Result<()> {
         state.links = 0;
         inode.note_nameless();
-        self.add_orphan(handle, inode, state)?;
+        self.inodes.add_orphan(handle, inode, state)?;
         self.store_touched(handle, inode, state)?;
-        self.names.caches.forget(inode.number());
+        self.caches.forget(inode.number());
         Ok(())
     }
 
     /// Remove an empty directory.
     pub fn remove_directory(&self, directory: &Inode, name: &[u8]) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         match name {
             b"." => return Err(Error::InvalidArgument("the name `.` cannot be removed")),
             b".." => return Err(Error::NotEmpty),
@@ -139,13 +139,13 @@ impl Volume {
             if !self.is_empty_directory(&child, state)? {
                 return Err(Error::NotEmpty);
             }
-            let mut handle = self.begin(REMOVE_NAME_CREDITS)?;
+            let mut handle = self.core.begin(REMOVE_NAME_CREDITS)?;
             let result =
                 self.remove_directory_locked(&mut handle, &mut locked, directory, name, &found, &child);
             let result = finish(handle, result);
             drop(locked);
             result?;
-            return self.release_if_unused(&child);
+            return self.lifecycle.release_if_unused(&child);
         }
     }
 

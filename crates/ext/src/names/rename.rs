@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use super::create::ADD_NAME_CREDITS;
-use super::{Locked, check_name, check_new_name, finish, is_directory};
+use super::{Locked, Names, check_name, check_new_name, finish, is_directory};
 use crate::directory::{Found, kind_code};
 use crate::inode::InodeState;
 use crate::transaction::Handle;
-use crate::{Corrupt, Error, Inode, InodeNumber, RenameMode, Result, Volume};
+use crate::{Corrupt, Error, Inode, InodeNumber, RenameMode, Result};
 
 /// Directories above another that are followed before their chain is called a loop.
 const DEPTH_MAX: usize = 1 << 16;
@@ -31,7 +31,7 @@ struct Ends {
     target: Option<Arc<Inode>>,
 }
 
-impl Volume {
+impl Names {
     /// Rename with all POSIX rules. Returns the inode that lost its name by replacement, if any.
     pub fn rename(
         &self,
@@ -41,7 +41,7 @@ impl Volume {
         to_name: &[u8],
         mode: RenameMode,
     ) -> Result<Option<Arc<Inode>>> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         check_name(from_name)?;
         for name in [from_name, to_name] {
             if name == b"." || name == b".." {
@@ -64,7 +64,7 @@ impl Volume {
                 continue;
             }
             self.check_rename(&rename, &ends, &mut locked)?;
-            let mut handle = self.begin(2 * ADD_NAME_CREDITS)?;
+            let mut handle = self.core.begin(2 * ADD_NAME_CREDITS)?;
             let result = match (mode, &ends.target) {
                 (RenameMode::Exchange, Some(target)) => {
                     self.exchange(&mut handle, &rename, &ends.source, target, &mut locked)
@@ -76,7 +76,7 @@ impl Volume {
             result?;
             return match ends.target {
                 Some(target) if mode != RenameMode::Exchange => {
-                    self.release_if_unused(&target)?;
+                    self.lifecycle.release_if_unused(&target)?;
                     Ok(Some(target))
                 }
                 _ => Ok(None),
@@ -265,8 +265,8 @@ impl Volume {
         }
         self.store_ends(handle, rename, source, locked)?;
         let state = locked.state(target);
-        state.changed = self.now();
-        self.store_inode(handle, target, state)
+        state.changed = self.core.now();
+        self.files.store(handle, target, state)
     }
 
     /// Store both directories and the inode that moved, with their new times.
@@ -282,8 +282,8 @@ impl Volume {
             self.store_touched(handle, rename.to, locked.state(rename.to))?;
         }
         let state = locked.state(source);
-        state.changed = self.now();
-        self.store_inode(handle, source, state)
+        state.changed = self.core.now();
+        self.files.store(handle, source, state)
     }
 
     /// Point the entry `name` to another inode.
@@ -297,7 +297,7 @@ impl Volume {
     ) -> Result<()> {
         self.leave_inline(handle, directory, state)?;
         let found = self.find_existing(directory, state, name)?;
-        self.names.dentries.remove(directory, name);
+        self.dentries.remove(directory, name);
         handle.freed_name();
         let (number, kind) = (inode.number(), kind_code(inode.kind()));
         self.change_directory(handle, directory, state, |entries| entries.set_inode(&found, number, kind))

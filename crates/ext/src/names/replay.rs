@@ -19,8 +19,8 @@ impl FastReplay<'_> {
         counts: bool,
     ) -> Result<()> {
         check_new_name(name)?;
-        let directory = self.volume.load_inode(directory)?;
-        let inode = match self.volume.load_inode(number) {
+        let directory = self.volume.inodes.load(directory)?;
+        let inode = match self.volume.inodes.load(number) {
             // Removed since.
             Err(Error::NotFound) => return Ok(()),
             result => result?,
@@ -30,7 +30,7 @@ impl FastReplay<'_> {
             let what = "the journal holds a fast commit in an encrypted directory";
             return Err(Incompatible::Other(what).into());
         }
-        if let Some(found) = self.volume.find(&directory, &parent, name)? {
+        if let Some(found) = self.volume.names.find(&directory, &parent, name)? {
             if found.inode == number {
                 return Ok(());
             }
@@ -55,21 +55,24 @@ impl FastReplay<'_> {
         name: &[u8],
         counts: bool,
     ) -> Result<()> {
-        let mut handle = self.volume.begin(ADD_NAME_CREDITS + 4)?;
+        let mut handle = self.volume.core.begin(ADD_NAME_CREDITS + 4)?;
         let result = self
             .volume
+            .names
             .place_for(&mut handle, directory, parent, name)
-            .and_then(|place| self.volume.put_entry(&mut handle, directory, parent, &place, name, inode))
+            .and_then(|place| {
+                self.volume.names.put_entry(&mut handle, directory, parent, &place, name, inode)
+            })
             .and_then(|()| {
                 if is_directory(inode) {
-                    self.volume.add_link(directory, parent);
+                    self.volume.names.add_link(directory, parent);
                 }
-                self.volume.store_touched(&mut handle, directory, parent)
+                self.volume.names.store_touched(&mut handle, directory, parent)
             });
         let result = result.and_then(|()| {
             let mut state = inode.state.write();
             state.links += u32::from(counts);
-            self.volume.store_inode(&mut handle, inode, &mut state)
+            self.volume.files.store(&mut handle, inode, &mut state)
         });
         finish(handle, result)
     }
@@ -84,12 +87,13 @@ impl FastReplay<'_> {
         self.volume.names.caches.forget(inode.number());
         (state.size, state.links) = (0, 2);
         state.flags &= !InodeFlags::INDEX.bits();
-        let mut handle = self.volume.begin(APPEND_BLOCK_CREDITS + 4)?;
+        let mut handle = self.volume.core.begin(APPEND_BLOCK_CREDITS + 4)?;
         let parent = parent.number();
         let result = self
             .volume
+            .names
             .change_directory(&mut handle, inode, &mut state, |entries| entries.create(parent))
-            .and_then(|()| self.volume.store_inode(&mut handle, inode, &mut state));
+            .and_then(|()| self.volume.files.store(&mut handle, inode, &mut state));
         finish(handle, result)
     }
 
@@ -100,13 +104,13 @@ impl FastReplay<'_> {
         number: InodeNumber,
         name: &[u8],
     ) -> Result<()> {
-        let directory = self.volume.load_inode(directory)?;
-        let found = self.volume.find(&directory, &directory.state.read(), name)?;
+        let directory = self.volume.inodes.load(directory)?;
+        let found = self.volume.names.find(&directory, &directory.state.read(), name)?;
         if found.is_none_or(|found| found.inode != number) {
             return Ok(());
         }
-        match self.volume.unlink(&directory, name) {
-            Err(Error::IsADirectory) => self.volume.remove_directory(&directory, name),
+        match self.volume.names.unlink(&directory, name) {
+            Err(Error::IsADirectory) => self.volume.names.remove_directory(&directory, name),
             result => result.map(drop),
         }
     }

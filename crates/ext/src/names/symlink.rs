@@ -6,16 +6,16 @@
 use std::sync::Arc;
 
 use super::create::Opening;
-use super::has;
+use super::{Names, has};
 use crate::buffer::BlockKind;
 use crate::inode::InodeState;
 use crate::layout::{Incompat, InodeFlags};
-use crate::{Corrupt, Error, FileBlock, FileKind, Inode, MappingKind, NodeSpec, Owner, Result, Volume};
+use crate::{Corrupt, Error, FileBlock, FileKind, Inode, MappingKind, NodeSpec, Owner, Result};
 
 /// Targets shorter than that are in the inode.
 const FAST_MAX: usize = 60;
 
-impl Volume {
+impl Names {
     /// Make a symbolic link.
     pub fn symlink(&self, directory: &Inode, name: &[u8], target: &[u8], owner: Owner) -> Result<Arc<Inode>> {
         if target.is_empty() {
@@ -26,17 +26,17 @@ impl Volume {
                 "the target of a symbolic link cannot have a zero byte in it",
             ));
         }
-        if target.len() as u64 >= self.block_size().bytes().min(4096) {
+        if target.len() as u64 >= self.core.block_size().bytes().min(4096) {
             return Err(Error::NameTooLong);
         }
         let spec = NodeSpec { kind: FileKind::Symlink, permissions: 0o777, umask: 0, owner, device: (0, 0) };
-        self.create_with(directory, name, &spec, Opening::Closed, &|volume, handle, inode, state| {
+        self.create_with(directory, name, &spec, Opening::Closed, &|names, handle, inode, state| {
             if target.len() < FAST_MAX {
                 state.flags &= !InodeFlags::EXTENTS.bits();
                 state.block = [0; 60];
                 state.block[..target.len()].copy_from_slice(target);
             } else {
-                let (_, buffer) = volume.append_directory_block(handle, inode, state)?;
+                let (_, buffer) = names.maps.append_block(&mut handle.on(inode, state))?;
                 let mut bytes = handle.modify(&buffer)?;
                 bytes.set_kind(BlockKind::Plain);
                 bytes[..target.len()].copy_from_slice(target);
@@ -56,18 +56,18 @@ impl Volume {
             return Err(Error::Encrypted { inode: inode.number() });
         }
         let bad = |what| Err(Error::from(Corrupt::Inode { inode: inode.number(), what }));
-        if state.size == 0 || state.size > self.block_size().bytes() {
+        if state.size == 0 || state.size > self.core.block_size().bytes() {
             return bad("the length of a symbolic link is zero or more than a block");
         }
         let target = if state.is_inline() {
-            self.inline_content(inode, &state)?
+            self.files.inline_content(inode, &state)?
         } else if self.is_fast_symlink(&state) {
             state.block.to_vec()
         } else {
-            let MappingKind::Mapped(block) = self.map_with(inode, &state, FileBlock(0), 1)?.kind else {
+            let MappingKind::Mapped(block) = self.maps.find(inode, &state, FileBlock(0), 1)?.kind else {
                 return bad("the block of a symbolic link is not there");
             };
-            self.cache().get(block, BlockKind::Plain)?.read().to_vec()
+            self.core.buffers.get(block, BlockKind::Plain)?.read().to_vec()
         };
         let Some(target) = target.get(..state.size as usize) else {
             return bad("a symbolic link is longer than the place it is in");
@@ -80,11 +80,11 @@ impl Volume {
     /// Whether the target is in the inode: then no block but those of attributes is allocated.
     fn is_fast_symlink(&self, state: &InodeState) -> bool {
         let short = state.size < FAST_MAX as u64 && !has(state, InodeFlags::EXTENTS);
-        if self.superblock().features().has_incompat(Incompat::EA_INODE) {
+        if self.core.format.features().has_incompat(Incompat::EA_INODE) {
             // Values of attributes count as blocks of the link, and no short target is in a block.
             return short;
         }
-        let cluster = self.block_size().bytes() * u64::from(self.superblock().blocks_per_cluster());
+        let cluster = self.core.block_size().bytes() * u64::from(self.core.format.blocks_per_cluster());
         let attributes = if state.xattr_block.0 == 0 { 0 } else { cluster / 512 };
         short && state.sectors <= attributes
     }

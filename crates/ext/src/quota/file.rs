@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::Change;
 use crate::buffer::{BlockKind, Buffer};
-use crate::inode::InodeState;
+use crate::inode::{InodeState, InodeStore};
 use crate::layout::quota::tree::{self, QuotaBlock, QuotaBlocks, Slot};
 use crate::layout::quota::{BLOCK_SIZE, QuotaEntry, QuotaHeader, QuotaKind};
 use crate::transaction::Handle;
-use crate::{Corrupt, Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, Result, Volume};
+use crate::{Corrupt, Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, QuotaLimits, Result};
 
 /// Entries whose places are remembered.
 const MAX_KNOWN: usize = 1 << 16;
@@ -26,23 +26,23 @@ pub(super) struct QuotaFile {
 
 impl QuotaFile {
     /// The file in an inode.
-    pub(super) fn open(volume: &Volume, kind: QuotaKind, number: InodeNumber) -> Result<Self> {
+    pub(super) fn open(inodes: &InodeStore, kind: QuotaKind, number: InodeNumber) -> Result<Self> {
         let usual = match kind {
             QuotaKind::User => number.0 == 3,
             QuotaKind::Group => number.0 == 4,
-            QuotaKind::Project => number >= volume.superblock().first_inode(),
+            QuotaKind::Project => number >= inodes.core.format.first_inode(),
         };
         if !usual {
             let what = "the superblock names it as a quota file, which it cannot be";
             return Err(Corrupt::Inode { inode: number, what }.into());
         }
-        let inode = volume.load_inode(number)?;
+        let inode = inodes.load(number)?;
         if inode.kind() != FileKind::Regular {
             return Err(Corrupt::Inode { inode: number, what: "a quota file that is no regular file" }.into());
         }
         let header = {
             let mut state = inode.state.write();
-            let mut blocks = Blocks { volume, handle: None, inode: &inode, state: &mut state };
+            let mut blocks = Blocks { inodes, handle: None, inode: &inode, state: &mut state };
             let bytes = blocks.read(0)?;
             let header = QuotaHeader::parse(kind, &bytes).map_err(|what| blocks.corrupt(what))?;
             if u64::from(header.blocks) * BLOCK_SIZE as u64 > blocks.state.size {
@@ -54,14 +54,14 @@ impl QuotaFile {
     }
 
     /// Whether an owner has an entry.
-    pub(super) fn has_entry(&mut self, volume: &Volume, id: u32) -> Result<bool> {
-        Ok(self.entry(volume, id)?.is_some())
+    pub(super) fn has_entry(&mut self, inodes: &InodeStore, id: u32) -> Result<bool> {
+        Ok(self.entry(inodes, id)?.is_some())
     }
 
     /// An owner's entry.
-    pub(super) fn entry(&mut self, volume: &Volume, id: u32) -> Result<Option<QuotaEntry>> {
+    pub(super) fn entry(&mut self, inodes: &InodeStore, id: u32) -> Result<Option<QuotaEntry>> {
         let mut state = self.inode.state.write();
-        let mut blocks = Blocks { volume, handle: None, inode: &self.inode, state: &mut state };
+        let mut blocks = Blocks { inodes, handle: None, inode: &self.inode, state: &mut state };
         let slot = match self.known.get(&id) {
             Some(slot) => Some(*slot),
             None => tree::find(&mut blocks, &self.header, id)?,
@@ -75,13 +75,13 @@ impl QuotaFile {
     /// Add to what an owner uses; makes the entry if there is none.
     pub(super) fn add(
         &mut self,
-        volume: &Volume,
+        inodes: &InodeStore,
         handle: &mut Handle<'_>,
         id: u32,
         change: Change,
     ) -> Result<()> {
         let mut state = self.inode.state.write();
-        let mut blocks = Blocks { volume, handle: Some(handle), inode: &self.inode, state: &mut state };
+        let mut blocks = Blocks { inodes, handle: Some(handle), inode: &self.inode, state: &mut state };
         let slot = if let Some(slot) = self.known.get(&id) {
             *slot
         } else {
@@ -104,7 +104,8 @@ impl QuotaFile {
             QuotaEntry::parse(&bytes, slot.index).unwrap_or(QuotaEntry { id, ..QuotaEntry::default() });
         entry.space = entry.space.saturating_add_signed(change.bytes);
         entry.inodes = entry.inodes.saturating_add_signed(change.inodes);
-        self.header.note_times(&mut entry, volume.quota().is_enforced().then(|| volume.now().seconds));
+        let is_enforced = inodes.core.options.quota_limits == QuotaLimits::Enforced;
+        self.header.note_times(&mut entry, is_enforced.then(|| inodes.core.now().seconds));
         entry.write_into(&mut bytes, slot.index);
         blocks.write(slot.block, &bytes)
     }
@@ -112,7 +113,7 @@ impl QuotaFile {
 
 /// The file's blocks, in the volume's buffers.
 struct Blocks<'a, 'h, 'v> {
-    volume: &'a Volume,
+    inodes: &'a InodeStore,
     /// `None`: only for reading.
     handle: Option<&'h mut Handle<'v>>,
     inode: &'a Arc<Inode>,
@@ -123,11 +124,11 @@ impl Blocks<'_, '_, '_> {
     /// The buffer with a block, and where in it.
     fn buffer(&self, block: u32) -> Result<(Arc<Buffer>, usize)> {
         let offset = u64::from(block) * BLOCK_SIZE as u64;
-        let size = self.volume.block_size();
+        let size = self.inodes.core.block_size();
         let at = size.block_of(offset);
-        match self.volume.map_with(self.inode, self.state, at, 1)?.kind {
+        match self.inodes.maps.find(self.inode, self.state, at, 1)?.kind {
             MappingKind::Mapped(found) => {
-                let buffer = self.volume.cache().get(found, BlockKind::Plain)?;
+                let buffer = self.inodes.core.buffers.get(found, BlockKind::Plain)?;
                 Ok((buffer, (offset - size.offset_of(at)) as usize))
             }
             _ => Err(self.corrupt("a hole in the quota file")),
@@ -158,15 +159,15 @@ impl QuotaBlocks for Blocks<'_, '_, '_> {
         let Some(handle) = self.handle.as_mut() else {
             return Err(Error::InvalidArgument("quota is changed in a transaction"));
         };
-        let (volume, size) = (self.volume, self.volume.block_size());
+        let (inodes, size) = (self.inodes, self.inodes.core.block_size());
         let bytes = u64::from(blocks) * BLOCK_SIZE as u64;
         for at in (size.blocks_for(self.state.size)..size.blocks_for(bytes)).map(FileBlock) {
-            if matches!(volume.map_with(self.inode, self.state, at, 1)?.kind, MappingKind::Hole) {
-                volume.add_block(handle, self.inode, self.state, at, BlockKind::Plain)?;
+            if matches!(inodes.maps.find(self.inode, self.state, at, 1)?.kind, MappingKind::Hole) {
+                inodes.maps.add_block(&mut handle.on(self.inode, self.state), at, BlockKind::Plain)?;
             }
         }
         self.state.size = self.state.size.max(bytes);
-        volume.store_inode(handle, self.inode, self.state)
+        inodes.store(handle, self.inode, self.state)
     }
 
     fn corrupt(&self, what: &'static str) -> Error {

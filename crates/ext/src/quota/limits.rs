@@ -10,10 +10,10 @@
 
 use std::collections::HashMap;
 
-use super::{Quota, Quotas};
+use super::Quotas;
 use crate::layout::QuotaKind;
 use crate::quota::Charge;
-use crate::{Error, Inode, InodeNumber, Owner, QuotaLimits, Result, Volume};
+use crate::{Error, Inode, InodeNumber, Owner, QuotaLimits, Result};
 
 /// Bytes promised to writes that have no blocks yet.
 #[derive(Debug, Default)]
@@ -43,22 +43,21 @@ impl Promises {
 
 impl Quotas {
     /// Refuse `bytes` and `inodes` more for these owners, if that is beyond a limit of one of `kinds`.
-    fn check(
+    fn check_limits(
         &self,
-        volume: &Volume,
         promises: &Promises,
         owners: &Charge,
         (bytes, inodes): (u64, u64),
         kinds: impl Fn(QuotaKind) -> bool,
     ) -> Result<()> {
-        let now = volume.now().seconds.max(0) as u64;
+        let now = self.core.now().seconds.max(0) as u64;
         for file in &self.files {
             let mut file = file.lock();
             let (kind, id) = (file.kind, owners.id(file.kind));
             if !kinds(kind) {
                 continue;
             }
-            let Some(entry) = file.entry(volume, id)? else { continue };
+            let Some(entry) = file.entry(&self.inodes, id)? else { continue };
             let exceeded = |what| Err(Error::QuotaExceeded { kind: kind.word(), id, what });
             let space = entry.space.saturating_add(promises.of(kind, id)).saturating_add(bytes);
             if bytes > 0 && entry.space_limit_kib > 0 && space > entry.space_limit_kib.saturating_mul(1024) {
@@ -85,10 +84,10 @@ fn owners_of(inode: &Inode) -> Charge {
     Charge { owner: state.owner, project: state.project, sectors: 0 }
 }
 
-impl Quota<'_> {
+impl Quotas {
     /// Whether any limits hold.
     pub fn is_enforced(&self) -> bool {
-        self.volume.quota_limits() == QuotaLimits::Enforced && !self.volume.quotas.files.is_empty()
+        self.core.options.quota_limits == QuotaLimits::Enforced && !self.files.is_empty()
     }
 
     /// Refuse `blocks` more blocks of data for an inode, if its owners may not have them.
@@ -96,22 +95,22 @@ impl Quota<'_> {
         if !self.is_enforced() {
             return Ok(());
         }
-        let bytes = blocks.saturating_mul(self.volume.block_size().bytes());
+        let bytes = blocks.saturating_mul(self.core.block_size().bytes());
         // Before the promises are locked: a change of owners has the inode's lock first.
         let owners = owners_of(inode);
-        let promises = self.volume.quotas.promises.lock();
-        self.volume.quotas.check(self.volume, &promises, &owners, (bytes, 0), |_| true)
+        let promises = self.promises.lock();
+        self.check_limits(&promises, &owners, (bytes, 0), |_| true)
     }
 
-    /// As [`Quota::check`], and keep the space until [`Quota::release_claim`].
+    /// As [`Quotas::check`], and keep the space until [`Quotas::release_claim`].
     pub fn claim(&self, inode: &Inode, blocks: u64) -> Result<()> {
         if !self.is_enforced() {
             return Ok(());
         }
-        let bytes = blocks.saturating_mul(self.volume.block_size().bytes());
+        let bytes = blocks.saturating_mul(self.core.block_size().bytes());
         let owners = owners_of(inode);
-        let mut promises = self.volume.quotas.promises.lock();
-        self.volume.quotas.check(self.volume, &promises, &owners, (bytes, 0), |_| true)?;
+        let mut promises = self.promises.lock();
+        self.check_limits(&promises, &owners, (bytes, 0), |_| true)?;
         let (first, promised) = promises.by_inode.entry(inode.number()).or_insert((owners, 0));
         let owners = *first;
         *promised = promised.saturating_add(bytes);
@@ -119,13 +118,13 @@ impl Quota<'_> {
         Ok(())
     }
 
-    /// Space that [`Quota::claim`] kept is used, or not wanted any more.
+    /// Space that [`Quotas::claim`] kept is used, or not wanted any more.
     pub fn release_claim(&self, inode: &Inode, blocks: u64) {
         if !self.is_enforced() {
             return;
         }
-        let bytes = blocks.saturating_mul(self.volume.block_size().bytes());
-        let mut promises = self.volume.quotas.promises.lock();
+        let bytes = blocks.saturating_mul(self.core.block_size().bytes());
+        let mut promises = self.promises.lock();
         let Some((owners, promised)) = promises.by_inode.get_mut(&inode.number()) else { return };
         let (owners, bytes) = (*owners, bytes.min(*promised));
         *promised -= bytes;
@@ -141,8 +140,8 @@ impl Quota<'_> {
             return Ok(());
         }
         let owners = Charge { owner, project, sectors: 0 };
-        let promises = self.volume.quotas.promises.lock();
-        self.volume.quotas.check(self.volume, &promises, &owners, (0, 1), |_| true)
+        let promises = self.promises.lock();
+        self.check_limits(&promises, &owners, (0, 1), |_| true)
     }
 
     /// Refuse to give an inode to owners that may not have it.
@@ -151,8 +150,8 @@ impl Quota<'_> {
             return Ok(());
         }
         let after = Charge { owner, project, ..before };
-        let promises = self.volume.quotas.promises.lock();
+        let promises = self.promises.lock();
         let moves = |kind| before.id(kind) != after.id(kind);
-        self.volume.quotas.check(self.volume, &promises, &after, (after.sectors * 512, 1), moves)
+        self.check_limits(&promises, &after, (after.sectors * 512, 1), moves)
     }
 }

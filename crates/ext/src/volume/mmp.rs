@@ -22,7 +22,7 @@ use crate::layout::mmp::{
 };
 use crate::layout::{ChecksumSeed, Superblock};
 use crate::memory::BlockMemory;
-use crate::volume::{MmpWait, Volume, VolumeOptions};
+use crate::volume::{Core, MmpWait, Volume, VolumeOptions};
 use crate::{Corrupt, Error, Result};
 
 /// How often the caller's watch is called during a wait.
@@ -220,26 +220,14 @@ fn in_use(found: &MmpBlock) -> Error {
     }
 }
 
-impl Volume {
-    /// Renew the mark that says to other hosts that the volume is open here (MMP), if it is due at `at` (time of
-    /// [`diorite_block::sync::now`]). Returns when to call again; `None` where there is no such mark to keep. If another host has
-    /// written its own mark, this volume is read-only from then on.
-    pub fn mmp_tick(&self, at: Duration) -> Result<Option<Duration>> {
-        let Some(mmp) = &self.mmp else { return Ok(None) };
-        if self.check_writable().is_err() {
-            return Ok(None);
-        }
-        self.renew_mmp(mmp, at)?;
-        Ok(Some(mmp.due()))
-    }
-
+impl Core {
     fn renew_mmp(&self, mmp: &Mmp, at: Duration) -> Result<()> {
         let time = self.now().seconds.max(0) as u64;
-        mmp.renew(at, time).inspect_err(|error| self.latch().abort(error))
+        mmp.renew(at, time).inspect_err(|error| self.latch.abort(error))
     }
 
     /// Before a transaction begins: the volume must still be ours.
-    pub(crate) fn check_mmp(&self) -> Result<()> {
+    pub(super) fn check_mmp(&self) -> Result<()> {
         match &self.mmp {
             Some(mmp) if mmp.due() <= now() => self.renew_mmp(mmp, now()),
             _ => Ok(()),
@@ -247,7 +235,21 @@ impl Volume {
     }
 
     /// Give the volume back to other hosts.
-    pub(crate) fn release_mmp(&self) -> Result<()> {
+    pub(super) fn release_mmp(&self) -> Result<()> {
         self.mmp.as_ref().map_or(Ok(()), Mmp::release)
+    }
+}
+
+impl Volume {
+    /// Renew the mark that says to other hosts that the volume is open here (MMP), if it is due at `at` (time of
+    /// [`diorite_block::sync::now`]). Returns when to call again; `None` where there is no such mark to keep. If another host has
+    /// written its own mark, this volume is read-only from then on.
+    pub fn mmp_tick(&self, at: Duration) -> Result<Option<Duration>> {
+        let Some(mmp) = &self.core.mmp else { return Ok(None) };
+        if self.core.check_writable().is_err() {
+            return Ok(None);
+        }
+        self.core.renew_mmp(mmp, at)?;
+        Ok(Some(mmp.due()))
     }
 }

@@ -1,24 +1,29 @@
 //! Opening a volume: every number that later code relies on is checked here.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use diorite_block::BlockDevice;
 use diorite_block::sync::{Mutex, Rank};
 
 use crate::allocate::{Allocator, Zone};
 use crate::buffer::{BlockKind, BufferCache};
+use crate::file::Files;
 use crate::in_place::InPlaceLog;
-use crate::inode::{InodeCache, TableAhead};
+use crate::inode::{InodeStore, Lifecycle};
 use crate::journal::{self, Journal, JournalParts, JournalSuperblock, LogMap};
 use crate::layout::superblock::ENCODING_UTF8;
 use crate::layout::{Compat, GroupDescriptor, Incompat, Layout, Superblock};
+use crate::map::Mappings;
+use crate::names::DentryCache;
+use crate::names::Names;
 use crate::quota::Quotas;
 use crate::transaction::{AbortLatch, HomeWriter, Log};
 use crate::volume::checksums::VolumeChecksums;
 use crate::volume::mmp::Mmp;
 use crate::volume::superblock::{SuperblockBackup, find_superblock};
-use crate::volume::{Access, ReservedBlocks, Volume, VolumeOptions};
+use crate::volume::{Access, Core, ReservedBlocks, Volume, VolumeOptions};
+use crate::xattr::Xattrs;
 use crate::{Corrupt, DataMode, Error, FsBlock, Incompatible, Result};
 
 /// More groups than any volume of a sane shape has; bounds the memory that a superblock can ask for.
@@ -90,69 +95,72 @@ impl Volume {
                 options.commit_interval,
             )),
         };
-        let now = options.clock.now();
-        let generation = (now.seconds as u32).wrapping_mul(0x85eb_ca6b) ^ now.nanoseconds;
         let inodes = options.metadata_cache_bytes / METADATA_BYTES_PER_INODE;
         let slots = options.metadata_cache_bytes / METADATA_BYTES_PER_SLOT;
-        let mut volume = Self {
+        let core = Arc::new(Core {
             device,
-            written_before,
             options,
             layout,
             format,
             superblock,
-            cache,
+            buffers: cache,
+            allocator,
             log,
             latch,
-            allocator,
-            inodes: InodeCache::new(inodes),
-            table_ahead: TableAhead::default(),
-            read_only,
-            defects,
-            journal_damage,
+            read_only: read_only.map_or_else(OnceLock::new, OnceLock::from),
+            written_before,
             in_use: AtomicBool::new(false),
             marking: Mutex::ranked(Rank::Marking, ()),
             closed: AtomicBool::new(false),
-            rename_lock: Mutex::ranked(Rank::Rename, ()),
             mmp,
-            quotas: Quotas::default(),
-            // Twice as many: sets do not fill evenly.
-            names: crate::names::NameState::new(2 * inodes, slots),
-            orphans: Mutex::ranked(Rank::Orphans, crate::inode::Orphans::default()),
-            generations: AtomicU32::new(generation),
-        };
-        volume.open_quotas()?;
-        let volume = Arc::new(volume);
+        });
+        // Twice as many: sets do not fill evenly.
+        let dentries = Arc::new(DentryCache::new(2 * inodes));
+        let maps = Arc::new(Mappings::new(&core));
+        let inodes = Arc::new(InodeStore::new(&core, &maps, &dentries, inodes));
+        let quotas = Arc::new(open_quotas(&core, &inodes)?);
+        let files = Arc::new(Files::new(&core, &maps, &inodes, &quotas));
+        let xattrs = Arc::new(Xattrs::new(&core, &maps, &inodes, &files));
+        let lifecycle = Arc::new(Lifecycle::new(&core, &inodes, &files, &xattrs));
+        let names = Names::new(&core, &maps, &inodes, &files, &quotas, &xattrs, &lifecycle, &dentries, slots);
+        let volume = Arc::new(Self {
+            core,
+            maps,
+            inodes,
+            quotas,
+            files,
+            xattrs,
+            lifecycle,
+            names,
+            defects,
+            journal_damage,
+        });
         volume.finish_recovery(was_in_use)?;
         Ok(volume)
     }
 
-    /// Open the quota files of a volume that is to be written; it is only read if they are damaged.
-    fn open_quotas(&mut self) -> Result<()> {
-        if self.read_only.is_some() {
-            return Ok(());
-        }
-        match Quotas::load(self) {
-            Ok(quotas) => self.quotas = quotas,
-            Err(Error::Corrupt(corrupt)) => {
-                self.read_only =
-                    Some(format!("what its users have cannot be counted: {corrupt}; run e2fsck -f"));
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
     /// What a crash interrupted is finished: orphans are freed or cut, and the superblock counts right again.
     fn finish_recovery(&self, was_in_use: bool) -> Result<()> {
-        if !self.has_journal() || self.read_only.is_some() {
+        if !self.core.has_journal() || self.core.read_only.get().is_some() {
             return Ok(());
         }
-        let orphans = self.load_orphans()?;
+        let orphans = self.inodes.load_orphans()?;
         if was_in_use || !orphans.is_empty() {
-            self.mark_in_use()?;
+            self.core.mark_in_use()?;
         }
-        self.recover_orphans(&orphans)
+        self.lifecycle.recover_orphans(&orphans)
+    }
+}
+
+/// Open the quota files of a volume that is to be written; it is only read if they are damaged.
+fn open_quotas(core: &Arc<Core>, inodes: &Arc<InodeStore>) -> Result<Quotas> {
+    match Quotas::load(core, inodes) {
+        Err(Error::Corrupt(corrupt)) => {
+            let reason = format!("what its users have cannot be counted: {corrupt}; run e2fsck -f");
+            core.read_only.get_or_init(|| reason);
+            Quotas::load(core, inodes)
+        }
+        loaded => loaded,
     }
 }
 

@@ -3,14 +3,16 @@
 //! Invariants: entries of the block are in the order of namespace, length of the name, and name; those in the inode are in
 //! any order. Values lie at the end of their area, the first entry's last. No name is in both areas.
 
-use super::Xattrs;
+use std::sync::Arc;
+
+use crate::buffer::{BlockKind, Buffer};
+use crate::inode::{InodeState, InodeStore};
 use crate::layout::xattr::{
     Attributes, BLOCK_HEADER, BlockHeader, INODE_HEADER, MAGIC, RawAttribute, block_hash, entry_hash,
     entry_size, padded_value, write_entry,
 };
-use crate::{FsBlock, Inode, InodeNumber, Result};
-
-use crate::inode::InodeState;
+use crate::volume::Core;
+use crate::{FileBlock, FsBlock, Inode, InodeNumber, Result};
 
 /// Bytes of an inode before what `extra_isize` counts.
 const FIXED: usize = 128;
@@ -152,28 +154,37 @@ fn decode<'a>(
     attributes.map(|raw| raw.map(|raw| Attribute::from_raw(&raw))).collect()
 }
 
-impl Xattrs<'_> {
-    /// The range of the attribute area within an inode of `len` bytes; empty if it has none.
-    pub(super) fn area_inside(state: &InodeState, len: usize) -> std::ops::Range<usize> {
-        let start = FIXED + usize::from(state.extra_isize);
-        if state.extra_isize == 0 || start + INODE_HEADER + END > len { len..len } else { start..len }
-    }
+/// The range of the attribute area within an inode of `len` bytes; empty if it has none.
+pub(super) fn area_inside(state: &InodeState, len: usize) -> std::ops::Range<usize> {
+    let start = FIXED + usize::from(state.extra_isize);
+    if state.extra_isize == 0 || start + INODE_HEADER + END > len { len..len } else { start..len }
+}
 
+/// The inode's attribute block.
+pub(super) fn attribute_block(core: &Core, inode: &Inode, state: &InodeState) -> Result<Arc<Buffer>> {
+    let checked = core.check_run(inode.number(), FileBlock(0), state.xattr_block, 1);
+    checked
+        .map_err(|_| super::corrupt(inode, "the attribute block is not on the volume or belongs to it"))?;
+    core.buffers.get(state.xattr_block, BlockKind::Xattr)
+}
+
+impl Areas {
     /// All attributes of an inode. Its state is locked.
-    pub(super) fn load_attributes(&self, inode: &Inode, state: &InodeState) -> Result<Areas> {
-        let max_inode = self.volume.superblock().inodes_count();
-        let mut areas = Areas { block_len: self.volume.block_size().bytes() as usize, ..Areas::default() };
+    pub(super) fn load(inodes: &InodeStore, inode: &Inode, state: &InodeState) -> Result<Self> {
+        let core = &inodes.core;
+        let max_inode = core.layout.inodes_count;
+        let mut areas = Self { block_len: core.block_size().bytes() as usize, ..Self::default() };
         let bad = |what| super::corrupt(inode, what);
-        let raw = self.volume.raw_inode_of(inode, state)?;
+        let raw = inodes.raw_of(inode, state)?;
         {
             let bytes = raw.buffer.read();
-            let area = Self::area_inside(state, raw.len);
+            let area = area_inside(state, raw.len);
             let area = &bytes[raw.offset + area.start..raw.offset + area.end];
             areas.inside_len = area.len();
             areas.inside = decode(Attributes::in_inode(area, max_inode)).map_err(bad)?;
         }
         if state.xattr_block != FsBlock(0) {
-            let buffer = self.attribute_block(inode, state)?;
+            let buffer = attribute_block(core, inode, state)?;
             let bytes = buffer.read();
             BlockHeader::parse(&bytes).map_err(bad)?;
             areas.block = decode(Attributes::in_block(&bytes, max_inode)).map_err(bad)?;

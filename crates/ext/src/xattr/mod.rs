@@ -14,15 +14,21 @@ mod areas;
 mod store;
 mod values;
 
-use crate::inode::InodeState;
+use std::sync::Arc;
+
+use crate::file::Files;
+use crate::inode::{InodeState, InodeStore};
 use crate::layout::xattr::{full_name, split_name};
 use crate::layout::{Incompat, InodeFlags};
-use crate::transaction::Handle;
+use crate::map::Mappings;
+use crate::transaction::{Handle, finish};
+use crate::volume::Core;
 use crate::{Corrupt, Error, FileKind, Inode, Result, Volume, XattrMode};
 
 pub(crate) use store::{AttributeChange, CHANGE_CREDITS};
 
-use areas::Attribute;
+use areas::{Areas, Attribute};
+pub(crate) use values::value_inodes;
 
 /// Bytes of the longest value.
 const VALUE_MAX: usize = 65536;
@@ -58,41 +64,22 @@ fn check_name(name: &[u8]) -> Result<(u8, &[u8])> {
 }
 
 /// The attributes of a volume's inodes.
-pub(crate) struct Xattrs<'v> {
-    volume: &'v Volume,
+#[derive(Debug)]
+pub struct Xattrs {
+    core: Arc<Core>,
+    maps: Arc<Mappings>,
+    inodes: Arc<InodeStore>,
+    files: Arc<Files>,
 }
 
 impl Volume {
-    /// An attribute's value.
-    pub fn xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
-        let (index, rest) = check_name(name)?;
-        let state = inode.read_in_use()?;
-        let areas = self.xattrs().load_attributes(inode, &state)?;
-        let attribute = areas.find(index, rest).ok_or(Error::NoAttribute)?;
-        let value = self.xattrs().value_of(inode, attribute)?;
-        if matches!(index, ACL_ACCESS | ACL_DEFAULT) {
-            return acl::to_linux(&value).map_err(|what| corrupt(inode, what));
-        }
-        Ok(value)
-    }
-
-    /// All names.
-    pub fn xattr_names(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
-        let state = inode.read_in_use()?;
-        let areas = self.xattrs().load_attributes(inode, &state)?;
-        let shown = |attribute: &&Attribute| {
-            matches!(attribute.index, USER | ACL_ACCESS | ACL_DEFAULT | TRUSTED | SECURITY)
-        };
-        Ok(areas.all().filter(shown).filter_map(|a| full_name(a.index, &a.name)).collect())
-    }
-
     /// Set an attribute.
     pub fn set_xattr(&self, inode: &Inode, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let (index, rest) = check_name(name)?;
         if value.len() > VALUE_MAX {
             return Err(Error::AttributeTooLarge);
         }
-        self.check_writable()?;
+        self.core.check_writable()?;
         let mut state = inode.write_in_use()?;
         check_may_change(inode, &state, index)?;
         let mut permissions = None;
@@ -111,25 +98,80 @@ impl Volume {
             }
             _ => Some(value),
         };
-        self.xattrs().change_attribute(inode, &mut state, (index, rest), value, mode, permissions)
+        self.change_attribute(inode, &mut state, (index, rest), value, mode, permissions)
     }
 
     /// Remove an attribute.
     pub fn remove_xattr(&self, inode: &Inode, name: &[u8]) -> Result<()> {
         let (index, rest) = check_name(name)?;
-        self.check_writable()?;
+        self.core.check_writable()?;
         let mut state = inode.write_in_use()?;
         check_may_change(inode, &state, index)?;
-        self.xattrs().change_attribute(inode, &mut state, (index, rest), None, XattrMode::Replace, None)
+        self.change_attribute(inode, &mut state, (index, rest), None, XattrMode::Replace, None)
     }
 
-    /// What operations on inodes mean to their attributes.
-    pub(crate) fn xattrs(&self) -> Xattrs<'_> {
-        Xattrs { volume: self }
+    /// Set an attribute, or remove it (`value` is `None`), and set the permission bits that go with it.
+    fn change_attribute(
+        &self,
+        inode: &Inode,
+        state: &mut InodeState,
+        (index, name): (u8, &[u8]),
+        value: Option<&[u8]>,
+        mode: XattrMode,
+        permissions: Option<u16>,
+    ) -> Result<()> {
+        let change = self.xattrs.plan_attribute(inode, state, (index, name), value, mode)?;
+        let mut handle = self.core.begin(change.credits)?;
+        let mut unused = Vec::new();
+        let result =
+            self.xattrs.apply_attribute(&mut handle, inode, state, change, &mut unused).and_then(|()| {
+                if let Some(permissions) = permissions {
+                    state.permissions = state.permissions & !0o777 | permissions;
+                }
+                state.changed = self.core.now();
+                self.files.store(&mut handle, inode, state)
+            });
+        let result = finish(handle, result);
+        for inode in unused {
+            self.lifecycle.release_if_unused(&inode)?;
+        }
+        result
     }
 }
 
-impl Xattrs<'_> {
+impl Xattrs {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        maps: &Arc<Mappings>,
+        inodes: &Arc<InodeStore>,
+        files: &Arc<Files>,
+    ) -> Self {
+        Self { core: core.clone(), maps: maps.clone(), inodes: inodes.clone(), files: files.clone() }
+    }
+
+    /// An attribute's value.
+    pub fn get(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+        let (index, rest) = check_name(name)?;
+        let state = inode.read_in_use()?;
+        let areas = Areas::load(&self.inodes, inode, &state)?;
+        let attribute = areas.find(index, rest).ok_or(Error::NoAttribute)?;
+        let value = self.value_of(inode, attribute)?;
+        if matches!(index, ACL_ACCESS | ACL_DEFAULT) {
+            return acl::to_linux(&value).map_err(|what| corrupt(inode, what));
+        }
+        Ok(value)
+    }
+
+    /// All names.
+    pub fn names(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+        let state = inode.read_in_use()?;
+        let areas = Areas::load(&self.inodes, inode, &state)?;
+        let shown = |attribute: &&Attribute| {
+            matches!(attribute.index, USER | ACL_ACCESS | ACL_DEFAULT | TRUSTED | SECURITY)
+        };
+        Ok(areas.all().filter(shown).filter_map(|a| full_name(a.index, &a.name)).collect())
+    }
+
     /// The change of the access control list that belongs to a change of the permission bits; `None` where there is no list.
     pub(crate) fn plan_chmod(
         &self,
@@ -137,7 +179,7 @@ impl Xattrs<'_> {
         state: &InodeState,
         permissions: u16,
     ) -> Result<Option<AttributeChange>> {
-        let areas = self.load_attributes(inode, state)?;
+        let areas = Areas::load(&self.inodes, inode, state)?;
         let Some(access) = areas.find(ACL_ACCESS, b"") else { return Ok(None) };
         let bytes = self.value_of(inode, access)?;
         let list = acl::Acl::from_disk(&bytes).map_err(|what| corrupt(inode, what))?;
@@ -161,7 +203,7 @@ impl Xattrs<'_> {
         if inode.kind() == FileKind::Symlink {
             return Ok(());
         }
-        let areas = self.load_attributes(directory.0, directory.1)?;
+        let areas = Areas::load(&self.inodes, directory.0, directory.1)?;
         let Some(default) = areas.find(ACL_DEFAULT, b"") else {
             state.permissions &= !(umask & 0o777);
             return Ok(());
@@ -169,7 +211,7 @@ impl Xattrs<'_> {
         let bytes = self.value_of(directory.0, default)?;
         let default = acl::Acl::from_disk(&bytes).map_err(|what| corrupt(directory.0, what))?;
         let access = default.inherited(state.permissions);
-        let before = self.load_attributes(inode, state)?;
+        let before = Areas::load(&self.inodes, inode, state)?;
         let mut after = before.clone();
         let mut add = |index, list: &acl::Acl| {
             let value = areas::Value::Bytes(list.to_disk());
@@ -188,7 +230,7 @@ impl Xattrs<'_> {
 
     /// Whether values may be in inodes of their own.
     pub(crate) fn has_value_inodes(&self) -> bool {
-        self.volume.superblock().features().has_incompat(Incompat::EA_INODE)
+        self.core.features().has_incompat(Incompat::EA_INODE)
     }
 }
 

@@ -1,15 +1,14 @@
 //! What a change of an attribute does on the volume.
 
 use super::Xattrs;
-use super::areas::{Areas, Attribute, Value, encode_block, encode_inside};
+use super::areas::{Areas, Attribute, Value, area_inside, attribute_block, encode_block, encode_inside};
 use super::corrupt;
 use super::values::Users;
-use crate::buffer::{BlockKind, Buffer};
+use crate::buffer::BlockKind;
 use crate::inode::InodeState;
 use crate::layout::InodeFlags;
 use crate::layout::xattr::BlockHeader;
 use crate::transaction::Handle;
-use crate::transaction::finish;
 use crate::{Error, FsBlock, Inode, Result, XattrMode};
 
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use std::sync::Arc;
 /// Blocks that a change joins at most, without values in inodes of their own.
 pub(crate) const CHANGE_CREDITS: u32 = 24;
 
-/// A change of one attribute, as [`Volume::plan_attribute`] found it possible.
+/// A change of one attribute, as [`Xattrs::plan_attribute`] found it possible.
 pub(crate) struct AttributeChange {
     before: Areas,
     after: Areas,
@@ -28,42 +27,7 @@ pub(crate) struct AttributeChange {
     pub(crate) credits: u32,
 }
 
-impl Xattrs<'_> {
-    /// The inode's attribute block.
-    pub(super) fn attribute_block(&self, inode: &Inode, state: &InodeState) -> Result<Arc<Buffer>> {
-        self.volume
-            .check_run(inode.number(), crate::FileBlock(0), state.xattr_block, 1)
-            .map_err(|_| corrupt(inode, "the attribute block is not on the volume or belongs to it"))?;
-        self.volume.cache().get(state.xattr_block, BlockKind::Xattr)
-    }
-
-    /// Set an attribute, or remove it (`value` is `None`), and set the permission bits that go with it.
-    pub(super) fn change_attribute(
-        &self,
-        inode: &Inode,
-        state: &mut InodeState,
-        (index, name): (u8, &[u8]),
-        value: Option<&[u8]>,
-        mode: XattrMode,
-        permissions: Option<u16>,
-    ) -> Result<()> {
-        let change = self.plan_attribute(inode, state, (index, name), value, mode)?;
-        let mut handle = self.volume.begin(change.credits)?;
-        let mut unused = Vec::new();
-        let result = self.apply_attribute(&mut handle, inode, state, change, &mut unused).and_then(|()| {
-            if let Some(permissions) = permissions {
-                state.permissions = state.permissions & !0o777 | permissions;
-            }
-            state.changed = self.volume.now();
-            self.volume.store_inode(&mut handle, inode, state)
-        });
-        let result = finish(handle, result);
-        for inode in unused {
-            self.volume.release_if_unused(&inode)?;
-        }
-        result
-    }
-
+impl Xattrs {
     /// What setting an attribute, or removing it (`value` is `None`), will change. Changes nothing.
     pub(super) fn plan_attribute(
         &self,
@@ -73,7 +37,7 @@ impl Xattrs<'_> {
         value: Option<&[u8]>,
         mode: XattrMode,
     ) -> Result<AttributeChange> {
-        let before = self.load_attributes(inode, state)?;
+        let before = Areas::load(&self.inodes, inode, state)?;
         let old = before.find(index, name).cloned();
         match (&old, mode) {
             (Some(_), XattrMode::Create) => return Err(Error::Exists),
@@ -148,8 +112,8 @@ impl Xattrs<'_> {
             }
         }
         if before.inside != after.inside {
-            let raw = self.volume.raw_inode(inode.number())?;
-            let area = Self::area_inside(state, raw.len);
+            let raw = self.inodes.raw(inode.number())?;
+            let area = area_inside(state, raw.len);
             let mut bytes = handle.modify(&raw.buffer)?;
             encode_inside(&mut bytes[raw.offset + area.start..raw.offset + area.end], &after.inside);
         }
@@ -161,7 +125,7 @@ impl Xattrs<'_> {
         if state.xattr_block == FsBlock(0) {
             return Ok(false);
         }
-        let buffer = self.attribute_block(inode, state)?;
+        let buffer = attribute_block(&self.core, inode, state)?;
         let header = BlockHeader::parse(&buffer.read()).map_err(|what| corrupt(inode, what))?;
         Ok(header.references > 1)
     }
@@ -178,11 +142,11 @@ impl Xattrs<'_> {
             return self.leave_block(handle, inode, state);
         }
         if state.xattr_block != FsBlock(0) && !self.is_block_shared(inode, state)? {
-            let buffer = self.attribute_block(inode, state)?;
+            let buffer = attribute_block(&self.core, inode, state)?;
             encode_block(&mut handle.modify(&buffer)?, attributes);
             return Ok(());
         }
-        let buffer = self.volume.allocate_metadata_block(handle, inode, state, BlockKind::Xattr)?;
+        let buffer = self.maps.allocate_metadata_block(&mut handle.on(inode, state), BlockKind::Xattr)?;
         encode_block(&mut handle.modify(&buffer)?, attributes);
         self.leave_block(handle, inode, state)?;
         state.xattr_block = buffer.block();
@@ -195,19 +159,19 @@ impl Xattrs<'_> {
         if block == FsBlock(0) {
             return Ok(());
         }
-        let buffer = self.volume.cache().get(block, BlockKind::Xattr)?;
+        let buffer = self.core.buffers.get(block, BlockKind::Xattr)?;
         {
             let mut bytes = handle.modify(&buffer)?;
             let mut header = BlockHeader::parse(&bytes).map_err(|what| corrupt(inode, what))?;
             if header.references > 1 {
                 header.references -= 1;
                 bytes[4..8].copy_from_slice(&header.references.to_le_bytes());
-                state.sectors = state.sectors.saturating_sub(self.volume.cluster_sectors());
+                state.sectors = state.sectors.saturating_sub(self.core.cluster_sectors());
                 return Ok(());
             }
         }
         drop(buffer);
-        self.volume.free_metadata_block(handle, inode, state, block)
+        handle.on(inode, state).free_block(block)
     }
 
     /// Free what the attributes of an inode that is freed have outside of it. Returns the inodes of values that no
@@ -234,7 +198,7 @@ impl Xattrs<'_> {
     ) -> Result<()> {
         let is_value = InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::EA_INODE);
         if self.has_value_inodes() && !is_value {
-            let areas = self.load_attributes(inode, state)?;
+            let areas = Areas::load(&self.inodes, inode, state)?;
             let in_inodes = areas.all().filter(|attribute| matches!(attribute.value, Value::Inode { .. }));
             let in_inodes = in_inodes.count() as i32;
             // A shared block keeps its values.
@@ -243,7 +207,7 @@ impl Xattrs<'_> {
             let credits =
                 values.iter().filter(|value| matches!(value, Value::Inode { .. })).count() as u32 * 4;
             if credits > 0 && !handle.has_credits(credits) {
-                self.volume.store_inode(handle, inode, state)?;
+                self.files.store(handle, inode, state)?;
                 handle.restart(CHANGE_CREDITS + credits)?;
             }
             for value in values {

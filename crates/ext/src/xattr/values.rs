@@ -7,18 +7,27 @@
 use std::sync::Arc;
 
 use super::Xattrs;
-use super::areas::Value;
+use super::areas::{Areas, Value};
 use super::{VALUE_MAX, corrupt};
 use crate::buffer::BlockKind;
-use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, InodeState};
+use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, InodeState, InodeStore};
 use crate::layout::xattr::entry_hash_of_inode;
-use crate::layout::{InodeFlags, checksum::crc32c};
+use crate::layout::{Incompat, InodeFlags, checksum::crc32c};
 use crate::transaction::Handle;
 use crate::{Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, NodeSpec, Result, Timestamp};
 
 use super::Attribute;
 
-impl Xattrs<'_> {
+/// Attributes of an inode whose values are in inodes of their own.
+pub(crate) fn value_inodes(inodes: &InodeStore, inode: &Inode, state: &InodeState) -> Result<i64> {
+    if !inodes.core.features().has_incompat(Incompat::EA_INODE) {
+        return Ok(0);
+    }
+    let areas = Areas::load(inodes, inode, state)?;
+    Ok(areas.all().filter(|attribute| matches!(attribute.value, Value::Inode { .. })).count() as i64)
+}
+
+impl Xattrs {
     /// The value of an attribute.
     pub(super) fn value_of(&self, inode: &Inode, attribute: &Attribute) -> Result<Vec<u8>> {
         match &attribute.value {
@@ -29,7 +38,7 @@ impl Xattrs<'_> {
 
     /// The inode of a value.
     fn value_inode(&self, owner: &Inode, number: InodeNumber) -> Result<Arc<Inode>> {
-        let inode = match self.volume.inode(number) {
+        let inode = match self.inodes.get(number) {
             Err(Error::NotFound) => return Err(corrupt(owner, "a value is in a free inode")),
             result => result?,
         };
@@ -47,12 +56,11 @@ impl Xattrs<'_> {
             return Err(corrupt(owner, "a value in an inode has another size than its entry says"));
         }
         let mut value = Vec::with_capacity(size as usize);
-        for at in 0..self.volume.block_size().blocks_for(u64::from(size)) {
-            let MappingKind::Mapped(block) = self.volume.map_with(&inode, &state, FileBlock(at), 1)?.kind
-            else {
+        for at in 0..self.core.block_size().blocks_for(u64::from(size)) {
+            let MappingKind::Mapped(block) = self.maps.find(&inode, &state, FileBlock(at), 1)?.kind else {
                 return Err(corrupt(owner, "a value in an inode has a hole"));
             };
-            value.extend_from_slice(&self.volume.cache().get(block, BlockKind::Plain)?.read());
+            value.extend_from_slice(&self.core.buffers.get(block, BlockKind::Plain)?.read());
         }
         value.truncate(size as usize);
         Ok(value)
@@ -60,7 +68,7 @@ impl Xattrs<'_> {
 
     /// Blocks that [`Self::store_value`] joins.
     pub(super) fn value_credits(&self, len: usize) -> u32 {
-        let blocks = self.volume.block_size().blocks_for(len as u64) as u32;
+        let blocks = self.core.block_size().blocks_for(len as u64) as u32;
         ALLOCATE_INODE_CREDITS + blocks * APPEND_BLOCK_CREDITS + 4
     }
 
@@ -81,16 +89,16 @@ impl Xattrs<'_> {
             owner: owner_state.owner,
             device: (0, 0),
         };
-        let inode = self.volume.allocate_inode(handle, owner.number(), owner_state, &spec)?;
+        let inode = self.inodes.allocate(handle, owner.number(), owner_state, &spec)?;
         let mut state = inode.state.write();
         state.flags = state.flags & InodeFlags::EXTENTS.bits() | InodeFlags::EA_INODE.bits();
         let written = self.write_value(handle, &inode, &mut state, value);
-        let hash = crc32c(self.volume.superblock().checksum_seed().0, value);
+        let hash = crc32c(self.core.format.checksum_seed().0, value);
         if let Err(error) = written {
             if !matches!(error, Error::Io(_) | Error::Aborted) {
                 state.links = 0;
-                self.volume.add_orphan(handle, &inode, &mut state)?;
-                self.volume.store_inode(handle, &inode, &mut state)?;
+                self.inodes.add_orphan(handle, &inode, &mut state)?;
+                self.files.store(handle, &inode, &mut state)?;
                 drop(state);
                 unused.push(inode);
             }
@@ -100,7 +108,7 @@ impl Xattrs<'_> {
         state.size = value.len() as u64;
         set_users(&mut state, 1);
         state.accessed = Timestamp { seconds: i64::from(hash), nanoseconds: 0 };
-        self.volume.store_inode(handle, &inode, &mut state)?;
+        self.files.store(handle, &inode, &mut state)?;
         let entry_hash = entry_hash_of_inode(name, hash);
         Ok(Value::Inode { inode: inode.number(), size: value.len() as u32, entry_hash })
     }
@@ -112,8 +120,8 @@ impl Xattrs<'_> {
         state: &mut InodeState,
         value: &[u8],
     ) -> Result<()> {
-        for chunk in value.chunks(self.volume.block_size().bytes() as usize) {
-            let (_, buffer) = self.volume.append_directory_block(handle, inode, state)?;
+        for chunk in value.chunks(self.core.block_size().bytes() as usize) {
+            let (_, buffer) = self.maps.append_block(&mut handle.on(inode, state))?;
             let mut bytes = handle.modify(&buffer)?;
             bytes.set_kind(BlockKind::Plain);
             bytes[..chunk.len()].copy_from_slice(chunk);
@@ -124,8 +132,7 @@ impl Xattrs<'_> {
     /// Count the space of a value, in whole clusters, as if it were the owner's own.
     pub(super) fn count_value(&self, owner_state: &mut InodeState, value: &Value, users: Users) {
         let Value::Inode { size, .. } = value else { return };
-        let cluster =
-            self.volume.block_size().bytes() * u64::from(self.volume.superblock().blocks_per_cluster());
+        let cluster = self.core.block_size().bytes() * u64::from(self.core.format.blocks_per_cluster());
         let sectors = u64::from(*size).next_multiple_of(cluster) / 512;
         match users {
             Users::More => {
@@ -137,15 +144,6 @@ impl Xattrs<'_> {
                 owner_state.value_inodes_change -= 1;
             }
         }
-    }
-
-    /// Attributes of an inode whose values are in inodes of their own.
-    pub(crate) fn value_inodes(&self, inode: &Inode, state: &InodeState) -> Result<i64> {
-        if !self.has_value_inodes() {
-            return Ok(0);
-        }
-        let areas = self.load_attributes(inode, state)?;
-        Ok(areas.all().filter(|attribute| matches!(attribute.value, Value::Inode { .. })).count() as i64)
     }
 
     /// One more attribute uses a value.
@@ -187,9 +185,9 @@ impl Xattrs<'_> {
         set_users(&mut state, users);
         if users == 0 {
             state.links = 0;
-            self.volume.add_orphan(handle, &inode, &mut state)?;
+            self.inodes.add_orphan(handle, &inode, &mut state)?;
         }
-        self.volume.store_inode(handle, &inode, &mut state)?;
+        self.files.store(handle, &inode, &mut state)?;
         drop(state);
         Ok((users == 0).then_some(inode))
     }

@@ -262,20 +262,20 @@ pub fn entries_of(volume: &Volume, directory: &Inode) -> Vec<(Vec<u8>, InodeNumb
         entries.push((entry.name, entry.inode));
         true
     };
-    volume.read_directory(directory, 0, &mut take).unwrap();
+    volume.names.read_directory(directory, 0, &mut take).unwrap();
     entries.retain(|(name, _)| name != b"." && name != b"..");
     entries
 }
 
 /// A file's content, read straight at its mapped blocks.
 pub fn read_file(volume: &Volume, inode: &Inode) -> Vec<u8> {
-    let size = volume.attributes(inode).size;
+    let size = inode.attributes().size;
     let block_size = volume.block_size();
     let mut content = vec![0; (block_size.blocks_for(size) * block_size.bytes()) as usize];
     let end = block_size.blocks_for(size);
     let mut at = 0;
     while at < end {
-        let mapping = volume.map(inode, FileBlock(at), end - at).unwrap();
+        let mapping = volume.files.map(inode, FileBlock(at), end - at).unwrap();
         assert_eq!(mapping.start, FileBlock(at));
         assert!(mapping.blocks > 0 && mapping.blocks <= end - at);
         match mapping.kind {
@@ -286,7 +286,7 @@ pub fn read_file(volume: &Volume, inode: &Inode) -> Vec<u8> {
             }
             MappingKind::Hole | MappingKind::Unwritten(_) => {}
             MappingKind::Inline => {
-                let inline = volume.read_inline(inode).unwrap();
+                let inline = volume.files.read_inline(inode).unwrap();
                 content[..inline.len()].copy_from_slice(&inline);
             }
         }
@@ -331,7 +331,7 @@ pub fn write_blocks(
 ) -> Result<()> {
     let block_size = volume.block_size().bytes();
     let blocks = content.len() as u64 / block_size;
-    let reservation = volume.reserve(inode, FileBlock(at), blocks)?;
+    let reservation = volume.files.reserve(inode, FileBlock(at), blocks)?;
     let part = |start: u64, blocks: u64| {
         let from = ((start - at) * block_size) as usize;
         &content[from..from + (blocks * block_size) as usize]
@@ -342,7 +342,7 @@ pub fn write_blocks(
     let mut converted = Vec::new();
     let mut next = at;
     while next < at + blocks {
-        let mapping = volume.map(inode, FileBlock(next), at + blocks - next)?;
+        let mapping = volume.files.map(inode, FileBlock(next), at + blocks - next)?;
         match mapping.kind {
             MappingKind::Mapped(block) => put(volume, block.0, part(next, mapping.blocks)),
             MappingKind::Unwritten(block) => {
@@ -369,7 +369,7 @@ fn commit(
         size_at_least: size,
         modified: Some(SetTime::Now),
     };
-    volume.commit_write(inode, &mut commit).map(drop)
+    volume.files.commit_write(inode, &mut commit).map(drop)
 }
 
 fn put(volume: &Volume, block: u64, content: &[u8]) {

@@ -86,9 +86,9 @@ pub fn directory() -> NodeSpec {
 
 /// The inode at a path from the root.
 pub fn at(volume: &Volume, path: &str) -> Arc<Inode> {
-    let root = volume.inode(InodeNumber::ROOT).unwrap();
+    let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
     path.split('/').filter(|name| !name.is_empty()).fold(root, |directory, name| {
-        volume.lookup(&directory, name.as_bytes()).unwrap_or_else(|error| panic!("{path}: {error}"))
+        volume.names.lookup(&directory, name.as_bytes()).unwrap_or_else(|error| panic!("{path}: {error}"))
     })
 }
 
@@ -102,6 +102,7 @@ pub fn tree_of(volume: &Volume) -> Tree {
 fn walk(volume: &Volume, directory: &Arc<Inode>, path: &str, tree: &mut Tree) {
     let mut names = Vec::new();
     volume
+        .names
         .read_directory(directory, 0, &mut |entry| {
             names.push((entry.name, entry.inode));
             true
@@ -109,13 +110,13 @@ fn walk(volume: &Volume, directory: &Arc<Inode>, path: &str, tree: &mut Tree) {
         .unwrap();
     for (name, number) in names.into_iter().filter(|(name, _)| name != b"." && name != b"..") {
         let path = format!("{path}/{}", String::from_utf8_lossy(&name));
-        let inode = volume.inode(number).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let attributes = volume.attributes(&inode);
+        let inode = volume.inodes.get(number).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let attributes = inode.attributes();
         let mut hasher = DefaultHasher::new();
         match inode.kind() {
             FileKind::Regular => read_file(volume, &inode).hash(&mut hasher),
             FileKind::Directory => walk(volume, &inode, &path, tree),
-            FileKind::Symlink => volume.read_link(&inode).unwrap().hash(&mut hasher),
+            FileKind::Symlink => volume.names.read_link(&inode).unwrap().hash(&mut hasher),
             _ => {}
         }
         // The size of a directory says nothing that its entries do not.

@@ -116,14 +116,14 @@ pub(crate) fn spec(kind: FileKind) -> NodeSpec {
 }
 
 pub(crate) fn root(volume: &Volume) -> Arc<Inode> {
-    volume.inode(InodeNumber::ROOT).unwrap()
+    volume.inodes.get(InodeNumber::ROOT).unwrap()
 }
 
 /// The inode at a path of names separated by slashes.
 pub(crate) fn at(volume: &Volume, path: &str) -> Result<Arc<Inode>> {
     let mut inode = root(volume);
     for name in path.split('/').filter(|name| !name.is_empty()) {
-        inode = volume.lookup(&inode, name.as_bytes())?;
+        inode = volume.names.lookup(&inode, name.as_bytes())?;
     }
     Ok(inode)
 }
@@ -134,6 +134,7 @@ pub(crate) fn list(volume: &Volume, directory: &Inode, piece: usize) -> BTreeMap
     loop {
         let mut n = 0;
         volume
+            .names
             .read_directory(directory, cursor, &mut |entry| {
                 n += 1;
                 cursor = entry.next_cursor;

@@ -4,29 +4,19 @@
 //! library writes data to them, and one transaction marks them in use and maps them. Long changes are cut into steps, each of
 //! which leaves the inode consistent, so that none outgrows a transaction.
 
-use crate::buffer::BlockKind;
+use crate::file::Files;
 use crate::inode::{InodeState, check_change, check_encrypted};
 use crate::layout::InodeFlags;
 use crate::transaction::Handle;
 use crate::{
-    Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, ReservedRun, Result, SetTime, Volume,
+    Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, ReservedRun, Result, SetTime,
     WriteCommit,
 };
 
-/// A change of the mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// Map blocks where there is a hole.
-    Insert(Mapping),
-    /// Unwritten blocks hold data now: first file block, number of blocks.
-    Convert(FileBlock, u64),
-    /// Blocks with data are unwritten now, and read as zeros: first file block, number of blocks.
-    Unwrite(FileBlock, u64),
-}
-
 /// Blocks that the bookkeeping of a change joins: inode, superblock, orphan file.
 pub(super) const BASE_CREDITS: u32 = 6;
-impl Volume {
+
+impl Files {
     /// Refuse a change of data that this file does not allow.
     pub(super) fn check_data_change(&self, inode: &Inode, state: &InodeState) -> Result<()> {
         if inode.kind() != FileKind::Regular {
@@ -38,7 +28,7 @@ impl Volume {
         let flags = InodeFlags::from_bits_retain(state.flags);
         check_encrypted(inode, flags)?;
         check_change(flags)?;
-        let is_own = self.superblock().is_own_inode(inode.number());
+        let is_own = self.core.format.is_own_inode(inode.number());
         if is_own { Err(Error::NotPermitted("reserved")) } else { Ok(()) }
     }
 
@@ -51,12 +41,12 @@ impl Volume {
     pub fn commit_write(&self, inode: &Inode, commit: &mut WriteCommit) -> Result<u64> {
         let mut state = inode.write_in_use()?;
         if let Some(size) = commit.size_at_least
-            && size > self.max_size_with(&state)
+            && size > self.maps.max_size(&state)
         {
-            return Err(Error::FileTooLarge { max_bytes: self.max_size_with(&state) });
+            return Err(Error::FileTooLarge { max_bytes: self.maps.max_size(&state) });
         }
-        let _promise = self.promise_need(inode, &state, &commit.reservations, MappingKind::Mapped)?;
-        let mut handle = self.begin(BASE_CREDITS)?;
+        let _promise = self.maps.promise_need(inode, &state, &commit.reservations, MappingKind::Mapped)?;
+        let mut handle = self.core.begin(BASE_CREDITS)?;
         let (sectors_before, mut data_sectors) = (state.sectors, 0);
         for reservation in &mut commit.reservations {
             let runs = std::mem::take(&mut reservation.runs);
@@ -70,10 +60,10 @@ impl Volume {
             )?;
         }
         for (start, blocks) in &commit.converted {
-            self.convert(&mut handle, inode, &mut state, Change::Convert(*start, *blocks))?;
+            self.convert(&mut handle, inode, &mut state, (*start, *blocks), MappingKind::Mapped)?;
         }
-        let grown = state.sectors.saturating_sub(sectors_before + data_sectors) / self.cluster_sectors();
-        let now = self.now();
+        let grown = state.sectors.saturating_sub(sectors_before + data_sectors) / self.core.cluster_sectors();
+        let now = self.core.now();
         if let Some(size) = commit.size_at_least
             && size > state.size
         {
@@ -86,7 +76,7 @@ impl Volume {
             state.modified = time;
             state.changed = state.changed.max(time);
         }
-        self.store_inode(&mut handle, inode, &mut state)?;
+        self.store(&mut handle, inode, &mut state)?;
         handle.commit()?;
         Ok(grown)
     }
@@ -106,44 +96,37 @@ impl Volume {
             self.ensure_credits(handle, inode, state, self.insert_credits(state, run.blocks))?;
             inode.runs.write().forget(run.start.0, run.start.0 + run.blocks);
             let before = state.sectors;
-            self.clusters().record(handle, inode, state, run)?;
+            self.maps.clusters().record(&mut handle.on(inode, state), run)?;
             data_sectors += state.sectors - before;
             let mapping = Mapping { start: run.start, blocks: run.blocks, kind: kind(run.block) };
-            self.change_mapping(handle, inode, state, Change::Insert(mapping))?;
+            self.maps.tree(state).insert(&mut handle.on(inode, state), mapping)?;
             // The size goes along, so that a step that ends here leaves no blocks past the end.
-            let end = self.block_size().offset_of(FileBlock(run.start.0 + run.blocks));
+            let end = self.core.block_size().offset_of(FileBlock(run.start.0 + run.blocks));
             state.size = state.size.max(size_at_least.unwrap_or(0).min(end));
             inode.note_data_change(handle.changes_data());
         }
         Ok(data_sectors)
     }
 
+    /// Blocks of a range that hold data now (`to` is [`MappingKind::Mapped`]), or are unwritten now and read as zeros.
     fn convert(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
         state: &mut InodeState,
-        change: Change,
+        (start, blocks): (FileBlock, u64),
+        to: fn(FsBlock) -> MappingKind,
     ) -> Result<()> {
-        if !state.has_extents() {
-            return Err(Error::Unsupported("this file has no unwritten blocks"));
-        }
-        let (Change::Convert(start, blocks) | Change::Unwrite(start, blocks)) = change else { return Ok(()) };
         let (mut at, end) = (start.0, start.0.saturating_add(blocks));
         while at < end {
-            let mapping = self.map_with(inode, state, FileBlock(at), end - at)?;
+            let mapping = self.maps.find(inode, state, FileBlock(at), end - at)?;
             let step = mapping.blocks.min(u64::from(crate::layout::extent::MAX_UNWRITTEN));
-            let step_change = match (change, mapping.kind) {
-                (Change::Convert(..), MappingKind::Unwritten(_)) => {
-                    Some(Change::Convert(FileBlock(at), step))
-                }
-                (Change::Unwrite(..), MappingKind::Mapped(_)) => Some(Change::Unwrite(FileBlock(at), step)),
-                _ => None,
-            };
-            if let Some(change) = step_change {
+            if let MappingKind::Mapped(block) | MappingKind::Unwritten(block) = mapping.kind
+                && mapping.kind != to(block)
+            {
                 self.ensure_credits(handle, inode, state, self.insert_credits(state, 1))?;
                 inode.runs.write().forget(at, at + step);
-                self.change_mapping(handle, inode, state, change)?;
+                self.maps.tree(state).convert(&mut handle.on(inode, state), FileBlock(at), step, to)?;
                 inode.note_data_change(handle.changes_data());
             }
             at += step;
@@ -153,13 +136,8 @@ impl Volume {
 
     /// Blocks that mapping a run of `blocks` joins.
     fn insert_credits(&self, state: &InodeState, blocks: u64) -> u32 {
-        let groups = blocks / u64::from(self.layout().blocks_per_group) + 2;
-        let own = if state.has_extents() {
-            // Every level may split; each new node has a bitmap and a descriptor.
-            7 * 3
-        } else {
-            (blocks / self.pointers_per_block() + 4) * 3
-        };
+        let groups = blocks / u64::from(self.core.layout.blocks_per_group) + 2;
+        let own = self.maps.tree(state).insert_credits(blocks);
         (groups * 2 + own + u64::from(BASE_CREDITS)) as u32
     }
 
@@ -174,49 +152,8 @@ impl Volume {
         if handle.has_credits(credits) {
             return Ok(());
         }
-        self.store_inode(handle, inode, state)?;
+        self.store(handle, inode, state)?;
         handle.restart(credits + BASE_CREDITS)
-    }
-
-    /// Change the mapping. The caller has forgotten the mapping in [`Inode::runs`] and stores the inode.
-    pub(crate) fn change_mapping(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-        change: Change,
-    ) -> Result<()> {
-        match change {
-            Change::Insert(mapping) if state.has_extents() => {
-                self.insert_extent(handle, inode, state, mapping)
-            }
-            Change::Insert(mapping) => self.insert_indirect(handle, inode, state, &mapping),
-            Change::Convert(start, blocks) => {
-                self.convert_extent(handle, inode, state, start, blocks, MappingKind::Mapped)
-            }
-            Change::Unwrite(start, blocks) => {
-                self.convert_extent(handle, inode, state, start, blocks, MappingKind::Unwritten)
-            }
-        }
-    }
-
-    /// A zeroed block for the mapping itself, accounted to the inode; [`Volume::free_metadata_block`] frees it.
-    pub(crate) fn allocate_index_block(
-        &self,
-        handle: &mut Handle<'_>,
-        state: &mut InodeState,
-        near: FsBlock,
-        kind: BlockKind,
-    ) -> Result<std::sync::Arc<crate::buffer::Buffer>> {
-        let block = if let Some(spare) = handle.spare.pop() {
-            // It stays in use, and is the inode's already.
-            spare
-        } else {
-            let block = self.allocator().allocate_one(handle, near)?;
-            state.sectors += self.cluster_sectors();
-            block
-        };
-        handle.create(block, kind)
     }
 
     /// Make whole blocks read as zeros and keep them: blocks with data become unwritten, and holes get unwritten blocks. `Unsupported` on
@@ -225,11 +162,12 @@ impl Volume {
         self.allocate_unwritten(inode, at, blocks, None)?;
         // Each end of the range cuts an extent at most, and long extents become two.
         let more = blocks / u64::from(crate::layout::extent::MAX_UNWRITTEN) + 3;
-        let _promise = self.free_space().promise_metadata(more / (self.block_size().bytes() / 24) + 7)?;
+        let _promise =
+            self.core.free_space().promise_metadata(more / (self.core.block_size().bytes() / 24) + 7)?;
         let mut state = inode.write_in_use()?;
-        let mut handle = self.begin(BASE_CREDITS)?;
-        self.convert(&mut handle, inode, &mut state, Change::Unwrite(at, blocks))?;
-        self.store_inode(&mut handle, inode, &mut state)?;
+        let mut handle = self.core.begin(BASE_CREDITS)?;
+        self.convert(&mut handle, inode, &mut state, (at, blocks), MappingKind::Unwritten)?;
+        self.store(&mut handle, inode, &mut state)?;
         handle.commit().map(drop)
     }
 
@@ -247,15 +185,19 @@ impl Volume {
         }
         let mut reservation = self.reserve(inode, at, blocks)?;
         let mut state = inode.write_in_use()?;
-        let _promise =
-            self.promise_need(inode, &state, std::slice::from_ref(&reservation), MappingKind::Unwritten)?;
-        let mut handle = self.begin(BASE_CREDITS)?;
+        let _promise = self.maps.promise_need(
+            inode,
+            &state,
+            std::slice::from_ref(&reservation),
+            MappingKind::Unwritten,
+        )?;
+        let mut handle = self.core.begin(BASE_CREDITS)?;
         let runs = std::mem::take(&mut reservation.runs);
         self.record_runs(&mut handle, inode, &mut state, &runs, MappingKind::Unwritten, size_at_least)?;
         state.size = state.size.max(size_at_least.unwrap_or(0));
-        state.touch(self.now(), true);
+        state.touch(self.core.now(), true);
         inode.note_data_change(handle.changes_data());
-        self.store_inode(&mut handle, inode, &mut state)?;
+        self.store(&mut handle, inode, &mut state)?;
         handle.commit().map(drop)
     }
 }

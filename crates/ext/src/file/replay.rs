@@ -3,16 +3,16 @@
 use crate::BlockRun;
 use crate::journal::FastReplay;
 use crate::layout::extent::Extent;
-use crate::map::Change;
+use crate::map::node;
 use crate::{Corrupt, Error, FileBlock, Incompatible, Inode, InodeNumber, Mapping, MappingKind, Result};
 
 /// Blocks that one change of a mapping joins.
-pub(super) const CREDITS: u32 = 120;
+const CREDITS: u32 = 120;
 
 impl FastReplay<'_> {
     /// The inode of a fast commit's range; `None` if it is gone again.
     fn inode_to_replay(&self, number: InodeNumber) -> Result<Option<std::sync::Arc<Inode>>> {
-        let inode = match self.volume.load_inode(number) {
+        let inode = match self.volume.inodes.load(number) {
             Ok(inode) => inode,
             Err(Error::NotFound) => return Ok(None),
             Err(error) => return Err(error),
@@ -27,29 +27,41 @@ impl FastReplay<'_> {
     pub(crate) fn replay_extent(&self, number: InodeNumber, extent: &Extent) -> Result<()> {
         let Some(inode) = self.inode_to_replay(number)? else { return Ok(()) };
         let end = extent.end().0;
-        if extent.blocks == 0 || end > super::node::MAX_FILE_BLOCKS - 1 {
+        if extent.blocks == 0 || end > node::MAX_FILE_BLOCKS - 1 {
             return Err(Corrupt::map(number, extent.start, "a fast commit maps blocks that cannot be").into());
         }
         let kind = if extent.unwritten { MappingKind::Unwritten } else { MappingKind::Mapped };
         let mut state = inode.state.write();
-        self.volume.clusters().remove_elsewhere(&inode, &mut state, extent)?;
+        // A cluster of the file is in one place: blocks of it that were elsewhere are gone.
+        let per_cluster = self.volume.core.blocks_per_cluster();
+        for number in self.volume.maps.clusters().misplaced(&inode, &state, extent)? {
+            let mut handle = self.volume.core.begin(CREDITS)?;
+            let (first, past_end) = (number * per_cluster, (number + 1) * per_cluster);
+            self.volume.files.remove_blocks(&mut handle, &inode, &mut state, first, past_end)?;
+            self.volume.files.store(&mut handle, &inode, &mut state)?;
+            handle.commit()?;
+        }
         let mut at = extent.start.0;
         while at < end {
             let due = crate::FsBlock(extent.block.0 + (at - extent.start.0));
-            let found = self.volume.map_with(&inode, &state, FileBlock(at), end - at)?;
-            let mut handle = self.volume.begin(CREDITS)?;
+            let found = self.volume.maps.find(&inode, &state, FileBlock(at), end - at)?;
+            let mut handle = self.volume.core.begin(CREDITS)?;
             let wanted = Mapping { start: FileBlock(at), blocks: found.blocks, kind: kind(due) };
             let insert = match found.kind {
                 MappingKind::Mapped(block) | MappingKind::Unwritten(block) if block == due => {
                     if matches!((found.kind, extent.unwritten), (MappingKind::Unwritten(_), false)) {
                         inode.runs.write().forget(at, found.end());
-                        let change = Change::Convert(FileBlock(at), found.blocks);
-                        self.volume.change_mapping(&mut handle, &inode, &mut state, change)?;
+                        self.volume.maps.tree(&state).convert(
+                            &mut handle.on(&inode, &mut state),
+                            FileBlock(at),
+                            found.blocks,
+                            MappingKind::Mapped,
+                        )?;
                     }
                     false
                 }
                 MappingKind::Mapped(_) | MappingKind::Unwritten(_) => {
-                    self.volume.remove_blocks(&mut handle, &inode, &mut state, at, found.end())?;
+                    self.volume.files.remove_blocks(&mut handle, &inode, &mut state, at, found.end())?;
                     true
                 }
                 MappingKind::Hole => true,
@@ -59,16 +71,14 @@ impl FastReplay<'_> {
             };
             if insert {
                 inode.runs.write().forget(at, found.end());
-                self.volume.clusters().record_replayed(
-                    &mut handle,
-                    &inode,
-                    &mut state,
+                self.volume.maps.clusters().record_replayed(
+                    &mut handle.on(&inode, &mut state),
                     at,
                     BlockRun { start: due, blocks: found.blocks },
                 )?;
-                self.volume.change_mapping(&mut handle, &inode, &mut state, Change::Insert(wanted))?;
+                self.volume.maps.tree(&state).insert(&mut handle.on(&inode, &mut state), wanted)?;
             }
-            self.volume.store_inode(&mut handle, &inode, &mut state)?;
+            self.volume.files.store(&mut handle, &inode, &mut state)?;
             handle.commit()?;
             at = found.end();
         }
@@ -79,9 +89,9 @@ impl FastReplay<'_> {
     pub(crate) fn replay_removal(&self, number: InodeNumber, start: u64, blocks: u64) -> Result<()> {
         let Some(inode) = self.inode_to_replay(number)? else { return Ok(()) };
         let mut state = inode.state.write();
-        let mut handle = self.volume.begin(CREDITS)?;
-        self.volume.remove_blocks(&mut handle, &inode, &mut state, start, start + blocks)?;
-        self.volume.store_inode(&mut handle, &inode, &mut state)?;
+        let mut handle = self.volume.core.begin(CREDITS)?;
+        self.volume.files.remove_blocks(&mut handle, &inode, &mut state, start, start + blocks)?;
+        self.volume.files.store(&mut handle, &inode, &mut state)?;
         handle.commit().map(drop)
     }
 }

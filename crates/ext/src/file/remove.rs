@@ -3,48 +3,47 @@
 //! Long removals are cut into steps, each of which leaves the inode consistent; a file that is cut in several transactions is an
 //! orphan meanwhile, so that a crash does not leave it half truncated.
 
+use crate::file::Files;
+use crate::file::write::BASE_CREDITS;
 use crate::inode::InodeState;
 use crate::layout::InodeFlags;
-use crate::map::cluster::Removed;
-use crate::map::write::BASE_CREDITS;
+use crate::map::RUNS_PER_STEP;
 use crate::transaction::Handle;
-use crate::{BlockRun, Error, FileBlock, FileKind, FsBlock, Inode, Result, Volume};
+use crate::{Error, FileBlock, FsBlock, Inode, Result};
 
-/// Mappings that one step of a removal takes at most.
-pub(super) const RUNS_PER_STEP: usize = 16;
 /// Blocks that such a step joins: two groups' bitmap and descriptor a mapping, the mapping's own blocks, inode and superblock.
 const REMOVE_CREDITS: u32 = 4 * RUNS_PER_STEP as u32 + 24;
 
-impl Volume {
+impl Files {
     /// Set the size. Blocks beyond a smaller size are freed (not given out again before the transaction is on
     /// disk). The caller has zeroed the rest of the last block.
     pub fn truncate(&self, inode: &Inode, size: u64) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         if inode.state.read().is_inline() {
             self.make_not_inline(inode)?;
         }
-        self.allocator().release_window(inode.number());
+        self.core.allocator.release_window(inode.number());
         let mut state = inode.state.write();
         self.check_data_change(inode, &state)?;
         if InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::APPEND) {
             return Err(Error::NotPermitted("append-only"));
         }
-        let max_bytes = self.max_size_with(&state);
+        let max_bytes = self.maps.max_size(&state);
         if size > max_bytes {
             return Err(Error::FileTooLarge { max_bytes });
         }
-        let mut handle = self.begin(BASE_CREDITS + REMOVE_CREDITS)?;
+        let mut handle = self.core.begin(BASE_CREDITS + REMOVE_CREDITS)?;
         // At the same size too: blocks that were allocated beyond it go.
         let cuts = size <= state.size;
         state.size = size;
-        state.touch(self.now(), true);
+        state.touch(self.core.now(), true);
         inode.note_data_change(handle.changes_data());
         if cuts {
-            let first = self.block_size().blocks_for(size);
+            let first = self.core.block_size().blocks_for(size);
             self.remove_blocks(&mut handle, inode, &mut state, first, u64::MAX)?;
-            self.remove_orphan(&mut handle, inode, &mut state)?;
+            self.inodes.remove_orphan(&mut handle, inode, &mut state)?;
         }
-        self.store_inode(&mut handle, inode, &mut state)?;
+        self.store(&mut handle, inode, &mut state)?;
         handle.commit().map(drop)
     }
 
@@ -52,22 +51,23 @@ impl Volume {
     /// block is free, blocks of the hole become nodes. They are overwritten after the transaction that takes them out of the file, as
     /// all metadata (without a journal at any time, but a hole is what will be there).
     pub fn punch(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
-        self.check_writable()?;
+        self.core.check_writable()?;
         if inode.state.read().is_inline() {
             self.make_not_inline(inode)?;
         }
-        self.allocator().release_window(inode.number());
+        self.core.allocator.release_window(inode.number());
         let end = at.0.saturating_add(blocks);
-        let is_clustered = self.blocks_per_cluster() > 1;
+        let is_clustered = self.core.blocks_per_cluster() > 1;
         // Here nothing is free only after what waits for a commit was waited for: a block of the hole is no cluster.
-        let clusters = if is_clustered { self.free_space().promise_metadata(8).ok() } else { None };
+        let clusters = if is_clustered { self.core.free_space().promise_metadata(8).ok() } else { None };
         let mut state = inode.state.write();
         self.check_data_change(inode, &state)?;
-        let split = if state.has_extents() { self.split_need(inode, &state, at.0, end)? } else { None };
+        let split =
+            if state.has_extents() { self.maps.extents.split_need(inode, &state, at.0, end)? } else { None };
         let mut spare = Vec::new();
         let _promise = match split.filter(|_| clusters.is_none()) {
             None => clusters,
-            Some(split) => match self.free_space().promise_at_once(split.nodes) {
+            Some(split) => match self.core.free_space().promise_at_once(split.nodes) {
                 Ok(promise) => Some(promise),
                 Err(error) if is_clustered || split.nodes > end - at.0 => return Err(error),
                 Err(_) => {
@@ -76,14 +76,14 @@ impl Volume {
                 }
             },
         };
-        let mut handle = self.begin(BASE_CREDITS + REMOVE_CREDITS)?;
+        let mut handle = self.core.begin(BASE_CREDITS + REMOVE_CREDITS)?;
         handle.spare = spare;
-        state.touch(self.now(), true);
+        state.touch(self.core.now(), true);
         inode.note_data_change(handle.changes_data());
         self.remove_blocks(&mut handle, inode, &mut state, at.0, end)?;
         assert!(handle.spare.is_empty(), "a split takes the nodes that were counted");
-        self.remove_orphan(&mut handle, inode, &mut state)?;
-        self.store_inode(&mut handle, inode, &mut state)?;
+        self.inodes.remove_orphan(&mut handle, inode, &mut state)?;
+        self.store(&mut handle, inode, &mut state)?;
         handle.commit().map(drop)
     }
 
@@ -96,49 +96,21 @@ impl Volume {
         at: u64,
         end: u64,
     ) -> Result<()> {
-        let end = end.min(self.max_file_blocks(state));
+        let end = end.min(self.maps.tree(state).max_blocks());
         inode.runs.write().forget(at, end);
         let mut at = at;
         while at < end {
             if !handle.has_credits(REMOVE_CREDITS) {
                 // What is cut in several transactions is finished after a crash.
-                self.add_orphan(handle, inode, state)?;
-                self.store_inode(handle, inode, state)?;
+                self.inodes.add_orphan(handle, inode, state)?;
+                self.store(handle, inode, state)?;
                 handle.restart(REMOVE_CREDITS + BASE_CREDITS)?;
             }
-            at = if state.has_extents() {
-                self.remove_extents(handle, inode, state, at, end)?
-            } else {
-                self.remove_indirect(handle, inode, state, at, end)?
-            };
+            at = self.maps.remove_step(&mut handle.on(inode, state), at, end)?;
         }
         if state.has_extents() {
             self.ensure_credits(handle, inode, state, REMOVE_CREDITS)?;
-            self.collapse_root(handle, inode, state)?;
-        }
-        Ok(())
-    }
-
-    /// Free data blocks, in file order, that are mapped no longer.
-    pub(super) fn free_data(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-        removed: &[Removed],
-    ) -> Result<()> {
-        if inode.kind() != FileKind::Regular {
-            // Blocks of directories and symbolic links are metadata.
-            let blocks = |run: BlockRun| run.start.0..run.start.0 + run.blocks;
-            removed.iter().flat_map(|part| blocks(part.run)).for_each(|block| handle.forget(FsBlock(block)));
-        }
-        if self.blocks_per_cluster() > 1 {
-            return self.clusters().free(handle, inode, state, removed);
-        }
-        for Removed { run, .. } in removed {
-            let sectors = run.blocks * (self.block_size().bytes() / 512);
-            state.sectors = state.sectors.saturating_sub(sectors);
-            self.allocator().free(handle, inode.number(), *run)?;
+            self.maps.tree(state).finish_removal(&mut handle.on(inode, state))?;
         }
         Ok(())
     }

@@ -1,16 +1,16 @@
 //! Blocks for an operation, and what can be done when they are short.
 //!
 //! Where it sits: over the allocator, which knows what is free now. Blocks that files keep as their windows, and blocks that were
-//! freed by a transaction that is not durable, can be had after a step that only the volume can take.
+//! freed by a transaction that is not durable, become free after a step that needs the log.
 
 use crate::allocate::Allocator;
 use crate::transaction::Log;
-use crate::{BlockRun, Error, FsBlock, Result, Volume};
+use crate::{BlockRun, Error, FsBlock, Result};
 
 /// What gives blocks to the operations of a volume.
 pub(crate) struct FreeSpace<'v> {
-    allocator: &'v Allocator,
-    log: &'v dyn Log,
+    pub(crate) allocator: &'v Allocator,
+    pub(crate) log: &'v dyn Log,
 }
 
 /// Blocks promised to one operation, until this is dropped.
@@ -38,7 +38,7 @@ impl<'v> FreeSpace<'v> {
         is_promised.then_some(Promise { allocator: self.allocator, blocks }).ok_or(Error::NoSpace)
     }
 
-    /// Promise clusters to data ([`Volume::claim`]).
+    /// Promise clusters to data ([`Files::claim`](crate::Files::claim)).
     pub(crate) fn claim(&self, blocks: u64) -> Result<()> {
         self.retry(|| Ok(self.allocator.claim(blocks).then_some(())))
     }
@@ -82,12 +82,5 @@ impl<'v> FreeSpace<'v> {
         }
         self.log.sync()?;
         attempt()?.ok_or(Error::NoSpace)
-    }
-}
-
-impl Volume {
-    /// Blocks for an operation.
-    pub(crate) fn free_space(&self) -> FreeSpace<'_> {
-        FreeSpace { allocator: self.allocator(), log: self.log() }
     }
 }

@@ -4,17 +4,18 @@
 //! attribute area. The attribute is there even when it is empty.
 
 use crate::BlockRun;
+use crate::file::Files;
 use crate::inode::{Inode, InodeState, RawInode};
 use crate::layout::xattr::{self, Attributes, INODE_HEADER};
-use crate::map::{Change, EXTENTS_FLAG, INLINE_FLAG, node};
+use crate::map::{EXTENTS_FLAG, INLINE_FLAG, node};
 use crate::memory::BlockMemory;
 use crate::transaction::Handle;
-use crate::{Corrupt, Error, FileBlock, FileKind, Mapping, MappingKind, Result, Volume};
+use crate::{Corrupt, Error, FileBlock, FileKind, Mapping, MappingKind, Result};
 
 /// Namespace number and name of `system.data`.
 const SYSTEM_DATA: (u8, &[u8]) = (7, b"data");
 
-impl Volume {
+impl Files {
     /// The content of a file whose mapping is [`MappingKind::Inline`].
     pub fn read_inline(&self, inode: &Inode) -> Result<Vec<u8>> {
         let state = inode.read_in_use()?;
@@ -28,10 +29,11 @@ impl Volume {
         if !state.is_inline() {
             return Err(Error::InvalidArgument("the content of this file is not in its inode"));
         }
-        let raw = self.raw_inode(inode.number())?;
+        let raw = self.inodes.raw(inode.number())?;
         let bytes = raw.buffer.read();
         let mut content = state.block.to_vec();
-        for attribute in Attributes::in_inode(attribute_area(&raw, &bytes, state), self.layout().inodes_count)
+        for attribute in
+            Attributes::in_inode(attribute_area(&raw, &bytes, state), self.core.layout.inodes_count)
         {
             let attribute = attribute.map_err(|what| Corrupt::Xattr { inode: inode.number(), what })?;
             if (attribute.name_index, attribute.name) == SYSTEM_DATA {
@@ -56,42 +58,42 @@ impl Volume {
         }
         let content = self.inline_content(inode, &state)?;
         let content = &content[..state.size as usize];
-        let goal = self.goal(inode, &state, FileBlock(0))?;
+        let goal = self.maps.goal(inode, &state, FileBlock(0))?;
         let mut kept = None;
         if !content.is_empty() {
             // Data before metadata: the block is written before anything refers to it.
             self.claim(1)?;
-            let run = self.free_space().reserve_run(goal, 1);
+            let run = self.core.free_space().reserve_run(goal, 1);
             self.release_claim(1);
             let run = run?;
-            let mut memory = BlockMemory::zeroed(self.block_size().bytes() as usize);
+            let mut memory = BlockMemory::zeroed(self.core.block_size().bytes() as usize);
             memory[..content.len()].copy_from_slice(content);
-            let offset = self.block_size().address_of(run.start);
-            let written = self.device().write_bytes(offset, &memory, diorite_block::BioFlags::SYNC);
-            written.inspect_err(|_| self.allocator().release(run.start, run.blocks))?;
+            let offset = self.core.block_size().address_of(run.start);
+            let written = self.core.device.write_bytes(offset, &memory, diorite_block::BioFlags::SYNC);
+            written.inspect_err(|_| self.core.allocator.release(run.start, run.blocks))?;
             kept = Some(run);
         }
         let result = self.record_moved_out(inode, &mut state, kept);
         if let (Err(_), Some(run)) = (&result, kept)
-            && !self.latch().is_aborted()
+            && !self.core.latch.is_aborted()
         {
-            self.allocator().release(run.start, run.blocks);
+            self.core.allocator.release(run.start, run.blocks);
         }
         result
     }
 
     fn record_moved_out(&self, inode: &Inode, state: &mut InodeState, kept: Option<BlockRun>) -> Result<()> {
-        let mut handle = self.begin(8)?;
+        let mut handle = self.core.begin(8)?;
         self.remove_inline_data(&mut handle, inode, state)?;
         if let Some(run) = kept {
-            self.allocator().record(&mut handle, run)?;
+            self.core.allocator.record(&mut handle, run)?;
             let kind = MappingKind::Mapped(run.start);
             let mapping = Mapping { start: FileBlock(0), blocks: 1, kind };
-            self.change_mapping(&mut handle, inode, state, Change::Insert(mapping))?;
-            state.sectors += self.cluster_sectors();
+            self.maps.tree(state).insert(&mut handle.on(inode, state), mapping)?;
+            state.sectors += self.core.cluster_sectors();
         }
         inode.note_data_change(handle.changes_data());
-        self.store_inode(&mut handle, inode, state)?;
+        self.store(&mut handle, inode, state)?;
         handle.commit().map(drop)
     }
 
@@ -103,9 +105,9 @@ impl Volume {
         inode: &Inode,
         state: &mut InodeState,
     ) -> Result<()> {
-        let raw = self.raw_inode(inode.number())?;
+        let raw = self.inodes.raw(inode.number())?;
         let mut bytes = handle.modify(&raw.buffer)?;
-        let max_inode = self.layout().inodes_count;
+        let max_inode = self.core.layout.inodes_count;
         let area = attribute_area(&raw, &bytes, state);
         if let Some(rebuilt) = without_system_data(area, max_inode)
             .map_err(|what| Corrupt::Xattr { inode: inode.number(), what })?
@@ -117,7 +119,7 @@ impl Volume {
         inode.runs.write().forget(0, u64::MAX);
         state.flags &= !INLINE_FLAG;
         state.block = [0; 60];
-        if self.features().has_incompat(crate::layout::Incompat::EXTENTS) {
+        if self.core.features().has_incompat(crate::layout::Incompat::EXTENTS) {
             state.flags |= EXTENTS_FLAG;
             node::write_empty_root(&mut state.block);
         }

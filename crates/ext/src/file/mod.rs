@@ -1,0 +1,99 @@
+//! Data of files: what is mapped of it, and when.
+//!
+//! Where it sits: over the mapping trees ([`crate::map`]) and the inode store. It never touches the data itself, except data that lies in an
+//! inode. The order is that of every write (ARCHITECTURE, "The path of a direct write"): blocks are kept in memory (`reserve`), data is
+//! written to them, and one transaction marks them in use and maps them (`write`). `remove`: truncate, punch; `range`: ranges that
+//! move; `inline`: content in the inode.
+
+mod inline;
+mod range;
+mod remove;
+mod replay;
+mod reserve;
+mod write;
+
+use std::sync::Arc;
+
+use crate::inode::{InodeState, InodeStore};
+use crate::layout::{InodeFlags, RoCompat};
+use crate::map::Mappings;
+use crate::quota::Quotas;
+use crate::transaction::Handle;
+use crate::volume::Core;
+use crate::{DataMode, FileBlock, FileKind, Inode, Mapping, Result};
+
+/// The data of a volume's files.
+#[derive(Debug)]
+pub struct Files {
+    core: Arc<Core>,
+    maps: Arc<Mappings>,
+    inodes: Arc<InodeStore>,
+    quotas: Arc<Quotas>,
+}
+
+impl Files {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        maps: &Arc<Mappings>,
+        inodes: &Arc<InodeStore>,
+        quotas: &Arc<Quotas>,
+    ) -> Self {
+        Self { core: core.clone(), maps: maps.clone(), inodes: inodes.clone(), quotas: quotas.clone() }
+    }
+
+    /// The mapping at file block `at`: the longest mapping of one kind from there, at most `max_blocks` long. A
+    /// contiguous run on the device is one mapping, whatever indirect or extent blocks lie between. Ranges
+    /// beyond the end of the file are holes.
+    pub fn map(&self, inode: &Inode, at: FileBlock, max_blocks: u64) -> Result<Mapping> {
+        let max_blocks = max_blocks.max(1);
+        if let Some(mapping) = inode.runs.read().lookup(at, max_blocks) {
+            return Ok(mapping);
+        }
+        let state = inode.read_in_use()?;
+        self.maps.find(inode, &state, at, max_blocks)
+    }
+
+    /// Largest size of a file mapped as this one is.
+    pub fn max_size(&self, inode: &Inode) -> u64 {
+        self.maps.max_size(&inode.state.read())
+    }
+
+    /// What is asked of the journal for file data: by the options, or else by the volume.
+    pub fn data_mode(&self) -> DataMode {
+        self.core.options.data_mode.unwrap_or_else(|| self.core.format.default_data_mode())
+    }
+
+    /// Whether an inode's data is to go through the journal: all data does, or the inode has the flag (`chattr +j`).
+    pub fn wants_journalled_data(&self, inode: &Inode) -> bool {
+        let flags = InodeFlags::from_bits_retain(inode.state.read().flags);
+        let wanted = self.data_mode() == DataMode::Journal || flags.contains(InodeFlags::JOURNAL_DATA);
+        wanted && self.core.has_journal() && inode.kind() == FileKind::Regular
+    }
+
+    /// Write the state through to the inode-table buffer, and charge its owners what has changed.
+    pub(crate) fn store(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
+        const LARGE: u64 = 0x7fff_ffff;
+        if state.size > LARGE && inode.kind() == FileKind::Regular {
+            self.set_large_file_flag(handle)?;
+        }
+        self.quotas.settle(handle, inode, state)?;
+        self.inodes.store(handle, inode, state)
+    }
+
+    /// A file is 2 GiB or larger from now on: programs that do not know such files must not write this volume.
+    fn set_large_file_flag(&self, handle: &mut Handle<'_>) -> Result<()> {
+        if self.core.features().has_ro_compat(RoCompat::LARGE_FILE) {
+            return Ok(());
+        }
+        {
+            let mut superblock = self.core.superblock.lock();
+            let mut features = superblock.features();
+            if features.has_ro_compat(RoCompat::LARGE_FILE) {
+                return Ok(());
+            }
+            features.ro_compat |= RoCompat::LARGE_FILE;
+            superblock.set_features(features);
+        }
+        self.core.touch_superblock(handle)
+    }
+}

@@ -1,0 +1,180 @@
+//! What all parts of an open volume share: the device, its layout and superblock, metadata buffers, free space and the log.
+//!
+//! Where it sits: below every other part of a [`Volume`](crate::Volume). It knows no inode, file or name.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use diorite_block::sync::Mutex;
+use diorite_block::{BioFlags, BlockDevice};
+
+use crate::allocate::{Allocator, FreeSpace};
+use crate::buffer::{BlockKind, Buffer, BufferCache};
+use crate::layout::superblock::STATE_VALID;
+use crate::layout::{Compat, Features, Incompat, Layout, RoCompat, Superblock};
+use crate::quota::SETTLE_CREDITS;
+use crate::transaction::{AbortLatch, Handle, Log};
+use crate::volume::VolumeOptions;
+use crate::volume::mmp::Mmp;
+use crate::{BlockSize, Corrupt, Error, FileBlock, FsBlock, InodeNumber, Result, Timestamp};
+
+/// Blocks that appending one block to a directory may take: itself and the mapping's own.
+const OPERATION_BLOCKS: u64 = 8;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) options: VolumeOptions,
+    pub(crate) layout: Layout,
+    /// The superblock as it was when the volume was opened: what never changes is read here, without a lock.
+    pub(crate) format: Arc<Superblock>,
+    /// The superblock as it is to be written; a caller that changes it touches its buffer in a handle.
+    pub(crate) superblock: Arc<Mutex<Superblock>>,
+    /// Metadata blocks.
+    pub(crate) buffers: Arc<BufferCache>,
+    /// Free blocks and inodes.
+    pub(crate) allocator: Arc<Allocator>,
+    pub(crate) log: Box<dyn Log>,
+    pub(crate) latch: Arc<AbortLatch>,
+    /// Why the volume cannot be written although nothing failed.
+    pub(crate) read_only: OnceLock<String>,
+    /// Bytes that had been written to the device when the volume was opened.
+    pub(super) written_before: u64,
+    /// Whether the superblock on disk says that the volume is in use.
+    pub(super) in_use: AtomicBool,
+    /// Held to change that.
+    pub(super) marking: Mutex<()>,
+    pub(super) closed: AtomicBool,
+    /// The mark by which other hosts know that the volume is open here.
+    pub(super) mmp: Option<Mmp>,
+}
+
+impl Core {
+    pub(crate) fn block_size(&self) -> BlockSize {
+        self.layout.block_size
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.options.clock.now()
+    }
+
+    pub(crate) fn features(&self) -> Features {
+        self.format.features()
+    }
+
+    /// Whether changes go through a journal.
+    pub(crate) fn has_journal(&self) -> bool {
+        self.features().has_compat(Compat::HAS_JOURNAL)
+    }
+
+    /// Blocks of a cluster: 1 without clusters.
+    pub(crate) fn blocks_per_cluster(&self) -> u64 {
+        u64::from(self.layout.blocks_per_cluster)
+    }
+
+    /// Sectors of a cluster, which is what an inode counts.
+    pub(crate) fn cluster_sectors(&self) -> u64 {
+        self.block_size().bytes() / 512 * self.blocks_per_cluster()
+    }
+
+    /// Refuse a change if the volume cannot be written.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.latch.check()?;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::ReadOnly("it was closed".to_owned()));
+        }
+        match self.read_only.get() {
+            Some(reason) => Err(Error::ReadOnly(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Check that a run of blocks from a mapping is on the volume and not metadata of the volume itself.
+    pub(crate) fn check_run(
+        &self,
+        inode: InodeNumber,
+        at: FileBlock,
+        block: FsBlock,
+        blocks: u64,
+    ) -> Result<()> {
+        let checked = self.allocator.zone().check(block, blocks);
+        checked.map_err(|what| Corrupt::map(inode, at, what).into())
+    }
+
+    /// Refuse, before anything has changed, what would take blocks that were promised to others.
+    pub(crate) fn check_unclaimed(&self) -> Result<()> {
+        if self.allocator.has_unclaimed(OPERATION_BLOCKS) { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// Blocks for an operation.
+    pub(crate) fn free_space(&self) -> FreeSpace<'_> {
+        FreeSpace { allocator: &self.allocator, log: &*self.log }
+    }
+
+    /// Blocks that a handle joins more because of quota.
+    pub(crate) fn quota_credits(&self) -> u32 {
+        if self.features().has_ro_compat(RoCompat::QUOTA) { SETTLE_CREDITS } else { 0 }
+    }
+
+    /// Begin a handle that joins at most `credits` blocks.
+    pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
+        self.check_writable()?;
+        self.check_mmp()?;
+        self.mark_in_use()?;
+        self.free_space().relieve()?;
+        Handle::begin(self, credits)
+    }
+
+    /// Write to the superblock on disk that the volume is in use, before the first change.
+    pub(crate) fn mark_in_use(&self) -> Result<()> {
+        if self.in_use.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _marking = self.marking.lock();
+        if self.in_use.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let now = self.now().seconds;
+        if self.has_journal() && self.format.orphan_file().is_some() {
+            self.mark_orphans_present(true);
+        }
+        {
+            let mut superblock = self.superblock.lock();
+            let state = superblock.state();
+            superblock.set_mount_time(now);
+            superblock.set_write_time(now);
+            if self.has_journal() {
+                let mut features = superblock.features();
+                features.incompat |= Incompat::RECOVER;
+                superblock.set_features(features);
+            } else {
+                superblock.set_state(state & !STATE_VALID);
+            }
+        }
+        let buffer = self.superblock_buffer()?;
+        let bytes = buffer.freeze(self.buffers.checksums());
+        let offset = self.block_size().address_of(buffer.block());
+        let written = self.device.write_bytes(offset, &bytes, BioFlags::META);
+        written.and_then(|()| self.device.flush()).inspect_err(|error| self.latch.abort(error))?;
+        self.in_use.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Set or clear the flag that the orphan file may have entries, in the superblock in memory.
+    pub(super) fn mark_orphans_present(&self, present: bool) {
+        let mut superblock = self.superblock.lock();
+        let mut features = superblock.features();
+        features.ro_compat.set(RoCompat::ORPHAN_PRESENT, present);
+        superblock.set_features(features);
+    }
+
+    fn superblock_buffer(&self) -> Result<Arc<Buffer>> {
+        self.buffers.get(self.layout.superblock_block(), BlockKind::Superblock)
+    }
+
+    /// Join the superblock to a handle, after it was changed in memory.
+    pub(crate) fn touch_superblock(&self, handle: &mut Handle<'_>) -> Result<()> {
+        handle.touch(&self.superblock_buffer()?)
+    }
+}
