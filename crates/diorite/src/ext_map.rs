@@ -92,7 +92,7 @@ impl Drop for Token {
             return;
         }
         // Promised again before the blocks are free again.
-        self.volume.renew_claim(taken.data);
+        self.volume.files.renew_claim(taken.data);
         let mut claims = self.claims.lock();
         claims.data += taken.data;
         claims.reserved -= taken.data.min(claims.reserved);
@@ -125,9 +125,9 @@ impl ExtMap {
     fn claim_blocks(&self, blocks: u64) -> Result<()> {
         let mut claims = self.claims.lock();
         let data = claims.data + claims.moving + blocks;
-        let wanted = self.volume.mapping_need_max(&self.inode, data, claims.calls + 1);
+        let wanted = self.volume.files.mapping_need_max(&self.inode, data, claims.calls + 1);
         let mapping = wanted.saturating_sub(claims.mapping);
-        self.volume.claim(blocks + mapping)?;
+        self.volume.files.claim(blocks + mapping)?;
         claims.data += blocks;
         claims.mapping += mapping;
         claims.calls += 1;
@@ -137,11 +137,11 @@ impl ExtMap {
     /// What a mapping did not need of its claim: kept for the data that waits, as far as that may need it.
     fn keep_for_mapping(&self, blocks: u64) {
         let mut claims = self.claims.lock();
-        let wanted = self.volume.mapping_need_max(&self.inode, claims.data, claims.calls);
+        let wanted = self.volume.files.mapping_need_max(&self.inode, claims.data, claims.calls);
         let kept = wanted.saturating_sub(claims.mapping).min(blocks);
         claims.mapping += kept;
         drop(claims);
-        self.volume.release_claim(blocks - kept);
+        self.volume.files.release_claim(blocks - kept);
     }
 
     fn reserved(&self, reservation: Reservation) -> Reserved {
@@ -170,16 +170,16 @@ impl MapBlocks for ExtMap {
     }
 
     fn recorded_size(&self) -> u64 {
-        self.volume.attributes(&self.inode).size
+        self.inode.attributes().size
     }
 
     fn max_size(&self) -> u64 {
-        self.volume.max_file_size(&self.inode)
+        self.volume.files.max_size(&self.inode)
     }
 
     fn map(&self, offset: u64, len: u64) -> Result<Mapping> {
         let (first, count) = self.blocks(offset, len);
-        let found = self.volume.map(&self.inode, first, count)?;
+        let found = self.volume.files.map(&self.inode, first, count)?;
         let size = self.volume.block_size();
         let sector = |block| Sector::containing(size.address_of(block));
         let kind = match found.kind {
@@ -198,51 +198,51 @@ impl MapBlocks for ExtMap {
     fn is_inline(&self) -> Result<bool> {
         // Of most volumes no file is, and that is known without a look.
         Ok(self.volume.has_inline_data()
-            && self.volume.map(&self.inode, FileBlock(0), 1)?.kind == BlockMapping::Inline)
+            && self.volume.files.map(&self.inode, FileBlock(0), 1)?.kind == BlockMapping::Inline)
     }
 
     fn reserve(&self, offset: u64, len: u64) -> Result<Reserved> {
         let (first, count) = self.blocks(offset, len);
-        Ok(self.reserved(self.volume.reserve(&self.inode, first, count)?))
+        Ok(self.reserved(self.volume.files.reserve(&self.inode, first, count)?))
     }
 
     fn reserve_claimed(&self, offset: u64, len: u64) -> Result<Reserved> {
         let (first, count) = self.blocks(offset, len);
         let own = self.claims.lock().take();
-        let result = self.volume.reserve_claimed(&self.inode, first, count, own);
+        let result = self.volume.files.reserve_claimed(&self.inode, first, count, own);
         let taken = result.as_ref().map(Reservation::taken).unwrap_or_default();
         let unwanted = self.claims.lock().put_back(own, taken);
-        self.volume.release_claim(unwanted);
+        self.volume.files.release_claim(unwanted);
         Ok(self.reserved(result?))
     }
 
     fn check_room(&self, offset: u64, len: u64) -> Result<()> {
-        if !self.volume.quota().is_enforced() {
+        if !self.volume.quotas.is_enforced() {
             return Ok(());
         }
         let (first, count) = self.blocks(offset, len);
         let (mut at, end, mut holes) = (first, first.0 + count, 0);
         while at.0 < end {
-            let mapping = self.volume.map(&self.inode, at, end - at.0)?;
+            let mapping = self.volume.files.map(&self.inode, at, end - at.0)?;
             let blocks = mapping.blocks.clamp(1, end - at.0);
             holes += if mapping.kind == BlockMapping::Hole { blocks } else { 0 };
             at = FileBlock(at.0 + blocks);
         }
-        Ok(self.volume.quota().check(&self.inode, holes)?)
+        Ok(self.volume.quotas.check(&self.inode, holes)?)
     }
 
     fn claim(&self, blocks: u64) -> Result<()> {
-        self.volume.quota().claim(&self.inode, blocks)?;
-        self.claim_blocks(blocks).inspect_err(|_| self.volume.quota().release_claim(&self.inode, blocks))
+        self.volume.quotas.claim(&self.inode, blocks)?;
+        self.claim_blocks(blocks).inspect_err(|_| self.volume.quotas.release_claim(&self.inode, blocks))
     }
 
     fn release_claim(&self, blocks: u64) {
         if blocks == 0 {
             return;
         }
-        self.volume.quota().release_claim(&self.inode, blocks);
+        self.volume.quotas.release_claim(&self.inode, blocks);
         let freed = self.claims.lock().give_up(blocks);
-        self.volume.release_claim(freed);
+        self.volume.files.release_claim(freed);
     }
 
     fn claimed(&self) -> u64 {
@@ -272,7 +272,7 @@ impl MapBlocks for ExtMap {
             size_at_least: commit.size_at_least,
             modified: commit.modified,
         };
-        let result = self.volume.commit_write(&self.inode, &mut commit);
+        let result = self.volume.files.commit_write(&self.inode, &mut commit);
         // What was not recorded is promised to the data again: it is written once more, or given up.
         for reservation in
             commit.reservations.into_iter().filter(|reservation| !reservation.runs().is_empty())
@@ -280,46 +280,46 @@ impl MapBlocks for ExtMap {
             drop(self.reserved(reservation));
         }
         let used = promised.min(*result.as_ref().unwrap_or(&0));
-        self.volume.release_claim(used);
+        self.volume.files.release_claim(used);
         self.keep_for_mapping(promised - used);
         Ok(result.map(drop)?)
     }
 
     fn allocate(&self, offset: u64, len: u64, size_at_least: Option<u64>) -> Result<()> {
         let (first, count) = self.blocks(offset, len);
-        Ok(self.volume.allocate_unwritten(&self.inode, first, count, size_at_least)?)
+        Ok(self.volume.files.allocate_unwritten(&self.inode, first, count, size_at_least)?)
     }
 
     fn zero(&self, offset: u64, len: u64) -> Result<()> {
         let (first, count) = self.blocks(offset, len);
-        Ok(self.volume.zero(&self.inode, first, count)?)
+        Ok(self.volume.files.zero(&self.inode, first, count)?)
     }
 
     fn truncate(&self, size: u64) -> Result<()> {
-        Ok(self.volume.truncate(&self.inode, size)?)
+        Ok(self.volume.files.truncate(&self.inode, size)?)
     }
 
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
         let (first, count) = self.blocks(offset, len);
-        Ok(self.volume.punch(&self.inode, first, count)?)
+        Ok(self.volume.files.punch(&self.inode, first, count)?)
     }
 
     fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
         let (first, count) = self.blocks(offset, len);
-        Ok(self.volume.collapse_range(&self.inode, first, count)?)
+        Ok(self.volume.files.collapse_range(&self.inode, first, count)?)
     }
 
     fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
         let (first, count) = self.blocks(offset, len);
-        Ok(self.volume.insert_range(&self.inode, first, count)?)
+        Ok(self.volume.files.insert_range(&self.inode, first, count)?)
     }
 
     fn read_inline(&self) -> Result<Vec<u8>> {
-        Ok(self.volume.read_inline(&self.inode)?)
+        Ok(self.volume.files.read_inline(&self.inode)?)
     }
 
     fn make_not_inline(&self) -> Result<()> {
-        Ok(self.volume.make_not_inline(&self.inode)?)
+        Ok(self.volume.files.make_not_inline(&self.inode)?)
     }
 
     fn is_durable(&self, kind: SyncKind) -> bool {

@@ -348,7 +348,7 @@ impl Filesystem {
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) if the inode is not in use; it cannot be read.
     pub fn node(&self, number: InodeNumber) -> Result<NodeRef> {
-        let inode = self.volume().inode(number).map_err(|error| {
+        let inode = self.volume().inodes.get(number).map_err(|error| {
             // A number that came from outside says nothing about the volume.
             let is_beyond = u64::from(number.0) > self.statfs().inodes;
             if is_beyond { diorite_ext::Error::NotFound } else { error }

@@ -23,7 +23,7 @@ impl Filesystem {
     fn place_of_no_directory<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
         let found = self.place(path)?;
         if found.has_slash {
-            self.volume().lookup(&found.directory, &found.name)?;
+            self.volume().names.lookup(&found.directory, &found.name)?;
             return Err(diorite_ext::Error::Exists.into());
         }
         Ok(found)
@@ -92,7 +92,9 @@ impl Filesystem {
             if at.last != LastName::Name {
                 return Err(diorite_ext::Error::IsADirectory.into());
             }
-            if at.has_slash && self.volume().lookup(&at.directory, &at.name)?.kind() != FileKind::Directory {
+            if at.has_slash
+                && self.volume().names.lookup(&at.directory, &at.name)?.kind() != FileKind::Directory
+            {
                 return Err(diorite_ext::Error::NotADirectory.into());
             }
             self.nodes().unlink(&at.directory, &at.name)
@@ -108,7 +110,7 @@ impl Filesystem {
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let remove = |at: Found<'_>| match at.last {
-            LastName::Name => Ok(self.volume().remove_directory(&at.directory, &at.name)?),
+            LastName::Name => Ok(self.volume().names.remove_directory(&at.directory, &at.name)?),
             LastName::Root => Err(Error::FixedName("the root cannot be removed")),
             LastName::Dot => Err(Error::InvalidArgument("the name `.` cannot be removed")),
             LastName::DotDot => Err(diorite_ext::Error::NotEmpty.into()),
@@ -145,7 +147,7 @@ impl Filesystem {
             _ => return Err(fixed().at(to)),
         }
         // So that an error says which of the two paths is wrong.
-        let moved = self.volume().lookup(&source.directory, &source.name).at_path(from)?;
+        let moved = self.volume().names.lookup(&source.directory, &source.name).at_path(from)?;
         self.check_slashes(&moved, &source, &target, mode).at_path(to)?;
         let (old, new) = ((&source.directory, &*source.name), (&target.directory, &*target.name));
         self.nodes().rename(old, new, mode).at_path(to)
@@ -164,7 +166,7 @@ impl Filesystem {
         }
         let not_a_directory = || Err(diorite_ext::Error::NotADirectory.into());
         let is_file = |inode: &Inode| inode.kind() != FileKind::Directory;
-        match (mode, self.volume().lookup(&target.directory, &target.name)) {
+        match (mode, self.volume().names.lookup(&target.directory, &target.name)) {
             // What `rename` itself says of it comes first.
             (RenameMode::NoReplace, Ok(_)) | (RenameMode::Exchange, Err(_)) => return Ok(()),
             (RenameMode::Exchange, Ok(other)) if target.has_slash && is_file(&other) => {
@@ -183,7 +185,7 @@ impl Filesystem {
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (original, link) = (original.as_ref(), link.as_ref());
         let node = self.find(original, false).at_path(original)?;
-        let make = |at: Found<'_>| Ok(self.volume().link(node.inode(), &at.directory, &at.name)?);
+        let make = |at: Found<'_>| Ok(self.volume().names.link(node.inode(), &at.directory, &at.name)?);
         self.place_of_no_directory(link).and_then(make).at_path(link)
     }
 
@@ -194,7 +196,7 @@ impl Filesystem {
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (target, link) = (target.as_ref().as_os_str().as_bytes(), link.as_ref());
         let owner = Owner::default();
-        let make = |at: Found<'_>| Ok(self.volume().symlink(&at.directory, &at.name, target, owner)?);
+        let make = |at: Found<'_>| Ok(self.volume().names.symlink(&at.directory, &at.name, target, owner)?);
         self.place_of_no_directory(link).and_then(make).map(drop).at_path(link)
     }
 }

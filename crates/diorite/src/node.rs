@@ -158,7 +158,7 @@ impl NodeRef {
 
     /// Whether direct I/O can be had: not on a file whose data is to go through the journal.
     fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {
-        if wanted == DirectIo::Off || !self.volume().wants_journalled_data(self.inode()) {
+        if wanted == DirectIo::Off || !self.volume().files.wants_journalled_data(self.inode()) {
             return Ok(wanted);
         }
         if wanted == DirectIo::Preferred {
@@ -176,12 +176,12 @@ impl NodeRef {
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound), [`NotADirectory`](crate::ErrorKind::NotADirectory); the device or the volume failed.
     pub fn lookup(&self, name: &[u8]) -> Result<NodeRef> {
-        while_stale(|| self.found(self.volume().lookup(self.inode(), name)?))
+        while_stale(|| self.found(self.volume().names.lookup(self.inode(), name)?))
     }
 
     /// What `lstat` tells of a name in this directory, and the node if it is a directory.
     pub(crate) fn lookup_attributes(&self, name: &[u8]) -> Result<(Option<NodeRef>, Attributes)> {
-        let inode = self.volume().lookup(self.inode(), name)?;
+        let inode = self.volume().names.lookup(self.inode(), name)?;
         let attributes = self.nodes().attributes(&inode)?;
         let is_directory = inode.kind() == FileKind::Directory;
         let node = if is_directory { Some(self.found(inode)?) } else { None };
@@ -211,7 +211,7 @@ impl NodeRef {
     /// # Errors
     /// As [`Self::create`].
     pub fn symlink(&self, name: &[u8], target: &[u8], owner: Owner) -> Result<NodeRef> {
-        self.found(self.volume().symlink(self.inode(), name, target, owner)?)
+        self.found(self.volume().names.symlink(self.inode(), name, target, owner)?)
     }
 
     /// Where this symbolic link points.
@@ -222,7 +222,7 @@ impl NodeRef {
         if self.kind() != FileKind::Symlink {
             return Err(Error::InvalidArgument("not a symbolic link"));
         }
-        Ok(self.volume().read_link(self.inode())?)
+        Ok(self.volume().names.read_link(self.inode())?)
     }
 
     /// Give `original` another name, in this directory.
@@ -230,7 +230,7 @@ impl NodeRef {
     /// # Errors
     /// As [`Self::create`]; [`PermissionDenied`](crate::ErrorKind::PermissionDenied) if `original` is a directory.
     pub fn link(&self, original: &NodeRef, name: &[u8]) -> Result<()> {
-        Ok(self.volume().link(original.inode(), self.inode(), name)?)
+        Ok(self.volume().names.link(original.inode(), self.inode(), name)?)
     }
 
     /// Remove a name of anything but a directory.
@@ -248,7 +248,7 @@ impl NodeRef {
     /// [`NotFound`](crate::ErrorKind::NotFound), [`NotADirectory`](crate::ErrorKind::NotADirectory),
     /// [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty), [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn remove_directory(&self, name: &[u8]) -> Result<()> {
-        Ok(self.volume().remove_directory(self.inode(), name)?)
+        Ok(self.volume().names.remove_directory(self.inode(), name)?)
     }
 
     /// Rename from this directory to another.
@@ -267,12 +267,12 @@ impl NodeRef {
         if self.kind() != FileKind::Directory {
             return Err(diorite_ext::Error::NotADirectory.into());
         }
-        Ok(self.volume().read_directory(self.inode(), cursor, each)?)
+        Ok(self.volume().names.read_directory(self.inode(), cursor, each)?)
     }
 
     /// Some entries from `cursor` on, as many as are read at once; none at the end.
     pub(crate) fn directory_batch(&self, cursor: u64) -> Result<Vec<DirectoryEntry>> {
-        Ok(self.volume().list_directory(self.inode(), cursor)?)
+        Ok(self.volume().names.list_directory(self.inode(), cursor)?)
     }
 
     /// An extended attribute.
@@ -280,7 +280,7 @@ impl NodeRef {
     /// # Errors
     /// [`NoAttribute`](crate::ErrorKind::NoAttribute); the device or the volume failed.
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        Ok(self.volume().xattr(self.inode(), name)?)
+        Ok(self.volume().xattrs.get(self.inode(), name)?)
     }
 
     /// Names of all extended attributes.
@@ -288,7 +288,7 @@ impl NodeRef {
     /// # Errors
     /// The device or the volume failed.
     pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
-        Ok(self.volume().xattr_names(self.inode())?)
+        Ok(self.volume().xattrs.names(self.inode())?)
     }
 
     /// Set an extended attribute.

@@ -195,7 +195,7 @@ impl Nodes {
         if let Some(root) = self.root.get() {
             return Ok(root.clone());
         }
-        let root = self.volume.inode(InodeNumber::ROOT)?;
+        let root = self.volume.inodes.get(InodeNumber::ROOT)?;
         Ok(self.root.get_or_init(|| root).clone())
     }
 
@@ -205,7 +205,7 @@ impl Nodes {
         let attributes = if inode.is_open() {
             self.acquire(Arc::clone(inode))?.attributes()
         } else {
-            self.volume.attributes(inode)
+            inode.attributes()
         };
         // Removed since it was found.
         if attributes.links == 0 { Err(diorite_ext::Error::Stale.into()) } else { Ok(attributes) }
@@ -213,7 +213,7 @@ impl Nodes {
 
     /// Remove a name of anything but a directory.
     pub(crate) fn unlink(&self, directory: &Inode, name: &[u8]) -> Result<()> {
-        let inode = self.volume.unlink(directory, name)?;
+        let inode = self.volume.names.unlink(directory, name)?;
         self.name_removed(&inode)
     }
 
@@ -224,7 +224,7 @@ impl Nodes {
         (to, to_name): (&Arc<Inode>, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
-        match self.volume.rename(from, name, to, to_name, mode)? {
+        match self.volume.names.rename(from, name, to, to_name, mode)? {
             Some(replaced) => self.name_removed(&replaced),
             None => Ok(()),
         }
@@ -240,7 +240,7 @@ impl Nodes {
         if let Some(node) = shard.use_node(&inode) {
             return Ok(self.reference(node));
         }
-        self.volume.open_inode(&inode)?;
+        inode.open()?;
         Ok(self.insert(shard, inode))
     }
 
@@ -251,7 +251,7 @@ impl Nodes {
         name: &[u8],
         spec: &NodeSpec,
     ) -> Result<Arc<NodeUse>> {
-        let inode = self.volume.create_open(directory, name, spec)?;
+        let inode = self.volume.names.create_open(directory, name, spec)?;
         let mut shard = self.shard(inode.number());
         if let Some(node) = shard.use_node(&inode) {
             // Another thread has found it since, and the node has it open.
@@ -318,7 +318,7 @@ impl Nodes {
             return;
         }
         if node.inode.is_nameless() {
-            if !self.volume.retire_inode(&node.inode) {
+            if !node.inode.retire_nameless() {
                 // The thread that made it is about to refer to it.
                 return;
             }
@@ -346,7 +346,7 @@ impl Nodes {
             return Ok(());
         };
         // A thread that still finds the inode must not see it without the data that is discarded.
-        if !slot.node.is_idle() || !self.volume.retire_inode(inode) {
+        if !slot.node.is_idle() || !inode.retire_nameless() {
             return Ok(());
         }
         let node = shard.remove(inode.number()).expect("just seen");
@@ -475,13 +475,13 @@ impl NodeUse {
 
     /// What `stat` tells: what is still in the page cache included.
     pub(crate) fn attributes(&self) -> Attributes {
-        let mut attributes = self.nodes.volume.attributes(self.inode());
+        let mut attributes = self.inode().attributes();
         if let Some(content) = self.content() {
             attributes.size = content.store.size();
             attributes.sectors += content.store.map.claimed() * (content.store.map.block_size() / 512);
             if let Some(modified) = content.store.time.get() {
                 // As write-back will record it: an operation on the inode since the write has changed it later.
-                attributes.modified = self.nodes.volume.time_as_stored(self.inode(), modified);
+                attributes.modified = self.inode().time_as_stored(modified);
                 attributes.changed = attributes.changed.max(attributes.modified);
             }
         }

@@ -150,13 +150,13 @@ impl Filesystem {
             if ends_here && is_left {
                 return end(directory, None);
             }
-            let inode = match self.volume().lookup(&directory, name) {
+            let inode = match self.volume().names.lookup(&directory, name) {
                 Ok(inode) => inode,
                 Err(diorite_ext::Error::NotFound) if ends_here => return end(directory, None),
                 Err(error) => return Err(error.into()),
             };
             if inode.kind() == FileKind::Symlink && (!is_last || has_slash || at_last != AtLast::LookUp) {
-                let mut path = self.volume().read_link(&inode)?;
+                let mut path = self.volume().names.read_link(&inode)?;
                 let start = if path.starts_with(b"/") { self.nodes().root()? } else { directory };
                 path.extend_from_slice(rest);
                 return Ok(Step::Link(start, path));

@@ -46,7 +46,7 @@ fn modes_by_option() {
         let options = FilesystemOptions::new();
         let options = mode.map_or(options.clone(), |mode| options.data_mode(mode));
         let filesystem = open_memory(32, &ext4(), &options);
-        assert_eq!(filesystem.volume().data_mode(), mode.unwrap_or_default());
+        assert_eq!(filesystem.volume().files.data_mode(), mode.unwrap_or_default());
         if direct == DirectIo::Off {
             assert_falls_back(&filesystem, "/file");
         } else {
@@ -82,7 +82,7 @@ fn a_file_with_the_flag_and_a_volume_with_the_default() {
         return;
     }
     let filesystem = Filesystem::open(&image.path).unwrap();
-    assert_eq!(filesystem.volume().data_mode(), DataMode::Journal);
+    assert_eq!(filesystem.volume().files.data_mode(), DataMode::Journal);
     assert_falls_back(&filesystem, "/plain");
     filesystem.close().unwrap();
     assert_clean(&image.path);
