@@ -202,11 +202,8 @@ impl Nodes {
     /// What `stat` tells of an inode that was just found by a name.
     pub(crate) fn attributes(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Attributes> {
         // What is not open has no content in memory (invariant 2).
-        let attributes = if inode.is_open() {
-            self.acquire(Arc::clone(inode))?.attributes()
-        } else {
-            inode.attributes()
-        };
+        let attributes =
+            if inode.is_open() { self.acquire(Arc::clone(inode))?.attributes() } else { inode.attributes() };
         // Removed since it was found.
         if attributes.links == 0 { Err(diorite_ext::Error::Stale.into()) } else { Ok(attributes) }
     }
@@ -268,7 +265,7 @@ impl Nodes {
         directory: &Inode,
         spec: &NodeSpec,
     ) -> Result<Arc<NodeUse>> {
-        let inode = self.volume.create_nameless(directory, spec)?;
+        let inode = self.volume.names.create_nameless(directory, spec)?;
         let shard = self.shard(inode.number());
         Ok(self.insert(shard, inode))
     }

@@ -146,7 +146,6 @@ impl Volume {
         }
         Ok(())
     }
-
 }
 
 /// Major and minor number, which a device node has in place of a mapping: in the old form of 16 bits or the new of 32.
