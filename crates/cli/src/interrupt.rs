@@ -1,7 +1,7 @@
 //! Ctrl-C: a command that changes something is asked to stop and puts everything in order; any other ends at once.
 
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use diorite_bench::Cancel;
 
@@ -10,13 +10,20 @@ use crate::failure::{Failure, Result, tell};
 static CANCEL: LazyLock<Cancel> = LazyLock::new(Cancel::default);
 static IS_CHANGING: AtomicBool = AtomicBool::new(false);
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
+static ACTION: OnceLock<Action> = OnceLock::new();
+
+/// What a command does when it is asked to end, for the how many-th time.
+pub(crate) type Action = Arc<dyn Fn(u32) + Send + Sync>;
 
 /// Take care of SIGINT, SIGTERM and SIGHUP from now on.
 pub(crate) fn install() {
     let handler = || {
-        let is_first = SIGNALS.fetch_add(1, Ordering::Relaxed) == 0;
+        let signals = SIGNALS.fetch_add(1, Ordering::Relaxed) + 1;
+        let is_first = signals == 1;
         CANCEL.cancel();
-        if IS_CHANGING.load(Ordering::Relaxed) && is_first {
+        if let Some(action) = ACTION.get() {
+            action(signals);
+        } else if IS_CHANGING.load(Ordering::Relaxed) && is_first {
             tell("\ndiorite: interrupted: cleaning up; interrupt again to end at once");
         } else {
             tell("\ndiorite: interrupted");
@@ -28,6 +35,11 @@ pub(crate) fn install() {
             "signals: cannot be handled: {error}; Ctrl-C will end the program at once"
         ));
     }
+}
+
+/// From now on an interruption does this and nothing else.
+pub(crate) fn act(action: Action) {
+    let _ = ACTION.set(action);
 }
 
 /// From now on an interruption waits for the command to put things in order.

@@ -21,6 +21,7 @@ mod journal_sizes;
 mod list;
 mod location;
 mod make;
+mod mount;
 mod output;
 mod profiling;
 mod progress;
@@ -91,6 +92,8 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Ln(arguments) => change::ln(arguments, images, output),
         Command::Df(arguments) => volume::df(arguments, images, output),
         Command::Du(arguments) => list::du(arguments, images, output),
+        Command::Mount(arguments) => mount::mount(arguments),
+        Command::Umount(arguments) => mount::umount(arguments),
         Command::Bonnie(arguments) => bonnie::bonnie(arguments, output),
         Command::Diskperf(arguments) => diskperf::diskperf(arguments, output),
         Command::Job(arguments) => job::job(arguments, output),

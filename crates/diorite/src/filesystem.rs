@@ -309,6 +309,11 @@ impl Filesystem {
         self.volume().defects()
     }
 
+    /// Whether some directories may ignore the case of names (feature `casefold`): a name that is not found may be there in another form.
+    pub fn ignores_case(&self) -> bool {
+        self.volume().superblock().encoding().is_some()
+    }
+
     /// Make everything durable. Reports also data that was lost earlier, in the background, if that was reported to no open file.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 
 mod files;
 mod measure;
+mod mount;
 mod shared;
 mod volume;
 
@@ -16,10 +17,12 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 
 pub(crate) use files::{Cat, Cp, Df, Du, Ln, Ls, ManyPaths, Mkdir, Mv, OnePath, Rm, Tree};
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
+pub(crate) use mount::{Mount, Umount};
 pub(crate) use shared::{Opening, Profiling, Queueing, Reporting};
 pub(crate) use volume::{Check, FilesystemType, Info, Mkfs};
 
 use measure::{DISKPERF_EXAMPLES, JOB_OPTIONS};
+use mount::MOUNT_OPTIONS;
 
 const AFTER_HELP: &str = "\
 IMAGE is an image file or a block device; `?partition=N` or `?offset=BYTES` after it chooses a part.
@@ -88,6 +91,13 @@ pub(crate) enum Command {
     /// Show the space that files take
     #[command(disable_help_flag = true)]
     Du(Du),
+    /// Mount a volume on a directory, for all programs (FUSE)
+    ///
+    /// Returns when it can be used; a daemon serves it until it is unmounted, or asked to end by SIGTERM.
+    #[command(after_help = MOUNT_OPTIONS)]
+    Mount(Mount),
+    /// Unmount
+    Umount(Umount),
     /// Measure buffered against direct I/O
     ///
     /// Without -d: the host's filesystem and Diorite, buffered and direct, on files that are made in the current
@@ -145,6 +155,8 @@ pub(crate) struct Man {
 /// The arguments of the process, with the single-dash words of the seeds' bonnie made into long flags.
 pub(crate) fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut is_bonnie = false;
+    let arguments: Vec<OsString> = arguments.collect();
+    let arguments = mount::of_mount_helper(&arguments).unwrap_or(arguments).into_iter();
     arguments
         .enumerate()
         .map(|(index, argument)| {

@@ -1,0 +1,86 @@
+//! Commands that mount.
+#![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+/// After the help of mount.
+pub(super) const MOUNT_OPTIONS: &str = "\
+Options of -o:
+  what      ro, rw, partition=N, offset=BYTES, uid=N, gid=N, umask=OCTAL
+  caching   direct (the kernel caches no content), cache=SIZE, scheduler=NAME
+  safety    sync, dirsync, commit=SECONDS
+  times     relatime (default), noatime, strictatime, lazytime
+  access    allow_other, default_permissions, nosuid, nodev, noexec
+
+As `mount -t fuse.diorite IMAGE DIR` and in fstab: make /sbin/mount.fuse.diorite a link to this program.
+Root's mounts are of type fuseblk, and sync(1) and umount(8) wait for them. Others need fusermount3 (package fuse3);
+for them fsync makes a file durable, and sync(1) does not wait.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Mount {
+    /// Options, with commas between them
+    #[arg(short = 'o', value_name = "OPTION,...", action = clap::ArgAction::Append)]
+    pub(crate) options: Vec<String>,
+    /// Read-only
+    #[arg(short = 'r', long)]
+    pub(crate) read_only: bool,
+    /// Stay in the foreground, and write what goes wrong to standard error
+    #[arg(short = 'f', long)]
+    pub(crate) foreground: bool,
+    /// In the background: write what goes wrong to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "foreground")]
+    pub(crate) log: Option<PathBuf>,
+    /// Image file or block device; `?partition=N` or `?offset=BYTES` after it chooses a part
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) image: String,
+    /// Directory of the host
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Umount {
+    /// Out of the tree at once; it goes when the last open file in it is closed
+    #[arg(short = 'l', long)]
+    pub(crate) lazy: bool,
+    /// Directories on which something is mounted
+    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::DirPath)]
+    pub(crate) directories: Vec<PathBuf>,
+}
+
+/// The arguments of a `mount.fuse.diorite`, as `mount(8)` calls it, in the form of the command `mount`. `None`: it is called by
+/// another name.
+pub(super) fn of_mount_helper(arguments: &[OsString]) -> Option<Vec<OsString>> {
+    let name = PathBuf::from(arguments.first()?);
+    if !name.file_name()?.as_encoded_bytes().starts_with(b"mount.") {
+        return None;
+    }
+    let mut words = vec![arguments[0].clone(), OsStr::new("mount").to_owned()];
+    let mut rest = arguments[1..].iter();
+    while let Some(word) = rest.next() {
+        match word.to_str() {
+            // What it says to other helpers: sloppy, quiet about mtab, verbose; and the type and namespace, which follow.
+            Some("-s" | "-n" | "-v" | "-w") => {}
+            Some("-t" | "-N") => drop(rest.next()),
+            _ => words.push(word.clone()),
+        }
+    }
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_helper_is_the_command_mount() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let helper =
+            of_mount_helper(&words("/sbin/mount.fuse.diorite a.img /mnt -n -t fuse.diorite -o rw,noatime"));
+        assert_eq!(helper, Some(words("/sbin/mount.fuse.diorite mount a.img /mnt -o rw,noatime")));
+        assert_eq!(of_mount_helper(&words("/usr/bin/diorite mount a.img /mnt")), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! Mounting a volume, in the foreground or as a daemon, and unmounting.
+//!
+//! A daemon is this program once more, with standard output as the pipe on which it says that the volume is mounted. So the command returns
+//! when the volume can be used, and errors until then are written to its standard error.
+
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+
+use diorite_mount::fuse::detach;
+use diorite_mount::{MountError, MountOptions};
+
+use crate::args;
+use crate::failure::{Failure, Result, tell};
+use crate::interrupt;
+
+/// Set for the process that becomes the daemon.
+const IS_DAEMON: &str = "DIORITE_MOUNT_DAEMON";
+
+/// `diorite mount`.
+pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
+    let mut options = MountOptions { read_only: arguments.read_only, ..MountOptions::default() };
+    for words in &arguments.options {
+        options.set(words).map_err(Failure::Usage)?;
+    }
+    let directory = std::path::absolute(&arguments.directory)
+        .map_err(|error| Failure::host(arguments.directory.display(), "be mounted on", &error))?;
+    if !directory.is_dir() {
+        let reason = if directory.exists() { "it is no directory" } else { "there is no such directory" };
+        return Err(Failure::Failed(format!("{}: cannot mount: {reason}", directory.display())));
+    }
+    let is_daemon = std::env::var_os(IS_DAEMON).is_some();
+    if !arguments.foreground && !is_daemon {
+        return start_daemon();
+    }
+    if is_daemon {
+        // A terminal's signals are for others.
+        let _ = rustix::process::setsid();
+    }
+    let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
+        .map_err(|error| failure(&arguments.image, error))?;
+    let filesystem = mount.filesystem().clone();
+    interrupt::act(Arc::new(move |signals| end(signals, &directory, &filesystem)));
+    if is_daemon {
+        leave_caller(arguments.log.as_deref())?;
+    }
+    mount.serve().map_err(|error| failure(&arguments.image, error))
+}
+
+/// `diorite umount`.
+pub(crate) fn umount(arguments: &args::Umount) -> Result<()> {
+    for directory in &arguments.directories {
+        detach(directory, arguments.lazy).map_err(|error| Failure::Failed(error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn failure(image: &str, error: MountError) -> Failure {
+    match error {
+        MountError::Volume(error) => Failure::of(image, "mount", &error),
+        error => Failure::Failed(error.to_string()),
+    }
+}
+
+/// A signal asks for the end. The first unmounts; if files are open, they can be used until they are closed. The second ends at once, with all
+/// that is written durable.
+fn end(signals: u32, directory: &Path, filesystem: &diorite::Filesystem) {
+    if signals > 1 {
+        let status = i32::from(filesystem.sync().is_err());
+        std::process::exit(1 + status);
+    }
+    if detach(directory, false).is_ok() {
+        return;
+    }
+    match detach(directory, true) {
+        Ok(()) => tell("diorite: unmounted; files are open, and the volume is closed when they are"),
+        Err(error) => tell(&format!("diorite: {error}")),
+    }
+}
+
+/// Run this program once more as the daemon, and wait until it has mounted the volume.
+fn start_daemon() -> Result<()> {
+    let failed = |error: std::io::Error| Failure::host("daemon", "be started", &error);
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut command = Command::new(program);
+    // By its own name: that of a mount helper has a meaning.
+    std::os::unix::process::CommandExt::arg0(&mut command, std::env::args_os().next().unwrap_or_default());
+    command.args(std::env::args_os().skip(1)).env(IS_DAEMON, "1");
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut ready = [0];
+    let is_ready = child.stdout.as_mut().is_some_and(|pipe| pipe.read(&mut ready).is_ok_and(|got| got == 1));
+    if is_ready {
+        return Ok(());
+    }
+    let status: ExitStatus = child.wait().map_err(failed)?;
+    // It has said why.
+    if status.code().is_some() {
+        Err(Failure::Reported)
+    } else {
+        Err(Failure::Failed(format!("daemon: {status}")))
+    }
+}
+
+/// The volume is mounted: let the caller go on, and keep nothing of it.
+fn leave_caller(log: Option<&Path>) -> Result<()> {
+    let target = log.unwrap_or(Path::new("/dev/null"));
+    let opened = std::fs::OpenOptions::new().append(true).create(log.is_some()).open(target);
+    let file = opened.map_err(|error| Failure::host(target.display(), "be written", &error))?;
+    let _ = std::io::stdout().write_all(b"\n").and_then(|()| std::io::stdout().flush());
+    let redirected = rustix::stdio::dup2_stdout(&file).and_then(|()| rustix::stdio::dup2_stderr(&file));
+    redirected.map_err(|error| Failure::host("standard error", "be redirected", &error.into()))?;
+    let _ = std::env::set_current_dir("/");
+    Ok(())
+}

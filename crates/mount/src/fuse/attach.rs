@@ -1,0 +1,182 @@
+//! How a filesystem comes into the tree of the host, and out of it.
+//!
+//! The superuser mounts it as `fuseblk`, on a loop device over the image: then the kernel's `sync`, `syncfs` and `umount` wait for this
+//! program, which they do not for the plain type `fuse`. Others mount it as `fuse` with the help of `fusermount3`, and what `sync(2)` promises
+//! holds for them only after `fsync` or `syncfs`... of this program's own commit interval.
+
+use std::ffi::CString;
+use std::fmt::Write as _;
+use std::io::{IoSliceMut, Read as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
+    socketpair,
+};
+
+use super::session::MAX_TRANSFER;
+use super::{MountError, sys};
+
+/// What the kernel is told when it mounts.
+#[derive(Debug)]
+pub(super) struct Wish<'a> {
+    pub(super) directory: &'a Path,
+    /// What the image is called in the list of mounts.
+    pub(super) source: &'a str,
+    /// The host's file that holds the image, where one does.
+    pub(super) image: Option<PathBuf>,
+    pub(super) flags: MountFlags,
+    pub(super) allow_other: bool,
+    pub(super) default_permissions: bool,
+}
+
+/// Mount: the descriptor through which requests come.
+pub(super) fn attach(wish: &Wish<'_>) -> Result<OwnedFd, MountError> {
+    if !rustix::process::geteuid().is_root() {
+        return attach_by_helper(wish);
+    }
+    let failed =
+        |source: Errno| MountError::Attach { directory: wish.directory.to_owned(), source: source.into() };
+    let device = sys::open_fuse().map_err(|source| MountError::NoFuse { source: source.into() })?;
+    if let Some(image) = &wish.image
+        && let Ok(file) = rustix::fs::open(image, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        && let Ok((path, _keep)) = sys::attach_loop(&file, image.as_os_str().as_bytes())
+    {
+        match mount_as("fuseblk", &path, &device, wish) {
+            Ok(()) => return Ok(device),
+            // Without block devices, as in a container: a plain mount may still do.
+            Err(Errno::NODEV | Errno::PERM | Errno::INVAL | Errno::NOTBLK) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    mount_as("fuse.diorite", wish.source, &device, wish).map_err(failed)?;
+    Ok(device)
+}
+
+fn mount_as(kind: &str, source: &str, device: &OwnedFd, wish: &Wish<'_>) -> rustix::io::Result<()> {
+    let user = rustix::process::geteuid().as_raw();
+    let group = rustix::process::getegid().as_raw();
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={user},group_id={group},max_read={MAX_TRANSFER}",
+        device.as_raw_fd()
+    );
+    for (is_wanted, word) in
+        [(wish.allow_other, ",allow_other"), (wish.default_permissions, ",default_permissions")]
+    {
+        data += if is_wanted { word } else { "" };
+    }
+    if kind == "fuseblk" {
+        data += ",blksize=4096";
+    }
+    let data = CString::new(data).map_err(|_| Errno::INVAL)?;
+    mount(source, wish.directory, kind, wish.flags, data.as_c_str())
+}
+
+/// Have `fusermount3` mount: it is allowed to, and sends the descriptor over a socket.
+fn attach_by_helper(wish: &Wish<'_>) -> Result<OwnedFd, MountError> {
+    let failed = |source: std::io::Error| MountError::Attach { directory: wish.directory.to_owned(), source };
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|error| failed(error.into()))?;
+    fcntl_setfd(&theirs, FdFlags::empty()).map_err(|error| failed(error.into()))?;
+    let mut options = format!("fsname={},subtype=diorite,max_read={MAX_TRANSFER}", escaped(wish.source));
+    let words = [
+        (wish.flags.contains(MountFlags::RDONLY), "ro"),
+        (wish.flags.contains(MountFlags::NOEXEC), "noexec"),
+        (wish.flags.contains(MountFlags::NOATIME), "noatime"),
+        (wish.allow_other, "allow_other"),
+        (wish.default_permissions, "default_permissions"),
+    ];
+    for (_, word) in words.iter().filter(|(is_wanted, _)| *is_wanted) {
+        let _ = write!(options, ",{word}");
+    }
+    let mut helper = Command::new("fusermount3");
+    helper.arg("-o").arg(options).arg("--").arg(wish.directory);
+    helper.env("_FUSE_COMMFD", theirs.as_raw_fd().to_string());
+    helper.stderr(std::process::Stdio::piped());
+    let mut child = helper.spawn().map_err(|source| MountError::NoHelper { source })?;
+    drop(theirs);
+    let received = receive_descriptor(&ours);
+    let mut said = String::new();
+    if let Some(stderr) = &mut child.stderr {
+        let _ = stderr.read_to_string(&mut said);
+    }
+    let _ = child.wait();
+    received.ok_or_else(|| {
+        let said = said.trim().trim_start_matches("fusermount3: ");
+        let said = if said.is_empty() { "it sent no descriptor" } else { said };
+        MountError::Helper { directory: wish.directory.to_owned(), said: said.to_owned() }
+    })
+}
+
+/// Commas and backslashes of a value of an option.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    recvmsg(socket.as_fd(), &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    })
+}
+
+/// Unmount a directory; with `lazily` it is out of the tree at once, and goes when the last open file in it is closed.
+///
+/// # Errors
+/// What the kernel or `fusermount3` says.
+pub fn detach(directory: &Path, lazily: bool) -> Result<(), MountError> {
+    let failed = |source| MountError::Detach { directory: directory.to_owned(), source };
+    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match unmount(directory, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => {
+            let mut helper = Command::new("fusermount3");
+            helper.arg(if lazily { "-uz" } else { "-u" }).arg("--").arg(directory);
+            let output = helper.output().map_err(|source| MountError::NoHelper { source })?;
+            if output.status.success() {
+                return Ok(());
+            }
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(failed(std::io::Error::other(said.trim_start_matches("fusermount3: ").to_owned())))
+        }
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// Let the kernel read ahead and gather dirty pages as it does for filesystems of its own: by default it is careful with those in user
+/// space. For the superuser; what fails here costs speed only.
+#[allow(clippy::disallowed_methods, reason = "files of the kernel")]
+pub(super) fn tune_writeback(directory: &Path) {
+    let Some(numbers) = device_numbers(directory) else { return };
+    for suffix in ["", "-fuseblk"] {
+        let control = PathBuf::from(format!("/sys/class/bdi/{numbers}{suffix}"));
+        for (name, value) in [("read_ahead_kb", "1024"), ("strict_limit", "0"), ("max_ratio", "100")] {
+            let _ = std::fs::write(control.join(name), value);
+        }
+    }
+}
+
+/// Major and minor number of what is mounted on a directory, without asking it.
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
+fn device_numbers(directory: &Path) -> Option<String> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let directory = std::path::absolute(directory).ok()?;
+    let of = |line: &str| {
+        let mut fields = line.split(' ');
+        let numbers = fields.nth(2)?.to_owned();
+        (Path::new(fields.nth(1)?) == directory).then_some(numbers)
+    };
+    mounts.lines().rev().find_map(of)
+}

@@ -1,0 +1,467 @@
+//! Each request of the protocol as a call of [`Operations`].
+
+use diorite::{DirectoryEntry, ErrorKind, FileKind, InodeNumber, RenameMode, SetTime, Timestamp, XattrMode};
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use super::abi::{
+    BatchForgetIn, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FAllocateIn, FSYNC_DATA_ONLY, FSyncIn,
+    ForgetIn, ForgetOne, GetXattrIn, GetXattrOut, InHeader, LSeekIn, LSeekOut, LinkIn, MkDirIn, MkNodIn,
+    OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn,
+    SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, StatFsOut, StatxIn, StatxOut, WriteIn, WriteOut, fattr,
+    fopen, write_flags,
+};
+use super::ioctl;
+use super::reply::{
+    Reply, VALID_SECONDS, attr_out, device_of, entry_out, inode_of, kind_of, node_of, statx, type_bits,
+};
+use super::request::Arguments;
+use super::session::Session;
+use crate::operations::{
+    Allocation, Caller, Changes, Entry, FileHandle, NewNode, OpenFlags, Operations, Source, Whence,
+};
+
+/// Bits of `open` flags.
+const O_ACCMODE: u32 = 3;
+const O_TRUNC: u32 = 0o1000;
+const O_APPEND: u32 = 0o2000;
+const O_NOATIME: u32 = 0o1_000_000;
+
+/// Flags of `renameat2`.
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+
+/// Modes of `fallocate`.
+const FALLOC_KEEP_SIZE: u32 = 1;
+const FALLOC_PUNCH_HOLE: u32 = 2;
+const FALLOC_COLLAPSE: u32 = 8;
+const FALLOC_ZERO_RANGE: u32 = 0x10;
+const FALLOC_INSERT: u32 = 0x20;
+
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+/// A request that was taken apart as far as all are alike.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    pub(super) node: InodeNumber,
+    pub(super) caller: Caller,
+    pub(super) arguments: Arguments<'a>,
+}
+
+impl<'a> Request<'a> {
+    /// From a message, which has a header.
+    ///
+    /// # Errors
+    /// `ESTALE`: no volume has the inode.
+    pub(super) fn new(header: InHeader, message: &'a [u8]) -> Result<Self, Errno> {
+        let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
+        // Requests about no inode, as `FUSE_INIT`, name none.
+        let node = if header.node == 0 { InodeNumber::ROOT } else { inode_of(header.node)? };
+        Ok(Self { node, caller, arguments: Arguments::of(message) })
+    }
+}
+
+type Done = Result<(), Errno>;
+
+/// The errno of an error of the library.
+pub(super) fn errno(error: &diorite::Error) -> Errno {
+    Errno::from_raw_os_error(error.errno())
+}
+
+impl Session {
+    /// Carry out a request whose reply fits into `reply`.
+    ///
+    /// # Errors
+    /// What the kernel is told instead.
+    pub(super) fn dispatch(&self, opcode: Opcode, mut request: Request<'_>, reply: &mut Reply) -> Done {
+        let (request, operations) = (&mut request, self.operations());
+        match opcode {
+            Opcode::Lookup => self.lookup(request, reply),
+            Opcode::GetAttr => {
+                let attributes = self.checked(operations.attributes(request.node))?;
+                reply.push(&attr_out(&attributes, self.block_size()));
+                Ok(())
+            }
+            Opcode::SetAttr => self.set_attributes(request, reply),
+            Opcode::Statx => {
+                let _: StatxIn = request.arguments.structure();
+                let attributes = self.checked(operations.attributes(request.node))?;
+                let stat = statx(&attributes, self.block_size());
+                reply.push(&StatxOut { valid: VALID_SECONDS, stat, ..StatxOut::default() });
+                Ok(())
+            }
+            Opcode::ReadLink => {
+                reply.extend(&self.checked(operations.read_link(request.node))?);
+                Ok(())
+            }
+            Opcode::Symlink => {
+                let (name, target) = (request.arguments.name()?, request.arguments.name()?);
+                let made = operations.symlink(request.node, name, target, &request.caller);
+                self.reply_entry(&self.checked(made)?, reply);
+                Ok(())
+            }
+            Opcode::MkNod => self.make_node(request, reply),
+            Opcode::MkDir => {
+                let MkDirIn { mode, umask } = request.arguments.structure();
+                let new = new_node(FileKind::Directory, mode, umask, 0);
+                let name = request.arguments.name()?;
+                let made = operations.create(request.node, name, &new, &request.caller);
+                self.reply_entry(&self.checked(made)?, reply);
+                Ok(())
+            }
+            Opcode::Unlink => self.checked(operations.unlink(request.node, request.arguments.name()?)),
+            Opcode::RmDir => {
+                self.checked(operations.remove_directory(request.node, request.arguments.name()?))
+            }
+            Opcode::Rename => {
+                let RenameIn { new_directory } = request.arguments.structure();
+                self.rename(request, new_directory, 0)
+            }
+            Opcode::Rename2 => {
+                let Rename2In { new_directory, flags, .. } = request.arguments.structure();
+                self.rename(request, new_directory, flags)
+            }
+            Opcode::Link => {
+                let LinkIn { old_node } = request.arguments.structure();
+                let name = request.arguments.name()?;
+                let linked = operations.link(inode_of(old_node)?, request.node, name);
+                self.reply_entry(&self.checked(linked)?, reply);
+                Ok(())
+            }
+            Opcode::Open => self.open(request, reply),
+            Opcode::Create => self.create(request, reply),
+            Opcode::TmpFile => self.create_nameless(request, reply),
+            Opcode::Write => self.write(request, reply),
+            Opcode::Release => {
+                let ReleaseIn { handle, .. } = request.arguments.structure();
+                operations.close_file(FileHandle(handle));
+                Ok(())
+            }
+            Opcode::FSync => {
+                let FSyncIn { handle, flags, .. } = request.arguments.structure();
+                let data_only = flags & FSYNC_DATA_ONLY != 0;
+                self.checked(operations.sync_file(FileHandle(handle), data_only))
+            }
+            Opcode::FSyncDir => self.checked(operations.sync_node(request.node)),
+            Opcode::SyncFs => self.checked(operations.sync()),
+            Opcode::StatFs => {
+                reply.push(&stat_fs(operations));
+                Ok(())
+            }
+            Opcode::SetXattr => self.set_xattr(request),
+            Opcode::GetXattr => {
+                let GetXattrIn { size, .. } = request.arguments.structure();
+                let value = self.checked(operations.xattr(request.node, request.arguments.name()?))?;
+                reply_sized(&value, size, reply)
+            }
+            Opcode::ListXattr => {
+                let GetXattrIn { size, .. } = request.arguments.structure();
+                let names = self.checked(operations.xattr_names(request.node, &request.caller))?;
+                let list: Vec<u8> =
+                    names.iter().flat_map(|name| [&name[..], b"\0"]).flatten().copied().collect();
+                reply_sized(&list, size, reply)
+            }
+            Opcode::RemoveXattr => {
+                self.checked(operations.remove_xattr(request.node, request.arguments.name()?))
+            }
+            Opcode::ReadDir => self.read_directory(request, reply),
+            Opcode::ReadDirPlus => self.read_directory_plus(request, reply),
+            Opcode::FAllocate => self.allocate(request),
+            Opcode::LSeek => self.seek(request, reply),
+            Opcode::CopyFileRange => self.copy_range(request, reply),
+            Opcode::Ioctl => ioctl::ioctl(self, request, reply),
+            // Without an answer to these the kernel does without them: directories need no state here, what would be flushed at a close
+            // is written already, and operations do not wait for anything that an interrupt could end.
+            Opcode::OpenDir | Opcode::ReleaseDir | Opcode::Interrupt => Err(Errno::NOSYS),
+            // These are taken care of before.
+            Opcode::Forget | Opcode::BatchForget | Opcode::Read | Opcode::Init | Opcode::Destroy => {
+                Err(Errno::IO)
+            }
+        }
+    }
+
+    /// Carry out what has no reply.
+    pub(super) fn forget(&self, opcode: Opcode, mut request: Request<'_>) {
+        if opcode == Opcode::Forget {
+            let ForgetIn { lookups } = request.arguments.structure();
+            self.operations().forget(request.node, lookups);
+            return;
+        }
+        let BatchForgetIn { count, .. } = request.arguments.structure();
+        for _ in 0..count {
+            let ForgetOne { node, lookups } = request.arguments.structure();
+            if let (Ok(inode), 1..) = (inode_of(node), lookups) {
+                self.operations().forget(inode, lookups);
+            }
+        }
+    }
+
+    /// Read into the memory that is sent.
+    ///
+    /// # Errors
+    /// What the kernel is told instead.
+    pub(super) fn read(&self, read: &ReadIn, memory: &mut [u8]) -> Result<usize, Errno> {
+        let memory = memory.get_mut(..read.size as usize).ok_or(Errno::INVAL)?;
+        self.checked(self.operations().read(FileHandle(read.handle), memory, read.offset))
+    }
+
+    fn lookup(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let name = request.arguments.name()?;
+        match self.operations().lookup(request.node, name) {
+            Ok(entry) => self.reply_entry(&entry, reply),
+            // That there is none may be remembered.
+            Err(error) if error.kind() == ErrorKind::NotFound && self.name_valid() > 0 => {
+                reply.push(&EntryOut { entry_valid: self.name_valid(), ..EntryOut::default() });
+            }
+            Err(error) => return Err(self.failed(&error)),
+        }
+        Ok(())
+    }
+
+    fn reply_entry(&self, entry: &Entry, reply: &mut Reply) {
+        self.operations().retain(entry);
+        reply.push(&entry_out(entry, self.block_size(), self.name_valid()));
+    }
+
+    fn set_attributes(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let set: SetAttrIn = request.arguments.structure();
+        let has = |flag| set.valid & flag != 0;
+        let time = |flag, now, seconds: u64, nanoseconds| {
+            has(flag).then_some(if has(now) {
+                SetTime::Now
+            } else {
+                SetTime::To(Timestamp { seconds: seconds as i64, nanoseconds })
+            })
+        };
+        let changes = Changes {
+            size: has(fattr::SIZE).then_some(set.size),
+            permissions: has(fattr::MODE).then_some((set.mode & 0o7777) as u16),
+            uid: has(fattr::UID).then_some(set.uid),
+            gid: has(fattr::GID).then_some(set.gid),
+            accessed: time(fattr::ATIME, fattr::ATIME_NOW, set.atime, set.atime_nsec),
+            modified: time(fattr::MTIME, fattr::MTIME_NOW, set.mtime, set.mtime_nsec),
+            changed: time(fattr::CTIME, 0, set.ctime, set.ctime_nsec),
+            clear_privileges: has(fattr::KILL_SUIDGID),
+        };
+        let attributes = self.checked(self.operations().set_attributes(request.node, &changes))?;
+        reply.push(&attr_out(&attributes, self.block_size()));
+        Ok(())
+    }
+
+    fn make_node(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let MkNodIn { mode, rdev, umask, .. } = request.arguments.structure();
+        let kind = kind_of(mode).ok_or(Errno::INVAL)?;
+        let new = new_node(kind, mode, umask, rdev);
+        let name = request.arguments.name()?;
+        let made = self.operations().create(request.node, name, &new, &request.caller);
+        self.reply_entry(&self.checked(made)?, reply);
+        Ok(())
+    }
+
+    fn rename(&self, request: &mut Request<'_>, to: u64, flags: u32) -> Done {
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            RENAME_NOREPLACE => RenameMode::NoReplace,
+            RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return Err(Errno::INVAL),
+        };
+        let (name, to_name) = (request.arguments.name()?, request.arguments.name()?);
+        self.checked(self.operations().rename((request.node, name), (inode_of(to)?, to_name), mode))
+    }
+
+    fn open_flags(&self, flags: u32, open_flags: u32) -> OpenFlags {
+        let writes = flags & O_ACCMODE != 0;
+        OpenFlags {
+            write: writes,
+            append: flags & O_APPEND != 0,
+            truncate: flags & O_TRUNC != 0,
+            clear_privileges: open_flags & OPEN_KILL_SUIDGID != 0,
+            note_access: flags & O_ACCMODE != 1 && flags & (O_NOATIME | O_TRUNC) == 0,
+        }
+    }
+
+    fn open_out(&self, handle: FileHandle) -> OpenOut {
+        let cached = fopen::KEEP_CACHE;
+        OpenOut {
+            handle: handle.0,
+            open_flags: if self.is_uncached() { fopen::DIRECT_IO } else { cached },
+            backing: 0,
+        }
+    }
+
+    fn open(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let OpenIn { flags, open_flags } = request.arguments.structure();
+        let opened = self.operations().open(request.node, self.open_flags(flags, open_flags));
+        reply.push(&self.open_out(self.checked(opened)?));
+        Ok(())
+    }
+
+    fn create(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let CreateIn { flags, mode, umask, .. } = request.arguments.structure();
+        let name = request.arguments.name()?;
+        let new = new_node(FileKind::Regular, mode, umask, 0);
+        let entry = self.checked(self.operations().create(request.node, name, &new, &request.caller))?;
+        self.reply_open(&entry, flags, reply)
+    }
+
+    fn create_nameless(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let CreateIn { flags, mode, umask, .. } = request.arguments.structure();
+        let new = new_node(FileKind::Regular, mode, umask, 0);
+        let made = self.operations().create_nameless(request.node, &new, &request.caller);
+        let entry = self.checked(made)?;
+        self.reply_open(&entry, flags, reply)?;
+        self.operations().hold_nameless(&entry);
+        Ok(())
+    }
+
+    /// A file that was just made is opened.
+    fn reply_open(&self, entry: &Entry, flags: u32, reply: &mut Reply) -> Done {
+        let flags = OpenFlags { note_access: false, truncate: false, ..self.open_flags(flags, 0) };
+        let handle = self.checked(self.operations().open(entry.node.number(), flags))?;
+        self.reply_entry(entry, reply);
+        reply.push(&self.open_out(handle));
+        Ok(())
+    }
+
+    fn write(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let write: WriteIn = request.arguments.structure();
+        let data = request.arguments.bytes(write.size as usize)?;
+        let source = if write.write_flags & write_flags::CACHE != 0 {
+            Source::Cache
+        } else {
+            Source::Caller { clear_privileges: write.write_flags & write_flags::KILL_SUIDGID != 0 }
+        };
+        self.checked(self.operations().write(FileHandle(write.handle), data, write.offset, source))?;
+        reply.push(&WriteOut { size: write.size, padding: 0 });
+        Ok(())
+    }
+
+    fn set_xattr(&self, request: &mut Request<'_>) -> Done {
+        const CREATE: u32 = 1;
+        const REPLACE: u32 = 2;
+        let set: SetXattrIn = request.arguments.structure();
+        let name = request.arguments.name()?;
+        let value = request.arguments.bytes(set.size as usize)?;
+        let mode = match set.flags & (CREATE | REPLACE) {
+            CREATE => XattrMode::Create,
+            REPLACE => XattrMode::Replace,
+            _ => XattrMode::Set,
+        };
+        let clear = set.extra_flags & SETXATTR_ACL_KILL_SGID != 0;
+        self.checked(self.operations().set_xattr(request.node, name, value, mode, clear))
+    }
+
+    fn read_directory(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let ReadIn { offset, size, .. } = request.arguments.structure();
+        let listed = self.operations().read_directory(request.node, offset, &mut |entry| {
+            push_dirent(reply, entry, size as usize, None)
+        });
+        self.checked(listed)
+    }
+
+    fn read_directory_plus(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let ReadIn { offset, size, .. } = request.arguments.structure();
+        let (size, operations) = (size as usize, self.operations());
+        let listed = operations.read_directory(request.node, offset, &mut |entry| {
+            let is_dot = entry.name == b"." || entry.name == b"..";
+            // An inode that cannot be read is listed without attributes, and the error is that of its use.
+            let found = if is_dot { None } else { operations.listed(entry).ok() };
+            let out = found.as_ref().map(|found| entry_out(found, self.block_size(), self.name_valid()));
+            let fits = push_dirent(reply, entry, size, Some(out.unwrap_or_default()));
+            if let (true, Some(found)) = (fits, &found) {
+                operations.retain(found);
+            }
+            fits
+        });
+        self.checked(listed)
+    }
+
+    fn allocate(&self, request: &mut Request<'_>) -> Done {
+        let FAllocateIn { handle, offset, len, mode, .. } = request.arguments.structure();
+        let keep_size = mode & FALLOC_KEEP_SIZE != 0;
+        let what = match mode & !FALLOC_KEEP_SIZE {
+            0 => Allocation::Allocate { keep_size },
+            FALLOC_PUNCH_HOLE if keep_size => Allocation::Punch,
+            FALLOC_ZERO_RANGE => Allocation::Zero { keep_size },
+            FALLOC_COLLAPSE if !keep_size => Allocation::Collapse,
+            FALLOC_INSERT if !keep_size => Allocation::Insert,
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        self.checked(self.operations().allocate(FileHandle(handle), (offset, len), what, &request.caller))
+    }
+
+    fn seek(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let LSeekIn { handle, offset, whence, .. } = request.arguments.structure();
+        let whence = match whence {
+            SEEK_DATA => Whence::Data,
+            SEEK_HOLE => Whence::Hole,
+            _ => return Err(Errno::INVAL),
+        };
+        let offset = self.checked(self.operations().seek(FileHandle(handle), offset, whence))?;
+        reply.push(&LSeekOut { offset });
+        Ok(())
+    }
+
+    fn copy_range(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let copy: CopyFileRangeIn = request.arguments.structure();
+        // A reply has 32 bits for it.
+        let len = copy.len.min(1 << 30);
+        let (from, to) =
+            ((FileHandle(copy.handle), copy.offset), (FileHandle(copy.to_handle), copy.to_offset));
+        let copied = self.checked(self.operations().copy_range(from, to, len))?;
+        reply.push(&WriteOut { size: copied as u32, padding: 0 });
+        Ok(())
+    }
+}
+
+fn new_node(kind: FileKind, mode: u32, umask: u32, rdev: u32) -> NewNode {
+    let (permissions, umask) = ((mode & 0o7777) as u16, (umask & 0o777) as u16);
+    NewNode { kind, permissions, umask, device: device_of(rdev) }
+}
+
+/// A value for which the caller has `size` bytes; with 0 it asks how many there are.
+fn reply_sized(value: &[u8], size: u32, reply: &mut Reply) -> Done {
+    if size == 0 {
+        reply.push(&GetXattrOut { size: value.len() as u32, padding: 0 });
+    } else if value.len() > size as usize {
+        return Err(Errno::RANGE);
+    } else {
+        reply.extend(value);
+    }
+    Ok(())
+}
+
+fn stat_fs(operations: &Operations) -> StatFsOut {
+    let space = operations.space();
+    StatFsOut {
+        blocks: space.blocks,
+        blocks_free: space.blocks_free,
+        blocks_available: space.blocks_available,
+        files: space.inodes,
+        files_free: space.inodes_free,
+        block_size: space.block_size as u32,
+        name_len: 255,
+        fragment_size: space.block_size as u32,
+        ..StatFsOut::default()
+    }
+}
+
+/// Add an entry of a directory, with `plus` before it: whether it fitted.
+fn push_dirent(reply: &mut Reply, entry: &DirectoryEntry, size: usize, plus: Option<EntryOut>) -> bool {
+    let plus = plus.as_ref().map_or(&[][..], |plus| plus.as_bytes());
+    let len = (plus.len() + size_of::<Dirent>() + entry.name.len()).next_multiple_of(8);
+    if reply.len() + len > size {
+        return false;
+    }
+    reply.extend(plus);
+    reply.push(&Dirent {
+        inode: node_of(entry.inode),
+        offset: entry.next_cursor,
+        name_len: entry.name.len() as u32,
+        kind: entry.kind.map_or(0, |kind| type_bits(kind) >> 12),
+    });
+    reply.extend(&entry.name);
+    reply.align();
+    true
+}

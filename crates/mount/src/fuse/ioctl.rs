@@ -1,0 +1,77 @@
+//! `ioctl`s on files: flags, project, generation.
+//!
+//! `FIEMAP` does not come here: the kernel answers it itself for filesystems in user space, with `EOPNOTSUPP`.
+
+use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::abi::{IoctlIn, IoctlOut};
+use super::dispatch::Request;
+use super::reply::Reply;
+use super::session::Session;
+
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_GETVERSION: u32 = 0x8008_7601;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+/// Flags of an inode, as `chattr` has them, and what they are in `struct fsxattr`.
+const SHARED_FLAGS: [(u32, u32); 6] = [
+    (0x10, 0x8),          // immutable
+    (0x20, 0x10),         // append-only
+    (0x8, 0x20),          // synchronous
+    (0x80, 0x40),         // no access times
+    (0x40, 0x80),         // not dumped
+    (0x2000_0000, 0x200), // the project is inherited
+];
+
+#[derive(Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct FsXattr {
+    flags: u32,
+    extent_size: u32,
+    extents: u32,
+    project: u32,
+    cow_extent_size: u32,
+    padding: [u8; 8],
+}
+
+/// Carry out an `ioctl`.
+///
+/// # Errors
+/// `ENOTTY`: it is none of those that are known; what the operation says.
+pub(super) fn ioctl(session: &Session, request: &mut Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
+    let IoctlIn { command, out_size, .. } = request.arguments.structure();
+    let (operations, node) = (session.operations(), request.node);
+    let mut out = Vec::new();
+    match command {
+        FS_IOC_GETFLAGS => out.extend(session.checked(operations.flags(node))?.flags.to_ne_bytes()),
+        FS_IOC_SETFLAGS => {
+            let flags: u32 = request.arguments.structure();
+            session.checked(operations.set_flags(node, Some(flags), None))?;
+        }
+        FS_IOC_GETVERSION => {
+            out.extend(session.checked(operations.attributes(node))?.generation.to_ne_bytes());
+        }
+        FS_IOC_FSGETXATTR => {
+            let now = session.checked(operations.flags(node))?;
+            let set = SHARED_FLAGS.iter().filter(|(flag, _)| now.flags & flag != 0);
+            let flags = set.fold(0, |flags, (_, shared)| flags | shared);
+            out.extend(FsXattr { flags, project: now.project, ..FsXattr::default() }.as_bytes());
+        }
+        FS_IOC_FSSETXATTR => {
+            let wanted: FsXattr = request.arguments.structure();
+            let mut flags = session.checked(operations.flags(node))?.flags;
+            for (flag, shared) in SHARED_FLAGS {
+                flags = if wanted.flags & shared != 0 { flags | flag } else { flags & !flag };
+            }
+            session.checked(operations.set_flags(node, Some(flags), Some(wanted.project)))?;
+        }
+        _ => return Err(Errno::NOTTY),
+    }
+    out.resize(out.len().max(out_size as usize).min(out_size as usize), 0);
+    reply.push(&IoctlOut::default());
+    reply.extend(&out);
+    Ok(())
+}

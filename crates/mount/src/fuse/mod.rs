@@ -1,0 +1,149 @@
+//! FUSE: the protocol over `/dev/fuse`.
+//!
+//! - `abi`, `request`, `reply`: the protocol's structures, taken apart and made
+//! - `dispatch`, `ioctl`: each request as a call of [`Operations`]
+//! - `session`: channels, threads, memory
+//! - `attach`: mounting and unmounting
+//! - `sys`: the `ioctl`s of the devices
+
+mod abi;
+mod attach;
+mod dispatch;
+mod ioctl;
+mod reply;
+mod request;
+mod session;
+mod sys;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use diorite::Filesystem;
+
+use crate::MountOptions;
+use crate::operations::Operations;
+pub use attach::detach;
+use attach::{Wish, attach, tune_writeback};
+use session::{Log, Manner, Session};
+
+/// Why something cannot be mounted or unmounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The volume cannot be opened, or failed when it was closed.
+    #[error(transparent)]
+    Volume(#[from] diorite::Error),
+    /// There is no FUSE.
+    #[error(
+        "/dev/fuse: cannot open: {source}; load the kernel's module fuse, and give a container the device"
+    )]
+    NoFuse {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The program that mounts for users is not there.
+    #[error("fusermount3: cannot run: {source}; install the package fuse3")]
+    NoHelper {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The program that mounts for users does not.
+    #[error("{}: cannot mount: {said}", directory.display())]
+    Helper {
+        /// Where to.
+        directory: PathBuf,
+        /// What it said.
+        said: String,
+    },
+    /// The kernel does not mount.
+    #[error("{}: cannot mount: {source}", directory.display())]
+    Attach {
+        /// Where to.
+        directory: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// It cannot be unmounted.
+    #[error("{}: cannot unmount: {source}", directory.display())]
+    Detach {
+        /// From where.
+        directory: PathBuf,
+        /// What was said.
+        source: io::Error,
+    },
+}
+
+/// A volume that is mounted, and served by [`Mount::serve`].
+pub struct Mount {
+    session: Arc<Session>,
+    directory: PathBuf,
+}
+
+impl std::fmt::Debug for Mount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mount").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl Mount {
+    /// Open the volume of `target` and mount it on `directory`. It answers from [`Mount::serve`] on. What goes wrong apart from any caller is
+    /// written to standard error.
+    ///
+    /// # Errors
+    /// The volume cannot be opened, or the kernel does not mount it.
+    pub fn new(target: &str, directory: &Path, options: &MountOptions) -> Result<Self, MountError> {
+        let name = target.to_owned();
+        let log: Log = Arc::new(move |said: &str| eprintln!("diorite: {name}: {said}"));
+        let filesystem = options.filesystem().open(options.target(target))?;
+        Self::attach(filesystem, target, directory, options, log)
+    }
+
+    fn attach(
+        filesystem: Filesystem,
+        target: &str,
+        directory: &Path,
+        options: &MountOptions,
+        log: Log,
+    ) -> Result<Self, MountError> {
+        if let Some(reason) = filesystem.read_only_reason().filter(|_| !options.read_only) {
+            log(&format!("read-only: {reason}"));
+        }
+        let is_read_only = options.read_only || filesystem.read_only_reason().is_some();
+        let mut images = diorite::host_paths(target);
+        let checks_permissions = options.checks_permissions();
+        let wish = Wish {
+            directory,
+            source: target,
+            image: if images.len() == 1 && !is_read_only { images.pop() } else { None },
+            flags: options.flags(is_read_only),
+            allow_other: options.allow_other,
+            default_permissions: checks_permissions,
+        };
+        let device = attach(&wish)?;
+        let manner =
+            Manner { write_back: options.write_back(), uncached: options.direct, checks_permissions };
+        tune_writeback(directory);
+        let operations = Operations::new(filesystem, options.settings());
+        let session = Arc::new(Session::new(operations, manner, device, log));
+        Ok(Self { session, directory: directory.to_owned() })
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The volume.
+    pub fn filesystem(&self) -> &Filesystem {
+        self.session.operations().filesystem()
+    }
+
+    /// Answer requests until it is unmounted, then close the volume.
+    ///
+    /// # Errors
+    /// As [`Filesystem::close`].
+    pub fn serve(&self) -> Result<(), MountError> {
+        Ok(self.session.serve()?)
+    }
+}

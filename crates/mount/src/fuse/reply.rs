@@ -1,0 +1,214 @@
+//! Replies: the library's types as structures of the protocol.
+
+use diorite::{Attributes, FileKind, Timestamp};
+use rustix::io::Errno;
+use zerocopy::{Immutable, IntoBytes};
+
+use super::abi::{Attr, AttrOut, EntryOut, OutHeader, ROOT_NODE, Statx, StatxTime};
+use crate::operations::Entry;
+use diorite::InodeNumber;
+
+/// Names and attributes change through the kernel only, which knows it: seconds for which it may believe what it was told.
+pub(super) const VALID_SECONDS: u64 = 24 * 60 * 60;
+
+/// A reply that is being made.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    bytes: Vec<u8>,
+}
+
+impl Reply {
+    /// Begin anew.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.extend([0; size_of::<OutHeader>()]);
+    }
+
+    /// Bytes after the header.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - size_of::<OutHeader>()
+    }
+
+    /// Add a structure.
+    pub(super) fn push<T: IntoBytes + Immutable>(&mut self, value: &T) {
+        self.bytes.extend(value.as_bytes());
+    }
+
+    /// Add bytes.
+    pub(super) fn extend(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+    }
+
+    /// Add zeros up to a multiple of 8.
+    pub(super) fn align(&mut self) {
+        let len = size_of::<OutHeader>() + self.len().next_multiple_of(8);
+        self.bytes.resize(len, 0);
+    }
+
+    /// The message: with an error nothing but that, else what was added, and `payload` bytes that follow it.
+    pub(super) fn finish(&mut self, unique: u64, error: Option<Errno>, payload: usize) -> &[u8] {
+        if error.is_some() {
+            self.clear();
+        }
+        let len = (self.bytes.len() + payload) as u32;
+        let header = OutHeader { len, error: error.map_or(0, |error| -error.raw_os_error()), unique };
+        self.bytes[..size_of::<OutHeader>()].copy_from_slice(header.as_bytes());
+        &self.bytes
+    }
+}
+
+/// The protocol's number of an inode: the root is 1 there and 2 on the volume, whose 1 has no name.
+pub(super) fn node_of(inode: InodeNumber) -> u64 {
+    if inode == InodeNumber::ROOT { ROOT_NODE } else { u64::from(inode.0) }
+}
+
+/// The inode of a number of the protocol.
+///
+/// # Errors
+/// `ESTALE`: no volume has it.
+pub(super) fn inode_of(node: u64) -> Result<InodeNumber, Errno> {
+    if node == ROOT_NODE {
+        return Ok(InodeNumber::ROOT);
+    }
+    u32::try_from(node).map(InodeNumber).map_err(|_| Errno::STALE)
+}
+
+/// The file type in a mode.
+pub(super) fn type_bits(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Fifo => 0o010_000,
+        FileKind::CharacterDevice => 0o020_000,
+        FileKind::Directory => 0o040_000,
+        FileKind::BlockDevice => 0o060_000,
+        FileKind::Regular => 0o100_000,
+        FileKind::Symlink => 0o120_000,
+        FileKind::Socket => 0o140_000,
+    }
+}
+
+/// The kind that a mode's file type is.
+pub(super) fn kind_of(mode: u32) -> Option<FileKind> {
+    let all = [
+        FileKind::Fifo,
+        FileKind::CharacterDevice,
+        FileKind::Directory,
+        FileKind::BlockDevice,
+        FileKind::Regular,
+        FileKind::Symlink,
+        FileKind::Socket,
+    ];
+    all.into_iter().find(|kind| type_bits(*kind) == mode & 0o170_000)
+}
+
+/// A device number in 32 bits, as the kernel passes it.
+fn device_bits((major, minor): (u32, u32)) -> u32 {
+    minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
+}
+
+/// The counterpart of [`device_bits`].
+pub(super) fn device_of(bits: u32) -> (u32, u32) {
+    (bits >> 8 & 0xfff, bits & 0xff | bits >> 12 & 0xf_ff00)
+}
+
+/// Attributes.
+pub(super) fn attr(of: &Attributes, block_size: u32) -> Attr {
+    Attr {
+        inode: u64::from(of.inode.0),
+        size: of.size,
+        blocks: of.sectors,
+        atime: of.accessed.seconds as u64,
+        mtime: of.modified.seconds as u64,
+        ctime: of.changed.seconds as u64,
+        atime_nsec: of.accessed.nanoseconds,
+        mtime_nsec: of.modified.nanoseconds,
+        ctime_nsec: of.changed.nanoseconds,
+        mode: type_bits(of.kind) | u32::from(of.permissions),
+        nlink: of.links,
+        uid: of.owner.uid,
+        gid: of.owner.gid,
+        rdev: device_bits(of.device),
+        block_size,
+        flags: 0,
+    }
+}
+
+/// The reply to what asks for attributes.
+pub(super) fn attr_out(of: &Attributes, block_size: u32) -> AttrOut {
+    AttrOut { valid: VALID_SECONDS, attr: attr(of, block_size), ..AttrOut::default() }
+}
+
+/// The reply to what finds or makes an inode. `valid`: seconds for which its name is known.
+pub(super) fn entry_out(entry: &Entry, block_size: u32, valid: u64) -> EntryOut {
+    EntryOut {
+        node: node_of(entry.attributes.inode),
+        generation: u64::from(entry.attributes.generation),
+        entry_valid: valid,
+        attr_valid: VALID_SECONDS,
+        attr: attr(&entry.attributes, block_size),
+        ..EntryOut::default()
+    }
+}
+
+/// What `statx` tells: all basic fields, and the time of creation where there is one.
+pub(super) fn statx(of: &Attributes, block_size: u32) -> Statx {
+    const BASIC: u32 = 0x7ff;
+    const CREATED: u32 = 0x800;
+    const IMMUTABLE: u64 = 0x10;
+    const APPEND: u64 = 0x20;
+    const NO_DUMP: u64 = 0x40;
+    let time = |time: Timestamp| StatxTime {
+        seconds: time.seconds,
+        nanoseconds: time.nanoseconds,
+        ..StatxTime::default()
+    };
+    let known = IMMUTABLE | APPEND | NO_DUMP;
+    Statx {
+        mask: BASIC | if of.created.is_some() { CREATED } else { 0 },
+        block_size,
+        // The flags of an inode have these numbers here as well.
+        attributes: u64::from(of.flags) & known,
+        attributes_mask: known,
+        nlink: of.links,
+        uid: of.owner.uid,
+        gid: of.owner.gid,
+        mode: type_bits(of.kind) as u16 | of.permissions,
+        inode: u64::from(of.inode.0),
+        size: of.size,
+        blocks: of.sectors,
+        atime: time(of.accessed),
+        btime: of.created.map(time).unwrap_or_default(),
+        ctime: time(of.changed),
+        mtime: time(of.modified),
+        rdev_major: of.device.0,
+        rdev_minor: of.device.1,
+        ..Statx::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_both_ways() {
+        for device in [(8, 1), (259, 70_000), (0, 0)] {
+            assert_eq!(device_of(device_bits(device)), device);
+        }
+        for inode in [2, 11, u32::MAX] {
+            assert_eq!(inode_of(node_of(InodeNumber(inode))), Ok(InodeNumber(inode)));
+        }
+        assert_eq!(inode_of(1 << 32), Err(Errno::STALE));
+        assert_eq!(kind_of(0o100_644), Some(FileKind::Regular));
+        assert_eq!(kind_of(0o644), None);
+    }
+
+    #[test]
+    fn an_error_is_nothing_but_its_header() {
+        let mut reply = Reply::default();
+        reply.clear();
+        reply.extend(b"some");
+        assert_eq!(reply.finish(7, None, 4).len(), 20);
+        let message = reply.finish(7, Some(Errno::NOENT), 0);
+        assert_eq!((message.len(), message[0], message[4]), (16, 16, 254));
+    }
+}

@@ -1,0 +1,22 @@
+//! A volume as a filesystem of the host: the operations that a front end needs, apart from how requests come in, and FUSE as
+//! the first way for them to come in.
+//!
+//! - [`operations`]: typed requests and replies by inode number, with the credentials of the caller; translation only.
+//! - [`fuse`]: the FUSE protocol over `/dev/fuse`, and how the kernel is asked to mount.
+//!
+//! ```no_run
+//! use diorite_mount::{Mount, MountOptions};
+//!
+//! # fn main() -> Result<(), diorite_mount::MountError> {
+//! let mount = Mount::new("disk.img", "/mnt".as_ref(), &MountOptions::default())?;
+//! mount.serve()?; // until it is unmounted
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod fuse;
+pub mod operations;
+mod options;
+
+pub use fuse::{Mount, MountError};
+pub use options::MountOptions;

@@ -1,0 +1,92 @@
+//! Access times: which reads record one.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use diorite::{Attributes, NodeRef, Result, Timestamp};
+
+use super::Operations;
+
+/// Under `relatime` an access time that is older than this is renewed.
+const RELATIVE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+/// `chattr +A`: no access time.
+const NO_ATIME: u32 = 0x80;
+
+/// Which reads record an access time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// The first read after a change, and one a day (`relatime`).
+    #[default]
+    Relative,
+    /// Each opening (`strictatime`).
+    Strict,
+    /// None (`noatime`).
+    Never,
+}
+
+impl AccessTimes {
+    fn are_due(self, attributes: &Attributes, now: SystemTime) -> bool {
+        if attributes.flags & NO_ATIME != 0 {
+            return false;
+        }
+        let order = |time: Timestamp| (time.seconds, time.nanoseconds);
+        let accessed = order(attributes.accessed);
+        let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
+        match self {
+            Self::Never => false,
+            Self::Strict => true,
+            Self::Relative => {
+                accessed <= order(attributes.modified)
+                    || accessed <= order(attributes.changed)
+                    || seconds.saturating_sub(accessed.0) >= RELATIVE_AGE.as_secs() as i64
+            }
+        }
+    }
+}
+
+impl Operations {
+    /// The content is about to be read: record it where that is wanted. What the front end's cache answers is not seen here, so this is
+    /// called when a file is opened for reading.
+    pub(super) fn note_access(&self, node: &NodeRef) -> Result<()> {
+        let policy = self.settings.access_times;
+        if policy == AccessTimes::Never || self.filesystem.read_only_reason().is_some() {
+            return Ok(());
+        }
+        if policy.are_due(&node.attributes()?, SystemTime::now()) { node.note_access() } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diorite::{FileKind, InodeNumber, Owner};
+
+    #[test]
+    fn relatime_records_the_first_read_after_a_change_and_one_a_day() {
+        let at = |seconds| Timestamp { seconds, nanoseconds: 0 };
+        let attributes = |accessed, changed, flags| Attributes {
+            inode: InodeNumber(12),
+            kind: FileKind::Regular,
+            permissions: 0o644,
+            links: 1,
+            owner: Owner::default(),
+            size: 0,
+            sectors: 0,
+            accessed: at(accessed),
+            modified: at(10),
+            changed: at(changed),
+            created: None,
+            device: (0, 0),
+            flags,
+            generation: 0,
+            project: 0,
+        };
+        let now = UNIX_EPOCH + Duration::from_secs(1000);
+        let due = |policy: AccessTimes, accessed, changed, flags| {
+            policy.are_due(&attributes(accessed, changed, flags), now)
+        };
+        assert!(due(AccessTimes::Relative, 10, 10, 0) && due(AccessTimes::Relative, 11, 20, 0));
+        assert!(!due(AccessTimes::Relative, 11, 10, 0) && due(AccessTimes::Strict, 11, 10, 0));
+        assert!(due(AccessTimes::Relative, 1000 - 86_400, 10 - 86_400, 0));
+        assert!(!due(AccessTimes::Strict, 11, 10, NO_ATIME) && !due(AccessTimes::Never, 0, 10, 0));
+    }
+}

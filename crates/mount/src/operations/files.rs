@@ -1,0 +1,249 @@
+//! Open files: read, written, sized, synced.
+//!
+//! A file whose pages the front end caches is not cached here once more: what is aligned and large goes directly between the device and
+//! the request's memory. Small writes of the front end's write-back go through the cache here, which gathers them.
+
+use std::sync::Arc;
+
+use diorite::{DirectIo, Error, File, FileKind, InodeNumber, NodeRef, Result, SpaceUse};
+
+use super::{Caller, Operations};
+
+/// From so many bytes on, a write of a front end's cache goes to the device directly.
+const DIRECT_FROM: usize = 64 << 10;
+/// Bytes that one step of a copy moves.
+const COPY_STEP: usize = 1 << 20;
+
+/// A file that a client has open.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    node: NodeRef,
+    /// Aligned transfers go to the device, others through the cache.
+    direct: File,
+    /// All transfers go through the cache; only where the file is open for writing.
+    cached: Option<File>,
+}
+
+/// A client's open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileHandle(pub u64);
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenFlags {
+    /// For writing. Reading is always possible: the front end's cache reads what a write covers in part.
+    pub write: bool,
+    /// Each write goes to the end, where the front end knows it.
+    pub append: bool,
+    /// Emptied.
+    pub truncate: bool,
+    /// Set-user-ID and set-group-ID are cleared if it is emptied.
+    pub clear_privileges: bool,
+    /// Its access time may be recorded.
+    pub note_access: bool,
+}
+
+/// Where the data of a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The front end's cache, which sends the times itself.
+    Cache,
+    /// A program.
+    Caller {
+        /// Set-user-ID and set-group-ID are cleared.
+        clear_privileges: bool,
+    },
+}
+
+/// What is done to a range of a file (`fallocate`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// The range has blocks.
+    Allocate {
+        /// Also beyond the end, which stays.
+        keep_size: bool,
+    },
+    /// The range is a hole.
+    Punch,
+    /// The range is zero and has blocks.
+    Zero {
+        /// The end stays.
+        keep_size: bool,
+    },
+    /// The range is taken out.
+    Collapse,
+    /// A hole is put in.
+    Insert,
+}
+
+/// What is looked for (`lseek`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whence {
+    /// Data.
+    Data,
+    /// A hole.
+    Hole,
+}
+
+impl Operations {
+    /// Open a regular file.
+    ///
+    /// # Errors
+    /// As [`diorite::OpenOptions::open`].
+    pub fn open(&self, number: InodeNumber, flags: OpenFlags) -> Result<FileHandle> {
+        let node = self.node(number)?;
+        if node.kind() == FileKind::Directory {
+            return Err(Error::InvalidArgument("a directory is not opened as a file"));
+        }
+        let append = flags.append && !flags.truncate;
+        let options = || {
+            let options = node.open_options().read(true).sync(self.settings.sync);
+            if append { options.append(flags.write) } else { options.write(flags.write) }
+        };
+        let direct = options().direct(DirectIo::Preferred).open()?;
+        let cached = if flags.write { Some(options().open()?) } else { None };
+        if flags.truncate {
+            if flags.clear_privileges {
+                node.clear_privileges()?;
+            }
+            node.set_len(0)?;
+        }
+        if flags.note_access {
+            self.note_access(&node)?;
+        }
+        Ok(FileHandle(self.files.insert(OpenFile { node, direct, cached })))
+    }
+
+    /// Close a file.
+    pub fn close_file(&self, handle: FileHandle) {
+        drop(self.files.remove(handle.0));
+    }
+
+    fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
+        self.files.get(handle.0).ok_or(Error::NotOpenFor("anything: it is closed"))
+    }
+
+    /// Read; fewer bytes only at the end of the file.
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub fn read(&self, handle: FileHandle, memory: &mut [u8], offset: u64) -> Result<usize> {
+        self.file(handle)?.direct.read_at(memory, offset)
+    }
+
+    /// Write all of `data`.
+    ///
+    /// # Errors
+    /// As [`File::write_all_at`]: also where a part was written.
+    pub fn write(&self, handle: FileHandle, data: &[u8], offset: u64, source: Source) -> Result<()> {
+        let file = self.file(handle)?;
+        let cached = file.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
+        match source {
+            Source::Cache if data.len() < DIRECT_FROM => cached.write_all_at(data, offset),
+            Source::Cache => file.direct.write_all_at(data, offset),
+            Source::Caller { clear_privileges } => {
+                if clear_privileges {
+                    file.node.clear_privileges()?;
+                }
+                file.direct.write_all_at(data, offset)
+            }
+        }
+    }
+
+    /// Make a file durable.
+    ///
+    /// # Errors
+    /// As [`File::sync_all`].
+    pub fn sync_file(&self, handle: FileHandle, data_only: bool) -> Result<()> {
+        let file = self.file(handle)?;
+        // Each has seen the failed write-backs up to its last sync.
+        let cached = file.cached.as_ref().map_or(Ok(()), |cached| sync(cached, data_only));
+        sync(&file.direct, data_only).and(cached)
+    }
+
+    /// Change where a file has blocks.
+    ///
+    /// # Errors
+    /// As [`File::allocate`], [`File::punch_hole`], [`File::zero_range`], [`File::collapse_range`], [`File::insert_range`].
+    pub fn allocate(
+        &self,
+        handle: FileHandle,
+        (offset, len): (u64, u64),
+        what: Allocation,
+        caller: &Caller,
+    ) -> Result<()> {
+        let open = self.file(handle)?;
+        let file = open.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
+        if !caller.is_superuser() {
+            open.node.clear_privileges()?;
+        }
+        match what {
+            Allocation::Allocate { keep_size: false } => file.allocate(offset, len),
+            Allocation::Allocate { keep_size: true } => file.allocate_keep_size(offset, len),
+            Allocation::Punch => file.punch_hole(offset, len),
+            Allocation::Zero { keep_size } => {
+                let (end, size) = (offset.saturating_add(len), file.size());
+                if end > size && !keep_size {
+                    file.allocate(size.max(offset), end - size.max(offset))?;
+                } else if end > size {
+                    // Blocks beyond the end, where files can have them.
+                    let _ = file.allocate_keep_size(size.max(offset), end - size.max(offset));
+                }
+                if offset < size { file.zero_range(offset, len.min(size - offset)) } else { Ok(()) }
+            }
+            Allocation::Collapse => file.collapse_range(offset, len),
+            Allocation::Insert => file.insert_range(offset, len),
+        }
+    }
+
+    /// The first data or hole at or after `offset`.
+    ///
+    /// # Errors
+    /// As [`File::seek_data`].
+    pub fn seek(&self, handle: FileHandle, offset: u64, whence: Whence) -> Result<u64> {
+        let file = self.file(handle)?;
+        match whence {
+            Whence::Data => file.direct.seek_data(offset),
+            Whence::Hole => file.direct.seek_hole(offset),
+        }
+    }
+
+    /// Copy a range from one open file to another; returns how much, less where the first one ends.
+    ///
+    /// # Errors
+    /// As [`File::read_at`] and [`File::write_all_at`], where nothing was copied.
+    pub fn copy_range(
+        &self,
+        (from, from_offset): (FileHandle, u64),
+        (to, to_offset): (FileHandle, u64),
+        len: u64,
+    ) -> Result<u64> {
+        let (from, to) = (self.file(from)?, self.file(to)?);
+        let target = to.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
+        let mut memory = from.direct.buffer(COPY_STEP.min(len as usize).next_multiple_of(4096))?;
+        let mut copied = 0;
+        while copied < len {
+            let step = memory.len().min((len - copied) as usize);
+            let result = from.direct.read_at(&mut memory[..step], from_offset + copied).and_then(|got| {
+                target.write_all_at(&memory[..got], to_offset + copied)?;
+                Ok(got)
+            });
+            match result {
+                Ok(0) => break,
+                Ok(got) => copied += got as u64,
+                Err(_) if copied > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Space and inodes.
+    pub fn space(&self) -> SpaceUse {
+        self.filesystem.statfs()
+    }
+}
+
+fn sync(file: &File, data_only: bool) -> Result<()> {
+    if data_only { file.sync_data() } else { file.sync_all() }
+}

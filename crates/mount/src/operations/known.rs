@@ -1,0 +1,81 @@
+//! The inodes that clients know, with how often they were told of them.
+//!
+//! Of most only the count is kept, 16 bytes or so, however many there are. An inode that loses its last name while it is known is kept
+//! alive here until it is forgotten.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use diorite::{InodeNumber, NodeRef};
+
+const SHARDS: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Known {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    lookups: HashMap<InodeNumber, u64>,
+    /// Inodes without names.
+    nameless: HashMap<InodeNumber, NodeRef>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+}
+
+impl Known {
+    fn shard(&self, number: InodeNumber) -> MutexGuard<'_, Shard> {
+        // Nothing panics with a shard half changed.
+        self.shards[number.0 as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn retain(&self, number: InodeNumber) {
+        *self.shard(number).lookups.entry(number).or_default() += 1;
+    }
+
+    pub(super) fn forget(&self, number: InodeNumber, times: u64) {
+        let mut shard = self.shard(number);
+        let Some(lookups) = shard.lookups.get_mut(&number) else { return };
+        *lookups = lookups.saturating_sub(times);
+        if *lookups > 0 {
+            return;
+        }
+        shard.lookups.remove(&number);
+        let last_use = shard.nameless.remove(&number);
+        drop(shard);
+        // What this frees takes other locks.
+        drop(last_use);
+    }
+
+    /// The inode has lost its last name: it lives on if a client knows it.
+    pub(super) fn hold_nameless(&self, node: &NodeRef) {
+        let mut shard = self.shard(node.number());
+        if shard.lookups.contains_key(&node.number()) {
+            shard.nameless.insert(node.number(), node.clone());
+        }
+    }
+
+    /// The inode has a name again.
+    pub(super) fn release_named(&self, number: InodeNumber) {
+        let node = self.shard(number).nameless.remove(&number);
+        drop(node);
+    }
+
+    /// The inode if it is held without a name.
+    pub(super) fn held(&self, number: InodeNumber) -> Option<NodeRef> {
+        let shard = self.shard(number);
+        if shard.nameless.is_empty() { None } else { shard.nameless.get(&number).cloned() }
+    }
+
+    pub(super) fn clear(&self) {
+        for shard in &self.shards {
+            let shard = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(shard);
+        }
+    }
+}

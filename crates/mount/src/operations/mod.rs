@@ -1,0 +1,168 @@
+//! The operations of a mounted filesystem: typed requests by inode number, with the caller's credentials and borrowed data.
+//!
+//! Where it sits: between a front end, which speaks a protocol, and the library. It translates; what it does not find in
+//! [`diorite`] belongs there.
+//!
+//! Interface:
+//! - An inode is known by its number and generation. A front end whose clients keep numbers (FUSE) counts them with
+//!   [`Operations::retain`] and [`Operations::forget`]: an inode that loses its last name lives until it is forgotten and closed.
+//! - Permission bits and access control lists are not checked here: the kernel does it for FUSE.
+//! - Errors are the library's; [`diorite::Error::errno`] is what a front end sends.
+//!
+//! Locking: each table is in shards with a lock of their own, held for a look or a change of the table alone.
+
+mod access_time;
+mod directories;
+mod files;
+mod known;
+mod names;
+mod nodes;
+mod table;
+
+use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, Result};
+
+pub use access_time::AccessTimes;
+pub use files::{Allocation, FileHandle, OpenFlags, Source, Whence};
+pub use names::NewNode;
+pub use nodes::{Changes, FileFlags};
+
+use files::OpenFile;
+use known::Known;
+use table::Table;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Process, for the I/O scheduler; 0 if it is not known.
+    pub pid: u32,
+}
+
+impl Caller {
+    /// Whether the caller keeps set-user-ID and set-group-ID bits of what it changes (`CAP_FSETID`): the superuser.
+    pub fn is_superuser(&self) -> bool {
+        self.uid == 0
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        Owner { uid: self.uid, gid: self.gid }
+    }
+}
+
+/// An inode and what `stat` tells of it. The inode lives as long as this does, so that a front end can count it
+/// ([`Operations::retain`]) before it can go.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The inode.
+    pub node: NodeRef,
+    /// What `stat` tells.
+    pub attributes: Attributes,
+}
+
+/// How a volume is shown.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Which reads record an access time.
+    pub access_times: AccessTimes,
+    /// All files are owned by this user.
+    pub uid: Option<u32>,
+    /// All files are of this group.
+    pub gid: Option<u32>,
+    /// Permission bits that no file shows.
+    pub umask: u16,
+    /// A change of content is durable when it returns.
+    pub sync: bool,
+    /// A change of names is durable when it returns.
+    pub dir_sync: bool,
+}
+
+/// A volume that a front end serves. See the module's head.
+#[derive(Debug)]
+pub struct Operations {
+    filesystem: Filesystem,
+    settings: Settings,
+    known: Known,
+    files: Table<OpenFile>,
+}
+
+impl Operations {
+    /// Serve this volume.
+    pub fn new(filesystem: Filesystem, settings: Settings) -> Self {
+        Self { filesystem, settings, known: Known::default(), files: Table::default() }
+    }
+
+    /// The volume.
+    pub fn filesystem(&self) -> &Filesystem {
+        &self.filesystem
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// The inode cannot be read.
+    pub fn root(&self) -> Result<NodeRef> {
+        self.filesystem.root()
+    }
+
+    /// The inode of this number.
+    ///
+    /// # Errors
+    /// `ESTALE`: it is not in use, or one of the volume's own; it cannot be read.
+    pub fn node(&self, number: InodeNumber) -> Result<NodeRef> {
+        if let Some(node) = self.known.held(number) {
+            return Ok(node);
+        }
+        self.filesystem.node(number).map_err(|error| if error.is_not_found() { stale() } else { error })
+    }
+
+    /// A client knows the inode once more.
+    pub fn retain(&self, entry: &Entry) {
+        self.known.retain(entry.node.number());
+    }
+
+    /// A client knows the inode so many times less.
+    pub fn forget(&self, number: InodeNumber, times: u64) {
+        self.known.forget(number, times);
+    }
+
+    /// An inode with its attributes, as they are shown.
+    fn entry(&self, node: NodeRef) -> Result<Entry> {
+        let attributes = self.shown(node.attributes()?);
+        Ok(Entry { node, attributes })
+    }
+
+    fn shown(&self, mut attributes: Attributes) -> Attributes {
+        let settings = &self.settings;
+        attributes.owner.uid = settings.uid.unwrap_or(attributes.owner.uid);
+        attributes.owner.gid = settings.gid.unwrap_or(attributes.owner.gid);
+        attributes.permissions &= !settings.umask;
+        attributes
+    }
+
+    /// Make everything durable.
+    ///
+    /// # Errors
+    /// As [`Filesystem::sync`].
+    pub fn sync(&self) -> Result<()> {
+        self.filesystem.sync()
+    }
+
+    /// End all use and close the volume.
+    ///
+    /// # Errors
+    /// As [`Filesystem::close`].
+    pub fn close(&self) -> Result<()> {
+        self.files.clear();
+        self.known.clear();
+        self.filesystem.clone().close()
+    }
+}
+
+/// `ESTALE`.
+fn stale() -> Error {
+    let source = std::io::Error::from_raw_os_error(rustix::io::Errno::STALE.raw_os_error());
+    Error::Os { what: "the inode is gone", source }
+}

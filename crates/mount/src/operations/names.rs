@@ -1,0 +1,169 @@
+//! Names: looked up, made, removed, renamed.
+
+use diorite::{FileKind, InodeNumber, NodeRef, NodeSpec, RenameMode, Result};
+
+use super::{Caller, Entry, Operations};
+
+/// What is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewNode {
+    /// Kind; symbolic links have [`Operations::symlink`].
+    pub kind: FileKind,
+    /// Permission bits as the caller gave them.
+    pub permissions: u16,
+    /// The caller's mask, which counts where the directory has no default access control list.
+    pub umask: u16,
+    /// Major and minor number of a device node.
+    pub device: (u32, u32),
+}
+
+impl NewNode {
+    fn spec(&self, caller: &Caller) -> NodeSpec {
+        NodeSpec {
+            kind: self.kind,
+            permissions: self.permissions,
+            umask: self.umask,
+            owner: caller.owner(),
+            device: self.device,
+        }
+    }
+}
+
+impl Operations {
+    /// The inode of a name.
+    ///
+    /// # Errors
+    /// As [`NodeRef::lookup`].
+    pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Entry> {
+        let directory = self.node(directory)?;
+        // What an NFS server asks to find an inode, and its directory, again.
+        let node = if name == b"." { directory } else { directory.lookup(name)? };
+        self.entry(node)
+    }
+
+    /// Make a file, directory or node.
+    ///
+    /// # Errors
+    /// As [`NodeRef::create`].
+    pub fn create(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewNode,
+        caller: &Caller,
+    ) -> Result<Entry> {
+        let directory = self.node(directory)?;
+        let node = directory.create(name, &new.spec(caller))?;
+        self.names_changed(&[&directory])?;
+        self.entry(node)
+    }
+
+    /// Make a file without a name (`O_TMPFILE`): [`Self::link`] may give it one, otherwise it goes when it is closed and forgotten.
+    ///
+    /// # Errors
+    /// As [`NodeRef::create_nameless`].
+    pub fn create_nameless(&self, directory: InodeNumber, new: &NewNode, caller: &Caller) -> Result<Entry> {
+        self.entry(self.node(directory)?.create_nameless(&new.spec(caller))?)
+    }
+
+    /// A file that [`Self::create_nameless`] made, and that a client knows now.
+    pub fn hold_nameless(&self, entry: &Entry) {
+        self.known.hold_nameless(&entry.node);
+    }
+
+    /// Make a symbolic link.
+    ///
+    /// # Errors
+    /// As [`NodeRef::symlink`].
+    pub fn symlink(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        target: &[u8],
+        caller: &Caller,
+    ) -> Result<Entry> {
+        let directory = self.node(directory)?;
+        let node = directory.symlink(name, target, caller.owner())?;
+        self.names_changed(&[&directory])?;
+        self.entry(node)
+    }
+
+    /// Give a file another name.
+    ///
+    /// # Errors
+    /// As [`NodeRef::link`].
+    pub fn link(&self, original: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<Entry> {
+        let (original, directory) = (self.node(original)?, self.node(directory)?);
+        directory.link(&original, name)?;
+        self.known.release_named(original.number());
+        self.names_changed(&[&directory])?;
+        self.entry(original)
+    }
+
+    /// Remove a name of anything but a directory.
+    ///
+    /// # Errors
+    /// As [`NodeRef::unlink`].
+    pub fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        let directory = self.node(directory)?;
+        let removed = directory.lookup(name)?;
+        directory.unlink(name)?;
+        self.name_gone(&removed)?;
+        self.names_changed(&[&directory])
+    }
+
+    /// Remove an empty directory.
+    ///
+    /// # Errors
+    /// As [`NodeRef::remove_directory`].
+    pub fn remove_directory(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        let directory = self.node(directory)?;
+        let removed = match name {
+            b"." | b".." => None,
+            name => Some(directory.lookup(name)?),
+        };
+        directory.remove_directory(name)?;
+        if let Some(removed) = removed {
+            self.name_gone(&removed)?;
+        }
+        self.names_changed(&[&directory])
+    }
+
+    /// Rename.
+    ///
+    /// # Errors
+    /// As [`NodeRef::rename`].
+    pub fn rename(
+        &self,
+        (from, name): (InodeNumber, &[u8]),
+        (to, to_name): (InodeNumber, &[u8]),
+        mode: RenameMode,
+    ) -> Result<()> {
+        let (from, to) = (self.node(from)?, self.node(to)?);
+        let replaced = match to.lookup(to_name) {
+            Ok(node) => Some(node),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error),
+        };
+        from.rename(name, &to, to_name, mode)?;
+        if let Some(replaced) = replaced {
+            self.name_gone(&replaced)?;
+        }
+        self.names_changed(&[&from, &to])
+    }
+
+    /// A name of the inode is gone, perhaps its last.
+    fn name_gone(&self, node: &NodeRef) -> Result<()> {
+        if node.attributes()?.links == 0 {
+            self.known.hold_nameless(node);
+        }
+        Ok(())
+    }
+
+    fn names_changed(&self, directories: &[&NodeRef]) -> Result<()> {
+        if self.settings.sync || self.settings.dir_sync {
+            directories.iter().try_for_each(|directory| directory.sync())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! Inodes: attributes, extended attributes, flags.
+
+use diorite::{Attributes, FileKind, InodeNumber, Result, SetAttributes, SetTime, XattrMode};
+
+use super::{Caller, Operations};
+
+const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+/// Changes of an inode; `None` leaves a field.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Changes {
+    /// Size of a regular file.
+    pub size: Option<u64>,
+    /// Permission bits.
+    pub permissions: Option<u16>,
+    /// User.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub accessed: Option<SetTime>,
+    /// Last change of content.
+    pub modified: Option<SetTime>,
+    /// Last change of the inode; now where it is not said.
+    pub changed: Option<SetTime>,
+    /// Set-user-ID and set-group-ID are cleared: the content or the owner changes by a caller without the right to keep them.
+    pub clear_privileges: bool,
+}
+
+/// Flags and project of an inode, as `chattr` knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileFlags {
+    /// `EXT4_*_FL`.
+    pub flags: u32,
+    /// Project.
+    pub project: u32,
+}
+
+impl Operations {
+    /// What `stat` tells.
+    ///
+    /// # Errors
+    /// As [`Operations::node`].
+    pub fn attributes(&self, number: InodeNumber) -> Result<Attributes> {
+        Ok(self.entry(self.node(number)?)?.attributes)
+    }
+
+    /// Change attributes; returns what they are then.
+    ///
+    /// # Errors
+    /// As [`diorite::NodeRef::set_attributes`] and [`diorite::NodeRef::set_len`].
+    pub fn set_attributes(&self, number: InodeNumber, changes: &Changes) -> Result<Attributes> {
+        let node = self.node(number)?;
+        if let Some(size) = changes.size {
+            node.set_len(size)?;
+        }
+        let owner_changes = changes.uid.is_some() || changes.gid.is_some();
+        if changes.clear_privileges || owner_changes && node.kind() == FileKind::Regular {
+            node.clear_privileges()?;
+        }
+        let set = SetAttributes {
+            permissions: changes.permissions,
+            uid: changes.uid,
+            gid: changes.gid,
+            accessed: changes.accessed,
+            modified: changes.modified,
+            changed: changes.changed,
+            ..SetAttributes::default()
+        };
+        if set != SetAttributes::default() {
+            node.set_attributes(&set)?;
+        }
+        if self.settings.sync {
+            node.sync()?;
+        }
+        Ok(self.entry(node)?.attributes)
+    }
+
+    /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// As [`diorite::NodeRef::read_link`].
+    pub fn read_link(&self, number: InodeNumber) -> Result<Vec<u8>> {
+        self.node(number)?.read_link()
+    }
+
+    /// An extended attribute.
+    ///
+    /// # Errors
+    /// As [`diorite::NodeRef::xattr`].
+    pub fn xattr(&self, number: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
+        self.node(number)?.xattr(name)
+    }
+
+    /// Names of the extended attributes that the caller may see: `trusted.` is for the superuser.
+    ///
+    /// # Errors
+    /// As [`diorite::NodeRef::xattr_names`].
+    pub fn xattr_names(&self, number: InodeNumber, caller: &Caller) -> Result<Vec<Vec<u8>>> {
+        let mut names = self.node(number)?.xattr_names()?;
+        names.retain(|name| caller.is_superuser() || !name.starts_with(b"trusted."));
+        Ok(names)
+    }
+
+    /// Set an extended attribute. `clear_group_id`: an access control list by a caller who is not in the file's group.
+    ///
+    /// # Errors
+    /// As [`diorite::NodeRef::set_xattr`].
+    pub fn set_xattr(
+        &self,
+        number: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        clear_group_id: bool,
+    ) -> Result<()> {
+        let node = self.node(number)?;
+        node.set_xattr(name, value, mode)?;
+        if clear_group_id && name == XATTR_ACCESS_LIST {
+            let permissions = node.attributes()?.permissions;
+            let changes = SetAttributes { permissions: Some(permissions & !0o2000), ..Default::default() };
+            node.set_attributes(&changes)?;
+        }
+        Ok(())
+    }
+
+    /// Remove an extended attribute.
+    ///
+    /// # Errors
+    /// As [`diorite::NodeRef::remove_xattr`].
+    pub fn remove_xattr(&self, number: InodeNumber, name: &[u8]) -> Result<()> {
+        self.node(number)?.remove_xattr(name)
+    }
+
+    /// Flags and project.
+    ///
+    /// # Errors
+    /// As [`Operations::node`].
+    pub fn flags(&self, number: InodeNumber) -> Result<FileFlags> {
+        let Attributes { flags, project, .. } = self.node(number)?.attributes()?;
+        Ok(FileFlags { flags, project })
+    }
+
+    /// Set the flags that users set, and the project.
+    ///
+    /// # Errors
+    /// As [`diorite::NodeRef::set_attributes`].
+    pub fn set_flags(&self, number: InodeNumber, flags: Option<u32>, project: Option<u32>) -> Result<()> {
+        let node = self.node(number)?;
+        let project = project.filter(|project| node.attributes().is_ok_and(|now| now.project != *project));
+        node.set_attributes(&SetAttributes { flags, project, ..SetAttributes::default() })
+    }
+
+    /// Make a file or directory durable.
+    ///
+    /// # Errors
+    /// As [`diorite::NodeRef::sync`].
+    pub fn sync_node(&self, number: InodeNumber) -> Result<()> {
+        self.node(number)?.sync()
+    }
+}

@@ -1,0 +1,47 @@
+//! Open files by handle.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+const SHARDS: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    next: AtomicU64,
+    shards: [RwLock<HashMap<u64, Arc<T>>>; SHARDS],
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { next: AtomicU64::new(1), shards: std::array::from_fn(|_| RwLock::default()) }
+    }
+}
+
+impl<T> Table<T> {
+    fn shard(&self, handle: u64) -> &RwLock<HashMap<u64, Arc<T>>> {
+        &self.shards[handle as usize % SHARDS]
+    }
+
+    pub(super) fn insert(&self, value: T) -> u64 {
+        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut shard = self.shard(handle).write().unwrap_or_else(PoisonError::into_inner);
+        shard.insert(handle, Arc::new(value));
+        handle
+    }
+
+    pub(super) fn get(&self, handle: u64) -> Option<Arc<T>> {
+        self.shard(handle).read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+    }
+
+    pub(super) fn remove(&self, handle: u64) -> Option<Arc<T>> {
+        self.shard(handle).write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
+    }
+
+    pub(super) fn clear(&self) {
+        for shard in &self.shards {
+            let values = std::mem::take(&mut *shard.write().unwrap_or_else(PoisonError::into_inner));
+            drop(values);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The options of a mount, as `-o` has them.
+
+use std::time::Duration;
+
+use diorite::{Access, ContentTimes, Filesystem, FilesystemOptions, SchedulerKind};
+use rustix::mount::MountFlags;
+
+use crate::operations::{AccessTimes, Settings};
+
+/// Memory for the page cache: small, for content is in the kernel's.
+const CACHE_BYTES: usize = 16 << 20;
+/// Memory for metadata; it takes two and a half times this.
+const METADATA_CACHE_BYTES: usize = 16 << 20;
+const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How a volume is mounted.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent options, each named")]
+pub struct MountOptions {
+    /// Nothing is changed.
+    pub read_only: bool,
+    /// The kernel caches no content: all I/O goes to the device.
+    pub direct: bool,
+    /// Changes are durable when their calls return.
+    pub sync: bool,
+    /// Changes of names are durable when their calls return.
+    pub dir_sync: bool,
+    /// Which reads record an access time.
+    pub access_times: AccessTimes,
+    /// Times alone wait in memory for another change of their inode (`lazytime`).
+    pub lazy_time: bool,
+    /// Users other than the one who mounts may use it.
+    pub allow_other: bool,
+    /// Permission bits and access control lists hold. They do in any case for others and for the superuser's mounts; a user who mounts
+    /// an image for nobody else may do anything in it, as with the image itself.
+    pub default_permissions: bool,
+    /// Set-user-ID has no effect.
+    pub no_suid: bool,
+    /// Device nodes are not opened.
+    pub no_dev: bool,
+    /// No program is run.
+    pub no_exec: bool,
+    /// All files are owned by this user.
+    pub uid: Option<u32>,
+    /// All files are of this group.
+    pub gid: Option<u32>,
+    /// Permission bits that no file shows.
+    pub umask: u16,
+    /// Age at which changes become durable by themselves.
+    pub commit: Duration,
+    /// Memory for the page cache.
+    pub cache_bytes: usize,
+    /// The I/O scheduler.
+    pub scheduler: Option<SchedulerKind>,
+    /// The partition of the image.
+    pub partition: Option<u32>,
+    /// Where the volume begins in the image, as in `IMAGE?offset=`.
+    pub offset: Option<String>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            direct: false,
+            sync: false,
+            dir_sync: false,
+            access_times: AccessTimes::Relative,
+            lazy_time: false,
+            allow_other: false,
+            default_permissions: false,
+            no_suid: false,
+            no_dev: false,
+            no_exec: false,
+            uid: None,
+            gid: None,
+            umask: 0,
+            commit: COMMIT_INTERVAL,
+            cache_bytes: CACHE_BYTES,
+            scheduler: None,
+            partition: None,
+            offset: None,
+        }
+    }
+}
+
+impl MountOptions {
+    /// Take over options in the form of `-o`: words with commas between them. Those of `mount(8)` and `fstab(5)` that are for others are
+    /// accepted.
+    ///
+    /// # Errors
+    /// A word that is not known, or a value that makes no sense: what is wrong with it.
+    ///
+    /// ```
+    /// use diorite_mount::MountOptions;
+    ///
+    /// let mut options = MountOptions::default();
+    /// options.set("ro,noatime,uid=1000")?;
+    /// assert!(options.read_only && options.uid == Some(1000));
+    /// assert!(options.set("uid=me").is_err());
+    /// # Ok::<(), String>(())
+    /// ```
+    pub fn set(&mut self, words: &str) -> Result<(), String> {
+        words.split(',').filter(|word| !word.is_empty()).try_for_each(|word| self.set_word(word))
+    }
+
+    fn set_word(&mut self, word: &str) -> Result<(), String> {
+        match word.split_once('=') {
+            Some((name, value)) => self.set_value(name, value),
+            None => self.set_switch(word),
+        }
+    }
+
+    fn set_switch(&mut self, word: &str) -> Result<(), String> {
+        match word {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "direct" => self.direct = true,
+            "sync" => self.sync = true,
+            "async" => self.sync = false,
+            "dirsync" => self.dir_sync = true,
+            "noatime" => self.access_times = AccessTimes::Never,
+            "relatime" | "atime" => self.access_times = AccessTimes::Relative,
+            "strictatime" => self.access_times = AccessTimes::Strict,
+            "lazytime" => self.lazy_time = true,
+            "nolazytime" => self.lazy_time = false,
+            "allow_other" => self.allow_other = true,
+            "default_permissions" => self.default_permissions = true,
+            "suid" => self.no_suid = false,
+            "nosuid" => self.no_suid = true,
+            "dev" => self.no_dev = false,
+            "nodev" => self.no_dev = true,
+            "exec" => self.no_exec = false,
+            "noexec" => self.no_exec = true,
+            "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "nofail"
+            | "_netdev" | "diratime" | "nodiratime" | "acl" | "user_xattr" => {}
+            word if word.starts_with("x-") || word.starts_with("X-") => {}
+            _ => return Err(format!("{word}: no such option of a mount")),
+        }
+        Ok(())
+    }
+
+    fn set_value(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let wrong = |what: &str| format!("{name}={value}: {what}");
+        let number = || value.parse::<u32>().map_err(|_| wrong("a number is needed"));
+        match name {
+            "uid" => self.uid = Some(number()?),
+            "gid" => self.gid = Some(number()?),
+            "umask" => {
+                let bits = u16::from_str_radix(value, 8).ok().filter(|bits| *bits <= 0o777);
+                self.umask = bits.ok_or_else(|| wrong("an octal number up to 777 is needed"))?;
+            }
+            "commit" => {
+                // As in the kernel: 0 is the usual one.
+                let seconds = u64::from(number()?);
+                self.commit = if seconds == 0 { COMMIT_INTERVAL } else { Duration::from_secs(seconds) };
+            }
+            "cache" => {
+                self.cache_bytes = bytes(value).ok_or_else(|| wrong("a size is needed, such as 64M"))?;
+            }
+            "scheduler" => {
+                let kind = value.parse().map_err(|_| wrong("there is no such I/O scheduler"))?;
+                self.scheduler = Some(kind);
+            }
+            "partition" => self.partition = Some(number()?),
+            "offset" => self.offset = Some(value.to_owned()),
+            "fsname" | "subtype" | "max_read" | "blksize" | "errors" | "data" => {}
+            name if name.starts_with("x-") || name.starts_with("X-") => {}
+            _ => return Err(format!("{name}: no such option of a mount")),
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel caches what is written.
+    pub(crate) fn write_back(&self) -> bool {
+        !self.read_only && !self.direct && !self.sync
+    }
+
+    /// Whether the kernel checks permissions.
+    pub(crate) fn checks_permissions(&self) -> bool {
+        self.default_permissions || self.allow_other || rustix::process::geteuid().is_root()
+    }
+
+    /// The target with the part of it that is meant.
+    pub(crate) fn target(&self, target: &str) -> String {
+        match (self.partition, &self.offset) {
+            (Some(partition), _) => format!("{target}?partition={partition}"),
+            (None, Some(offset)) => format!("{target}?offset={offset}"),
+            (None, None) => target.to_owned(),
+        }
+    }
+
+    pub(crate) fn filesystem(&self) -> FilesystemOptions {
+        let times = if self.write_back() { ContentTimes::ByCaller } else { ContentTimes::ByWrite };
+        let options = Filesystem::options()
+            .access(if self.read_only { Access::ReadOnly } else { Access::ReadWrite })
+            .cache_bytes(self.cache_bytes)
+            .metadata_cache_bytes(METADATA_CACHE_BYTES)
+            .commit_interval(self.commit)
+            .content_times(times);
+        match self.scheduler {
+            Some(kind) => options.scheduler(kind),
+            None => options,
+        }
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            access_times: self.access_times,
+            uid: self.uid,
+            gid: self.gid,
+            umask: self.umask,
+            sync: self.sync,
+            dir_sync: self.dir_sync,
+        }
+    }
+
+    /// What the kernel itself is to know.
+    pub(crate) fn flags(&self, is_read_only: bool) -> MountFlags {
+        let all = [
+            (is_read_only, MountFlags::RDONLY),
+            (self.sync, MountFlags::SYNCHRONOUS),
+            (self.dir_sync, MountFlags::DIRSYNC),
+            (self.access_times == AccessTimes::Never, MountFlags::NOATIME),
+            (self.lazy_time, MountFlags::LAZYTIME),
+            (self.no_suid, MountFlags::NOSUID),
+            (self.no_dev, MountFlags::NODEV),
+            (self.no_exec, MountFlags::NOEXEC),
+        ];
+        all.into_iter()
+            .filter(|(is_set, _)| *is_set)
+            .fold(MountFlags::empty(), |flags, (_, flag)| flags | flag)
+    }
+}
+
+/// A size with a unit: `64M`.
+fn bytes(text: &str) -> Option<usize> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        _ => return None,
+    };
+    digits.parse::<usize>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_as_mount_has_them() {
+        let mut options = MountOptions::default();
+        options
+            .set("rw,nosuid,strictatime,commit=30,cache=8M,partition=2,x-systemd.automount")
+            .expect("known");
+        assert_eq!((options.commit, options.cache_bytes), (Duration::from_secs(30), 8 << 20));
+        assert_eq!(options.target("disk.img"), "disk.img?partition=2");
+        assert!(options.flags(true).contains(MountFlags::RDONLY | MountFlags::NOSUID));
+        for wrong in ["umask=9", "cache=x", "what", "what=1", "commit=soon"] {
+            assert!(options.set(wrong).is_err(), "{wrong}");
+        }
+    }
+}
