@@ -49,7 +49,7 @@ pub(super) fn attach(wish: &Wish<'_>) -> Result<OwnedFd, MountError> {
         && let Ok(file) = rustix::fs::open(image, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         && let Ok((path, _keep)) = sys::attach_loop(&file, image.as_os_str().as_bytes())
     {
-        match mount_as("fuseblk", &path, &device, wish) {
+        match mount_as("fuseblk.diorite", &path, &device, wish) {
             Ok(()) => return Ok(device),
             // Without block devices, as in a container: a plain mount may still do.
             Err(Errno::NODEV | Errno::PERM | Errno::INVAL | Errno::NOTBLK) => {}
@@ -72,7 +72,7 @@ fn mount_as(kind: &str, source: &str, device: &OwnedFd, wish: &Wish<'_>) -> rust
     {
         data += if is_wanted { word } else { "" };
     }
-    if kind == "fuseblk" {
+    if kind.starts_with("fuseblk") {
         data += ",blksize=4096";
     }
     let data = CString::new(data).map_err(|_| Errno::INVAL)?;
