@@ -11,7 +11,9 @@ use diorite::{
     Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, Filesystem, Geometry, Owner, ReservedBlocks,
     SetAttributes, Timestamp, VolumeInfo, has_partitions, open_target,
 };
-use diorite_copy::{Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, unpack};
+use diorite_copy::{
+    Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, Watch, WatchedInput, unpack,
+};
 use serde_json::json;
 
 use crate::args::{FilesystemType, Mkfs};
@@ -304,7 +306,7 @@ fn fill(
         let mut copier = Copier::new(&tree, options, &progress);
         copier.copy_content(&HostTree::new(), from, root).and_then(|()| copier.finish())
     } else {
-        unpack(open_archive(from)?, &from.display().to_string(), &tree, root, &progress)
+        unpack(open_archive(from, &progress)?, &from.display().to_string(), &tree, root, &progress)
     };
     if let Some(Owner { uid, gid }) = root_owner {
         let owner = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
@@ -319,9 +321,9 @@ fn fill(
 }
 
 #[expect(clippy::disallowed_methods, reason = "the archive is an argument of the command")]
-fn open_archive(from: &Path) -> Result<Box<dyn Read>> {
+fn open_archive<'w>(from: &Path, watch: &'w dyn Watch) -> Result<Box<dyn Read + 'w>> {
     if from == Path::new("-") {
-        return Ok(Box::new(std::io::stdin().lock()));
+        return Ok(Box::new(BufReader::with_capacity(READ_BYTES, WatchedInput::new(watch)?)));
     }
     let file = std::fs::File::open(from).map_err(|error| Failure::host(from.display(), "open", &error))?;
     let mut reader = BufReader::with_capacity(READ_BYTES, file);

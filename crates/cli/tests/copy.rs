@@ -346,6 +346,81 @@ fn stream_that_fails_or_is_interrupted_leaves_nothing() {
     bench.must_be_clean("a.img");
 }
 
+/// Wait until `child` has `name` open.
+fn wait_for_open(child: &std::process::Child, name: &str) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let is_open = || {
+        let descriptors =
+            std::fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten().flatten();
+        descriptors.filter_map(|link| link.path().read_link().ok()).any(|path| path.ends_with(name))
+    };
+    while !is_open() {
+        assert!(std::time::Instant::now() < deadline, "{name} is not opened");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// A copy into a pipe that nothing reads could not be ended by the first Ctrl-C: not while it waited for a reader, nor while the pipe
+/// was full.
+#[test]
+fn copy_into_a_pipe_that_is_not_read_is_ended_by_the_first_signal() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    bench.write("file", &pattern(300_000, 3));
+    bench.run("cp file a.img:/file");
+    if tool("mkfifo", [bench.path("pipe")]).is_none() {
+        return;
+    }
+    for has_reader in [false, true] {
+        let reader = has_reader.then(|| {
+            let both_ways = std::fs::File::options().read(true).write(true).open(bench.path("pipe"));
+            both_ways.expect("a pipe")
+        });
+        let child = bench
+            .diorite(["cp", "a.img:/file", "pipe"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        wait_for_open(&child, if has_reader { "pipe" } else { "a.img" });
+        let _ = tool("kill", ["-INT", &child.id().to_string()]);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let mut child = child;
+        while child.try_wait().expect("a child").is_none() {
+            if std::time::Instant::now() > deadline {
+                let _ = child.kill();
+                panic!("the signal did not end it; a reader: {has_reader}");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let output = child.wait_with_output().expect("an end");
+        assert_eq!(output.status.code(), Some(1), "{}", common::text(&output.stderr));
+        drop(reader);
+    }
+}
+
+/// A standard input that the caller had closed was stored as an empty file, and the copy succeeded.
+#[test]
+fn closed_standard_input_is_an_error() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    for command in ["cp - a.img:/f", "cat -"] {
+        let script = format!("\"$0\" {command} <&-");
+        let program = env!("CARGO_BIN_EXE_diorite");
+        let output = std::process::Command::new("sh")
+            .args(["-c", &script, program])
+            .current_dir(bench.directory.path())
+            .output()
+            .expect("a shell");
+        let error = common::text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command}: {error}");
+        assert!(error.contains("standard input: cannot open: it is closed"), "{command}: {error}");
+    }
+    assert_eq!(bench.run("ls a.img:/"), "lost+found\n");
+    // Its own standard input is /dev/null, open for reading: an empty file is what was asked for.
+    bench.run("cp - a.img:/empty");
+    assert_eq!(bench.run("cat a.img:/empty"), "");
+}
+
 /// An attribute that the destination cannot hold went without a word to the host, and ended the whole copy into an image: the rest was
 /// missing, and directories kept the permissions with which they are made.
 #[test]

@@ -198,7 +198,7 @@ impl<'a> Copier<'a> {
     fn put(
         &mut self,
         content: &mut Content<'_>,
-        special: Option<Box<dyn WriteFile>>,
+        special: Option<Box<dyn WriteFile + 'a>>,
         to: &Path,
     ) -> Result<(), Error> {
         if let Some(writer) = special {
@@ -210,12 +210,12 @@ impl<'a> Copier<'a> {
     }
 
     /// The device or pipe at `to`, where the copy of a file is to be written into one.
-    fn special_target(&self, to: &Path) -> Result<Option<Box<dyn WriteFile>>, Error> {
+    fn special_target(&self, to: &Path) -> Result<Option<Box<dyn WriteFile + 'a>>, Error> {
         if self.options.depth == Depth::Tree || self.options.clobber == Clobber::Keep {
             return Ok(None);
         }
         match self.sink.existing(to, Follow::No)? {
-            Some(existing) if self.leads_to_special(to, &existing) => self.sink.open_special(to),
+            Some(existing) if self.leads_to_special(to, &existing) => self.sink.open_special(to, self.watch),
             _ => Ok(None),
         }
     }

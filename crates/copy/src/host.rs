@@ -15,13 +15,13 @@ use diorite::{FileKind, Timestamp};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::Error;
 use crate::host_attributes::{Subject, cannot_see};
 use crate::host_stream::{HostStream, SpecialFile};
 use crate::tree::{
     Attributes, Follow, LostAttribute, Meta, Named, ReadFile, ReadStream, Sink, Source, UnnamedFile,
     WriteFile,
 };
+use crate::{Error, Watch};
 
 /// The host's filesystem as one side of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -224,8 +224,12 @@ impl Sink for HostTree {
         fs::remove_file(path).map_err(|error| Error::host(path, "remove", error))
     }
 
-    fn open_special(&self, path: &Path) -> Result<Option<Box<dyn WriteFile>>, Error> {
-        Ok(Some(Box::new(SpecialFile::open(path)?)))
+    fn open_special<'w>(
+        &self,
+        path: &Path,
+        watch: &'w dyn Watch,
+    ) -> Result<Option<Box<dyn WriteFile + 'w>>, Error> {
+        Ok(Some(Box::new(SpecialFile::open(path, watch)?)))
     }
 
     fn set_meta(

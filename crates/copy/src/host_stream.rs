@@ -5,15 +5,15 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use diorite::{FileKind, Timestamp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::tree::{Meta, ReadStream, WriteFile};
@@ -21,6 +21,8 @@ use crate::{Error, Watch};
 
 /// How long a read waits before it asks whether the copy goes on.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// How often a pipe without a reader is tried.
+const READER_WAIT: Duration = Duration::from_millis(50);
 /// Zeros that are written at once where the source has a hole.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// What a file gets whose content has no permissions of its own.
@@ -82,8 +84,14 @@ impl StandardInput {
     pub const NAME: &str = "standard input";
 
     /// From where it stands.
+    ///
+    /// # Errors
+    /// This process was started without one (`<&-`).
     pub fn new() -> Result<Self, Error> {
         let path = Path::new(Self::NAME);
+        if is_placeholder(rustix::stdio::stdin()) {
+            return Err(Error::host(path, "open", io::Error::other("it is closed")));
+        }
         let owned: OwnedFd =
             rustix::io::dup(rustix::stdio::stdin()).map_err(|errno| Error::host(path, "open", errno))?;
         Ok(Self(HostStream { file: owned.into(), path: path.to_owned() }))
@@ -106,6 +114,51 @@ impl StandardInput {
     }
 }
 
+/// Standard input for what takes a [`Read`]; a read fails once `watch` ends the copy.
+pub struct WatchedInput<'a> {
+    input: StandardInput,
+    watch: &'a dyn Watch,
+}
+
+impl<'a> WatchedInput<'a> {
+    /// From where it stands.
+    ///
+    /// # Errors
+    /// As [`StandardInput::new`].
+    pub fn new(watch: &'a dyn Watch) -> Result<Self, Error> {
+        Ok(Self { input: StandardInput::new()?, watch })
+    }
+}
+
+impl std::fmt::Debug for WatchedInput<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.input.fmt(f)
+    }
+}
+
+impl Read for WatchedInput<'_> {
+    fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
+        ReadStream::read(&mut self.input, memory, self.watch).map_err(|error| match error {
+            Error::Host { source, .. } => source,
+            other => io::Error::other(other),
+        })
+    }
+}
+
+/// Whether a descriptor was closed when this process was started: the standard library puts `/dev/null` in place of it before
+/// `main`, open for reading and writing. A shell's `< /dev/null` is open for reading only.
+fn is_placeholder(descriptor: BorrowedFd<'_>) -> bool {
+    let is_open_for_both = rustix::fs::fcntl_getfl(descriptor)
+        .is_ok_and(|flags| flags.intersection(OFlags::RWMODE) == OFlags::RDWR);
+    let null = rustix::fs::stat("/dev/null");
+    let is_null = rustix::fs::fstat(descriptor).is_ok_and(|stat| {
+        null.is_ok_and(|null| {
+            FileType::from_raw_mode(stat.st_mode).is_char_device() && stat.st_rdev == null.st_rdev
+        })
+    });
+    is_open_for_both && is_null
+}
+
 impl ReadStream for StandardInput {
     fn read(&mut self, memory: &mut [u8], watch: &dyn Watch) -> Result<usize, Error> {
         self.0.read(memory, watch)
@@ -113,41 +166,80 @@ impl ReadStream for StandardInput {
 }
 
 /// A pipe or a device that is written, from front to back.
-pub(crate) struct SpecialFile {
+pub(crate) struct SpecialFile<'a> {
     file: Mutex<(fs::File, u64)>,
     path: PathBuf,
+    watch: &'a dyn Watch,
 }
 
-impl SpecialFile {
-    /// Waits for a pipe's reader.
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let file = fs::OpenOptions::new().write(true).open(path);
-        let file = file.map_err(|error| Error::host(path, "open", error))?;
-        Ok(Self { file: Mutex::new((file, 0)), path: path.to_owned() })
+impl<'a> SpecialFile<'a> {
+    /// Waits for a pipe's reader, no longer than `watch` lets the copy go on.
+    pub(crate) fn open(path: &Path, watch: &'a dyn Watch) -> Result<Self, Error> {
+        let mut options = fs::OpenOptions::new();
+        options.write(true).custom_flags(OFlags::NONBLOCK.union(OFlags::NOCTTY).bits() as i32);
+        let file = loop {
+            match options.open(path) {
+                // A pipe without a reader; that one comes cannot be waited for in another way that can be ended.
+                Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) && is_fifo(path) => {
+                    if watch.is_cancelled() {
+                        return Err(Error::Interrupted);
+                    }
+                    std::thread::sleep(READER_WAIT);
+                }
+                opened => break opened.map_err(|error| Error::host(path, "open", error))?,
+            }
+        };
+        Ok(Self { file: Mutex::new((file, 0)), path: path.to_owned(), watch })
     }
 
     /// Write `data` at `offset`, which is not before what was written last; zeros in between.
-    fn put(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    fn put(&self, data: &[u8], offset: u64) -> Result<(), Error> {
         let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let (file, position) = &mut *held;
         while *position < offset {
             let len = (offset - *position).min(ZEROS.len() as u64);
-            file.write_all(&ZEROS[..len as usize])?;
+            self.write_all(file, &ZEROS[..len as usize])?;
             *position += len;
         }
-        file.write_all(data)?;
+        self.write_all(file, data)?;
         *position += data.len() as u64;
+        Ok(())
+    }
+
+    fn write_all(&self, file: &mut fs::File, mut data: &[u8]) -> Result<(), Error> {
+        let error = |error: io::Error| Error::host(&self.path, "write", error);
+        while !data.is_empty() {
+            if self.watch.is_cancelled() {
+                return Err(Error::Interrupted);
+            }
+            match poll(&mut [PollFd::new(&*file, PollFlags::OUT)], Some(&WAIT)) {
+                Ok(0) | Err(Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(errno) => return Err(error(errno.into())),
+            }
+            match file.write(data) {
+                Ok(0) => return Err(error(io::ErrorKind::WriteZero.into())),
+                Ok(count) => data = &data[count..],
+                Err(again)
+                    if matches!(again.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+                Err(failed) => return Err(error(failed)),
+            }
+        }
         Ok(())
     }
 }
 
-impl WriteFile for SpecialFile {
+fn is_fifo(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.file_type().is_fifo())
+}
+
+impl WriteFile for SpecialFile<'_> {
     fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
-        self.put(data, offset).map_err(|error| Error::host(&self.path, "write", error))
+        self.put(data, offset)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
-        self.put(&[], size).map_err(|error| Error::host(&self.path, "write", error))
+        self.put(&[], size)
     }
 
     fn sync(&self) -> Result<(), Error> {

@@ -31,7 +31,7 @@ pub use archive::unpack;
 pub use engine::{Clobber, Copier, CopyOptions, Depth, OnFailure, Sync, data_bytes, is_within};
 pub use error::Error;
 pub use host::HostTree;
-pub use host_stream::StandardInput;
+pub use host_stream::{StandardInput, WatchedInput};
 pub use image::{ImageTree, incomplete_name};
 pub use needs::{Needs, Units};
 pub use tree::{

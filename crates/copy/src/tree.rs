@@ -114,9 +114,14 @@ pub trait Sink {
         let _ = to;
         None
     }
-    /// Open a pipe or a device (links followed) for writing; `None` where content cannot be written to one.
-    fn open_special(&self, path: &Path) -> Result<Option<Box<dyn WriteFile>>, Error> {
-        let _ = path;
+    /// Open a pipe or a device (links followed) for writing; `None` where content cannot be written to one. Waits for a reader, and
+    /// writes, no longer than `watch` lets the copy go on.
+    fn open_special<'w>(
+        &self,
+        path: &Path,
+        watch: &'w dyn Watch,
+    ) -> Result<Option<Box<dyn WriteFile + 'w>>, Error> {
+        let _ = (path, watch);
         Ok(None)
     }
     /// Rename, replacing what is there.

@@ -202,6 +202,27 @@ fn a_wait_for_a_mark_is_bounded_reported_and_can_be_ended() {
     });
 }
 
+/// A wait that was ended after our own mark was written left that mark: the next open, and e2fsck, named this host as the one that has
+/// the volume. The mark that was found is restored.
+#[test]
+fn an_ended_wait_leaves_the_mark_that_was_there() {
+    let bench = Bench::new();
+    let Some((device, at)) = protected(&bench, 2) else { return };
+    let gone = MmpBlock { sequence: 7, node: b"gone".to_vec(), time: 99, ..entry(&device, at) };
+    put(&device, at, &gone);
+    in_virtual_time(move || {
+        let disk = device.clone();
+        let watch = MmpWatch::new(move |wait: &MmpWait| {
+            let is_ours = entry(&disk, at).node == b"here";
+            assert_eq!(is_ours, wait.elapsed >= wait.total / 2);
+            if is_ours { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let options = VolumeOptions { mmp_watch: Some(watch), ..host("here") };
+        assert!(matches!(Volume::open(device.clone(), options), Err(Error::Interrupted)));
+        assert_eq!(entry(&device, at), gone);
+    });
+}
+
 fn shell(directory: &Path, script: &str) -> bool {
     Command::new("sh").args(["-ec", script]).current_dir(directory).output().unwrap().status.success()
 }

@@ -73,6 +73,37 @@ pub enum Fault {
     WritesFrom(u64),
 }
 
+/// A transfer that failed.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// What it was.
+    pub op: Op,
+    /// First byte.
+    pub at: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Its flags.
+    pub flags: BioFlags,
+    /// Events before it.
+    pub event: usize,
+    /// What a write was to write.
+    pub bytes: Option<Arc<[u8]>>,
+}
+
+impl Failed {
+    /// Whether it carries bytes of files.
+    pub fn is_data(&self) -> bool {
+        self.op == Op::Write && !self.flags.contains(BioFlags::META)
+    }
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { op, at, len, flags, event, .. } = self;
+        write!(f, "{op} of {len} at {at}, {flags:?}, event {event}")
+    }
+}
+
 #[derive(Debug)]
 struct State {
     content: Image,
@@ -84,8 +115,7 @@ struct State {
     failed: u64,
     /// Of those, flushes and writes of metadata.
     failed_metadata: u64,
-    /// The first that failed, for messages.
-    first_failed: String,
+    first_failed: Option<Failed>,
 }
 
 /// The device.
@@ -139,7 +169,7 @@ impl Disk {
             transfers: 0,
             failed: 0,
             failed_metadata: 0,
-            first_failed: String::new(),
+            first_failed: None,
         };
         let longest = Duration::from_micros(900);
         Arc::new(Self { geometry, counters: IoCounters::default(), state: Mutex::new(state), longest })
@@ -176,8 +206,8 @@ impl Disk {
         self.state().failed_metadata
     }
 
-    /// The first transfer that failed, for messages.
-    pub fn first_failed(&self) -> String {
+    /// The first transfer that failed.
+    pub fn first_failed(&self) -> Option<Failed> {
         self.state().first_failed.clone()
     }
 
@@ -238,9 +268,8 @@ impl Disk {
         if Self::fails(&mut state, op) {
             let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(5));
             if state.failed == 1 {
-                let events = state.record.events.len();
-                state.first_failed =
-                    format!("{op} of {len} at {}, {flags:?}, event {events}", sector.to_bytes());
+                let event = state.record.events.len();
+                state.first_failed = Some(Failed { op, at: sector.to_bytes(), len, flags, event, bytes });
             }
             let is_metadata = op == Op::Flush || op != Op::Read && flags.contains(BioFlags::META);
             state.failed_metadata += u64::from(is_metadata);

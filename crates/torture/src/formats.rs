@@ -34,7 +34,7 @@ const fn format(
 }
 
 /// All kinds.
-pub const FORMATS: [Format; 24] = [
+pub const FORMATS: [Format; 25] = [
     format("ext2-1k", Flavor::Ext2, 1024, "", 4, false),
     format("ext2-4k", Flavor::Ext2, 4096, "", 6, false),
     format("ext2-64k", Flavor::Ext2, 65536, "", 24, false),
@@ -44,6 +44,7 @@ pub const FORMATS: [Format; 24] = [
     format("ext3-4k", Flavor::Ext3, 4096, "", 12, true),
     format("ext3-16k", Flavor::Ext3, 16384, "", 40, true),
     format("ext4-1k", Flavor::Ext4, 1024, "", 6, true),
+    format("ext4-1k-groups", Flavor::Ext4, 1024, "", 20, true),
     format("ext4-2k", Flavor::Ext4, 2048, "", 8, true),
     format("ext4-4k", Flavor::Ext4, 4096, "", 12, true),
     format("ext4-8k", Flavor::Ext4, 8192, "", 24, true),
@@ -65,6 +66,22 @@ impl Format {
     /// By name.
     pub fn by_name(name: &str) -> Option<Self> {
         FORMATS.into_iter().find(|format| format.name == name)
+    }
+
+    /// Whether there is a second group, with a copy of the superblock.
+    pub fn has_backup(&self) -> bool {
+        let groups = (self.megabytes << 20).div_ceil(8 * u64::from(self.block_size).pow(2));
+        groups > 1
+    }
+
+    /// Whether files are mapped by extents.
+    pub fn has_extents(&self) -> bool {
+        self.flavor == Flavor::Ext4 && !self.features.contains("^extent")
+    }
+
+    /// Whether ranges of whole blocks can be moved within a file. With clusters they are larger than the files of most tests.
+    pub fn moves_blocks(&self) -> bool {
+        self.has_extents() && !self.features.contains("bigalloc")
     }
 
     /// What its volume is made with.

@@ -307,7 +307,10 @@ pub fn run(options: &Options, case: u64) -> Outcome<u64> {
 
 fn rounds_on(disk: Arc<Disk>, rounds: usize, threads: usize, full: bool, mut random: Random) -> Outcome<u64> {
     let device: Arc<dyn BlockDevice> = disk;
-    let options = FilesystemOptions::new().cache_bytes(random.pick(&[256 << 10, 1 << 20]));
+    let scheduler = random.pick(&["none", "none", "deadline", "cfq", "inject"]);
+    let options = FilesystemOptions::new()
+        .cache_bytes(random.pick(&[256 << 10, 1 << 20]))
+        .scheduler(scheduler.parse().map_err(|_| "no such scheduler")?);
     let filesystem = options.open_device(device).map_err(|error| format!("open: {error}"))?;
     if full {
         fill(&filesystem, &mut random)?;

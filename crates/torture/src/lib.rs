@@ -12,4 +12,5 @@ pub mod image;
 pub mod linear;
 pub mod model;
 pub mod random;
+pub mod stack;
 pub mod watchdog;

@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 
 use diorite_torture::formats::Format;
 use diorite_torture::watchdog::Watch;
-use diorite_torture::{crash, history, model};
+use diorite_torture::{crash, history, model, stack};
 
 const USAGE: &str = "usage: torture SUITE [--cases N] [--seed FIRST] [--case N] [--threads N]
 
-  crash   [--images N of each case] [--outside N] [--format NAME] [--real-threads 1] [--tear-superblock 1] [--keep DIR]
+  crash   [--images N of each case] [--outside N] [--format NAME] [--real-threads 1] [--keep DIR]
           [--known CLASS,...: failures to pass over]: power cuts; N cases are images here
-  faults  [--faults N of each case] [options of crash]: an error at every transfer, once and from then on; N cases are runs
+  faults  [--faults N of each case, in place of one at every transfer] [options of crash]: errors once and from then on; N cases are runs
   model   [--calls N of each case]: every way in against a vector of bytes; N cases are calls
+  stack   [--calls N of each thread]: queues, streams, buffered and synchronous I/O, views, names and syncs together, under every
+          scheduler, in a simulated world; N cases are worlds
   history [--rounds N of each case] [--real-threads 1] [--format NAME]: linearizability; N cases are calls
 ";
 
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
                 "runs",
                 || crash::Checker::new(options.clone()).expect("a place for scratch files"),
                 |checker, case| {
-                    let runs = checker.run_with_faults(case, arguments.number("faults", 20));
+                    let runs = checker.run_with_faults(case, arguments.number("faults", 0));
                     runs.map_err(|wrong| format!("{:?}: {}", wrong.class, wrong.what))
                 },
             )
@@ -64,6 +66,12 @@ fn main() -> ExitCode {
             "calls",
             || (),
             |(), case| model::run(case, arguments.number("calls", 300) as usize),
+        ),
+        "stack" => campaign(
+            &arguments,
+            "worlds",
+            || (),
+            |(), case| stack::run(case, arguments.number("calls", 40)).map(|_| 1),
         ),
         "history" => {
             let mut options = history::Options::default();
@@ -114,7 +122,7 @@ fn campaign<S>(
                         failures.lock().expect("lock").push(case);
                     }
                     let now = units.load(Ordering::Relaxed);
-                    if before / 5000 != now / 5000 {
+                    if before / 1000 != now / 1000 {
                         println!("{now} {unit}, {:.0?}", begin.elapsed());
                     }
                     if one {
@@ -141,7 +149,6 @@ fn crash_options(arguments: &Arguments) -> crash::Options {
     options.images = arguments.number("images", options.images as u64) as usize;
     options.outside = arguments.number("outside", options.outside);
     options.real_threads = arguments.number("real-threads", 0) != 0;
-    options.tear_superblock = arguments.number("tear-superblock", 0) != 0;
     let known = arguments.0.get("known").map_or("", String::as_str);
     options.known = crash::Class::ALL
         .into_iter()

@@ -7,7 +7,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
+use diorite::mkfs::{MkfsOptions, mkfs};
 use diorite::{
     AlignedBuf, DirectIo, DirectQueue, DirectReader, DirectWriter, File, Filesystem, FilesystemOptions,
     HostFile, OpenOptions, RawFile, Unaligned,
@@ -52,7 +52,17 @@ const UNSUPPORTED: i32 = 95;
 
 /// Where the file is.
 enum Place {
-    Volume { filesystem: Option<Filesystem>, device: Arc<dyn BlockDevice>, extents: bool },
+    Volume {
+        filesystem: Option<Filesystem>,
+        device: Arc<dyn BlockDevice>,
+        extents: bool,
+    },
+    /// On a volume that other threads use as well.
+    Shared {
+        filesystem: Filesystem,
+        path: String,
+        extents: bool,
+    },
     Host(PathBuf),
     Raw(Arc<dyn BlockDevice>),
 }
@@ -105,25 +115,22 @@ pub fn run(case: u64, calls: usize) -> Outcome<u64> {
             (place, u64::from(format.block_size), label)
         }
     };
-    let mut subject = Subject {
-        place,
-        handles: Vec::new(),
-        model: Vec::new(),
-        random,
-        stamp: case << 20,
-        unit: 512,
-        block,
-    };
-    let mut run = || -> Outcome {
-        subject.reopen()?;
-        for call in 0..calls {
-            let before = subject.model.len();
-            subject.step().map_err(|what| format!("call {call} (size {before}): {what}"))?;
-        }
-        subject.compare_all()
-    };
-    run().map_err(|what| format!("case {case} ({label}): {what}"))?;
+    let mut subject = Subject::new(place, block, random, case << 20);
+    subject.run(calls).map_err(|what| format!("case {case} ({label}): {what}"))?;
     Ok(calls as u64)
+}
+
+/// The same on the file `path` of a volume that other threads use as well; `stamp` is not that of any of them.
+pub(crate) fn run_beside_others(
+    filesystem: &Filesystem,
+    format: &Format,
+    path: String,
+    random: Random,
+    stamp: u64,
+    calls: usize,
+) -> Outcome {
+    let place = Place::Shared { filesystem: filesystem.clone(), path, extents: format.has_extents() };
+    Subject::new(place, u64::from(format.block_size), random, stamp).run(calls)
 }
 
 /// An empty volume, or one with some tens of blocks left.
@@ -142,11 +149,24 @@ fn volume(format: &Format, full: bool, case: u64) -> Outcome<Place> {
         drop(filler);
         tell(filesystem.close(), "close")?;
     }
-    let extents = format.flavor == Flavor::Ext4 && !format.features.contains("^extent");
+    let extents = format.has_extents();
     Ok(Place::Volume { filesystem: None, device, extents })
 }
 
 impl Subject {
+    fn new(place: Place, block: u64, random: Random, stamp: u64) -> Self {
+        Self { place, handles: Vec::new(), model: Vec::new(), random, stamp, unit: 512, block }
+    }
+
+    fn run(&mut self, calls: usize) -> Outcome {
+        self.reopen()?;
+        for call in 0..calls {
+            let before = self.model.len();
+            self.step().map_err(|what| format!("call {call} (size {before}): {what}"))?;
+        }
+        self.compare_all()
+    }
+
     fn bytes(&mut self, offset: u64, len: usize) -> Vec<u8> {
         self.stamp += 1;
         stamped(self.stamp, offset, len)
@@ -184,11 +204,17 @@ impl Subject {
                     self.handles.push((way, tell(options.open("/file"), "open")?));
                 }
             }
+            Place::Shared { filesystem, path, .. } => {
+                for way in [Way::Cached, Way::Direct, Way::Bounced] {
+                    let options = options(way, filesystem.open_options(), random).create(true);
+                    self.handles.push((way, tell(options.open(&path), "open")?));
+                }
+            }
             Place::Host(path) => {
                 // Only one handle may be open on it at a time.
                 let way = random.pick(&[Way::Cached, Way::Bounced]);
                 let options = options(way, HostFile::options(), random).create(true);
-                self.handles.push((way, tell(options.open(path), "open")?));
+                self.handles.push((way, tell(options.open(&path), "open")?));
             }
             Place::Raw(device) => {
                 let way = random.pick(&[Way::Cached, Way::Direct, Way::Bounced]);
@@ -538,7 +564,9 @@ impl Subject {
 
     /// Take a range out, or make one.
     fn shift(&mut self) -> Outcome {
-        let Place::Volume { extents: true, .. } = self.place else { return Ok(()) };
+        let (Place::Volume { extents: true, .. } | Place::Shared { extents: true, .. }) = self.place else {
+            return Ok(());
+        };
         let blocks = self.size() / self.block;
         if blocks < 3 {
             return Ok(());
@@ -577,7 +605,9 @@ impl Subject {
             1 => file.sync_all(),
             2 => file.drop_cached(offset, len),
             _ => match &self.place {
-                Place::Volume { filesystem: Some(filesystem), .. } => filesystem.drop_caches(),
+                Place::Volume { filesystem: Some(filesystem), .. } | Place::Shared { filesystem, .. } => {
+                    filesystem.drop_caches()
+                }
                 _ => file.drop_cached(0, u64::MAX),
             },
         };

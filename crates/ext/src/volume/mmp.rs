@@ -62,6 +62,12 @@ impl Place {
         entry.write_into(memory, self.seed);
         Ok(self.device.write_bytes(self.offset, memory, BioFlags::META | BioFlags::SYNC)?)
     }
+
+    /// Put `previous` back where our own entry is still there.
+    fn restore(&self, ours: &MmpBlock, previous: &MmpBlock) -> Result<()> {
+        let (mut memory, found) = self.read()?;
+        if found == *ours { self.write(&mut memory, previous) } else { Ok(()) }
+    }
 }
 
 impl Mmp {
@@ -108,7 +114,11 @@ impl Mmp {
         };
         place.write(&mut memory, &entry)?;
         let written = now();
-        pause(wait, &previous, (wait, wait * 2), options)?;
+        if let Err(error) = pause(wait, &previous, (wait, wait * 2), options) {
+            // The wait's own error counts. An entry of ours that stays is as old as any other.
+            let _ = place.restore(&entry, &previous);
+            return Err(error);
+        }
         let (_, found) = place.read()?;
         if found != entry {
             return Err(in_use(&found));
@@ -160,8 +170,7 @@ impl Drop for Mmp {
     }
 }
 
-/// Sleep for `time`, of a wait that has lasted for `elapsed` of `total` so far; ends early if the caller's watch says so. A mark of ours
-/// that is left then is as old as any, and no other host may rely on it.
+/// Sleep for `time`, of a wait that has lasted for `elapsed` of `total` so far; ends early if the caller's watch says so.
 fn pause(
     time: Duration,
     found: &MmpBlock,

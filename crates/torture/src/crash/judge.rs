@@ -9,10 +9,13 @@ use std::sync::Arc;
 use diorite::check::{CheckOptions, check};
 use diorite::{BlockDevice, FileKind, Filesystem, FilesystemOptions};
 
-use super::oracle::{Class, FileLog, Presence, Rounding, Wrong};
+use super::names::Presence;
+use super::oracle::{Class, FileLog, Rounding, Wrong};
+use crate::cut::{Loss, Replay};
 use crate::disk::Disk;
 use crate::formats::Format;
 use crate::image::{Image, PIECE};
+use crate::random::Random;
 
 /// An image file for e2fsck, of which only what differs is written again.
 #[derive(Debug)]
@@ -88,31 +91,54 @@ pub fn has_e2fsck() -> bool {
     Command::new("e2fsck").arg("-V").output().is_ok()
 }
 
-/// Judge one image. With `outside` e2fsck looks at it as well; a volume without a journal always needs it, for the repair.
-pub(super) fn judge(
-    image: &Image,
-    format: &Format,
-    files: &[FileLog],
-    cut: usize,
-    outside: bool,
-    scratch: &mut Scratch,
-) -> Result<(), Wrong> {
-    let tool = |error: std::io::Error| Wrong::new(Class::Fsck, format!("e2fsck: {error}"));
-    let open = |device: &Arc<dyn BlockDevice>| {
-        quiet_options().open_device(Arc::clone(device)).map_err(|error| unreadable("open", &error))
-    };
-    let rounding = |repaired| Rounding { block: u64::from(format.block_size), repaired };
-    if format.journal {
-        let disk = Disk::new(image.clone(), true, cut as u64);
+/// How an image is looked at.
+#[derive(Debug)]
+pub(super) struct How {
+    /// Whether e2fsck looks at it as well; a volume without a journal always needs it, for the repair.
+    pub outside: bool,
+    /// Whether the primary superblock may be torn.
+    pub torn_superblock: bool,
+    /// Decides a second power cut, while the journal is replayed.
+    pub second_cut: Option<Random>,
+}
+
+/// Who looks at the images of one run.
+pub(super) struct Judge<'a> {
+    pub format: &'a Format,
+    pub files: &'a [FileLog],
+    /// When the power was cut.
+    pub cut: usize,
+    pub scratch: &'a mut Scratch,
+}
+
+fn tool(error: std::io::Error) -> Wrong {
+    Wrong::new(Class::Fsck, format!("e2fsck: {error}"))
+}
+
+impl Judge<'_> {
+    /// Look at one image.
+    pub(super) fn judge(&mut self, image: &Image, mut how: How) -> Result<(), Wrong> {
+        if !self.format.journal {
+            return self.judge_after_repair(image);
+        }
+        let disk = Disk::new(image.clone(), true, self.cut as u64);
         let device: Arc<dyn BlockDevice> = disk.clone();
         // Opening for writing replays the journal.
         let filesystem = open(&device)?;
+        if let Some(reason) = filesystem.read_only_reason() {
+            if how.torn_superblock {
+                drop(filesystem);
+                return self.judge_after_repair(image);
+            }
+            return Err(Wrong::new(Class::Open, format!("it is read-only: {reason}")));
+        }
+        let opened = disk.now();
         let seen = files_of(&filesystem)?;
         filesystem.close().map_err(|error| unreadable("close", &error))?;
         judge_check(&device)?;
-        if outside {
-            scratch.put(&disk.content()).map_err(tool)?;
-            let (code, text) = scratch.e2fsck("-n").map_err(tool)?;
+        if how.outside {
+            self.scratch.put(&disk.content()).map_err(tool)?;
+            let (code, text) = self.scratch.e2fsck("-n").map_err(tool)?;
             if code != 0 {
                 return Err(Wrong::new(
                     Class::Fsck,
@@ -120,24 +146,44 @@ pub(super) fn judge(
                 ));
             }
         }
-        return judge_files(&seen, files, cut, rounding(false));
+        judge_files(&seen, self.files, self.cut, self.rounding(false))?;
+        let Some(mut random) = how.second_cut.take() else { return Ok(()) };
+        let record = disk.record();
+        let mut replay = Replay::new(&record);
+        let (moment, loss) = (random.index(opened + 1), random.pick(&Loss::KINDS));
+        replay.advance(moment);
+        let again = replay.image(loss, &mut random);
+        let at = format!("a second cut at event {moment} of {opened} of the replay, {loss:?} lost");
+        self.judge(&again, how).map_err(|wrong| wrong.at(at))
     }
-    scratch.put(image).map_err(tool)?;
-    let (code, text) = scratch.e2fsck("-y").map_err(tool)?;
-    let mut judged = || {
+
+    fn rounding(&self, repaired: bool) -> Rounding {
+        Rounding { block: u64::from(self.format.block_size), repaired }
+    }
+
+    fn judge_after_repair(&mut self, image: &Image) -> Result<(), Wrong> {
+        self.scratch.put(image).map_err(tool)?;
+        let (code, text) = self.scratch.e2fsck("-y").map_err(tool)?;
+        self.judge_repaired(code).map_err(|Wrong { class, what }| Wrong {
+            class,
+            what: format!("{what}\ne2fsck -fy has said:\n{text}"),
+        })
+    }
+
+    fn judge_repaired(&mut self, code: i32) -> Result<(), Wrong> {
         if code & !3 != 0 {
             return Err(Wrong::new(Class::Fsck, format!("e2fsck -fy cannot repair it ({code})")));
         }
-        let repaired = scratch.take().map_err(tool)?;
-        let device: Arc<dyn BlockDevice> = Disk::new(repaired, true, cut as u64);
+        let repaired = self.scratch.take().map_err(tool)?;
+        let device: Arc<dyn BlockDevice> = Disk::new(repaired, true, self.cut as u64);
         judge_check(&device)?;
         let seen = files_of(&open(&device)?)?;
-        judge_files(&seen, files, cut, rounding(true))
-    };
-    judged().map_err(|Wrong { class, what }| Wrong {
-        class,
-        what: format!("{what}\ne2fsck -fy has said:\n{text}"),
-    })
+        judge_files(&seen, self.files, self.cut, self.rounding(true))
+    }
+}
+
+fn open(device: &Arc<dyn BlockDevice>) -> Result<Filesystem, Wrong> {
+    quiet_options().open_device(Arc::clone(device)).map_err(|error| unreadable("open", &error))
 }
 
 fn unreadable(what: &str, error: &diorite::Error) -> Wrong {
@@ -195,7 +241,7 @@ fn files_of(filesystem: &Filesystem) -> Result<Vec<Seen>, Wrong> {
 }
 
 fn judge_files(seen: &[Seen], files: &[FileLog], cut: usize, round: Rounding) -> Result<(), Wrong> {
-    let mut found: HashMap<usize, Vec<&str>> = HashMap::new();
+    let mut found: HashMap<usize, Vec<&Seen>> = HashMap::new();
     for file in seen {
         let is_lost = round.repaired && file.path.starts_with("/lost+found/");
         let is_candidate = |log: &FileLog| {
@@ -211,7 +257,7 @@ fn judge_files(seen: &[Seen], files: &[FileLog], cut: usize, round: Rounding) ->
         for number in candidates {
             verdict = files[number].judge(cut, &file.content, round);
             if verdict.is_ok() {
-                found.entry(number).or_default().push(&file.path);
+                found.entry(number).or_default().push(file);
                 break;
             }
             verdict = verdict.map_err(|wrong| wrong.at(format_args!("file {number} (inode {})", file.inode)));
@@ -219,8 +265,8 @@ fn judge_files(seen: &[Seen], files: &[FileLog], cut: usize, round: Rounding) ->
         verdict.map_err(|wrong| wrong.at(&file.path))?;
     }
     for (number, log) in files.iter().enumerate() {
-        let paths = found.get(&number).map_or(&[][..], Vec::as_slice);
-        judge_name(number, log, paths, cut, round).map_err(|what| Wrong::new(Class::Name, what))?;
+        let found = found.get(&number).map_or(&[][..], Vec::as_slice);
+        judge_name(number, log, found, cut, round).map_err(|what| Wrong::new(Class::Name, what))?;
     }
     Ok(())
 }
@@ -229,11 +275,12 @@ fn judge_files(seen: &[Seen], files: &[FileLog], cut: usize, round: Rounding) ->
 fn judge_name(
     number: usize,
     log: &FileLog,
-    paths: &[&str],
+    found: &[&Seen],
     cut: usize,
     round: Rounding,
 ) -> Result<(), String> {
     let repaired = round.repaired;
+    let paths: Vec<&str> = found.iter().map(|file| file.path.as_str()).collect();
     // e2fsck clears an empty file that lost its name in the middle of a rename: nothing but the name is lost.
     if repaired && paths.is_empty() && log.is_renamed(cut) && log.judge(cut, &[], round).is_ok() {
         return Ok(());
@@ -248,8 +295,16 @@ fn judge_name(
     if log.is_kept(cut) && paths.is_empty() {
         return Err(format!("file {number} was synced and is lost altogether"));
     }
-    if !repaired && paths.len() > 1 {
-        return Err(format!("file {number} has several names: {paths:?}"));
+    if !is_lost
+        && let Some(name) = log.promised_links(cut).iter().find(|name| !paths.contains(&name.as_str()))
+    {
+        return Err(format!("file {number} has no link {name}, as was promised, but {paths:?}"));
+    }
+    if found.iter().any(|file| file.inode != found[0].inode) {
+        return Err(format!("the names of file {number} lead to different inodes: {paths:?}"));
+    }
+    if !repaired && paths.len() > log.names.most(cut) {
+        return Err(format!("file {number} has too many names: {paths:?}"));
     }
     Ok(())
 }

@@ -3,25 +3,29 @@
 //! A case is a number: it decides the volume, the threads, the calls, the cuts and what each cut loses. It runs in a
 //! simulation, so a case that fails fails again.
 
+mod era;
 mod judge;
+mod moves;
+mod names;
 mod oracle;
 mod workload;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use diorite_block::IoOwner;
+use diorite_block::{IoOwner, Op};
 use diorite_sim::{Order, Simulation, WorldOptions};
 
 use crate::cut::{Loss, Replay};
-use crate::disk::{Disk, Fault};
+use crate::disk::{Disk, Failed, Fault, SECTOR};
 use crate::formats::{FORMATS, Format};
 use crate::image::Image;
 use crate::random::Random;
 
+use judge::{How, Judge};
 pub use judge::{Scratch, has_e2fsck};
 pub use oracle::{Class, Wrong};
-pub use workload::{Plan, Ran};
+pub use workload::{Heard, Oracle, Plan, Ran};
 
 /// What a case may choose from, and how much of it is looked at.
 #[derive(Clone, Debug)]
@@ -34,8 +38,6 @@ pub struct Options {
     pub outside: u64,
     /// Real threads in place of a simulation: then a seed does not decide all.
     pub real_threads: bool,
-    /// Whether the primary superblock may be torn.
-    pub tear_superblock: bool,
     /// Classes of failures that are passed over.
     pub known: Vec<Class>,
     /// Where the image of a case that fails is put, as the power cut left it.
@@ -49,7 +51,6 @@ impl Default for Options {
             images: 40,
             outside: 8,
             real_threads: false,
-            tear_superblock: false,
             known: Vec::new(),
             keep: None,
         }
@@ -95,15 +96,19 @@ impl Checker {
         let ran = ran.map_err(|what| Wrong::new(Class::Call, what).at(&label))?;
         let record = disk.record();
         let mut replay = Replay::new(&record);
-        replay.tear_superblock = self.options.tear_superblock;
+        replay.tear_superblock = format.has_backup();
         let mut looked_at = 0;
         for cut in cuts(&ran, record.events.len(), self.options.images / 2, &mut random) {
             replay.advance(cut);
             for loss in [random.pick(&Loss::KINDS), random.pick(&Loss::KINDS)] {
                 let image = replay.image(loss, &mut random);
-                let outside = random.one_in(self.options.outside);
-                let files = &ran.oracle.files;
-                let verdict = judge::judge(&image, &format, files, cut, outside, &mut self.scratch);
+                let how = How {
+                    outside: random.one_in(self.options.outside),
+                    torn_superblock: replay.tear_superblock && loss == Loss::Sectors,
+                    second_cut: random.one_in(4).then(|| random.fork()),
+                };
+                let (files, scratch) = (&ran.oracle.files, &mut self.scratch);
+                let verdict = Judge { format: &format, files, cut, scratch }.judge(&image, how);
                 looked_at += 1;
                 let Err(wrong) = verdict else { continue };
                 if self.options.known.contains(&wrong.class) {
@@ -121,7 +126,8 @@ impl Checker {
         Ok(looked_at)
     }
 
-    /// Run one case once for each of `faults` transfers that fails, spread over all there are: how many runs, or what was wrong.
+    /// Run one case for each of `faults` transfers that fails, spread over all there are, or for every one with 0: how many runs, or what
+    /// was wrong.
     pub fn run_with_faults(&mut self, case: u64, faults: u64) -> Result<u64, Wrong> {
         let mut random = Random::new(case ^ 0xfa17);
         let format = random.pick(&self.options.formats);
@@ -138,7 +144,7 @@ impl Checker {
             }
             disk.transfers()
         };
-        let step = (transfers / faults.max(1)).max(1);
+        let step = transfers.checked_div(faults).unwrap_or(1).max(1);
         let mut runs = 0;
         for at in (random.below(step)..transfers).step_by(step as usize) {
             for fault in [Fault::Once(at), Fault::From(at), Fault::WritesFrom(at)] {
@@ -164,13 +170,19 @@ impl Checker {
             return Err(call(wrong));
         }
         // Write-back of data may be tried again, and then there is nothing to report: the files show whether it was.
-        if disk.failed_metadata() > 0 && ran.oracle.errors == 0 {
-            let what = format!("reported to no caller: {}", disk.first_failed());
+        let first_failed = disk.first_failed();
+        if disk.failed_metadata() > 0 && ran.oracle.errors.is_empty() {
+            let what = format!("reported to no caller: {first_failed:?}");
             return Err(Wrong::new(Class::Unreported, what));
+        }
+        if let (Fault::Once(_), Some(failed)) = (plan.fault, first_failed) {
+            judge_callers(&failed, &ran.oracle)?;
         }
         // With the fault gone, all that was promised is there.
         let cut = disk.now();
-        judge::judge(&disk.content(), &plan.format, &ran.oracle.files, cut, true, &mut self.scratch)
+        let (files, scratch) = (&ran.oracle.files, &mut self.scratch);
+        let how = How { outside: true, torn_superblock: false, second_cut: None };
+        Judge { format: &plan.format, files, cut, scratch }.judge(&disk.content(), how)
     }
 
     fn run_plan(&self, plan: Plan, disk: &Arc<Disk>) -> Result<Ran, String> {
@@ -188,6 +200,31 @@ impl Checker {
         simulation.run().map_err(|deadlock| deadlock.to_string())?;
         let ran = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         ran.ok_or_else(|| "the workload did not end".to_owned())
+    }
+}
+
+/// One transfer has failed: only callers whom it concerns may have heard of it.
+fn judge_callers(failed: &Failed, oracle: &Oracle) -> Result<(), Wrong> {
+    let wrong = |heard: &Heard| {
+        let what = format!("what failed: {failed}; reported to: {heard:?}");
+        Err(Wrong::new(Class::Misreported, what))
+    };
+    if failed.op == Op::Read {
+        let is_meanwhile = |heard: &&Heard| (heard.begin..=heard.end).contains(&failed.event);
+        // Write-back reads mappings in the background.
+        let is_later = |heard: &&Heard| heard.what.contains("data written earlier was lost");
+        let mut others = oracle.errors.iter().filter(|heard| !is_meanwhile(heard) && !is_later(heard));
+        return others.next().map_or(Ok(()), wrong);
+    }
+    let Some(bytes) = failed.bytes.as_deref().filter(|_| failed.is_data()) else { return Ok(()) };
+    let sectors = || bytes.chunks(SECTOR).map(|sector| &sector[..16]);
+    let concerned: Vec<usize> = (0..oracle.files.len())
+        .filter(|number| sectors().any(|bytes| oracle.files[*number].has_written(bytes)))
+        .collect();
+    let is_concerned = |heard: &&Heard| heard.file.is_none_or(|file| concerned.contains(&file));
+    match oracle.errors.iter().find(|heard| !concerned.is_empty() && !is_concerned(heard)) {
+        Some(heard) => wrong(heard),
+        None => Ok(()),
     }
 }
 

@@ -19,7 +19,9 @@ use crate::random::{Random, stamp_bytes, stamped};
 /// Bytes of each thread's part of the file that all write.
 const PART: u64 = 96 << 10;
 /// Largest size of a thread's own files.
-const LARGEST: u64 = 160 << 10;
+pub(super) const LARGEST: u64 = 160 << 10;
+/// What errors of [`Shared::sync_everything`] begin with.
+const SYNC_EVERYTHING: &str = "Filesystem::sync";
 /// Files of each thread.
 const FILES: usize = 3;
 
@@ -38,13 +40,26 @@ pub struct Plan {
     pub fault: Fault,
 }
 
+/// An error that a caller got, with the moments of the call's begin and end.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    /// When the call began.
+    pub begin: usize,
+    /// When it returned.
+    pub end: usize,
+    /// The file that the call was about; `None` for calls about the whole volume.
+    pub file: Option<usize>,
+    /// What it said.
+    pub what: String,
+}
+
 /// All files by number.
 #[derive(Debug, Default)]
 pub struct Oracle {
     /// The files.
     pub files: Vec<FileLog>,
     /// Errors that callers got.
-    pub errors: u64,
+    pub errors: Vec<Heard>,
     next_name: u64,
     next_stamp: u64,
 }
@@ -55,7 +70,7 @@ impl Oracle {
         self.next_stamp
     }
 
-    fn fresh_name(&mut self, random: &mut Random) -> String {
+    pub(super) fn fresh_name(&mut self, random: &mut Random) -> String {
         self.next_name += 1;
         format!("{}/f{}", random.pick(&["", "/a", "/b"]), self.next_name)
     }
@@ -77,47 +92,49 @@ enum Durable {
 }
 
 #[derive(Debug)]
-struct Open {
-    file: File,
+pub(super) struct Open {
+    pub(super) file: File,
     way: Way,
     durable: Durable,
 }
 
 /// A file that a thread works on, and its handles.
 #[derive(Debug)]
-struct Slot {
-    number: usize,
-    handles: Vec<Open>,
+pub(super) struct Slot {
+    pub(super) number: usize,
+    pub(super) handles: Vec<Open>,
     /// Where it may write.
     part: std::ops::Range<u64>,
     /// Whether it is this thread's alone.
-    own: bool,
+    pub(super) own: bool,
     /// What was written last: writing it again, in another way, is what many bugs need.
     last: (u64, u64),
 }
 
 /// What all threads share.
 #[derive(Clone, Debug)]
-struct Shared {
-    disk: Arc<Disk>,
-    filesystem: Filesystem,
+pub(super) struct Shared {
+    pub(super) disk: Arc<Disk>,
+    pub(super) filesystem: Filesystem,
     oracle: Arc<Mutex<Oracle>>,
     journal: bool,
+    /// Whether bytes can be moved within a file, whole or not at all.
+    pub(super) moves: bool,
 }
 
-type Outcome<T = ()> = Result<T, String>;
+pub(super) type Outcome<T = ()> = Result<T, String>;
 
-fn tell<T>(result: diorite::Result<T>, what: &str) -> Outcome<T> {
+pub(super) fn tell<T>(result: diorite::Result<T>, what: &str) -> Outcome<T> {
     result.map_err(|error| format!("{what}: {error} (errno {})", error.errno()))
 }
 
 impl Shared {
-    fn oracle(&self) -> MutexGuard<'_, Oracle> {
+    pub(super) fn oracle(&self) -> MutexGuard<'_, Oracle> {
         self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A moment of its own: which of two calls came first is never in doubt.
-    fn now(&self) -> usize {
+    pub(super) fn now(&self) -> usize {
         self.disk.mark()
     }
 
@@ -144,8 +161,8 @@ impl Shared {
         self.oracle().files[number].synced(begin, now, names);
     }
 
-    fn path(&self, number: usize) -> Option<String> {
-        self.oracle().files[number].name().map(str::to_owned)
+    pub(super) fn path(&self, number: usize) -> Option<String> {
+        self.oracle().files[number].names.current().map(str::to_owned)
     }
 
     fn options(&self, way: Way, durable: Durable) -> OpenOptions {
@@ -172,13 +189,13 @@ impl Shared {
         Ok(Open { file, way, durable })
     }
 
-    fn create(&self, random: &mut Random) -> Outcome<usize> {
+    pub(super) fn create(&self, random: &mut Random) -> Outcome<usize> {
         let (number, path) = {
             let now = self.now();
             let mut oracle = self.oracle();
             let path = oracle.fresh_name(random);
             let mut log = FileLog::default();
-            log.begin_name(now, Some(path.clone()));
+            log.names.begin(now, Some(path.clone()));
             oracle.files.push(log);
             (oracle.files.len() - 1, path)
         };
@@ -188,7 +205,7 @@ impl Shared {
         let now = self.now();
         let log = &mut self.oracle().files[number];
         log.inode = Some(inode);
-        log.end_name(now);
+        log.names.end(now);
         Ok(number)
     }
 
@@ -196,7 +213,7 @@ impl Shared {
         let begin = self.now();
         if let Err(error) = self.filesystem.sync() {
             self.oracle().files.iter_mut().for_each(FileLog::give_up);
-            return tell(Err(error), "Filesystem::sync");
+            return tell(Err(error), SYNC_EVERYTHING);
         }
         let now = self.now();
         self.oracle().files.iter_mut().for_each(|log| log.synced(begin, now, true));
@@ -205,20 +222,25 @@ impl Shared {
 }
 
 /// A thread of the workload.
-struct Worker {
-    shared: Shared,
-    random: Random,
-    slots: Vec<Slot>,
-    block: u64,
+pub(super) struct Worker {
+    pub(super) shared: Shared,
+    pub(super) random: Random,
+    pub(super) slots: Vec<Slot>,
+    pub(super) block: u64,
 }
 
 impl Worker {
     fn run(&mut self, calls: usize) -> Outcome {
         for call in 0..calls {
             let slot = self.random.index(self.slots.len());
+            let (number, begin) = (self.slots[slot].number, self.shared.now());
             if let Err(what) = self.step(slot) {
-                self.judge_error(&what)
-                    .map_err(|()| format!("call {call} on file {}: {what}", self.slots[slot].number))?;
+                if !self.is_right(&what) {
+                    return Err(format!("call {call} on file {number}: {what}"));
+                }
+                let file = (!what.starts_with(SYNC_EVERYTHING)).then_some(number);
+                let heard = Heard { begin, end: self.shared.now(), file, what };
+                self.shared.oracle().errors.push(heard);
                 // A queue that was dropped and a name that may be either: go on with new handles.
                 self.slots[slot].handles.clear();
             }
@@ -231,16 +253,12 @@ impl Worker {
     }
 
     /// An error is right if a transfer had failed, and if it says so.
-    fn judge_error(&mut self, what: &str) -> Result<(), ()> {
+    fn is_right(&self, what: &str) -> bool {
         const IO_OR_READ_ONLY: [&str; 2] = ["(errno 5)", "(errno 30)"];
         // Of a create, rename or remove that failed, it is not said whether its name is there.
         const NAMES: [&str; 2] = ["(errno 2)", "(errno 17)"];
         let is_right = IO_OR_READ_ONLY.iter().chain(&NAMES).any(|errno| what.contains(errno));
-        if self.shared.disk.failed() == 0 || !is_right {
-            return Err(());
-        }
-        self.shared.oracle().errors += 1;
-        Ok(())
+        self.shared.disk.failed() > 0 && is_right
     }
 
     fn step(&mut self, slot: usize) -> Outcome {
@@ -252,27 +270,28 @@ impl Worker {
             self.slots[slot].handles.push(open);
         }
         match self.random.below(100) {
-            0..38 => self.write(slot),
+            0..34 => self.write(slot),
+            34..36 => self.shift(slot),
+            36..38 => self.link(slot),
             38..44 => self.write_by_queue(slot),
             44..52 => self.resize(slot),
             52..55 => self.zero(slot),
             55..57 => self.allocate(slot),
-            57..68 => self.sync(slot),
+            57..68 | 89..92 => self.sync(slot),
             68..71 => self.shared.sync_everything(),
             71..79 => self.reopen(slot),
             79..82 => self.drop_cached(slot),
             82..86 => self.rename(slot),
             86..89 => self.remove(slot),
-            89..92 => self.sync_another(),
             _ => self.read(slot),
         }
     }
 
-    fn size(&self, slot: usize) -> u64 {
+    pub(super) fn size(&self, slot: usize) -> u64 {
         self.slots[slot].handles[0].file.size()
     }
 
-    fn handle(&mut self, slot: usize) -> usize {
+    pub(super) fn handle(&mut self, slot: usize) -> usize {
         let count = self.slots[slot].handles.len();
         self.random.index(count)
     }
@@ -305,7 +324,7 @@ impl Worker {
         (offset, len)
     }
 
-    fn write(&mut self, slot: usize) -> Outcome {
+    pub(super) fn write(&mut self, slot: usize) -> Outcome {
         let at = self.handle(slot);
         let unit = if self.slots[slot].handles[at].way == Way::Direct { 512 } else { 1 };
         let (offset, len) = self.range(slot, unit);
@@ -426,10 +445,14 @@ impl Worker {
 
     fn sync(&mut self, slot: usize) -> Outcome {
         let at = self.handle(slot);
-        let (number, open) = (self.slots[slot].number, &self.slots[slot].handles[at]);
-        let begin = self.shared.now();
+        let (number, file) = (self.slots[slot].number, self.slots[slot].handles[at].file.clone());
         let all = self.random.one_in(2);
-        let done = if all { open.file.sync_all() } else { open.file.sync_data() };
+        self.sync_file(number, &file, all)
+    }
+
+    pub(super) fn sync_file(&self, number: usize, file: &File, all: bool) -> Outcome {
+        let begin = self.shared.now();
+        let done = if all { file.sync_all() } else { file.sync_data() };
         if done.is_err() {
             // What is lost is reported once: later syncs promise nothing of it.
             self.shared.oracle().files[number].give_up();
@@ -437,12 +460,6 @@ impl Worker {
         tell(done, if all { "sync_all" } else { "sync_data" })?;
         self.shared.synced(begin, number, all && self.shared.journal);
         Ok(())
-    }
-
-    /// What another file's sync takes along must not harm this one.
-    fn sync_another(&mut self) -> Outcome {
-        let slot = self.random.index(self.slots.len());
-        if self.slots[slot].handles.is_empty() { Ok(()) } else { self.sync(slot) }
     }
 
     fn reopen(&mut self, slot: usize) -> Outcome {
@@ -459,52 +476,6 @@ impl Worker {
         tell(self.slots[slot].handles[at].file.drop_cached(0, u64::MAX), "drop_cached")
     }
 
-    fn rename(&mut self, slot: usize) -> Outcome {
-        if !self.slots[slot].own {
-            return Ok(());
-        }
-        let number = self.slots[slot].number;
-        let Some(old) = self.shared.path(number) else { return Ok(()) };
-        let now = self.shared.now();
-        let new = {
-            let mut oracle = self.shared.oracle();
-            let new = oracle.fresh_name(&mut self.random);
-            oracle.files[number].begin_name(now, Some(new.clone()));
-            new
-        };
-        tell(self.shared.filesystem.rename(&old, &new), "rename")?;
-        let now = self.shared.now();
-        self.shared.oracle().files[number].end_name(now);
-        Ok(())
-    }
-
-    fn remove(&mut self, slot: usize) -> Outcome {
-        if !self.slots[slot].own {
-            return Ok(());
-        }
-        let number = self.slots[slot].number;
-        let Some(path) = self.shared.path(number) else { return Ok(()) };
-        let now = self.shared.now();
-        {
-            let mut oracle = self.shared.oracle();
-            oracle.files[number].begin_name(now, None);
-            oracle.files[number].begin(now, false, Change::Truncate(0));
-        }
-        tell(self.shared.filesystem.remove_file(&path), "remove_file")?;
-        let now = self.shared.now();
-        self.shared.oracle().files[number].end_name(now);
-        if self.random.one_in(2) {
-            self.slots[slot].handles.clear();
-        }
-        Ok(())
-    }
-
-    fn recreate(&mut self, slot: usize) -> Outcome {
-        self.slots[slot].handles.clear();
-        self.slots[slot].number = self.shared.create(&mut self.random)?;
-        Ok(())
-    }
-
     /// Read all of a file that is this thread's alone: it is as the calls so far have made it.
     fn read(&mut self, slot: usize) -> Outcome {
         if !self.slots[slot].own {
@@ -513,21 +484,30 @@ impl Worker {
         let at = self.handle(slot);
         let (number, open) = (self.slots[slot].number, &self.slots[slot].handles[at]);
         let expected = self.shared.oracle().files[number].content();
-        let mut memory = AlignedBuf::zeroed((expected.len() + 1).next_multiple_of(4096), 4096);
-        let got = tell(open.file.read_at(&mut memory, 0), "read")?;
-        if memory[..got] == expected[..] {
+        let len = (expected.len() + 1).next_multiple_of(4096);
+        let found = if self.random.one_in(3) {
+            let mut found = Vec::new();
+            tell(open.file.view(0, len, &mut |piece| found.extend_from_slice(piece)), "view")?;
+            found
+        } else {
+            let mut memory = AlignedBuf::zeroed(len, 4096);
+            let count = tell(open.file.read_at(&mut memory, 0), "read")?;
+            memory[..count].to_vec()
+        };
+        if found == expected {
             return Ok(());
         }
         if self.shared.disk.failed() > 0 {
             let (now, block) = (self.shared.now(), self.block);
             let round = super::oracle::Rounding { block, repaired: true };
             let log = self.shared.oracle().files[number].clone();
-            return log.judge(now, &memory[..got], round).map_err(|wrong| format!("read: {}", wrong.what));
+            return log.judge(now, &found, round).map_err(|wrong| format!("read: {}", wrong.what));
         }
-        let first = memory[..got].iter().zip(&expected).position(|(a, b)| a != b);
+        let first = found.iter().zip(&expected).position(|(a, b)| a != b);
         Err(format!(
-            "read by {:?}: {got} bytes, {} expected; first difference {first:?}",
+            "read by {:?}: {} bytes, {} expected; first difference {first:?}",
             open.way,
+            found.len(),
             expected.len()
         ))
     }
@@ -571,6 +551,7 @@ fn run_in(
         filesystem: filesystem.clone(),
         oracle: Arc::clone(oracle),
         journal: plan.format.journal,
+        moves: plan.format.journal && plan.format.moves_blocks(),
     };
     for directory in ["/a", "/b"] {
         tell(filesystem.create_dir(directory), "create_dir")?;
@@ -612,10 +593,15 @@ fn run_in(
         drop(filesystem);
     } else {
         // The latest that an error may be reported: by the last sync, or when the volume is closed.
-        let failed = shared.sync_everything().is_err() || filesystem.read_only_reason().is_some();
+        let begin = disk.mark();
+        let synced = shared.sync_everything();
+        let reason = filesystem.read_only_reason().map(|reason| reason.to_string());
         drop(shared);
-        let failed = filesystem.close().is_err() || failed;
-        oracle.lock().unwrap_or_else(PoisonError::into_inner).errors += u64::from(failed);
+        let closed = filesystem.close().map_err(|error| format!("close: {error}"));
+        let end = disk.mark();
+        let said = [synced.err(), reason, closed.err()].into_iter().flatten();
+        let heard = said.map(|what| Heard { begin, end, file: None, what });
+        oracle.lock().unwrap_or_else(PoisonError::into_inner).errors.extend(heard);
     }
     // The volume's own threads end.
     diorite_block::sync::sleep(Duration::from_millis(if diorite_sim::Context::current().is_some() {
