@@ -22,6 +22,9 @@ const TOOLS: &[Tool] = &[
     Tool { program: "sgdisk", package: "gdisk" },
     Tool { program: "bon_csv2txt", package: "bonnie++" },
     Tool { program: "gdb", package: "gdb" },
+    Tool { program: "nbdkit", package: "nbdkit" },
+    Tool { program: "qemu-nbd", package: "qemu-utils" },
+    Tool { program: "openssl", package: "openssl" },
 ];
 
 /// Install what is missing when this is a Debian machine and we are root; otherwise say what is missing. Tests

@@ -29,7 +29,7 @@ impl Location {
     /// this name is meant itself.
     pub(crate) fn parse(argument: &Path) -> Self {
         let bytes = argument.as_os_str().as_bytes();
-        let skip = [&b"raw:"[..], b"nbd://", b"nbd+unix://"]
+        let skip = [&b"raw:"[..], b"nbd://", b"nbds://", b"nbd+unix://", b"nbds+unix://"]
             .iter()
             .find(|scheme| bytes.starts_with(scheme))
             .map_or(0, |scheme| scheme.len());

@@ -7,6 +7,8 @@
 //! raw:PATH                      the same
 //! stripe:TARGET,TARGET,...      several as one, in turns of 64K; ?chunk=BYTES after the last for other turns
 //! linear:TARGET,TARGET,...      several as one, one after the other
+//! nbd://HOST[:PORT]/EXPORT      an export of an NBD server; nbds:// with TLS
+//! nbd+unix:///EXPORT?socket=PATH  the same over a Unix socket; nbds+unix:// with TLS
 //! TARGET?partition=N            a partition of it
 //! TARGET?offset=BYTES           everything from an offset on (K, M, G, T: powers of 1024)
 //! TARGET?partition=N&offset=B   both, in this order
@@ -22,6 +24,7 @@ use diorite_block::BlockDevice;
 use crate::error::OpenError;
 use crate::file::FileDevice;
 use crate::joined::JoinedDevice;
+use crate::nbd::{self, NbdDevice};
 use crate::options::{Create, OpenOptions};
 use crate::partition::PartitionDevice;
 
@@ -38,6 +41,9 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
     if let Some(path) = spec.strip_prefix("raw:") {
         return open_target(path, options);
     }
+    if nbd::is_nbd(spec) {
+        return open_nbd(spec, options);
+    }
     if let Some((layout, list)) = joined_list(spec) {
         return open_joined(spec, layout, list, options);
     }
@@ -48,15 +54,29 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
     let Some((outer, query)) = split_query(spec) else {
         if let Some(scheme) = unknown_scheme(spec) {
             return Err(bad(format!(
-                "there are no `{scheme}:` devices here; use PATH, raw:PATH, stripe:A,B or \
-                                    linear:A,B"
+                "there are no `{scheme}:` devices here; use PATH, raw:PATH, stripe:A,B, \
+                                    linear:A,B or nbd://HOST/EXPORT"
             )));
         }
         return Ok(FileDevice::open(spec, options)?);
     };
     let window = Window::parse(query).map_err(bad)?;
     let device = open_target(outer, &options.clone().create(Create::Never))?;
-    let device = window.of(device)?;
+    large_enough(window.of(device)?, options)
+}
+
+fn open_nbd(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    let bad = |why: String| OpenError::BadTarget { spec: spec.to_owned(), why };
+    let (uri, query) = nbd::parse(spec).map_err(bad)?;
+    let window = if query.is_empty() { Window::default() } else { Window::parse(&query).map_err(bad)? };
+    large_enough(window.of(NbdDevice::open_parsed(uri, options)?)?, options)
+}
+
+/// The device, if it has the size that the options ask for.
+fn large_enough(
+    device: Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+) -> Result<Arc<dyn BlockDevice>, OpenError> {
     match options.create {
         Create::Sized(wanted) | Create::NewSized(wanted) if wanted > device.geometry().capacity_bytes => {
             let (path, capacity) = (device.name().into(), device.geometry().capacity_bytes);
@@ -73,6 +93,9 @@ pub fn host_paths(spec: &str) -> Vec<PathBuf> {
     }
     if let Some(path) = spec.strip_prefix("raw:") {
         return host_paths(path);
+    }
+    if nbd::is_nbd(spec) {
+        return Vec::new();
     }
     if let Some((_, list)) = joined_list(spec) {
         let list = list.rsplit_once("?chunk=").map_or(list, |(list, _)| list);

@@ -1,0 +1,261 @@
+//! One connection to an export, shared by threads that each wait for their own requests.
+//!
+//! Where it sits: above the transport, below [`super::NbdDevice`], which connects again when a session is lost.
+//!
+//! There is no thread of its own. Of the threads that wait, one receives: it reads the head of a reply, and, if the reply is
+//! another thread's, passes the receiving on to that one, which reads the data straight into its own memory.
+//!
+//! Invariants:
+//! 1. A reply counts only while the session is not lost: after [`Session::lose`], nothing is acknowledged any more.
+//! 2. No thread sends while it has a read outstanding, but for reads that went out in the same few bytes. So whoever's data the
+//!    server is stuck with is ready to receive it, and sending never waits for itself.
+//!
+//! Locking: plain locks, for the simulation never comes here. `sending` is held while a request is sent; `state` for a moment.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use diorite_block::{Bio, BioMemory, IoErrorKind};
+
+use super::transport::Transport;
+use super::wire::{self, Command, Reply, Request};
+
+/// Requests of one thread on the way at once.
+pub(crate) const BATCH: usize = 64;
+
+/// A request of the calling thread.
+pub(crate) struct Transfer<'a, 'b> {
+    pub(crate) command: Command,
+    pub(crate) fua: bool,
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+    /// The bio whose memory is moved, by a read or a write.
+    pub(crate) bio: Option<&'a mut Bio<'b>>,
+    /// None until the server has answered.
+    pub(crate) result: Option<Result<(), IoErrorKind>>,
+}
+
+/// A connection in the transmission phase.
+#[derive(Debug)]
+pub(crate) struct Session {
+    transport: Transport,
+    sending: Mutex<()>,
+    state: Mutex<State>,
+    changed: Condvar,
+    next_cookie: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Requests that wait for an answer.
+    pending: HashMap<u64, Pending>,
+    /// Whether a thread receives, or is about to.
+    receiving: bool,
+    /// The read whose data comes next; its thread is the one that receives.
+    turn: Option<u64>,
+    /// Why the connection is of no use any more.
+    lost: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    is_read: bool,
+    /// Whether the answer promises nothing about durability.
+    is_volatile_write: bool,
+    error: Option<u32>,
+}
+
+/// The session ended before all was answered. What has no result may be asked again of another.
+#[derive(Debug)]
+pub(crate) struct Lost(pub(crate) String);
+
+impl Session {
+    pub(crate) fn new(transport: Transport) -> Self {
+        let (sending, state, changed) = (Mutex::new(()), Mutex::default(), Condvar::new());
+        Self { transport, sending, state, changed, next_cookie: AtomicU64::new(1) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Give the session up; whoever waits on it hears why.
+    pub(crate) fn lose(&self, why: &str) {
+        let mut state = self.state();
+        state.lost.get_or_insert_with(|| why.to_owned());
+        self.transport.shutdown();
+        self.changed.notify_all();
+    }
+
+    /// Tell the server that nothing more will come.
+    pub(crate) fn disconnect(&self) {
+        let bytes =
+            Request { command: Command::Disconnect, flags: 0, cookie: 0, offset: 0, len: 0 }.to_bytes();
+        self.transport.send_last(&bytes);
+    }
+
+    /// Send up to [`BATCH`] transfers of one command and wait until each is answered. `acknowledged` counts writes that a flush must
+    /// follow.
+    pub(crate) fn run(
+        &self,
+        transfers: &mut [Transfer<'_, '_>],
+        acknowledged: &AtomicU64,
+    ) -> Result<(), Lost> {
+        let first = self.next_cookie.fetch_add(transfers.len() as u64, Ordering::Relaxed);
+        {
+            let mut state = self.state();
+            if let Some(why) = &state.lost {
+                return Err(Lost(why.clone()));
+            }
+            for (cookie, transfer) in (first..).zip(&*transfers) {
+                let is_volatile_write = !transfer.fua
+                    && matches!(transfer.command, Command::Write | Command::WriteZeroes | Command::Trim);
+                let is_read = transfer.command == Command::Read;
+                state.pending.insert(cookie, Pending { is_read, is_volatile_write, error: None });
+            }
+        }
+        let sent = self.send(first, transfers);
+        if let Err(error) = sent {
+            self.lose(&error.to_string());
+        }
+        let result = self.wait(first, transfers, acknowledged);
+        let mut state = self.state();
+        for cookie in first..first + transfers.len() as u64 {
+            state.pending.remove(&cookie);
+        }
+        result
+    }
+
+    fn send(&self, first: u64, transfers: &[Transfer<'_, '_>]) -> io::Result<()> {
+        let heads: Vec<_> =
+            (first..).zip(transfers).map(|(cookie, transfer)| transfer.head(cookie)).collect();
+        let mut buffers = Vec::new();
+        for (head, transfer) in heads.iter().zip(transfers) {
+            buffers.push(IoSlice::new(head));
+            if let Some(BioMemory::Write(segments)) = transfer.bio.as_ref().map(|bio| &bio.memory) {
+                buffers.extend(segments.iter().map(|segment| IoSlice::new(segment)));
+            }
+        }
+        let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        self.transport.send(&mut buffers)
+    }
+
+    /// Receive, for this thread and others, until all of `transfers` are answered.
+    fn wait(
+        &self,
+        first: u64,
+        transfers: &mut [Transfer<'_, '_>],
+        acknowledged: &AtomicU64,
+    ) -> Result<(), Lost> {
+        let count = transfers.len();
+        let mine = |cookie: u64| cookie.checked_sub(first).map(|at| at as usize).filter(|at| *at < count);
+        let mut left = count;
+        let mut state = self.state();
+        loop {
+            if let Some(why) = &state.lost {
+                return Err(Lost(why.clone()));
+            }
+            if let Some((cookie, at)) = state.turn.and_then(|cookie| Some((cookie, mine(cookie)?))) {
+                state.turn = None;
+                drop(state);
+                let received = transfers[at].bio.as_mut().map_or(Ok(()), |bio| self.receive_into(bio));
+                if let Err(error) = received {
+                    self.lose(&error.to_string());
+                }
+                state = self.state();
+                state.answer(cookie, 0, acknowledged);
+                state.receiving = false;
+                self.changed.notify_all();
+                continue;
+            }
+            for (at, transfer) in
+                transfers.iter_mut().enumerate().filter(|(_, transfer)| transfer.result.is_none())
+            {
+                if let Some(error) = state.pending.get(&(first + at as u64)).and_then(|pending| pending.error)
+                {
+                    transfer.result = Some(if error == 0 { Ok(()) } else { Err(wire::error_kind(error)) });
+                    left -= 1;
+                }
+            }
+            if left == 0 {
+                return Ok(());
+            }
+            if state.receiving {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                state.receiving = true;
+                drop(state);
+                let head = self.receive_head();
+                state = self.state();
+                match head {
+                    Ok(reply) => self.take(&mut state, reply, acknowledged),
+                    Err(error) => {
+                        drop(state);
+                        self.lose(&error.to_string());
+                        state = self.state();
+                    }
+                }
+            }
+        }
+    }
+
+    fn receive_head(&self) -> io::Result<Reply> {
+        let mut bytes = [0; Reply::BYTES];
+        self.transport.receive(&mut bytes)?;
+        Reply::from_bytes(bytes).ok_or_else(|| io::Error::other("the server sent something that is no reply"))
+    }
+
+    /// Settle a reply without data; with data, pass the receiving on to the thread that it belongs to.
+    fn take(&self, state: &mut State, reply: Reply, acknowledged: &AtomicU64) {
+        match state.pending.get(&reply.cookie) {
+            Some(Pending { error: None, is_read, .. }) if reply.error != wire::ESHUTDOWN => {
+                if *is_read && reply.error == 0 {
+                    state.turn = Some(reply.cookie);
+                } else {
+                    state.answer(reply.cookie, reply.error, acknowledged);
+                    state.receiving = false;
+                }
+            }
+            other => {
+                let why = if other.is_some() {
+                    "the server shuts down"
+                } else {
+                    "the server answers what nobody asked"
+                };
+                state.lost.get_or_insert_with(|| why.to_owned());
+                self.transport.shutdown();
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    fn receive_into(&self, bio: &mut Bio<'_>) -> io::Result<()> {
+        match &mut bio.memory {
+            BioMemory::Read(segments) => {
+                segments.iter_mut().try_for_each(|segment| self.transport.receive(segment))
+            }
+            BioMemory::Write(_) | BioMemory::None(_) => Ok(()),
+        }
+    }
+}
+
+impl State {
+    /// The answer to a request, which is one only while the session stands.
+    fn answer(&mut self, cookie: u64, error: u32, acknowledged: &AtomicU64) {
+        if let (None, Some(pending)) = (&self.lost, self.pending.get_mut(&cookie)) {
+            pending.error = Some(error);
+            if pending.is_volatile_write && error == 0 {
+                acknowledged.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+impl Transfer<'_, '_> {
+    fn head(&self, cookie: u64) -> [u8; Request::BYTES] {
+        let flags = if self.fua { wire::COMMAND_FUA } else { 0 };
+        Request { command: self.command, flags, cookie, offset: self.offset, len: self.len }.to_bytes()
+    }
+}

@@ -1,0 +1,139 @@
+//! TLS over a socket, for one thread that sends and one that receives.
+//!
+//! Locking: the TLS state is locked while bytes are encrypted or decrypted, never while a thread waits for the socket.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+use super::transport::Socket;
+use super::uri::{Endpoint, TlsOptions};
+
+/// A socket and the TLS state of its connection.
+#[derive(Debug)]
+pub(crate) struct TlsStream {
+    socket: Socket,
+    connection: Mutex<ClientConnection>,
+}
+
+impl TlsStream {
+    /// Agree with the server on keys, and check who it is.
+    pub(crate) fn connect(socket: Socket, endpoint: &Endpoint, options: &TlsOptions) -> io::Result<Self> {
+        let host = match endpoint {
+            Endpoint::Tcp(host, _) => host.as_str(),
+            Endpoint::Unix(_) => "localhost",
+        };
+        let name = options.hostname.as_deref().unwrap_or(host).to_owned();
+        let name =
+            ServerName::try_from(name).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+        let mut connection = ClientConnection::new(Arc::new(configuration(options)?), name).map_err(other)?;
+        connection.complete_io(&mut &socket)?;
+        Ok(Self { socket, connection: Mutex::new(connection) })
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ClientConnection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn receive(&self, mut buffer: &mut [u8]) -> io::Result<()> {
+        while !buffer.is_empty() {
+            let mut connection = self.lock();
+            match connection.reader().read(buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    buffer = &mut buffer[count..];
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            match connection.read_tls(&mut &self.socket) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => drop(connection.process_new_packets().map_err(other)?),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    drop(connection);
+                    self.wait_until(PollFlags::IN)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn send(&self, mut bytes: &[u8]) -> io::Result<()> {
+        let mut connection = self.lock();
+        loop {
+            let taken = connection.writer().write(bytes)?;
+            bytes = &bytes[taken..];
+            while connection.wants_write() {
+                match connection.write_tls(&mut &self.socket) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        drop(connection);
+                        self.wait_until(PollFlags::OUT)?;
+                        connection = self.lock();
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if bytes.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn wait_until(&self, ready: PollFlags) -> io::Result<()> {
+        match poll(&mut [PollFd::new(&self.socket, ready)], None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Trust the authorities of the options' directory, or the host's; show a certificate of our own if there is one.
+fn configuration(options: &TlsOptions) -> io::Result<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(other)?;
+    let Some(directory) = &options.certificates else {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&directory.join("ca-cert.pem"))? {
+        roots.add(certificate).map_err(other)?;
+    }
+    let builder = builder.with_root_certificates(roots);
+    let own = directory.join("client-cert.pem");
+    if !own.exists() {
+        return Ok(builder.with_no_client_auth());
+    }
+    let key = directory.join("client-key.pem");
+    let secret = PrivateKeyDer::from_pem_file(&key).map_err(|error| unreadable(&key, &error))?;
+    builder.with_client_auth_cert(certificates(&own)?, secret).map_err(other)
+}
+
+fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    read.map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, error: &rustls::pki_types::pem::Error) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, format!("{}: no usable PEM file: {error}", path.display()))
+}
+
+fn other<E: Into<Box<dyn std::error::Error + Send + Sync>>>(error: E) -> io::Error {
+    io::Error::other(error)
+}

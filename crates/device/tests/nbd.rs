@@ -1,0 +1,410 @@
+//! NBD exports: against the servers of other projects, through errors and restarts, and against a server that means ill.
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{image, suite};
+use diorite_block::{BioFlags, BlockDevice};
+use diorite_device::{NbdDevice, OpenError, OpenOptions, open_target};
+use tempfile::TempDir;
+
+const BYTES: u64 = 8 << 20;
+
+/// A server process on a Unix socket, ended when dropped.
+struct Server {
+    process: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    /// None, with a visible reason, where the program is not installed.
+    fn start(program: &str, socket: &Path, arguments: &[&str]) -> Option<Self> {
+        let _ = std::fs::remove_file(socket);
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = match command.spawn() {
+            Ok(process) => process,
+            Err(error) => {
+                println!("SKIPPED: no {program}: {error}");
+                return None;
+            }
+        };
+        let server = Self { process, socket: socket.to_owned() };
+        let give_up = Instant::now() + Duration::from_secs(20);
+        while std::os::unix::net::UnixStream::connect(socket).is_err() {
+            assert!(Instant::now() < give_up, "{program} does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(server)
+    }
+
+    fn nbdkit(socket: &Path, arguments: &[&str]) -> Option<Self> {
+        let path = socket.to_str().unwrap();
+        Self::start("nbdkit", socket, &[&["-f", "-U", path], arguments].concat())
+    }
+
+    fn qemu(socket: &Path, image: &Path, arguments: &[&str]) -> Option<Self> {
+        let (path, image) = (socket.to_str().unwrap(), image.to_str().unwrap());
+        let always = ["--persistent", "--shared=16", "--format=raw", "--discard=unmap", "-k", path];
+        Self::start("qemu-nbd", socket, &[&always[..], arguments, &[image]].concat())
+    }
+
+    fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn scratch() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    (directory, socket)
+}
+
+fn open(uri: &str) -> Arc<NbdDevice> {
+    NbdDevice::open(uri, &OpenOptions::read_write()).unwrap()
+}
+
+#[test]
+fn nbdkit_passes_the_suite() {
+    let (_directory, socket) = scratch();
+    for arguments in [&["memory", "8M"][..], &["--filter=delay", "memory", "8M", "rdelay=1ms", "wdelay=1ms"]]
+    {
+        let Some(server) = Server::nbdkit(&socket, arguments) else { return };
+        suite::run(open(&server.uri()));
+        suite::read_only(NbdDevice::open(&server.uri(), &OpenOptions::read_only()).unwrap());
+    }
+}
+
+#[test]
+fn servers_without_flush_fua_trim_or_zeroes_pass_the_suite() {
+    let (_directory, socket) = scratch();
+    let filters = ["--filter=nozero", "--filter=fua", "--filter=multi-conn", "memory", "8M"];
+    let modes = ["fuamode=none", "zeromode=none", "multi-conn-mode=disable"];
+    let Some(server) = Server::nbdkit(&socket, &[&filters[..], &modes].concat()) else { return };
+    suite::run(open(&server.uri()));
+}
+
+#[test]
+fn qemu_passes_the_suite_over_one_and_several_connections() {
+    let (_images, path) = image(BYTES);
+    let (_directory, socket) = scratch();
+    let Some(server) = Server::qemu(&socket, &path, &[]) else { return };
+    for connections in [1, 4] {
+        suite::run(open(&format!("{}&connections={connections}", server.uri())));
+    }
+}
+
+#[test]
+fn what_the_server_refuses_is_said() {
+    let (_images, path) = image(BYTES);
+    let (_directory, socket) = scratch();
+    let Some(server) = Server::qemu(&socket, &path, &["--read-only", "--export-name=disk"]) else { return };
+    let named = format!("nbd+unix:///disk?socket={}", socket.display());
+    let error = NbdDevice::open(&named, &OpenOptions::read_write()).unwrap_err();
+    assert!(matches!(error, OpenError::ReadOnly { .. }), "{error}");
+    NbdDevice::open(&named, &OpenOptions::read_only()).unwrap();
+    let error = NbdDevice::open(&server.uri(), &OpenOptions::read_only()).unwrap_err().to_string();
+    assert!(error.contains("\"disk\""), "{error}");
+    drop(server);
+    let error = NbdDevice::open(&named, &OpenOptions::read_only()).unwrap_err().to_string();
+    assert!(error.contains("connect to the NBD server"), "{error}");
+}
+
+#[test]
+fn an_error_of_the_server_reaches_the_caller_and_no_one_else() {
+    let (directory, socket) = scratch();
+    let trigger = directory.path().join("trigger");
+    let file = format!("error-file={}", trigger.display());
+    let arguments = ["--filter=error", "memory", "8M", "error=ENOSPC", "error-rate=100%", &file];
+    let Some(server) = Server::nbdkit(&socket, &arguments) else { return };
+    let device: Arc<dyn BlockDevice> = open(&server.uri());
+    device.write_bytes(0, &[1; 4096], BioFlags::SYNC).unwrap();
+    std::fs::write(&trigger, "").unwrap();
+    let error = device.write_bytes(4096, &[2; 4096], BioFlags::SYNC).unwrap_err();
+    assert_eq!(error.kind.errno(), 28);
+    assert_eq!(device.read_bytes(0, &mut [0; 4096]).unwrap_err().sector.to_bytes(), 0);
+    std::fs::remove_file(&trigger).unwrap();
+    let mut back = [0; 8192];
+    device.read_bytes(0, &mut back).unwrap();
+    assert!(back[..4096].iter().all(|byte| *byte == 1) && back[4096..].iter().all(|byte| *byte == 0));
+}
+
+/// Threads that write durably and read go on over restarts of the server, and lose nothing.
+#[test]
+fn durable_writes_and_reads_survive_restarts() {
+    let (_images, path) = image(BYTES);
+    let (_directory, socket) = scratch();
+    let Some(mut server) = Server::qemu(&socket, &path, &[]) else { return };
+    let device: Arc<dyn BlockDevice> = open(&server.uri());
+    let stop = AtomicBool::new(false);
+    let written = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4_u64)
+            .map(|thread| {
+                let (device, stop) = (&device, &stop);
+                scope.spawn(move || {
+                    let mut round = 0_u64;
+                    while !stop.load(Ordering::Relaxed) {
+                        round += 1;
+                        let at = (thread * 64 + round % 64) * 4096;
+                        let memory: Vec<u8> = round.to_le_bytes().repeat(512);
+                        device.write_bytes(at, &memory, BioFlags::SYNC | BioFlags::FUA).unwrap();
+                        let mut back = vec![0; 4096];
+                        device.read_bytes(at, &mut back).unwrap();
+                        assert!(back == memory, "round {round} reads another");
+                    }
+                    round
+                })
+            })
+            .collect();
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(200));
+            server.kill();
+            std::thread::sleep(Duration::from_millis(50));
+            server = Server::qemu(&socket, &path, &[]).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(written.iter().all(|rounds| *rounds > 5), "{written:?}");
+    device.flush().unwrap();
+    server.kill();
+    let content = std::fs::read(&path).unwrap();
+    for (thread, rounds) in written.into_iter().enumerate() {
+        let at = (thread * 64 + rounds as usize % 64) * 4096;
+        assert_eq!(content[at..at + 8], rounds.to_le_bytes(), "thread {thread}");
+    }
+}
+
+/// A server that went away may have lost what it had not flushed: no flush may say otherwise.
+#[test]
+fn a_flush_does_not_hide_that_unflushed_writes_may_be_lost() {
+    let (_images, path) = image(BYTES);
+    let (_directory, socket) = scratch();
+    let Some(mut server) = Server::qemu(&socket, &path, &[]) else { return };
+    let device: Arc<dyn BlockDevice> = open(&server.uri());
+    device.write_bytes(0, &[1; 4096], BioFlags::SYNC).unwrap();
+    device.flush().unwrap();
+    server.kill();
+    server = Server::qemu(&socket, &path, &[]).unwrap();
+    device.write_bytes(0, &[2; 4096], BioFlags::SYNC).unwrap();
+    device.flush().unwrap();
+    device.write_bytes(0, &[3; 4096], BioFlags::SYNC).unwrap();
+    server.kill();
+    let _server = Server::qemu(&socket, &path, &[]).unwrap();
+    device.read_bytes(0, &mut [0; 4096]).unwrap();
+    let error = device.flush().unwrap_err().to_string();
+    assert!(error.contains("not flushed"), "{error}");
+    device.flush().unwrap_err();
+}
+
+#[test]
+fn a_server_that_does_not_come_back_is_given_up() {
+    let (_directory, socket) = scratch();
+    let Some(mut server) = Server::nbdkit(&socket, &["memory", "8M"]) else { return };
+    let device: Arc<dyn BlockDevice> = open(&format!("{}&reconnect=1", server.uri()));
+    server.kill();
+    let before = Instant::now();
+    let error = device.read_bytes(0, &mut [0; 4096]).unwrap_err().to_string();
+    assert!(error.contains("could not be made again"), "{error}");
+    assert!(before.elapsed() < Duration::from_secs(5));
+    let before = Instant::now();
+    device.read_bytes(0, &mut [0; 4096]).unwrap_err();
+    assert!(before.elapsed() < Duration::from_secs(1));
+}
+
+/// Another disk behind the same name is not the one that was open.
+#[test]
+fn another_export_under_the_same_name_is_refused() {
+    let (_directory, socket) = scratch();
+    let Some(mut server) = Server::nbdkit(&socket, &["memory", "8M"]) else { return };
+    let device: Arc<dyn BlockDevice> = open(&server.uri());
+    server.kill();
+    let _server = Server::nbdkit(&socket, &["memory", "16M"]).unwrap();
+    let error = device.read_bytes(0, &mut [0; 4096]).unwrap_err().to_string();
+    assert!(error.contains("another one"), "{error}");
+}
+
+#[test]
+fn partitions_and_offsets_of_an_export() {
+    let (_directory, socket) = scratch();
+    let Some(server) = Server::nbdkit(&socket, &["memory", "8M"]) else { return };
+    let device = open_target(&format!("{}?offset=1M", server.uri()), &OpenOptions::read_write()).unwrap();
+    assert_eq!(device.geometry().capacity_bytes, 7 << 20);
+    device.write_bytes(0, &[9; 512], BioFlags::SYNC).unwrap();
+    let whole = open_target(&server.uri(), &OpenOptions::read_only()).unwrap();
+    let mut back = [0; 512];
+    whole.read_bytes(1 << 20, &mut back).unwrap();
+    assert_eq!(back, [9; 512]);
+}
+
+/// With TLS, a client that trusts the authority gets in, one that does not stays out, and so does one without TLS.
+#[cfg(feature = "nbd-tls")]
+#[test]
+fn tls_is_checked_and_passes_the_suite() {
+    let (directory, socket) = scratch();
+    let certificates = directory.path().join("certificates");
+    std::fs::create_dir(&certificates).unwrap();
+    let openssl = |arguments: &[&str]| {
+        let mut command = Command::new("openssl");
+        command.args(arguments).current_dir(&certificates).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let made = openssl(&[
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-keyout",
+        "ca-key.pem",
+        "-out",
+        "ca-cert.pem",
+        "-subj",
+        "/CN=authority",
+        "-days",
+        "2",
+    ]) && openssl(&[
+        "req",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-keyout",
+        "server-key.pem",
+        "-out",
+        "server.csr",
+        "-subj",
+        "/CN=localhost",
+    ]) && std::fs::write(certificates.join("names"), "subjectAltName=DNS:localhost\n").is_ok()
+        && openssl(&[
+            "x509",
+            "-req",
+            "-in",
+            "server.csr",
+            "-CA",
+            "ca-cert.pem",
+            "-CAkey",
+            "ca-key.pem",
+            "-CAcreateserial",
+            "-extfile",
+            "names",
+            "-out",
+            "server-cert.pem",
+            "-days",
+            "2",
+        ]);
+    if !made {
+        println!("SKIPPED: no openssl");
+        return;
+    }
+    let of_server = format!("--tls-certificates={}", certificates.display());
+    let Some(server) = Server::nbdkit(&socket, &["--tls=require", &of_server, "memory", "8M"]) else {
+        return;
+    };
+    let error = NbdDevice::open(&server.uri(), &OpenOptions::read_only()).unwrap_err().to_string();
+    assert!(error.contains("nbds"), "{error}");
+    let secure = server.uri().replace("nbd+unix", "nbds+unix");
+    let error = NbdDevice::open(&secure, &OpenOptions::read_only()).unwrap_err().to_string();
+    assert!(error.contains("certificate"), "{error}");
+    let trusting = format!("{secure}&tls-certificates={}", certificates.display());
+    let error = NbdDevice::open(&format!("{trusting}&tls-hostname=elsewhere"), &OpenOptions::read_only());
+    assert!(error.unwrap_err().to_string().contains("certificate"));
+    suite::run(open(&trusting));
+}
+
+/// A server that sends anything at any moment costs an error, not time or memory.
+#[test]
+fn a_hostile_server_gets_an_error() {
+    /// Answers as a good server would, up to a point; then it sends what it likes.
+    fn serve(
+        mut stream: std::os::unix::net::UnixStream,
+        good_bytes: usize,
+        evil: &[u8],
+    ) -> std::io::Result<()> {
+        let export = [&0_u16.to_be_bytes()[..], &BYTES.to_be_bytes(), &0x7d_u16.to_be_bytes()].concat();
+        let reply = |kind: u32, data: &[u8]| {
+            let head =
+                [&0x0003_e889_0455_65a9_u64.to_be_bytes()[..], &7_u32.to_be_bytes(), &kind.to_be_bytes()];
+            [&head.concat()[..], &(data.len() as u32).to_be_bytes(), data].concat()
+        };
+        let greeting = [&b"NBDMAGICIHAVEOPT"[..], &3_u16.to_be_bytes()].concat();
+        let good = [greeting, reply(3, &export), reply(1, &[])].concat();
+        let good_bytes = good_bytes.min(good.len());
+        stream.write_all(&good[..good_bytes])?;
+        stream.write_all(evil)?;
+        let mut sink = [0; 4096];
+        while stream.read(&mut sink)? > 0 {
+            stream.write_all(evil)?;
+        }
+        Ok(())
+    }
+    let (_directory, socket) = scratch();
+    let mut random = 88_172_645_463_325_252_u64;
+    for case in 0..200 {
+        let _ = std::fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).unwrap();
+        let mut next = || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        let good_bytes = next() as usize % 80;
+        let mut evil: Vec<u8> = (0..next() % 200).map(|_| 0).collect();
+        evil.iter_mut().for_each(|byte| *byte = next() as u8);
+        if case % 3 == 0 {
+            evil.splice(0..0, [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0]);
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let server = std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                let evil = evil.clone();
+                // The client may close the connection at any moment.
+                std::thread::spawn(move || drop(serve(stream, good_bytes, &evil)));
+            }
+        });
+        let uri = format!("nbd+unix:///?socket={}&reconnect=0", socket.display());
+        if good_bytes >= 19 || !cfg!(debug_assertions) || case % 20 == 0 {
+            match NbdDevice::open(&uri, &OpenOptions::read_write()) {
+                Ok(device) => {
+                    let device: Arc<dyn BlockDevice> = device;
+                    let mut memory = [0; 4096];
+                    let _ = device.read_bytes(0, &mut memory);
+                    let _ = device.write_bytes(0, &memory, BioFlags::SYNC);
+                    let _ = device.flush();
+                }
+                Err(error) => assert!(error.to_string().contains("connect to the NBD server"), "{error}"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let _ = std::os::unix::net::UnixStream::connect(&socket);
+        server.join().unwrap();
+    }
+}
