@@ -1,10 +1,11 @@
 //! NBD exports: against the servers of other projects, through errors and restarts, and against a server that means ill.
+#![allow(clippy::disallowed_methods, reason = "the servers' files are none of ours")]
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod common;
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -39,7 +40,7 @@ impl Server {
         };
         let server = Self { process, socket: socket.to_owned() };
         let give_up = Instant::now() + Duration::from_secs(20);
-        while std::os::unix::net::UnixStream::connect(socket).is_err() {
+        while UnixStream::connect(socket).is_err() {
             assert!(Instant::now() < give_up, "{program} does not listen");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -99,7 +100,7 @@ fn nbdkit_passes_the_suite() {
 fn servers_without_flush_fua_trim_or_zeroes_pass_the_suite() {
     let (_directory, socket) = scratch();
     let filters = ["--filter=nozero", "--filter=fua", "--filter=multi-conn", "memory", "8M"];
-    let modes = ["fuamode=none", "zeromode=none", "multi-conn-mode=disable"];
+    let modes = ["zeromode=none", "multi-conn-mode=disable"];
     let Some(server) = Server::nbdkit(&socket, &[&filters[..], &modes].concat()) else { return };
     suite::run(open(&server.uri()));
 }
@@ -225,7 +226,7 @@ fn a_server_that_does_not_come_back_is_given_up() {
     server.kill();
     let before = Instant::now();
     let error = device.read_bytes(0, &mut [0; 4096]).unwrap_err().to_string();
-    assert!(error.contains("could not be made again"), "{error}");
+    assert!(error.contains("was not made again"), "{error}");
     assert!(before.elapsed() < Duration::from_secs(5));
     let before = Instant::now();
     device.read_bytes(0, &mut [0; 4096]).unwrap_err();
@@ -340,9 +341,10 @@ fn tls_is_checked_and_passes_the_suite() {
 fn a_hostile_server_gets_an_error() {
     /// Answers as a good server would, up to a point; then it sends what it likes.
     fn serve(
-        mut stream: std::os::unix::net::UnixStream,
+        mut stream: UnixStream,
         good_bytes: usize,
         evil: &[u8],
+        then_silent: bool,
     ) -> std::io::Result<()> {
         let export = [&0_u16.to_be_bytes()[..], &BYTES.to_be_bytes(), &0x7d_u16.to_be_bytes()].concat();
         let reply = |kind: u32, data: &[u8]| {
@@ -356,7 +358,7 @@ fn a_hostile_server_gets_an_error() {
         stream.write_all(&good[..good_bytes])?;
         stream.write_all(evil)?;
         let mut sink = [0; 4096];
-        while stream.read(&mut sink)? > 0 {
+        while then_silent && stream.read(&mut sink)? > 0 {
             stream.write_all(evil)?;
         }
         Ok(())
@@ -364,6 +366,7 @@ fn a_hostile_server_gets_an_error() {
     let (_directory, socket) = scratch();
     let mut random = 88_172_645_463_325_252_u64;
     for case in 0..200 {
+        let then_silent = case % 50 == 0;
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).unwrap();
         let mut next = || {
@@ -374,7 +377,9 @@ fn a_hostile_server_gets_an_error() {
         };
         let good_bytes = next() as usize % 80;
         let mut evil: Vec<u8> = (0..next() % 200).map(|_| 0).collect();
-        evil.iter_mut().for_each(|byte| *byte = next() as u8);
+        for byte in &mut evil {
+            *byte = next() as u8;
+        }
         if case % 3 == 0 {
             evil.splice(0..0, [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0]);
         }
@@ -387,24 +392,22 @@ fn a_hostile_server_gets_an_error() {
                 }
                 let evil = evil.clone();
                 // The client may close the connection at any moment.
-                std::thread::spawn(move || drop(serve(stream, good_bytes, &evil)));
+                std::thread::spawn(move || drop(serve(stream, good_bytes, &evil, then_silent)));
             }
         });
-        let uri = format!("nbd+unix:///?socket={}&reconnect=0", socket.display());
-        if good_bytes >= 19 || !cfg!(debug_assertions) || case % 20 == 0 {
-            match NbdDevice::open(&uri, &OpenOptions::read_write()) {
-                Ok(device) => {
-                    let device: Arc<dyn BlockDevice> = device;
-                    let mut memory = [0; 4096];
-                    let _ = device.read_bytes(0, &mut memory);
-                    let _ = device.write_bytes(0, &memory, BioFlags::SYNC);
-                    let _ = device.flush();
-                }
-                Err(error) => assert!(error.to_string().contains("connect to the NBD server"), "{error}"),
+        let uri = format!("nbd+unix:///?socket={}&reconnect=0&timeout=1", socket.display());
+        match NbdDevice::open(&uri, &OpenOptions::read_write()) {
+            Ok(device) => {
+                let device: Arc<dyn BlockDevice> = device;
+                let mut memory = [0; 4096];
+                let _ = device.read_bytes(0, &mut memory);
+                let _ = device.write_bytes(0, &memory, BioFlags::SYNC);
+                let _ = device.flush();
             }
+            Err(error) => assert!(error.to_string().contains("connect to the NBD server"), "{error}"),
         }
         stop.store(true, Ordering::Relaxed);
-        let _ = std::os::unix::net::UnixStream::connect(&socket);
+        let _ = UnixStream::connect(&socket);
         server.join().unwrap();
     }
 }

@@ -29,12 +29,12 @@ impl Export {
 pub(crate) fn connect(uri: &NbdUri) -> io::Result<(Transport, Export)> {
     let transport = Transport::Plain(Socket::connect(&uri.endpoint)?);
     let flags = greet(&transport)?;
-    let transport = if uri.tls.is_some() { start_tls(transport, uri)? } else { transport };
+    let mut transport = if uri.tls.is_some() { start_tls(transport, uri)? } else { transport };
     let export = match go(&transport, &uri.export)? {
         Some(export) => export,
         None => export_name(&transport, &uri.export, flags & wire::NO_ZEROES != 0)?,
     };
-    transport.begin_transmission()?;
+    transport.begin_transmission(uri.timeout)?;
     Ok((transport, export))
 }
 

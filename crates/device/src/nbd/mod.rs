@@ -11,6 +11,7 @@
 //! 1. Only what was not acknowledged is sent again; sending it twice changes nothing.
 //! 2. A flush never promises what a server that went away may have had in its cache only: if a connection is lost after writes that
 //!    were acknowledged and not flushed, flushes fail from then on, until the device is opened again.
+//!    Nor is anything sent again that a silent server may still do: after `timeout=SECONDS` without an answer the device fails.
 //! 3. When one connection is lost, all are, so that no answer of the old server counts afterwards.
 //!
 //! Locking: plain locks, for the simulation never comes here. `sessions` is held exclusively while connections are made again.
@@ -135,9 +136,9 @@ impl NbdDevice {
     }
 
     /// Connect again, unless another thread has done so since `generation`.
-    fn reconnect(&self, generation: u64, why: &str) -> Result<(), IoErrorKind> {
+    fn reconnect(&self, generation: u64, lost: Lost) -> Result<(), IoErrorKind> {
         for session in self.sessions.read().unwrap_or_else(PoisonError::into_inner).of(generation) {
-            session.lose(why);
+            session.lose(lost.clone());
         }
         let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
         if sessions.of(generation).is_empty() {
@@ -149,14 +150,17 @@ impl NbdDevice {
         {
             self.unflushed_lost.store(true, Ordering::SeqCst);
         }
-        match self.connect_again() {
+        let Lost { why, may_retry } = lost;
+        let again =
+            if may_retry { self.connect_again() } else { Err(io::Error::other("it may still write")) };
+        match again {
             Ok(open) => {
                 sessions.open = open;
                 sessions.generation += 1;
                 Ok(())
             }
             Err(error) => {
-                let why = format!("the connection was lost ({why}) and could not be made again: {error}");
+                let why = format!("the connection was lost ({why}) and was not made again: {error}");
                 sessions.failed = Some(why.clone());
                 Err(gone(&why))
             }
@@ -195,12 +199,15 @@ impl NbdDevice {
                 // Answers come in any order; what has one is not asked again.
                 let to = from + batch[from..].iter().take_while(|transfer| transfer.result.is_none()).count();
                 let (session, generation) = self.session()?;
-                if let Err(Lost(why)) = session.run(&mut batch[from..to], &self.acknowledged) {
+                if let Err(lost) = session.run(&mut batch[from..to], &self.acknowledged) {
                     tries += 1;
                     if tries > TRIES_MAX {
-                        return Err(gone(&format!("the connection was lost {tries} times in a row: {why}")));
+                        return Err(gone(&format!(
+                            "the connection was lost {tries} times in a row: {}",
+                            lost.why
+                        )));
                     }
-                    self.reconnect(generation, &why)?;
+                    self.reconnect(generation, lost)?;
                 }
             }
         }

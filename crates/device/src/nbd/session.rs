@@ -13,7 +13,7 @@
 //! Locking: plain locks, for the simulation never comes here. `sending` is held while a request is sent; `state` for a moment.
 
 use std::collections::HashMap;
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -56,7 +56,7 @@ struct State {
     /// The read whose data comes next; its thread is the one that receives.
     turn: Option<u64>,
     /// Why the connection is of no use any more.
-    lost: Option<String>,
+    lost: Option<Lost>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,9 +67,29 @@ struct Pending {
     error: Option<u32>,
 }
 
-/// The session ended before all was answered. What has no result may be asked again of another.
-#[derive(Debug)]
-pub(crate) struct Lost(pub(crate) String);
+/// The session ended before all was answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Lost {
+    pub(crate) why: String,
+    /// Whether what has no result may be asked again of another session. Not where the server was only silent: it may still do what it
+    /// was asked, later, and undo what was written since.
+    pub(crate) may_retry: bool,
+}
+
+impl Lost {
+    pub(crate) fn because(why: impl Into<String>) -> Self {
+        Self { why: why.into(), may_retry: true }
+    }
+
+    fn by(error: &io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                Self { why: "the server does not answer (timeout=SECONDS)".to_owned(), may_retry: false }
+            }
+            _ => Self::because(error.to_string()),
+        }
+    }
+}
 
 impl Session {
     pub(crate) fn new(transport: Transport) -> Self {
@@ -82,9 +102,9 @@ impl Session {
     }
 
     /// Give the session up; whoever waits on it hears why.
-    pub(crate) fn lose(&self, why: &str) {
+    pub(crate) fn lose(&self, lost: Lost) {
         let mut state = self.state();
-        state.lost.get_or_insert_with(|| why.to_owned());
+        state.lost.get_or_insert(lost);
         self.transport.shutdown();
         self.changed.notify_all();
     }
@@ -106,8 +126,8 @@ impl Session {
         let first = self.next_cookie.fetch_add(transfers.len() as u64, Ordering::Relaxed);
         {
             let mut state = self.state();
-            if let Some(why) = &state.lost {
-                return Err(Lost(why.clone()));
+            if let Some(lost) = &state.lost {
+                return Err(lost.clone());
             }
             for (cookie, transfer) in (first..).zip(&*transfers) {
                 let is_volatile_write = !transfer.fua
@@ -118,7 +138,7 @@ impl Session {
         }
         let sent = self.send(first, transfers);
         if let Err(error) = sent {
-            self.lose(&error.to_string());
+            self.lose(Lost::by(&error));
         }
         let result = self.wait(first, transfers, acknowledged);
         let mut state = self.state();
@@ -154,15 +174,15 @@ impl Session {
         let mut left = count;
         let mut state = self.state();
         loop {
-            if let Some(why) = &state.lost {
-                return Err(Lost(why.clone()));
+            if let Some(lost) = &state.lost {
+                return Err(lost.clone());
             }
             if let Some((cookie, at)) = state.turn.and_then(|cookie| Some((cookie, mine(cookie)?))) {
                 state.turn = None;
                 drop(state);
                 let received = transfers[at].bio.as_mut().map_or(Ok(()), |bio| self.receive_into(bio));
                 if let Err(error) = received {
-                    self.lose(&error.to_string());
+                    self.lose(Lost::by(&error));
                 }
                 state = self.state();
                 state.answer(cookie, 0, acknowledged);
@@ -193,7 +213,7 @@ impl Session {
                     Ok(reply) => self.take(&mut state, reply, acknowledged),
                     Err(error) => {
                         drop(state);
-                        self.lose(&error.to_string());
+                        self.lose(Lost::by(&error));
                         state = self.state();
                     }
                 }
@@ -224,7 +244,7 @@ impl Session {
                 } else {
                     "the server answers what nobody asked"
                 };
-                state.lost.get_or_insert_with(|| why.to_owned());
+                state.lost.get_or_insert_with(|| Lost::because(why));
                 self.transport.shutdown();
             }
         }

@@ -5,8 +5,9 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -19,6 +20,7 @@ use super::uri::{Endpoint, TlsOptions};
 pub(crate) struct TlsStream {
     socket: Socket,
     connection: Mutex<ClientConnection>,
+    timeout: Option<Timespec>,
 }
 
 impl TlsStream {
@@ -33,7 +35,13 @@ impl TlsStream {
             ServerName::try_from(name).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
         let mut connection = ClientConnection::new(Arc::new(configuration(options)?), name).map_err(other)?;
         connection.complete_io(&mut &socket)?;
-        Ok(Self { socket, connection: Mutex::new(connection) })
+        Ok(Self { socket, connection: Mutex::new(connection), timeout: None })
+    }
+
+    /// From now on calls wait for the socket by polling it, for at most `timeout`.
+    pub(crate) fn begin_transmission(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.timeout = timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: 0 });
+        self.socket.set_nonblocking()
     }
 
     pub(crate) fn socket(&self) -> &Socket {
@@ -58,7 +66,9 @@ impl TlsStream {
             }
             match connection.read_tls(&mut &self.socket) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) => drop(connection.process_new_packets().map_err(other)?),
+                Ok(_) => {
+                    connection.process_new_packets().map_err(other)?;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     drop(connection);
@@ -94,7 +104,8 @@ impl TlsStream {
     }
 
     fn wait_until(&self, ready: PollFlags) -> io::Result<()> {
-        match poll(&mut [PollFd::new(&self.socket, ready)], None) {
+        match poll(&mut [PollFd::new(&self.socket, ready)], self.timeout.as_ref()) {
+            Ok(0) => Err(ErrorKind::TimedOut.into()),
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::net::sockopt;
+
 use super::uri::Endpoint;
 
 /// How long connecting and each step of the handshake may take.
@@ -41,7 +43,7 @@ impl Socket {
     }
 
     #[cfg(feature = "nbd-tls")]
-    fn set_nonblocking(&self) -> io::Result<()> {
+    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(true),
             Self::Unix(stream) => stream.set_nonblocking(true),
@@ -63,7 +65,6 @@ fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
         match TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                use rustix::net::sockopt;
                 sockopt::set_socket_keepalive(&stream, true)?;
                 sockopt::set_tcp_keepidle(&stream, DEAD_AFTER / 3)?;
                 sockopt::set_tcp_keepintvl(&stream, DEAD_AFTER / 6)?;
@@ -139,14 +140,12 @@ impl Transport {
         }
     }
 
-    /// The handshake is over: from now on a transfer may take as long as the server needs.
-    pub(crate) fn begin_transmission(&self) -> io::Result<()> {
-        let socket = self.socket();
-        socket.set_timeout(None)?;
+    /// The handshake is over: from now on the server may be silent for `timeout`, then calls end with `TimedOut` or `WouldBlock`.
+    pub(crate) fn begin_transmission(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
-            Self::Plain(_) => Ok(()),
+            Self::Plain(socket) => socket.set_timeout(timeout),
             #[cfg(feature = "nbd-tls")]
-            Self::Tls(_) => socket.set_nonblocking(),
+            Self::Tls(stream) => stream.begin_transmission(timeout),
         }
     }
 

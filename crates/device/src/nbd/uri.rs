@@ -30,6 +30,8 @@ pub(crate) struct NbdUri {
     pub(crate) connections: Option<u32>,
     /// How long a lost connection is tried again.
     pub(crate) reconnect: Duration,
+    /// How long a server may leave a request without any answer; none: for ever.
+    pub(crate) timeout: Option<Duration>,
 }
 
 /// How the server proves who it is.
@@ -61,6 +63,7 @@ pub(crate) fn parse(spec: &str) -> Result<(NbdUri, String), String> {
         tls: scheme.starts_with("nbds").then(TlsOptions::default),
         connections: None,
         reconnect: Duration::from_secs(30),
+        timeout: Some(Duration::from_secs(180)),
     };
     let mut socket = None;
     let mut window = Vec::new();
@@ -70,6 +73,10 @@ pub(crate) fn parse(spec: &str) -> Result<(NbdUri, String), String> {
             "socket" => socket = Some(PathBuf::from(decode(value)?)),
             "connections" => uri.connections = Some(number(key, value, CONNECTIONS_MAX)?.max(1)),
             "reconnect" => uri.reconnect = Duration::from_secs(number(key, value, 86_400)?.into()),
+            "timeout" => {
+                let seconds = number(key, value, 86_400)?;
+                uri.timeout = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+            }
             "tls-certificates" | "tls-hostname" => {
                 let value = decode(value)?;
                 let tls = uri.tls.as_mut().ok_or_else(|| format!("{key} belongs to nbds:// (TLS)"))?;
@@ -81,7 +88,7 @@ pub(crate) fn parse(spec: &str) -> Result<(NbdUri, String), String> {
             "partition" | "offset" => window.push(parameter),
             _ => {
                 return Err(format!(
-                    "?{key} is not known; use socket, connections, reconnect, tls-certificates, tls-hostname, \
+                    "?{key} is not known; use socket, connections, reconnect, timeout, tls-certificates, tls-hostname, \
                      partition or offset"
                 ));
             }
@@ -170,7 +177,8 @@ mod tests {
             parse("nbd+unix:///my%2Fdisk?socket=/s&connections=2?partition=3&offset=4K").unwrap();
         assert_eq!((uri.export.as_str(), uri.connections), ("my/disk", Some(2)));
         assert_eq!(window, "partition=3&offset=4K");
-        let (uri, window) = parse("nbds://h/e?tls-certificates=/c&reconnect=0").unwrap();
+        let (uri, window) = parse("nbds://h/e?tls-certificates=/c&reconnect=0&timeout=0").unwrap();
+        assert_eq!(uri.timeout, None);
         assert_eq!(uri.tls.unwrap().certificates, Some("/c".into()));
         assert_eq!((uri.reconnect, window.as_str()), (Duration::ZERO, ""));
     }
