@@ -183,6 +183,9 @@ pub enum Error {
     /// Data that was written earlier, through the cache, did not reach the device. Reported once to each open file.
     #[error("data written earlier was lost: {0}")]
     WriteBack(#[source] Arc<Error>),
+    /// The first error of a [`DirectWriter`](crate::DirectWriter), which every later call repeats.
+    #[error(transparent)]
+    Stream(Arc<Error>),
 }
 
 impl Error {
@@ -199,6 +202,7 @@ impl Error {
     pub fn without_path(&self) -> &Self {
         match self {
             Self::At { source, .. } => source.without_path(),
+            Self::Stream(first) => first.without_path(),
             other => other,
         }
     }
@@ -207,6 +211,7 @@ impl Error {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::At { path, .. } => Some(path),
+            Self::Stream(first) => first.path(),
             _ => None,
         }
     }
@@ -231,7 +236,7 @@ impl Error {
             Self::QueueFull => 11,
             Self::NotText => 84,
             Self::Busy(_) | Self::FixedName(_) => 16,
-            Self::WriteBack(source) => source.errno(),
+            Self::WriteBack(source) | Self::Stream(source) => source.errno(),
         }
     }
 

@@ -101,6 +101,10 @@ impl Drop for Token {
 }
 
 impl ReservationToken for Token {
+    fn is_counted(&self) -> bool {
+        self.reservation.as_ref().is_some_and(Reservation::is_counted)
+    }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
@@ -142,6 +146,19 @@ impl ExtMap {
         claims.mapping += kept;
         drop(claims);
         self.volume.files.release_claim(blocks - kept);
+    }
+
+    /// Reserve with what the file was promised; what the reservation does not take of it stays promised.
+    fn with_claim(
+        &self,
+        reserve: impl FnOnce(Claim) -> diorite_ext::Result<Reservation>,
+    ) -> Result<Reserved> {
+        let own = self.claims.lock().take();
+        let result = reserve(own);
+        let taken = result.as_ref().map(Reservation::taken).unwrap_or_default();
+        let unwanted = self.claims.lock().put_back(own, taken);
+        self.volume.files.release_claim(unwanted);
+        Ok(self.reserved(result?))
     }
 
     fn reserved(&self, reservation: Reservation) -> Reserved {
@@ -208,12 +225,15 @@ impl MapBlocks for ExtMap {
 
     fn reserve_claimed(&self, offset: u64, len: u64) -> Result<Reserved> {
         let (first, count) = self.blocks(offset, len);
-        let own = self.claims.lock().take();
-        let result = self.volume.files.reserve_claimed(&self.inode, first, count, own);
-        let taken = result.as_ref().map(Reservation::taken).unwrap_or_default();
-        let unwanted = self.claims.lock().put_back(own, taken);
-        self.volume.files.release_claim(unwanted);
-        Ok(self.reserved(result?))
+        self.with_claim(|own| self.volume.files.reserve_claimed(&self.inode, first, count, own))
+    }
+
+    fn reserve_conversion(&self, offset: u64, len: u64, is_claimed: bool) -> Result<Option<Reserved>> {
+        let (first, count) = self.blocks(offset, len);
+        let reserve = |own| self.volume.files.reserve_conversion(&self.inode, first, count, own);
+        let reserved =
+            if is_claimed { self.with_claim(reserve) } else { Ok(self.reserved(reserve(Claim::default())?)) };
+        reserved.map(Some)
     }
 
     fn check_room(&self, offset: u64, len: u64) -> Result<()> {
@@ -316,6 +336,10 @@ impl MapBlocks for ExtMap {
 
     fn read_inline(&self) -> Result<Vec<u8>> {
         Ok(self.volume.files.read_inline(&self.inode)?)
+    }
+
+    fn zero_inline(&self, offset: u64, end: u64) -> Result<()> {
+        Ok(self.volume.files.zero_inline(&self.inode, offset..end)?)
     }
 
     fn make_not_inline(&self) -> Result<()> {

@@ -72,6 +72,11 @@ pub(crate) struct ReservedRun {
 
 /// An implementation's own part of a [`Reserved`].
 pub(crate) trait ReservationToken: Any + Send + fmt::Debug {
+    /// Whether space was so short that what the mapping needs was counted rather than promised at its most: another change of the
+    /// file before the commit may make it more.
+    fn is_counted(&self) -> bool {
+        false
+    }
     /// The value as its own type.
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
@@ -132,13 +137,20 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
         self.reserve(offset, len)
     }
 
+    /// Promise what it takes to record that a range of unwritten blocks has been written; `is_claimed` as in
+    /// [`MapBlocks::reserve_claimed`].
+    fn reserve_conversion(&self, offset: u64, len: u64, is_claimed: bool) -> Result<Option<Reserved>> {
+        let _ = (offset, len, is_claimed);
+        Ok(None)
+    }
+
     /// Refuse a write or an allocation of a range for which its owner may not have the blocks (quota).
     fn check_room(&self, offset: u64, len: u64) -> Result<()> {
         let _ = (offset, len);
         Ok(())
     }
 
-    /// Promise that `blocks` blocks can be reserved later, whatever others do.
+    /// Promise that `blocks` blocks can be reserved later, or converted where they are unwritten, whatever others do.
     fn claim(&self, blocks: u64) -> Result<()>;
 
     /// Take such a promise back, or a part of it: its blocks are reserved, or no longer wanted.
@@ -190,6 +202,12 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
 
     /// The content of a file whose mapping is [`MappingKind::Inline`].
     fn read_inline(&self) -> Result<Vec<u8>> {
+        Err(Error::Unsupported("this file has no inline data"))
+    }
+
+    /// Make a range of a file whose mapping is [`MappingKind::Inline`] read as zeros.
+    fn zero_inline(&self, offset: u64, end: u64) -> Result<()> {
+        let _ = (offset, end);
         Err(Error::Unsupported("this file has no inline data"))
     }
 

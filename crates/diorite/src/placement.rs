@@ -180,6 +180,11 @@ pub(crate) fn place_write(
 }
 
 impl Placed {
+    /// Whether what recording this takes was counted, and is certain only as long as no other thread takes blocks.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.commit.reserved.iter().any(|reserved| reserved.token.is_counted())
+    }
+
     /// One region of whole blocks. Returns where it stopped for lack of space, if it did.
     fn region(
         &mut self,
@@ -190,6 +195,9 @@ impl Placed {
         target: &mut impl WriteTarget,
     ) -> Result<Option<u64>> {
         let mut at = region.start;
+        let ends_here = |error: &Error, at: u64, blocks: &Blocks<'_>| {
+            error.is_no_space() && blocks.is_exclusive() && at > region.start
+        };
         while at < region.end {
             let mapping = map_at(map, at, region.end)?;
             let end = mapping.end().min(region.end);
@@ -200,14 +208,17 @@ impl Placed {
                     }
                 }
                 MappingKind::Unwritten(first) => {
+                    let promised = match blocks.reserve_conversion(map, at, end - at) {
+                        Err(error) if ends_here(&error, at, blocks) => return Ok(Some(at)),
+                        promised => promised?,
+                    };
+                    self.commit.reserved.extend(promised);
                     fill(at..end, sector_at(&mapping, first, at), cursor, target);
                     self.commit.converted.push((at, end - at));
                 }
                 MappingKind::Hole => {
                     let reserved = match blocks.reserve(map, at, end - at) {
-                        Err(error) if error.is_no_space() && blocks.is_exclusive() && at > region.start => {
-                            return Ok(Some(at));
-                        }
+                        Err(error) if ends_here(&error, at, blocks) => return Ok(Some(at)),
                         reserved => reserved?,
                     };
                     let mut next = at;

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Read, Write};
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::queue::{DirectQueue, Finished};
 use crate::{BufferPool, Error, File, PoolBuf, Result};
@@ -169,6 +170,8 @@ impl Read for DirectReader {
 ///   was submitted.
 /// - Neither makes anything durable: [`File::sync_data`] after `finish` does, or [`OpenOptions::dsync`](crate::OpenOptions::dsync).
 /// - While transfers are in flight they hold their ranges of the file: a read of them by the same thread would wait for itself.
+/// - When a transfer fails the stream is over: what of it was written is not known, and every later call, also `finish`, fails with that
+///   first error ([`Error::Stream`]).
 ///
 /// ```no_run
 /// use diorite::{DirectIo, DirectWriter, Filesystem};
@@ -197,6 +200,8 @@ pub struct DirectWriter {
     /// What a last piece has beyond its last whole logical block.
     tail: Vec<u8>,
     is_last: bool,
+    /// The first error of a transfer.
+    failed: Option<Arc<Error>>,
 }
 
 impl DirectWriter {
@@ -218,6 +223,7 @@ impl DirectWriter {
             submitted,
             tail,
             is_last: false,
+            failed: None,
         })
     }
 
@@ -226,13 +232,27 @@ impl DirectWriter {
     /// # Errors
     /// A transfer in flight failed.
     pub fn buffer(&mut self) -> Result<&mut [u8]> {
-        while self.current.is_none() {
-            match self.pool.try_take() {
-                Some(memory) => self.current = Some(memory),
-                None => self.wait()?,
+        self.attempt(|writer| {
+            while writer.current.is_none() {
+                match writer.pool.try_take() {
+                    Some(memory) => writer.current = Some(memory),
+                    None => writer.wait()?,
+                }
             }
-        }
+            Ok(())
+        })?;
         Ok(&mut self.current.as_deref_mut().expect("just taken")[self.filled..])
+    }
+
+    /// Do something with transfers; the first error is kept, and nothing is done after it.
+    fn attempt<T>(&mut self, action: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if let Some(first) = &self.failed {
+            return Err(Error::Stream(Arc::clone(first)));
+        }
+        action(self).map_err(|error| {
+            let first = self.failed.insert(Arc::new(error));
+            Error::Stream(Arc::clone(first))
+        })
     }
 
     fn wait(&mut self) -> Result<()> {
@@ -271,7 +291,7 @@ impl DirectWriter {
         self.buffer()?;
         self.filled += len;
         self.is_last = self.filled < self.pool.buffer_bytes();
-        self.submit_whole_blocks()
+        self.attempt(Self::submit_whole_blocks)
     }
 
     /// Submit the whole logical blocks of the buffer; what is left goes to the tail.
@@ -303,14 +323,16 @@ impl DirectWriter {
     /// aligned memory. Nothing is durable by it: [`File::sync_data`].
     ///
     /// # Errors
-    /// A transfer failed; what of the stream was written is not known then.
+    /// A transfer failed, now or in an earlier call; what of the stream was written is not known then.
     pub fn finish(mut self) -> Result<File> {
-        self.submit_whole_blocks()?;
-        self.wait_for_all()?;
-        if !self.tail.is_empty() {
-            self.file.write_tail(&self.tail, self.next)?;
-        }
-        Ok(self.file.clone())
+        self.attempt(|writer| {
+            writer.submit_whole_blocks()?;
+            writer.wait_for_all()?;
+            if !writer.tail.is_empty() {
+                writer.file.write_tail(&writer.tail, writer.next)?;
+            }
+            Ok(writer.file.clone())
+        })
     }
 }
 
@@ -324,17 +346,19 @@ impl Write for DirectWriter {
         buffer[..len].copy_from_slice(&data[..len]);
         self.filled += len;
         if self.filled == self.pool.buffer_bytes() {
-            self.submit_whole_blocks()?;
+            self.attempt(Self::submit_whole_blocks)?;
         }
         Ok(len)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         if self.is_last {
-            return Ok(self.wait_for_all()?);
+            return Ok(self.attempt(Self::wait_for_all)?);
         }
-        self.submit_whole_blocks()?;
-        self.wait_for_all()?;
+        self.attempt(|writer| {
+            writer.submit_whole_blocks()?;
+            writer.wait_for_all()
+        })?;
         // What follows continues the block that is not whole yet.
         let rest = std::mem::take(&mut self.tail);
         self.buffer()?[..rest.len()].copy_from_slice(&rest);

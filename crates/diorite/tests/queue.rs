@@ -2,8 +2,12 @@
 
 mod common;
 
-use common::{Random, assert_device_clean, memory_volume, pattern};
-use diorite::{AlignedBuf, DirectIo, DirectQueue, DirectReader, DirectWriter, Filesystem, FilesystemOptions};
+use std::sync::atomic::Ordering::SeqCst;
+
+use common::{Random, Watched, assert_device_clean, memory_volume, pattern};
+use diorite::{
+    AlignedBuf, DirectIo, DirectQueue, DirectReader, DirectWriter, ErrorKind, Filesystem, FilesystemOptions,
+};
 use diorite_ext_tools::mkfs::MkfsOptions;
 
 fn open() -> (std::sync::Arc<dyn diorite::BlockDevice>, Filesystem) {
@@ -114,4 +118,22 @@ fn streams_carry_any_length_without_a_copy() {
     assert!(filesystem.stats().bytes_copied < 9 * 512, "only the tails");
     filesystem.close().expect("close");
     assert_device_clean(&device);
+}
+
+/// A writer whose caller ignored the error of a submission finished with success, over a gap.
+#[test]
+fn a_stream_ends_with_its_first_error() {
+    let device = Watched::new(memory_volume(32, &MkfsOptions::default()), |_| {});
+    let filesystem = FilesystemOptions::new().open_device(device.clone()).expect("open");
+    let options = filesystem.open_options().write(true).create(true).direct(DirectIo::Required);
+    let mut writer = DirectWriter::new(options.open("/file").expect("create"), 0, 8192, 3).expect("writer");
+    let mut failed = 0;
+    for round in 0..12 {
+        device.writes_fail_from.store(if round == 4 { 0 } else { u64::MAX }, SeqCst);
+        let submitted = writer.buffer().map(drop).and_then(|()| writer.submit(8192));
+        failed += u64::from(submitted.is_err_and(|error| error.errno() == 5));
+    }
+    assert!(failed > 0, "some call has reported it");
+    let error = writer.finish().map(drop).expect_err("it is reported again");
+    assert_eq!((error.errno(), error.kind()), (5, ErrorKind::Io), "{error}");
 }

@@ -12,7 +12,7 @@ use diorite_torture::{crash, history, model, stack};
 
 const USAGE: &str = "usage: torture SUITE [--cases N] [--seed FIRST] [--case N] [--threads N]
 
-  crash   [--images N of each case] [--outside N] [--format NAME] [--real-threads 1] [--keep DIR]
+  crash   [--images N of each case] [--outside N] [--format NAME] [--megabytes N] [--real-threads 1] [--keep DIR]
           [--known CLASS,...: failures to pass over]: power cuts; N cases are images here
   faults  [--faults N of each case, in place of one at every transfer] [options of crash]: errors once and from then on; N cases are runs
   model   [--calls N of each case]: every way in against a vector of bytes; N cases are calls
@@ -157,6 +157,9 @@ fn crash_options(arguments: &Arguments) -> crash::Options {
     options.keep = arguments.0.get("keep").map(Into::into);
     if let Some(name) = arguments.0.get("format") {
         options.formats = vec![Format::by_name(name).unwrap_or_else(|| panic!("no format {name}"))];
+    }
+    for format in &mut options.formats {
+        format.megabytes = arguments.number("megabytes", format.megabytes);
     }
     options
 }

@@ -41,7 +41,9 @@ impl Content {
             self.engine.note_dirty(self);
         }
         let (end, stopped) = match copied {
-            Err(error) if error.is_no_space() => self.write_rest_through(data, &range, at, &mut blocks)?,
+            Err(error) if error.is_out_of_space() => {
+                self.write_rest_through(data, &range, at, &mut blocks)?
+            }
             copied => (at, copied.err()),
         };
         Written::up_to(range.offset, end, stopped)
@@ -56,7 +58,6 @@ impl Content {
         blocks: &mut Blocks<'_>,
     ) -> Result<(u64, Option<Error>)> {
         self.settle_cached_pages(&range.whole)?;
-        blocks.make_exclusive();
         let mut buffer = BounceBuffer::new(&self.store, range.end - at)?;
         let (end, stopped) = blocks
             .write_windows(at, range.end, |at, blocks| buffer.write_window(data, range, at, blocks, None));

@@ -6,12 +6,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use diorite_block::BioFlags;
+use diorite_block::{BioFlags, Plug};
 
 use crate::cache::arena::PAGE_SIZE;
 use crate::content::store::BackingStore;
 use crate::content::{Content, pages_of};
 use crate::map::{MappingKind, WriteCommit};
+use crate::placement::write_zeros;
 use crate::write::space::Blocks;
 use crate::write::{Position, WriteRange};
 use crate::{Error, ErrorKind, Result};
@@ -51,8 +52,8 @@ impl Content {
 
     fn set_len_locked(self: &Arc<Self>, size: u64) -> Result<()> {
         let old = self.store.size();
-        self.store.leave_inode()?;
         if size > old {
+            self.store.leave_inode()?;
             self.store.zero_end()?;
         }
         if size < old && self.store.map.block_size() > PAGE_SIZE {
@@ -81,7 +82,12 @@ impl Content {
         }
         let range = self.store.locked_range(offset, end);
         let _range = self.ranges.exclusive(range.clone());
-        self.store.leave_inode()?;
+        if self.store.is_inline()? {
+            self.store.map.zero_inline(offset, end)?;
+            self.cache.drop_pages(pages_of(range.start, range.end));
+            self.store.note_modified();
+            return Ok(());
+        }
         let block = self.store.map.block_size();
         // What shares a page or a block with the range keeps its content through the device.
         self.cache.write_back(range.start..(range.start + self.store.unit()), BioFlags::SYNC)?;
@@ -90,7 +96,11 @@ impl Content {
         let stop = if end >= self.store.size() { end.next_multiple_of(block) } else { end };
         let whole = offset.next_multiple_of(block)..stop / block * block;
         if whole.start < whole.end {
-            self.store.map.punch(whole.start, whole.end - whole.start)?;
+            match self.store.map.punch(whole.start, whole.end - whole.start) {
+                // No block is left to split a node of the mapping: the blocks stay, and become zero.
+                Err(error) if error.is_no_space() => self.store.overwrite_with_zeros(whole.clone())?,
+                punched => punched?,
+            }
         }
         self.cache.drop_pages(pages_of(range.start, range.end));
         if whole.start > whole.end {
@@ -150,6 +160,23 @@ impl Content {
 }
 
 impl BackingStore {
+    /// Write zeros over what has written blocks in a range of whole blocks, which takes none. The caller has it exclusively.
+    fn overwrite_with_zeros(&self, range: Range<u64>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let mapping = self.map.map(at, range.end - at)?;
+            let end = mapping.end().min(range.end);
+            if let MappingKind::Mapped(first) = mapping.kind {
+                let mut plug = Plug::new(self.geometry(), BioFlags::SYNC);
+                write_zeros(&mut plug, &self.engine.zeros, first.after_bytes(at - mapping.offset), end - at);
+                let summary = plug.unplug(&**self.map.device())?;
+                self.engine.counters.bios.add(summary.bios);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
     fn allocate_locked(&self, range: &WriteRange, file_end: u64, blocks: &mut Blocks<'_>) -> Result<()> {
         let block = self.map.block_size();
         let (start, stop) = (range.offset / block * block, range.end.next_multiple_of(block));

@@ -16,7 +16,7 @@ use diorite_block::{BlockDevice, Geometry};
 use crate::cache::arena::PAGE_SIZE;
 use crate::content::engine::Engine;
 use crate::content::pending_time::PendingTime;
-use crate::map::{MapBlocks, MappingKind, WriteCommit};
+use crate::map::{MapBlocks, WriteCommit};
 use crate::placement::{PlugReads, ReadFound, place_read};
 use crate::write::Position;
 use crate::write::space::Blocks;
@@ -142,10 +142,15 @@ impl BackingStore {
         if let Position::At(offset) = position { offset } else { self.size() }
     }
 
+    /// Whether the content is in the inode.
+    pub(crate) fn is_inline(&self) -> Result<bool> {
+        Ok(self.may_be_inline.load(Ordering::Acquire) && self.map.is_inline()?)
+    }
+
     /// Move the content out of the inode, before it is written. The caller has the range exclusively.
     pub(crate) fn leave_inode(&self) -> Result<()> {
         if self.may_be_inline.load(Ordering::Acquire) {
-            if self.map.map(0, 1)?.kind == MappingKind::Inline {
+            if self.map.is_inline()? {
                 Blocks::unclaimed(&self.engine).attempt(|_| self.map.make_not_inline())?;
             }
             self.may_be_inline.store(false, Ordering::Release);

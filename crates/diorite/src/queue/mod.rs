@@ -305,23 +305,35 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             self.ready.push_back(Finished { tag, memory, result: Ok(0) });
             return Ok(());
         }
-        match self.prepare_write(file, offset, len, tag) {
-            Ok((pending, pieces)) => {
-                let flags = file.content().store.write_flags(file.sync_mode());
-                self.submit(pending, Op::Write, pieces, memory, flags)
+        let (pending, pieces, alone) = match self.prepare_write(file, offset, len, tag) {
+            Ok(prepared) => prepared,
+            Err(error) => return Err((memory, error)),
+        };
+        let flags = file.content().store.write_flags(file.sync_mode());
+        self.submit(pending, Op::Write, pieces, memory, flags)?;
+        if alone.is_none() {
+            return Ok(());
+        }
+        // What is accepted does not fail for lack of space later: this one is recorded before another thread may take blocks.
+        while !self.pending.is_empty() && self.finish_some().is_ok() {}
+        match self.ready.pop_back() {
+            Some(Finished { memory, result: Err(error), .. }) if error.is_no_space() => Err((memory, error)),
+            finished => {
+                self.ready.extend(finished);
+                Ok(())
             }
-            Err(error) => Err((memory, error)),
         }
     }
 
-    /// The steps of a write (`write/`) before it is submitted.
-    fn prepare_write(
+    /// The steps of a write (`write/`) before it is submitted. With the right to take blocks where it must not end before the write is
+    /// recorded.
+    fn prepare_write<'f>(
         &mut self,
-        file: &File,
+        file: &'f File,
         offset: u64,
         len: usize,
         tag: u64,
-    ) -> Result<(Pending, Vec<Piece>)> {
+    ) -> Result<(Pending, Vec<Piece>, Option<Blocks<'f>>)> {
         let content = file.content();
         let acquire = |range| self.lock(content, range, LockMode::Exclusive);
         let (range, lock) = content.lock_range_with(Position::At(offset), len as u64, acquire)?;
@@ -330,7 +342,10 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         content.settle_cached_pages(&range.whole)?;
         let list = self.spare.pop().unwrap_or_default();
         let mut blocks = Blocks::unclaimed(&content.engine);
-        let (pieces, placed) = match place::write(content, &range, list, &mut blocks) {
+        let placed = place::write(content, &range, list, &mut blocks).and_then(|(pieces, placed)| {
+            if placed.is_counted() { Err(diorite_ext::Error::NoSpace.into()) } else { Ok((pieces, placed)) }
+        });
+        let (pieces, placed) = match placed {
             Err(error) if error.is_no_space() => {
                 // What our own transfers have reserved becomes what they take when they are reaped.
                 while !self.pending.is_empty() {
@@ -341,7 +356,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             }
             placed => placed?,
         };
-        drop(blocks);
+        let alone = placed.is_counted().then_some(blocks);
         let reservation =
             (!placed.commit.reserved.is_empty()).then(|| content.engine.note_queued_reservation());
         let len = (placed.end - offset) as usize;
@@ -353,7 +368,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             _reservation: reservation,
         };
         let (file, lock) = (file.clone(), lock.keep());
-        Ok((Pending { file, lock, tag, len, kind: Kind::Write(Box::new(end)) }, pieces))
+        Ok((Pending { file, lock, tag, len, kind: Kind::Write(Box::new(end)) }, pieces, alone))
     }
 
     fn submit(

@@ -90,6 +90,17 @@ impl<'e> Blocks<'e> {
         }
     }
 
+    /// Promise what it takes to convert unwritten blocks.
+    pub(crate) fn reserve_conversion(
+        &mut self,
+        map: &dyn MapBlocks,
+        at: u64,
+        len: u64,
+    ) -> Result<Option<Reserved>> {
+        self.share()?;
+        map.reserve_conversion(at, len, matches!(self.right, Right::Claimed))
+    }
+
     /// Try something that takes blocks; again, exclusively, where there were too few.
     pub(crate) fn attempt<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
         match self.share().and_then(|()| attempt(self)) {

@@ -3,9 +3,12 @@
 //! On disk: the first 60 bytes in the block area, the rest as the value of the attribute `system.data` in the inode's own
 //! attribute area. The attribute is there even when it is empty.
 
+use std::ops::Range;
+
 use crate::BlockRun;
 use crate::file::Files;
 use crate::inode::{Inode, InodeState, RawInode};
+use crate::layout::le16;
 use crate::layout::xattr::{self, Attributes, INODE_HEADER};
 use crate::map::{EXTENTS_FLAG, INLINE_FLAG, node};
 use crate::memory::BlockMemory;
@@ -82,6 +85,57 @@ impl Files {
         result
     }
 
+    /// Make a range of a file whose content is in its inode read as zeros.
+    ///
+    /// # Errors
+    /// The content is not in the inode, or the file cannot be changed.
+    pub fn zero_inline(&self, inode: &Inode, range: Range<u64>) -> Result<()> {
+        self.core.check_writable()?;
+        let mut state = inode.write_in_use()?;
+        self.check_data_change(inode, &state)?;
+        if !state.is_inline() {
+            return Err(Error::InvalidArgument("the content of this file is not in its inode"));
+        }
+        let mut handle = self.core.begin(8)?;
+        let end = range.end.min(state.size);
+        self.zero_inline_bytes(&mut handle, inode, &mut state, range.start..end)?;
+        state.touch(self.core.now(), true);
+        inode.note_data_change(handle.changes_data());
+        self.store(&mut handle, inode, &mut state)?;
+        handle.commit().map(drop)
+    }
+
+    /// Zero a part of the content in the inode: in the block area, and in the value of `system.data`. The caller stores the inode.
+    pub(super) fn zero_inline_bytes(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        range: Range<u64>,
+    ) -> Result<()> {
+        let range = usize::try_from(range.start).unwrap_or(usize::MAX)
+            ..usize::try_from(range.end).unwrap_or(usize::MAX);
+        let first = state.block.len();
+        zero_within(&mut state.block, &range);
+        let raw = self.inodes.raw(inode.number())?;
+        let mut bytes = handle.modify(&raw.buffer)?;
+        let area = attribute_area(&raw, &bytes, state);
+        let start = raw.offset + raw.len - area.len();
+        let mut value = None;
+        for entry in Attributes::in_inode(area, self.core.layout.inodes_count) {
+            let entry = entry.map_err(|what| Corrupt::Xattr { inode: inode.number(), what })?;
+            if (entry.name_index, entry.name) == SYSTEM_DATA {
+                let at = start + INODE_HEADER + usize::from(le16(area, entry.offset + 2));
+                value = Some(at..at + entry.value.len());
+            }
+        }
+        if let Some(value) = value {
+            let range = range.start.saturating_sub(first)..range.end.saturating_sub(first);
+            zero_within(&mut bytes[value], &range);
+        }
+        Ok(())
+    }
+
     fn record_moved_out(&self, inode: &Inode, state: &mut InodeState, kept: Option<BlockRun>) -> Result<()> {
         let mut handle = self.core.begin(8)?;
         self.remove_inline_data(&mut handle, inode, state)?;
@@ -124,6 +178,15 @@ impl Files {
             node::write_empty_root(&mut state.block);
         }
         Ok(())
+    }
+}
+
+/// Zero what of `range` lies in `bytes`.
+fn zero_within(bytes: &mut [u8], range: &Range<usize>) {
+    let within = |at: usize| at.min(bytes.len());
+    let (start, end) = (within(range.start), within(range.end));
+    if start < end {
+        bytes[start..end].fill(0);
     }
 }
 

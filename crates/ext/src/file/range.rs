@@ -32,7 +32,10 @@ impl Files {
     pub fn insert_range(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
         self.check_range(inode, at.0, blocks, at.0)?;
         self.core.allocator.release_window(inode.number());
-        let _promise = self.core.free_space().promise_metadata(8)?;
+        let most = match self.core.free_space().promise_metadata(8) {
+            Err(Error::NoSpace) => None,
+            promise => Some(promise?),
+        };
         let mut state = inode.write_in_use()?;
         if !state.has_extents() || self.core.block_size().offset_of(at) >= state.size {
             return Err(Error::InvalidArgument("the range must begin before the end of the file"));
@@ -44,6 +47,13 @@ impl Files {
             <= self.maps.extents.max_blocks();
         let Some(new_size) = grown.filter(|size| *size <= max_bytes && fits) else {
             return Err(Error::FileTooLarge { max_bytes });
+        };
+        let _promise = match most {
+            Some(most) => most,
+            None => {
+                let nodes = self.maps.extents.cut_need(inode, &state, at.0)?;
+                self.core.free_space().promise_at_once(nodes)?
+            }
         };
         self.shift(inode, &mut state, Shift::Up { from: at.0, by: blocks }, new_size)
     }

@@ -19,7 +19,12 @@ impl Files {
     /// disk). The caller has zeroed the rest of the last block.
     pub fn truncate(&self, inode: &Inode, size: u64) -> Result<()> {
         self.core.check_writable()?;
-        if inode.state.read().is_inline() {
+        let stays_inline = |state: &InodeState| state.is_inline() && size <= state.size;
+        let must_leave = {
+            let state = inode.state.read();
+            state.is_inline() && !stays_inline(&state)
+        };
+        if must_leave {
             self.make_not_inline(inode)?;
         }
         self.core.allocator.release_window(inode.number());
@@ -35,10 +40,15 @@ impl Files {
         let mut handle = self.core.begin(BASE_CREDITS + REMOVE_CREDITS)?;
         // At the same size too: blocks that were allocated beyond it go.
         let cuts = size <= state.size;
+        let is_inline = stays_inline(&state);
+        if is_inline {
+            let end = state.size;
+            self.zero_inline_bytes(&mut handle, inode, &mut state, size..end)?;
+        }
         state.size = size;
         state.touch(self.core.now(), true);
         inode.note_data_change(handle.changes_data());
-        if cuts {
+        if cuts && !is_inline {
             let first = self.core.block_size().blocks_for(size);
             self.remove_blocks(&mut handle, inode, &mut state, first, u64::MAX)?;
             self.inodes.remove_orphan(&mut handle, inode, &mut state)?;
@@ -47,35 +57,35 @@ impl Files {
         handle.commit().map(drop)
     }
 
-    /// Turn whole blocks into holes. This works on a full volume too: where a hole inside an extent splits a node of the tree and no
-    /// block is free, blocks of the hole become nodes. They are overwritten after the transaction that takes them out of the file, as
-    /// all metadata (without a journal at any time, but a hole is what will be there).
+    /// Turn whole blocks into holes. Where a hole inside an extent splits a node of the tree and no block is free, whole clusters of
+    /// the hole become nodes: they are overwritten after the transaction that takes them out of the file, as all metadata.
+    ///
+    /// # Errors
+    /// `NoSpace` where that cannot be: without a journal, or if the hole has no such clusters. Nothing was changed then.
     pub fn punch(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
         self.core.check_writable()?;
         if inode.state.read().is_inline() {
             self.make_not_inline(inode)?;
         }
         self.core.allocator.release_window(inode.number());
+        // Under the inode's lock nothing is waited for.
+        self.core.free_space().relieve()?;
         let end = at.0.saturating_add(blocks);
-        let is_clustered = self.core.blocks_per_cluster() > 1;
-        // Here nothing is free only after what waits for a commit was waited for: a block of the hole is no cluster.
-        let clusters = if is_clustered { self.core.free_space().promise_metadata(8).ok() } else { None };
         let mut state = inode.state.write();
         self.check_data_change(inode, &state)?;
         let split =
             if state.has_extents() { self.maps.extents.split_need(inode, &state, at.0, end)? } else { None };
-        let mut spare = Vec::new();
-        let _promise = match split.filter(|_| clusters.is_none()) {
-            None => clusters,
-            Some(split) => match self.core.free_space().promise_at_once(split.nodes) {
-                Ok(promise) => Some(promise),
-                Err(error) if is_clustered || split.nodes > end - at.0 => return Err(error),
-                Err(_) => {
-                    spare.extend((0..split.nodes).map(|index| FsBlock(split.last.0 - index)));
-                    None
+        let (mut spare, mut _promise) = (Vec::new(), None);
+        if let Some(split) = split {
+            match (self.core.free_space().promise_at_once(split.nodes), split.spare) {
+                (Ok(promise), _) => _promise = Some(promise),
+                (Err(_), Some(first)) if self.core.has_journal() => {
+                    let per_cluster = self.core.blocks_per_cluster();
+                    spare.extend((0..split.nodes).map(|number| FsBlock(first.0 + number * per_cluster)));
                 }
-            },
-        };
+                (Err(error), _) => return Err(error),
+            }
+        }
         let mut handle = self.core.begin(BASE_CREDITS + REMOVE_CREDITS)?;
         handle.spare = spare;
         state.touch(self.core.now(), true);

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use crate::file::Files;
 use crate::inode::InodeState;
+use crate::map::{Change, insertions};
 use crate::{
     BlockRun, Claim, Error, FileBlock, FsBlock, Inode, Mapping, MappingKind, Reservation, ReservedRun, Result,
 };
@@ -40,7 +41,37 @@ impl Files {
         let Some(end) = end else {
             return Err(Error::FileTooLarge { max_bytes: self.maps.max_size(&state) });
         };
-        let mut reservation = Reservation {
+        let mut reservation = self.empty_reservation(inode);
+        let kept = self.reserve_range(inode, &state, at.0..end, own, &mut reservation);
+        kept.inspect_err(|_| {
+            // What was taken is promised to its owner again, before its blocks are free again.
+            self.core.allocator.renew_claim(reservation.taken.data);
+        })?;
+        Ok(reservation)
+    }
+
+    /// Promise what it takes to convert `[at, at + blocks)`, which is unwritten, once data is in it: that may cut its extents. The
+    /// reservation is committed together with [`WriteCommit::converted`](crate::WriteCommit::converted).
+    ///
+    /// # Errors
+    /// As [`Files::reserve_claimed`].
+    pub fn reserve_conversion(
+        &self,
+        inode: &Inode,
+        at: FileBlock,
+        blocks: u64,
+        own: Claim,
+    ) -> Result<Reservation> {
+        self.core.check_writable()?;
+        let state = inode.state.read();
+        self.check_data_change(inode, &state)?;
+        let mut reservation = self.empty_reservation(inode);
+        self.promise_growth(inode, &state, &[Change::Convert(at, blocks)], own, &mut reservation)?;
+        Ok(reservation)
+    }
+
+    fn empty_reservation(&self, inode: &Inode) -> Reservation {
+        Reservation {
             inode: inode.number(),
             runs: Vec::new(),
             held: BTreeMap::new(),
@@ -49,13 +80,7 @@ impl Files {
             promised: 0,
             is_counted: false,
             allocator: self.core.allocator.clone(),
-        };
-        let kept = self.reserve_range(inode, &state, at.0..end, own, &mut reservation);
-        kept.inspect_err(|_| {
-            // What was taken is promised to its owner again, before its blocks are free again.
-            self.core.allocator.renew_claim(reservation.taken.data);
-        })?;
-        Ok(reservation)
+        }
     }
 
     fn reserve_range(
@@ -82,10 +107,24 @@ impl Files {
             }
             next = mapping.end();
         }
-        let mut growth = self.maps.need_max(state, &reservation.runs);
+        let changes: Vec<Change> = insertions(&reservation.runs, MappingKind::Mapped).collect();
+        self.promise_growth(inode, state, &changes, own, reservation)
+    }
+
+    /// Promise what recording these changes takes for the mapping itself: the most that it may be, or where space is short what it is now.
+    fn promise_growth(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        changes: &[Change],
+        own: Claim,
+        reservation: &mut Reservation,
+    ) -> Result<()> {
+        let tree = self.maps.tree(state);
+        let mut growth = if changes.is_empty() { 0 } else { tree.need_max(state, changes) };
         match self.core.free_space().claim_for_mapping(growth.min(own.mapping), growth) {
             Err(Error::NoSpace) => {
-                growth = self.maps.need(inode, state, &reservation.runs, MappingKind::Mapped)?;
+                growth = tree.need(inode, state, changes)?;
                 self.core.free_space().claim_for_mapping(growth.min(own.mapping), growth)?;
                 reservation.is_counted = true;
             }
@@ -178,16 +217,21 @@ impl Files {
         self.core.allocator.renew_claim(blocks);
     }
 
-    /// Blocks that mapping so many blocks of data may take at most, written in so many calls: each may lie in another part of
-    /// the file.
+    /// Blocks that mapping so many blocks of data may take at most, holes or unwritten ones, written in so many calls: each may lie in
+    /// another part of the file.
     pub fn mapping_need_max(&self, inode: &Inode, data: u64, calls: u64) -> u64 {
         if data == 0 {
             return 0;
         }
-        let block = self.core.block_size().bytes();
-        // An extent a block in nodes that are half full, or for each call the ends of two indirect blocks.
-        let nodes = data / (block / 24);
-        let indirect = 2 * calls.min(data) + 2 * (data / (block / 4));
-        LAST_AND_LEVELS + if inode.state.read().has_extents() { nodes } else { indirect }
+        let state = inode.state.read();
+        let calls = calls.min(data);
+        LAST_AND_LEVELS
+            + if state.has_extents() {
+                // A block cuts an unwritten extent in three.
+                self.maps.extents.splits_max(&state, 2 * data, 2 * calls)
+            } else {
+                // For each call the ends of two indirect blocks.
+                2 * calls + 2 * (data / (self.core.block_size().bytes() / 4))
+            }
     }
 }

@@ -45,7 +45,9 @@ impl Files {
         {
             return Err(Error::FileTooLarge { max_bytes: self.maps.max_size(&state) });
         }
-        let _promise = self.maps.promise_need(inode, &state, &commit.reservations, MappingKind::Mapped)?;
+        let kind = MappingKind::Mapped;
+        let _promise =
+            self.maps.promise_need(inode, &state, &commit.reservations, &commit.converted, kind)?;
         let mut handle = self.core.begin(BASE_CREDITS)?;
         let (sectors_before, mut data_sectors) = (state.sectors, 0);
         for reservation in &mut commit.reservations {
@@ -189,6 +191,7 @@ impl Files {
             inode,
             &state,
             std::slice::from_ref(&reservation),
+            &[],
             MappingKind::Unwritten,
         )?;
         let mut handle = self.core.begin(BASE_CREDITS)?;

@@ -11,23 +11,23 @@ use std::sync::Arc;
 use crate::BlockRun;
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::{InodeChange, InodeState};
+use crate::layout::extent::MAX_UNWRITTEN;
 use crate::map::extent::ExtentTree;
+use crate::map::extent_need::LEVELS;
 use crate::map::node::{self, ENTRY, Header, RawEntry};
 use crate::map::place::Growth;
-use crate::map::tree::{MappingTree, RUNS_PER_STEP, RemovalStep, Removed};
-use crate::{
-    Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, ReservedRun, Result,
-};
+use crate::map::tree::{Change, MappingTree, RUNS_PER_STEP, RemovalStep, Removed};
+use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, Result};
 
 /// A node on the way from the root to a leaf.
 #[derive(Debug)]
-struct Level {
+pub(super) struct Level {
     /// `None`: the root in the inode.
-    buffer: Option<Arc<Buffer>>,
-    header: Header,
-    entries: Vec<RawEntry>,
+    pub(super) buffer: Option<Arc<Buffer>>,
+    pub(super) header: Header,
+    pub(super) entries: Vec<RawEntry>,
     /// The entry that the path follows; in a leaf, the last one that begins at or before the key (0 if none does).
-    position: usize,
+    pub(super) position: usize,
 }
 
 /// How keys move.
@@ -58,31 +58,22 @@ impl Shift {
     }
 }
 
-/// What a hole inside one extent takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SplitNeed {
-    /// Nodes that the tree grows by.
-    pub(crate) nodes: u64,
-    /// The last block of the hole.
-    pub(crate) last: FsBlock,
-}
-
 /// The path to a leaf.
 #[derive(Debug)]
-struct Path {
-    levels: Vec<Level>,
+pub(super) struct Path {
+    pub(super) levels: Vec<Level>,
     /// The first key after the leaf.
     high: u64,
 }
 
 impl Path {
-    fn leaf(&self) -> &Level {
+    pub(super) fn leaf(&self) -> &Level {
         self.levels.last().expect("a path has a root")
     }
 }
 
 impl ExtentTree {
-    fn path_to(&self, inode: &Inode, state: &InodeState, at: u64) -> Result<Path> {
+    pub(super) fn path_to(&self, inode: &Inode, state: &InodeState, at: u64) -> Result<Path> {
         let bad = |what| Corrupt::map(inode.number(), FileBlock(at), what);
         let key = u32::try_from(at).map_err(|_| bad("a file block beyond the last"))?;
         let mut path = Path { levels: Vec::with_capacity(4), high: node::MAX_FILE_BLOCKS };
@@ -160,45 +151,6 @@ impl ExtentTree {
         Ok(path.leaf().entries.last().map_or(0, |entry| node::extent_of(entry).end()))
     }
 
-    /// What it takes to make `[at, end)` a hole, if that splits a node.
-    pub(crate) fn split_need(
-        &self,
-        inode: &Inode,
-        state: &InodeState,
-        at: u64,
-        end: u64,
-    ) -> Result<Option<SplitNeed>> {
-        let path = self.path_to(inode, state, at)?;
-        let leaf = path.leaf();
-        let Some(extent) = leaf.entries.get(leaf.position).map(|entry| node::extent_of(entry)) else {
-            return Ok(None);
-        };
-        let nodes = self.nodes_for(&path, 1);
-        if extent.start.0 >= at || extent.end() <= end || nodes == 0 {
-            return Ok(None);
-        }
-        match extent.part(FileBlock(end - 1), 1).kind {
-            MappingKind::Mapped(last) | MappingKind::Unwritten(last) => Ok(Some(SplitNeed { nodes, last })),
-            _ => Ok(None),
-        }
-    }
-
-    /// Nodes that `more` entries in the leaf of a path add, there and above.
-    fn nodes_for(&self, path: &Path, mut more: usize) -> u64 {
-        // A node that was split in the middle takes as many more before it is full again.
-        let until_full = usize::from(Header::capacity_of(self.core.block_size().bytes() as usize)) / 2 - 1;
-        let mut nodes = 0;
-        for level in path.levels.iter().rev() {
-            let free = usize::from(level.header.capacity.saturating_sub(level.header.entries));
-            if more <= free {
-                break;
-            }
-            more = 1 + (more - free - 1) / until_full;
-            nodes += more as u64;
-        }
-        nodes
-    }
-
     fn store_leaf(&self, on: &mut InodeChange<'_, '_>, mut path: Path, entries: &[RawEntry]) -> Result<()> {
         let level = path.levels.len() - 1;
         self.store_level(on, &mut path, level, entries)
@@ -225,7 +177,7 @@ impl ExtentTree {
         };
         let max = usize::from(header.capacity);
         if entries.len() <= max {
-            write_node(&mut on.handle.modify(&buffer)?, header, entries);
+            node::write_node(&mut on.handle.modify(&buffer)?, header, entries);
             if node::key_of(&parent[place]) == first {
                 return Ok(());
             }
@@ -253,8 +205,8 @@ impl ExtentTree {
         header: Header,
         entries: &[RawEntry],
     ) -> Result<FsBlock> {
-        if self.core.has_journal() || !on.handle.spare.is_empty() || self.core.check_unclaimed().is_err() {
-            write_node(&mut on.handle.modify_moved_from(node)?, header, entries);
+        if self.core.has_journal() || self.core.check_unclaimed().is_err() {
+            node::write_node(&mut on.handle.modify_moved_from(node)?, header, entries);
             return Ok(node.block());
         }
         let moved = self.new_node(on, node.block(), header.depth, entries)?;
@@ -269,7 +221,7 @@ impl ExtentTree {
             return Ok(());
         }
         if entries.len() <= usize::from(root.header.capacity) {
-            write_node(&mut on.state.block, root.header, entries);
+            node::write_node(&mut on.state.block, root.header, entries);
             return Ok(());
         }
         if root.header.depth >= node::MAX_DEPTH {
@@ -279,7 +231,7 @@ impl ExtentTree {
         let near = self.core.layout.first_block(group);
         let child = self.new_node(on, near, root.header.depth, entries)?;
         let header = Header { entries: 1, depth: root.header.depth + 1, ..root.header };
-        write_node(&mut on.state.block, header, &[node::index_entry(node::key_of(&entries[0]), child)]);
+        node::write_node(&mut on.state.block, header, &[node::index_entry(node::key_of(&entries[0]), child)]);
         Ok(())
     }
 
@@ -295,7 +247,7 @@ impl ExtentTree {
         let buffer = on.allocate_block(goal, kind)?;
         let capacity = Header::capacity_of(self.core.block_size().bytes() as usize);
         let header = Header { entries: 0, capacity, depth, generation: 0 };
-        write_node(&mut on.handle.modify(&buffer)?, header, entries);
+        node::write_node(&mut on.handle.modify(&buffer)?, header, entries);
         Ok(buffer.block())
     }
 }
@@ -313,9 +265,9 @@ impl MappingTree for ExtentTree {
         let mut rest = mapping;
         while rest.blocks > 0 {
             let piece = rest.part(rest.start, node::max_len(&rest));
-            if !extend_last(on.state, &piece) {
+            if !node::extend_last(&mut on.state.block, &piece) {
                 let path = self.path_to(on.inode, on.state, piece.start.0)?;
-                let entries = with_extent(&path.leaf().entries, &piece)
+                let entries = node::with_extent(&path.leaf().entries, &piece)
                     .map_err(|what| Corrupt::map(on.inode.number(), piece.start, what))?;
                 self.store_leaf(on, path, &entries)?;
             }
@@ -337,34 +289,8 @@ impl MappingTree for ExtentTree {
         let (mut at, end) = (start.0, start.0 + blocks);
         while at < end {
             let path = self.path_to(on.inode, on.state, at)?;
-            let leaf = path.leaf();
             let bad = |what| Corrupt::map(on.inode.number(), FileBlock(at), what);
-            let extent = leaf.entries.get(leaf.position).map(|entry| node::extent_of(entry));
-            let extent = extent.filter(|extent| extent.start.0 <= at && at < extent.end());
-            let Some(extent) = extent else {
-                return Err(bad("no extent where blocks are to be converted").into());
-            };
-            let from = extent.part(FileBlock(at), u64::MAX).kind;
-            let (MappingKind::Mapped(block) | MappingKind::Unwritten(block)) = from else {
-                return Err(bad("an extent without blocks").into());
-            };
-            if from == to(block) {
-                return Err(bad("an extent is written, or unwritten, already").into());
-            }
-            let converted = Mapping { start: FileBlock(at), blocks: u64::MAX, kind: to(block) };
-            let upto = end.min(extent.end()).min(at + node::max_len(&converted));
-            let mut entries = leaf.entries.clone();
-            entries.remove(leaf.position);
-            let mut pieces = vec![Mapping { blocks: upto - at, ..converted }];
-            if extent.start.0 < at {
-                pieces.push(extent.part(extent.start, at - extent.start.0));
-            }
-            if upto < extent.end() {
-                pieces.push(extent.part(FileBlock(upto), u64::MAX));
-            }
-            for piece in pieces {
-                entries = with_extent(&entries, &piece).map_err(bad)?;
-            }
+            let (entries, upto) = node::with_converted(&path.leaf().entries, at, end, to).map_err(bad)?;
             self.store_leaf(on, path, &entries)?;
             at = upto;
         }
@@ -383,7 +309,7 @@ impl MappingTree for ExtentTree {
                 kept.push(*entry);
                 continue;
             }
-            if freed.len() == RUNS_PER_STEP {
+            if freed.len() >= RUNS_PER_STEP {
                 next = extent.start.0;
                 kept.extend(&leaf.entries[index..]);
                 break;
@@ -395,9 +321,18 @@ impl MappingTree for ExtentTree {
                 continue;
             };
             self.core.check_run(on.inode.number(), extent.start, block, upto - from)?;
-            // The last ones become nodes of the tree.
-            let blocks = upto - from - on.handle.spare.len() as u64;
-            freed.push(Removed { at: from, run: BlockRun { start: block, blocks } });
+            let part = |at: u64, end: u64| {
+                let run = BlockRun { start: FsBlock(block.0 + (at - from)), blocks: end - at };
+                Removed { at, run }
+            };
+            if let Some(spare) = on.handle.spare.first() {
+                // What lies between stays the inode's, and becomes nodes of the tree.
+                let first = from + (spare.0 - block.0);
+                let after = first + on.handle.spare.len() as u64 * self.core.blocks_per_cluster();
+                freed.extend([part(from, first), part(after, upto)]);
+            } else {
+                freed.push(part(from, upto));
+            }
             if extent.start.0 < from {
                 kept.push(node::extent_entry(&extent.part(extent.start, from - extent.start.0)));
             }
@@ -433,110 +368,28 @@ impl MappingTree for ExtentTree {
             if header.entries > root.capacity {
                 return Ok(());
             }
-            write_node(&mut on.state.block, Header { depth: header.depth, ..root }, &entries);
+            node::write_node(&mut on.state.block, Header { depth: header.depth, ..root }, &entries);
             on.free_block(child)?;
         }
     }
 
-    // Nodes. Where several leaves would split, that is not counted.
-    fn need(
-        &self,
-        inode: &Inode,
-        state: &InodeState,
-        runs: &[ReservedRun],
-        kind: fn(FsBlock) -> MappingKind,
-    ) -> Result<Option<u64>> {
-        let (mut need, mut next) = (0, 0);
-        while let Some(first) = runs.get(next) {
-            let path = self.path_to(inode, state, first.start.0)?;
-            let leaf = path.leaf();
-            let (mut entries, mut most) = (leaf.entries.clone(), leaf.entries.len());
-            while let Some(run) = runs.get(next).filter(|run| run.start.0 < path.high) {
-                let mut rest = Mapping { start: run.start, blocks: run.blocks, kind: kind(run.block) };
-                loop {
-                    let piece = rest.part(rest.start, node::max_len(&rest));
-                    entries = with_extent(&entries, &piece)
-                        .map_err(|what| Corrupt::map(inode.number(), piece.start, what))?;
-                    most = most.max(entries.len());
-                    if piece.blocks == rest.blocks {
-                        break;
-                    }
-                    rest = rest.part(FileBlock(piece.end()), u64::MAX);
-                }
-                next += 1;
-            }
-            let nodes = self.nodes_for(&path, most - leaf.entries.len());
-            if nodes > 0 && runs.first() != Some(first) || need > 0 {
-                return Ok(None);
-            }
-            need = nodes;
-        }
-        Ok(Some(need))
+    fn need(&self, inode: &Inode, state: &InodeState, changes: &[Change]) -> Result<u64> {
+        self.nodes_needed(inode, state, changes)
     }
 
-    fn need_max(&self, runs: &[ReservedRun]) -> u64 {
-        let per_node = self.core.block_size().bytes() / 24;
-        runs.len() as u64 / per_node + 7
+    fn need_max(&self, state: &InodeState, changes: &[Change]) -> u64 {
+        let entries = |change: &Change| {
+            let range = change.range();
+            2 + (range.end - range.start) / u64::from(MAX_UNWRITTEN)
+        };
+        // What is one hole lies in one leaf, wherever its runs are on the device.
+        let follows = |before: &Change, change: &Change| before.range().end == change.range().start;
+        let places = changes.chunk_by(follows).count() as u64;
+        LEVELS + self.splits_max(state, changes.iter().map(entries).sum(), 2 * places - 2)
     }
 
     fn insert_credits(&self, _blocks: u64) -> u64 {
         // Every level may split; each new node has a bitmap and a descriptor.
         7 * 3
     }
-}
-
-/// The common case of a file that grows: make the extent before `piece` longer in place, if it is the root's last one.
-fn extend_last(state: &mut InodeState, piece: &Mapping) -> bool {
-    let Ok(header) = node::header_of(&state.block, None) else { return false };
-    if header.depth != 0 || header.entries == 0 {
-        return false;
-    }
-    let last = usize::from(header.entries) * ENTRY;
-    let extent = node::extent_of(&state.block[last..last + ENTRY]);
-    let blocks = extent.blocks + piece.blocks;
-    if extent.end() != piece.start.0 || !extent.goes_on_with(piece) || blocks > node::max_len(&extent) {
-        return false;
-    }
-    let longer = Mapping { blocks, ..extent };
-    state.block[last..last + ENTRY].copy_from_slice(&node::extent_entry(&longer));
-    true
-}
-
-/// Store a header with the right count, and the entries; what was after them becomes zeros.
-fn write_node(bytes: &mut [u8], header: Header, entries: &[RawEntry]) {
-    Header { entries: entries.len() as u16, ..header }.write_into(bytes);
-    let area = &mut bytes[ENTRY..ENTRY + usize::from(header.capacity) * ENTRY];
-    for (place, entry) in area.chunks_exact_mut(ENTRY).zip(entries) {
-        place.copy_from_slice(entry);
-    }
-    area[entries.len() * ENTRY..].fill(0);
-}
-
-/// A leaf's entries with one more extent, merged with its neighbours where they go on.
-fn with_extent(entries: &[RawEntry], extent: &Mapping) -> Result<Vec<RawEntry>, &'static str> {
-    let place = entries.partition_point(|entry| u64::from(node::key_of(entry)) < extent.start.0);
-    let before = place.checked_sub(1).map(|index| node::extent_of(&entries[index]));
-    let after = entries.get(place).map(|entry| node::extent_of(entry));
-    if before.is_some_and(|before| before.end() > extent.start.0)
-        || after.is_some_and(|after| after.start.0 < extent.end())
-    {
-        return Err("an extent where there should be a hole");
-    }
-    let joins = |a: &Mapping, b: &Mapping| {
-        a.end() == b.start.0 && a.goes_on_with(b) && a.blocks + b.blocks <= node::max_len(a)
-    };
-    let (mut merged, mut first, mut last) = (*extent, place, place);
-    if let Some(before) = before.filter(|before| joins(before, &merged)) {
-        merged = Mapping { blocks: before.blocks + merged.blocks, ..before };
-        first -= 1;
-    }
-    if let Some(after) = after.filter(|after| joins(&merged, after)) {
-        merged.blocks += after.blocks;
-        last += 1;
-    }
-    let mut result = Vec::with_capacity(entries.len() + 1);
-    result.extend_from_slice(&entries[..first]);
-    result.push(node::extent_entry(&merged));
-    result.extend_from_slice(&entries[last..]);
-    Ok(result)
 }

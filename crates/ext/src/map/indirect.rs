@@ -4,6 +4,7 @@
 //! and three levels of index blocks; an index block is an array of such numbers. 0 is a hole, of a block or of a subtree.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::BlockRun;
@@ -11,11 +12,9 @@ use crate::buffer::{BlockKind, Buffer};
 use crate::inode::{InodeChange, InodeState};
 use crate::layout::{le32, put};
 use crate::map::place::Growth;
-use crate::map::tree::{MappingTree, RUNS_PER_STEP, RemovalStep, Removed};
+use crate::map::tree::{Change, MappingTree, RUNS_PER_STEP, RemovalStep, Removed};
 use crate::volume::Core;
-use crate::{
-    Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, ReservedRun, Result,
-};
+use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, Result};
 
 /// Direct blocks in the inode.
 pub(crate) const DIRECT: u64 = 12;
@@ -330,20 +329,14 @@ impl MappingTree for IndirectTree {
         Ok(RemovalStep { removed, next: (at + (u64::from(cut.next) - slot)).min(end) })
     }
 
-    fn need(
-        &self,
-        inode: &Inode,
-        state: &InodeState,
-        runs: &[ReservedRun],
-        _kind: fn(FsBlock) -> MappingKind,
-    ) -> Result<Option<u64>> {
+    fn need(&self, inode: &Inode, state: &InodeState, changes: &[Change]) -> Result<u64> {
         let pointers = self.pointers_per_block();
         let too_large =
             || Error::FileTooLarge { max_bytes: self.max_blocks() * self.core.block_size().bytes() };
-        // The index blocks on the way to the runs that are missing.
+        // The index blocks on the way to the changes that are missing.
         let mut missing = BTreeSet::new();
-        for run in runs {
-            let (mut at, end) = (run.start.0, run.start.0 + run.blocks);
+        for change in changes {
+            let Range { start: mut at, end } = change.range();
             while at < end {
                 let path = Path::to(FileBlock(at), pointers).ok_or_else(too_large)?;
                 self.note_missing(inode, state, FileBlock(at), &path, &mut missing)?;
@@ -351,16 +344,17 @@ impl MappingTree for IndirectTree {
                 at += in_one - u64::from(path.slots[path.len - 1]);
             }
         }
-        Ok(Some(missing.len() as u64))
+        Ok(missing.len() as u64)
     }
 
-    fn need_max(&self, runs: &[ReservedRun]) -> u64 {
+    fn need_max(&self, _state: &InodeState, changes: &[Change]) -> u64 {
         // What is one mapping of the file shares its indirect blocks, wherever its runs lie.
         let pointers = self.pointers_per_block();
-        let follows = |before: &ReservedRun, run: &ReservedRun| before.start.0 + before.blocks == run.start.0;
-        let mappings = runs.chunk_by(follows);
+        let follows = |before: &Change, change: &Change| before.range().end == change.range().start;
+        let blocks = |change: &Change| change.range().end - change.range().start;
+        let mappings = changes.chunk_by(follows);
         let leaves: u64 =
-            mappings.map(|mapping| mapping.iter().map(|run| run.blocks).sum::<u64>() / pointers + 2).sum();
+            mappings.map(|mapping| mapping.iter().map(blocks).sum::<u64>() / pointers + 2).sum();
         leaves + leaves / pointers + 4
     }
 

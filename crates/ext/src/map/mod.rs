@@ -13,6 +13,7 @@ pub(crate) mod cluster;
 mod directory;
 mod extent;
 mod extent_change;
+mod extent_need;
 mod indirect;
 mod need;
 pub(crate) mod node;
@@ -30,7 +31,8 @@ use crate::{BlockRun, Error, FileBlock, FileKind, FsBlock, Inode, Mapping, Mappi
 pub(crate) use extent::ExtentTree;
 pub(crate) use extent_change::Shift;
 use indirect::IndirectTree;
-pub(crate) use tree::{MappingTree, RUNS_PER_STEP, Removed};
+pub(crate) use need::insertions;
+pub(crate) use tree::{Change, MappingTree, RUNS_PER_STEP, Removed};
 
 /// `EXT4_EXTENTS_FL`.
 pub(crate) const EXTENTS_FLAG: u32 = 0x8_0000;

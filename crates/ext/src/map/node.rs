@@ -96,6 +96,98 @@ pub(crate) fn max_len(extent: &Mapping) -> u64 {
     u64::from(if matches!(extent.kind, MappingKind::Unwritten(_)) { MAX_UNWRITTEN } else { MAX_WRITTEN })
 }
 
+/// The common case of a file that grows: make the extent before `piece` longer in place, if it is the root's last one.
+pub(super) fn extend_last(block: &mut [u8; 60], piece: &Mapping) -> bool {
+    let Ok(header) = header_of(block, None) else { return false };
+    if header.depth != 0 || header.entries == 0 {
+        return false;
+    }
+    let last = usize::from(header.entries) * ENTRY;
+    let extent = extent_of(&block[last..last + ENTRY]);
+    let blocks = extent.blocks + piece.blocks;
+    if extent.end() != piece.start.0 || !extent.goes_on_with(piece) || blocks > max_len(&extent) {
+        return false;
+    }
+    let longer = Mapping { blocks, ..extent };
+    block[last..last + ENTRY].copy_from_slice(&extent_entry(&longer));
+    true
+}
+
+/// Store a header with the right count, and the entries; what was after them becomes zeros.
+pub(super) fn write_node(bytes: &mut [u8], header: Header, entries: &[RawEntry]) {
+    Header { entries: entries.len() as u16, ..header }.write_into(bytes);
+    let area = &mut bytes[ENTRY..ENTRY + usize::from(header.capacity) * ENTRY];
+    for (place, entry) in area.chunks_exact_mut(ENTRY).zip(entries) {
+        place.copy_from_slice(entry);
+    }
+    area[entries.len() * ENTRY..].fill(0);
+}
+
+/// A leaf's entries with the other kind from `at` on, as far as one extent of them goes or a converted one may: up to where.
+pub(super) fn with_converted(
+    entries: &[RawEntry],
+    at: u64,
+    end: u64,
+    to: fn(FsBlock) -> MappingKind,
+) -> Result<(Vec<RawEntry>, u64), &'static str> {
+    let place = entries.partition_point(|entry| u64::from(key_of(entry)) <= at);
+    let extent = place.checked_sub(1).map(|index| extent_of(&entries[index]));
+    let Some(extent) = extent.filter(|extent| at < extent.end()) else {
+        return Err("no extent where blocks are to be converted");
+    };
+    let from = extent.part(FileBlock(at), u64::MAX).kind;
+    let (MappingKind::Mapped(block) | MappingKind::Unwritten(block)) = from else {
+        return Err("an extent without blocks");
+    };
+    if from == to(block) {
+        return Err("an extent is written, or unwritten, already");
+    }
+    let converted = Mapping { start: FileBlock(at), blocks: u64::MAX, kind: to(block) };
+    let upto = end.min(extent.end()).min(at + max_len(&converted));
+    let mut pieces = vec![Mapping { blocks: upto - at, ..converted }];
+    if extent.start.0 < at {
+        pieces.push(extent.part(extent.start, at - extent.start.0));
+    }
+    if upto < extent.end() {
+        pieces.push(extent.part(FileBlock(upto), u64::MAX));
+    }
+    let mut entries = entries.to_vec();
+    entries.remove(place - 1);
+    for piece in pieces {
+        entries = with_extent(&entries, &piece)?;
+    }
+    Ok((entries, upto))
+}
+
+/// A leaf's entries with one more extent, merged with its neighbours where they go on.
+pub(super) fn with_extent(entries: &[RawEntry], extent: &Mapping) -> Result<Vec<RawEntry>, &'static str> {
+    let place = entries.partition_point(|entry| u64::from(key_of(entry)) < extent.start.0);
+    let before = place.checked_sub(1).map(|index| extent_of(&entries[index]));
+    let after = entries.get(place).map(|entry| extent_of(entry));
+    if before.is_some_and(|before| before.end() > extent.start.0)
+        || after.is_some_and(|after| after.start.0 < extent.end())
+    {
+        return Err("an extent where there should be a hole");
+    }
+    let joins = |a: &Mapping, b: &Mapping| {
+        a.end() == b.start.0 && a.goes_on_with(b) && a.blocks + b.blocks <= max_len(a)
+    };
+    let (mut merged, mut first, mut last) = (*extent, place, place);
+    if let Some(before) = before.filter(|before| joins(before, &merged)) {
+        merged = Mapping { blocks: before.blocks + merged.blocks, ..before };
+        first -= 1;
+    }
+    if let Some(after) = after.filter(|after| joins(&merged, after)) {
+        merged.blocks += after.blocks;
+        last += 1;
+    }
+    let mut result = Vec::with_capacity(entries.len() + 1);
+    result.extend_from_slice(&entries[..first]);
+    result.push(extent_entry(&merged));
+    result.extend_from_slice(&entries[last..]);
+    Ok(result)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,28 @@
 //! What both kinds of mapping trees do: the extent tree of ext4, and the indirect blocks of ext2 and ext3.
 
+use std::ops::Range;
+
 use crate::inode::{InodeChange, InodeState};
-use crate::{BlockRun, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, ReservedRun, Result};
+use crate::{BlockRun, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, Result};
+
+/// A change of a mapping whose blocks are counted before it is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    /// A hole gets blocks.
+    Insert(Mapping),
+    /// Unwritten blocks hold data: first file block, number of blocks.
+    Convert(FileBlock, u64),
+}
+
+impl Change {
+    /// The file blocks that it is about.
+    pub(crate) fn range(&self) -> Range<u64> {
+        match *self {
+            Self::Insert(mapping) => mapping.start.0..mapping.end(),
+            Self::Convert(start, blocks) => start.0..start.0.saturating_add(blocks),
+        }
+    }
+}
 
 /// Runs of blocks that one step of a removal takes at most.
 pub(crate) const RUNS_PER_STEP: usize = 16;
@@ -35,17 +56,11 @@ pub(crate) trait MappingTree {
         Ok(())
     }
 
-    /// Blocks that mapping `runs` takes for the tree itself, counted on the tree as it is; `None` where that is not counted.
-    fn need(
-        &self,
-        inode: &Inode,
-        state: &InodeState,
-        runs: &[ReservedRun],
-        kind: fn(FsBlock) -> MappingKind,
-    ) -> Result<Option<u64>>;
+    /// Blocks that these changes, in this order, take for the tree itself, counted on the tree as it is.
+    fn need(&self, inode: &Inode, state: &InodeState, changes: &[Change]) -> Result<u64>;
 
-    /// Blocks that mapping `runs`, at least one, may take at most for the tree itself.
-    fn need_max(&self, runs: &[ReservedRun]) -> u64;
+    /// Blocks that these changes, at least one, may take at most for the tree itself, whatever becomes of it before.
+    fn need_max(&self, state: &InodeState, changes: &[Change]) -> u64;
 
     /// Metadata blocks of the tree that mapping a run of `blocks` joins, with their bitmaps and descriptors.
     fn insert_credits(&self, blocks: u64) -> u64;

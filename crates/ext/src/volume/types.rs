@@ -191,6 +191,11 @@ impl Reservation {
         std::mem::take(&mut self.claimed)
     }
 
+    /// Whether space was short, and what the mapping takes was counted as the mapping is: another change of the file may make it more.
+    pub fn is_counted(&self) -> bool {
+        self.is_counted
+    }
+
     /// Give a run back, but for parts of clusters at its ends: those are held.
     fn release_whole_clusters(&self, run: &ReservedRun) {
         let per_cluster = self.allocator.blocks_per_cluster();

@@ -177,7 +177,8 @@ impl FileCache {
         Ok(())
     }
 
-    /// Claim blocks for the parts of the pages that become dirty and lie in holes. Returns the claims per page.
+    /// Claim blocks for the parts of the pages that become dirty and have no written block on the device: an unwritten one needs space
+    /// for the mapping that says so. Returns the claims per page.
     pub(crate) fn claim_for(
         &self,
         pages: &Range<u64>,
@@ -188,7 +189,7 @@ impl FileCache {
         let block = self.store.map.block_size();
         let mut claims = Vec::with_capacity(states.len());
         let mut total = 0;
-        // The end of the mapping that was looked at last, and whether it is a hole.
+        // The end of the mapping that was looked at last, and whether it needs a claim.
         let mut known = (0, false);
         // The block that was claimed last, where blocks are larger than pages.
         let mut claimed_block = None;
@@ -203,7 +204,8 @@ impl FileCache {
                     let at = page * PAGE_SIZE + part * self.part_size();
                     if at >= known.0 {
                         let mapping = self.store.map.map(at, end.max(at + 1) - at)?;
-                        known = (mapping.end(), mapping.kind == MappingKind::Hole);
+                        let claims = matches!(mapping.kind, MappingKind::Hole | MappingKind::Unwritten(_));
+                        known = (mapping.end(), claims);
                     }
                     let is_claimed = block > PAGE_SIZE
                         && (claimed_block == Some(at / block) || self.block_is_claimed(at / block));

@@ -1,0 +1,178 @@
+//! Changes of files on a volume without a free block: what is accepted is kept, and what gives blocks back works.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{aligned_pattern, assert_device_clean, memory_volume, pattern};
+use diorite::{AlignedBuf, DirectIo, DirectQueue, File, Filesystem, FilesystemOptions};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
+
+const ENOSPC: i32 = 28;
+
+fn volume(flavor: Flavor, block_size: u32, features: &str, megabytes: u64) -> Filesystem {
+    let options = MkfsOptions {
+        flavor,
+        block_size: Some(block_size),
+        features: features.to_owned(),
+        reserved_percent: 0.0,
+        ..MkfsOptions::default()
+    };
+    FilesystemOptions::new().cache_bytes(4 << 20).open_device(memory_volume(megabytes, &options)).unwrap()
+}
+
+/// Take every block that is left.
+fn fill(filesystem: &Filesystem) {
+    filesystem.sync().unwrap();
+    let filler = filesystem.create_file("/filler").unwrap();
+    let mut at = 0;
+    for len in [1 << 20, 65536, 4096, 1024] {
+        let data = pattern(len, 5);
+        while let Ok(written @ 1..) = filler.write_at(&data, at) {
+            at += written as u64;
+        }
+        filesystem.sync().unwrap();
+    }
+    assert_eq!(filesystem.statfs().blocks_free, 0);
+}
+
+fn direct(filesystem: &Filesystem, path: &str) -> File {
+    filesystem.open_options().read(true).write(true).direct(DirectIo::Required).open(path).unwrap()
+}
+
+fn check(filesystem: Filesystem) {
+    let device = filesystem.device().clone();
+    filesystem.close().unwrap();
+    assert_device_clean(&device);
+}
+
+/// A write into unwritten blocks cuts their extent. On a full volume a queue accepted it, and refused it when it was reaped.
+#[test]
+fn a_queued_write_that_was_accepted_has_space() {
+    for block in [1024, 4096] {
+        let filesystem = volume(Flavor::Ext4, block, "", 12);
+        let block = block as usize;
+        let names = ["/a", "/b"];
+        for name in names {
+            filesystem.create_file(name).unwrap().allocate(0, 64 * block as u64).unwrap();
+        }
+        fill(&filesystem);
+        let files = names.map(|name| direct(&filesystem, name));
+        let mut queue = DirectQueue::new(64);
+        let mut accepted = Vec::new();
+        for number in 0..60 {
+            let (file, at) = (number as usize % 2, (number / 2 * 2 + 1) * block as u64);
+            match queue.write(&files[file], at, aligned_pattern(block, number), block, number) {
+                Ok(()) => accepted.push((file, at, number)),
+                Err(refused) => assert_eq!(refused.into_error().errno(), ENOSPC),
+            }
+        }
+        while let Some(finished) = queue.next_finished().unwrap() {
+            assert_eq!(finished.result.expect("what was accepted has space"), block);
+        }
+        // An inode has space for four extents.
+        assert!(accepted.len() >= 2, "{} were accepted", accepted.len());
+        drop(queue);
+        filesystem.drop_caches().unwrap();
+        for (file, at, number) in accepted {
+            let mut memory = AlignedBuf::zeroed(block, 4096);
+            files[file].read_exact_at(&mut memory, at).unwrap();
+            assert!(memory[..] == aligned_pattern(block, number)[..], "{at}");
+        }
+        drop(files);
+        check(filesystem);
+    }
+}
+
+/// The same through the cache: what was accepted was lost when it was written back.
+#[test]
+fn cached_data_for_unwritten_blocks_has_space() {
+    let filesystem = volume(Flavor::Ext4, 1024, "", 12);
+    let file = filesystem.create_file("/file").unwrap();
+    file.allocate(0, 256 << 10).unwrap();
+    fill(&filesystem);
+    let mut accepted = Vec::new();
+    for number in 0..120_u64 {
+        let at = (number * 37 % 120 * 2 + 1) * 1024;
+        match file.write_at(&pattern(1024, number), at) {
+            Ok(written) => {
+                assert_eq!(written, 1024);
+                accepted.push((at, number));
+            }
+            Err(error) => assert_eq!(error.errno(), ENOSPC),
+        }
+    }
+    assert!(!accepted.is_empty());
+    file.sync_all().expect("what was accepted is kept");
+    filesystem.drop_caches().unwrap();
+    for (at, number) in accepted {
+        let mut memory = vec![0; 1024];
+        file.read_exact_at(&mut memory, at).unwrap();
+        assert!(memory == pattern(1024, number), "{at}");
+    }
+    drop(file);
+    check(filesystem);
+}
+
+/// Punching needed a block, for a node of the mapping or for what was in the inode, and emptied no full volume.
+#[test]
+fn a_full_volume_can_be_punched() {
+    for (flavor, block, features) in [
+        (Flavor::Ext2, 1024, ""),
+        (Flavor::Ext4, 1024, ""),
+        (Flavor::Ext4, 1024, "^has_journal"),
+        (Flavor::Ext4, 4096, "bigalloc"),
+        (Flavor::Ext4, 1024, "bigalloc,^has_journal"),
+    ] {
+        let told = format!("{flavor:?} {block} {features}");
+        let filesystem = volume(flavor, block, features, 16);
+        let file = filesystem.create_file("/file").unwrap();
+        let len = 1 << 20;
+        let mut content = pattern(len, 3);
+        file.write_all_at(&content, 0).unwrap();
+        fill(&filesystem);
+        // Within clusters, across them, and one after the other as far as the space goes that this gives back.
+        for (step, size) in [(3 * block, block), (65536, 40960), (7 * block, 2 * block)] {
+            let (step, size) = (step as usize, size as usize);
+            for at in (step..len - size).step_by(step) {
+                file.punch_hole(at as u64, size as u64)
+                    .unwrap_or_else(|error| panic!("{told}: {at}: {error}"));
+                content[at..at + size].fill(0);
+            }
+        }
+        filesystem.sync().unwrap();
+        filesystem.drop_caches().unwrap();
+        let mut memory = vec![1; len];
+        file.read_exact_at(&mut memory, 0).unwrap();
+        assert!(memory == content, "{told}");
+        file.punch_hole(0, len as u64).unwrap();
+        let filler = filesystem.open_options().write(true).open("/filler").unwrap();
+        filler.punch_hole(0, u64::MAX).unwrap();
+        filesystem.sync().unwrap();
+        let space = filesystem.statfs();
+        assert!(
+            space.blocks_free > space.blocks * 3 / 4,
+            "{told}: {} of {}",
+            space.blocks_free,
+            space.blocks
+        );
+        drop((file, filler));
+        check(filesystem);
+    }
+}
+
+/// A range was refused for the most that making it may take, where it took nothing.
+#[test]
+fn a_range_is_inserted_where_the_mapping_has_space() {
+    let filesystem = volume(Flavor::Ext4, 1024, "", 12);
+    let file = filesystem.create_file("/file").unwrap();
+    let content = pattern(64 << 10, 4);
+    file.write_all_at(&content, 0).unwrap();
+    fill(&filesystem);
+    file.insert_range(32 << 10, 8 << 10).unwrap();
+    let mut memory = vec![1; 72 << 10];
+    file.read_exact_at(&mut memory, 0).unwrap();
+    let expected = [&content[..32 << 10], &[0; 8 << 10], &content[32 << 10..]].concat();
+    assert!(memory == expected);
+    drop(file);
+    check(filesystem);
+}
