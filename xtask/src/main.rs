@@ -1,6 +1,7 @@
 //! Checks and tests of the workspace: `cargo xtask help`.
 
 mod bench;
+mod sanitizers;
 mod setup;
 mod skips;
 
@@ -10,7 +11,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 
   setup   install the Debian packages that the tests use (needs root), or name those that are missing
   test    [--no-skip]: setup, then every test of the workspace; skipped tests are named, and with --no-skip a failure
-  miri    the unsafe memory code under Miri (needs: rustup toolchain install nightly --component miri --component rust-src)
+  miri    the unsafe memory code under Miri; says what to install where there is no nightly toolchain
+  tsan    locks, states of pages and the scheduled device on real threads under ThreadSanitizer; as miri
   ci      formatting, lints, documentation, then test: before a change lands
   bench   [--directory DIR] [--rounds N] [SUITE...]: ratios against peers, stored under bench/runs
   torture SUITE [OPTION...]: power cuts and other long suites (`cargo xtask torture help`)
@@ -23,7 +25,8 @@ fn main() -> ExitCode {
         "setup" => setup::install_packages(),
         "test" => test(&std::env::args().skip(2).collect::<Vec<_>>()),
         "ci" => ci(),
-        "miri" => miri(),
+        "miri" => sanitizers::miri(),
+        "tsan" => sanitizers::tsan(),
         "bench" => bench::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "torture" => torture(&std::env::args().skip(2).collect::<Vec<_>>()),
         "fuzz" => fuzz(&std::env::args().skip(2).collect::<Vec<_>>()),
@@ -61,33 +64,6 @@ fn test(arguments: &[String]) -> Result<(), String> {
     setup::install_packages()?;
     skips::test(&["--workspace"], no_skip)
 }
-
-/// What has `unsafe` and no system call, and the locks above it.
-fn miri() -> Result<(), String> {
-    let flags = [("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks")];
-    for (package, filter) in MIRI {
-        let status = Command::new("cargo")
-            .args(["+nightly", "miri", "test", "--package", package, "--lib", filter])
-            .envs(flags)
-            .env_remove("RUSTUP_TOOLCHAIN")
-            .env_remove("CARGO")
-            .status()
-            .map_err(|error| format!("cargo +nightly miri: {error}"))?;
-        if !status.success() {
-            return Err(format!("miri, {package} {filter}: {status}"));
-        }
-    }
-    Ok(())
-}
-
-/// Packages and the tests of theirs that Miri can run.
-const MIRI: &[(&str, &str)] = &[
-    ("diorite-device", "buffer::"),
-    ("diorite-device", "pool::"),
-    ("diorite-device", "arena::"),
-    ("diorite", "cache::arena"),
-    ("diorite", "range_lock::"),
-];
 
 /// A long suite of `crates/torture`, built with assertions.
 fn torture(arguments: &[String]) -> Result<(), String> {

@@ -235,6 +235,44 @@ fn root_uses_the_blocks_that_are_kept_for_root() {
     bench.must_be_clean("a.img");
 }
 
+/// Unmounts when dropped.
+struct Tmpfs(std::path::PathBuf);
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = tool("umount", [&self.0]);
+    }
+}
+
+/// An image with holes on a host's filesystem that is full: the message said that the volume has no space, and to remove something in it.
+#[test]
+fn full_host_is_not_reported_as_a_full_volume() {
+    if !common::is_root("a small filesystem of the host") {
+        return;
+    }
+    let bench = Bench::new();
+    let directory = bench.path("small");
+    std::fs::create_dir(&directory).expect("a directory");
+    let options = ["-t", "tmpfs", "-o", "size=3m", "tmpfs"].map(std::ffi::OsStr::new);
+    let mounted = tool("mount", options.into_iter().chain([directory.as_os_str()]));
+    if !mounted.is_some_and(|output| output.status.success()) {
+        return println!("SKIPPED: tmpfs cannot be mounted");
+    }
+    let _tmpfs = Tmpfs(directory);
+    bench.run("mkfs -t ext4 small/a.img 64M");
+    bench.write("large", &pattern(20 << 20, 1));
+    for way in ["--direct", "--buffered"] {
+        let error = bench.fail(&format!("cp {way} large small/a.img:/f"), 1);
+        for part in
+            ["small/a.img", "No space left on device", "the host has no space for the image; free some there"]
+        {
+            assert!(error.contains(part), "{way}: {error}");
+        }
+        assert!(!error.contains("the volume"), "{way}: {error}");
+        bench.must_be_clean("small/a.img");
+    }
+}
+
 /// An empty argument was an error without an object, and a size without its unit one that proposed to make a filesystem.
 #[test]
 fn empty_names_and_sizes_without_a_unit_are_wrong_usage() {

@@ -104,8 +104,8 @@ pub enum Error {
     /// Extended attributes do not fit.
     #[error("no space for the extended attribute")]
     AttributeTooLarge,
-    /// A file that is marked immutable or append-only.
-    #[error("operation not permitted: the file is marked {0}")]
+    /// What the file is does not allow it: immutable, append-only, a directory.
+    #[error("operation not permitted: the file is {0}")]
     NotPermitted(&'static str),
 }
 

@@ -144,7 +144,7 @@ fn verity_files_are_only_read() {
         volume.files.reserve(&protected, FileBlock(100), 1).map(drop),
     ];
     for result in results {
-        assert!(matches!(result, Err(Error::NotPermitted("verity"))), "{result:?}");
+        assert!(matches!(result, Err(Error::NotPermitted("a verity file"))), "{result:?}");
     }
     let root = at(&volume, "");
     volume.names.create(&root, b"other", &spec(FileKind::Regular)).unwrap();

@@ -46,7 +46,7 @@ fn the_content_of_a_verity_file_stays_and_all_else_changes() {
     let protected = volume.names.lookup(&root, b"protected").unwrap();
     assert!(read_file(&volume, &protected) == content[..5 * 4096]);
     let refused = |result: diorite_ext::Result<()>| {
-        assert!(matches!(result, Err(Error::NotPermitted("verity"))), "{result:?}");
+        assert!(matches!(result, Err(Error::NotPermitted("a verity file"))), "{result:?}");
     };
     refused(write_blocks(&volume, &protected, 9, &content, None));
     refused(volume.files.truncate(&protected, 4096));

@@ -45,5 +45,5 @@ pub(crate) fn check_change(flags: InodeFlags) -> Result<()> {
     if flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted("immutable"));
     }
-    if flags.contains(InodeFlags::VERITY) { Err(Error::NotPermitted("verity")) } else { Ok(()) }
+    if flags.contains(InodeFlags::VERITY) { Err(Error::NotPermitted("a verity file")) } else { Ok(()) }
 }

@@ -88,10 +88,9 @@ pub(crate) fn open(
         return Ok(opened);
     }
     if access == Access::ReadWrite {
-        let had_error = std::mem::take(&mut recovered.superblock.errno) != 0;
-        if needs_recovery || had_error {
-            let note = if had_error { STATE_ERROR } else { 0 };
-            change_superblock(&*opened.device, note)?;
+        if std::mem::take(&mut recovered.superblock.errno) != 0 {
+            // An error that the journal remembers becomes the volume's.
+            edit(&*opened.device, |superblock| superblock.set_state(superblock.state() | STATE_ERROR))?;
             opened.superblock_changed = true;
         }
         let features = superblock.features();
@@ -125,19 +124,20 @@ pub fn replay_in_memory(
     Ok(ReplayedInMemory { device: opened.device, blocks: opened.replayed_blocks, damage: opened.damage })
 }
 
-/// The last step of a replay, and of a close: the superblock on the disk says that the journal is empty. It is changed
-/// where it is, because no log may hold this change.
+/// The last step of a close: the superblock on the disk says that the journal is empty. It is changed where it is, because no log may
+/// hold this change. A replay does not do it: until the volume is closed its counts and orphans are not settled.
 pub(crate) fn clear_needs_recovery(device: &dyn BlockDevice) -> Result<()> {
-    change_superblock(device, 0)
-}
-
-/// Clear `needs_recovery` and set bits of the state: an error that the journal remembers becomes the volume's.
-fn change_superblock(device: &dyn BlockDevice, state: u16) -> Result<()> {
-    let edited = edit_superblock(device, |superblock| {
+    edit(device, |superblock| {
         let mut features = superblock.features();
         features.incompat -= Incompat::RECOVER;
         superblock.set_features(features);
-        superblock.set_state(superblock.state() | state);
+    })
+}
+
+/// Change the superblock where it is.
+fn edit(device: &dyn BlockDevice, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+    let edited = edit_superblock(device, |superblock| {
+        change(superblock);
         Ok(())
     })?;
     write_durably(device, edited.start, &edited.memory, BioFlags::PREFLUSH)

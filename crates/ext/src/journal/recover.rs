@@ -2,8 +2,8 @@
 //!
 //! Where it sits: called when a volume is opened, before its metadata is read.
 //!
-//! Order on the disk: replayed blocks, flush, then the journal superblock that says that nothing is left, then the volume's
-//! superblock without `needs_recovery`. A crash in between replays again, which does no harm.
+//! Order on the disk: replayed blocks, flush, then the journal superblock that says that nothing is left. The volume's superblock keeps
+//! `needs_recovery` until it is closed. A crash in between replays again, which does no harm.
 
 use std::sync::Arc;
 

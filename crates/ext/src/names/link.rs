@@ -20,7 +20,7 @@ impl Names {
             if self.find(directory, &directory.state.read(), name)?.is_some() {
                 return Err(Error::Exists);
             }
-            return Err(Error::NotPermitted("as a directory, which has one name only"));
+            return Err(Error::NotPermitted("a directory, which has one name only"));
         }
         let mut locked = Locked::new([directory, &**inode]);
         self.check_may_add(directory, locked.state(directory), name)?;

@@ -122,7 +122,9 @@ impl Names {
 
     /// Whether a rename may be under way.
     pub(super) fn is_renamed(&self, cut: usize, syncs: &[Sync]) -> bool {
-        matches!(self.presence(cut, syncs), Presence::Under(names) if names.len() > 1)
+        let own = &self.0[0];
+        let first = floor(own, cut, syncs).unwrap_or(0);
+        own[first..].iter().filter(|naming| naming.begin <= cut && naming.name.is_some()).count() > 1
     }
 
     /// Since when the file is there for good, if no call had begun to remove it.

@@ -1,0 +1,61 @@
+//! Miri and ThreadSanitizer over what has `unsafe` code, locks and atomics. Both need a nightly toolchain.
+
+use std::process::{Command, Stdio};
+
+const TOOLCHAIN: &str = "rustup toolchain install nightly --component miri --component rust-src";
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What Miri can run, as arguments of `cargo test`: code with `unsafe` and no system call, and the locks above it.
+const MIRI: &[&[&str]] = &[
+    &["--package", "diorite-device", "--lib", "buffer::"],
+    &["--package", "diorite-device", "--lib", "pool::"],
+    &["--package", "diorite-device", "--lib", "arena::"],
+    &["--package", "diorite-block", "--test", "scheduled"],
+    &["--package", "diorite", "--lib", "cache::arena"],
+    &["--package", "diorite", "--lib", "range_lock::"],
+];
+
+/// What many real threads do at once: range locks, states of pages, the scheduled device, whole files.
+const THREADS: &[&[&str]] = &[
+    &["--package", "diorite-block", "--test", "scheduled"],
+    &["--package", "diorite", "--lib", "range_lock::"],
+    &["--package", "diorite", "--lib", "cache::"],
+    &["--package", "diorite-torture", "--test", "history", "real_threads"],
+];
+
+/// The unsafe memory code under Miri.
+pub(crate) fn miri() -> Result<(), String> {
+    need(&["miri", "--version"])?;
+    let flags = [("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks")];
+    MIRI.iter().try_for_each(|tests| run(&[&["miri", "test"], *tests].concat(), &flags))
+}
+
+/// The locks under ThreadSanitizer, with a standard library that is built for it.
+pub(crate) fn tsan() -> Result<(), String> {
+    need(&["--version"])?;
+    let flags = [("RUSTFLAGS", "-Zsanitizer=thread"), ("TSAN_OPTIONS", "halt_on_error=1")];
+    let build = ["test", "-Zbuild-std", "--target", TARGET, "--target-dir", "target/tsan"];
+    THREADS.iter().try_for_each(|tests| run(&[&build, *tests].concat(), &flags))
+}
+
+/// The nightly cargo.
+fn nightly(arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.arg("+nightly").args(arguments).env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
+    command
+}
+
+fn need(arguments: &[&str]) -> Result<(), String> {
+    let found = nightly(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match found {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(format!("no nightly toolchain with its parts: {TOOLCHAIN}")),
+    }
+}
+
+fn run(arguments: &[&str], flags: &[(&str, &str)]) -> Result<(), String> {
+    println!("--- cargo +nightly {}", arguments.join(" "));
+    let status = nightly(arguments).envs(flags.iter().copied()).status();
+    let status = status.map_err(|error| format!("cargo +nightly: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("cargo +nightly {}: {status}", arguments.join(" "))) }
+}
