@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// What the output of tests tells of skips, line by line.
+/// What the output of tests says of skips, line by line.
 #[derive(Debug, Default)]
 struct Skips {
     /// Test and reason.

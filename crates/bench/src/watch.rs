@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Error;
 
-/// Hears what a measurement is doing. The program shows it on a terminal; others may ignore it.
+/// Is called with what a measurement is doing. The program shows it on a terminal; others may ignore it.
 pub trait Observer: Send + Sync {
     /// A phase begins, of about `total` bytes or operations (0: unknown).
     fn begin(&self, what: &str, total: u64);
@@ -15,7 +15,7 @@ pub trait Observer: Send + Sync {
     fn end(&self);
 }
 
-/// Hears nothing.
+/// Ignores it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

@@ -61,7 +61,7 @@ impl Failure {
         move |error| Self::of(object, what, &error)
     }
 
-    /// The same, with something more to tell.
+    /// The same, with one line more.
     pub(crate) fn with(self, more: &str) -> Self {
         match self {
             Self::Failed(text) => Self::Failed(text + more),
@@ -91,18 +91,18 @@ impl Failure {
     }
 }
 
-/// Tell of something on standard error, as one line with the program's name; control characters are made visible.
+/// Print something on standard error, as one line with the program's name; control characters are made visible.
 pub(crate) fn complain(text: &str) {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
-    tell(&format!("diorite: {}", visible(first)));
+    print_error(&format!("diorite: {}", visible(first)));
     for line in lines {
-        tell(&visible(line));
+        print_error(&visible(line));
     }
 }
 
 /// A line on standard error. Where it cannot be written, the exit status says what there is to say.
-pub(crate) fn tell(line: &str) {
+pub(crate) fn print_error(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
@@ -165,7 +165,7 @@ fn cure_of(kind: ErrorKind) -> &'static str {
             "; remove something, or make a larger image (`diorite df` shows the blocks, `df -i` the inodes)"
         }
         ErrorKind::DirectoryNotEmpty => "; use rm -r to remove it with everything in it",
-        ErrorKind::Corrupt => "; `diorite check` tells more, e2fsck may repair it",
+        ErrorKind::Corrupt => "; `diorite check` shows more, e2fsck may repair it",
         _ => "",
     }
 }

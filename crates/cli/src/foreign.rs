@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-/// A format: where its mark is, the mark, and what to tell.
+/// A format: where its mark is, the mark, and what to say.
 type Format = (u64, &'static [u8], &'static str);
 
 const FORMATS: &[Format] = &[

@@ -8,7 +8,7 @@ use std::sync::Once;
 use diorite::{Access, DirectIo, Filesystem, MmpWait, ReservedBlocks, Timestamp};
 
 use crate::args::Opening;
-use crate::failure::{Failure, Result, complain, tell, visible};
+use crate::failure::{Failure, Result, complain, print_error, visible};
 use crate::interrupt;
 use crate::location::is_same_image;
 use crate::output::local_time;
@@ -83,7 +83,7 @@ impl Images {
         }
         say_chosen_part(name, &filesystem.device().name());
         for defect in filesystem.defects() {
-            tell(&format!("diorite: {}: {defect}", visible(&name.display().to_string())));
+            print_error(&format!("diorite: {}: {defect}", visible(&name.display().to_string())));
         }
         self.open.push(Image { name: name.to_owned(), access, filesystem: filesystem.clone() });
         Ok(filesystem)
@@ -103,9 +103,9 @@ impl Images {
             };
             result = result.and(closed);
             if self.opening.stats {
-                tell(&stats_text(&image.name, &stats));
+                print_error(&stats_text(&image.name, &stats));
                 if let Some(scheduler) = scheduler {
-                    tell(scheduler.describe().trim_end());
+                    print_error(scheduler.describe().trim_end());
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use diorite_bench::Cancel;
 
-use crate::failure::{Failure, Result, tell};
+use crate::failure::{Failure, Result, print_error};
 
 static CANCEL: LazyLock<Cancel> = LazyLock::new(Cancel::default);
 static IS_CHANGING: AtomicBool = AtomicBool::new(false);
@@ -24,9 +24,9 @@ pub(crate) fn install() {
         if let Some(action) = ACTION.get() {
             action(signals);
         } else if IS_CHANGING.load(Ordering::Relaxed) && is_first {
-            tell("\ndiorite: interrupted: cleaning up; interrupt again to end at once");
+            print_error("\ndiorite: interrupted: cleaning up; interrupt again to end at once");
         } else {
-            tell("\ndiorite: interrupted");
+            print_error("\ndiorite: interrupted");
             std::process::exit(1);
         }
     };

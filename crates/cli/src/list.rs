@@ -25,7 +25,7 @@ struct Entry {
     name: Vec<u8>,
     inode: InodeNumber,
     kind: FileKind,
-    /// What `lstat` tells, where it was asked for.
+    /// What `lstat` returns, where it was asked for.
     attributes: Option<Attributes>,
 }
 
@@ -34,7 +34,7 @@ struct Entry {
 enum Shown {
     /// Its kind, which most directories store with the name: no inode is read.
     Kind,
-    /// What `lstat` tells.
+    /// What `lstat` returns.
     Attributes,
 }
 

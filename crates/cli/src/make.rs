@@ -52,7 +52,7 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     }
     let filled = make_on(arguments, image, device, &options, time);
     if filled.is_err() && is_new {
-        // Made by us a moment ago, and of no use to anyone. The first error is the one that counts.
+        // Made by us a moment ago, and useless now. The first error is the one that counts.
         let _ = std::fs::remove_file(image);
     }
     let (report, summary) = filled?;

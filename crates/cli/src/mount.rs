@@ -12,7 +12,7 @@ use diorite_mount::fuse::detach;
 use diorite_mount::{MountError, MountOptions};
 
 use crate::args;
-use crate::failure::{Failure, Result, tell};
+use crate::failure::{Failure, Result, print_error};
 use crate::interrupt;
 
 /// Set for the process that becomes the daemon.
@@ -74,8 +74,8 @@ fn end(signals: u32, directory: &Path, filesystem: &diorite::Filesystem) {
         return;
     }
     match detach(directory, true) {
-        Ok(()) => tell("diorite: unmounted; files are open, and the volume is closed when they are"),
-        Err(error) => tell(&format!("diorite: {error}")),
+        Ok(()) => print_error("diorite: unmounted; files are open, and the volume is closed when they are"),
+        Err(error) => print_error(&format!("diorite: {error}")),
     }
 }
 

@@ -46,7 +46,7 @@ impl Profiling {
 }
 
 impl Profiled {
-    /// Write the flame graph; beside text also tell the ticks per layer and per function, most last, as readprofile was
+    /// Write the flame graph; beside text also print the ticks per layer and per function, most last, as readprofile was
     /// read in 2002.
     pub(crate) fn show(self, reporting: Reporting, output: &mut Output) -> Result<()> {
         let name = self.file.display();

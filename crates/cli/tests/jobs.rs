@@ -1,4 +1,4 @@
-//! The commands job and diskperf on files, images, bare and simulated devices: what they refuse, and what they tell.
+//! The commands job and diskperf on files, images, bare and simulated devices: what they refuse, and what they report.
 
 mod common;
 

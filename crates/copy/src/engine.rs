@@ -9,7 +9,7 @@ use diorite::FileKind;
 
 use crate::file_data::{Copied, FileData};
 use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, Named, ReadFile, ReadStream, Sink, Source, WriteFile,
+    Attributes, Follow, LostAttribute, Meta, Place, ReadFile, ReadStream, Sink, Source, WriteFile,
 };
 use crate::{Error, Summary, Watch};
 
@@ -205,8 +205,7 @@ impl<'a> Copier<'a> {
             return self.copy_data(content, &*writer, self.options.sync);
         }
         let meta = content.meta().clone();
-        self.place(&meta, to, |copier, to, temporary, sync| copier.make_regular(content, to, temporary, sync))
-            .map(drop)
+        self.place(&meta, to, |copier, place, sync| copier.make_regular(content, place, sync)).map(drop)
     }
 
     /// The device or pipe at `to`, where the copy of a file is to be written into one.
@@ -279,21 +278,19 @@ impl<'a> Copier<'a> {
         if meta.kind == FileKind::Directory {
             return self.copy_directory(item, to);
         }
-        let placed =
-            self.place(meta, to, |copier, to, temporary, sync| copier.make(item, to, temporary, sync))?;
+        let placed = self.place(meta, to, |copier, place, sync| copier.make(item, place, sync))?;
         if placed && meta.links > 1 {
             self.linked.entry(meta.identity).or_insert_with(|| to.to_owned());
         }
         Ok(())
     }
 
-    /// Have `make` make something like `meta`, and give it the name `to` when it is complete. Returns whether it was made, and not
-    /// what is there kept.
+    /// Have `make` make something like `meta` at `to`. Returns whether it was made, and not what is there kept.
     fn place(
         &mut self,
         meta: &Meta,
         to: &Path,
-        mut make: impl FnMut(&mut Self, &Path, &Path, Sync) -> Result<Named, Error>,
+        make: impl FnOnce(&mut Self, &Place<'_>, Sync) -> Result<(), Error>,
     ) -> Result<bool, Error> {
         let existing = self.sink.existing(to, Follow::No)?;
         if existing.is_some() && self.options.clobber == Clobber::Keep {
@@ -304,22 +301,28 @@ impl<'a> Copier<'a> {
             self.refuse_to_replace(to, existing, meta)?;
         }
         let temporary = temporary_name(to, &self.sink.mark_of_incomplete());
-        // A killed run may have left one.
-        if self.sink.existing(&temporary, Follow::No)?.is_some() {
-            self.sink.remove(&temporary)?;
-        }
+        let place = Place { to, temporary, is_taken: existing.is_some() };
         // One that replaces another is durable before the other goes, whenever the power fails.
-        let sync = if existing.is_some() { self.options.sync } else { Sync::Never };
-        let made = make(self, to, &temporary, sync).and_then(|named| match named {
-            Named::Now => Ok(()),
-            Named::Taken => self.sink.rename(&temporary, to),
-        });
-        if let Err(error) = made {
-            // The first error is the one that counts; the temporary file may not even exist.
-            let _ = self.sink.remove(&temporary);
-            return Err(error.about(&temporary, to));
+        let sync = if place.is_taken { self.options.sync } else { Sync::Never };
+        make(self, &place, sync).map(|()| true)
+    }
+
+    /// Have `make` make something under the temporary name, and give it its own.
+    fn make_and_rename(
+        &mut self,
+        place: &Place<'_>,
+        make: impl FnOnce(&mut Self, &Path) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let temporary = &place.temporary;
+        // A killed run may have left one.
+        if self.sink.existing(temporary, Follow::No)?.is_some() {
+            self.sink.remove(temporary)?;
         }
-        Ok(true)
+        make(self, temporary).and_then(|()| self.sink.rename(temporary, place.to)).map_err(|error| {
+            // The first error is the one that counts; the temporary file may not even exist.
+            let _ = self.sink.remove(temporary);
+            error.about(temporary, place.to)
+        })
     }
 
     /// A directory is not replaced by a file; nor is a device or a pipe, which the user may have meant to be written to: through a
@@ -344,56 +347,39 @@ impl<'a> Copier<'a> {
         is_special(followed.as_ref().unwrap_or(existing).kind)
     }
 
-    /// Make a copy of anything but a directory, with the name `to` where that can be had at once, else with the temporary one. `sync`:
-    /// whether its data is durable then.
-    fn make(&mut self, item: Item<'_>, to: &Path, temporary: &Path, sync: Sync) -> Result<Named, Error> {
+    /// Make a copy of anything but a directory. `sync`: whether its data is durable then.
+    fn make(&mut self, item: Item<'_>, place: &Place<'_>, sync: Sync) -> Result<(), Error> {
         let meta = item.meta;
-        if meta.links > 1
-            && let Some(original) = self.linked.get(&meta.identity)
-        {
-            self.sink.make_hard_link(original, temporary)?;
-            self.summary.others += 1;
-            return Ok(Named::Taken);
+        if meta.kind == FileKind::Regular && !(meta.links > 1 && self.linked.contains_key(&meta.identity)) {
+            let reader = item.source.open(item.path)?;
+            return self.make_regular(&mut Content::File(item, &*reader), place, sync);
         }
-        match meta.kind {
-            FileKind::Regular => {
-                let reader = item.source.open(item.path)?;
-                return self.make_regular(&mut Content::File(item, &*reader), to, temporary, sync);
+        self.make_and_rename(place, |copier, at| {
+            if let Some(original) = copier.linked.get(&meta.identity) {
+                return copier.sink.make_hard_link(original, at);
             }
-            FileKind::Symlink => self.sink.make_link(temporary, &item.source.link_target(item.path)?)?,
-            _ => self.sink.make_node(temporary, meta)?,
-        }
+            match meta.kind {
+                FileKind::Symlink => copier.sink.make_link(at, &item.source.link_target(item.path)?)?,
+                _ => copier.sink.make_node(at, meta)?,
+            }
+            copier.finish_attributes(item, at, place.to)
+        })?;
         self.summary.others += 1;
-        self.finish_attributes(item, temporary, to)?;
-        Ok(Named::Taken)
+        Ok(())
     }
 
-    /// A file that has no name until it is complete leaves nothing, even if this process is killed.
     fn make_regular(
         &mut self,
         content: &mut Content<'_>,
-        to: &Path,
-        temporary: &Path,
+        place: &Place<'_>,
         sync: Sync,
-    ) -> Result<Named, Error> {
-        let Some(file) = self.sink.create_unnamed(to) else {
-            let writer = self.sink.create(temporary, content.meta().size)?;
-            self.copy_data(content, &*writer, sync)?;
-            drop(writer);
-            let lost = self.sink.set_meta(temporary, content.meta(), &content.attributes()?)?;
-            self.report_lost(lost, to)?;
-            return Ok(Named::Taken);
-        };
+    ) -> Result<(), Error> {
+        let size = matches!(content, Content::File(..)).then(|| content.meta().size);
+        let file = self.sink.create_new(place, size)?;
         self.copy_data(content, &*file, sync)?;
         let lost = file.set_meta(content.meta(), &content.attributes()?)?;
-        self.report_lost(lost, to)?;
-        let named = file.give_name(to)?;
-        if named == Named::Taken && file.give_name(temporary)? == Named::Taken {
-            // Another process made one since it was looked for.
-            self.sink.remove(temporary)?;
-            file.give_name(temporary)?;
-        }
-        Ok(named)
+        self.report_lost(lost, place.to)?;
+        file.complete()
     }
 
     fn copy_data(

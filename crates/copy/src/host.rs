@@ -18,8 +18,7 @@ use rustix::io::Errno;
 use crate::host_attributes::{Subject, cannot_see};
 use crate::host_stream::{HostStream, SpecialFile};
 use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, Named, ReadFile, ReadStream, Sink, Source, UnnamedFile,
-    WriteFile,
+    Attributes, Follow, LostAttribute, Meta, NewFile, Place, ReadFile, ReadStream, Sink, Source, WriteFile,
 };
 use crate::{Error, Watch};
 
@@ -82,12 +81,18 @@ fn look(path: &Path, follow: Follow) -> io::Result<Meta> {
 /// Linux has no longer lists and values of extended attributes than this (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
 const ATTRIBUTE_BYTES_MAX: usize = 65536;
 
-/// The bytes that `read` gives.
-fn bytes_of(read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
-    let mut bytes = vec![0; ATTRIBUTE_BYTES_MAX];
-    let len = read(&mut bytes)?;
-    bytes.truncate(len);
-    Ok(bytes)
+/// The bytes that `read` puts into the memory that it is given.
+fn bytes_of(read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
+    let mut few = [0; 1024];
+    match read(&mut few) {
+        Err(Errno::RANGE) => {
+            let mut bytes = vec![0; ATTRIBUTE_BYTES_MAX];
+            let len = read(&mut bytes)?;
+            bytes.truncate(len);
+            Ok(bytes)
+        }
+        len => Ok(few[..len?].to_vec()),
+    }
 }
 
 impl Source for HostTree {
@@ -204,16 +209,19 @@ impl Sink for HostTree {
         Ok(Box::new(HostFile { file, path: path.to_owned() }))
     }
 
-    fn create_unnamed(&self, to: &Path) -> Option<Box<dyn UnnamedFile>> {
-        if !self.shows_open_files {
-            return None;
-        }
-        let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    /// A file without a name (`O_TMPFILE`) where that can be had, so that nothing is left of it even if this process is killed.
+    fn create_new(&self, place: &Place<'_>, _: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
+        let directory = place.to.parent().filter(|parent| !parent.as_os_str().is_empty());
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        let file: fs::File =
-            rustix::fs::open(directory, flags, Mode::from_raw_mode(0o600)).map(fs::File::from).ok()?;
-        let file = HostFile { file, path: to.to_owned() };
-        Some(Box::new(UnnamedHostFile { file, is_root: self.is_root }))
+        let unnamed = self.shows_open_files.then(|| {
+            rustix::fs::open(directory.unwrap_or(Path::new(".")), flags, Mode::from_raw_mode(0o600))
+        });
+        let (file, name) = match unnamed {
+            Some(Ok(file)) => (file.into(), None),
+            _ => (create_at(&place.temporary)?, Some(place.temporary.clone())),
+        };
+        let file = HostFile { file, path: place.to.to_owned() };
+        Ok(Box::new(NewHostFile { file, name, temporary: place.temporary.clone(), is_root: self.is_root }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
@@ -309,13 +317,26 @@ fn path_of_open(file: &fs::File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// A file (`O_TMPFILE`) that is gone when this process ends before it has a name.
-struct UnnamedHostFile {
+/// Make a file under a temporary name. A killed run of a process with the same number may have left one.
+fn create_at(temporary: &Path) -> Result<fs::File, Error> {
+    let open = || fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary);
+    let opened = open().or_else(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => fs::remove_file(temporary).and_then(|()| open()),
+        _ => Err(error),
+    });
+    opened.map_err(|error| Error::host(temporary, "create", error))
+}
+
+/// A file that is not complete.
+struct NewHostFile {
     file: HostFile,
+    /// The name that it has, which goes with it.
+    name: Option<PathBuf>,
+    temporary: PathBuf,
     is_root: bool,
 }
 
-impl WriteFile for UnnamedHostFile {
+impl WriteFile for NewHostFile {
     fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
         self.file.write_at(data, offset)
     }
@@ -329,16 +350,47 @@ impl WriteFile for UnnamedHostFile {
     }
 }
 
-impl UnnamedFile for UnnamedHostFile {
+impl NewHostFile {
+    fn link(&self, name: &Path) -> Result<(), Errno> {
+        rustix::fs::linkat(CWD, path_of_open(&self.file.file), CWD, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+impl NewFile for NewHostFile {
     fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<Vec<LostAttribute>, Error> {
         Subject::Open(&self.file.file).set_all(&self.file.path, meta, attributes, self.is_root)
     }
 
-    fn give_name(&self, name: &Path) -> Result<Named, Error> {
-        match rustix::fs::linkat(CWD, path_of_open(&self.file.file), CWD, name, AtFlags::SYMLINK_FOLLOW) {
-            Ok(()) => Ok(Named::Now),
-            Err(Errno::EXIST) => Ok(Named::Taken),
-            Err(errno) => Err(Error::host(name, "make the name", errno)),
+    fn complete(mut self: Box<Self>) -> Result<(), Error> {
+        let to = self.file.path.clone();
+        let error = |errno: Errno| Error::host(&to, "make the name", errno);
+        if self.name.is_none() {
+            match self.link(&to) {
+                // A link replaces nothing.
+                Err(Errno::EXIST) => {}
+                linked => return linked.map_err(error),
+            }
+            match self.link(&self.temporary) {
+                Err(Errno::EXIST) => {
+                    // A killed run of a process with the same number has left it.
+                    let _ = fs::remove_file(&self.temporary);
+                    self.link(&self.temporary).map_err(error)?;
+                }
+                linked => linked.map_err(error)?,
+            }
+            self.name = Some(self.temporary.clone());
+        }
+        fs::rename(&self.temporary, &to).map_err(|error| Error::host(&to, "rename to", error))?;
+        self.name = None;
+        Ok(())
+    }
+}
+
+impl Drop for NewHostFile {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            // The error that counts is why it is not complete.
+            let _ = fs::remove_file(name);
         }
     }
 }

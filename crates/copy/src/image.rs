@@ -5,13 +5,15 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use diorite::{
-    DirectIo, Error as DioriteError, File, FileKind, Filesystem, NodeSpec, Owner, SetAttributes, SetTime,
-    Timestamp, Unaligned, XattrMode,
+    DirectIo, Error as DioriteError, ErrorKind, File, FileKind, Filesystem, NodeRef, NodeSpec, Owner,
+    SetAttributes, SetTime, Timestamp, Unaligned, XattrMode,
 };
 
 use crate::Error;
 use crate::engine::temporary_name;
-use crate::tree::{Attributes, Follow, LostAttribute, Meta, ReadFile, Sink, Source, WriteFile};
+use crate::tree::{
+    Attributes, Follow, LostAttribute, Meta, NewFile, Place, ReadFile, Sink, Source, WriteFile,
+};
 
 /// Ends the names of files that are not complete. Always the same: no other process has the image open, and where a directory puts its entries
 /// depends on every name that it had.
@@ -54,10 +56,48 @@ impl ImageTree {
         move |source| Error::Image { image, path, what, source: Box::new(source) }
     }
 
-    fn options(&self, size: u64) -> diorite::OpenOptions {
+    fn direct(&self, size: u64) -> DirectIo {
         let chosen = if size >= DIRECT_FROM_BYTES { DirectIo::Preferred } else { DirectIo::Off };
-        let direct = self.direct.unwrap_or(chosen);
-        self.filesystem.open_options().direct(direct).unaligned(Unaligned::Bounce)
+        self.direct.unwrap_or(chosen)
+    }
+
+    fn options(&self, size: u64) -> diorite::OpenOptions {
+        self.filesystem.open_options().direct(self.direct(size)).unaligned(Unaligned::Bounce)
+    }
+
+    fn set_node_meta(
+        &self,
+        node: &NodeRef,
+        path: &Path,
+        meta: &Meta,
+        attributes: &Attributes,
+    ) -> Result<Vec<LostAttribute>, Error> {
+        let is_link = meta.kind == FileKind::Symlink;
+        let (accessed, modified) = match self.newest {
+            Some(newest) => (meta.modified.min(newest), meta.modified.min(newest)),
+            None => (meta.accessed, meta.modified),
+        };
+        let changes = SetAttributes {
+            permissions: (!is_link).then_some(meta.permissions),
+            uid: Some(meta.uid),
+            gid: Some(meta.gid),
+            accessed: Some(SetTime::To(accessed)),
+            modified: Some(SetTime::To(modified)),
+            ..SetAttributes::default()
+        };
+        let (mut lost, mut failed) = (Vec::new(), Ok(()));
+        for (name, value) in attributes {
+            match node.set_xattr(name, value, XattrMode::Set) {
+                Err(error) if error.is_about_attribute() => {
+                    let why = error.without_path().to_string();
+                    lost.push(LostAttribute { attribute: name.clone(), why });
+                }
+                Err(error) => failed = failed.and(Err(self.error(path, "set an extended attribute")(error))),
+                Ok(()) => {}
+            }
+        }
+        node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))?;
+        failed.map(|()| lost)
     }
 
     fn file(&self, file: File, path: &Path) -> ImageFile {
@@ -180,6 +220,42 @@ impl Sink for ImageTree {
         Ok(Box::new(self.file(opened.map_err(self.error(path, "create"))?, path)))
     }
 
+    fn create_new(&self, place: &Place<'_>, size: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
+        let direct = self.direct(size.unwrap_or(0));
+        // The data of a small cached file is written back after it is complete, whatever name it has until then.
+        let is_small = size.is_some_and(|size| size < DIRECT_FROM_BYTES) && direct == DirectIo::Off;
+        let has_name = is_small && !place.is_taken;
+        let name = if has_name { place.to.to_owned() } else { place.temporary.clone() };
+        let spec = NodeSpec {
+            kind: FileKind::Regular,
+            permissions: 0o600,
+            umask: 0,
+            owner: Owner::default(),
+            device: (0, 0),
+        };
+        let error = || self.error(place.to, "create");
+        let node = match self.filesystem.create_node(&name, &spec) {
+            Err(there) if there.kind() == ErrorKind::AlreadyExists && !has_name => {
+                // A killed run has left it.
+                self.filesystem.remove_file(&name).map_err(error())?;
+                self.filesystem.create_node(&name, &spec)
+            }
+            made => made,
+        };
+        let node = node.map_err(error())?;
+        let options = node.open_options().write(true).direct(direct).unaligned(Unaligned::Bounce);
+        match options.open() {
+            Ok(file) => {
+                let file = self.file(file, place.to);
+                Ok(Box::new(NewImageFile { file, node, name: Some(name) }))
+            }
+            Err(refused) => {
+                let _ = self.filesystem.remove_file(&name);
+                Err(error()(refused))
+            }
+        }
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
         self.filesystem.rename(from, to).map_err(self.error(to, "rename to"))
     }
@@ -194,33 +270,8 @@ impl Sink for ImageTree {
         meta: &Meta,
         attributes: &Attributes,
     ) -> Result<Vec<LostAttribute>, Error> {
-        let is_link = meta.kind == FileKind::Symlink;
-        let (accessed, modified) = match self.newest {
-            Some(newest) => (meta.modified.min(newest), meta.modified.min(newest)),
-            None => (meta.accessed, meta.modified),
-        };
-        let changes = SetAttributes {
-            permissions: (!is_link).then_some(meta.permissions),
-            uid: Some(meta.uid),
-            gid: Some(meta.gid),
-            accessed: Some(SetTime::To(accessed)),
-            modified: Some(SetTime::To(modified)),
-            ..SetAttributes::default()
-        };
         let node = self.filesystem.resolve_link(path).map_err(self.error(path, "set the attributes"))?;
-        let (mut lost, mut failed) = (Vec::new(), Ok(()));
-        for (name, value) in attributes {
-            match node.set_xattr(name, value, XattrMode::Set) {
-                Err(error) if error.is_about_attribute() => {
-                    let why = error.without_path().to_string();
-                    lost.push(LostAttribute { attribute: name.clone(), why });
-                }
-                Err(error) => failed = failed.and(Err(self.error(path, "set an extended attribute")(error))),
-                Ok(()) => {}
-            }
-        }
-        node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))?;
-        failed.map(|()| lost)
+        self.set_node_meta(&node, path, meta, attributes)
     }
 
     fn sync(&self, _: &Path) -> Result<(), Error> {
@@ -271,5 +322,132 @@ impl WriteFile for ImageFile {
 
     fn sync(&self) -> Result<(), Error> {
         self.file.sync_all().map_err(self.tree.error(&self.path, "sync"))
+    }
+}
+
+/// A file that is not complete.
+struct NewImageFile {
+    file: ImageFile,
+    node: NodeRef,
+    /// The name that it has, which goes with it; none when it is complete.
+    name: Option<PathBuf>,
+}
+
+impl WriteFile for NewImageFile {
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
+        self.file.write_at(data, offset)
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Error> {
+        self.file.set_size(size)
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        WriteFile::sync(&self.file)
+    }
+}
+
+impl NewFile for NewImageFile {
+    fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<Vec<LostAttribute>, Error> {
+        self.file.tree.set_node_meta(&self.node, &self.file.path, meta, attributes)
+    }
+
+    fn complete(mut self: Box<Self>) -> Result<(), Error> {
+        let to = &self.file.path;
+        if let Some(name) = self.name.as_deref().filter(|name| name != to) {
+            self.file.tree.rename(name, to)?;
+        }
+        self.name = None;
+        Ok(())
+    }
+}
+
+impl Drop for NewImageFile {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            // The error that counts is why it is not complete.
+            let _ = self.file.tree.filesystem.remove_file(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use diorite::mkfs::{Flavor, MkfsOptions};
+
+    use super::*;
+    use crate::{Copier, CopyOptions, HostTree, Unwatched, Watch};
+
+    const SIZES: [usize; 3] = [0, 5000, DIRECT_FROM_BYTES as usize * 2 + 1];
+
+    struct Fixture {
+        directory: tempfile::TempDir,
+        tree: ImageTree,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let options = MkfsOptions::new(Flavor::Ext4);
+            let filesystem =
+                Filesystem::create(directory.path().join("disk.img"), 32 << 20, &options).unwrap();
+            filesystem.create_dir("/to").unwrap();
+            Self { directory, tree: ImageTree::new(filesystem, "disk.img", None) }
+        }
+
+        fn copy(&self, size: usize, byte: u8, watch: &dyn Watch) -> Result<(), Error> {
+            let from = self.directory.path().join("from");
+            #[expect(clippy::disallowed_methods, reason = "what is copied")]
+            std::fs::write(&from, vec![byte; size]).unwrap();
+            let mut copier = Copier::new(&self.tree, CopyOptions::default(), watch);
+            copier.copy(&HostTree::new(), &from, Path::new("/to/file"))?;
+            copier.finish().map(drop)
+        }
+
+        fn names(&self) -> Vec<Vec<u8>> {
+            self.tree.names(Path::new("/to")).unwrap()
+        }
+    }
+
+    /// Files of every size, new ones and in place of others, also where a killed run has left its temporary file.
+    #[test]
+    fn a_copy_is_whole_under_its_name_and_leaves_no_other() {
+        for size in SIZES {
+            let fixture = Fixture::new();
+            for (is_first, byte) in [(true, 1), (false, 2)] {
+                let left = incomplete_name(Path::new("/to/file"));
+                if !is_first {
+                    fixture.tree.filesystem.write(left, "left by a killed run").unwrap();
+                }
+                fixture.copy(size, byte, &Unwatched).unwrap();
+                assert_eq!(fixture.names(), [b"file".to_vec()], "{size} bytes");
+                assert!(fixture.tree.filesystem.read("/to/file").unwrap() == vec![byte; size]);
+            }
+        }
+    }
+
+    /// Invariant 2: an interrupted copy leaves what was there before.
+    #[test]
+    fn an_interrupted_copy_leaves_what_was_there() {
+        struct Stop(AtomicU32);
+        impl Watch for Stop {
+            fn begin(&self, _: &Path, _: u64) {}
+            fn advance(&self, _: u64) {}
+            fn is_cancelled(&self) -> bool {
+                // Not before the file is made.
+                self.0.fetch_add(1, Ordering::Relaxed) >= 1
+            }
+        }
+        for size in &SIZES[1..] {
+            let fixture = Fixture::new();
+            assert!(matches!(fixture.copy(*size, 1, &Stop(AtomicU32::new(0))), Err(Error::Interrupted)));
+            assert!(fixture.names().is_empty(), "{size} bytes");
+            fixture.copy(*size, 1, &Unwatched).unwrap();
+            assert!(fixture.copy(*size, 2, &Stop(AtomicU32::new(0))).is_err());
+            assert_eq!(fixture.names(), [b"file".to_vec()], "{size} bytes");
+            assert!(fixture.tree.filesystem.read("/to/file").unwrap() == vec![1; *size]);
+        }
     }
 }

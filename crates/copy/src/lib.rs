@@ -8,7 +8,8 @@
 //! attribute that the destination does not take is reported.
 //!
 //! Invariants:
-//! 1. A regular file appears under its name when its content and attributes are complete, not before.
+//! 1. A regular file appears under its name when its content and attributes are complete, not before. (In an image, which no other
+//!    process reads meanwhile, a small one that replaces nothing is made under its name: its data is written back later in any case.)
 //! 2. What fails or is interrupted leaves no temporary file. Nor does a copy to the host that is killed, where the host's filesystem
 //!    has files without a name.
 //! 3. Every directory that was made gets its permissions, also when what is in it cannot be copied.
@@ -35,8 +36,7 @@ pub use host_stream::{StandardInput, WatchedInput};
 pub use image::{ImageTree, incomplete_name};
 pub use needs::{Needs, Units};
 pub use tree::{
-    Attributes, Follow, LostAttribute, Meta, Named, ReadFile, ReadStream, Sink, Source, UnnamedFile,
-    WriteFile,
+    Attributes, Follow, LostAttribute, Meta, NewFile, Place, ReadFile, ReadStream, Sink, Source, WriteFile,
 };
 
 /// What a copy did.
@@ -58,7 +58,7 @@ pub struct Summary {
     pub bytes: u64,
 }
 
-/// Hears what is copied, and may stop it.
+/// Is called with what is copied, and may stop it.
 pub trait Watch: Send + std::marker::Sync {
     /// A file of so many bytes begins.
     fn begin(&self, name: &std::path::Path, size: u64);
@@ -70,7 +70,7 @@ pub trait Watch: Send + std::marker::Sync {
     fn is_cancelled(&self) -> bool;
 }
 
-/// Hears nothing and never stops.
+/// Ignores it and never stops.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 

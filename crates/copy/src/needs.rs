@@ -100,8 +100,8 @@ mod tests {
         let top = directory.path();
         std::fs::create_dir(top.join("sub")).expect("a directory");
         let file = std::fs::File::create_new(top.join("sparse")).expect("a file");
-        file.write_all_at(&[1; 100], 0).expect("room");
-        file.write_all_at(&[1; 5000], 40 << 20).expect("room");
+        file.write_all_at(&[1; 100], 0).expect("space");
+        file.write_all_at(&[1; 5000], 40 << 20).expect("space");
         file.set_len(80 << 20).expect("a size");
         std::fs::hard_link(top.join("sparse"), top.join("sub/again")).expect("a link");
         std::os::unix::fs::symlink("sparse", top.join("link")).expect("a link");

@@ -1,6 +1,6 @@
 //! The two sides of a copy, as small traits.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use diorite::{FileKind, Timestamp};
 
@@ -38,7 +38,7 @@ pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 pub trait Source {
     /// What it is called in messages.
     fn name_of(&self, path: &Path) -> String;
-    /// What `lstat` tells, or `stat` where `follow` says so.
+    /// What `lstat` returns, or `stat` where `follow` says so.
     fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error>;
     /// Whether one directory may soundly be met in several places.
     fn may_repeat_directories(&self) -> bool {
@@ -108,12 +108,8 @@ pub trait Sink {
     fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error>;
     /// Make a regular file that must not exist.
     fn create(&self, path: &Path, size: u64) -> Result<Box<dyn WriteFile>, Error>;
-    /// Make a regular file that has no name and is gone unless it gets one. `to`: where it will be; `None` where there is no
-    /// such thing, or it cannot be had.
-    fn create_unnamed(&self, to: &Path) -> Option<Box<dyn UnnamedFile>> {
-        let _ = to;
-        None
-    }
+    /// Make a regular file that is to have the name of `place` when it is complete. `size`: how long it will be, if that is known.
+    fn create_new(&self, place: &Place<'_>, size: Option<u64>) -> Result<Box<dyn NewFile>, Error>;
     /// Open a pipe or a device (links followed) for writing; `None` where content cannot be written to one. Waits for a reader, and
     /// writes, no longer than `watch` lets the copy go on.
     fn open_special<'w>(
@@ -150,19 +146,21 @@ pub trait WriteFile: Sync {
     fn sync(&self) -> Result<(), Error>;
 }
 
-/// What became of a wish for a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
-    /// The file has it.
-    Now,
-    /// Something else has it.
-    Taken,
+/// Where something new is to be.
+#[derive(Clone, Debug)]
+pub struct Place<'p> {
+    /// The name that it gets.
+    pub to: &'p Path,
+    /// A name that it may have until it is complete: hidden, in the same directory. A killed run may have left something there.
+    pub temporary: PathBuf,
+    /// Whether something has the name, and is replaced.
+    pub is_taken: bool,
 }
 
-/// A file that is written and has no name yet.
-pub trait UnnamedFile: WriteFile {
+/// A file that is not complete: dropped, it is gone.
+pub trait NewFile: WriteFile {
     /// As [`Sink::set_meta`].
     fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<Vec<LostAttribute>, Error>;
-    /// Give it a name, if that is free.
-    fn give_name(&self, name: &Path) -> Result<Named, Error>;
+    /// Give it its name, in place of what has it.
+    fn complete(self: Box<Self>) -> Result<(), Error>;
 }

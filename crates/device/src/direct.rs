@@ -101,7 +101,7 @@ fn try_direct(fd: &OwnedFd, kind: Kind) -> Result<Alignment, String> {
     Err(refusal)
 }
 
-/// What a successful read tells of an alignment.
+/// What a successful read shows of an alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
     /// The device itself has put data there, and nowhere else.

@@ -1,6 +1,6 @@
 //! The name of this host.
 
-/// The name of this host, as `uname -n` tells it.
+/// The name of this host, as `uname -n` prints it.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -13,7 +13,7 @@ pub enum LockHolder {
     ThisProcess,
     /// A process with this number and name.
     Process(u32, String),
-    /// The system does not tell.
+    /// The system does not say.
     Unknown,
 }
 

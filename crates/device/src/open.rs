@@ -53,7 +53,7 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
     let (fd, made) = open_or_make(path, options)?;
     finish(path, options, fd).inspect_err(|_| {
         if made {
-            // What was made here goes away again; if that fails too, the first error is the one to tell.
+            // What was made here goes away again; if that fails too, the first error is the one to report.
             let _ = rustix::fs::unlink(path);
         }
     })

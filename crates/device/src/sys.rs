@@ -87,7 +87,7 @@ pub(crate) fn block_device_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Tell a block device that a range is no longer needed.
+/// Inform a block device that a range is no longer needed.
 pub(crate) fn block_discard(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     let range = [offset, len];
     // SAFETY: BLKDISCARD reads two 64-bit numbers.

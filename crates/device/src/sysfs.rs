@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The limits and habits of a block device's queue. What sysfs does not tell is assumed to be harmless.
+/// The limits and habits of a block device's queue. What sysfs does not say is assumed to be harmless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each named")]
 pub(crate) struct QueueLimits {

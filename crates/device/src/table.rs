@@ -92,7 +92,7 @@ fn describe(partitions: &[Partition]) -> String {
     format!("there is {}", list.join(", "))
 }
 
-/// What a table tells.
+/// What a table contains.
 struct Table {
     partitions: Vec<Partition>,
     /// Why there may be more: the chain of logical partitions ends too early.

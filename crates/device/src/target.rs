@@ -86,7 +86,7 @@ fn large_enough(
     }
 }
 
-/// The files and block devices of the host that a target stands on, as far as its name tells.
+/// The files and block devices of the host that a target stands on, as far as its name says.
 pub fn host_paths(spec: &str) -> Vec<PathBuf> {
     if Path::new(spec).exists() {
         return vec![PathBuf::from(spec)];

@@ -300,7 +300,7 @@ fn refuse_io_uring() -> bool {
     }
 }
 
-/// The other back end is chosen by itself; who demands `io_uring` hears why there is none.
+/// The other back end is chosen by itself; a caller that demands `io_uring` gets the reason why there is none.
 #[test]
 fn refused_io_uring_is_replaced_by_threads() {
     if std::env::var_os("DIORITE_TEST_REFUSED").is_none() {

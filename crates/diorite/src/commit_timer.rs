@@ -27,7 +27,7 @@ impl CommitTimer {
         let volume = Arc::clone(volume);
         let body = move || {
             while volume.wait_until_old() {
-                // The volume latches what fails here, and the next sync tells of it.
+                // The volume latches what fails here, and the next sync reports it.
                 let _ = volume.commit_old();
             }
         };

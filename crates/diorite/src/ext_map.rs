@@ -236,7 +236,7 @@ impl MapBlocks for ExtMap {
         reserved.map(Some)
     }
 
-    fn check_room(&self, offset: u64, len: u64) -> Result<()> {
+    fn check_quota(&self, offset: u64, len: u64) -> Result<()> {
         if !self.volume.quotas.is_enforced() {
             return Ok(());
         }

@@ -61,7 +61,7 @@ pub struct Extent {
 
 /// What keeps a file's inode alive, and knows its attributes.
 pub(crate) trait FileOwner: Send + Sync + fmt::Debug {
-    /// What `stat` tells.
+    /// What `stat` returns.
     fn attributes(&self) -> Result<Attributes>;
 }
 
@@ -185,7 +185,7 @@ impl File {
         self.content().store.size()
     }
 
-    /// What `stat` tells.
+    /// What `stat` returns.
     ///
     /// # Errors
     /// The host's file is gone, or cannot be examined. Never for a file of a filesystem.

@@ -445,7 +445,7 @@ impl Filesystem {
         Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
     }
 
-    /// What `stat` tells.
+    /// What `stat` returns.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -454,7 +454,7 @@ impl Filesystem {
         while_stale(|| self.nodes.attributes(&self.find_inode(path, true)?)).at_path(path)
     }
 
-    /// What `lstat` tells.
+    /// What `lstat` returns.
     ///
     /// # Errors
     /// As [`Self::resolve`].

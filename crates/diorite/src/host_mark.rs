@@ -33,7 +33,7 @@ impl HostMark {
                 // Without a thread every transaction renews the mark when it begins.
                 spawn("diorite-mmp", move || shared.renew(&volume, due)).ok()
             }
-            // The volume has latched an error, and the next operation tells of it.
+            // The volume has latched an error, and the next operation reports it.
             Ok(None) | Err(_) => None,
         };
         Self { shared, thread: Mutex::ranked(Rank::ServiceThread, thread) }

@@ -13,6 +13,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use diorite_block::{BlockDevice, Sector};
@@ -32,7 +33,7 @@ pub(crate) enum MappingKind {
     Inline,
 }
 
-/// A mapping of a file that is one thing on the device.
+/// A range of a file that is one thing on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     /// First byte in the file.
@@ -47,6 +48,41 @@ impl Mapping {
     /// First byte after the mapping.
     pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
+    }
+
+    /// What of it lies in `range`, which it overlaps.
+    pub(crate) fn within(self, range: &Range<u64>) -> Self {
+        let offset = self.offset.max(range.start);
+        let skipped = offset - self.offset;
+        let kind = match self.kind {
+            MappingKind::Mapped(first) => MappingKind::Mapped(first.after_bytes(skipped)),
+            MappingKind::Unwritten(first) => MappingKind::Unwritten(first.after_bytes(skipped)),
+            kind => kind,
+        };
+        let end = self.end().min(range.end);
+        assert!(offset < end, "a mapping overlaps the range that was asked for");
+        Self { offset, len: end - offset, kind }
+    }
+}
+
+impl dyn MapBlocks + '_ {
+    /// The mappings of a range, in file order, cut to it.
+    pub(crate) fn mappings(&self, range: Range<u64>) -> impl Iterator<Item = Result<Mapping>> {
+        let mut rest = range;
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let mapping = match self.map(rest.start, rest.end - rest.start) {
+                Ok(mapping) => mapping.within(&rest),
+                Err(error) => {
+                    rest.start = rest.end;
+                    return Some(Err(error));
+                }
+            };
+            rest.start = mapping.end();
+            Some(Ok(mapping))
+        })
     }
 }
 
@@ -145,7 +181,7 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
     }
 
     /// Refuse a write or an allocation of a range for which its owner may not have the blocks (quota).
-    fn check_room(&self, offset: u64, len: u64) -> Result<()> {
+    fn check_quota(&self, offset: u64, len: u64) -> Result<()> {
         let _ = (offset, len);
         Ok(())
     }

@@ -67,7 +67,7 @@ impl NodeRef {
         }
     }
 
-    /// What `stat` tells: what is still in the page cache included.
+    /// What `stat` returns: what is still in the page cache included.
     ///
     /// # Errors
     /// None at present.
@@ -179,7 +179,7 @@ impl NodeRef {
         while_stale(|| self.found(self.volume().names.lookup(self.inode(), name)?))
     }
 
-    /// What `lstat` tells of a name in this directory, and the node if it is a directory.
+    /// What `lstat` returns of a name in this directory, and the node if it is a directory.
     pub(crate) fn lookup_attributes(&self, name: &[u8]) -> Result<(Option<NodeRef>, Attributes)> {
         let inode = self.volume().names.lookup(self.inode(), name)?;
         let attributes = self.nodes().attributes(&inode)?;

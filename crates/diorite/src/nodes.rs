@@ -8,14 +8,14 @@
 //! Invariants:
 //! 1. An inode has at most one content: every way to an inode goes through the table.
 //! 2. A node in the table holds the volume's inode open, so that blocks are not freed under its dirty pages.
-//! 3. A node is in the idle ring of its shard if and only if it is in the table without users, but for the moment between
+//! 3. A node is among the idle ones of its shard if and only if it is in the table without users, but for the moment between
 //!    [`Volume::create_open`] and the first use.
 //! 4. An operation on the table looks at a bounded number of nodes.
 //!
 //! Locking: inside a shard's lock only the volume's inode cache is locked; it is never held across a commit or I/O. Content is
 //! recorded before a use ends, and discarded after its node has left the table.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -60,16 +60,16 @@ pub(crate) struct Nodes {
 #[derive(Debug, Default)]
 struct Shard {
     nodes: HashMap<InodeNumber, Slot, BuildHasherDefault<NumberHasher>>,
-    /// Nodes without users, in the order in which the hand meets them (CLOCK).
-    idle: Vec<Arc<Node>>,
-    hand: usize,
+    /// Nodes without users, by the number of their last use (LRU).
+    idle: BTreeMap<u64, Arc<Node>>,
+    last_use: u64,
 }
 
 #[derive(Debug)]
 struct Slot {
     node: Arc<Node>,
-    /// Its place among the idle nodes, if it is one.
-    place: Option<usize>,
+    /// Its number among the idle nodes, if it is one.
+    idle_since: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -79,8 +79,6 @@ pub(crate) struct Node {
     content: OnceLock<Arc<Content>>,
     /// References of users. Changes from and to 0 under the shard's lock.
     users: AtomicUsize,
-    /// Used since the hand passed.
-    used: AtomicBool,
 }
 
 impl Node {
@@ -109,8 +107,8 @@ impl Shard {
     fn use_node(&mut self, inode: &Arc<Inode>) -> Option<Arc<Node>> {
         let slot = self.nodes.get_mut(&inode.number()).filter(|slot| Arc::ptr_eq(&slot.node.inode, inode))?;
         slot.node.users.fetch_add(1, Ordering::AcqRel);
-        let (node, place) = (Arc::clone(&slot.node), slot.place.take());
-        self.leave_ring(place);
+        let (node, idle_since) = (Arc::clone(&slot.node), slot.idle_since.take());
+        idle_since.and_then(|number| self.idle.remove(&number));
         Some(node)
     }
 
@@ -121,55 +119,47 @@ impl Shard {
     /// A new node; returns the one that was there of an inode that had the number before.
     fn insert(&mut self, node: &Arc<Node>) -> Option<Arc<Node>> {
         let stale = self.remove(node.inode.number());
-        self.nodes.insert(node.inode.number(), Slot { node: Arc::clone(node), place: None });
+        self.nodes.insert(node.inode.number(), Slot { node: Arc::clone(node), idle_since: None });
         stale
     }
 
     fn remove(&mut self, number: InodeNumber) -> Option<Arc<Node>> {
         let slot = self.nodes.remove(&number)?;
-        self.leave_ring(slot.place);
+        slot.idle_since.and_then(|number| self.idle.remove(&number));
         Some(slot.node)
-    }
-
-    fn leave_ring(&mut self, place: Option<usize>) {
-        let Some(place) = place else { return };
-        self.idle.swap_remove(place);
-        if let Some(moved) = self.idle.get(place)
-            && let Some(slot) = self.nodes.get_mut(&moved.inode.number())
-        {
-            slot.place = Some(place);
-        }
     }
 
     /// A node of the table has no users any more; returns those that are evicted for it.
     fn rest(&mut self, node: &Arc<Node>) -> [Option<Arc<Node>>; EVICTED_MAX] {
-        let evicted = if self.idle.len() >= IDLE_MAX / SHARDS { self.evict() } else { Default::default() };
-        node.used.store(true, Ordering::Relaxed);
-        if let Some(slot) = self.nodes.get_mut(&node.inode.number()) {
-            slot.place = Some(self.idle.len());
-            self.idle.push(Arc::clone(node));
-        }
+        let evicted = self.evict();
+        self.make_idle(Arc::clone(node));
         evicted
     }
 
-    /// Take clean nodes that were not used lately out of the table, if any are found soon.
+    fn make_idle(&mut self, node: Arc<Node>) {
+        if let Some(slot) = self.nodes.get_mut(&node.inode.number()) {
+            self.last_use += 1;
+            slot.idle_since = Some(self.last_use);
+            self.idle.insert(self.last_use, node);
+        }
+    }
+
+    /// Where there are too many idle nodes, take clean ones that were used longest ago out of the table. Dirty ones that are met on the
+    /// way have their turn again later.
     fn evict(&mut self) -> [Option<Arc<Node>>; EVICTED_MAX] {
         let mut evicted: [Option<Arc<Node>>; EVICTED_MAX] = Default::default();
         let mut count = 0;
-        for _ in 0..LOOKS.min(self.idle.len()) {
-            if self.hand >= self.idle.len() {
-                self.hand = 0;
-            }
-            let Some(node) = self.idle.get(self.hand) else { break };
-            if node.used.swap(false, Ordering::Relaxed) || !node.is_clean() {
-                self.hand += 1;
-                continue;
-            }
-            let number = node.inode.number();
-            evicted[count] = self.remove(number);
-            count += 1;
-            if count == EVICTED_MAX {
+        for _ in 0..LOOKS {
+            if self.idle.len() < IDLE_MAX / SHARDS || count == EVICTED_MAX {
                 break;
+            }
+            let Some((_, node)) = self.idle.pop_first() else { break };
+            if node.is_clean() {
+                self.nodes.remove(&node.inode.number());
+                evicted[count] = Some(node);
+                count += 1;
+            } else {
+                self.make_idle(node);
             }
         }
         evicted
@@ -199,7 +189,7 @@ impl Nodes {
         Ok(self.root.get_or_init(|| root).clone())
     }
 
-    /// What `stat` tells of an inode that was just found by a name.
+    /// What `stat` returns of an inode that was just found by a name.
     pub(crate) fn attributes(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Attributes> {
         // What is not open has no content in memory (invariant 2).
         let attributes =
@@ -276,8 +266,7 @@ impl Nodes {
 
     /// Put an inode that is open into the table.
     fn insert(self: &Arc<Self>, mut shard: MutexGuard<'_, Shard>, inode: Arc<Inode>) -> Arc<NodeUse> {
-        let (users, used) = (AtomicUsize::new(1), AtomicBool::new(true));
-        let node = Arc::new(Node { inode, content: OnceLock::new(), users, used });
+        let node = Arc::new(Node { inode, content: OnceLock::new(), users: AtomicUsize::new(1) });
         let stale = shard.insert(&node);
         drop(shard);
         if let Some(stale) = stale {
@@ -417,7 +406,7 @@ impl Nodes {
         let mut idle: Vec<Arc<Node>> = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let nodes = std::mem::take(&mut shard.idle);
+            let nodes: Vec<_> = std::mem::take(&mut shard.idle).into_values().collect();
             for node in &nodes {
                 shard.nodes.remove(&node.inode.number());
             }
@@ -470,7 +459,7 @@ impl NodeUse {
         Ok(Arc::clone(self.node.content.get_or_init(|| new)))
     }
 
-    /// What `stat` tells: what is still in the page cache included.
+    /// What `stat` returns: what is still in the page cache included.
     pub(crate) fn attributes(&self) -> Attributes {
         let mut attributes = self.inode().attributes();
         if let Some(content) = self.content() {

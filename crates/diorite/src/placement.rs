@@ -60,20 +60,6 @@ pub(crate) struct Placed {
     pub(crate) end: u64,
 }
 
-fn sector_at(mapping: &Mapping, first: Sector, offset: u64) -> Sector {
-    first.after_bytes(offset - mapping.offset)
-}
-
-/// The mapping at `offset`, checked to reach beyond it.
-fn map_at(map: &dyn MapBlocks, offset: u64, end: u64) -> Result<Mapping> {
-    let mapping = map.map(offset, end - offset)?;
-    assert!(
-        mapping.offset <= offset && mapping.end() > offset,
-        "a mapping covers the offset that was asked for"
-    );
-    Ok(mapping)
-}
-
 /// Place reads of `parts`, in file order. Zeroes what has no data at once.
 pub(crate) fn place_read(
     map: &dyn MapBlocks,
@@ -88,14 +74,15 @@ pub(crate) fn place_read(
         while at < end {
             let mapping = match current.filter(|mapping| mapping.offset <= at && at < mapping.end()) {
                 Some(mapping) => mapping,
-                None => map_at(map, at, end.saturating_add(more))?,
+                None => map.map(at, end.saturating_add(more) - at)?,
             };
             current = Some(mapping);
-            let stop = mapping.end().min(end);
+            let mapping = mapping.within(&(at..end));
+            let stop = mapping.end();
             match mapping.kind {
-                MappingKind::Mapped(first) => target.data(sector_at(&mapping, first, at), stop - at),
+                MappingKind::Mapped(first) => target.data(first, mapping.len),
                 MappingKind::Hole | MappingKind::Unwritten(_) => {
-                    target.zeros(stop - at);
+                    target.zeros(mapping.len);
                     found.note_unmapped(at..stop);
                 }
                 MappingKind::Inline => {
@@ -194,30 +181,30 @@ impl Placed {
         blocks: &mut Blocks<'_>,
         target: &mut impl WriteTarget,
     ) -> Result<Option<u64>> {
-        let mut at = region.start;
+        let start = region.start;
         let ends_here = |error: &Error, at: u64, blocks: &Blocks<'_>| {
-            error.is_no_space() && blocks.is_exclusive() && at > region.start
+            error.is_no_space() && blocks.is_exclusive() && at > start
         };
-        while at < region.end {
-            let mapping = map_at(map, at, region.end)?;
-            let end = mapping.end().min(region.end);
+        for mapping in map.mappings(region) {
+            let mapping = mapping?;
+            let (at, end) = (mapping.offset, mapping.end());
             match mapping.kind {
                 MappingKind::Mapped(first) => {
                     while let Some(piece) = cursor.next_before(end) {
-                        target.data(sector_at(&mapping, first, piece.start), piece.end - piece.start);
+                        target.data(first.after_bytes(piece.start - at), piece.end - piece.start);
                     }
                 }
                 MappingKind::Unwritten(first) => {
-                    let promised = match blocks.reserve_conversion(map, at, end - at) {
+                    let promised = match blocks.reserve_conversion(map, at, mapping.len) {
                         Err(error) if ends_here(&error, at, blocks) => return Ok(Some(at)),
                         promised => promised?,
                     };
                     self.commit.reserved.extend(promised);
-                    fill(at..end, sector_at(&mapping, first, at), cursor, target);
-                    self.commit.converted.push((at, end - at));
+                    fill(at..end, first, cursor, target);
+                    self.commit.converted.push((at, mapping.len));
                 }
                 MappingKind::Hole => {
-                    let reserved = match blocks.reserve(map, at, end - at) {
+                    let reserved = match blocks.reserve(map, at, mapping.len) {
                         Err(error) if ends_here(&error, at, blocks) => return Ok(Some(at)),
                         reserved => reserved?,
                     };
@@ -237,7 +224,6 @@ impl Placed {
                     return Err(Error::Unsupported("the file's content is still in its inode"));
                 }
             }
-            at = end;
         }
         Ok(None)
     }

@@ -178,7 +178,7 @@ impl FileOwner for RawOwner {
     }
 }
 
-/// What `stat` tells of something that has no inode.
+/// What `stat` returns of something that has no inode.
 pub(crate) fn device_attributes(size: u64, changed: Timestamp) -> Attributes {
     Attributes {
         inode: InodeNumber(0),

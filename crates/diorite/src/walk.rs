@@ -62,7 +62,7 @@ pub struct WalkEntry {
     pub path: PathBuf,
     /// Steps below the start.
     pub depth: usize,
-    /// What `lstat` tells.
+    /// What `lstat` returns.
     pub attributes: Attributes,
 }
 

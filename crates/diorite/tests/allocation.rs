@@ -48,7 +48,7 @@ fn blocks_never_lie_beyond_the_recorded_size() {
     }
 }
 
-/// A volume with no block for anybody: `/fragments` has `count` extents of three blocks, the rest is `/rest`.
+/// A volume without a free block: `/fragments` has `count` extents of three blocks, the rest is `/rest`.
 fn full_volume(options: &MkfsOptions, count: u64) -> (Filesystem, File, u64) {
     let filesystem = open_memory(8, options, &FilesystemOptions::new());
     let block = filesystem.statfs().block_size;

@@ -90,7 +90,7 @@ fn random_step(random: &mut Random) -> Step {
     }
 }
 
-/// What an operation tells, or the number of its error.
+/// What an operation returns, or the number of its error.
 type Outcome = Result<String, i32>;
 
 fn outcome_of<T>(result: Result<T, Errno>) -> Outcome {

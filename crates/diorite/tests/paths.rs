@@ -69,7 +69,7 @@ fn a_tree_by_paths() {
     }
 }
 
-/// Times and sizes that are still in the cache are what `stat` tells, and what a later opening finds.
+/// Times and sizes that are still in the cache are what `stat` returns, and what a later opening finds.
 #[test]
 fn what_stat_tells_is_what_was_written() {
     let device = memory_volume(32, &MkfsOptions::default());

@@ -1,4 +1,4 @@
-//! A volume with an I/O scheduler: chosen when it is opened, absent by default, and it tells who has got what.
+//! A volume with an I/O scheduler: chosen when it is opened, absent by default, and it reports what each owner got.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn a_device_stays_as_it_is_unless_a_scheduler_is_chosen() {
     assert!(none.open_device(device).expect("open").scheduler().is_none());
 }
 
-/// Two owners at two priorities use one volume through each scheduler: data is what it was, and statistics tell them apart.
+/// Two owners at two priorities use one volume through each scheduler: data is what it was, and statistics distinguish them.
 #[test]
 fn owners_get_their_data_and_are_told_apart() {
     for name in ["deadline", "cfq:2.6.32", "cfq:fixed", "inject"] {

@@ -1,4 +1,4 @@
-//! Holes and data as `lseek` tells them, of what is on the device and of what waits in the cache.
+//! Holes and data as `lseek` returns them, of what is on the device and of what waits in the cache.
 
 mod common;
 

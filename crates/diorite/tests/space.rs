@@ -33,7 +33,7 @@ fn small_buffered_writes_fill_a_volume() {
 /// Each of many scattered blocks reserved for its mapping as if it stood alone: a volume with half of its blocks free lost data that
 /// it had taken.
 #[test]
-fn scattered_buffered_blocks_find_room() {
+fn scattered_buffered_blocks_find_space() {
     let options = MkfsOptions { block_size: Some(4096), inodes: Some(64), ..MkfsOptions::default() };
     let filesystem = common::open_memory(6, &options, &FilesystemOptions::new());
     let file = filesystem.create_file("/sparse").expect("create");

@@ -541,7 +541,7 @@ fn flipped_bits_in_metadata_are_judged_as_e2fsck_judges_them() {
             let report = check(&*device, &CheckOptions::default(), &mut |_| {});
             let clean = report.as_ref().is_ok_and(CheckReport::is_clean);
             // e2fsck makes bitmaps anew where their checksum is wrong and says nothing, and with -n it leaves orphans alone;
-            // some faults it tells and forgives.
+            // some faults it reports and forgives.
             let forgiven = output.contains("IGNORED") || output.contains("? no");
             let silent = report.as_ref().is_ok_and(|report| {
                 use ProblemKind::{BlockBitmap, InodeBitmap, Orphan};
@@ -569,7 +569,7 @@ fn flipped_bits_in_metadata_are_judged_as_e2fsck_judges_them() {
     assert!(failures.len() * 100 <= judged, "{} of {judged} differ\n{text}", failures.len());
 }
 
-/// ARCHITECTURE invariant 10: whatever stands on the disk, the check ends and tells.
+/// ARCHITECTURE invariant 10: whatever stands on the disk, the check ends with a report.
 #[test]
 fn hostile_images_end_in_a_report() {
     if !has_e2fsprogs() {

@@ -2,7 +2,7 @@
 //! mounts, all from one image made by mke2fs.
 //!
 //! Every reader is a program that walks a directory and reads each file whole in one thread; it times itself, from before the image
-//! is opened. Before the rounds all read everything once and tell its checksum, which must be the same. `warm`: the image
+//! is opened. Before the rounds all read everything once and print its checksum, which must be the same. `warm`: the image
 //! is in the host's page cache, and Diorite reads it through that cache as the peers do. `cold`: the cache was dropped before
 //! each run, and Diorite opens the image as it does by itself, past the cache.
 

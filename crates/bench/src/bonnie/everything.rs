@@ -106,7 +106,7 @@ pub fn compare_all(
     let mib = match effort.size {
         FileSize::Mib(mib) => mib,
         FileSize::Affordable { least, most } => {
-            let most = most.min(mib_with_room(directory)?).max(least);
+            let most = most.min(free_mib(directory)?).max(least);
             let wanted = mib_a_second(host.path(), io, cancel)? * effort.budget.as_secs_f64();
             let passes = PASSES_OF_A_ROUND * f64::from(effort.rounds_min);
             ((wanted / passes) as u32).clamp(least, most)
@@ -250,7 +250,7 @@ fn mib_a_second(path: &Path, io: HostIo, cancel: &Cancel) -> Result<f64, Error> 
 }
 
 /// Files of this size leave space for others, on the disk and in memory.
-fn mib_with_room(directory: &Path) -> Result<u32, Error> {
+fn free_mib(directory: &Path) -> Result<u32, Error> {
     let bytes = free_bytes(directory)?.min(available_memory_bytes()) / 3;
     Ok(u32::try_from(bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX))
 }

@@ -32,7 +32,7 @@ pub enum Start {
     New,
 }
 
-/// What the layers below counted so far; a host file's kernel does not tell.
+/// What the layers below counted so far; a host file's kernel does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaceCounts {
     /// Bios submitted.

@@ -21,7 +21,7 @@ use crate::{Cancel, Error, Observer};
 
 /// Size of the buffer of a stream, that of C's `stdio` on a filesystem with blocks of 4 KiB.
 const STREAM_BYTES: usize = 4096;
-/// Bytes of progress that are worth telling.
+/// Bytes of progress that are worth reporting.
 const PROGRESS_BYTES: u64 = 4 << 20;
 
 /// How the seek test is done: the numbers of the seeds' program by default.
@@ -64,7 +64,7 @@ struct Meter {
 }
 
 impl Workload<'_> {
-    /// Do one test and tell what it cost.
+    /// Do one test; returns what it cost.
     pub fn run(&self, test: Test, observer: &dyn Observer) -> Result<Sample, Error> {
         let mut sample = match test {
             Test::Putc => self.putc(observer),

@@ -27,7 +27,7 @@ pub(super) fn lay_out_all(
     for worker in workers {
         place.prepare(worker.job.directory.as_deref()).map_err(worker.blame())?;
     }
-    check_room(workers, place)?;
+    check_space(workers, place)?;
     for worker in workers.iter().filter(|worker| is_read(worker)) {
         let was_there = place.size_of(&worker.path).is_some();
         if let Err(error) = lay_out(worker, place, observer, cancel) {
@@ -54,7 +54,7 @@ fn needed(worker: &Worker) -> u64 {
 }
 
 /// An error that names the job with which the files become too large together.
-fn check_room(workers: &[Worker], place: &dyn Place) -> Result<(), JobError> {
+fn check_space(workers: &[Worker], place: &dyn Place) -> Result<(), JobError> {
     let Some(free_bytes) = place.free_bytes() else { return Ok(()) };
     let mut sizes: BTreeMap<&Path, u64> = BTreeMap::new();
     let mut needed_bytes = 0u64;
@@ -83,7 +83,7 @@ fn lay_out(
     }
     let purpose = FileUse { write: true, direct: false };
     let file = place.open(&worker.path, purpose).map_err(worker.blame())?;
-    // A device has a size that its name does not tell.
+    // A device has a size that its name does not say.
     if file.size() >= needed {
         return Ok(());
     }

@@ -45,7 +45,7 @@ pub trait Place: Send + Sync {
     /// Size of a file in bytes; nothing if it is not there.
     fn size_of(&self, path: &Path) -> Option<u64>;
 
-    /// Bytes that files may grow by together; nothing where only trying tells.
+    /// Bytes that files may grow by together; nothing where only trying shows it.
     fn free_bytes(&self) -> Option<u64>;
 
     /// Remove a file.

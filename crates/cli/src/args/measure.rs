@@ -99,7 +99,7 @@ pub(crate) struct Job {
     /// Overwrite a filesystem or a partition table that a whole device holds
     #[arg(long)]
     pub(crate) force: bool,
-    /// Tell on standard error what was read, written, copied and cached
+    /// Print on standard error what was read, written, copied and cached
     #[arg(long, help_heading = "Output")]
     pub(crate) stats: bool,
     #[command(flatten)]

@@ -40,7 +40,7 @@ pub(crate) struct Opening {
     /// Open images for reading only: an error where the command would change one
     #[arg(long, help_heading = "Input and output")]
     pub(crate) read_only: bool,
-    /// Tell on standard error what was read, written, copied and cached, and what the I/O scheduler gave whom
+    /// Print on standard error what was read, written, copied and cached, and what the I/O scheduler gave whom
     #[arg(long, help_heading = "Output")]
     pub(crate) stats: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Commands on a volume as a whole: making one, telling what it is, checking it.
+//! Commands on a volume as a whole: making one, showing what it is, checking it.
 #![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
 
 use std::ffi::OsString;

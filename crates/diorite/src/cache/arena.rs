@@ -74,7 +74,7 @@ impl Arena {
         }
     }
 
-    /// Borrow a frame for writing; `None` while anybody else has it.
+    /// Borrow a frame for writing; `None` while it is borrowed.
     pub(crate) fn write(&self, frame: FrameId) -> Option<FrameWrite<'_>> {
         let borrows = &self.borrows[frame.0 as usize];
         borrows

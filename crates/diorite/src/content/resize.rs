@@ -162,17 +162,14 @@ impl Content {
 impl BackingStore {
     /// Write zeros over what has written blocks in a range of whole blocks, which takes none. The caller has it exclusively.
     fn overwrite_with_zeros(&self, range: Range<u64>) -> Result<()> {
-        let mut at = range.start;
-        while at < range.end {
-            let mapping = self.map.map(at, range.end - at)?;
-            let end = mapping.end().min(range.end);
+        for mapping in self.map.mappings(range) {
+            let mapping = mapping?;
             if let MappingKind::Mapped(first) = mapping.kind {
                 let mut plug = Plug::new(self.geometry(), BioFlags::SYNC);
-                write_zeros(&mut plug, &self.engine.zeros, first.after_bytes(at - mapping.offset), end - at);
-                let summary = plug.unplug(&**self.map.device())?;
+                write_zeros(&mut plug, &self.engine.zeros, first, mapping.len);
+                let summary = plug.unplug(self.device())?;
                 self.engine.counters.bios.add(summary.bios);
             }
-            at = end;
         }
         Ok(())
     }
@@ -182,7 +179,7 @@ impl BackingStore {
         let (start, stop) = (range.offset / block * block, range.end.next_multiple_of(block));
         // Also where the size in memory is larger: blocks beyond the recorded one would be an error after a crash.
         let size_at_least = (file_end > self.map.recorded_size()).then_some(file_end);
-        self.map.check_room(start, stop - start)?;
+        self.map.check_quota(start, stop - start)?;
         match self.map.allocate(start, stop - start, size_at_least) {
             Err(error) if error.kind() == ErrorKind::Unsupported && file_end == range.end => {
                 self.note_modified();
@@ -201,18 +198,18 @@ impl BackingStore {
         overwrite: Overwrite,
         blocks: &mut Blocks<'_>,
     ) -> Result<()> {
-        let mut at = range.start;
-        while at < range.end {
-            let mapping = self.map.map(at, range.end - at)?;
-            let end = mapping.end().min(range.end);
+        for mapping in self.map.mappings(range) {
+            let mapping = mapping?;
             if mapping.kind != MappingKind::Hole && overwrite == Overwrite::No {
-                at = end;
                 continue;
             }
-            let window = at..end.min(at + ALLOCATE_STEP);
-            let (zeros, stop) = (std::iter::repeat(&self.engine.zeros[..]), window.end.min(file_end));
-            let done = self.write_window(window.clone(), zeros, stop, blocks, None)?;
-            at = if done == stop { window.end } else { done };
+            let mut at = mapping.offset;
+            while at < mapping.end() {
+                let window = at..mapping.end().min(at + ALLOCATE_STEP);
+                let (zeros, stop) = (std::iter::repeat(&self.engine.zeros[..]), window.end.min(file_end));
+                let done = self.write_window(window.clone(), zeros, stop, blocks, None)?;
+                at = if done == stop { window.end } else { done };
+            }
         }
         let size_at_least = (file_end > self.map.recorded_size()).then_some(file_end);
         self.commit(WriteCommit { size_at_least, ..WriteCommit::default() })
@@ -222,7 +219,7 @@ impl BackingStore {
     fn zero_blocks(&self, range: Range<u64>, whole: Range<u64>, blocks: &mut Blocks<'_>) -> Result<()> {
         let block = self.map.block_size();
         let (start, stop) = (range.start / block * block, range.end.next_multiple_of(block));
-        self.map.check_room(start, stop - start)?;
+        self.map.check_quota(start, stop - start)?;
         if whole.start < whole.end {
             match self.map.zero(whole.start, whole.end - whole.start) {
                 // Also where no block is left to cut an extent: overwriting takes none.

@@ -15,19 +15,17 @@ impl Content {
     pub(crate) fn seek_data(&self, offset: u64) -> Result<u64> {
         let size = self.store.size();
         let _range = self.ranges.shared(self.store.locked_range(offset, size.max(offset)));
-        let mut at = offset;
-        while at < size {
-            let mapping = self.store.map.map(at, size - at)?;
-            let end = mapping.end().min(size);
-            match mapping.kind {
-                MappingKind::Mapped(_) | MappingKind::Inline => return Ok(at),
+        for mapping in self.store.map.mappings(offset..size) {
+            let mapping = mapping?;
+            let data = match mapping.kind {
+                MappingKind::Mapped(_) | MappingKind::Inline => Some(mapping.offset),
                 MappingKind::Hole | MappingKind::Unwritten(_) => {
-                    if let Some(data) = self.cache.first_dirty_part(at, end) {
-                        return Ok(data);
-                    }
+                    self.cache.first_dirty_part(mapping.offset, mapping.end())
                 }
+            };
+            if let Some(data) = data {
+                return Ok(data);
             }
-            at = end;
         }
         Err(Error::BeyondEnd)
     }
@@ -39,20 +37,18 @@ impl Content {
         if offset >= size {
             return Err(Error::BeyondEnd);
         }
-        let mut at = offset;
-        while at < size {
-            let mapping = self.store.map.map(at, size - at)?;
-            let end = mapping.end().min(size);
+        for mapping in self.store.map.mappings(offset..size) {
+            let mapping = mapping?;
             if matches!(mapping.kind, MappingKind::Hole | MappingKind::Unwritten(_)) {
+                let mut at = mapping.offset;
                 // What waits for its blocks is data.
-                while at < end && self.cache.is_dirty_at(at) {
+                while at < mapping.end() && self.cache.is_dirty_at(at) {
                     at = (at / self.cache.part_size() + 1) * self.cache.part_size();
                 }
-                if at < end {
+                if at < mapping.end() {
                     return Ok(at);
                 }
             }
-            at = at.max(end);
         }
         Ok(size)
     }
@@ -62,26 +58,21 @@ impl Content {
         let size = self.store.size();
         let _range = self.ranges.shared(0..u64::MAX);
         let mut extents: Vec<Extent> = Vec::new();
-        let (mut at, mut mapped) = (0, 0);
-        while at < size {
-            let mapping = self.store.map.map(at, size - at)?;
-            let end = mapping.end().min(size);
+        let mut mapped = 0;
+        for mapping in self.store.map.mappings(0..size) {
+            let mapping = mapping?;
             let (kind, sector) = match mapping.kind {
                 MappingKind::Hole => {
-                    self.cache.dirty_ranges(at, end).for_each(|range| push_delayed(&mut extents, range));
-                    at = end;
+                    let dirty = self.cache.dirty_ranges(mapping.offset, mapping.end());
+                    dirty.for_each(|range| push_delayed(&mut extents, range));
                     continue;
                 }
-                MappingKind::Mapped(first) => {
-                    (ExtentKind::Data, Some(first.after_bytes(at - mapping.offset)))
-                }
-                MappingKind::Unwritten(first) => {
-                    (ExtentKind::Unwritten, Some(first.after_bytes(at - mapping.offset)))
-                }
+                MappingKind::Mapped(first) => (ExtentKind::Data, Some(first)),
+                MappingKind::Unwritten(first) => (ExtentKind::Unwritten, Some(first)),
                 MappingKind::Inline => (ExtentKind::Inline, None),
             };
-            extents.push(Extent { offset: at, len: end - at, sector, kind });
-            mapped += end - at;
+            extents.push(Extent { offset: mapping.offset, len: mapping.len, sector, kind });
+            mapped += mapping.len;
             if let Some(sector) = sector
                 && extents.len() > MANY_EXTENTS
                 && mapped > self.store.geometry().capacity_bytes
@@ -90,7 +81,6 @@ impl Content {
                 let block = diorite_ext::FsBlock(sector.to_bytes() / self.store.map.block_size());
                 return Err(diorite_ext::Error::from(diorite_ext::Corrupt::SharedBlock { block }).into());
             }
-            at = end;
         }
         Ok(extents)
     }

@@ -52,15 +52,14 @@ impl BackingStore {
         if reach > u64::from(self.geometry().max_transfer_bytes) {
             return Ok(None);
         }
-        let mapping = self.map.map(offset, reach)?;
-        let covers = mapping.offset <= offset && mapping.end() >= offset + reach;
+        let mapping = self.map.map(offset, reach)?.within(&(offset..offset + reach));
         Ok(match mapping.kind {
-            MappingKind::Mapped(first) if covers => Some(first.after_bytes(offset - mapping.offset)),
+            MappingKind::Mapped(first) if mapping.offset == offset && mapping.len == reach => Some(first),
             _ => None,
         })
     }
 
-    /// Read one mapping without a plan: what small reads at random places mostly are.
+    /// Read what is contiguous on the device, without a walk: what small reads at random places mostly are.
     fn read_one(&self, sector: Sector, memory: &mut [u8]) -> Result<()> {
         work(Work::Submit(1));
         let mut bio = Bio::read(sector, memory);

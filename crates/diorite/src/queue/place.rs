@@ -123,7 +123,7 @@ pub(super) fn write(
     list: Vec<Piece>,
     blocks: &mut Blocks<'_>,
 ) -> Result<(Vec<Piece>, Placed)> {
-    content.store.map.check_room(range.offset, range.end - range.offset)?;
+    content.store.map.check_quota(range.offset, range.end - range.offset)?;
     let geometry = content.store.geometry();
     let pieces = Pieces { list, max: geometry.max_transfer_bytes as usize, at: 0 };
     let plug = Plug::new(geometry, BioFlags::SYNC);

@@ -36,12 +36,11 @@ impl BackingStore {
         let size = self.size();
         let block_end = size.next_multiple_of(self.map.block_size());
         if size < block_end {
-            let mapping = self.map.map(size, block_end - size)?;
-            if let MappingKind::Mapped(first) = mapping.kind {
-                let logical = u64::from(self.geometry().logical_block_size);
-                let start = size / logical * logical;
-                let sector = first.after_bytes(start - mapping.offset);
-                self.zero_on_device(sector, (size - start) as usize, (block_end - start) as usize)?;
+            let logical = self.logical();
+            let range = size / logical * logical..block_end;
+            let mapping = self.map.map(size, block_end - size)?.within(&range);
+            if let MappingKind::Mapped(sector) = mapping.kind {
+                self.zero_on_device(sector, (size - range.start) as usize, mapping.len as usize)?;
             }
         }
         self.end_is_zero.store(true, Ordering::Release);

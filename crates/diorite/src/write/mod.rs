@@ -211,7 +211,7 @@ impl BackingStore {
         blocks: &mut Blocks<'_>,
         sync: Option<SyncKind>,
     ) -> Result<u64> {
-        self.map.check_room(window.start, end - window.start)?;
+        self.map.check_quota(window.start, end - window.start)?;
         let geometry = self.geometry();
         let mut target = PlugWrites::new(geometry, self.write_flags(sync), segments, &self.engine.zeros);
         let placed = place_write(&*self.map, std::slice::from_ref(&window), blocks, &mut target)?;

@@ -6,7 +6,7 @@ use diorite_ext::{FsBlock, GroupNumber, InodeNumber};
 use super::Random;
 use super::places::{Kind, Place, Places};
 
-/// Change the image in a few places; tells where and how.
+/// Change the image in a few places; returns where and how.
 pub(super) fn damage(bytes: &mut [u8], places: &Places, random: &mut Random) -> Vec<String> {
     let most = if random.one_in(3) { 12 } else { 3 };
     let count = 1 + random.below(most);

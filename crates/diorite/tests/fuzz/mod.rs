@@ -119,7 +119,7 @@ fn message(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// Start counting the peak anew; returns the memory in use now. `None` where the system does not tell.
+/// Start counting the peak anew; returns the memory in use now. `None` where the system does not say.
 fn reset_peak_memory() -> Option<u64> {
     std::fs::OpenOptions::new()
         .write(true)

@@ -59,7 +59,7 @@ impl Superblock {
         Err(Incompatible::Features { names: unreadable.join(", ") }.into())
     }
 
-    /// As [`Superblock::parse`], but whatever the features are: to tell about a volume that cannot be opened.
+    /// As [`Superblock::parse`], but whatever the features are: to describe a volume that cannot be opened.
     pub fn parse_any_features(bytes: &[u8]) -> Result<Self> {
         let Ok((raw, _)) = RawSuperblock::read_from_prefix(bytes) else {
             return bad("length", bytes.len() as u64, "a superblock has 1024 bytes");

@@ -23,7 +23,7 @@ impl Checker<'_> {
         let mut totals = Totals::default();
         for group in self.layout.groups() {
             if group.0.is_multiple_of(64) {
-                self.tell(CheckPhase::Bitmaps, u64::from(group.0), u64::from(self.layout.group_count));
+                self.progress(CheckPhase::Bitmaps, u64::from(group.0), u64::from(self.layout.group_count));
             }
             self.check_block_bitmap(group, &mut totals)?;
             self.check_inode_bitmap(group, &mut totals)?;
@@ -33,7 +33,7 @@ impl Checker<'_> {
             self.layout.blocks_count - totals.free_clusters * u64::from(self.layout.blocks_per_cluster);
         self.findings.report.blocks_used = blocks;
         self.findings.report.inodes_used = u64::from(self.layout.inodes_count) - totals.free_inodes;
-        self.tell(
+        self.progress(
             CheckPhase::Bitmaps,
             u64::from(self.layout.group_count),
             u64::from(self.layout.group_count),

@@ -1,6 +1,6 @@
 //! Blocks that an inode maps, taken for it: each cluster once.
 //!
-//! Where it sits: between the walks of `mapping.rs`, which tell what is mapped, and `inodes.rs`, which compares the sum with the
+//! Where it sits: between the walks of `mapping.rs`, which find what is mapped, and `inodes.rs`, which compares the sum with the
 //! inode's fields. Blocks that are in use already are noted for `shared.rs`.
 
 use crate::check::mapping::{MapSink, walk_extents, walk_numbers};

@@ -35,7 +35,7 @@ impl Checker<'_> {
         let total = directories.len() as u64;
         for (done, directory) in directories.iter().enumerate() {
             if done.is_multiple_of(64) {
-                self.tell(CheckPhase::Directories, done as u64, total);
+                self.progress(CheckPhase::Directories, done as u64, total);
             }
             self.parents.entry(directory.inode).or_default();
             match &directory.inline {

@@ -17,7 +17,7 @@ impl Checker<'_> {
         let mut sound = self.read_descriptors()?;
         for group in self.layout.groups() {
             if group.0.is_multiple_of(1024) {
-                self.tell(CheckPhase::Groups, u64::from(group.0), u64::from(self.layout.group_count));
+                self.progress(CheckPhase::Groups, u64::from(group.0), u64::from(self.layout.group_count));
             }
             let start = self.layout.first_block(group);
             self.take(Place::group(group.0), start, u64::from(self.layout.overhead_in(group)));

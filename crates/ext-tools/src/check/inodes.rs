@@ -19,7 +19,7 @@ impl Checker<'_> {
         let size = usize::from(self.layout.inode_size);
         let block = self.layout.block_size.bytes();
         for group in self.layout.groups() {
-            self.tell(CheckPhase::Inodes, u64::from(group.0), u64::from(self.layout.group_count));
+            self.progress(CheckPhase::Inodes, u64::from(group.0), u64::from(self.layout.group_count));
             let descriptor = self.descriptors[group.0 as usize];
             let in_use = self.inodes_to_scan(group);
             let blocks = (u64::from(in_use) * size as u64).div_ceil(block);

@@ -21,7 +21,7 @@ impl Checker<'_> {
         }
         for group in self.layout.groups() {
             if group.0.is_multiple_of(256) {
-                self.tell(CheckPhase::Links, u64::from(group.0), u64::from(self.layout.group_count));
+                self.progress(CheckPhase::Links, u64::from(group.0), u64::from(self.layout.group_count));
             }
             let Some(notes) = self.notes.group(group) else { continue };
             let wrong: Vec<(u32, InodeNote)> = (0..)

@@ -12,7 +12,7 @@ use diorite_ext_format::FsBlock;
 use diorite_ext_format::extent::{Extent, Header, Index, has_valid_checksum};
 use diorite_ext_format::{ChecksumSeed, Layout, le32};
 
-/// What the walk tells.
+/// What the walk found.
 pub(super) trait MapSink {
     /// A block of the map itself; whether to go into it.
     fn node(&mut self, block: FsBlock) -> bool;

@@ -264,7 +264,7 @@ impl Checker<'_> {
         self.findings.add(kind, place, what);
     }
 
-    fn tell(&mut self, phase: CheckPhase, done: u64, total: u64) {
+    fn progress(&mut self, phase: CheckPhase, done: u64, total: u64) {
         (self.progress)(CheckProgress { phase, done, total });
     }
 }

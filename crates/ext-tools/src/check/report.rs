@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What to check, and how much to tell.
+/// What to check, and how much to report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Problems that are kept in full; the rest is counted only.

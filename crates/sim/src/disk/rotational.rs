@@ -4,7 +4,7 @@
 //! `read_command_us` and later the transfer; a write the command, the transfer and, with the cache on, that is all the host
 //! waits for. The **arm** does one of: nothing, stream from the medium into a read segment, write to the medium.
 //!
-//! Choices of the model, which decide who wins (and which the published rows cannot tell apart):
+//! Choices of the model, which decide who wins (and which the published rows cannot distinguish):
 //! 1. The cache takes writes while the arm reads or destages (queue depth above 1), up to twice its limit.
 //! 2. `media_stalls`: the stream stands still for as long as the firmware takes a cached write, without losing a turn.
 //! 3. A read whose data is on its way is served by the running stream; the stream goes on reading ahead until `read_ahead_kib`

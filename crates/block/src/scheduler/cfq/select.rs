@@ -249,8 +249,8 @@ impl Cfq {
         if self.is_2_6_32() || from == into || self.queues[into.0].merged_into.is_some() {
             return;
         }
-        let someone_is_here = self.queues.iter().any(|queue| queue.merged_into == Some(from));
-        if !someone_is_here {
+        let is_in_use = self.queues.iter().any(|queue| queue.merged_into == Some(from));
+        if !is_in_use {
             self.queues[from.0].merged_into = Some(into);
         }
     }
