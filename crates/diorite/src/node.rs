@@ -96,13 +96,13 @@ impl NodeRef {
     }
 
     /// Clear set-user-ID, and set-group-ID where the group may execute, of a regular file, and its capabilities: its content or owner
-    /// changes.
+    /// changes. Returns whether permission bits changed.
     ///
     /// # Errors
     /// As [`Self::set_attributes`].
-    pub fn clear_privileges(&self) -> Result<()> {
+    pub fn clear_privileges(&self) -> Result<bool> {
         if self.kind() != FileKind::Regular {
-            return Ok(());
+            return Ok(false);
         }
         let permissions = self.attributes()?.permissions;
         let set_group = if permissions & 0o010 != 0 { 0o2000 } else { 0 };
@@ -110,7 +110,8 @@ impl NodeRef {
         if cleared != permissions {
             self.set_attributes(&SetAttributes { permissions: Some(cleared), ..SetAttributes::default() })?;
         }
-        self.clear_capabilities()
+        self.clear_capabilities()?;
+        Ok(cleared != permissions)
     }
 
     /// Remove the capabilities of a file (`security.capability`), which no write leaves.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use common::{assert_device_clean, memory_volume};
 use diorite::{
-    ContentTimes, FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner, SetAttributes, SetTime,
-    Timestamp, XattrMode,
+    ContentTimes, FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner, RenameMode, SetAttributes,
+    SetTime, Timestamp, XattrMode,
 };
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
@@ -135,8 +135,31 @@ fn privileges_are_cleared() {
         let name = format!("{before:o}");
         let node = root.create(name.as_bytes(), &spec(before, 0)).expect("create");
         node.set_xattr(b"security.capability", b"\x01\x00\x00\x02", XattrMode::Set).expect("set");
-        node.clear_privileges().expect("clear");
+        assert_eq!(node.clear_privileges().expect("clear"), before != after);
         assert_eq!(node.attributes().expect("stat").permissions, after);
         assert!(node.xattr_names().expect("names").is_empty());
+    }
+}
+
+/// A whiteout takes the old name, also where the new one is replaced.
+#[test]
+fn a_rename_leaves_a_whiteout() {
+    for options in flavors() {
+        let device = memory_volume(16, &options);
+        let filesystem = FilesystemOptions::new().open_device(Arc::clone(&device)).expect("open");
+        let root = filesystem.root().expect("root");
+        for (from, to) in [("/a", "/b"), ("/c", "/b")] {
+            filesystem.write(from, from).expect("write");
+            filesystem.rename_with(from, to, RenameMode::Whiteout).expect("rename");
+            assert_eq!(filesystem.read_to_string(to).expect("read"), from);
+            let whiteout = root.lookup(&from.as_bytes()[1..]).expect("lookup").attributes().expect("stat");
+            assert_eq!(
+                (whiteout.kind, whiteout.device, whiteout.links, whiteout.permissions),
+                (FileKind::CharacterDevice, (0, 0), 1, 0)
+            );
+        }
+        drop(root);
+        filesystem.close().expect("close");
+        assert_device_clean(&device);
     }
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::create::ADD_NAME_CREDITS;
 use super::{Locked, Names, check_name, check_new_name, finish, is_directory};
 use crate::directory::{Found, kind_code};
-use crate::inode::InodeState;
+use crate::inode::{ALLOCATE_INODE_CREDITS, InodeState};
 use crate::transaction::Handle;
-use crate::{Corrupt, Error, Inode, InodeNumber, RenameMode, Result};
+use crate::{Corrupt, Error, FileKind, Inode, InodeNumber, NodeSpec, Owner, RenameMode, Result};
 
 /// Directories above another that are followed before their chain is called a loop.
 const DEPTH_MAX: usize = 1 << 16;
@@ -64,15 +64,18 @@ impl Names {
                 continue;
             }
             self.check_rename(&rename, &ends, &mut locked)?;
-            let mut handle = self.core.begin(2 * ADD_NAME_CREDITS)?;
+            let mut handle = self.core.begin(2 * ADD_NAME_CREDITS + ALLOCATE_INODE_CREDITS + 8)?;
+            let mut whiteout = None;
             let result = match (mode, &ends.target) {
                 (RenameMode::Exchange, Some(target)) => {
                     self.exchange(&mut handle, &rename, &ends.source, target, &mut locked)
                 }
-                _ => self.move_name(&mut handle, &rename, &ends, &mut locked),
+                _ => self.move_name(&mut handle, &rename, &ends, &mut locked, &mut whiteout),
             };
             let result = finish(handle, result);
             drop(locked);
+            // One that was made in vain has no name.
+            whiteout.iter().try_for_each(|whiteout| self.lifecycle.release_if_unused(whiteout))?;
             result?;
             return match ends.target {
                 Some(target) if mode != RenameMode::Exchange => {
@@ -207,8 +210,12 @@ impl Names {
         rename: &Rename<'_>,
         ends: &Ends,
         locked: &mut Locked<'_>,
+        whiteout: &mut Option<Arc<Inode>>,
     ) -> Result<()> {
         let (from, to, source) = (rename.from, rename.to, &ends.source);
+        if rename.mode == RenameMode::Whiteout {
+            *whiteout = Some(self.make_whiteout(handle, from, locked.state(from))?);
+        }
         let state = locked.state(to);
         if ends.target.is_some() {
             self.point_entry(handle, to, state, rename.to_name, source)?;
@@ -218,8 +225,16 @@ impl Names {
         }
         // Making space may have moved the old entry.
         let state = locked.state(from);
-        let found = self.find_existing(from, state, rename.from_name)?;
-        self.remove_entry(handle, from, state, rename.from_name, &found)?;
+        if let Some(whiteout) = whiteout {
+            self.point_entry(handle, from, state, rename.from_name, whiteout)?;
+            let mut state = whiteout.state.write();
+            self.inodes.remove_orphan(handle, whiteout, &mut state)?;
+            state.links = 1;
+            self.files.store(handle, whiteout, &mut state)?;
+        } else {
+            let found = self.find_existing(from, state, rename.from_name)?;
+            self.remove_entry(handle, from, state, rename.from_name, &found)?;
+        }
         let target_is_directory = ends.target.as_deref().is_some_and(is_directory);
         let across = from.number() != to.number();
         if is_directory(source) && across {
@@ -237,6 +252,28 @@ impl Names {
             Some(target) => self.drop_name(handle, target, locked.state(target)),
             None => Ok(()),
         }
+    }
+
+    /// A whiteout that has no name yet, recorded as an orphan. The directory is locked.
+    fn make_whiteout(
+        &self,
+        handle: &mut Handle<'_>,
+        directory: &Inode,
+        parent: &InodeState,
+    ) -> Result<Arc<Inode>> {
+        let spec = NodeSpec {
+            kind: FileKind::CharacterDevice,
+            permissions: 0,
+            umask: 0,
+            owner: Owner::default(),
+            device: (0, 0),
+        };
+        let whiteout = self.inodes.allocate(handle, directory.number(), parent, &spec)?;
+        let mut state = whiteout.state.write();
+        self.inodes.add_orphan(handle, &whiteout, &mut state)?;
+        self.files.store(handle, &whiteout, &mut state)?;
+        drop(state);
+        Ok(whiteout)
     }
 
     fn exchange<'v>(

@@ -289,6 +289,8 @@ pub enum RenameMode {
     NoReplace,
     /// Exchange the two.
     Exchange,
+    /// Replace it, and leave a whiteout under the old name: a character device 0:0, by which overlayfs hides a name of a lower layer.
+    Whiteout,
 }
 
 /// What setting an extended attribute does when it exists or not.

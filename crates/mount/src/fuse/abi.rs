@@ -127,6 +127,9 @@ pub(crate) mod write_flags {
     pub(crate) const KILL_SUIDGID: u32 = 1 << 2;
 }
 
+/// In [`OutHeader::error`], with `unique` 0: what follows is a [`NotifyInvalInode`].
+pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+
 /// In [`OpenIn::open_flags`]: clear set-user-ID and set-group-ID with `O_TRUNC`.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// In [`FSyncIn::flags`]: data only.
@@ -207,6 +210,8 @@ structures! {
     FAllocateIn { handle: u64, offset: u64, len: u64, mode: u32, padding: u32, }
     LSeekIn { handle: u64, offset: u64, whence: u32, padding: u32, }
     LSeekOut { offset: u64, }
+    /// A message of our own: the kernel is to write back and drop cached pages (with a negative offset none), and to forget attributes.
+    NotifyInvalInode { node: u64, offset: i64, len: i64, }
     CopyFileRangeIn {
         handle: u64, offset: u64, to_node: u64, to_handle: u64, to_offset: u64, len: u64, flags: u64,
     }

@@ -1,5 +1,7 @@
 //! Each request of the protocol as a call of [`Operations`].
 
+use std::sync::Arc;
+
 use diorite::{DirectoryEntry, ErrorKind, FileKind, InodeNumber, RenameMode, SetTime, Timestamp, XattrMode};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -18,7 +20,8 @@ use super::reply::{
 use super::request::Arguments;
 use super::session::Session;
 use crate::operations::{
-    Allocation, Caller, Changes, Entry, FileHandle, NewNode, OpenFlags, Operations, Source, Whence,
+    Allocation, Caller, Changes, Entry, FileHandle, NewNode, OpenFlags, Operations, Privileges, Source,
+    Whence,
 };
 
 /// Bits of `open` flags.
@@ -30,6 +33,7 @@ const O_NOATIME: u32 = 0o1_000_000;
 /// Flags of `renameat2`.
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
 
 /// Modes of `fallocate`.
 const FALLOC_KEEP_SIZE: u32 = 1;
@@ -74,7 +78,12 @@ impl Session {
     ///
     /// # Errors
     /// What the kernel is told instead.
-    pub(super) fn dispatch(&self, opcode: Opcode, mut request: Request<'_>, reply: &mut Reply) -> Done {
+    pub(super) fn dispatch(
+        self: &Arc<Self>,
+        opcode: Opcode,
+        mut request: Request<'_>,
+        reply: &mut Reply,
+    ) -> Done {
         let (request, operations) = (&mut request, self.operations());
         match opcode {
             Opcode::Lookup => self.lookup(request, reply),
@@ -264,6 +273,8 @@ impl Session {
             0 => RenameMode::Replace,
             RENAME_NOREPLACE => RenameMode::NoReplace,
             RENAME_EXCHANGE => RenameMode::Exchange,
+            // That the new name is free, the kernel has seen itself.
+            flags if flags & !RENAME_NOREPLACE == RENAME_WHITEOUT => RenameMode::Whiteout,
             _ => return Err(Errno::INVAL),
         };
         let (name, to_name) = (request.arguments.name()?, request.arguments.name()?);
@@ -332,7 +343,8 @@ impl Session {
         } else {
             Source::Caller { clear_privileges: write.write_flags & write_flags::KILL_SUIDGID != 0 }
         };
-        self.checked(self.operations().write(FileHandle(write.handle), data, write.offset, source))?;
+        let written = self.operations().write(FileHandle(write.handle), data, write.offset, source);
+        self.note_privileges(request.node, self.checked(written)?);
         reply.push(&WriteOut { size: write.size, padding: 0 });
         Ok(())
     }
@@ -388,16 +400,29 @@ impl Session {
             FALLOC_INSERT if !keep_size => Allocation::Insert,
             _ => return Err(Errno::OPNOTSUPP),
         };
-        self.checked(self.operations().allocate(FileHandle(handle), (offset, len), what, &request.caller))
+        let done = self.operations().allocate(FileHandle(handle), (offset, len), what, &request.caller);
+        self.note_privileges(request.node, self.checked(done)?);
+        Ok(())
     }
 
-    fn seek(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+    /// The kernel keeps permission bits for long, and does not know that a write took some.
+    fn note_privileges(&self, inode: InodeNumber, privileges: Privileges) {
+        if privileges == Privileges::Cleared {
+            self.forget_attributes(inode);
+        }
+    }
+
+    fn seek(self: &Arc<Self>, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let LSeekIn { handle, offset, whence, .. } = request.arguments.structure();
         let whence = match whence {
             SEEK_DATA => Whence::Data,
             SEEK_HOLE => Whence::Hole,
             _ => return Err(Errno::INVAL),
         };
+        if self.has_write_back() && self.operations().has_writers(request.node) {
+            // What the kernel has not written would be a hole.
+            self.write_back_cached(request.node);
+        }
         let offset = self.checked(self.operations().seek(FileHandle(handle), offset, whence))?;
         reply.push(&LSeekOut { offset });
         Ok(())

@@ -12,12 +12,16 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use diorite::{AlignedBuf, ErrorKind, IoOwner, TaskId};
+use diorite::{AlignedBuf, ErrorKind, InodeNumber, IoOwner, TaskId};
 use rustix::io::{Errno, IoSlice};
+use zerocopy::IntoBytes;
 
-use super::abi::{InHeader, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, Opcode, ReadIn, init};
+use super::abi::{
+    InHeader, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, NOTIFY_INVAL_INODE, NotifyInvalInode, Opcode,
+    OutHeader, ReadIn, init,
+};
 use super::dispatch::{Request, errno};
-use super::reply::{Reply, VALID_SECONDS};
+use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, header};
 use super::sys;
 use crate::operations::Operations;
@@ -99,6 +103,11 @@ impl Session {
         self.name_valid
     }
 
+    /// Whether the kernel may have content that is not written here yet.
+    pub(super) fn has_write_back(&self) -> bool {
+        self.manner.write_back
+    }
+
     /// Whether the kernel caches no content.
     pub(super) fn is_uncached(&self) -> bool {
         self.manner.uncached
@@ -166,6 +175,31 @@ impl Session {
             self.threads.fetch_sub(1, Ordering::AcqRel);
             // Those that there are serve on.
             (self.log)(&format!("cannot start one more thread: {error}"));
+        }
+    }
+
+    /// Have the kernel forget the attributes of an inode: they changed in a way that it does not know of.
+    pub(super) fn forget_attributes(&self, inode: InodeNumber) {
+        self.notify(&NotifyInvalInode { node: node_of(inode), offset: -1, len: 0 });
+    }
+
+    /// Have the kernel write back what it caches of an inode, and wait until that is done. The writes are requests: this thread, which waits,
+    /// is not counted meanwhile, so that there is always one more to serve them.
+    pub(super) fn write_back_cached(self: &Arc<Self>, inode: InodeNumber) {
+        self.threads.fetch_sub(1, Ordering::AcqRel);
+        self.add_thread();
+        self.notify(&NotifyInvalInode { node: node_of(inode), offset: 0, len: 0 });
+        self.threads.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn notify(&self, message: &NotifyInvalInode) {
+        let len = (size_of::<OutHeader>() + size_of::<NotifyInvalInode>()) as u32;
+        let header = OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 };
+        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(message.as_bytes())];
+        match rustix::io::writev(&self.device, &parts) {
+            // It knows nothing of the inode, or all is over.
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
+            Err(error) => (self.log)(&format!("cannot tell the kernel of a change: {error}")),
         }
     }
 

@@ -4,6 +4,7 @@
 //! the request's memory. Small writes of the front end's write-back go through the cache here, which gathers them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use diorite::{DirectIo, Error, File, FileKind, InodeNumber, NodeRef, Result, SpaceUse};
 
@@ -22,6 +23,24 @@ pub(super) struct OpenFile {
     direct: File,
     /// All transfers go through the cache; only where the file is open for writing.
     cached: Option<File>,
+    /// It was written by this handle: it has no capabilities since then.
+    is_written: AtomicBool,
+}
+
+/// Whether a request changed permission bits that its caller does not know of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Privileges {
+    /// They are as they were.
+    Kept,
+    /// Set-user-ID or set-group-ID is gone.
+    Cleared,
+}
+
+impl Privileges {
+    fn cleared(changed: bool) -> Self {
+        if changed { Self::Cleared } else { Self::Kept }
+    }
 }
 
 /// A client's open file.
@@ -111,12 +130,24 @@ impl Operations {
         if flags.note_access {
             self.note_access(&node)?;
         }
-        Ok(FileHandle(self.files.insert(OpenFile { node, direct, cached })))
+        if flags.write {
+            self.known.add_writer(number);
+        }
+        let is_written = AtomicBool::new(false);
+        Ok(FileHandle(self.files.insert(OpenFile { node, direct, cached, is_written })))
     }
 
     /// Close a file.
     pub fn close_file(&self, handle: FileHandle) {
-        drop(self.files.remove(handle.0));
+        let Some(file) = self.files.remove(handle.0) else { return };
+        if file.cached.is_some() {
+            self.known.remove_writer(file.node.number());
+        }
+    }
+
+    /// Whether the file is open for writing, so that a front end's cache may have what is not written yet.
+    pub fn has_writers(&self, number: InodeNumber) -> bool {
+        self.known.has_writers(number)
     }
 
     fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
@@ -135,19 +166,18 @@ impl Operations {
     ///
     /// # Errors
     /// As [`File::write_all_at`]: also where a part was written.
-    pub fn write(&self, handle: FileHandle, data: &[u8], offset: u64, source: Source) -> Result<()> {
+    pub fn write(&self, handle: FileHandle, data: &[u8], offset: u64, source: Source) -> Result<Privileges> {
         let file = self.file(handle)?;
         let cached = file.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
-        match source {
-            Source::Cache if data.len() < DIRECT_FROM => cached.write_all_at(data, offset),
-            Source::Cache => file.direct.write_all_at(data, offset),
-            Source::Caller { clear_privileges } => {
-                if clear_privileges {
-                    file.node.clear_privileges()?;
-                }
-                file.direct.write_all_at(data, offset)
-            }
-        }
+        let is_first = !file.is_written.swap(true, Ordering::AcqRel);
+        let cleared = match source {
+            Source::Caller { clear_privileges: true } => file.node.clear_privileges()?,
+            _ if is_first => file.node.clear_capabilities().map(|()| false)?,
+            _ => false,
+        };
+        let is_small = source == Source::Cache && data.len() < DIRECT_FROM;
+        if is_small { cached } else { &file.direct }.write_all_at(data, offset)?;
+        Ok(Privileges::cleared(cleared))
     }
 
     /// Make a file durable.
@@ -171,12 +201,10 @@ impl Operations {
         (offset, len): (u64, u64),
         what: Allocation,
         caller: &Caller,
-    ) -> Result<()> {
+    ) -> Result<Privileges> {
         let open = self.file(handle)?;
         let file = open.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
-        if !caller.is_superuser() {
-            open.node.clear_privileges()?;
-        }
+        let cleared = !caller.is_superuser() && open.node.clear_privileges()?;
         match what {
             Allocation::Allocate { keep_size: false } => file.allocate(offset, len),
             Allocation::Allocate { keep_size: true } => file.allocate_keep_size(offset, len),
@@ -193,7 +221,8 @@ impl Operations {
             }
             Allocation::Collapse => file.collapse_range(offset, len),
             Allocation::Insert => file.insert_range(offset, len),
-        }
+        }?;
+        Ok(Privileges::cleared(cleared))
     }
 
     /// The first data or hole at or after `offset`.

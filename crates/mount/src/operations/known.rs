@@ -20,6 +20,8 @@ struct Shard {
     lookups: HashMap<InodeNumber, u64>,
     /// Inodes without names.
     nameless: HashMap<InodeNumber, NodeRef>,
+    /// Open files that may be written.
+    writers: HashMap<InodeNumber, usize>,
 }
 
 impl Default for Known {
@@ -70,6 +72,24 @@ impl Known {
     pub(super) fn held(&self, number: InodeNumber) -> Option<NodeRef> {
         let shard = self.shard(number);
         if shard.nameless.is_empty() { None } else { shard.nameless.get(&number).cloned() }
+    }
+
+    pub(super) fn add_writer(&self, number: InodeNumber) {
+        *self.shard(number).writers.entry(number).or_default() += 1;
+    }
+
+    pub(super) fn remove_writer(&self, number: InodeNumber) {
+        let mut shard = self.shard(number);
+        if let Some(writers) = shard.writers.get_mut(&number) {
+            *writers -= 1;
+            if *writers == 0 {
+                shard.writers.remove(&number);
+            }
+        }
+    }
+
+    pub(super) fn has_writers(&self, number: InodeNumber) -> bool {
+        self.shard(number).writers.contains_key(&number)
     }
 
     pub(super) fn clear(&self) {

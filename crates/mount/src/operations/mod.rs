@@ -22,7 +22,7 @@ mod table;
 use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, Result};
 
 pub use access_time::AccessTimes;
-pub use files::{Allocation, FileHandle, OpenFlags, Source, Whence};
+pub use files::{Allocation, FileHandle, OpenFlags, Privileges, Source, Whence};
 pub use names::NewNode;
 pub use nodes::{Changes, FileFlags};
 
