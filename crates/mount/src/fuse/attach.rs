@@ -1,8 +1,8 @@
 //! How a filesystem comes into the tree of the host, and out of it.
 //!
 //! The superuser mounts it as `fuseblk`, on a loop device over the image: then the kernel's `sync`, `syncfs` and `umount` wait for this
-//! program, which they do not for the plain type `fuse`. Others mount it as `fuse` with the help of `fusermount3`, and what `sync(2)` promises
-//! holds for them only after `fsync` or `syncfs`... of this program's own commit interval.
+//! program, which they do not for the plain type `fuse`. Others mount it as `fuse` with the help of `fusermount3`; for them `fsync` is what
+//! makes a file durable. The loop device is a token: nothing is read or written through it.
 
 use std::ffi::CString;
 use std::fmt::Write as _;

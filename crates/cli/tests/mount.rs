@@ -1,0 +1,280 @@
+//! A mounted volume: what programs do on it, beside the kernel's own ext4 and by themselves.
+//!
+//! The tests need root and `/dev/fuse`.
+#![allow(clippy::disallowed_methods, reason = "files of a mount")]
+
+mod common;
+#[path = "mount/mod.rs"]
+mod mount;
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use common::{Mounted, pattern, text};
+use mount::Served;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, SeekFrom};
+use rustix::io::Errno;
+
+const NOBODY: u32 = 65_534;
+
+/// Content goes in and comes out, the volume is closed when `umount` returns, and nothing of it is left on the host.
+#[test]
+fn what_is_written_is_there_after_the_next_mount() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let data = pattern(5_000_000, 1);
+    fs::write(served.path("file"), &data).expect("write");
+    fs::create_dir(served.path("directory")).expect("mkdir");
+    std::os::unix::fs::symlink("../file", served.path("directory/link")).expect("symlink");
+    assert_eq!(fs::read(served.path("directory/link")).expect("read"), data);
+    let served = served.again("");
+    assert_eq!(fs::read(served.path("file")).expect("read"), data);
+    let names: Vec<_> =
+        fs::read_dir(served.at()).expect("list").map(|entry| entry.expect("entry").file_name()).collect();
+    assert_eq!(names.len(), 3);
+    served.must_end_clean();
+}
+
+/// A file that has lost its name is used until it is closed; one that never had one can be given one.
+#[test]
+fn open_files_outlive_their_names() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let path = served.path("file");
+    let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).expect("create");
+    file.write_all_at(b"before", 0).expect("write");
+    fs::remove_file(&path).expect("remove");
+    file.write_all_at(b"after!", 6).expect("write");
+    file.sync_all().expect("sync");
+    let mut read = [0; 12];
+    file.read_exact_at(&mut read, 0).expect("read");
+    assert_eq!((&read, file.metadata().expect("stat").nlink()), (b"beforeafter!", 0));
+
+    let directory = served.path("directory");
+    fs::create_dir(&directory).expect("mkdir");
+    let held = rustix::fs::open(&directory, OFlags::DIRECTORY | OFlags::PATH, Mode::empty()).expect("open");
+    fs::remove_dir(&directory).expect("rmdir");
+    let made = rustix::fs::openat(&held, "x", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR);
+    assert_eq!(made.err(), Some(Errno::NOENT));
+
+    let nameless =
+        rustix::fs::open(served.at(), OFlags::TMPFILE | OFlags::RDWR, Mode::from(0o666)).expect("open");
+    rustix::io::write(&nameless, b"given a name").expect("write");
+    let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&nameless));
+    rustix::fs::linkat(CWD, by_descriptor, CWD, served.path("named"), AtFlags::SYMLINK_FOLLOW).expect("link");
+    drop((file, held, nameless));
+    let served = served.again("");
+    assert_eq!(fs::read(served.path("named")).expect("read"), b"given a name");
+    served.must_end_clean();
+}
+
+/// With a write-back cache in the kernel a full disk is met late: the write or the sync says so, never neither.
+#[test]
+fn a_full_volume_is_reported_to_the_write_or_the_sync() {
+    let Some(served) = Served::new("ext4", "32M", "") else { return };
+    let mut file = fs::File::create(served.path("large")).expect("create");
+    let written = file.write_all(&vec![7; 48 << 20]).and_then(|()| file.sync_all());
+    assert_eq!(written.expect_err("there is no space").raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    let direct =
+        rustix::fs::open(served.path("direct"), OFlags::CREATE | OFlags::RDWR | OFlags::DIRECT, Mode::RUSR);
+    drop((file, direct.expect("open")));
+    fs::remove_file(served.path("large")).expect("remove");
+    fs::write(served.path("small"), pattern(1 << 20, 2)).expect("there is space again");
+    served.must_end_clean();
+}
+
+/// `sync`, `syncfs` and `fsync` wait for the daemon; a daemon that is killed afterwards has lost nothing, and the journal is replayed.
+#[test]
+fn what_was_synced_survives_a_killed_daemon() {
+    for how in ["sync", "syncfs", "fsync"] {
+        let Some(served) = Served::new("ext4", "64M", "commit=300") else { return };
+        let name = |index: u64| served.path(&format!("file{index}"));
+        for index in 0..20 {
+            fs::write(name(index), pattern(index as usize * 5000, index)).expect("write");
+        }
+        let root = fs::File::open(served.at()).expect("open");
+        match how {
+            "sync" => rustix::fs::sync(),
+            "syncfs" => rustix::fs::syncfs(&root).expect("syncfs"),
+            _ => {
+                (0..20)
+                    .for_each(|index| fs::File::open(name(index)).expect("open").sync_all().expect("fsync"));
+                root.sync_all().expect("fsync");
+            }
+        }
+        drop(root);
+        fs::write(served.path("unsynced"), pattern(100_000, 3)).expect("write");
+        let served = served.kill_and_again();
+        for index in 0..20 {
+            let path = served.path(&format!("file{index}"));
+            assert_eq!(
+                fs::read(path).expect("read"),
+                pattern(index as usize * 5000, index),
+                "{how}: file{index}"
+            );
+        }
+        served.must_end_clean();
+    }
+}
+
+/// Data that is in the kernel's cache alone is no hole: `cp` would have left it out.
+#[test]
+fn data_that_is_not_written_back_is_no_hole() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let file = OpenOptions::new()
+        .create_new(true)
+        .read(true)
+        .write(true)
+        .open(served.path("sparse"))
+        .expect("create");
+    file.set_len(4 << 20).expect("size");
+    file.write_all_at(&[1; 8192], 1 << 20).expect("write");
+    assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(0)), Ok(1 << 20));
+    assert_eq!(rustix::fs::seek(&file, SeekFrom::Hole(1 << 20)), Ok((1 << 20) + 8192));
+    assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(2 << 20)), Err(Errno::NXIO));
+    drop(file);
+    served.must_end_clean();
+}
+
+/// Permission bits hold between users, and a write by another user takes set-user-ID, as `stat` then says at once.
+#[test]
+fn users_are_kept_apart() {
+    let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
+    served.open_to_all();
+    let as_nobody = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).uid(NOBODY).gid(NOBODY).current_dir(served.at());
+        let output = shell.output().expect("a shell");
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    fs::set_permissions(served.at(), fs::Permissions::from_mode(0o1777)).expect("chmod");
+    fs::create_dir(served.path("private")).expect("mkdir");
+    fs::set_permissions(served.path("private"), fs::Permissions::from_mode(0o700)).expect("chmod");
+    fs::write(served.path("private/secret"), "s").expect("write");
+    fs::write(served.path("secret"), "s").expect("write");
+    fs::set_permissions(served.path("secret"), fs::Permissions::from_mode(0o600)).expect("chmod");
+    for forbidden in [
+        "cat secret",
+        "cat private/secret",
+        "ls private",
+        "rm -f secret",
+        "mv secret stolen",
+        "ln secret link",
+        "chmod 777 secret",
+    ] {
+        assert!(!as_nobody(forbidden).0, "{forbidden}");
+    }
+    assert!(as_nobody("umask 027 && echo own > own && mkdir own.d").0);
+    let own = fs::metadata(served.path("own")).expect("stat");
+    assert_eq!((own.uid(), own.mode() & 0o7777), (NOBODY, 0o640));
+    fs::set_permissions(served.path("own"), fs::Permissions::from_mode(0o6755)).expect("chmod");
+    assert!(as_nobody("echo more >> own").0);
+    assert_eq!(fs::metadata(served.path("own")).expect("stat").mode() & 0o7777, 0o755);
+    served.must_end_clean();
+}
+
+/// Times are those of the calls, whatever is written back when; they are the same after the next mount.
+#[test]
+fn times_are_those_of_the_calls() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let path = served.path("file");
+    fs::write(&path, pattern(20_000, 1)).expect("write");
+    let old =
+        fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000));
+    OpenOptions::new().write(true).open(&path).expect("open").set_times(old).expect("times");
+    fs::write(served.path("other"), pattern(200_000, 1)).expect("write");
+    let times = |served: &Served| {
+        let of = |name: &str| {
+            let stat = fs::metadata(served.path(name)).expect("stat");
+            (stat.mtime(), stat.mtime_nsec(), stat.ctime(), stat.ctime_nsec())
+        };
+        (of("file"), of("other"))
+    };
+    let before = times(&served);
+    assert_eq!(before.0.0, 1_000_000);
+    let served = served.again("");
+    assert_eq!(times(&served), before);
+    served.must_end_clean();
+}
+
+/// A volume is mounted once, by one program; what cannot be mounted is an error of the command, and nothing is mounted.
+#[test]
+fn what_cannot_be_mounted_is_an_error() {
+    let Some(served) = Served::new("ext4", "32M", "") else { return };
+    let bench = served.bench();
+    let refused = |arguments: &[&str], status: i32, needle: &str| {
+        let output = bench.diorite(arguments.iter().copied()).output().expect("the program starts");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+        assert!(said.contains(needle), "{arguments:?}: {said}");
+    };
+    fs::create_dir(bench.path("second")).expect("mkdir");
+    bench.write("zeros.img", &[0; 1 << 20]);
+    refused(&["mount", "a.img", "second"], 1, "locked by another process");
+    refused(&["mount", "none.img", "second"], 1, "none.img");
+    refused(&["mount", "zeros.img", "second"], 1, "not an ext2, ext3 or ext4 volume");
+    refused(&["mount", "a.img", "nowhere"], 1, "there is no such directory");
+    refused(&["mount", "-o", "bogus", "a.img", "second"], 2, "bogus");
+    refused(&["umount", "second"], 1, "second: cannot unmount");
+    served.must_end_clean();
+}
+
+/// SIGTERM unmounts; if a file is open, it can be used until it is closed.
+#[test]
+fn a_signal_unmounts_and_open_files_go_on() {
+    let Some(served) = Served::new("ext4", "32M", "") else { return };
+    let file =
+        OpenOptions::new().create_new(true).read(true).write(true).open(served.path("file")).expect("create");
+    served.terminate();
+    served.wait_until(|| !served.is_mounted());
+    file.write_all_at(b"still here", 0).expect("write");
+    file.sync_all().expect("sync");
+    drop(file);
+    served.wait_until_ended();
+    let served = served.mount_again("ro");
+    assert_eq!(fs::read(served.path("file")).expect("read"), b"still here");
+    let refused = fs::write(served.path("file"), "x").expect_err("read-only");
+    assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    served.must_end_clean();
+}
+
+/// Random reads, writes, mapped and direct, changes of size and of holes against a vector of bytes; then again without the kernel's cache.
+#[test]
+fn all_ways_to_a_file_show_the_same_bytes() {
+    for (options, seed) in [("", 1), ("", 2), ("direct", 3), ("sync", 4)] {
+        let Some(served) = Served::new("ext4", "64M", options) else { return };
+        mount::exercise(&served.path("file"), seed, 250);
+        served.must_end_clean();
+    }
+}
+
+/// One table of calls, on the kernel's ext4 and here: the same results and the same error numbers, row by row.
+#[test]
+fn calls_end_as_on_the_kernels_ext4() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    served.bench().image("kernel.img", "ext4", "64M");
+    let Some(kernel) = Mounted::new(&served.bench().path("kernel.img"), "rw") else { return };
+    let run = |root: &Path| {
+        std::env::set_current_dir("/").expect("the root");
+        mount::posix_calls(root)
+    };
+    let (theirs, ours) = (run(kernel.at.path()), run(&served.at()));
+    assert_eq!(theirs.len(), ours.len());
+    let differ = |(theirs, ours): (&(String, String), &(String, String))| {
+        (theirs != ours).then(|| format!("{}: the kernel {}, here {}", theirs.0, theirs.1, ours.1))
+    };
+    let differences: Vec<_> = theirs.iter().zip(&ours).filter_map(differ).collect();
+    assert!(differences.is_empty(), "of {} rows differ: {differences:#?}", theirs.len());
+    let whiteout = rustix::fs::renameat_with(
+        CWD,
+        served.path("rename-source"),
+        CWD,
+        served.path("x"),
+        RenameFlags::WHITEOUT,
+    );
+    assert_eq!(whiteout, Err(Errno::NOENT));
+    drop(kernel);
+    served.must_end_clean();
+}

@@ -1,0 +1,140 @@
+//! A volume that the program serves; unmounted when dropped.
+
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{Bench, is_root, text};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Served {
+    bench: Bench,
+    daemon: std::cell::RefCell<Option<Child>>,
+}
+
+impl Served {
+    /// A new image, mounted with options; `None`, and a visible line, where that cannot be.
+    pub(crate) fn new(kind: &str, size: &str, options: &str) -> Option<Self> {
+        if !is_root("a mount by FUSE") {
+            return None;
+        }
+        if !Path::new("/dev/fuse").exists() {
+            eprintln!("SKIPPED: there is no /dev/fuse");
+            return None;
+        }
+        let bench = Bench::new();
+        bench.image("a.img", kind, size);
+        std::fs::create_dir(bench.path("at")).expect("mkdir");
+        let served = Self { bench, daemon: None.into() };
+        served.mount(options);
+        Some(served)
+    }
+
+    /// In the foreground, so that the process is known.
+    fn mount(&self, options: &str) {
+        let mut command = self.bench.diorite(["mount", "-f", "-o", options, "a.img", "at"]);
+        let mut child = command.spawn().expect("the program starts");
+        let start = Instant::now();
+        while !self.is_mounted() {
+            assert!(child.try_wait().expect("wait").is_none(), "the daemon ended");
+            assert!(start.elapsed() < PATIENCE, "it does not mount");
+            std::thread::yield_now();
+        }
+        *self.daemon.borrow_mut() = Some(child);
+    }
+
+    pub(crate) fn bench(&self) -> &Bench {
+        &self.bench
+    }
+
+    pub(crate) fn at(&self) -> PathBuf {
+        self.bench.path("at")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.at().join(name)
+    }
+
+    pub(crate) fn is_mounted(&self) -> bool {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("procfs");
+        mounts.lines().any(|line| line.split(' ').nth(4).is_some_and(|at| Path::new(at) == self.at()))
+    }
+
+    /// The directories above it can be searched by all.
+    pub(crate) fn open_to_all(&self) {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(self.bench.directory.path(), mode).expect("chmod");
+    }
+
+    fn signal(&self, signal: Signal) {
+        let daemon = self.daemon.borrow();
+        let child = daemon.as_ref().expect("it is served");
+        kill_process(Pid::from_child(child), signal).expect("kill");
+    }
+
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    pub(crate) fn wait_until(&self, condition: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < PATIENCE);
+            std::thread::yield_now();
+        }
+    }
+
+    pub(crate) fn wait_until_ended(&self) {
+        let mut daemon = self.daemon.borrow_mut();
+        let status = daemon.as_mut().expect("it is served").wait().expect("wait");
+        assert!(status.success(), "the daemon: {status}");
+        *daemon = None;
+    }
+
+    fn unmount(&self) {
+        self.bench.run("umount at");
+        self.wait_until_ended();
+    }
+
+    /// Unmount, check, mount once more.
+    pub(crate) fn again(self, options: &str) -> Self {
+        self.unmount();
+        self.bench.must_be_clean("a.img");
+        self.mount_again(options)
+    }
+
+    /// Mount what is not mounted.
+    pub(crate) fn mount_again(self, options: &str) -> Self {
+        self.mount(options);
+        self
+    }
+
+    /// Kill the daemon, and mount once more, which replays the journal.
+    pub(crate) fn kill_and_again(self) -> Self {
+        self.signal(Signal::KILL);
+        let _ = self.daemon.borrow_mut().take().expect("it was served").wait();
+        self.bench.run("umount at");
+        self.mount_again("")
+    }
+
+    /// Unmount; the volume is clean.
+    pub(crate) fn must_end_clean(self) {
+        self.unmount();
+        self.bench.must_be_clean("a.img");
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let Some(mut child) = self.daemon.borrow_mut().take() else { return };
+        if self.is_mounted() {
+            let output = self.bench.diorite(["umount", "-l", "at"]).output();
+            eprintln!("unmounted: {:?}", output.map(|output| text(&output.stderr)));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
