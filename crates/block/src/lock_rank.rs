@@ -86,11 +86,11 @@ pub enum Rank {
     /// Superblock in memory.
     Superblock,
     /// Running and committing transaction.
-    JournalState,
+    Transactions,
+    /// Space of the log.
+    JournalSpace,
     /// Blocks that wait for their checkpoint.
     JournalCheckpoint,
-    /// Transactions of a volume without a journal.
-    InPlaceState,
     /// Blocks of a volume that is replayed in memory only.
     Scratch,
 

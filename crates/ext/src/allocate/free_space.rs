@@ -4,13 +4,13 @@
 //! freed by a transaction that is not durable, become free after a step that needs the log.
 
 use crate::allocate::Allocator;
-use crate::transaction::Log;
+use crate::transaction::Transactions;
 use crate::{BlockRun, Error, FsBlock, Result};
 
 /// What gives blocks to the operations of a volume.
 pub(crate) struct FreeSpace<'v> {
     pub(crate) allocator: &'v Allocator,
-    pub(crate) log: &'v dyn Log,
+    pub(crate) transactions: &'v Transactions,
 }
 
 /// Blocks promised to one operation, until this is dropped.
@@ -57,12 +57,12 @@ impl<'v> FreeSpace<'v> {
     /// takable, since no thread can wait for that inside a handle.
     pub(crate) fn relieve(&self) -> Result<()> {
         if self.allocator.needs_held_inodes() {
-            self.log.sync()?;
+            self.transactions.sync()?;
         }
         if self.allocator.is_nearly_full() {
             self.allocator.release_windows();
             if self.allocator.is_nearly_full() && self.allocator.has_pending() {
-                self.log.sync()?;
+                self.transactions.sync()?;
             }
         }
         Ok(())
@@ -80,7 +80,7 @@ impl<'v> FreeSpace<'v> {
         if !self.allocator.has_pending() {
             return Err(Error::NoSpace);
         }
-        self.log.sync()?;
+        self.transactions.sync()?;
         attempt()?.ok_or(Error::NoSpace)
     }
 }

@@ -253,7 +253,7 @@ impl InodeStore {
                 inode.state = RwLock::new(inode.state.into_inner());
             }
             // The transaction of its last change is not known any more, and may not be durable.
-            let running = self.core.log.running();
+            let running = self.core.transactions.running();
             inode.note_change(running);
             inode.note_data_change(running);
             Ok(inode)

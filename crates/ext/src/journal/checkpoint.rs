@@ -17,12 +17,12 @@ impl Journal {
         let _checkpointing = self.checkpointing.lock();
         self.latch.check()?;
         let place = {
-            let state = self.state.lock();
-            let wanted = want.map_or(u64::MAX, |want| want.saturating_sub(state.free(self.log_blocks)));
+            let space = self.space.lock();
+            let wanted = want.map_or(u64::MAX, |want| want.saturating_sub(space.free(self.log_blocks)));
             if wanted == 0 {
                 return Ok(());
             }
-            state.tail.saturating_add(wanted)
+            space.tail.saturating_add(wanted)
         };
         let chosen = self.checkpoint.lock().choose(place);
         if !chosen.is_empty() {
@@ -31,7 +31,7 @@ impl Journal {
             let mut list = self.checkpoint.lock();
             list.written(if result.is_ok() { &chosen } else { &[] });
             drop(list);
-            result.map_err(|error| self.abort(error))?;
+            result?;
         }
         self.move_tail()
     }
@@ -39,31 +39,24 @@ impl Journal {
     /// Write the new start of the log, and free the space before it. Called with `checkpointing` held.
     fn move_tail(&self) -> Result<()> {
         let (id, place) = {
-            let state = self.state.lock();
-            state.oldest_needed(&self.checkpoint.lock())
+            let space = self.space.lock();
+            let oldest = space.oldest_needed(&self.checkpoint.lock());
+            if oldest.1 == space.tail {
+                return Ok(());
+            }
+            oldest
         };
-        if place == self.state.lock().tail {
-            return Ok(());
-        }
         let mut superblock = self.superblock.lock();
         superblock.start = self.log_block(place);
         superblock.sequence = id.0 as u32;
         self.write_superblock(&superblock)?;
         drop(superblock);
-        let mut state = self.state.lock();
-        state.tail = place;
-        self.changed.notify_all();
+        self.space.lock().tail = place;
         Ok(())
-    }
-
-    /// The block of the journal at a place that is counted as [`super::state::State::head`] is.
-    pub(super) fn log_block(&self, place: u64) -> u32 {
-        self.first + (place % self.log_blocks) as u32
     }
 
     /// Make the journal superblock durable as it is in memory.
     pub(super) fn write_superblock(&self, superblock: &JournalSuperblock) -> Result<()> {
         durable::write_superblock(&*self.device, &self.map, self.block_size, superblock)
-            .map_err(|error| self.abort(error))
     }
 }

@@ -13,7 +13,7 @@ use hashbrown::{HashMap, HashSet};
 use crate::FsBlock;
 use crate::buffer::Buffer;
 use crate::memory::BlockMemory;
-use crate::transaction::TransactionId;
+use crate::transaction::{ClosedBlock, TransactionId};
 
 /// A block whose newest committed content is in the log only.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ struct Pending {
 #[derive(Debug)]
 struct Logged {
     id: TransactionId,
-    /// Place of its first block, counted as [`super::state::State::head`] is.
+    /// Place of its first block, counted as [`super::state::LogSpace::head`] is.
     start: u64,
     /// Blocks whose newest content is this transaction's.
     pending: usize,
@@ -75,14 +75,14 @@ impl CheckpointList {
         &mut self,
         id: TransactionId,
         start: u64,
-        blocks: Vec<(Arc<Buffer>, Arc<BlockMemory>)>,
+        blocks: Vec<ClosedBlock>,
         revoked: &HashSet<FsBlock>,
     ) {
         for block in revoked {
             self.drop_pending(*block);
         }
         self.transactions.push_back(Logged { id, start, pending: blocks.len() });
-        for (buffer, content) in blocks {
+        for ClosedBlock { buffer, content, .. } in blocks {
             let block = buffer.block();
             self.drop_pending(block);
             self.blocks.insert(block, Pending { transaction: id, content, _buffer: buffer });

@@ -1,195 +1,128 @@
-//! Commit: from a running transaction to one that survives.
+//! Commit: a closed transaction goes into the log.
 //!
-//! Where it sits: called by the thread that needs a transaction on the disk; there is no commit thread. One thread commits, all
-//! others that need the same transaction wait for it (group commit).
+//! Where it sits: [`Journal`] is the [`CommitStore`] of volumes that have a journal.
 //!
 //! Order on the disk: data of files was written before its handle began; log blocks; flush; **the commit block with FUA,
 //! which is the moment at which the transaction exists**. Devices that have no FUA of their own write and flush.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use diorite_block::sync::{MutexGuard, now};
 use diorite_block::{BioFlags, Plug, Sector};
 use hashbrown::HashSet;
 
 use super::durable::write_durably;
 use super::format::{CommitTime, MAGIC, Tag, TagFlags};
-use super::state::{Journal, Running, State, check_no_open_handle};
-use crate::buffer::Buffer;
+use super::state::Journal;
 use crate::memory::BlockMemory;
-use crate::transaction::{Freed, TransactionId};
+use crate::transaction::{Closed, CommitStore, TransactionId};
 use crate::{Error, FsBlock, Result};
 
-/// A closed transaction: everything that will be in the log and nothing that can still change.
-#[derive(Debug)]
-struct Closed {
-    id: TransactionId,
-    blocks: Vec<(Arc<Buffer>, Arc<BlockMemory>)>,
-    revoked: HashSet<FsBlock>,
-    freed: Freed,
-    /// Where it is in the log.
-    start: u64,
-    end: u64,
-}
-
-thread_local! {
-    /// Identifies threads that sync; unlike a thread's own identifier it costs nothing to compare.
-    static SYNCER: u64 = {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    };
-}
-
-/// Whether a commit waits for other threads that are about to sync (jbd2: `j_min_batch_time`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Batching {
-    /// The caller syncs: so may others.
-    Wait,
-    /// The caller needs log space or is late.
-    None,
-}
-
-impl Journal {
-    /// Wait at most this long for others.
-    const BATCH_MAX: Duration = Duration::from_micros(500);
-
-    /// Return when the transaction `id` and all before it are durable.
-    pub(super) fn commit(&self, id: TransactionId, batching: Batching) -> Result<()> {
-        check_no_open_handle();
-        let mut state = self.state.lock();
-        let syncer = SYNCER.with(|syncer| *syncer);
-        if batching == Batching::Wait && state.running.id == id && !state.running.syncers.contains(&syncer) {
-            state.running.syncers.push(syncer);
-            if state.batching {
-                self.batch_grew.notify_all();
-            }
-        }
-        loop {
-            if state.committed >= id {
-                return Ok(());
-            }
-            self.latch.check()?;
-            if state.committing.is_none() && !state.batching {
-                break;
-            }
-            state = self.changed.wait(state);
-        }
-        if state.running.is_empty() && state.running.handles == 0 {
-            // Nothing was changed in it, so there is nothing that could be lost.
-            return Ok(());
-        }
-        if batching == Batching::Wait {
-            state = self.batching(state);
-        }
-        let began = now();
-        let result = self.close_running(state).and_then(|closed| {
-            self.write(&closed)?;
-            self.finish(closed, now().saturating_sub(began));
-            self.checkpoint_if_many()
-        });
-        result.map_err(|error| {
-            let error = if self.latch.is_aborted() { error } else { self.abort(error) };
-            let mut state = self.state.lock();
-            state.committing = None;
-            state.closing = false;
-            self.changed.notify_all();
-            error
-        })
+impl CommitStore for Journal {
+    fn blocks_max(&self) -> u64 {
+        self.blocks_max
     }
 
-    /// Blocks that wait for their checkpoint cannot leave the cache: write them before they fill it.
-    fn checkpoint_if_many(&self) -> Result<()> {
+    fn has_space_for(&self, blocks: u64, revoked: u64) -> bool {
+        self.log_blocks_for(blocks, revoked) <= self.space.lock().free(self.log_blocks)
+    }
+
+    fn is_in_use(&self) -> bool {
+        let space = self.space.lock();
+        space.head != space.tail
+    }
+
+    fn make_space(&self) -> Result<bool> {
+        let can_free = {
+            let space = self.space.lock();
+            let list = self.checkpoint.lock();
+            !list.is_empty() || space.oldest_needed(&list).1 != space.tail
+        };
+        if can_free {
+            self.checkpoint(Some(self.log_blocks / 2))?;
+        }
+        Ok(can_free)
+    }
+
+    fn place(&self, closed: &Closed) -> Result<()> {
+        let need = self.log_blocks_for(closed.blocks.len() as u64, closed.revoked.len() as u64);
+        // The memory of what waits is bounded too: others may commit faster than one checkpoints.
+        let waiting = self.checkpoint.lock().versions() + closed.blocks.len();
+        let many = waiting > self.cache.transaction_blocks() * 3;
+        if many || need > self.space.lock().free(self.log_blocks) {
+            self.checkpoint(None)?;
+        }
+        let mut space = self.space.lock();
+        if need > space.free(self.log_blocks) {
+            return Err(Error::Unsupported("a transaction is larger than the journal"));
+        }
+        space.writing = Some((closed.id, space.head));
+        space.next = TransactionId(closed.id.0 + 1);
+        space.head += need;
+        Ok(())
+    }
+
+    fn write(&self, closed: &Closed) -> Result<()> {
+        self.write_log(closed)
+    }
+
+    fn committed(&self, closed: &mut Closed) {
+        let mut space = self.space.lock();
+        let Some((id, start)) = space.writing.take() else { return };
+        self.checkpoint.lock().add(id, start, std::mem::take(&mut closed.blocks), &closed.revoked);
+    }
+
+    fn wait_for_revoked(&self, revoked: &HashSet<FsBlock>) {
+        if self.checkpoint.lock().is_writing_any(revoked) {
+            drop(self.checkpointing.lock());
+        }
+    }
+
+    fn after_commit(&self) -> Result<()> {
+        // Blocks that wait for their checkpoint cannot leave the cache: write them before they fill it.
         let waiting = self.checkpoint.lock().versions();
         if waiting > self.cache.transaction_blocks() * 2 { self.checkpoint(None) } else { Ok(()) }
     }
 
-    /// Threads that shared the last commit are likely to sync again at once: give them a moment to join this one. A thread
-    /// that syncs alone does not wait, and one that does not come back is waited for only once.
-    fn batching<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let limit = (state.commit_time / 4).min(Self::BATCH_MAX);
-        let until = now() + limit;
-        state.batching = true;
-        loop {
-            let here = &state.running.syncers;
-            let is_complete = state.last_syncers.iter().all(|syncer| here.contains(syncer));
-            let left = until.saturating_sub(now());
-            if is_complete || left.is_zero() {
-                break;
-            }
-            state = self.batch_grew.wait_timeout(state, left);
-        }
-        state.batching = false;
-        state
+    fn flush(&self) -> Result<()> {
+        Ok(self.device.flush()?)
     }
 
-    /// Stop new handles, wait for the open ones, freeze all buffers, and let the next transaction run.
-    fn close_running(&self, mut state: MutexGuard<'_, State>) -> Result<Closed> {
-        let id = state.running.id;
-        state.committing = Some((id, None));
-        state.closing = true;
-        while state.running.handles > 0 {
-            state = self.handles_ended.wait(state);
+    fn close(&self, next: TransactionId) -> Result<()> {
+        self.checkpoint(None)?;
+        let mut superblock = self.superblock.lock();
+        if superblock.start == 0 {
+            return Ok(());
         }
-        let closing = std::mem::replace(&mut state.running, Running::new(TransactionId(id.0 + 1)));
-        state.last_syncers = closing.syncers;
-        drop(state);
-        self.latch.check()?;
-        let blocks = self.freeze(closing.buffers.into_values().collect());
-        let need = self.log_blocks_for(blocks.len() as u64, closing.revoked.len() as u64);
-        // The memory of what waits is bounded too: others may commit faster than one checkpoints.
-        let waiting = self.checkpoint.lock().versions() + blocks.len();
-        let many = waiting > self.cache.transaction_blocks() * 3;
-        if many || need > self.state.lock().free(self.log_blocks) {
-            self.checkpoint(None)?;
-        }
-        let mut state = self.state.lock();
-        if need > state.free(self.log_blocks) {
-            return Err(Error::Unsupported("a transaction is larger than the journal"));
-        }
-        let start = state.head;
-        state.head += need;
-        state.committing = Some((id, Some(start)));
-        state.closing = false;
-        self.changed.notify_all();
-        let end = state.head;
-        Ok(Closed { id, blocks, revoked: closing.revoked, freed: closing.freed, start, end })
+        superblock.start = 0;
+        superblock.sequence = next.0 as u32;
+        self.write_superblock(&superblock)
     }
+}
 
-    /// The content of all buffers, completed; in the order of their places.
-    fn freeze(&self, mut buffers: Vec<Arc<Buffer>>) -> Vec<(Arc<Buffer>, Arc<BlockMemory>)> {
-        buffers.sort_unstable_by_key(|buffer| (buffer.kind().is_completed_last(), buffer.block()));
-        let checksums = self.cache.checksums();
-        let mut blocks: Vec<_> = buffers
-            .into_iter()
-            .map(|buffer| {
-                let content = buffer.freeze(checksums);
-                (buffer, content)
-            })
-            .collect();
-        blocks.sort_unstable_by_key(|(buffer, _)| buffer.block());
-        blocks
+impl Journal {
+    /// Where the transaction that is being written is in the log: its first block, and the one after its last.
+    fn place_of_writing(&self) -> (u64, u64) {
+        let space = self.space.lock();
+        (space.writing.expect("it was given a place").1, space.head)
     }
 
     /// Put a closed transaction into the log.
-    fn write(&self, closed: &Closed) -> Result<()> {
-        self.mark_log_used(closed)?;
+    fn write_log(&self, closed: &Closed) -> Result<()> {
+        let (start, end) = self.place_of_writing();
+        self.mark_log_used(closed, start)?;
         let size = self.block_size.bytes() as usize;
         let sequence = closed.id.0 as u32;
         let escaped: Vec<Option<BlockMemory>> =
-            closed.blocks.iter().map(|(_, content)| escape(content)).collect();
+            closed.blocks.iter().map(|block| escape(&block.content)).collect();
         let logged: Vec<&[u8]> = closed
             .blocks
             .iter()
             .zip(&escaped)
-            .map(|((_, content), escaped)| escaped.as_ref().map_or(&***content, |escaped| escaped))
+            .map(|(block, escaped)| escaped.as_ref().unwrap_or(&block.content).as_ref())
             .collect();
         let tags = self.tags(closed, sequence, &escaped, &logged);
         let own = self.own_blocks(closed, sequence, &tags);
 
         let mut plug = Plug::new(self.device.geometry(), BioFlags::META | BioFlags::SYNC);
-        let mut place = closed.start;
+        let mut place = start;
         let mut put = |content| -> Result<()> {
             plug.write(
                 Sector::containing(self.block_size.address_of(self.map.place_of(self.log_block(place))?.0)),
@@ -208,7 +141,7 @@ impl Journal {
                 put(block)?;
             }
         }
-        assert!(place + 1 == closed.end, "a transaction fills exactly the space set aside for it");
+        assert!(place + 1 == end, "a transaction fills exactly the space set aside for it");
         plug.unplug(&*self.device)?;
 
         let mut commit = BlockMemory::zeroed(size);
@@ -234,8 +167,8 @@ impl Journal {
     ) -> Vec<Tag> {
         let blocks = closed.blocks.iter().zip(escaped).zip(logged);
         blocks
-            .map(|(((buffer, _), escaped), logged)| Tag {
-                target: buffer.block(),
+            .map(|((block, escaped), logged)| Tag {
+                target: block.buffer.block(),
                 flags: if escaped.is_some() { TagFlags::ESCAPED } else { TagFlags::empty() },
                 checksum: self.layout.data_checksum(sequence, logged),
             })
@@ -261,34 +194,14 @@ impl Journal {
     }
 
     /// Before the first transaction goes into an empty log: the disk must say where it starts.
-    fn mark_log_used(&self, closed: &Closed) -> Result<()> {
+    fn mark_log_used(&self, closed: &Closed, start: u64) -> Result<()> {
         let mut superblock = self.superblock.lock();
         if superblock.start != 0 {
             return Ok(());
         }
-        superblock.start = self.log_block(closed.start);
+        superblock.start = self.log_block(start);
         superblock.sequence = closed.id.0 as u32;
         self.write_superblock(&superblock)
-    }
-
-    /// The transaction is durable: hand its blocks to the checkpoint, release what it freed, wake the waiters.
-    fn finish(&self, closed: Closed, took: Duration) {
-        let wait = {
-            let mut state = self.state.lock();
-            let mut list = self.checkpoint.lock();
-            list.add(closed.id, closed.start, closed.blocks, &closed.revoked);
-            state.committing = None;
-            state.committed = closed.id;
-            state.commit_time = (state.commit_time * 7 + took) / 8;
-            self.changed.notify_all();
-            list.is_writing_any(&closed.revoked)
-        };
-        if wait {
-            drop(self.checkpointing.lock());
-        }
-        if !closed.freed.is_empty() {
-            self.releaser.release_freed(&closed.freed);
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The journal (jbd2): replay of what a crash left, and the log that makes changes durable together.
 //!
-//! Where it sits: [`Journal`] is the [`crate::transaction::Log`] of volumes that have a journal. Replay comes before it and
+//! Where it sits: [`Journal`] is the [`crate::transaction::CommitStore`] of volumes that have a journal. Replay comes before it and
 //! is independent of the volume: it needs the device, the mapping of the journal's file and the size of the volume.
 //!
 //! Modes: file data is written to its place before the handle that records it begins (ARCHITECTURE, "The way of a direct
@@ -20,7 +20,6 @@ mod home_superblock;
 #[cfg(test)]
 mod kernel_tests;
 mod locate;
-mod log;
 mod log_map;
 mod open;
 mod overlay;
@@ -41,4 +40,4 @@ pub(crate) use format::JournalSuperblock;
 pub(crate) use log_map::LogMap;
 pub(crate) use open::{OpenedJournal, clear_needs_recovery, open};
 pub use open::{ReplayedInMemory, replay_in_memory};
-pub(crate) use state::{Journal, JournalParts, check_no_open_handle, note_ended, note_opened};
+pub(crate) use state::{Journal, JournalParts};

@@ -1,49 +1,22 @@
-//! The journal of a volume and what changes with every handle.
+//! The journal of a volume, and what changes with every commit.
 //!
-//! Where it sits: [`Journal`] is shared by `log.rs` (handles join the running transaction), `commit.rs` and `checkpoint.rs`, each of
-//! which adds its operations; the rules that hold between them are in the head of `log.rs`.
+//! Where it sits: [`Journal`] is shared by `commit.rs`, which writes closed transactions into the circular log, and `checkpoint.rs`, which
+//! writes logged blocks to their places and frees log space. A committed transaction is checkpointed when every block is in
+//! its place or in a later transaction: its log space is free then.
+//!
+//! Locking: `space` is held for a few instructions, never across I/O; `checkpointing` and `superblock` are held across I/O.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
 
 use diorite_block::BlockDevice;
-use diorite_block::sync::{Condvar, Mutex, Rank, now};
-use hashbrown::{HashMap, HashSet};
+use diorite_block::sync::{Mutex, Rank};
 
 use super::checkpoint_list::CheckpointList;
 use super::format::{JournalSuperblock, RecordLayout};
 use super::log_map::LogMap;
-use crate::buffer::{Buffer, BufferCache};
-use crate::transaction::{AbortLatch, Freed, HomeWriter, ReleaseFreed, TransactionId};
-use crate::{BlockSize, Clock, Error, FsBlock};
-
-thread_local! {
-    /// Open handles of this thread, where mistakes are looked for: a thread that waits for a commit with a handle open
-    /// waits for itself.
-    static OPEN_HANDLES: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Called by a thread that may wait for a commit.
-pub(crate) fn check_no_open_handle() {
-    if cfg!(debug_assertions) {
-        assert!(OPEN_HANDLES.get() == 0, "a thread with an open handle would wait for itself");
-    }
-}
-
-/// This thread has opened a handle.
-pub(crate) fn note_opened() {
-    if cfg!(debug_assertions) {
-        OPEN_HANDLES.set(OPEN_HANDLES.get() + 1);
-    }
-}
-
-/// This thread has ended a handle.
-pub(crate) fn note_ended() {
-    if cfg!(debug_assertions) {
-        OPEN_HANDLES.set(OPEN_HANDLES.get().saturating_sub(1));
-    }
-}
+use crate::buffer::BufferCache;
+use crate::transaction::{AbortLatch, HomeWriter, TransactionId};
+use crate::{BlockSize, Clock};
 
 /// What a journal needs of its volume.
 #[derive(Debug)]
@@ -55,9 +28,7 @@ pub(crate) struct JournalParts {
     pub(crate) superblock: JournalSuperblock,
     pub(crate) cache: Arc<BufferCache>,
     pub(crate) latch: Arc<AbortLatch>,
-    pub(crate) releaser: Arc<dyn ReleaseFreed>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) interval: Duration,
 }
 
 /// The journal of a volume that is open for writing.
@@ -69,7 +40,6 @@ pub(crate) struct Journal {
     pub(super) layout: RecordLayout,
     pub(super) cache: Arc<BufferCache>,
     pub(super) latch: Arc<AbortLatch>,
-    pub(super) releaser: Arc<dyn ReleaseFreed>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) home: HomeWriter,
     /// Blocks of the circular log, and its first block in the journal.
@@ -77,16 +47,7 @@ pub(crate) struct Journal {
     pub(super) first: u32,
     /// Most blocks of one transaction.
     pub(super) blocks_max: u64,
-    pub(super) interval: Duration,
-    pub(super) state: Mutex<State>,
-    /// Something in `state` changed that others wait for.
-    pub(super) changed: Condvar,
-    /// The last handle of a closing transaction has ended.
-    pub(super) handles_ended: Condvar,
-    /// Another thread has joined the commit that is being batched.
-    pub(super) batch_grew: Condvar,
-    /// The running transaction has its first handle.
-    pub(super) started: Condvar,
+    pub(super) space: Mutex<LogSpace>,
     pub(super) checkpoint: Mutex<CheckpointList>,
     /// Held while blocks are written to their places.
     pub(super) checkpointing: Mutex<()>,
@@ -94,77 +55,20 @@ pub(crate) struct Journal {
     pub(super) superblock: Mutex<JournalSuperblock>,
 }
 
-/// What changes with every handle.
+/// The space of the log.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) running: Running,
-    /// The running transaction takes no more handles.
-    pub(super) closing: bool,
-    /// The transaction that is being closed or written, with the place of its first block once that is known.
-    pub(super) committing: Option<(TransactionId, Option<u64>)>,
-    pub(super) committed: TransactionId,
+pub(super) struct LogSpace {
     /// Log blocks written since the volume was opened, and those of them that are free again: their difference is in
     /// use.
     pub(super) head: u64,
     pub(super) tail: u64,
-    /// A thread is about to close the running transaction and waits for others that sync.
-    pub(super) batching: bool,
-    /// Threads that synced the last transaction.
-    pub(super) last_syncers: Vec<u64>,
-    /// How long a commit takes, averaged.
-    pub(super) commit_time: Duration,
-    /// No thread may wait for the running transaction to become old any more.
-    pub(super) timer_ended: bool,
+    /// The transaction that is being written, and the place of its first block.
+    pub(super) writing: Option<(TransactionId, u64)>,
+    /// The transaction after all that have a place.
+    pub(super) next: TransactionId,
 }
 
-/// The transaction that handles join.
-#[derive(Debug)]
-pub(super) struct Running {
-    pub(super) id: TransactionId,
-    /// Open handles, and the blocks that they may still join.
-    pub(super) handles: u32,
-    pub(super) credits: u64,
-    pub(super) buffers: HashMap<u64, Arc<Buffer>>,
-    pub(super) revoked: HashSet<FsBlock>,
-    pub(super) freed: Freed,
-    /// Threads that wait for it to be committed.
-    pub(super) syncers: Vec<u64>,
-    /// When the first handle began.
-    pub(super) started: Option<Duration>,
-}
-
-impl Running {
-    pub(super) fn new(id: TransactionId) -> Self {
-        Self {
-            id,
-            handles: 0,
-            credits: 0,
-            buffers: HashMap::new(),
-            revoked: HashSet::new(),
-            freed: Freed::default(),
-            syncers: Vec::new(),
-            started: None,
-        }
-    }
-
-    /// Whether it has been running for longer than `interval`.
-    pub(super) fn is_old(&self, interval: Duration) -> bool {
-        self.started.is_some_and(|started| now().saturating_sub(started) > interval)
-    }
-
-    /// Whether a commit would have nothing to write.
-    pub(super) fn is_empty(&self) -> bool {
-        self.buffers.is_empty() && self.revoked.is_empty() && self.freed.is_empty()
-    }
-}
-
-impl State {
-    /// `transaction`, or the one before if it is the running one and has changed nothing so far: that one may still be on its way.
-    pub(super) fn last_with_content(&self, transaction: TransactionId) -> TransactionId {
-        let nothing = self.running.id == transaction && self.running.is_empty();
-        if nothing { TransactionId(transaction.0 - 1) } else { transaction }
-    }
-
+impl LogSpace {
     /// Log blocks that nothing needs.
     pub(super) fn free(&self, log_blocks: u64) -> u64 {
         // One block stays free, so that a full log does not look like an empty one.
@@ -173,11 +77,7 @@ impl State {
 
     /// The oldest transaction that the log must keep, or the one that is written to it next, and its place.
     pub(super) fn oldest_needed(&self, list: &CheckpointList) -> (TransactionId, u64) {
-        match (list.oldest(), self.committing) {
-            (Some(oldest), _) => oldest,
-            (None, Some((id, start))) => (id, start.unwrap_or(self.head)),
-            (None, None) => (self.running.id, self.head),
-        }
+        list.oldest().or(self.writing).unwrap_or((self.next, self.head))
     }
 }
 
@@ -185,38 +85,20 @@ impl Journal {
     /// Largest share of the log that one transaction may fill.
     const TRANSACTION_SHARE: u64 = 4;
 
-    /// The journal on `parts`. Writes nothing before the first commit.
-    pub(crate) fn new(parts: JournalParts) -> Self {
+    /// The journal on `parts`, and the number of its first transaction. Writes nothing before the first commit.
+    pub(crate) fn new(parts: JournalParts) -> (Self, TransactionId) {
         let log_blocks = u64::from(parts.superblock.log_blocks());
         // Above all sequence numbers, so that no transaction has the number 0.
         let id = TransactionId(1 << 32 | u64::from(parts.superblock.sequence));
         let cached = parts.cache.transaction_blocks() as u64;
-        Self {
+        let space = LogSpace { head: 0, tail: 0, writing: None, next: id };
+        let journal = Self {
             home: HomeWriter::new(parts.device.clone(), parts.block_size),
             layout: parts.superblock.layout(parts.block_size.bytes()),
             log_blocks,
             first: parts.superblock.first,
             blocks_max: (log_blocks / Self::TRANSACTION_SHARE).min(cached).max(16),
-            interval: parts.interval,
-            state: Mutex::ranked(
-                Rank::JournalState,
-                State {
-                    running: Running::new(id),
-                    closing: false,
-                    committing: None,
-                    committed: TransactionId(id.0 - 1),
-                    head: 0,
-                    tail: 0,
-                    batching: false,
-                    last_syncers: Vec::new(),
-                    commit_time: Duration::ZERO,
-                    timer_ended: false,
-                },
-            ),
-            started: Condvar::new(),
-            changed: Condvar::new(),
-            handles_ended: Condvar::new(),
-            batch_grew: Condvar::new(),
+            space: Mutex::ranked(Rank::JournalSpace, space),
             checkpoint: Mutex::ranked(Rank::JournalCheckpoint, CheckpointList::default()),
             checkpointing: Mutex::ranked(Rank::JournalCheckpointing, ()),
             superblock: Mutex::ranked(Rank::JournalSuperblock, parts.superblock),
@@ -225,9 +107,9 @@ impl Journal {
             map: parts.map,
             cache: parts.cache,
             latch: parts.latch,
-            releaser: parts.releaser,
             clock: parts.clock,
-        }
+        };
+        (journal, id)
     }
 
     /// Log blocks that a transaction of `blocks` blocks and `revoked` revoke records takes.
@@ -237,18 +119,8 @@ impl Journal {
         blocks + descriptors + revokes + 1
     }
 
-    /// Log blocks that the running transaction may take with `credits` more.
-    pub(super) fn running_need(&self, running: &Running, credits: u64) -> u64 {
-        let blocks = running.buffers.len() as u64 + running.credits + credits;
-        self.log_blocks_for(blocks, running.revoked.len() as u64 + running.credits + credits)
-    }
-
-    /// Latch the first failure (ARCHITECTURE invariant 9) and give the error back.
-    pub(super) fn abort(&self, error: Error) -> Error {
-        self.latch.abort(&error);
-        let _state = self.state.lock();
-        self.changed.notify_all();
-        self.started.notify_all();
-        error
+    /// The block of the journal at a place that is counted as [`LogSpace::head`] is.
+    pub(super) fn log_block(&self, place: u64) -> u32 {
+        self.first + (place % self.log_blocks) as u32
     }
 }

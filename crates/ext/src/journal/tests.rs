@@ -16,7 +16,7 @@ use super::recover::{Content, prepare_for_writing, recover};
 use super::{Journal, JournalParts};
 use crate::BlockRun;
 use crate::buffer::{BlockKind, BufferCache, Checksums};
-use crate::transaction::{AbortLatch, Freed, Join, Log, ReleaseFreed, TransactionId};
+use crate::transaction::{AbortLatch, Freed, Join, ReleaseFreed, TransactionId, Transactions};
 use crate::{Access, BlockSize, Corrupt, FsBlock, SystemClock};
 
 const SIZE: BlockSize = BlockSize::new(1024).unwrap();
@@ -43,7 +43,8 @@ impl ReleaseFreed for Released {
 }
 
 struct World {
-    journal: Journal,
+    journal: Arc<Journal>,
+    log: Transactions,
     cache: Arc<BufferCache>,
     latch: Arc<AbortLatch>,
     released: Arc<Released>,
@@ -76,44 +77,46 @@ fn open(device: &Arc<dyn BlockDevice>, log_blocks: u32, checksums: bool) -> Worl
     let cache = Arc::new(BufferCache::new(device.clone(), SIZE, VOLUME_BLOCKS, 1 << 20));
     cache.set_checksums(Arc::new(NoChecksums));
     let (latch, released) = (Arc::new(AbortLatch::default()), Arc::new(Released::default()));
-    let journal = Journal::new(JournalParts {
+    let (journal, first) = Journal::new(JournalParts {
         device: device.clone(),
         block_size: SIZE,
         map,
         superblock: recovered.superblock,
         cache: cache.clone(),
         latch: latch.clone(),
-        releaser: released.clone(),
         clock: SystemClock::shared(),
-        interval: Duration::from_secs(5),
     });
-    World { journal, cache, latch, released }
+    let journal = Arc::new(journal);
+    let interval = Duration::from_secs(5);
+    let log =
+        Transactions::new(journal.clone(), cache.clone(), latch.clone(), released.clone(), interval, first);
+    World { journal, log, cache, latch, released }
 }
 
 impl World {
     /// Fill blocks with a number, in one handle.
     fn set(&self, blocks: &[u64], number: u64) -> crate::Result<TransactionId> {
-        let id = self.journal.begin(blocks.len() as u32)?;
+        let id = self.log.begin(blocks.len() as u32)?;
         for block in blocks {
             self.fill(id, *block, number);
         }
-        self.journal.end(id, blocks.len() as u32, Freed::default());
+        self.log.end(id, blocks.len() as u32, Freed::default());
         Ok(id)
     }
 
     fn fill(&self, id: TransactionId, block: u64, number: u64) {
         let buffer = self.cache.get(FsBlock(block), BlockKind::Plain).unwrap();
         let mut content = buffer.write();
-        self.journal.join(id, &buffer, Join::Changed);
+        self.log.join(id, &buffer, Join::Changed);
         content.copy_from_slice(&pattern(number));
     }
 
     fn check_invariants(&self) {
-        let state = self.journal.state.lock();
+        let space = self.journal.space.lock();
         let list = self.journal.checkpoint.lock();
         list.check_invariants();
-        assert!(state.tail <= state.oldest_needed(&list).1);
-        assert!(state.head - state.tail < self.journal.log_blocks);
+        assert!(space.tail <= space.oldest_needed(&list).1);
+        assert!(space.head - space.tail < self.journal.log_blocks);
     }
 }
 
@@ -161,12 +164,12 @@ fn crash_leaves_a_prefix_with_everything_synced() {
             state.extend(blocks.iter().map(|block| (*block, number)));
             states.push(state);
             if random.u8(..3) == 0 {
-                world.journal.sync().unwrap();
+                world.log.sync().unwrap();
                 recorder.mark(number);
             }
             world.check_invariants();
         }
-        world.journal.close().unwrap();
+        world.log.close().unwrap();
         recorder.mark(120);
         for point in recorder.recording().crash_points() {
             let synced = point.marks().last().copied().unwrap_or(0);
@@ -199,18 +202,18 @@ fn freed_blocks_are_not_replayed_over() {
             let at = random.usize(..metadata.len());
             world.set(&[metadata[at], 101, 102], number).unwrap();
             if random.bool() {
-                world.journal.sync().unwrap();
+                world.log.sync().unwrap();
             }
             // Free it in another handle, and use it for data when it is released.
             let block = metadata.swap_remove(at);
-            let id = world.journal.begin(2).unwrap();
+            let id = world.log.begin(2).unwrap();
             world.fill(id, 103, number);
-            world.journal.forget(id, FsBlock(block));
+            world.log.forget(id, FsBlock(block));
             world.cache.discard(FsBlock(block));
             let runs = vec![BlockRun { start: FsBlock(block), blocks: 1 }];
-            world.journal.end(id, 2, Freed { runs, ..Freed::default() });
+            world.log.end(id, 2, Freed { runs, ..Freed::default() });
             if random.u8(..4) == 0 {
-                world.journal.sync().unwrap();
+                world.log.sync().unwrap();
             }
             let released = std::mem::take(&mut *world.released.0.lock());
             for run in released {
@@ -251,7 +254,7 @@ fn threads_share_transactions_on_a_small_log() {
                     let id =
                         world.set(&[thread * 3 + 1, thread * 3 + 2, thread * 3 + 3, 20], number).unwrap();
                     if number % 5 == thread {
-                        world.journal.sync_through(id).unwrap();
+                        world.log.sync_through(id).unwrap();
                         synced[thread as usize].store(number, Ordering::Release);
                     }
                 }
@@ -287,12 +290,12 @@ fn waiting_threads_share_a_commit() {
             scope.spawn(move || {
                 for number in 1..100 {
                     let id = world.set(&[thread + 1], number).unwrap();
-                    world.journal.sync_through(id).unwrap();
+                    world.log.sync_through(id).unwrap();
                 }
             });
         }
     });
-    let commits = world.journal.state.lock().committed.0 - (1 << 32);
+    let commits = world.log.durable().0 - (1 << 32);
     assert!(commits <= 792, "{commits} commits for 792 syncs");
     assert!(device.counters().snapshot().since(before).writes < 4 * 792);
 }
@@ -329,15 +332,13 @@ fn failed_log_write_latches() {
     let device: Arc<dyn BlockDevice> = failing.clone();
     let world = open(&device, 80, true);
     world.set(&[1, 2], 7).unwrap();
-    world.journal.sync().unwrap();
+    world.log.sync().unwrap();
     world.set(&[1, 2], 8).unwrap();
     failing.1.store(true, Ordering::Relaxed);
-    assert!(world.journal.sync().is_err(), "the caller of the sync hears of it");
+    assert!(world.log.sync().is_err(), "the caller of the sync hears of it");
     failing.1.store(false, Ordering::Relaxed);
     assert!(world.latch.is_aborted());
-    assert!(
-        world.journal.begin(1).is_err() && world.journal.sync().is_err() && world.journal.close().is_err()
-    );
+    assert!(world.log.begin(1).is_err() && world.log.sync().is_err() && world.log.close().is_err());
     let image = replayed(failing.0.image(), 80);
     assert_eq!((number_of(&image, 1), number_of(&image, 2)), (7, 7));
 }
@@ -351,7 +352,7 @@ fn closed_journals_are_empty() {
     for round in 1..4 {
         let world = open(&device, 80, round != 2);
         world.set(&[1, 2, 3], round).unwrap();
-        world.journal.close().unwrap();
+        world.log.close().unwrap();
         let mut raw = vec![0; 1024];
         lower.image().read(LOG_START * 1024, &mut raw);
         let superblock = JournalSuperblock::parse(&raw, 1024, 80).unwrap();
@@ -369,16 +370,16 @@ fn closed_journals_are_empty() {
 fn old_transactions_are_committed_by_the_next_handle() {
     let device: Arc<dyn BlockDevice> = ImageDevice::new(image(80));
     let mut world = open(&device, 80, true);
-    world.journal.interval = Duration::from_millis(3);
+    world.log.interval = Duration::from_millis(3);
     let first = world.set(&[1], 1).unwrap();
     std::thread::sleep(Duration::from_millis(5));
     assert!(world.set(&[1], 2).unwrap() > first);
-    assert_eq!(world.journal.state.lock().committed, first);
-    world.journal.interval = Duration::from_secs(3600);
-    world.journal.commit_old().unwrap();
-    assert_eq!(world.journal.state.lock().committed, first, "the second is young");
-    world.journal.interval = Duration::from_millis(3);
+    assert_eq!(world.log.durable(), first);
+    world.log.interval = Duration::from_secs(3600);
+    world.log.commit_old().unwrap();
+    assert_eq!(world.log.durable(), first, "the second is young");
+    world.log.interval = Duration::from_millis(3);
     std::thread::sleep(Duration::from_millis(5));
-    world.journal.commit_old().unwrap();
-    assert!(world.journal.state.lock().committed > first);
+    world.log.commit_old().unwrap();
+    assert!(world.log.durable() > first);
 }

@@ -62,8 +62,8 @@ impl Clusters<'_> {
     ) -> Result<FsBlock> {
         match self.maps.core.allocator.partly_freed(inode.number(), number) {
             PartlyFreed::No => {}
-            PartlyFreed::In(transaction) => self.maps.core.log.commit_through(transaction)?,
-            PartlyFreed::All => self.maps.core.log.sync()?,
+            PartlyFreed::In(transaction) => self.maps.core.transactions.commit_through(transaction)?,
+            PartlyFreed::All => self.maps.core.transactions.sync()?,
         }
         if let Some(cluster) = self.maps.core.allocator.hold_again(inode.number(), number) {
             return Ok(cluster);

@@ -13,7 +13,7 @@ use crate::buffer::{BlockKind, Buffer, BufferCache};
 use crate::layout::superblock::STATE_VALID;
 use crate::layout::{Compat, Features, Incompat, Layout, RoCompat, Superblock};
 use crate::quota::SETTLE_CREDITS;
-use crate::transaction::{AbortLatch, Handle, Log};
+use crate::transaction::{AbortLatch, Handle, Transactions};
 use crate::volume::VolumeOptions;
 use crate::volume::mmp::Mmp;
 use crate::{BlockSize, Corrupt, Error, FileBlock, FsBlock, InodeNumber, Result, Timestamp};
@@ -35,7 +35,7 @@ pub(crate) struct Core {
     pub(crate) buffers: Arc<BufferCache>,
     /// Free blocks and inodes.
     pub(crate) allocator: Arc<Allocator>,
-    pub(crate) log: Box<dyn Log>,
+    pub(crate) transactions: Transactions,
     pub(crate) latch: Arc<AbortLatch>,
     /// Why the volume cannot be written although nothing failed.
     pub(crate) read_only: OnceLock<String>,
@@ -109,7 +109,7 @@ impl Core {
 
     /// Blocks for an operation.
     pub(crate) fn free_space(&self) -> FreeSpace<'_> {
-        FreeSpace { allocator: &self.allocator, log: &*self.log }
+        FreeSpace { allocator: &self.allocator, transactions: &self.transactions }
     }
 
     /// Blocks that a handle joins more because of quota.

@@ -9,7 +9,7 @@ use diorite_block::sync::{Mutex, Rank};
 use crate::allocate::{Allocator, Zone};
 use crate::buffer::{BlockKind, BufferCache};
 use crate::file::Files;
-use crate::in_place::InPlaceLog;
+use crate::in_place::InPlaceWriter;
 use crate::inode::{InodeStore, Lifecycle};
 use crate::journal::{self, Journal, JournalParts, JournalSuperblock, LogMap};
 use crate::layout::superblock::ENCODING_UTF8;
@@ -18,7 +18,7 @@ use crate::map::Mappings;
 use crate::names::DentryCache;
 use crate::names::Names;
 use crate::quota::Quotas;
-use crate::transaction::{AbortLatch, HomeWriter, Log};
+use crate::transaction::{AbortLatch, CommitStore, HomeWriter, Transactions};
 use crate::volume::checksums::VolumeChecksums;
 use crate::volume::mmp::Mmp;
 use crate::volume::superblock::{SuperblockBackup, find_superblock};
@@ -75,26 +75,27 @@ impl Volume {
             allocator: Arc::downgrade(&allocator),
         }));
         let latch = Arc::new(AbortLatch::default());
-        let log: Box<dyn Log> = match log {
-            Some((map, journal_superblock)) => Box::new(Journal::new(JournalParts {
-                device: device.clone(),
-                block_size: layout.block_size,
-                map,
-                superblock: journal_superblock,
-                cache: cache.clone(),
-                latch: latch.clone(),
-                releaser: allocator.clone(),
-                clock: options.clock.clone(),
-                interval: options.commit_interval,
-            })),
-            None => Box::new(InPlaceLog::new(
-                cache.clone(),
-                HomeWriter::new(device.clone(), layout.block_size),
-                latch.clone(),
-                allocator.clone(),
-                options.commit_interval,
-            )),
+        let (store, first): (Arc<dyn CommitStore>, _) = match log {
+            Some((map, journal_superblock)) => {
+                let (journal, first) = Journal::new(JournalParts {
+                    device: device.clone(),
+                    block_size: layout.block_size,
+                    map,
+                    superblock: journal_superblock,
+                    cache: cache.clone(),
+                    latch: latch.clone(),
+                    clock: options.clock.clone(),
+                });
+                (Arc::new(journal), first)
+            }
+            None => {
+                let writer = HomeWriter::new(device.clone(), layout.block_size);
+                (Arc::new(InPlaceWriter::new(&cache, writer)), InPlaceWriter::FIRST)
+            }
         };
+        let interval = options.commit_interval;
+        let transactions =
+            Transactions::new(store, cache.clone(), latch.clone(), allocator.clone(), interval, first);
         let inodes = options.metadata_cache_bytes / METADATA_BYTES_PER_INODE;
         let slots = options.metadata_cache_bytes / METADATA_BYTES_PER_SLOT;
         let core = Arc::new(Core {
@@ -105,7 +106,7 @@ impl Volume {
             superblock,
             buffers: cache,
             allocator,
-            log,
+            transactions,
             latch,
             read_only: read_only.map_or_else(OnceLock::new, OnceLock::from),
             written_before,

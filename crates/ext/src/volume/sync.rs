@@ -15,7 +15,7 @@ impl Volume {
         if self.core.check_writable().is_err() {
             return Ok(());
         }
-        self.core.log.sync_through(inode.last_change(kind))
+        self.core.transactions.sync_through(inode.last_change(kind))
     }
 
     /// As [`Volume::sync_inode`], for an inode whose data is durable already (written with FUA, or a directory): the device
@@ -25,14 +25,15 @@ impl Volume {
         if self.core.check_writable().is_err() {
             return Ok(());
         }
-        self.core.log.commit_through(inode.last_change(kind))
+        self.core.transactions.commit_through(inode.last_change(kind))
     }
 
     /// Whether [`Volume::sync_inode_metadata`] would have nothing to write. It holds for the changes whose calls have returned.
     /// After a failed write nothing is known to be durable: the sync reports it.
     pub fn is_inode_durable(&self, inode: &Inode, kind: SyncKind) -> bool {
         let can_change = self.core.read_only.get().is_none();
-        !self.core.latch.is_aborted() && (!can_change || self.core.log.is_durable(inode.last_change(kind)))
+        !self.core.latch.is_aborted()
+            && (!can_change || self.core.transactions.is_durable(inode.last_change(kind)))
     }
 
     /// Make everything durable.
@@ -42,14 +43,14 @@ impl Volume {
             return Ok(());
         }
         // With a journal the counters in the superblock are made right when the volume is opened next.
-        let is_changed = !self.core.log.is_durable(self.core.log.running());
+        let is_changed = !self.core.transactions.is_durable(self.core.transactions.running());
         if is_changed && self.core.in_use.load(Ordering::Acquire) && !self.core.has_journal() {
             let mut handle = self.core.begin(1)?;
             self.count_written();
             self.core.touch_superblock(&mut handle)?;
             handle.commit()?;
         }
-        self.core.log.sync()
+        self.core.transactions.sync()
     }
 
     /// Commit what has waited for longer than [`crate::VolumeOptions::commit_interval`], for callers with a timer
@@ -59,18 +60,18 @@ impl Volume {
         if self.core.check_writable().is_err() {
             return self.core.latch.check();
         }
-        self.core.log.commit_old()
+        self.core.transactions.commit_old()
     }
 
     /// For the thread of a timer: wait until [`Volume::commit_old`] has something to do; `false` when the volume is closed or
     /// cannot be written.
     pub fn wait_until_old(&self) -> bool {
-        self.core.check_writable().is_ok() && self.core.log.wait_until_old()
+        self.core.check_writable().is_ok() && self.core.transactions.wait_until_old()
     }
 
     /// No waiter is in [`Volume::wait_until_old`] from now on.
     pub fn end_waiting(&self) {
-        self.core.log.end_waiting();
+        self.core.transactions.end_waiting();
     }
 
     /// Sync, mark the volume clean, and refuse everything from now on.
@@ -92,9 +93,9 @@ impl Volume {
         }
         self.core.allocator.release_windows();
         if !self.core.in_use.load(Ordering::Acquire) {
-            return self.core.log.close();
+            return self.core.transactions.close();
         }
-        self.core.log.sync()?;
+        self.core.transactions.sync()?;
         // The state that the volume was found in: one that was not clean then is not clean now.
         let mut handle = self.core.begin(1)?;
         if self.core.format.orphan_file().is_some() && self.inodes.has_no_orphans() {
@@ -108,7 +109,7 @@ impl Volume {
         self.count_written();
         self.core.touch_superblock(&mut handle)?;
         handle.commit()?;
-        self.core.log.close()?;
+        self.core.transactions.close()?;
         if self.core.has_journal() {
             // Only now that nothing is left to replay, and so not through the log.
             journal::clear_needs_recovery(&*self.core.device)

@@ -1,0 +1,590 @@
+//! The transactions of a volume: handles of all threads join one running transaction, and a commit makes it durable whole.
+//!
+//! Where it sits: below every [`Handle`](super::Handle), above the [`CommitStore`] that writes closed transactions: the
+//! [journal](crate::journal), or blocks [in place](crate::in_place). There is no commit thread: the thread that needs a transaction on the
+//! disk commits it, all others that need the same one wait for it (group commit).
+//!
+//! States of a transaction: running (handles join it) -> closing (no new handle; waits for the open ones and freezes its
+//! buffers) -> committing (being written; the next one runs) -> durable.
+//!
+//! Invariants:
+//! 1. Transaction numbers are consecutive: at most one runs and one commits, everything before is durable.
+//! 2. The store has space for the running transaction as far as handles may fill it: [`Transactions::begin`] waits, commits or
+//!    frees space before it admits a handle that would break this.
+//! 3. Freed blocks and inodes reach the allocator when the transaction that freed them is durable and no write of their old
+//!    content to their places is in flight.
+//!
+//! Locking: `state` is held for a few instructions, never across I/O. A commit waits for open handles, so a thread that begins, commits
+//! or syncs has no handle.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank, now};
+use hashbrown::hash_map::Entry;
+use hashbrown::{HashMap, HashSet};
+
+use super::{AbortLatch, Freed, Join, ReleaseFreed, TransactionId};
+use crate::buffer::{Buffer, BufferCache};
+use crate::memory::BlockMemory;
+use crate::{Error, FsBlock, Result};
+
+/// How much later than the interval is over a timer wakes: then it is over for certain.
+const TIMER_SLACK: Duration = Duration::from_millis(1);
+/// A commit waits at most this long for other threads to join it.
+const BATCH_MAX: Duration = Duration::from_micros(500);
+
+thread_local! {
+    /// Open handles of this thread, counted in debug builds: a thread that waits for a commit with a handle open waits for itself.
+    static OPEN_HANDLES: Cell<u32> = const { Cell::new(0) };
+    /// Identifies threads that sync; unlike a thread's own identifier it costs nothing to compare.
+    static SYNCER: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
+/// Called by a thread that may wait for a commit.
+fn check_no_open_handle() {
+    if cfg!(debug_assertions) {
+        assert!(OPEN_HANDLES.get() == 0, "a thread with an open handle would wait for itself");
+    }
+}
+
+/// Writes closed transactions. An error is latched by the caller (ARCHITECTURE invariant 9).
+pub(crate) trait CommitStore: Send + Sync + fmt::Debug {
+    /// Most blocks of one transaction.
+    fn blocks_max(&self) -> u64;
+
+    /// Whether there is space for a transaction of so many blocks, with so many revoked ones.
+    fn has_space_for(&self, _blocks: u64, _revoked: u64) -> bool {
+        true
+    }
+
+    /// Whether durable transactions take up space.
+    fn is_in_use(&self) -> bool {
+        false
+    }
+
+    /// Free space of durable transactions; `false` if none of it can be freed.
+    fn make_space(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Set space aside for a closed transaction. The next one runs afterwards.
+    fn place(&self, _closed: &Closed) -> Result<()> {
+        Ok(())
+    }
+
+    /// Write a closed transaction: durable on return.
+    fn write(&self, closed: &Closed) -> Result<()>;
+
+    /// A transaction is durable, and its waiters do not know yet.
+    fn committed(&self, _closed: &mut Closed) {}
+
+    /// Wait until old content of revoked blocks is not being written to their places.
+    fn wait_for_revoked(&self, _revoked: &HashSet<FsBlock>) {}
+
+    /// After a commit, by the thread that made it.
+    fn after_commit(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Flush the device.
+    fn flush(&self) -> Result<()>;
+
+    /// Everything is durable: leave nothing to replay. `next` would be the next transaction.
+    fn close(&self, _next: TransactionId) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A closed transaction: everything that will be written and nothing that can still change.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    pub(crate) id: TransactionId,
+    /// By address.
+    pub(crate) blocks: Vec<ClosedBlock>,
+    pub(crate) revoked: HashSet<FsBlock>,
+    pub(crate) moved_from: HashSet<FsBlock>,
+    pub(crate) freed: Freed,
+}
+
+/// A block of a closed transaction.
+#[derive(Debug)]
+pub(crate) struct ClosedBlock {
+    /// Keeps the block in the cache, for a read must not find it on the disk as it was.
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) content: Arc<BlockMemory>,
+    pub(crate) join: Join,
+}
+
+/// Whether a commit waits for other threads that are about to sync (jbd2: `j_min_batch_time`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Batching {
+    /// The caller syncs: so may others.
+    Wait,
+    /// The caller needs space or is late.
+    None,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Transactions {
+    store: Arc<dyn CommitStore>,
+    buffers: Arc<BufferCache>,
+    latch: Arc<AbortLatch>,
+    releaser: Arc<dyn ReleaseFreed>,
+    /// Most blocks of one transaction.
+    blocks_max: u64,
+    /// How long a transaction runs before the next handle commits it.
+    pub(crate) interval: Duration,
+    state: Mutex<State>,
+    /// Something in `state` changed that others wait for.
+    changed: Condvar,
+    /// The last handle of a closing transaction has ended.
+    handles_ended: Condvar,
+    /// Another thread has joined the commit that is being batched.
+    batch_grew: Condvar,
+    /// The running transaction has its first handle, or the timer ends.
+    started: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    running: Running,
+    /// The running transaction takes no more handles.
+    closing: bool,
+    /// A transaction is being closed or written.
+    committing: bool,
+    durable: TransactionId,
+    /// A thread is about to close the running transaction and waits for others that sync.
+    batching: bool,
+    /// Threads that synced the last transaction.
+    last_syncers: Vec<u64>,
+    /// How long a commit takes, averaged.
+    commit_time: Duration,
+    /// No thread may wait for the running transaction to become old any more.
+    timer_ended: bool,
+}
+
+/// The transaction that handles join.
+#[derive(Debug, Default)]
+struct Running {
+    id: TransactionId,
+    /// Open handles, and the blocks that they may still join.
+    handles: u32,
+    credits: u64,
+    buffers: HashMap<FsBlock, (Arc<Buffer>, Join)>,
+    revoked: HashSet<FsBlock>,
+    moved_from: HashSet<FsBlock>,
+    freed: Freed,
+    /// Threads that wait for it to be committed.
+    syncers: Vec<u64>,
+    /// When the first handle began.
+    started: Option<Duration>,
+}
+
+impl Running {
+    /// Blocks that it may have with `credits` more.
+    fn blocks_with(&self, credits: u64) -> u64 {
+        self.buffers.len() as u64 + self.credits + credits
+    }
+
+    fn revoked_with(&self, credits: u64) -> u64 {
+        self.revoked.len() as u64 + self.credits + credits
+    }
+
+    /// Whether it has been running for longer than `interval`.
+    fn is_old(&self, interval: Duration) -> bool {
+        self.started.is_some_and(|started| now().saturating_sub(started) > interval)
+    }
+
+    /// Whether a commit would have nothing to write.
+    fn is_empty(&self) -> bool {
+        self.buffers.is_empty() && self.revoked.is_empty() && self.freed.is_empty()
+    }
+}
+
+impl State {
+    /// `transaction`, or the one before if it is the running one and has changed nothing so far: that one may still be on its way.
+    fn last_with_content(&self, transaction: TransactionId) -> TransactionId {
+        let nothing = self.running.id == transaction && self.running.is_empty();
+        if nothing { TransactionId(transaction.0 - 1) } else { transaction }
+    }
+
+    /// The running transaction, for one of its handles.
+    fn running(&mut self, transaction: TransactionId) -> &mut Running {
+        assert!(self.running.id == transaction, "a handle outlived its transaction");
+        &mut self.running
+    }
+}
+
+impl Transactions {
+    /// `first` is the number of the first transaction, larger than 0.
+    pub(crate) fn new(
+        store: Arc<dyn CommitStore>,
+        buffers: Arc<BufferCache>,
+        latch: Arc<AbortLatch>,
+        releaser: Arc<dyn ReleaseFreed>,
+        interval: Duration,
+        first: TransactionId,
+    ) -> Self {
+        let state = State {
+            running: Running { id: first, ..Running::default() },
+            closing: false,
+            committing: false,
+            durable: TransactionId(first.0 - 1),
+            batching: false,
+            last_syncers: Vec::new(),
+            commit_time: Duration::ZERO,
+            timer_ended: false,
+        };
+        Self {
+            blocks_max: store.blocks_max(),
+            store,
+            buffers,
+            latch,
+            releaser,
+            interval,
+            state: Mutex::ranked(Rank::Transactions, state),
+            changed: Condvar::new(),
+            handles_ended: Condvar::new(),
+            batch_grew: Condvar::new(),
+            started: Condvar::new(),
+        }
+    }
+
+    /// A handle starts; may wait for a commit. The handle will join at most `credits` more blocks.
+    pub(crate) fn begin(&self, credits: u32) -> Result<TransactionId> {
+        check_no_open_handle();
+        let credits = u64::from(credits).min(self.blocks_max);
+        let mut state = self.state.lock();
+        loop {
+            self.latch.check()?;
+            if state.closing {
+                state = self.changed.wait(state);
+                continue;
+            }
+            let running = &state.running;
+            let has_content = !running.is_empty() || running.handles > 0;
+            let is_full = running.blocks_with(credits) > self.blocks_max;
+            if (is_full || running.is_old(self.interval)) && has_content && !state.committing {
+                state = self.commit_running(state)?;
+                continue;
+            }
+            if is_full && has_content {
+                // Blocks are changed faster than they are written.
+                state = self.changed.wait(state);
+                continue;
+            }
+            let fits = self.store.has_space_for(running.blocks_with(credits), running.revoked_with(credits));
+            if !fits && (has_content || state.committing || self.store.is_in_use()) {
+                drop(state);
+                let has_more = self.store.make_space().map_err(|error| self.abort(error))?;
+                state = self.state.lock();
+                if !has_more {
+                    state =
+                        if state.committing { self.changed.wait(state) } else { self.commit_running(state)? };
+                }
+                continue;
+            }
+            let running = &mut state.running;
+            running.handles += 1;
+            running.credits += credits;
+            if running.started.is_none() {
+                running.started = Some(now());
+                self.started.notify_all();
+            }
+            if cfg!(debug_assertions) {
+                OPEN_HANDLES.set(OPEN_HANDLES.get() + 1);
+            }
+            return Ok(running.id);
+        }
+    }
+
+    fn commit_running<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        let running = state.running.id;
+        drop(state);
+        self.commit(running, Batching::None)?;
+        Ok(self.state.lock())
+    }
+
+    /// Whether the handle may join `credits` more blocks; if so they are set aside for it.
+    pub(crate) fn extend(&self, transaction: TransactionId, credits: u32) -> bool {
+        let credits = u64::from(credits);
+        let mut state = self.state.lock();
+        let closing = state.closing;
+        let running = state.running(transaction);
+        let (blocks, revoked) = (running.blocks_with(credits), running.revoked_with(credits));
+        let fits = !closing && blocks <= self.blocks_max && self.store.has_space_for(blocks, revoked);
+        if fits {
+            running.credits += credits;
+        }
+        fits
+    }
+
+    /// Put a buffer on the transaction's list. The caller holds the buffer's content lock for writing and
+    /// `buffer.joined` says whether it is on a list already.
+    pub(crate) fn join(&self, transaction: TransactionId, buffer: &Arc<Buffer>, join: Join) {
+        if buffer.joined.load(Ordering::Acquire) == transaction.0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        let running = state.running(transaction);
+        buffer.joined.store(transaction.0, Ordering::Release);
+        if !running.revoked.is_empty() {
+            running.revoked.remove(&buffer.block());
+        }
+        match running.buffers.entry(buffer.block()) {
+            Entry::Occupied(mut joined) => joined.get_mut().0 = buffer.clone(),
+            Entry::Vacant(new) => drop(new.insert((buffer.clone(), join))),
+        }
+        drop(state);
+        self.buffers.trim();
+    }
+
+    /// A part of the block's content has moved to one that was created in the transaction: without a journal this block must not be
+    /// written before that one is reachable.
+    pub(crate) fn note_moved_from(&self, transaction: TransactionId, block: FsBlock) {
+        self.state.lock().running(transaction).moved_from.insert(block);
+    }
+
+    /// A block is metadata no longer: it must not be written or replayed over what comes there next.
+    pub(crate) fn forget(&self, transaction: TransactionId, block: FsBlock) {
+        let mut state = self.state.lock();
+        let running = state.running(transaction);
+        if let Some((buffer, _)) = running.buffers.remove(&block) {
+            buffer.joined.store(0, Ordering::Release);
+        }
+        running.revoked.insert(block);
+    }
+
+    /// The transaction that handles join now: what was changed and is not durable is in it or in earlier ones.
+    pub(crate) fn running(&self) -> TransactionId {
+        self.state.lock().running.id
+    }
+
+    /// The handle ends. `freed` may be allocated again when the transaction is durable.
+    pub(crate) fn end(&self, transaction: TransactionId, credits: u32, freed: Freed) {
+        if cfg!(debug_assertions) {
+            OPEN_HANDLES.set(OPEN_HANDLES.get().saturating_sub(1));
+        }
+        let mut state = self.state.lock();
+        let running = state.running(transaction);
+        assert!(running.handles > 0, "a handle ends once");
+        running.handles -= 1;
+        // Credits beyond the largest transaction were never counted.
+        running.credits = running.credits.saturating_sub(u64::from(credits).min(self.blocks_max));
+        running.freed.add(freed);
+        if state.closing && state.running.handles == 0 {
+            self.handles_ended.notify_all();
+        }
+    }
+
+    /// Whether what `transaction` and earlier ones did is on the disk, or nothing.
+    pub(crate) fn is_durable(&self, transaction: TransactionId) -> bool {
+        let state = self.state.lock();
+        state.durable >= state.last_with_content(transaction)
+    }
+
+    /// Make durable what `transaction` and earlier ones did.
+    pub(crate) fn commit_through(&self, transaction: TransactionId) -> Result<()> {
+        self.latch.check()?;
+        let last = self.state.lock().last_with_content(transaction);
+        self.commit(last, Batching::Wait)
+    }
+
+    /// As [`Self::commit_through`], with all file data that was written before this call: the device is flushed after it.
+    pub(crate) fn sync_through(&self, transaction: TransactionId) -> Result<()> {
+        self.latch.check()?;
+        let (last, flushes_later) = {
+            let state = self.state.lock();
+            let last = state.last_with_content(transaction);
+            (last, last == state.running.id)
+        };
+        self.commit(last, Batching::Wait)?;
+        if flushes_later {
+            // The commit flushed the device after this call began.
+            return Ok(());
+        }
+        self.store.flush().map_err(|error| self.abort(error))
+    }
+
+    /// Make everything durable; freed blocks are released.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.sync_through(self.running())
+    }
+
+    /// Commit what is older than the commit interval.
+    pub(crate) fn commit_old(&self) -> Result<()> {
+        let (id, is_old) = {
+            let running = &self.state.lock().running;
+            (running.id, running.is_old(self.interval) && !running.is_empty())
+        };
+        if is_old { self.commit(id, Batching::None) } else { Ok(()) }
+    }
+
+    /// Wait until [`Self::commit_old`] has something to do; `false` when it never will again.
+    pub(crate) fn wait_until_old(&self) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if state.timer_ended || self.latch.is_aborted() {
+                return false;
+            }
+            let Some(started) = state.running.started else {
+                state = self.started.wait(state);
+                continue;
+            };
+            match self.interval.checked_sub(now().saturating_sub(started)) {
+                Some(left) => state = self.started.wait_timeout(state, left + TIMER_SLACK),
+                // Handles that changed nothing: it starts with the next one.
+                None if state.running.is_empty() => state.running.started = None,
+                None => return true,
+            }
+        }
+    }
+
+    /// No waiter is in [`Self::wait_until_old`] from now on.
+    pub(crate) fn end_waiting(&self) {
+        self.state.lock().timer_ended = true;
+        self.started.notify_all();
+    }
+
+    /// As [`Self::sync`], and leave nothing to replay.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.sync()?;
+        self.store.close(self.running()).map_err(|error| self.abort(error))
+    }
+
+    /// Return when the transaction `id` and all before it are durable.
+    fn commit(&self, id: TransactionId, batching: Batching) -> Result<()> {
+        check_no_open_handle();
+        let mut state = self.state.lock();
+        let syncer = SYNCER.with(|syncer| *syncer);
+        if batching == Batching::Wait && state.running.id == id && !state.running.syncers.contains(&syncer) {
+            state.running.syncers.push(syncer);
+            if state.batching {
+                self.batch_grew.notify_all();
+            }
+        }
+        loop {
+            if state.durable >= id {
+                return Ok(());
+            }
+            self.latch.check()?;
+            if !state.committing && !state.batching {
+                break;
+            }
+            state = self.changed.wait(state);
+        }
+        if state.running.is_empty() && state.running.handles == 0 {
+            // Nothing was changed in it, so there is nothing that could be lost.
+            return Ok(());
+        }
+        if batching == Batching::Wait {
+            state = self.wait_for_batch(state);
+        }
+        let began = now();
+        let result = self.close_running(state).and_then(|closed| {
+            self.store.write(&closed)?;
+            self.finish(closed, now().saturating_sub(began));
+            self.store.after_commit()
+        });
+        result.map_err(|error| {
+            let error = self.abort(error);
+            let mut state = self.state.lock();
+            (state.committing, state.closing) = (false, false);
+            self.changed.notify_all();
+            error
+        })
+    }
+
+    /// Threads that shared the last commit are likely to sync again at once: give them a moment to join this one. A thread
+    /// that syncs alone does not wait, and one that does not come back is waited for only once.
+    fn wait_for_batch<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let until = now() + (state.commit_time / 4).min(BATCH_MAX);
+        state.batching = true;
+        loop {
+            let here = &state.running.syncers;
+            let is_complete = state.last_syncers.iter().all(|syncer| here.contains(syncer));
+            let left = until.saturating_sub(now());
+            if is_complete || left.is_zero() {
+                break;
+            }
+            state = self.batch_grew.wait_timeout(state, left);
+        }
+        state.batching = false;
+        state
+    }
+
+    /// Stop new handles, wait for the open ones, freeze all buffers, and let the next transaction run.
+    fn close_running(&self, mut state: MutexGuard<'_, State>) -> Result<Closed> {
+        (state.committing, state.closing) = (true, true);
+        while state.running.handles > 0 {
+            state = self.handles_ended.wait(state);
+        }
+        let next = Running { id: TransactionId(state.running.id.0 + 1), ..Running::default() };
+        let closing = std::mem::replace(&mut state.running, next);
+        state.last_syncers = closing.syncers;
+        drop(state);
+        self.latch.check()?;
+        let closed = Closed {
+            id: closing.id,
+            blocks: self.freeze(closing.buffers.into_values().collect()),
+            revoked: closing.revoked,
+            moved_from: closing.moved_from,
+            freed: closing.freed,
+        };
+        self.store.place(&closed)?;
+        self.state.lock().closing = false;
+        self.changed.notify_all();
+        Ok(closed)
+    }
+
+    /// The content of all buffers, completed; in the order of their places.
+    fn freeze(&self, mut buffers: Vec<(Arc<Buffer>, Join)>) -> Vec<ClosedBlock> {
+        buffers.sort_unstable_by_key(|(buffer, _)| (buffer.kind().is_completed_last(), buffer.block()));
+        let checksums = self.buffers.checksums();
+        let mut blocks: Vec<_> = buffers
+            .into_iter()
+            .map(|(buffer, join)| ClosedBlock { content: buffer.freeze(checksums), buffer, join })
+            .collect();
+        blocks.sort_unstable_by_key(|block| block.buffer.block());
+        blocks
+    }
+
+    /// The transaction is durable: wake the waiters, and release what it freed.
+    fn finish(&self, mut closed: Closed, took: Duration) {
+        self.store.committed(&mut closed);
+        {
+            let mut state = self.state.lock();
+            state.committing = false;
+            state.durable = closed.id;
+            state.commit_time = (state.commit_time * 7 + took) / 8;
+            self.changed.notify_all();
+        }
+        self.store.wait_for_revoked(&closed.revoked);
+        if !closed.freed.is_empty() {
+            self.releaser.release_freed(&closed.freed);
+        }
+    }
+
+    /// Latch the first failure (ARCHITECTURE invariant 9) and give the error back.
+    fn abort(&self, error: Error) -> Error {
+        self.latch.abort(&error);
+        let _state = self.state.lock();
+        self.changed.notify_all();
+        self.started.notify_all();
+        error
+    }
+
+    /// The newest durable transaction.
+    #[cfg(test)]
+    pub(crate) fn durable(&self) -> TransactionId {
+        self.state.lock().durable
+    }
+}

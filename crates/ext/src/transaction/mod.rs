@@ -1,0 +1,91 @@
+//! How metadata changes: handles, the transactions that they join, and what a commit needs.
+
+mod handle;
+mod home_writer;
+mod manager;
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{BlockRun, Error, InodeNumber, Result};
+
+pub(crate) use handle::{Handle, finish};
+pub(crate) use home_writer::HomeWriter;
+pub(crate) use manager::{Closed, ClosedBlock, CommitStore, Transactions};
+
+/// A transaction's number; they grow. 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TransactionId(pub(crate) u64);
+
+/// Takes freed blocks back when nothing on the disk refers to them any more.
+pub(crate) trait ReleaseFreed: Send + Sync + fmt::Debug {
+    /// These blocks and inodes may be allocated again.
+    fn release_freed(&self, freed: &Freed);
+}
+
+/// What a transaction freed, and what may be allocated again when it is durable.
+#[derive(Debug, Default)]
+pub(crate) struct Freed {
+    pub(crate) runs: Vec<BlockRun>,
+    /// Only without a journal: with one the reuse is in the same or a later transaction.
+    pub(crate) inodes: Vec<InodeNumber>,
+    /// Names were removed: they must be gone from the disk before their inodes are.
+    pub(crate) names: bool,
+    /// Mappings or sizes were changed: the data that they reach must be on the disk before.
+    pub(crate) data: bool,
+}
+
+impl Freed {
+    /// Whether that is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.inodes.is_empty()
+    }
+
+    /// This too.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.runs.extend(more.runs);
+        self.inodes.extend(more.inodes);
+        self.names |= more.names;
+        self.data |= more.data;
+    }
+}
+
+/// How a buffer comes to a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Join {
+    /// It was metadata before.
+    Changed,
+    /// It becomes metadata: nothing on the disk refers to it.
+    Created,
+}
+
+/// Latches the first failed write of a volume (ARCHITECTURE invariant 9).
+#[derive(Debug, Default)]
+pub(crate) struct AbortLatch {
+    aborted: AtomicBool,
+    reason: OnceLock<String>,
+}
+
+impl AbortLatch {
+    /// From now on nothing is written.
+    pub(crate) fn abort(&self, reason: impl fmt::Display) {
+        let _ = self.reason.set(reason.to_string());
+        self.aborted.store(true, Ordering::Release);
+    }
+
+    /// `Aborted` if it was.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_aborted() { Err(Error::Aborted) } else { Ok(()) }
+    }
+
+    /// Whether it was.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
+
+    /// Why it was.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        if self.is_aborted() { self.reason.get().map(String::as_str) } else { None }
+    }
+}
