@@ -1,17 +1,17 @@
 //! The living ext2, ext3 or ext4 volume on a block device: metadata buffers, transactions, journal, allocation, mapping, names.
 //!
 //! What is on the disk is the crate `diorite-ext-format`. This crate owns all of it except file data: it says where a file's data is
-//! ([`Volume::map`]), keeps blocks for data that is about to be written ([`Volume::reserve`]) and records them when
-//! it has been written ([`Volume::commit_write`]). It has no threads and never touches file data, except
+//! ([`Files::map`]), keeps blocks for data that is about to be written ([`Files::reserve`]) and records them when
+//! it has been written ([`Files::commit_write`]). It has no threads and never touches file data, except
 //! data that lives in the inode.
 //!
 //! What a default image does not have is in one place each, and the rest calls it through a narrow hook:
 //!
 //! | feature | module | hook |
 //! | --- | --- | --- |
-//! | quota | `quota` | [`Volume::quota`]: `check`, `prepare`, `settle` |
+//! | quota | `quota` | [`Quotas`]: `check`, `prepare`, `settle` |
 //! | MMP | `volume::mmp` | `Mmp::acquire` when opened, `check_mmp` when a handle begins, [`Volume::mmp_tick`] |
-//! | bigalloc | `map::cluster`, `allocate::holds` | `Volume::clusters`: `hold`, `record`, `free` whole clusters for parts of them |
+//! | bigalloc | `map::cluster`, `allocate::holds` | `Mappings::clusters`: `hold`, `record`, `free` whole clusters for parts of them |
 //! | casefold, encrypted names | `directory::form` | `NameForm`: the key and the shown form of a name |
 //! | fast-commit replay | `journal::fast_replay` | when opened; `FastReplay` in `replay.rs` of inodes, mappings and names |
 //! | verity, encrypted content | `inode::content_use` | `check_change`, `check_encrypted` |

@@ -25,20 +25,15 @@ use crate::{DataMode, FileBlock, FileKind, Inode, Mapping, Result};
 /// The data of a volume's files.
 #[derive(Debug)]
 pub struct Files {
-    core: Arc<Core>,
-    maps: Arc<Mappings>,
-    inodes: Arc<InodeStore>,
-    quotas: Arc<Quotas>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) maps: Arc<Mappings>,
+    pub(crate) inodes: Arc<InodeStore>,
+    pub(crate) quotas: Arc<Quotas>,
 }
 
 impl Files {
-    pub(crate) fn new(
-        core: &Arc<Core>,
-        maps: &Arc<Mappings>,
-        inodes: &Arc<InodeStore>,
-        quotas: &Arc<Quotas>,
-    ) -> Self {
-        Self { core: core.clone(), maps: maps.clone(), inodes: inodes.clone(), quotas: quotas.clone() }
+    pub(crate) fn new(inodes: Arc<InodeStore>, quotas: Arc<Quotas>) -> Self {
+        Self { core: inodes.core.clone(), maps: inodes.maps.clone(), inodes, quotas }
     }
 
     /// The mapping at file block `at`: the longest mapping of one kind from there, at most `max_blocks` long. A

@@ -16,20 +16,15 @@ const RELEASED_AT_ONCE_SECTORS: u64 = 2048;
 /// Frees inodes, with all that belongs to them.
 #[derive(Debug)]
 pub struct Lifecycle {
-    core: Arc<Core>,
-    inodes: Arc<InodeStore>,
-    files: Arc<Files>,
-    xattrs: Arc<Xattrs>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) inodes: Arc<InodeStore>,
+    pub(crate) files: Arc<Files>,
+    pub(crate) xattrs: Arc<Xattrs>,
 }
 
 impl Lifecycle {
-    pub(crate) fn new(
-        core: &Arc<Core>,
-        inodes: &Arc<InodeStore>,
-        files: &Arc<Files>,
-        xattrs: &Arc<Xattrs>,
-    ) -> Self {
-        Self { core: core.clone(), inodes: inodes.clone(), files: files.clone(), xattrs: xattrs.clone() }
+    pub(crate) fn new(files: Arc<Files>, xattrs: Arc<Xattrs>) -> Self {
+        Self { core: files.core.clone(), inodes: files.inodes.clone(), files, xattrs }
     }
 
     /// The counterpart of [`Inode::open`]; frees the inode if that was the last user and no name is left.

@@ -61,19 +61,15 @@ pub struct InodeStore {
 
 impl InodeStore {
     /// Keeps about `capacity` inodes without references.
-    pub(crate) fn new(
-        core: &Arc<Core>,
-        maps: &Arc<Mappings>,
-        dentries: &Arc<DentryCache>,
-        capacity: usize,
-    ) -> Self {
+    pub(crate) fn new(maps: Arc<Mappings>, dentries: Arc<DentryCache>, capacity: usize) -> Self {
+        let core = maps.core.clone();
         let now = core.now();
         let generation = (now.seconds as u32).wrapping_mul(0x85eb_ca6b) ^ now.nanoseconds;
         Self {
-            core: core.clone(),
-            maps: maps.clone(),
+            core,
+            maps,
             cache: InodeCache::new(capacity),
-            dentries: dentries.clone(),
+            dentries,
             table_ahead: TableAhead::default(),
             orphans: Mutex::ranked(Rank::Orphans, Orphans::default()),
             generations: AtomicU32::new(generation),

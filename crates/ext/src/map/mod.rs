@@ -68,7 +68,7 @@ pub(crate) fn has_mapping(inode: &Inode, state: &InodeState) -> bool {
 /// The mappings of a volume's inodes.
 #[derive(Debug)]
 pub(crate) struct Mappings {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     pub(crate) extents: ExtentTree,
     indirect: IndirectTree,
 }

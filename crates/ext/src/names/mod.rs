@@ -146,30 +146,20 @@ fn check_new_name(name: &[u8]) -> Result<()> {
 
 impl Names {
     /// Remembers the places of `slots` names in directories.
-    #[expect(clippy::too_many_arguments, reason = "the parts that it works with")]
-    pub(crate) fn new(
-        core: &Arc<Core>,
-        maps: &Arc<Mappings>,
-        inodes: &Arc<InodeStore>,
-        files: &Arc<Files>,
-        quotas: &Arc<Quotas>,
-        xattrs: &Arc<Xattrs>,
-        lifecycle: &Arc<Lifecycle>,
-        dentries: &Arc<DentryCache>,
-        slots: usize,
-    ) -> Self {
+    pub(crate) fn new(lifecycle: Arc<Lifecycle>, dentries: Arc<DentryCache>, slots: usize) -> Self {
+        let Lifecycle { core, inodes, files, xattrs } = &*lifecycle;
         Self {
             core: core.clone(),
-            maps: maps.clone(),
+            maps: files.maps.clone(),
             inodes: inodes.clone(),
             files: files.clone(),
-            quotas: quotas.clone(),
+            quotas: files.quotas.clone(),
             xattrs: xattrs.clone(),
-            lifecycle: lifecycle.clone(),
             caches: NameCaches::new(slots),
-            dentries: dentries.clone(),
+            dentries,
             rules: NameRules::new(&core.format),
             rename_lock: Mutex::ranked(Rank::Rename, ()),
+            lifecycle,
         }
     }
 

@@ -52,7 +52,8 @@ struct Change {
 
 impl Quotas {
     /// Open the quota files that the superblock names; of a volume that is only read, none.
-    pub(crate) fn load(core: &Arc<Core>, inodes: &Arc<InodeStore>) -> Result<Self> {
+    pub(crate) fn load(inodes: &Arc<InodeStore>) -> Result<Self> {
+        let core = &inodes.core;
         let mut files = Vec::new();
         if core.features().has_ro_compat(RoCompat::QUOTA) && core.read_only.get().is_none() {
             for kind in QuotaKind::ALL {

@@ -118,12 +118,12 @@ impl Volume {
         // Twice as many: sets do not fill evenly.
         let dentries = Arc::new(DentryCache::new(2 * inodes));
         let maps = Arc::new(Mappings::new(&core));
-        let inodes = Arc::new(InodeStore::new(&core, &maps, &dentries, inodes));
-        let quotas = Arc::new(open_quotas(&core, &inodes)?);
-        let files = Arc::new(Files::new(&core, &maps, &inodes, &quotas));
-        let xattrs = Arc::new(Xattrs::new(&core, &maps, &inodes, &files));
-        let lifecycle = Arc::new(Lifecycle::new(&core, &inodes, &files, &xattrs));
-        let names = Names::new(&core, &maps, &inodes, &files, &quotas, &xattrs, &lifecycle, &dentries, slots);
+        let inodes = Arc::new(InodeStore::new(maps.clone(), dentries.clone(), inodes));
+        let quotas = Arc::new(open_quotas(&inodes)?);
+        let files = Arc::new(Files::new(inodes.clone(), quotas.clone()));
+        let xattrs = Arc::new(Xattrs::new(files.clone()));
+        let lifecycle = Arc::new(Lifecycle::new(files.clone(), xattrs.clone()));
+        let names = Names::new(lifecycle.clone(), dentries, slots);
         let volume = Arc::new(Self {
             core,
             maps,
@@ -154,12 +154,12 @@ impl Volume {
 }
 
 /// Open the quota files of a volume that is to be written; it is only read if they are damaged.
-fn open_quotas(core: &Arc<Core>, inodes: &Arc<InodeStore>) -> Result<Quotas> {
-    match Quotas::load(core, inodes) {
+fn open_quotas(inodes: &Arc<InodeStore>) -> Result<Quotas> {
+    match Quotas::load(inodes) {
         Err(Error::Corrupt(corrupt)) => {
             let reason = format!("what its users have cannot be counted: {corrupt}; run e2fsck -f");
-            core.read_only.get_or_init(|| reason);
-            Quotas::load(core, inodes)
+            inodes.core.read_only.get_or_init(|| reason);
+            Quotas::load(inodes)
         }
         loaded => loaded,
     }

@@ -120,7 +120,7 @@ pub enum MappingKind {
     Mapped(FsBlock),
     /// Allocated at consecutive blocks from this one, never written: reads as zeros.
     Unwritten(FsBlock),
-    /// The content is in the inode: see [`Volume::read_inline`](crate::Volume::read_inline).
+    /// The content is in the inode: see [`Files::read_inline`](crate::Files::read_inline).
     Inline,
 }
 
@@ -146,7 +146,7 @@ pub struct ReservedRun {
     pub blocks: u64,
 }
 
-/// Blocks that were promised with [`Volume::claim`](crate::Volume::claim) and are not chosen yet.
+/// Blocks that were promised with [`Files::claim`](crate::Files::claim) and are not chosen yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     /// For data.
@@ -156,7 +156,7 @@ pub struct Claim {
 }
 
 /// Blocks kept for data that is about to be written; given back when dropped without
-/// [`Volume::commit_write`](crate::Volume::commit_write). Nothing on the disk knows of them.
+/// [`Files::commit_write`](crate::Files::commit_write). Nothing on the disk knows of them.
 #[derive(Debug)]
 pub struct Reservation {
     pub(crate) inode: InodeNumber,
@@ -185,7 +185,7 @@ impl Reservation {
         self.taken
     }
 
-    /// Hand its claim for the growth of the mapping to the caller, which gives it back: [`Volume::commit_write`](crate::Volume::commit_write)
+    /// Hand its claim for the growth of the mapping to the caller, which gives it back: [`Files::commit_write`](crate::Files::commit_write)
     /// returns how much of it was used. Returns blocks.
     pub fn take_mapping_claim(&mut self) -> u64 {
         std::mem::take(&mut self.claimed)

@@ -143,13 +143,8 @@ impl Volume {
 }
 
 impl Xattrs {
-    pub(crate) fn new(
-        core: &Arc<Core>,
-        maps: &Arc<Mappings>,
-        inodes: &Arc<InodeStore>,
-        files: &Arc<Files>,
-    ) -> Self {
-        Self { core: core.clone(), maps: maps.clone(), inodes: inodes.clone(), files: files.clone() }
+    pub(crate) fn new(files: Arc<Files>) -> Self {
+        Self { core: files.core.clone(), maps: files.maps.clone(), inodes: files.inodes.clone(), files }
     }
 
     /// An attribute's value.
