@@ -80,7 +80,7 @@ impl Volume {
         let mut handle = self.core.begin(STORE_CREDITS + list.as_ref().map_or(0, |list| list.credits))?;
         let mut unused = Vec::new();
         let changed = match list {
-            Some(list) => self.xattrs.apply_attribute(&mut handle, inode, &mut state, list, &mut unused),
+            Some(list) => self.xattrs.apply_attribute(&mut handle.on(inode, &mut state), list, &mut unused),
             None => Ok(()),
         };
         let result = changed.and_then(|()| {

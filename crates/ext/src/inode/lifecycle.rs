@@ -92,7 +92,7 @@ impl Lifecycle {
             self.files.store(handle, inode, state)?;
             handle.restart(24)?;
         }
-        let values = self.xattrs.free_attributes(handle, inode, state)?;
+        let values = self.xattrs.free_attributes(&mut handle.on(inode, state))?;
         self.inodes.remove_orphan(handle, inode, state)?;
         state.freed = true;
         state.size = 0;

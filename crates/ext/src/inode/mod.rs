@@ -18,7 +18,7 @@ mod lifecycle;
 mod orphan;
 mod replay;
 mod store;
-mod table_ahead;
+mod table_readahead;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -40,7 +40,7 @@ pub use lifecycle::Lifecycle;
 
 use cache::InodeCache;
 use orphan::Orphans;
-use table_ahead::TableAhead;
+use table_readahead::TableReadahead;
 
 /// The inodes of a volume: loaded, cached, stored; those without a name are recorded as orphans.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub struct InodeStore {
     /// Names of inodes in memory.
     dentries: Arc<DentryCache>,
     /// How much of the inode table is read at once.
-    table_ahead: TableAhead,
+    table_readahead: TableReadahead,
     /// Inodes without a name, or being cut, as recorded on disk.
     orphans: Mutex<Orphans>,
     /// The generation of the next new inode.
@@ -70,7 +70,7 @@ impl InodeStore {
             maps,
             cache: InodeCache::new(capacity),
             dentries,
-            table_ahead: TableAhead::default(),
+            table_readahead: TableReadahead::default(),
             orphans: Mutex::ranked(Rank::Orphans, Orphans::default()),
             generations: AtomicU32::new(generation),
         }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::buffer::BlockKind;
-use crate::inode::table_ahead::InodeTable;
+use crate::inode::table_readahead::InodeTable;
 use crate::inode::{Inode, InodeState, InodeStore, RawInode};
 use crate::layout::{DiskInode, InodeFlags};
 use crate::transaction::Handle;
@@ -78,7 +78,7 @@ impl InodeStore {
             let whole = InodeTable { start: table, blocks, block_bytes: self.core.block_size().bytes() };
             // What is read ahead is not to push out what is in use.
             let most = self.core.buffers.capacity_blocks() as u64 / 32;
-            let wanted = self.table_ahead.blocks_for(&whole, place.table_block.into(), most);
+            let wanted = self.table_readahead.blocks_for(&whole, place.table_block.into(), most);
             let first = FsBlock(table + wanted.start);
             self.core.buffers.read_ahead(first, wanted.end - wanted.start, |_| BlockKind::InodeTable);
             self.core.buffers.get(block, BlockKind::InodeTable)?

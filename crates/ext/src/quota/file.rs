@@ -12,7 +12,7 @@ use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, QuotaLimits, Result};
 
 /// Entries whose places are remembered.
-const MAX_KNOWN: usize = 1 << 16;
+const MAX_SLOTS: usize = 1 << 16;
 
 /// A quota file.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct QuotaFile {
     inode: Arc<Inode>,
     header: QuotaHeader,
     /// Places of entries that were looked up.
-    known: HashMap<u32, Slot>,
+    slots: HashMap<u32, Slot>,
 }
 
 impl QuotaFile {
@@ -50,7 +50,7 @@ impl QuotaFile {
             }
             header
         };
-        Ok(Self { kind, inode, header, known: HashMap::new() })
+        Ok(Self { kind, inode, header, slots: HashMap::new() })
     }
 
     /// Whether an owner has an entry.
@@ -62,13 +62,13 @@ impl QuotaFile {
     pub(super) fn entry(&mut self, inodes: &InodeStore, id: u32) -> Result<Option<QuotaEntry>> {
         let mut state = self.inode.state.write();
         let mut blocks = Blocks { inodes, handle: None, inode: &self.inode, state: &mut state };
-        let slot = match self.known.get(&id) {
+        let slot = match self.slots.get(&id) {
             Some(slot) => Some(*slot),
             None => tree::find(&mut blocks, &self.header, id)?,
         };
         let Some(slot) = slot else { return Ok(None) };
         let entry = QuotaEntry::parse(&blocks.read(slot.block)?, slot.index);
-        self.known.insert(id, slot);
+        self.slots.insert(id, slot);
         Ok(entry)
     }
 
@@ -82,7 +82,7 @@ impl QuotaFile {
     ) -> Result<()> {
         let mut state = self.inode.state.write();
         let mut blocks = Blocks { inodes, handle: Some(handle), inode: &self.inode, state: &mut state };
-        let slot = if let Some(slot) = self.known.get(&id) {
+        let slot = if let Some(slot) = self.slots.get(&id) {
             *slot
         } else {
             let mut header = self.header;
@@ -93,10 +93,10 @@ impl QuotaFile {
                 blocks.write(0, &bytes)?;
                 self.header = header;
             }
-            if self.known.len() >= MAX_KNOWN {
-                self.known.clear();
+            if self.slots.len() >= MAX_SLOTS {
+                self.slots.clear();
             }
-            self.known.insert(id, slot);
+            self.slots.insert(id, slot);
             slot
         };
         let mut bytes = blocks.read(slot.block)?;

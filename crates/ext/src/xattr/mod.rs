@@ -127,7 +127,7 @@ impl Volume {
         let mut handle = self.core.begin(change.credits)?;
         let mut unused = Vec::new();
         let result =
-            self.xattrs.apply_attribute(&mut handle, inode, state, change, &mut unused).and_then(|()| {
+            self.xattrs.apply_attribute(&mut handle.on(inode, state), change, &mut unused).and_then(|()| {
                 if let Some(permissions) = permissions {
                     state.permissions = state.permissions & !0o777 | permissions;
                 }
@@ -223,7 +223,7 @@ impl Xattrs {
             add(ACL_ACCESS, &access)?;
         }
         state.permissions = state.permissions & !0o777 | access.permissions();
-        self.store_areas(handle, inode, state, &before, &after).map(drop)
+        self.store_areas(&mut handle.on(inode, state), &before, &after).map(drop)
     }
 
     /// Whether values may be in inodes of their own.

@@ -5,10 +5,9 @@ use super::areas::{Areas, Attribute, Value, area_inside, attribute_block, encode
 use super::corrupt;
 use super::values::Users;
 use crate::buffer::BlockKind;
-use crate::inode::InodeState;
+use crate::inode::{InodeChange, InodeState};
 use crate::layout::InodeFlags;
 use crate::layout::xattr::BlockHeader;
-use crate::transaction::Handle;
 use crate::{Error, FsBlock, Inode, Result, XattrMode};
 
 use std::sync::Arc;
@@ -64,27 +63,25 @@ impl Xattrs {
     /// Make a planned change. The caller stores the inode, and releases the inodes in `unused` when the transaction has ended.
     pub(crate) fn apply_attribute(
         &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
+        on: &mut InodeChange<'_, '_>,
         change: AttributeChange,
         unused: &mut Vec<Arc<Inode>>,
     ) -> Result<()> {
         let AttributeChange { before, mut after, old, large, .. } = change;
         if let Some(Attribute { index, name, value: Value::Bytes(bytes) }) = large {
-            let value = self.store_value(handle, inode, state, &name, &bytes, unused)?;
+            let value = self.store_value(on.handle, on.inode, on.state, &name, &bytes, unused)?;
             if !after.insert(Attribute { index, name, value: value.clone() }) {
-                self.drop_value(handle, inode, &value, unused)?;
+                self.drop_value(on.handle, on.inode, &value, unused)?;
                 return Err(Error::AttributeTooLarge);
             }
-            self.count_value(state, &value, Users::More);
+            self.count_value(on.state, &value, Users::More);
         }
-        let copied = self.store_areas(handle, inode, state, &before, &after)?;
+        let copied = self.store_areas(on, &before, &after)?;
         if let Some(old) = &old {
-            self.count_value(state, &old.value, Users::Less);
+            self.count_value(on.state, &old.value, Users::Less);
             // A block that was left to others keeps its values.
             if !(copied && before.block.contains(old)) {
-                self.drop_value(handle, inode, &old.value, unused)?;
+                self.drop_value(on.handle, on.inode, &old.value, unused)?;
             }
         }
         Ok(())
@@ -93,28 +90,26 @@ impl Xattrs {
     /// Write the areas that differ. The caller stores the inode. Returns whether a shared block was left.
     pub(super) fn store_areas(
         &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
+        on: &mut InodeChange<'_, '_>,
         before: &Areas,
         after: &Areas,
     ) -> Result<bool> {
         // The block first: it can be refused.
         let mut left = false;
         if before.block != after.block {
-            left = self.is_block_shared(inode, state)?;
-            self.store_block(handle, inode, state, &after.block)?;
+            left = self.is_block_shared(on.inode, on.state)?;
+            self.store_block(on, &after.block)?;
         }
         if left {
             // The copy uses the values that it has from the block, as well as that.
             for attribute in after.block.iter().filter(|attribute| before.block.contains(attribute)) {
-                self.add_value_user(handle, inode, &attribute.value)?;
+                self.add_value_user(on.handle, on.inode, &attribute.value)?;
             }
         }
         if before.inside != after.inside {
-            let raw = self.inodes.raw(inode.number())?;
-            let area = area_inside(state, raw.len);
-            let mut bytes = handle.modify(&raw.buffer)?;
+            let raw = self.inodes.raw(on.inode.number())?;
+            let area = area_inside(on.state, raw.len);
+            let mut bytes = on.handle.modify(&raw.buffer)?;
             encode_inside(&mut bytes[raw.offset + area.start..raw.offset + area.end], &after.inside);
         }
         Ok(left)
@@ -131,59 +126,48 @@ impl Xattrs {
     }
 
     /// Give the inode a block with these attributes, in place of the one that it has.
-    fn store_block(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-        attributes: &[Attribute],
-    ) -> Result<()> {
+    fn store_block(&self, on: &mut InodeChange<'_, '_>, attributes: &[Attribute]) -> Result<()> {
         if attributes.is_empty() {
-            return self.leave_block(handle, inode, state);
+            return self.leave_block(on);
         }
-        if state.xattr_block != FsBlock(0) && !self.is_block_shared(inode, state)? {
-            let buffer = attribute_block(&self.core, inode, state)?;
-            encode_block(&mut handle.modify(&buffer)?, attributes);
+        if on.state.xattr_block != FsBlock(0) && !self.is_block_shared(on.inode, on.state)? {
+            let buffer = attribute_block(&self.core, on.inode, on.state)?;
+            encode_block(&mut on.handle.modify(&buffer)?, attributes);
             return Ok(());
         }
-        let buffer = self.maps.allocate_metadata_block(&mut handle.on(inode, state), BlockKind::Xattr)?;
-        encode_block(&mut handle.modify(&buffer)?, attributes);
-        self.leave_block(handle, inode, state)?;
-        state.xattr_block = buffer.block();
+        let buffer = self.maps.allocate_metadata_block(on, BlockKind::Xattr)?;
+        encode_block(&mut on.handle.modify(&buffer)?, attributes);
+        self.leave_block(on)?;
+        on.state.xattr_block = buffer.block();
         Ok(())
     }
 
     /// The inode uses its attribute block no longer: free it, if no other inode does.
-    fn leave_block(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
-        let block = std::mem::take(&mut state.xattr_block);
+    fn leave_block(&self, on: &mut InodeChange<'_, '_>) -> Result<()> {
+        let block = std::mem::take(&mut on.state.xattr_block);
         if block == FsBlock(0) {
             return Ok(());
         }
         let buffer = self.core.buffers.get(block, BlockKind::Xattr)?;
         {
-            let mut bytes = handle.modify(&buffer)?;
-            let mut header = BlockHeader::parse(&bytes).map_err(|what| corrupt(inode, what))?;
+            let mut bytes = on.handle.modify(&buffer)?;
+            let mut header = BlockHeader::parse(&bytes).map_err(|what| corrupt(on.inode, what))?;
             if header.references > 1 {
                 header.references -= 1;
                 bytes[4..8].copy_from_slice(&header.references.to_le_bytes());
-                state.sectors = state.sectors.saturating_sub(self.core.cluster_sectors());
+                on.state.sectors = on.state.sectors.saturating_sub(self.core.cluster_sectors());
                 return Ok(());
             }
         }
         drop(buffer);
-        handle.on(inode, state).free_block(block)
+        on.free_block(block)
     }
 
     /// Free what the attributes of an inode that is freed have outside of it. Returns the inodes of values that no
     /// attribute uses any more: orphans. What cannot be read is left to a check of the volume.
-    pub(crate) fn free_attributes(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
-    ) -> Result<Vec<Arc<Inode>>> {
+    pub(crate) fn free_attributes(&self, on: &mut InodeChange<'_, '_>) -> Result<Vec<Arc<Inode>>> {
         let mut unused = Vec::new();
-        match self.free_readable_attributes(handle, inode, state, &mut unused) {
+        match self.free_readable_attributes(on, &mut unused) {
             Ok(()) | Err(Error::Corrupt(_)) => Ok(unused),
             Err(error) => Err(error),
         }
@@ -191,30 +175,28 @@ impl Xattrs {
 
     fn free_readable_attributes(
         &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        state: &mut InodeState,
+        on: &mut InodeChange<'_, '_>,
         unused: &mut Vec<Arc<Inode>>,
     ) -> Result<()> {
-        let is_value = InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::EA_INODE);
+        let is_value = InodeFlags::from_bits_retain(on.state.flags).contains(InodeFlags::EA_INODE);
         if self.has_value_inodes() && !is_value {
-            let areas = Areas::load(&self.inodes, inode, state)?;
+            let areas = Areas::load(&self.inodes, on.inode, on.state)?;
             let in_inodes = areas.all().filter(|attribute| matches!(attribute.value, Value::Inode { .. }));
             let in_inodes = in_inodes.count() as i32;
             // A shared block keeps its values.
-            let of_block = if self.is_block_shared(inode, state)? { &[] } else { &areas.block[..] };
+            let of_block = if self.is_block_shared(on.inode, on.state)? { &[] } else { &areas.block[..] };
             let values: Vec<_> = areas.inside.iter().chain(of_block).map(|a| &a.value).collect();
             let credits =
                 values.iter().filter(|value| matches!(value, Value::Inode { .. })).count() as u32 * 4;
-            if credits > 0 && !handle.has_credits(credits) {
-                self.files.store(handle, inode, state)?;
-                handle.restart(CHANGE_CREDITS + credits)?;
+            if credits > 0 && !on.handle.has_credits(credits) {
+                self.files.store(on.handle, on.inode, on.state)?;
+                on.handle.restart(CHANGE_CREDITS + credits)?;
             }
             for value in values {
-                self.drop_value(handle, inode, value, unused)?;
+                self.drop_value(on.handle, on.inode, value, unused)?;
             }
-            state.value_inodes_change -= in_inodes;
+            on.state.value_inodes_change -= in_inodes;
         }
-        self.leave_block(handle, inode, state)
+        self.leave_block(on)
     }
 }

@@ -22,14 +22,14 @@ pub(crate) struct InodeTable {
 
 /// See the module's head. Kept with relaxed atomics: a lost update costs a guess, nothing else.
 #[derive(Debug, Default)]
-pub(crate) struct TableAhead {
+pub(crate) struct TableReadahead {
     /// The block after those that were read last.
     next: AtomicU64,
     /// Blocks that were read last.
     window: AtomicU64,
 }
 
-impl TableAhead {
+impl TableReadahead {
     /// What to read of `table` for its block number `block`, about `most` blocks of it.
     pub(crate) fn blocks_for(&self, table: &InodeTable, block: u64, most: u64) -> Range<u64> {
         let InodeTable { start, blocks, block_bytes } = *table;
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn window_doubles_along_the_table_and_single_inodes_cost_little() {
-        let ahead = TableAhead::default();
+        let ahead = TableReadahead::default();
         let table = |start, block_bytes| InodeTable { start, blocks: 512, block_bytes };
         let blocks = |start, block| ahead.blocks_for(&table(start, 1024), block, 1000);
         assert_eq!(blocks(1000, 40), 32..64, "one inode");
