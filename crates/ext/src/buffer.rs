@@ -288,6 +288,11 @@ impl BufferCache {
         &**self.checksums.get().expect("set when the volume is opened")
     }
 
+    /// The size of its blocks.
+    pub(crate) fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
     fn shard(&self, block: FsBlock) -> &Mutex<Shard> {
         // Neighbours spread evenly, so a run of blocks does not meet in one shard.
         &self.shards[(block.0 % SHARDS as u64) as usize]
@@ -556,6 +561,19 @@ impl Shard {
             self.hand += 1;
         }
     }
+}
+
+/// For blocks without checksums.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct NoChecksums;
+
+#[cfg(test)]
+impl Checksums for NoChecksums {
+    fn verify(&self, _block: FsBlock, _kind: BlockKind, _bytes: &[u8]) -> Result<(), Corrupt> {
+        Ok(())
+    }
+    fn complete(&self, _block: FsBlock, _kind: BlockKind, _bytes: &mut [u8]) {}
 }
 
 #[cfg(test)]

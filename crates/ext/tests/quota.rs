@@ -64,7 +64,7 @@ fn step(volume: &Volume, random: &mut fastrand::Rng, files: &mut Vec<(Arc<Inode>
             expect(write_blocks(volume, &inode, at, &pattern(at, blocks * block), size));
         }
         2 if regular => {
-            expect(volume.files.allocate_unwritten(&inode, FileBlock(random.u64(..90)), 20, None))
+            expect(volume.files.allocate_unwritten(&inode, FileBlock(random.u64(..90)), 20, None));
         }
         3 if regular => expect(volume.files.truncate(&inode, random.u64(..30) * 700)),
         4 if regular => expect(volume.files.punch(&inode, FileBlock(random.u64(..20)), random.u64(1..20))),

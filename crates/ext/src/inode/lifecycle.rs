@@ -65,11 +65,11 @@ impl Lifecycle {
 
     /// Whether nothing but the inode itself is to be freed: one transaction does it for certain.
     pub(crate) fn has_nothing_outside(&self, inode: &Inode, state: &InodeState) -> bool {
-        !self.has_blocks(inode, state) && state.xattr_block == FsBlock(0) && !self.xattrs.has_value_inodes()
+        !Self::has_blocks(inode, state) && state.xattr_block == FsBlock(0) && !self.xattrs.has_value_inodes()
     }
 
     /// Whether the mapping leads to any block.
-    fn has_blocks(&self, inode: &Inode, state: &InodeState) -> bool {
+    fn has_blocks(inode: &Inode, state: &InodeState) -> bool {
         if state.is_inline() || !has_mapping(inode, state) {
             return false;
         }
@@ -85,7 +85,7 @@ impl Lifecycle {
         state: &mut InodeState,
     ) -> Result<Vec<Arc<Inode>>> {
         let is_alone = self.has_nothing_outside(inode, state);
-        if self.has_blocks(inode, state) {
+        if Self::has_blocks(inode, state) {
             self.files.remove_blocks(handle, inode, state, 0, u64::MAX)?;
         }
         if !is_alone && !handle.has_credits(16) {

@@ -15,23 +15,13 @@ use super::log_map::LogMap;
 use super::recover::{Content, prepare_for_writing, recover};
 use super::{Journal, JournalParts};
 use crate::BlockRun;
-use crate::buffer::{BlockKind, BufferCache, Checksums};
+use crate::buffer::{BlockKind, BufferCache, NoChecksums};
 use crate::transaction::{AbortLatch, Freed, Join, ReleaseFreed, TransactionId, Transactions};
-use crate::{Access, BlockSize, Corrupt, FsBlock, SystemClock};
+use crate::{Access, BlockSize, FsBlock, SystemClock};
 
 const SIZE: BlockSize = BlockSize::new(1024).unwrap();
 const VOLUME_BLOCKS: u64 = 1024;
 const LOG_START: u64 = 500;
-
-#[derive(Debug)]
-struct NoChecksums;
-
-impl Checksums for NoChecksums {
-    fn verify(&self, _block: FsBlock, _kind: BlockKind, _bytes: &[u8]) -> Result<(), Corrupt> {
-        Ok(())
-    }
-    fn complete(&self, _block: FsBlock, _kind: BlockKind, _bytes: &mut [u8]) {}
-}
 
 #[derive(Debug, Default)]
 struct Released(Mutex<Vec<BlockRun>>);

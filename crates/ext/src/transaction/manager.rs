@@ -156,10 +156,7 @@ pub(crate) struct Transactions {
 #[derive(Debug)]
 struct State {
     running: Running,
-    /// The running transaction takes no more handles.
-    closing: bool,
-    /// A transaction is being closed or written.
-    committing: bool,
+    commit: Commit,
     durable: TransactionId,
     /// A thread is about to close the running transaction and waits for others that sync.
     batching: bool,
@@ -169,6 +166,16 @@ struct State {
     commit_time: Duration,
     /// No thread may wait for the running transaction to become old any more.
     timer_ended: bool,
+}
+
+/// The commit that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Commit {
+    None,
+    /// The running transaction takes no more handles.
+    Closing,
+    /// The transaction before the running one is being written.
+    Writing,
 }
 
 /// The transaction that handles join.
@@ -235,8 +242,7 @@ impl Transactions {
     ) -> Self {
         let state = State {
             running: Running { id: first, ..Running::default() },
-            closing: false,
-            committing: false,
+            commit: Commit::None,
             durable: TransactionId(first.0 - 1),
             batching: false,
             last_syncers: Vec::new(),
@@ -265,14 +271,14 @@ impl Transactions {
         let mut state = self.state.lock();
         loop {
             self.latch.check()?;
-            if state.closing {
+            if state.commit == Commit::Closing {
                 state = self.changed.wait(state);
                 continue;
             }
             let running = &state.running;
             let has_content = !running.is_empty() || running.handles > 0;
             let is_full = running.blocks_with(credits) > self.blocks_max;
-            if (is_full || running.is_old(self.interval)) && has_content && !state.committing {
+            if (is_full || running.is_old(self.interval)) && has_content && state.commit == Commit::None {
                 state = self.commit_running(state)?;
                 continue;
             }
@@ -282,13 +288,15 @@ impl Transactions {
                 continue;
             }
             let fits = self.store.has_space_for(running.blocks_with(credits), running.revoked_with(credits));
-            if !fits && (has_content || state.committing || self.store.is_in_use()) {
+            if !fits && (has_content || state.commit != Commit::None || self.store.is_in_use()) {
                 drop(state);
                 let has_more = self.store.make_space().map_err(|error| self.abort(error))?;
                 state = self.state.lock();
                 if !has_more {
-                    state =
-                        if state.committing { self.changed.wait(state) } else { self.commit_running(state)? };
+                    state = match state.commit {
+                        Commit::None => self.commit_running(state)?,
+                        _ => self.changed.wait(state),
+                    };
                 }
                 continue;
             }
@@ -317,7 +325,7 @@ impl Transactions {
     pub(crate) fn extend(&self, transaction: TransactionId, credits: u32) -> bool {
         let credits = u64::from(credits);
         let mut state = self.state.lock();
-        let closing = state.closing;
+        let closing = state.commit == Commit::Closing;
         let running = state.running(transaction);
         let (blocks, revoked) = (running.blocks_with(credits), running.revoked_with(credits));
         let fits = !closing && blocks <= self.blocks_max && self.store.has_space_for(blocks, revoked);
@@ -380,7 +388,7 @@ impl Transactions {
         // Credits beyond the largest transaction were never counted.
         running.credits = running.credits.saturating_sub(u64::from(credits).min(self.blocks_max));
         running.freed.add(freed);
-        if state.closing && state.running.handles == 0 {
+        if state.commit == Commit::Closing && state.running.handles == 0 {
             self.handles_ended.notify_all();
         }
     }
@@ -476,7 +484,7 @@ impl Transactions {
                 return Ok(());
             }
             self.latch.check()?;
-            if !state.committing && !state.batching {
+            if state.commit == Commit::None && !state.batching {
                 break;
             }
             state = self.changed.wait(state);
@@ -489,18 +497,19 @@ impl Transactions {
             state = self.wait_for_batch(state);
         }
         let began = now();
-        let result = self.close_running(state).and_then(|closed| {
-            self.store.write(&closed)?;
-            self.finish(closed, now().saturating_sub(began));
-            self.store.after_commit()
-        });
-        result.map_err(|error| {
-            let error = self.abort(error);
-            let mut state = self.state.lock();
-            (state.committing, state.closing) = (false, false);
-            self.changed.notify_all();
-            error
-        })
+        let written = self.close_running(state).and_then(|closed| self.store.write(&closed).map(|()| closed));
+        match written {
+            Ok(closed) => {
+                self.finish(closed, now().saturating_sub(began));
+                self.store.after_commit().map_err(|error| self.abort(error))
+            }
+            Err(error) => {
+                let error = self.abort(error);
+                self.state.lock().commit = Commit::None;
+                self.changed.notify_all();
+                Err(error)
+            }
+        }
     }
 
     /// Threads that shared the last commit are likely to sync again at once: give them a moment to join this one. A thread
@@ -523,7 +532,7 @@ impl Transactions {
 
     /// Stop new handles, wait for the open ones, freeze all buffers, and let the next transaction run.
     fn close_running(&self, mut state: MutexGuard<'_, State>) -> Result<Closed> {
-        (state.committing, state.closing) = (true, true);
+        state.commit = Commit::Closing;
         while state.running.handles > 0 {
             state = self.handles_ended.wait(state);
         }
@@ -540,7 +549,7 @@ impl Transactions {
             freed: closing.freed,
         };
         self.store.place(&closed)?;
-        self.state.lock().closing = false;
+        self.state.lock().commit = Commit::Writing;
         self.changed.notify_all();
         Ok(closed)
     }
@@ -562,7 +571,7 @@ impl Transactions {
         self.store.committed(&mut closed);
         {
             let mut state = self.state.lock();
-            state.committing = false;
+            state.commit = Commit::None;
             state.durable = closed.id;
             state.commit_time = (state.commit_time * 7 + took) / 8;
             self.changed.notify_all();
@@ -588,3 +597,6 @@ impl Transactions {
         self.state.lock().durable
     }
 }
+
+#[cfg(test)]
+mod tests;

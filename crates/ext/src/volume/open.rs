@@ -18,7 +18,7 @@ use crate::map::Mappings;
 use crate::names::DentryCache;
 use crate::names::Names;
 use crate::quota::Quotas;
-use crate::transaction::{AbortLatch, CommitStore, HomeWriter, Transactions};
+use crate::transaction::{AbortLatch, CommitStore, HomeWriter, TransactionId, Transactions};
 use crate::volume::checksums::VolumeChecksums;
 use crate::volume::mmp::Mmp;
 use crate::volume::superblock::{SuperblockBackup, find_superblock};
@@ -75,24 +75,7 @@ impl Volume {
             allocator: Arc::downgrade(&allocator),
         }));
         let latch = Arc::new(AbortLatch::default());
-        let (store, first): (Arc<dyn CommitStore>, _) = match log {
-            Some((map, journal_superblock)) => {
-                let (journal, first) = Journal::new(JournalParts {
-                    device: device.clone(),
-                    block_size: layout.block_size,
-                    map,
-                    superblock: journal_superblock,
-                    cache: cache.clone(),
-                    latch: latch.clone(),
-                    clock: options.clock.clone(),
-                });
-                (Arc::new(journal), first)
-            }
-            None => {
-                let writer = HomeWriter::new(device.clone(), layout.block_size);
-                (Arc::new(InPlaceWriter::new(&cache, writer)), InPlaceWriter::FIRST)
-            }
-        };
+        let (store, first) = open_store(log, &device, &cache, &latch, &options);
         let interval = options.commit_interval;
         let transactions =
             Transactions::new(store, cache.clone(), latch.clone(), allocator.clone(), interval, first);
@@ -151,6 +134,31 @@ impl Volume {
         }
         self.lifecycle.recover_orphans(&orphans)
     }
+}
+
+/// What writes closed transactions, and the number of the first one.
+fn open_store(
+    log: Option<(LogMap, JournalSuperblock)>,
+    device: &Arc<dyn BlockDevice>,
+    cache: &Arc<BufferCache>,
+    latch: &Arc<AbortLatch>,
+    options: &VolumeOptions,
+) -> (Arc<dyn CommitStore>, TransactionId) {
+    let block_size = cache.block_size();
+    let Some((map, superblock)) = log else {
+        let writer = HomeWriter::new(device.clone(), block_size);
+        return (Arc::new(InPlaceWriter::new(cache, writer)), InPlaceWriter::FIRST);
+    };
+    let (journal, first) = Journal::new(JournalParts {
+        device: device.clone(),
+        block_size,
+        map,
+        superblock,
+        cache: cache.clone(),
+        latch: latch.clone(),
+        clock: options.clock.clone(),
+    });
+    (Arc::new(journal), first)
 }
 
 /// Open the quota files of a volume that is to be written; it is only read if they are damaged.
