@@ -14,7 +14,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::thread_ring;
+use crate::{registered, thread_ring};
 
 /// Identity of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,6 +59,7 @@ impl Drop for ArenaEntry {
     fn drop(&mut self) {
         change(|arenas| arenas.retain(|arena| arena.id != self.0));
         thread_ring::arena_freed(self.0);
+        registered::arena_freed(self.0);
     }
 }
 

@@ -31,6 +31,7 @@ mod partition;
 mod polling;
 mod pool;
 mod region;
+mod registered;
 mod ring;
 mod ring_queue;
 mod route;
@@ -56,7 +57,7 @@ pub use options::{Access, Backend, Create, DirectIo, Growth, OpenOptions, Pollin
 pub use partition::PartitionDevice;
 pub use pool::{BufferPool, PoolBuf};
 pub use region::PageKind;
-pub use ring::RegisteredMemory;
+pub use registered::RegisteredMemory;
 pub use table::{Partition, PartitionKind, has_partitions, partitions};
 pub use target::{host_paths, open_target};
 pub use thread_ring::registered_memory;

@@ -1,4 +1,4 @@
-//! An `io_uring` that runs transfers, and the table of memory that it has registered.
+//! An `io_uring` that runs transfers. What memory it has registered: [`crate::registered`].
 //!
 //! Where it sits: each thread has one for [`diorite_block::BlockDevice::execute`], each queue one of its own, and a device with an I/O
 //! scheduler one that all its threads share.
@@ -7,9 +7,7 @@
 //! 1. No more entries are in flight than the completion queue holds, so that none is ever lost or delayed.
 //! 2. A ring is not dropped, and no call that lends it memory ends, while an entry is in flight: memory is given
 //!    back only after the kernel has let go of it. Where waiting is impossible, the program ends.
-//! 3. A slot of the buffer table names an arena by a number that is never used again, so memory that came to lie at the
-//!    address of an old arena is never mistaken for it.
-//! 4. A forked child never touches a ring of its parent.
+//! 3. A forked child never touches a ring of its parent.
 //!
 //! Safety policy: [`Ring::push`] is unsafe: its caller keeps the transfer's memory and its list of segments alive and
 //! untouched until the completion with its `user_data` has been popped. All other functions are safe given that.
@@ -24,17 +22,16 @@ use std::time::Duration;
 use diorite_block::{WaitOnQueue, sync};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
-use crate::arena::{self, Arena, ArenaId};
+use crate::arena::ArenaId;
 use crate::fork::forks;
 use crate::options::Polling;
 use crate::polling::{self, LatencyHistory, Wait};
+use crate::registered::{Registered, RegisteredMemory};
 use crate::sys;
 use crate::transfer::{Direction, Segments, Transfer};
 
 /// The kernel moves at most this much in one entry.
 const ENTRY_BYTES_MAX: usize = 1 << 30;
-/// Arenas that one ring keeps registered.
-const BUFFER_SLOTS: u16 = 64;
 
 /// What this kernel's rings can do.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +98,7 @@ impl RingFile {
 /// See the module's head.
 pub(crate) struct Ring {
     uring: IoUring,
-    buffers: BufferTable,
+    buffers: Arc<Registered>,
     in_flight: u32,
     limit: u32,
     /// The transfer that was pushed last, if it is a short one.
@@ -122,13 +119,13 @@ impl Ring {
             .setup_taskrun_flag()
             .build(entries);
         let uring = newest.or_else(|_| cooperative(entries))?;
-        Self::tried(uring, abilities)
+        Self::tried(uring, abilities, |_| Ok(Registered::of_one_thread()))
     }
 
     /// A ring that may go from thread to thread.
     pub(crate) fn for_any_thread(entries: u32) -> io::Result<Self> {
         let abilities = abilities()?;
-        Self::tried(cooperative(entries)?, abilities)
+        Self::tried(cooperative(entries)?, abilities, registered_by_any_thread)
     }
 
     /// A ring that several threads submit to while another one waits ([`Ring::waiter`]). Completions come at once, whatever the
@@ -139,14 +136,12 @@ impl Ring {
         if !uring.params().is_feature_ext_arg() {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         }
-        Self::tried(uring, abilities)
+        Self::tried(uring, abilities, registered_by_any_thread)
     }
 
     /// What a thread waits on while others use the ring.
     pub(crate) fn waiter(&self) -> io::Result<Arc<RingWait>> {
-        // SAFETY: the ring is open, and borrowed for this call.
-        let fd = unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) };
-        Ok(Arc::new(RingWait(fd.try_clone_to_owned()?)))
+        Ok(Arc::new(RingWait(descriptor_of(&self.uring)?)))
     }
 
     /// Whether a parent of this process made it, which alone may use it: dropping it here leaves it untouched.
@@ -160,9 +155,13 @@ impl Ring {
     }
 
     /// Prove that the ring can be entered, so that later failures to enter are bugs.
-    fn tried(uring: IoUring, abilities: Abilities) -> io::Result<Self> {
+    fn tried(
+        uring: IoUring,
+        abilities: Abilities,
+        registered: fn(&IoUring) -> io::Result<Arc<Registered>>,
+    ) -> io::Result<Self> {
         let (entries, completions) = (uring.params().sq_entries(), uring.params().cq_entries());
-        let buffers = BufferTable::default();
+        let buffers = registered(&uring)?;
         let (limit, latency, fork) = (entries.min(completions), LatencyHistory::default(), forks());
         let mut ring = Self { uring, buffers, in_flight: 0, limit, short: None, latency, abilities, fork };
         // SAFETY: an entry without memory.
@@ -206,22 +205,27 @@ impl Ring {
 
     /// How the registration of memory went.
     pub(crate) fn registration(&self) -> RegisteredMemory {
-        self.buffers.status
+        self.buffers.status()
     }
 
     /// The generation of the list of arenas that the ring knows; none if it has nothing registered.
     pub(crate) fn arenas_seen(&self) -> Option<u64> {
-        (self.buffers.status.arenas > 0).then_some(self.buffers.generation)
+        self.buffers.arenas_seen()
     }
 
     /// Whether an arena is registered.
     pub(crate) fn has_registered(&self, arena: ArenaId) -> bool {
-        self.buffers.slots.iter().flatten().any(|known| known.id == arena)
+        self.buffers.has(arena)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn slot_for_test(&mut self, address: usize) -> Option<u16> {
+        self.buffers.slot(&self.uring, address, 4096)
     }
 
     /// Unregister what is gone.
     pub(crate) fn forget_freed_arenas(&mut self) {
-        self.buffers.refresh(&self.uring);
+        self.buffers.forget_freed(&self.uring);
     }
 
     /// Push what is left of a transfer. There must be space.
@@ -406,9 +410,19 @@ impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ring")
             .field("in_flight", &self.in_flight)
-            .field("registration", &self.buffers.status)
+            .field("registration", &self.buffers.status())
             .finish_non_exhaustive()
     }
+}
+
+fn registered_by_any_thread(uring: &IoUring) -> io::Result<Arc<Registered>> {
+    Ok(Registered::of_any_thread(descriptor_of(uring)?))
+}
+
+/// Another descriptor of the ring.
+fn descriptor_of(uring: &IoUring) -> io::Result<OwnedFd> {
+    // SAFETY: the ring is open, and borrowed for this call.
+    unsafe { BorrowedFd::borrow_raw(uring.as_raw_fd()) }.try_clone_to_owned()
 }
 
 /// A ring without a thread of its own. Completions are taken when their submitter enters the kernel anyway.
@@ -424,133 +438,4 @@ fn cooperative(entries: u32) -> io::Result<IoUring> {
 fn give_up(error: &io::Error) -> ! {
     eprintln!("diorite: io_uring: cannot wait for transfers in flight: {error}");
     std::process::abort();
-}
-
-/// How a ring's registration of memory went, for diagnostics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RegisteredMemory {
-    /// Arenas registered at this moment.
-    pub arenas: u16,
-    /// Bytes of those.
-    pub bytes: u64,
-    /// The last refusal's `errno`: usually `ENOMEM`, for the limit on locked memory (`ulimit -l`). Transfers then use
-    /// the memory as they find it, at a little more CPU time.
-    pub refused: Option<i32>,
-}
-
-/// Which arenas the ring has registered, and where.
-#[derive(Default)]
-struct BufferTable {
-    state: TableState,
-    /// Of the copy in `arenas`.
-    generation: u64,
-    arenas: Vec<Arena>,
-    slots: Vec<Option<Arena>>,
-    /// Not tried again until the list of arenas changes.
-    refused: Vec<ArenaId>,
-    last: Option<(Arena, u16)>,
-    status: RegisteredMemory,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum TableState {
-    #[default]
-    Untried,
-    Ready,
-    Refused,
-}
-
-impl BufferTable {
-    /// The slot of the arena that the memory lies in, registered now if need be.
-    fn slot(&mut self, uring: &IoUring, address: usize, len: usize) -> Option<u16> {
-        if self.generation != arena::generation() {
-            self.refresh(uring);
-        }
-        if let Some((arena, slot)) = self.last
-            && arena.contains(address, len)
-        {
-            return Some(slot);
-        }
-        let after = self.arenas.partition_point(|arena| arena.address <= address);
-        let arena = *self.arenas[..after].last().filter(|arena| arena.contains(address, len))?;
-        let known = self.slots.iter().position(|slot| *slot == Some(arena));
-        let slot = known.map(|slot| slot as u16).or_else(|| self.register(uring, arena))?;
-        self.last = Some((arena, slot));
-        Some(slot)
-    }
-
-    /// The slot of the one arena that all segments lie in.
-    fn slot_of_all(&mut self, uring: &IoUring, segments: &[libc::iovec]) -> Option<u16> {
-        let first = segments.first()?;
-        let slot = self.slot(uring, first.iov_base.addr(), first.iov_len)?;
-        let (arena, _) = self.last?;
-        segments.iter().all(|s| s.iov_len > 0 && arena.contains(s.iov_base.addr(), s.iov_len)).then_some(slot)
-    }
-
-    /// Take the present list of arenas and let go of those that are gone.
-    fn refresh(&mut self, uring: &IoUring) {
-        let (generation, arenas) = arena::snapshot();
-        self.generation = generation;
-        self.last = None;
-        self.refused.clear();
-        for slot in 0..self.slots.len() {
-            let gone = self.slots[slot].filter(|arena| {
-                arenas
-                    .binary_search_by_key(&arena.address, |a| a.address)
-                    .ok()
-                    .is_none_or(|at| arenas[at] != *arena)
-            });
-            if let Some(arena) = gone {
-                let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-                // SAFETY: an empty slot refers to no memory. Should the kernel refuse, the slot keeps
-                // pages that no thread refers to any more, and is not used again.
-                let emptied =
-                    unsafe { uring.submitter().register_buffers_update(slot as u32, &[nothing], None) };
-                if emptied.is_ok() {
-                    self.slots[slot] = None;
-                    self.status.arenas -= 1;
-                    self.status.bytes -= arena.len as u64;
-                }
-            }
-        }
-        self.arenas = arenas;
-    }
-
-    fn register(&mut self, uring: &IoUring, arena: Arena) -> Option<u16> {
-        if self.state == TableState::Untried {
-            match uring.submitter().register_buffers_sparse(u32::from(BUFFER_SLOTS)) {
-                Ok(()) => {
-                    self.state = TableState::Ready;
-                    self.slots = vec![None; usize::from(BUFFER_SLOTS)];
-                }
-                Err(error) => {
-                    self.state = TableState::Refused;
-                    self.status.refused = error.raw_os_error();
-                }
-            }
-        }
-        if self.state == TableState::Refused || self.refused.contains(&arena.id) {
-            return None;
-        }
-        let slot = self.slots.iter().position(Option::is_none)?;
-        let memory = libc::iovec {
-            iov_base: std::ptr::with_exposed_provenance_mut(arena.address),
-            iov_len: arena.len,
-        };
-        // SAFETY: the kernel pins the arena's pages, which exist because a transfer that is lent to us lies in them. When the
-        // arena is gone, its number is too, and the slot is never used again (invariant 3).
-        match unsafe { uring.submitter().register_buffers_update(slot as u32, &[memory], None) } {
-            Ok(()) => {
-                self.slots[slot] = Some(arena);
-                self.status.arenas += 1;
-                self.status.bytes += arena.len as u64;
-                Some(slot as u16)
-            }
-            Err(error) => {
-                self.refused.push(arena.id);
-                self.status.refused = error.raw_os_error();
-                None
-            }
-        }
-    }
 }

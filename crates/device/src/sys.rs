@@ -105,6 +105,35 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Empty a slot of an `io_uring`'s table of registered memory.
+pub(crate) fn unregister_buffer(ring: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
+    /// `struct io_uring_rsrc_update2` of `linux/io_uring.h`.
+    #[repr(C)]
+    struct Update {
+        offset: u32,
+        reserved: u32,
+        data: u64,
+        tags: u64,
+        count: u32,
+        reserved2: u32,
+    }
+    const BUFFERS_UPDATE: libc::c_uint = 16;
+    let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let data = std::ptr::from_ref(&nothing).expose_provenance() as u64;
+    let update = Update { offset: slot, reserved: 0, data, tags: 0, count: 1, reserved2: 0 };
+    // SAFETY: the kernel reads the two structures, which live until the call returns. An empty slot refers to no memory.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            ring.as_raw_fd(),
+            BUFFERS_UPDATE,
+            &raw const update,
+            size_of::<Update>(),
+        )
+    };
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Enter an `io_uring`: submit so many entries, and wait for a completion or until the timeout. `ETIME` where time is over.
 pub(crate) fn enter_ring(ring: BorrowedFd<'_>, submit: u32, timeout: Option<Duration>) -> io::Result<()> {
     /// `struct io_uring_getevents_arg` and `struct __kernel_timespec` of `linux/io_uring.h`.

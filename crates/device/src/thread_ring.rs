@@ -13,7 +13,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::arena::{self, ArenaId};
-use crate::ring::{RegisteredMemory, Ring};
+use crate::registered::RegisteredMemory;
+use crate::ring::Ring;
 
 /// Entries of a ring: enough for every device to be busy, small enough to stay in the CPU's cache.
 const ENTRIES: u32 = 128;

@@ -7,19 +7,21 @@
 //! 1. Data of files (written before its handle began), and blocks that nothing on the disk refers to: created in this transaction.
 //! 2. Blocks of directories, mappings and bitmaps that were changed: what they refer to is durable, and a name is gone before its
 //!    inode is freed.
-//! 3. Inode tables, group descriptors, superblock: all that an inode of any file in them refers to is durable.
-//! 4. Blocks whose content has moved to a created one (splits of directories): both have it for a moment. Nodes of extent trees are not
+//! 3. Blocks of directories from which a name has moved to another block: the file has both names for a moment. Where that contradicts
+//!    another rename of the transaction, or the new name is in a block that was created, the transaction is committed in between.
+//! 4. Inode tables, group descriptors, superblock: all that an inode of any file in them refers to is durable.
+//! 5. Blocks whose content has moved to a created one (splits of directories): both have it for a moment. Nodes of extent trees are not
 //!    split in place, because e2fsck keeps neither of two nodes that overlap.
 //!
-//! What is not protected: a block with a checksum that a power cut tears, and a rename between two blocks of directories (the file
-//! may be in `lost+found`); the kernel has both too.
+//! What is not protected: a block with a checksum that a power cut tears, and two names that are exchanged between blocks (a file may be
+//! in `lost+found`); the kernel has both too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::buffer::{BlockKind, BufferCache};
 use crate::memory::BlockMemory;
-use crate::transaction::{Closed, CommitStore, HomeWriter, Join, TransactionId};
+use crate::transaction::{Closed, CommitStore, HomeWriter, Join, Moves, TransactionId};
 use crate::{FsBlock, Result};
 
 /// The steps of a write-out; see the module's head.
@@ -27,8 +29,11 @@ use crate::{FsBlock, Result};
 enum Step {
     Created,
     Changed,
+    LostNames,
     Inodes,
     MovedFrom,
+    /// In place of [`Step::LostNames`], where a block that gained a name is moved from.
+    LostNamesLast,
 }
 
 /// See the module's head.
@@ -57,7 +62,10 @@ impl CommitStore for InPlaceWriter {
         let mut steps: BTreeMap<Step, Vec<(FsBlock, Arc<BlockMemory>)>> = BTreeMap::new();
         for block in &closed.blocks {
             let place = block.buffer.block();
-            let step = step_of(block.buffer.kind(), block.join, closed.moved_from.contains(&place));
+            let step = match step_of(block.buffer.kind(), block.join) {
+                Step::Changed => step_of_changed(&closed.moves, place),
+                step => step,
+            };
             steps.entry(step).or_default().push((place, block.content.clone()));
         }
         let created = steps.remove(&Step::Created).unwrap_or_default();
@@ -83,11 +91,19 @@ impl CommitStore for InPlaceWriter {
     }
 }
 
-fn step_of(kind: BlockKind, join: Join, is_moved_from: bool) -> Step {
+fn step_of_changed(moves: &Moves, block: FsBlock) -> Step {
+    match (moves.lost_names.contains(&block), moves.from.contains(&block)) {
+        (true, _) if moves.gains_late() => Step::LostNamesLast,
+        (_, true) => Step::MovedFrom,
+        (true, false) => Step::LostNames,
+        (false, false) => Step::Changed,
+    }
+}
+
+fn step_of(kind: BlockKind, join: Join) -> Step {
     match kind {
         _ if join == Join::Created => Step::Created,
         BlockKind::InodeTable | BlockKind::GroupDescriptors(_) | BlockKind::Superblock => Step::Inodes,
-        _ if is_moved_from => Step::MovedFrom,
         _ => Step::Changed,
     }
 }

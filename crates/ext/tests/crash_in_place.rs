@@ -61,9 +61,19 @@ impl World {
 
     /// Show every crash after e2fsck to `check`, with the marks before it.
     fn crashes(&self, tearing: Tearing, check: impl Fn(&Volume, &[u64]) -> Result<(), String>) {
+        let points = self.recorder.recording().crash_points().count();
+        self.crashes_of((150 / points).clamp(4, 40), tearing, check);
+    }
+
+    /// At most `limit` images of each crash point.
+    fn crashes_of(
+        &self,
+        limit: usize,
+        tearing: Tearing,
+        check: impl Fn(&Volume, &[u64]) -> Result<(), String>,
+    ) {
         let recording = self.recorder.recording();
         let points = recording.crash_points().count();
-        let limit = (150 / points).clamp(4, 40);
         let mut images = 0;
         for point in recording.crash_points() {
             for fates in point.fates(limit, tearing, 7) {
@@ -343,6 +353,51 @@ fn freed_blocks_are_not_reused_before_the_change_is_durable() {
         world.crashes(Tearing::Never, |volume, _| {
             let mixed = content(volume, "cut").is_some_and(|content| content.contains(&0xbb));
             if mixed { Err("the cut file shows another's data".to_owned()) } else { Ok(()) }
+        });
+    }
+}
+
+/// A synced file was renamed to another block of a directory: the block without its old name came to the disk, the one with the new name
+/// did not, and e2fsck put the file into `lost+found`.
+#[test]
+fn a_renamed_file_has_one_of_its_names() {
+    for arguments in [EXT2, EXT4] {
+        let Some(world) = world(arguments) else { return };
+        let rename = |from: &str, to: &str| {
+            let ((from, old), (to, new)) = (from.rsplit_once('/').unwrap(), to.rsplit_once('/').unwrap());
+            let (from, to) = (at(&world.volume, from), at(&world.volume, to));
+            world
+                .volume
+                .names
+                .rename(&from, old.as_bytes(), &to, new.as_bytes(), RenameMode::Replace)
+                .unwrap();
+        };
+        // Blocks that are not adjacent reach the disk one by one.
+        for name in ["a", "between", "b", "after", "c"] {
+            world.volume.names.create(&at(&world.volume, ""), name.as_bytes(), &directory()).unwrap();
+        }
+        let contents = [1, 2, 3].map(|seed| pattern(seed, world.block()));
+        for (path, content) in ["a/one", "b/two", "c/new"].iter().zip(&contents) {
+            world.create(path);
+            world.write(path, 0, content);
+        }
+        world.volume.sync().unwrap();
+        world.recorder.mark(1);
+        // In one transaction there and back, then over another file.
+        rename("a/one", "b/uno");
+        rename("b/two", "a/dos");
+        world.volume.sync().unwrap();
+        rename("c/new", "b/uno");
+        world.volume.sync().unwrap();
+        world.crashes_of(40, Tearing::Never, |volume, marks| {
+            let has = |path: &str, number: usize| begins_with(volume, path, &contents[number]).is_ok();
+            if marks.is_empty() || has("a/one", 0) || has("b/uno", 0) || has("b/uno", 2) {
+                let is_there = |paths: [&str; 2], number: usize| paths.iter().any(|path| has(path, number));
+                if marks.is_empty() || is_there(["b/two", "a/dos"], 1) && is_there(["c/new", "b/uno"], 2) {
+                    return Ok(());
+                }
+            }
+            Err("a file has lost its name".to_owned())
         });
     }
 }

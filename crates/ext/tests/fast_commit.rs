@@ -324,3 +324,42 @@ fn damaged_fast_commits_are_refused_or_ignored() {
         }
     }
 }
+
+/// A fast commit that is damaged, with intact ones after it, was taken for the end of them: what later syncs had promised was dropped
+/// without a word, and the next write lost it for good.
+#[test]
+fn damage_before_intact_fast_commits_is_reported() {
+    if !have(&["mke2fs", "e2fsck", "python3"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let arguments = "-t ext4 -b 1024 -O fast_commit -J size=4";
+    let Some((copy, theirs)) = dirty_image(&bench, arguments) else { return };
+    let intact = std::fs::read(&copy).unwrap();
+    // The first head, and the blocks after it that begin with a record.
+    let is_head = |at: &usize| intact[*at..*at + 8] == [9, 0, 8, 0, 0, 0, 0, 0];
+    let area = (0..intact.len()).step_by(1024).find(is_head).expect("the kernel left fast commits");
+    let has_record = |at: &usize| (1..=9).contains(&intact[*at]) && intact[*at + 1] == 0;
+    let blocks = (area..intact.len()).step_by(1024).take_while(has_record).count();
+    assert!(blocks > 8, "{blocks} blocks of fast commits");
+    for damaged in [0, 1, blocks / 2, blocks - 2] {
+        let mut bytes = intact.clone();
+        bytes[area + damaged * 1024 + 13] ^= 0x40;
+        let device = MemoryDevice::new(bytes.clone());
+        let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+        assert!(volume.read_only_reason().is_some(), "block {damaged} of {blocks}");
+        assert!(
+            volume.defects().iter().any(|defect| defect.contains("fast commit")),
+            "{:?}",
+            volume.defects()
+        );
+        assert!(tree_of(&volume) != theirs, "block {damaged} of {blocks}");
+        drop(volume);
+        assert!(*device.bytes.read().unwrap() == bytes, "nothing is written");
+    }
+    // The end of what was written is no damage.
+    let mut bytes = intact.clone();
+    bytes[area + (blocks - 1) * 1024 + 13] ^= 0x40;
+    let volume = Volume::open(MemoryDevice::new(bytes), VolumeOptions::default()).unwrap();
+    assert_eq!(volume.read_only_reason(), None);
+}

@@ -33,6 +33,7 @@ impl InodeStore {
     ) -> Result<Arc<Inode>> {
         let first = self.core.format.first_inode();
         let number = self.core.allocator.allocate_inode(handle, parent, spec.kind, first)?;
+        handle.note_new_inode(number);
         let mut state = self.new_state(parent_state, spec);
         let raw = self.raw(number)?;
         state.table_block = Arc::downgrade(&raw.buffer);

@@ -11,7 +11,9 @@ use super::{Locked, Names, check_name, check_new_name, finish, is_directory};
 use crate::directory::{Found, kind_code};
 use crate::inode::{ALLOCATE_INODE_CREDITS, InodeState};
 use crate::transaction::Handle;
-use crate::{Corrupt, Error, FileKind, Inode, InodeNumber, NodeSpec, Owner, RenameMode, Result};
+use crate::{
+    Corrupt, Error, FileBlock, FileKind, FsBlock, Inode, InodeNumber, NodeSpec, Owner, RenameMode, Result,
+};
 
 /// Directories above another that are followed before their chain is called a loop.
 const DEPTH_MAX: usize = 1 << 16;
@@ -223,6 +225,9 @@ impl Names {
             let place = self.place_for(handle, to, state, rename.to_name)?;
             self.put_entry(handle, to, state, &place, rename.to_name, source)?;
         }
+        if !self.core.has_journal() && !handle.is_new_inode(source.number()) {
+            self.order_names(handle, rename, locked)?;
+        }
         // Making space may have moved the old entry.
         let state = locked.state(from);
         if let Some(whiteout) = whiteout {
@@ -274,6 +279,34 @@ impl Names {
         self.files.store(handle, &whiteout, &mut state)?;
         drop(state);
         Ok(whiteout)
+    }
+
+    /// Without a journal: the new name, which is there, is to be on the disk before the old one goes.
+    fn order_names<'v>(
+        &'v self,
+        handle: &mut Handle<'v>,
+        rename: &Rename<'_>,
+        locked: &mut Locked<'_>,
+    ) -> Result<()> {
+        let gained = self.block_with(rename.to, locked.state(rename.to), rename.to_name)?;
+        let lost = self.block_with(rename.from, locked.state(rename.from), rename.from_name)?;
+        if let (Some(lost), Some(gained)) = (lost, gained)
+            && handle.orders_name(lost, gained)
+        {
+            return Ok(());
+        }
+        self.store_touched(handle, rename.to, locked.state(rename.to))?;
+        handle.restart_durable(2 * ADD_NAME_CREDITS)
+    }
+
+    /// The block of a directory that has an entry; none of one that is in its inode.
+    fn block_with(&self, directory: &Inode, state: &InodeState, name: &[u8]) -> Result<Option<FsBlock>> {
+        let found = self.find_existing(directory, state, name)?;
+        if state.is_inline() {
+            return Ok(None);
+        }
+        let block = self.maps.directory_block(directory, state, FileBlock(found.block.into()))?;
+        Ok(Some(block.block()))
     }
 
     fn exchange<'v>(

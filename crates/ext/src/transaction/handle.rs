@@ -135,6 +135,32 @@ impl<'c> Handle<'c> {
         fits
     }
 
+    /// See [`crate::transaction::Transactions::orders_name`].
+    pub(crate) fn orders_name(&mut self, lost: FsBlock, gained: FsBlock) -> bool {
+        self.core.transactions.orders_name(self.transaction, lost, gained)
+    }
+
+    /// The inode was made by this handle.
+    pub(crate) fn note_new_inode(&mut self, inode: InodeNumber) {
+        if !self.core.has_journal() {
+            self.core.transactions.note_new_inode(self.transaction, inode);
+        }
+    }
+
+    /// Whether the inode was made in this transaction. Known only without a journal.
+    pub(crate) fn is_new_inode(&self, inode: InodeNumber) -> bool {
+        self.core.transactions.is_new_inode(self.transaction, inode)
+    }
+
+    /// As [`Handle::restart`], when what this handle did is durable.
+    pub(crate) fn restart_durable(&mut self, credits: u32) -> Result<()> {
+        self.end();
+        self.core.transactions.commit_through(self.transaction)?;
+        self.transaction = self.core.transactions.begin(credits + self.core.quota_credits())?;
+        (self.credits, self.modified, self.ended) = (credits, false, false);
+        Ok(())
+    }
+
     /// End this handle and go on with a new one, possibly in another transaction.
     pub(crate) fn restart(&mut self, credits: u32) -> Result<()> {
         self.end();

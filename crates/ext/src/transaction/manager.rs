@@ -27,10 +27,10 @@ use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank, now};
 use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
-use super::{AbortLatch, Freed, Join, ReleaseFreed, TransactionId};
+use super::{AbortLatch, Freed, Join, Moves, ReleaseFreed, TransactionId};
 use crate::buffer::{Buffer, BufferCache};
 use crate::memory::BlockMemory;
-use crate::{Error, FsBlock, Result};
+use crate::{Error, FsBlock, InodeNumber, Result};
 
 /// How much later than the interval is over a timer wakes: then it is over for certain.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
@@ -109,7 +109,7 @@ pub(crate) struct Closed {
     /// By address.
     pub(crate) blocks: Vec<ClosedBlock>,
     pub(crate) revoked: HashSet<FsBlock>,
-    pub(crate) moved_from: HashSet<FsBlock>,
+    pub(crate) moves: Moves,
     pub(crate) freed: Freed,
 }
 
@@ -187,7 +187,7 @@ struct Running {
     credits: u64,
     buffers: HashMap<FsBlock, (Arc<Buffer>, Join)>,
     revoked: HashSet<FsBlock>,
-    moved_from: HashSet<FsBlock>,
+    moves: Moves,
     freed: Freed,
     /// Threads that wait for it to be committed.
     syncers: Vec<u64>,
@@ -358,7 +358,26 @@ impl Transactions {
     /// A part of the block's content has moved to one that was created in the transaction: without a journal this block must not be
     /// written before that one is reachable.
     pub(crate) fn note_moved_from(&self, transaction: TransactionId, block: FsBlock) {
-        self.state.lock().running(transaction).moved_from.insert(block);
+        self.state.lock().running(transaction).moves.from.insert(block);
+    }
+
+    /// A name that is on the disk moves from a block of a directory to another one. Without a journal the other one must be there first:
+    /// `false` where this transaction cannot have it so.
+    pub(crate) fn orders_name(&self, transaction: TransactionId, lost: FsBlock, gained: FsBlock) -> bool {
+        let mut state = self.state.lock();
+        let Running { moves, buffers, .. } = state.running(transaction);
+        let is_created = |block: FsBlock| buffers.get(&block).is_some_and(|(_, join)| *join == Join::Created);
+        moves.note_name(lost, gained, is_created)
+    }
+
+    /// The inode was made in this transaction.
+    pub(crate) fn note_new_inode(&self, transaction: TransactionId, inode: InodeNumber) {
+        self.state.lock().running(transaction).moves.new_inodes.insert(inode);
+    }
+
+    /// Whether it was: then none of its names is on the disk.
+    pub(crate) fn is_new_inode(&self, transaction: TransactionId, inode: InodeNumber) -> bool {
+        self.state.lock().running(transaction).moves.new_inodes.contains(&inode)
     }
 
     /// A block is metadata no longer: it must not be written or replayed over what comes there next.
@@ -545,7 +564,7 @@ impl Transactions {
             id: closing.id,
             blocks: self.freeze(closing.buffers.into_values().collect()),
             revoked: closing.revoked,
-            moved_from: closing.moved_from,
+            moves: closing.moves,
             freed: closing.freed,
         };
         self.store.place(&closed)?;

@@ -3,6 +3,7 @@
 mod handle;
 mod home_writer;
 mod manager;
+mod moves;
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -13,6 +14,7 @@ use crate::{BlockRun, Error, InodeNumber, Result};
 pub(crate) use handle::{Handle, finish};
 pub(crate) use home_writer::HomeWriter;
 pub(crate) use manager::{Closed, ClosedBlock, CommitStore, Transactions};
+pub(crate) use moves::Moves;
 
 /// A transaction's number; they grow. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
