@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::{Access, DirectIo, FileKind, Unaligned};
+use diorite::{Access, DirectIo, FileKind, Unaligned, host_paths};
 use diorite_copy::{
     Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, OnFailure, ReadStream as _, Sink,
     Source, StandardInput, Summary, Sync, Unwatched, is_within,
@@ -79,9 +79,14 @@ enum Side {
 }
 
 impl Side {
-    fn of(location: &Location, access: Access, images: &mut Images) -> Result<Self> {
+    /// One side; `others` are locations of the other one.
+    fn of(location: &Location, access: Access, others: &[Location], images: &mut Images) -> Result<Self> {
         Ok(match location {
-            Location::Host(_) => Self::Host(HostTree::new()),
+            Location::Host(_) => {
+                let files = others.iter().filter_map(image_of);
+                let files = files.flat_map(|image| host_paths(&image.to_string_lossy()));
+                Self::Host(HostTree::new().beside_images(files))
+            }
             Location::Image { image, .. } => {
                 let filesystem = images.open(image, access)?;
                 Self::Image(ImageTree::new(filesystem, image.display().to_string(), images.direct()))
@@ -142,7 +147,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     }
     // Even where only the host is written, a second signal must find no half-written file.
     interrupt::is_changing();
-    let target = Side::of(to, Access::ReadWrite, images)?;
+    let target = Side::of(to, Access::ReadWrite, sources, images)?;
     let existing = target.sink().existing(path_of(to), Follow::Yes)?;
     let is_directory = existing.is_some_and(|meta| meta.kind == FileKind::Directory);
     if sources.len() > 1 && !is_directory {
@@ -151,7 +156,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     let mut jobs = Vec::new();
     for from in sources {
         let access = if is_same_side(from, to) { Access::ReadWrite } else { Access::ReadOnly };
-        jobs.push((from, Side::of(from, access, images)?));
+        jobs.push((from, Side::of(from, access, std::slice::from_ref(to), images)?));
     }
     let recursive = arguments.recursive || arguments.archive;
     let options = CopyOptions {

@@ -39,11 +39,22 @@ use images::Images;
 use output::Output;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(args::normalized(std::env::args_os()));
+    let cli = match Cli::try_parse_from(args::normalized(std::env::args_os())) {
+        Ok(cli) => cli,
+        Err(said) => return show(&said),
+    };
     interrupt::install();
     match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
+    }
+}
+
+/// Write what was asked for in place of a command (`--help`), or what is wrong with the arguments, and give the exit status.
+fn show(said: &clap::Error) -> ExitCode {
+    match said.print() {
+        Err(error) if !said.use_stderr() => failure::Failure::from(error).report(),
+        _ => ExitCode::from(said.exit_code() as u8),
     }
 }
 

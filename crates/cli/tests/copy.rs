@@ -346,6 +346,46 @@ fn stream_that_fails_or_is_interrupted_leaves_nothing() {
     bench.must_be_clean("a.img");
 }
 
+/// `cp a.img:/file a.img`, where `a.img:/` was meant, replaced the image with the file, and nothing else of it was left.
+#[test]
+fn image_is_not_replaced_by_a_file_in_it() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    std::fs::create_dir(bench.path("tree")).expect("a directory");
+    bench.write("tree/a.img", b"a file of that name");
+    bench.write("tree/other", b"other");
+    bench.run("cp -r tree a.img:/tree");
+    std::fs::hard_link(bench.path("a.img"), bench.path("link.img")).expect("a link");
+    for (line, name) in [
+        ("cp a.img:/tree/other a.img", "a.img"),
+        ("cp a.img:/tree/a.img .", "./a.img"),
+        ("cp a.img:/tree/other link.img", "link.img"),
+        ("cp -r a.img:/tree/. .", "./a.img"),
+    ] {
+        let error = bench.fail(line, 1);
+        assert!(
+            error.contains(&format!("{name}: not replaced: this copy uses it as an image")),
+            "{line}: {error}"
+        );
+        bench.must_be_clean("a.img");
+    }
+    assert_eq!(bench.read("other"), b"other", "the rest of the tree was copied");
+    for line in ["cp a.img a.img:/", "cp -r . a.img:/all"] {
+        let error = bench.fail(line, 1);
+        assert!(error.contains("a.img: not copied: this copy uses it as an image"), "{line}: {error}");
+    }
+    assert_eq!(bench.run("cat a.img:/all/other"), "other");
+    bench.must_be_clean("a.img");
+    // Another image is a file as any other.
+    bench.image("b.img", "ext4", "32M");
+    bench.run("cp a.img:/tree/other a.img b.img:/");
+    bench.must_be_clean("b.img");
+    if let Some(disk) = bench.loop_device("b.img", 512) {
+        let error = bench.fail(&format!("cp {disk}:/other {disk}"), 1);
+        assert!(error.contains("not replaced: this copy uses it as an image"), "{error}");
+    }
+}
+
 /// Wait until `child` has `name` open.
 fn wait_for_open(child: &std::process::Child, name: &str) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);

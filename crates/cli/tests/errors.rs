@@ -505,6 +505,19 @@ fn closed_standard_error_changes_no_status() {
     assert!(run.status.success() && run.stdout == b"lost+found\n", "{run:?}");
 }
 
+/// `diorite help > /dev/full` succeeded.
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    let bench = Bench::new();
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("the device of Linux");
+    for words in [&["help"][..], &["help", "cp"], &["--version"], &["ls", "--help"]] {
+        let output = bench.diorite(words).stdout(full()).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(common::text(&output.stderr).contains("standard output: cannot write"), "{words:?}");
+        assert!(bench.diorite(words).output().expect("the program starts").status.success(), "{words:?}");
+    }
+}
+
 #[test]
 fn damaged_images_give_errors_and_nothing_worse() {
     let bench = Bench::new();

@@ -170,6 +170,7 @@ impl<'a> Copier<'a> {
         if !is_stream && special.is_none() {
             return self.copy_known(item, to);
         }
+        Self::refuse_own_image(item)?;
         if !is_stream {
             let reader = source.open(from)?;
             return self.put(&mut Content::File(item, &*reader), special, to);
@@ -214,7 +215,11 @@ impl<'a> Copier<'a> {
             return Ok(None);
         }
         match self.sink.existing(to, Follow::No)? {
-            Some(existing) if self.leads_to_special(to, &existing) => self.sink.open_special(to, self.watch),
+            Some(existing) if self.leads_to_special(to, &existing) => {
+                let device = self.sink.existing(to, Follow::Yes)?.unwrap_or(existing);
+                self.refuse_image(to, &device)?;
+                self.sink.open_special(to, self.watch)
+            }
             _ => Ok(None),
         }
     }
@@ -328,6 +333,7 @@ impl<'a> Copier<'a> {
     /// A directory is not replaced by a file; nor is a device or a pipe, which the user may have meant to be written to: through a
     /// link, too, as `/dev/stdout` is one. In a tree they are replaced by their like.
     fn refuse_to_replace(&self, to: &Path, existing: &Meta, new: &Meta) -> Result<(), Error> {
+        self.refuse_image(to, existing)?;
         let why = if existing.kind == FileKind::Directory {
             "it is a directory, and the source is not"
         } else if new.kind == FileKind::Regular && self.leads_to_special(to, existing) {
@@ -336,6 +342,22 @@ impl<'a> Copier<'a> {
             return Ok(());
         };
         Err(Error::WrongKind { name: self.sink.name_of(to), why })
+    }
+
+    /// What is copied may be in that very image.
+    fn refuse_image(&self, to: &Path, existing: &Meta) -> Result<(), Error> {
+        if self.sink.is_image(existing) {
+            return Err(Error::OwnImage { name: self.sink.name_of(to), what: "not replaced" });
+        }
+        Ok(())
+    }
+
+    /// The content of the image that is written changes while it is read.
+    fn refuse_own_image(item: Item<'_>) -> Result<(), Error> {
+        if item.source.is_image(item.meta) {
+            return Err(Error::OwnImage { name: item.source.name_of(item.path), what: "not copied" });
+        }
+        Ok(())
     }
 
     /// Whether what is at `to` is a device or a pipe, or a link to one.
@@ -351,6 +373,7 @@ impl<'a> Copier<'a> {
     fn make(&mut self, item: Item<'_>, place: &Place<'_>, sync: Sync) -> Result<(), Error> {
         let meta = item.meta;
         if meta.kind == FileKind::Regular && !(meta.links > 1 && self.linked.contains_key(&meta.identity)) {
+            Self::refuse_own_image(item)?;
             let reader = item.source.open(item.path)?;
             return self.make_regular(&mut Content::File(item, &*reader), place, sync);
         }

@@ -89,6 +89,14 @@ pub enum Error {
         /// The file.
         name: String,
     },
+    /// A file of the host holds an image that the copy reads or writes.
+    #[error("{name}: {what}: this copy uses it as an image; a file in it is {name}:/PATH")]
+    OwnImage {
+        /// The file.
+        name: String,
+        /// What was not done.
+        what: &'static str,
+    },
     /// A file where a directory must be, or the other way round.
     #[error("{name}: cannot be replaced: {why}; remove it first or choose another destination")]
     WrongKind {

@@ -23,11 +23,13 @@ use crate::tree::{
 use crate::{Error, Watch};
 
 /// The host's filesystem as one side of a copy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HostTree {
     is_root: bool,
     /// Whether open files can be found by [`path_of_open`].
     shows_open_files: bool,
+    /// Files and devices that hold the images of this copy.
+    images: Vec<Meta>,
 }
 
 impl Default for HostTree {
@@ -40,7 +42,23 @@ impl HostTree {
     /// As the user who runs this.
     pub fn new() -> Self {
         let shows_open_files = Path::new("/proc/self/fd").exists();
-        Self { is_root: rustix::process::geteuid().is_root(), shows_open_files }
+        Self { is_root: rustix::process::geteuid().is_root(), shows_open_files, images: Vec::new() }
+    }
+
+    /// The same; the files and devices `paths` hold the other side of the copy, and are neither copied nor replaced.
+    #[must_use]
+    pub fn beside_images(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.images.extend(paths.into_iter().filter_map(|path| look(&path, Follow::Yes).ok()));
+        self
+    }
+
+    fn holds_image(&self, meta: &Meta) -> bool {
+        let is_device = meta.kind == FileKind::BlockDevice;
+        let is_it = |image: &Meta| {
+            image.identity == meta.identity
+                || is_device && image.kind == meta.kind && image.device == meta.device
+        };
+        self.images.iter().any(is_it)
     }
 }
 
@@ -96,6 +114,10 @@ fn bytes_of(read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io
 }
 
 impl Source for HostTree {
+    fn is_image(&self, meta: &Meta) -> bool {
+        self.holds_image(meta)
+    }
+
     /// A bind mount shows a directory again; the host's own paths end.
     fn may_repeat_directories(&self) -> bool {
         true
@@ -152,6 +174,10 @@ impl Source for HostTree {
 }
 
 impl Sink for HostTree {
+    fn is_image(&self, meta: &Meta) -> bool {
+        self.holds_image(meta)
+    }
+
     fn name_of(&self, path: &Path) -> String {
         path.display().to_string()
     }

@@ -36,6 +36,11 @@ pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A tree that is read. Symbolic links are not followed, except where a method says so.
 pub trait Source {
+    /// Whether this holds the image that the copy writes.
+    fn is_image(&self, meta: &Meta) -> bool {
+        let _ = meta;
+        false
+    }
     /// What it is called in messages.
     fn name_of(&self, path: &Path) -> String;
     /// What `lstat` returns, or `stat` where `follow` says so.
@@ -92,6 +97,11 @@ pub struct LostAttribute {
 
 /// A tree that is written.
 pub trait Sink {
+    /// Whether this holds an image that the copy reads.
+    fn is_image(&self, meta: &Meta) -> bool {
+        let _ = meta;
+        false
+    }
     /// What it is called in messages.
     fn name_of(&self, path: &Path) -> String;
     /// Ends the names of files that are not complete; differs from that of others who may write here at the same time.
