@@ -1,4 +1,4 @@
-//! Miri and ThreadSanitizer over what has `unsafe` code, locks and atomics. Both need a nightly toolchain.
+//! Miri and `ThreadSanitizer` over what has `unsafe` code, locks and atomics. Both need a nightly toolchain.
 
 use std::process::{Command, Stdio};
 
@@ -30,7 +30,7 @@ pub(crate) fn miri() -> Result<(), String> {
     MIRI.iter().try_for_each(|tests| run(&[&["miri", "test"], *tests].concat(), &flags))
 }
 
-/// The locks under ThreadSanitizer, with a standard library that is built for it.
+/// The locks under `ThreadSanitizer`, with a standard library that is built for it.
 pub(crate) fn tsan() -> Result<(), String> {
     need(&["--version"])?;
     let flags = [("RUSTFLAGS", "-Zsanitizer=thread"), ("TSAN_OPTIONS", "halt_on_error=1")];

@@ -211,7 +211,7 @@ fn what_cannot_be_mounted_is_an_error() {
         assert!(said.contains(needle), "{arguments:?}: {said}");
     };
     fs::create_dir(bench.path("second")).expect("mkdir");
-    bench.write("zeros.img", &[0; 1 << 20]);
+    bench.write("zeros.img", &vec![0; 1 << 20]);
     refused(&["mount", "a.img", "second"], 1, "locked by another process");
     refused(&["mount", "none.img", "second"], 1, "none.img");
     refused(&["mount", "zeros.img", "second"], 1, "not an ext2, ext3 or ext4 volume");
@@ -228,7 +228,7 @@ fn a_signal_unmounts_and_open_files_go_on() {
     let file =
         OpenOptions::new().create_new(true).read(true).write(true).open(served.path("file")).expect("create");
     served.terminate();
-    served.wait_until(|| !served.is_mounted());
+    Served::wait_until(|| !served.is_mounted());
     file.write_all_at(b"still here", 0).expect("write");
     file.sync_all().expect("sync");
     drop(file);

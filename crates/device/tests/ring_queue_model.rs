@@ -1,4 +1,4 @@
-//! Queues over io_uring against a vector of bytes: random reads, writes and flushes in flight at once, of one or several pieces, in plain and
+//! Queues over `io_uring` against a vector of bytes: random reads, writes and flushes in flight at once, of one or several pieces, in plain and
 //! registered memory, with queues that are dropped while transfers are in flight, on a file and on a loop device.
 //!
 //! Transfers in flight end in any order, so those that overlap never are in flight together where one of them writes.
@@ -116,7 +116,9 @@ impl Model {
     fn reap(&mut self, wait_for: u32) {
         let mut done = Vec::new();
         self.queue.reap(wait_for, &mut done).unwrap();
-        done.into_iter().for_each(|completed| self.check(completed));
+        for completed in done {
+            self.check(completed);
+        }
     }
 
     /// Drop the queue with all that is in flight: it waits, and what was issued is written.

@@ -24,7 +24,7 @@ const UNITS: u64 = 20;
 /// How cases are run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The volumes; those with blocks of [`UNIT`] may also be full.
+    /// The volumes; those with blocks of `UNIT` bytes may also be full.
     pub formats: Vec<Format>,
     /// Rounds, each with a history of its own, in a case.
     pub rounds: usize,

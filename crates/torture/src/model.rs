@@ -206,14 +206,14 @@ impl Subject {
             Place::Shared { filesystem, path, .. } => {
                 for way in [Way::Cached, Way::Direct, Way::Bounced] {
                     let options = options(way, filesystem.open_options(), random).create(true);
-                    self.handles.push((way, tell(options.open(&path), "open")?));
+                    self.handles.push((way, tell(options.open(&*path), "open")?));
                 }
             }
             Place::Host(path) => {
                 // Only one handle may be open on it at a time.
                 let way = random.pick(&[Way::Cached, Way::Bounced]);
                 let options = options(way, HostFile::options(), random).create(true);
-                self.handles.push((way, tell(options.open(&path), "open")?));
+                self.handles.push((way, tell(options.open(path), "open")?));
             }
             Place::Raw(device) => {
                 let way = random.pick(&[Way::Cached, Way::Direct, Way::Bounced]);
@@ -394,7 +394,9 @@ impl Subject {
         }
         if !Self::check_done(&mut done, &mut writes)? {
             self.model = before;
-            writes.iter().for_each(|write| self.put(write.offset, &write.data));
+            for write in &writes {
+                self.put(write.offset, &write.data);
+            }
         }
         self.compare_all().map_err(|what| format!("after a queue: {what}"))
     }

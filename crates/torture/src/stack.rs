@@ -76,7 +76,7 @@ impl Actor {
         let options = self.filesystem.open_options().read(true);
         let direct = tell(options.clone().direct(DirectIo::Required).open("/stream"), "open")?;
         let cached = tell(options.open("/stream"), "open")?;
-        for _ in 0..self.calls / 40 + 1 {
+        for _ in 0..=self.calls / 40 {
             let mut offset = 0;
             let mut compare = |window: &[u8]| {
                 let is_right = window.iter().zip(offset..).all(|(byte, at)| *byte == stamp_byte(1, at));
@@ -115,9 +115,9 @@ impl Actor {
                 let mut memory = AlignedBuf::zeroed(BLOCK, 4096);
                 stamp += 1;
                 stamp_bytes(stamp, block * BLOCK as u64, &mut memory);
-                let submitted =
-                    timed("submit", || queue.write(&file, block * BLOCK as u64, memory, BLOCK, block))?;
-                submitted.map_err(|refused| format!("submit: {refused}"))?;
+                let submit =
+                    || queue.write(&file, block * BLOCK as u64, memory, BLOCK, block).map_err(Box::new);
+                timed("submit", submit)?.map_err(|refused| format!("submit: {refused}"))?;
                 model[block as usize] = stamp;
                 if self.random.one_in(8) {
                     let what = self.random.below(3);

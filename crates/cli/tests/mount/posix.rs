@@ -297,8 +297,8 @@ fn attributes(table: &mut Table<'_>) {
     table.set_xattr("x", "user.a", b"22", XattrFlags::REPLACE);
     table.set_xattr("x", "user.empty", b"", any);
     table.set_xattr("x", "user.large", &[7; 3000], any);
-    table.set_xattr("x", "user.larger", &[7; 60_000], any);
-    table.set_xattr("x", "user.too-large", &[7; 70_000], any);
+    table.set_xattr("x", "user.larger", &vec![7; 60_000], any);
+    table.set_xattr("x", "user.too-large", &vec![7; 70_000], any);
     table.set_xattr("x", "user.", b"1", any);
     table.set_xattr("x", "bogus.a", b"1", any);
     table.set_xattr("x", &format!("user.{}", "n".repeat(251)), b"1", any);

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Bench, is_root, text};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Served {
     bench: Bench,
@@ -40,7 +40,7 @@ impl Served {
         let start = Instant::now();
         while !self.is_mounted() {
             assert!(child.try_wait().expect("wait").is_none(), "the daemon ended");
-            assert!(start.elapsed() < PATIENCE, "it does not mount");
+            assert!(start.elapsed() < TIME_LIMIT, "it does not mount");
             std::thread::yield_now();
         }
         *self.daemon.borrow_mut() = Some(child);
@@ -79,10 +79,10 @@ impl Served {
         self.signal(Signal::TERM);
     }
 
-    pub(crate) fn wait_until(&self, condition: impl Fn() -> bool) {
+    pub(crate) fn wait_until(condition: impl Fn() -> bool) {
         let start = Instant::now();
         while !condition() {
-            assert!(start.elapsed() < PATIENCE);
+            assert!(start.elapsed() < TIME_LIMIT);
             std::thread::yield_now();
         }
     }

@@ -48,12 +48,11 @@ impl Files {
         let Some(new_size) = grown.filter(|size| *size <= max_bytes && fits) else {
             return Err(Error::FileTooLarge { max_bytes });
         };
-        let _promise = match most {
-            Some(most) => most,
-            None => {
-                let nodes = self.maps.extents.cut_need(inode, &state, at.0)?;
-                self.core.free_space().promise_at_once(nodes)?
-            }
+        let _promise = if let Some(most) = most {
+            most
+        } else {
+            let nodes = self.maps.extents.cut_need(inode, &state, at.0)?;
+            self.core.free_space().promise_at_once(nodes)?
         };
         self.shift(inode, &mut state, Shift::Up { from: at.0, by: blocks }, new_size)
     }

@@ -77,7 +77,8 @@ impl Session {
     /// Carry out a request whose reply fits into `reply`.
     ///
     /// # Errors
-    /// What the kernel is told instead.
+    /// The number that the kernel gets instead.
+    #[expect(clippy::too_many_lines, reason = "one line for each kind of request")]
     pub(super) fn dispatch(
         self: &Arc<Self>,
         opcode: Opcode,
@@ -209,7 +210,7 @@ impl Session {
     /// Read into the memory that is sent.
     ///
     /// # Errors
-    /// What the kernel is told instead.
+    /// The number that the kernel gets instead.
     pub(super) fn read(&self, read: &ReadIn, memory: &mut [u8]) -> Result<usize, Errno> {
         let memory = memory.get_mut(..read.size as usize).ok_or(Errno::INVAL)?;
         self.checked(self.operations().read(FileHandle(read.handle), memory, read.offset))
@@ -281,7 +282,7 @@ impl Session {
         self.checked(self.operations().rename((request.node, name), (inode_of(to)?, to_name), mode))
     }
 
-    fn open_flags(&self, flags: u32, open_flags: u32) -> OpenFlags {
+    fn open_flags(flags: u32, open_flags: u32) -> OpenFlags {
         let writes = flags & O_ACCMODE != 0;
         OpenFlags {
             write: writes,
@@ -303,7 +304,7 @@ impl Session {
 
     fn open(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let OpenIn { flags, open_flags } = request.arguments.structure();
-        let opened = self.operations().open(request.node, self.open_flags(flags, open_flags));
+        let opened = self.operations().open(request.node, Self::open_flags(flags, open_flags));
         reply.push(&self.open_out(self.checked(opened)?));
         Ok(())
     }
@@ -328,7 +329,7 @@ impl Session {
 
     /// A file that was just made is opened.
     fn reply_open(&self, entry: &Entry, flags: u32, reply: &mut Reply) -> Done {
-        let flags = OpenFlags { note_access: false, truncate: false, ..self.open_flags(flags, 0) };
+        let flags = OpenFlags { note_access: false, truncate: false, ..Self::open_flags(flags, 0) };
         let handle = self.checked(self.operations().open(entry.node.number(), flags))?;
         self.reply_entry(entry, reply);
         reply.push(&self.open_out(handle));

@@ -49,6 +49,7 @@ pub struct FileHandle(pub u64);
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
 pub struct OpenFlags {
     /// For writing. Reading is always possible: the front end's cache reads what a write covers in part.
     pub write: bool,

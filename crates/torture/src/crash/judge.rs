@@ -111,7 +111,7 @@ pub(super) struct Judge<'a> {
     pub scratch: &'a mut Scratch,
 }
 
-fn tool(error: std::io::Error) -> Wrong {
+fn tool(error: &std::io::Error) -> Wrong {
     Wrong::new(Class::Fsck, format!("e2fsck: {error}"))
 }
 
@@ -137,8 +137,8 @@ impl Judge<'_> {
         filesystem.close().map_err(|error| unreadable("close", &error))?;
         judge_check(&device)?;
         if how.outside {
-            self.scratch.put(&disk.content()).map_err(tool)?;
-            let (code, text) = self.scratch.e2fsck("-n").map_err(tool)?;
+            self.scratch.put(&disk.content()).map_err(|error| tool(&error))?;
+            let (code, text) = self.scratch.e2fsck("-n").map_err(|error| tool(&error))?;
             if code != 0 {
                 return Err(Wrong::new(
                     Class::Fsck,
@@ -162,8 +162,8 @@ impl Judge<'_> {
     }
 
     fn judge_after_repair(&mut self, image: &Image) -> Result<(), Wrong> {
-        self.scratch.put(image).map_err(tool)?;
-        let (code, text) = self.scratch.e2fsck("-y").map_err(tool)?;
+        self.scratch.put(image).map_err(|error| tool(&error))?;
+        let (code, text) = self.scratch.e2fsck("-y").map_err(|error| tool(&error))?;
         self.judge_repaired(code).map_err(|Wrong { class, what }| Wrong {
             class,
             what: format!("{what}\ne2fsck -fy has said:\n{text}"),
@@ -174,7 +174,7 @@ impl Judge<'_> {
         if code & !3 != 0 {
             return Err(Wrong::new(Class::Fsck, format!("e2fsck -fy cannot repair it ({code})")));
         }
-        let repaired = self.scratch.take().map_err(tool)?;
+        let repaired = self.scratch.take().map_err(|error| tool(&error))?;
         let device: Arc<dyn BlockDevice> = Disk::new(repaired, true, self.cut as u64);
         judge_check(&device)?;
         let seen = files_of(&open(&device)?)?;

@@ -360,7 +360,7 @@ impl Worker {
             let durable = open.durable != Durable::No;
             operations.push(self.shared.oracle().files[number].begin(now, durable, change));
             let submitted = queue.write(&open.file, offset, memory, len as usize, tag);
-            tell(submitted.map_err(|refused| refused.into_error()), "queue")?;
+            tell(submitted.map_err(diorite::SubmitError::into_error), "queue")?;
             if self.random.one_in(3) {
                 tell(queue.issue(), "issue")?;
             }
@@ -595,7 +595,7 @@ fn run_in(
         // The latest that an error may be reported: by the last sync, or when the volume is closed.
         let begin = disk.mark();
         let synced = shared.sync_everything();
-        let reason = filesystem.read_only_reason().map(|reason| reason.to_string());
+        let reason = filesystem.read_only_reason();
         drop(shared);
         let closed = filesystem.close().map_err(|error| format!("close: {error}"));
         let end = disk.mark();
