@@ -117,7 +117,7 @@ fn limits_and_refusals() {
     assert!(matches!(set(b"user.larger", &vec![1; 70_000]), Err(Error::AttributeTooLarge)));
     assert!(matches!(set(b"other.name", b"x"), Err(Error::Unsupported(_))));
     assert!(matches!(set(b"system.data", b"x"), Err(Error::Unsupported(_))));
-    assert!(matches!(set(b"user.", b"x"), Err(Error::Unsupported(_))));
+    assert!(matches!(set(b"user.", b"x"), Err(Error::InvalidArgument(_))));
     assert!(matches!(set(&[b'u'; 256], b"x"), Err(Error::NameTooLong)));
     assert!(matches!(set(b"system.posix_acl_access", b"junk"), Err(Error::InvalidArgument(_))));
     assert!(matches!(set(b"system.posix_acl_default", &named_acl()), Err(Error::InvalidArgument(_))));

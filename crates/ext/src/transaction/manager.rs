@@ -18,7 +18,6 @@
 //! or syncs has no handle.
 
 use std::cell::Cell;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,9 +26,8 @@ use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank, now};
 use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
-use super::{AbortLatch, Freed, Join, Moves, ReleaseFreed, TransactionId};
+use super::{AbortLatch, Closed, ClosedBlock, CommitStore, Freed, Join, Moves, ReleaseFreed, TransactionId};
 use crate::buffer::{Buffer, BufferCache};
-use crate::memory::BlockMemory;
 use crate::{Error, FsBlock, InodeNumber, Result};
 
 /// How much later than the interval is over a timer wakes: then it is over for certain.
@@ -52,74 +50,6 @@ fn check_no_open_handle() {
     if cfg!(debug_assertions) {
         assert!(OPEN_HANDLES.get() == 0, "a thread with an open handle would wait for itself");
     }
-}
-
-/// Writes closed transactions. An error is latched by the caller (ARCHITECTURE invariant 9).
-pub(crate) trait CommitStore: Send + Sync + fmt::Debug {
-    /// Most blocks of one transaction.
-    fn blocks_max(&self) -> u64;
-
-    /// Whether there is space for a transaction of so many blocks, with so many revoked ones.
-    fn has_space_for(&self, _blocks: u64, _revoked: u64) -> bool {
-        true
-    }
-
-    /// Whether durable transactions take up space.
-    fn is_in_use(&self) -> bool {
-        false
-    }
-
-    /// Free space of durable transactions; `false` if none of it can be freed.
-    fn make_space(&self) -> Result<bool> {
-        Ok(false)
-    }
-
-    /// Set space aside for a closed transaction. The next one runs afterwards.
-    fn place(&self, _closed: &Closed) -> Result<()> {
-        Ok(())
-    }
-
-    /// Write a closed transaction: durable on return.
-    fn write(&self, closed: &Closed) -> Result<()>;
-
-    /// A transaction is durable, and its waiters do not know yet.
-    fn committed(&self, _closed: &mut Closed) {}
-
-    /// Wait until old content of revoked blocks is not being written to their places.
-    fn wait_for_revoked(&self, _revoked: &HashSet<FsBlock>) {}
-
-    /// After a commit, by the thread that made it.
-    fn after_commit(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Flush the device.
-    fn flush(&self) -> Result<()>;
-
-    /// Everything is durable: leave nothing to replay. `next` would be the next transaction.
-    fn close(&self, _next: TransactionId) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// A closed transaction: everything that will be written and nothing that can still change.
-#[derive(Debug)]
-pub(crate) struct Closed {
-    pub(crate) id: TransactionId,
-    /// By address.
-    pub(crate) blocks: Vec<ClosedBlock>,
-    pub(crate) revoked: HashSet<FsBlock>,
-    pub(crate) moves: Moves,
-    pub(crate) freed: Freed,
-}
-
-/// A block of a closed transaction.
-#[derive(Debug)]
-pub(crate) struct ClosedBlock {
-    /// Keeps the block in the cache, for a read must not find it on the disk as it was.
-    pub(crate) buffer: Arc<Buffer>,
-    pub(crate) content: Arc<BlockMemory>,
-    pub(crate) join: Join,
 }
 
 /// Whether a commit waits for other threads that are about to sync (jbd2: `j_min_batch_time`).

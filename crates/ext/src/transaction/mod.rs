@@ -4,6 +4,7 @@ mod handle;
 mod home_writer;
 mod manager;
 mod moves;
+mod store;
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -13,8 +14,9 @@ use crate::{BlockRun, Error, InodeNumber, Result};
 
 pub(crate) use handle::{Handle, finish};
 pub(crate) use home_writer::HomeWriter;
-pub(crate) use manager::{Closed, ClosedBlock, CommitStore, Transactions};
+pub(crate) use manager::Transactions;
 pub(crate) use moves::Moves;
+pub(crate) use store::{Closed, ClosedBlock, CommitStore};
 
 /// A transaction's number; they grow. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -58,7 +58,7 @@ fn check_name(name: &[u8]) -> Result<(u8, &[u8])> {
     match index {
         USER | ACL_ACCESS | ACL_DEFAULT | TRUSTED | SECURITY => Ok((index, rest)),
         _ if matches!(name, b"user." | b"trusted." | b"security.") => {
-            Err(Error::InvalidArgument("the name of an attribute goes on after its prefix"))
+            Err(Error::InvalidArgument("the name of an attribute is more than its prefix"))
         }
         _ => {
             Err(Error::Unsupported("attributes are called user., trusted., security. or system.posix_acl_*"))
