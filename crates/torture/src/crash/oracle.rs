@@ -287,10 +287,20 @@ impl FileLog {
         for (number, _) in self.eras.iter().enumerate().skip(first).filter(|(_, era)| era.begin <= cut) {
             verdict = self.view_of(number).judge(cut, found, round);
             if verdict.is_ok() {
-                break;
+                return verdict;
             }
         }
-        verdict
+        verdict.map_err(|wrong| wrong.at(self.tell_eras(cut)))
+    }
+
+    /// Sizes between moves and when they were made, for a message.
+    fn tell_eras(&self, cut: usize) -> String {
+        let text = |era: &Era| {
+            let calls: Vec<String> = era.operations.iter().map(|operation| format!("{operation:?}")).collect();
+            format!("{} bytes at {}..{:?}, then {}", era.base.len(), era.begin, era.end, calls.join("; "))
+        };
+        let earlier = self.eras[..self.eras.len() - 1].iter().filter(|era| era.begin <= cut);
+        earlier.map(text).collect::<Vec<_>>().join(" | ")
     }
 }
 
