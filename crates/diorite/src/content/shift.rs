@@ -1,14 +1,15 @@
 //! Ranges that move: a part of a file is taken out, or a hole is made in it, and nothing is copied.
 //!
 //! Everything from the range on changes its place in the file, so it is locked to the end of all offsets; what the cache has of it
-//! is written back and dropped before the mapping changes.
+//! is written back and dropped before the mapping changes. The move is durable before the lock goes: else a later write to moved blocks, in
+//! place, would be seen at the old offset after a crash, in bytes that were synced there.
 
 use std::sync::Arc;
 
 use diorite_block::BioFlags;
 
 use crate::content::{Content, pages_of};
-use crate::map::WriteCommit;
+use crate::map::{SyncKind, WriteCommit};
 use crate::{Error, Result};
 
 impl Content {
@@ -25,7 +26,7 @@ impl Content {
         self.write_back_from(offset)?;
         self.store.map.collapse_range(offset, len)?;
         self.store.set_size(size - len);
-        Ok(())
+        self.store.map.sync(SyncKind::Data)
     }
 
     /// Make a hole of whole blocks; what follows it moves towards the end.
@@ -42,7 +43,7 @@ impl Content {
         self.write_back_from(offset)?;
         self.store.map.insert_range(offset, len)?;
         self.store.set_size(grown);
-        Ok(())
+        self.store.map.sync(SyncKind::Data)
     }
 
     fn check_blocks(&self, offset: u64, len: u64) -> Result<()> {

@@ -296,7 +296,8 @@ impl FileLog {
     /// Sizes between moves and when they were made, for a message.
     fn tell_eras(&self, cut: usize) -> String {
         let text = |era: &Era| {
-            let calls: Vec<String> = era.operations.iter().map(|operation| format!("{operation:?}")).collect();
+            let calls: Vec<String> =
+                era.operations.iter().map(|operation| format!("{operation:?}")).collect();
             format!("{} bytes at {}..{:?}, then {}", era.base.len(), era.begin, era.end, calls.join("; "))
         };
         let earlier = self.eras[..self.eras.len() - 1].iter().filter(|era| era.begin <= cut);
