@@ -233,7 +233,7 @@ fn a_server_that_does_not_come_back_is_given_up() {
     assert!(before.elapsed() < Duration::from_secs(1));
 }
 
-/// Another disk behind the same name is not the one that was open.
+/// Another disk under the same name is not the one that was open.
 #[test]
 fn another_export_under_the_same_name_is_refused() {
     let (_directory, socket) = scratch();

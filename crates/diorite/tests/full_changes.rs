@@ -123,7 +123,7 @@ fn a_full_volume_can_be_punched() {
         (Flavor::Ext4, 4096, "bigalloc"),
         (Flavor::Ext4, 1024, "bigalloc,^has_journal"),
     ] {
-        let told = format!("{flavor:?} {block} {features}");
+        let label = format!("{flavor:?} {block} {features}");
         let filesystem = volume(flavor, block, features, 16);
         let file = filesystem.create_file("/file").unwrap();
         let len = 1 << 20;
@@ -135,7 +135,7 @@ fn a_full_volume_can_be_punched() {
             let (step, size) = (step as usize, size as usize);
             for at in (step..len - size).step_by(step) {
                 file.punch_hole(at as u64, size as u64)
-                    .unwrap_or_else(|error| panic!("{told}: {at}: {error}"));
+                    .unwrap_or_else(|error| panic!("{label}: {at}: {error}"));
                 content[at..at + size].fill(0);
             }
         }
@@ -143,7 +143,7 @@ fn a_full_volume_can_be_punched() {
         filesystem.drop_caches().unwrap();
         let mut memory = vec![1; len];
         file.read_exact_at(&mut memory, 0).unwrap();
-        assert!(memory == content, "{told}");
+        assert!(memory == content, "{label}");
         file.punch_hole(0, len as u64).unwrap();
         let filler = filesystem.open_options().write(true).open("/filler").unwrap();
         filler.punch_hole(0, u64::MAX).unwrap();
@@ -151,7 +151,7 @@ fn a_full_volume_can_be_punched() {
         let space = filesystem.statfs();
         assert!(
             space.blocks_free > space.blocks * 3 / 4,
-            "{told}: {} of {}",
+            "{label}: {} of {}",
             space.blocks_free,
             space.blocks
         );

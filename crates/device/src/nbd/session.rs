@@ -101,7 +101,7 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Give the session up; whoever waits on it hears why.
+    /// Give the session up; the threads that wait on it get the reason.
     pub(crate) fn lose(&self, lost: Lost) {
         let mut state = self.state();
         state.lost.get_or_insert(lost);
@@ -242,7 +242,7 @@ impl Session {
                 let why = if other.is_some() {
                     "the server shuts down"
                 } else {
-                    "the server answers what nobody asked"
+                    "the server answers a request that was not sent"
                 };
                 state.lost.get_or_insert_with(|| Lost::because(why));
                 self.transport.shutdown();

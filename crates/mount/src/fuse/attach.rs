@@ -24,7 +24,7 @@ use rustix::net::{
 use super::session::MAX_TRANSFER;
 use super::{MountError, sys};
 
-/// What the kernel is told when it mounts.
+/// What the kernel gets when it mounts.
 #[derive(Debug)]
 pub(super) struct Wish<'a> {
     pub(super) directory: &'a Path,

@@ -8,7 +8,7 @@ use super::abi::{Attr, AttrOut, EntryOut, OutHeader, ROOT_NODE, Statx, StatxTime
 use crate::operations::Entry;
 use diorite::InodeNumber;
 
-/// Names and attributes change through the kernel only, which knows it: seconds for which it may believe what it was told.
+/// Names and attributes change through the kernel only, which knows it: seconds for which it may use its copy.
 pub(super) const VALID_SECONDS: u64 = 24 * 60 * 60;
 
 /// A reply that is being made.

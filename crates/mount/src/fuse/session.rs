@@ -113,7 +113,7 @@ impl Session {
         self.manner.uncached
     }
 
-    /// The result, its error as the kernel is told, and logged where it is not the caller's.
+    /// The result, its error as the kernel gets it, and logged where it is not the caller's.
     pub(super) fn checked<T>(&self, result: diorite::Result<T>) -> Result<T, Errno> {
         result.map_err(|error| self.failed(&error))
     }
