@@ -10,7 +10,6 @@ const MIRI: &[&[&str]] = &[
     &["--package", "diorite-device", "--lib", "buffer::"],
     &["--package", "diorite-device", "--lib", "pool::"],
     &["--package", "diorite-device", "--lib", "arena::"],
-    &["--package", "diorite-block", "--test", "scheduled"],
     &["--package", "diorite", "--lib", "cache::arena"],
     &["--package", "diorite", "--lib", "range_lock::"],
 ];
