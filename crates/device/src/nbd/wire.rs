@@ -22,6 +22,7 @@ pub(crate) const NO_ZEROES: u16 = 1 << 1;
 /// Options of the handshake.
 pub(crate) const OPT_EXPORT_NAME: u32 = 1;
 pub(crate) const OPT_LIST: u32 = 3;
+#[cfg(feature = "nbd-tls")]
 pub(crate) const OPT_STARTTLS: u32 = 5;
 pub(crate) const OPT_GO: u32 = 7;
 
