@@ -3,6 +3,7 @@
 //! A daemon is this program once more, with standard output as the pipe on which it says that the volume is mounted. So the command returns
 //! when the volume can be used, and errors until then are written to its standard error.
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -38,12 +39,14 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         // A terminal's signals are for others.
         let _ = rustix::process::setsid();
     }
+    // Before the volume is mounted: what cannot be written is an error of this command.
+    let output = if is_daemon { Some(daemon_output(arguments.log.as_deref())?) } else { None };
     let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
         .map_err(|error| failure(&arguments.image, error))?;
     let filesystem = mount.filesystem().clone();
     interrupt::act(Arc::new(move |signals| end(signals, &directory, &filesystem)));
-    if is_daemon {
-        leave_caller(arguments.log.as_deref())?;
+    if let Some(output) = output {
+        leave_caller(&output)?;
     }
     mount.serve().map_err(|error| failure(&arguments.image, error))
 }
@@ -102,13 +105,17 @@ fn start_daemon() -> Result<()> {
     }
 }
 
-/// The volume is mounted: let the caller go on, and keep nothing of it.
-fn leave_caller(log: Option<&Path>) -> Result<()> {
+/// Where a daemon's messages go.
+fn daemon_output(log: Option<&Path>) -> Result<File> {
     let target = log.unwrap_or(Path::new("/dev/null"));
-    let opened = std::fs::OpenOptions::new().append(true).create(log.is_some()).open(target);
-    let file = opened.map_err(|error| Failure::host(target.display(), "be written", &error))?;
+    let opened = File::options().append(true).create(log.is_some()).open(target);
+    opened.map_err(|error| Failure::host(target.display(), "be written", &error))
+}
+
+/// The volume is mounted: let the caller go on, and keep nothing of it.
+fn leave_caller(output: &File) -> Result<()> {
     let _ = std::io::stdout().write_all(b"\n").and_then(|()| std::io::stdout().flush());
-    let redirected = rustix::stdio::dup2_stdout(&file).and_then(|()| rustix::stdio::dup2_stderr(&file));
+    let redirected = rustix::stdio::dup2_stdout(output).and_then(|()| rustix::stdio::dup2_stderr(output));
     redirected.map_err(|error| Failure::host("standard error", "be redirected", &error.into()))?;
     let _ = std::env::set_current_dir("/");
     Ok(())

@@ -74,7 +74,7 @@ pub enum MountError {
     },
 }
 
-/// A volume that is mounted, and served by [`Mount::serve`].
+/// A volume that is mounted, and served by [`Mount::serve`]. Dropped before that, it is unmounted.
 pub struct Mount {
     session: Arc<Session>,
     directory: PathBuf,
@@ -83,6 +83,14 @@ pub struct Mount {
 impl std::fmt::Debug for Mount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mount").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if !self.session.is_closed() {
+            let _ = detach(&self.directory, true);
+        }
     }
 }
 

@@ -142,6 +142,11 @@ impl Session {
         self.close()
     }
 
+    /// Whether the volume is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
     /// Close the volume, once.
     fn close(&self) -> diorite::Result<()> {
         if self.is_closed.swap(true, Ordering::AcqRel) {
