@@ -7,3 +7,11 @@ mod served;
 pub(crate) use exercise::exercise;
 pub(crate) use posix::posix_calls;
 pub(crate) use served::Served;
+
+/// Whether the host's kernel is of this version or a later one.
+pub(crate) fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}

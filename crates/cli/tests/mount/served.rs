@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Bench, is_root, text};
+use crate::common::{Bench, is_root, text, tool};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
@@ -124,6 +124,9 @@ impl Served {
     pub(crate) fn must_end_clean(self) {
         self.unmount();
         self.bench.must_be_clean("a.img");
+        let image = self.bench.path("a.img");
+        let Some(output) = tool("dumpe2fs", ["-h".as_ref(), image.as_os_str()]) else { return };
+        assert!(!text(&output.stdout).contains("needs_recovery"), "it was not closed");
     }
 }
 

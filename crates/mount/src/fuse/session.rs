@@ -34,7 +34,9 @@ const PAYLOAD_AT: usize = PAGE;
 const MESSAGE_AT: usize = PAYLOAD_AT - size_of::<InHeader>() - size_of::<ReadIn>();
 
 /// Threads at most; each has memory for one transfer.
-const THREADS_MAX: usize = 32;
+const THREADS_MAX: usize = 24;
+/// So many have memory that is registered with the rings; that of others takes space when large transfers use it.
+const REGISTERED_MAX: usize = 8;
 /// Requests that the kernel sends without a caller that waits: read-ahead, write-back, asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 128;
 
@@ -285,8 +287,14 @@ impl Drop for AbortOnPanic {
 
 impl Worker {
     fn new(session: Arc<Session>, channel: Option<OwnedFd>) -> diorite::Result<Self> {
-        let memory = AlignedBuf::for_transfers(PAYLOAD_AT + MAX_TRANSFER, PAGE)
-            .map_err(|source| diorite::Error::Os { what: "cannot get memory for requests", source })?;
+        let len = PAYLOAD_AT + MAX_TRANSFER;
+        let memory = if session.threads.load(Ordering::Acquire) <= REGISTERED_MAX {
+            AlignedBuf::for_transfers(len, PAGE)
+        } else {
+            AlignedBuf::try_zeroed(len, PAGE)
+        };
+        let no_memory = |source| diorite::Error::Os { what: "cannot get memory for requests", source };
+        let memory = memory.map_err(no_memory)?;
         Ok(Self { session, channel, memory, reply: Reply::default() })
     }
 

@@ -19,6 +19,8 @@ mod names;
 mod nodes;
 mod table;
 
+use std::time::{Duration, Instant};
+
 use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, Result};
 
 pub use access_time::AccessTimes;
@@ -29,6 +31,9 @@ pub use nodes::{Changes, FileFlags};
 use files::OpenFile;
 use known::Known;
 use table::Table;
+
+/// How long a close waits for requests that are under way.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,14 +155,23 @@ impl Operations {
         self.filesystem.sync()
     }
 
-    /// End all use and close the volume.
+    /// End all use and close the volume. Requests that other threads are about to end are waited for.
     ///
     /// # Errors
-    /// As [`Filesystem::close`].
+    /// As [`Filesystem::close`]; what could be made durable is.
     pub fn close(&self) -> Result<()> {
-        self.files.clear();
-        self.known.clear();
-        self.filesystem.clone().close()
+        let start = Instant::now();
+        loop {
+            self.files.clear();
+            self.known.clear();
+            match self.filesystem.clone().close() {
+                Err(Error::Busy(_)) if start.elapsed() < CLOSE_WAIT_MAX => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error @ Error::Busy(_)) => return self.sync().and(Err(error)),
+                result => return result,
+            }
+        }
     }
 }
 
