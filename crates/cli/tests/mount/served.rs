@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,9 +11,13 @@ use crate::common::{Bench, is_root, text, tool};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
+/// One at a time: a process that another test starts has, for a moment, the open files of all, and what they are on cannot be unmounted.
+static ALONE: Mutex<()> = Mutex::new(());
+
 pub(crate) struct Served {
     bench: Bench,
     daemon: std::cell::RefCell<Option<Child>>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Served {
@@ -25,10 +30,11 @@ impl Served {
             eprintln!("SKIPPED: there is no /dev/fuse");
             return None;
         }
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let bench = Bench::new();
         bench.image("a.img", kind, size);
         std::fs::create_dir(bench.path("at")).expect("mkdir");
-        let served = Self { bench, daemon: None.into() };
+        let served = Self { bench, daemon: None.into(), _alone: alone };
         served.mount(options);
         Some(served)
     }
