@@ -450,6 +450,64 @@ fn encryption_policies_that_differ_from_the_directory_are_found() {
     assert_judged_alike(&copy, "no policy", false);
 }
 
+/// Damage to what the volume keeps for itself, by debugfs commands, and the class of problem; none where e2fsck finds no fault.
+/// `FILE` is the number of the file `/f`.
+const ROLES: &[(&str, Option<ProblemKind>)] = &[
+    ("sif /f flags 0x80800", Some(ProblemKind::Inode)),
+    ("ssv orphan_file_inum FILE", Some(ProblemKind::Superblock)),
+    ("ssv orphan_file_inum FILE\nunlink /f", Some(ProblemKind::Superblock)),
+    ("ssv orphan_file_inum 2000", None),
+    ("ssv usr_quota_inum FILE", Some(ProblemKind::Superblock)),
+    ("ssv grp_quota_inum FILE", Some(ProblemKind::Superblock)),
+    ("ssv prj_quota_inum FILE\nunlink /f", Some(ProblemKind::Superblock)),
+    ("ssv usr_quota_inum 2", Some(ProblemKind::Superblock)),
+    ("ssv usr_quota_inum 2000", None),
+    ("ssv usr_quota_inum 3", None),
+    ("sif <7> flags 0x80000", Some(ProblemKind::Resize)),
+    ("sif <7> flags 0x10", None),
+    ("sif <7> size 5", Some(ProblemKind::Resize)),
+    ("sif <7> size 0x7000000000", Some(ProblemKind::Resize)),
+    ("sif <7> links_count 4", None),
+    ("sif <1> mode 0100644", Some(ProblemKind::Inode)),
+    ("sif <1> links_count 4", Some(ProblemKind::Inode)),
+    ("sif <1> uid 5", Some(ProblemKind::Inode)),
+    ("sif <1> gid 5", Some(ProblemKind::Inode)),
+    ("sif <1> size 5", None),
+    ("ssv r_blocks_count 10000", Some(ProblemKind::Superblock)),
+    ("ssv r_blocks_count 5121", Some(ProblemKind::Superblock)),
+    ("ssv r_blocks_count 5120", None),
+    ("ssv last_orphan FILE", None),
+    ("ssv last_orphan FILE\nsif /f links_count 2", Some(ProblemKind::LinkCount)),
+    ("ssv last_orphan FILE\nunlink /f", Some(ProblemKind::Connectivity)),
+    ("ssv last_orphan 11", None),
+];
+
+#[test]
+fn special_inodes_and_their_numbers_in_the_superblock_are_judged_as_e2fsck_judges_them() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let recipe = ["-t", "ext4", "-b", "1024", "-O", "^orphan_file,^quota"];
+    let Some(image) = Image::new(&recipe) else { return };
+    let source = image.scratch.path().join("tree/a/small");
+    image.debugfs(&format!("write {} f\n", source.display()));
+    let said = image.ask("stat /f");
+    let file = said.split_whitespace().nth(1).unwrap();
+    let mut failures = Vec::new();
+    for (commands, due) in ROLES {
+        let copy = image.copy();
+        copy.debugfs(&format!("{}\n", commands.replace("FILE", file)));
+        let (code, output) = run("e2fsck", &["-fn"], &copy.path());
+        let report = our_check(&copy.path());
+        let ours: Vec<String> = report.problems.iter().take(4).map(ToString::to_string).collect();
+        let agreed = (code == Some(0)) == report.is_clean() && report.is_clean() == due.is_none();
+        if !agreed || due.is_some_and(|kind| !report.has(kind)) {
+            failures.push(format!("{commands:?}: {due:?}, e2fsck {code:?}, ours {ours:?}\n{output}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 /// Values in inodes as Lustre made them have no count of users and are not charged to the owner: false alarms.
 #[test]
 fn values_in_inodes_as_lustre_made_them_are_no_damage() {

@@ -13,6 +13,11 @@ impl Checker<'_> {
         if self.superblock.state() & STATE_ERROR != 0 {
             self.findings.note("the superblock says that errors were found while it was in use");
         }
+        let (reserved, blocks) = (self.superblock.reserved_blocks_count(), self.superblock.blocks_count());
+        if reserved > blocks / 2 {
+            let what = format!("{reserved} of {blocks} blocks are reserved, which is more than half of them");
+            self.problem(ProblemKind::Superblock, Place::VOLUME, what);
+        }
         self.take(Place::VOLUME, FsBlock(0), self.layout.first_data_block);
         let mut sound = self.read_descriptors()?;
         for group in self.layout.groups() {

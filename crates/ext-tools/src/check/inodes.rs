@@ -79,6 +79,9 @@ impl Checker<'_> {
         }
         if self.is_reserved(number) {
             self.note_used(number, &fields, true);
+            if number == 1 {
+                self.check_bad_blocks_inode(raw, &fields);
+            }
             if fields.mode == 0 && number != 1 {
                 self.check_unused_reserved(number, &fields);
                 return Ok(());
@@ -95,15 +98,59 @@ impl Checker<'_> {
             self.problem(ProblemKind::Inode, place, "the inode is in use, but has a deletion time");
         }
         let value = fields.flags.contains(InodeFlags::EA_INODE);
-        self.note_used(number, &fields, orphan || value);
+        // An orphan with links is a file that was being truncated, and keeps its names.
+        self.note_used(number, &fields, (orphan && fields.links == 0) || value);
         self.count_kind(&fields);
+        self.check_role(number, &fields);
         self.check_fields(number, raw, &fields);
         let values = self.check_xattrs(number, raw, &fields);
         let in_use = self.check_map(number, raw, &fields, values)?;
+        self.check_encryption(number, &fields);
         if !value {
             self.usage.count(&fields, self.sectors(in_use.clusters) * 512, 1 + in_use.inodes);
         }
         Ok(())
+    }
+
+    /// Inode 1 has a map and nothing else.
+    fn check_bad_blocks_inode(&mut self, raw: &[u8], fields: &DiskInode) {
+        let owner = le16(raw, 0x02) != 0 || le16(raw, 0x18) != 0;
+        let inline = fields.flags.contains(InodeFlags::INLINE_DATA);
+        if fields.mode != 0 || fields.links != 0 || owner || fields.file_acl.0 != 0 || inline {
+            let what = "the inode of bad blocks has a mode, links, an owner, attributes or inline data";
+            self.problem(ProblemKind::Inode, Place::inode(1), what);
+        }
+    }
+
+    /// A file that the superblock names as its own, without the feature that it is for.
+    fn check_role(&mut self, number: u32, fields: &DiskInode) {
+        if fields.links == 0 {
+            return;
+        }
+        let features = self.superblock.features();
+        let raw = self.superblock.raw();
+        let quota = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
+        let mut wrong = |what: &str| {
+            let what = format!("the superblock names it as {what}, but the volume does not have the feature");
+            self.findings.add(ProblemKind::Superblock, Place::inode(number), what);
+        };
+        if !features.has_compat(Compat::ORPHAN_FILE) && raw.orphan_file_inum.get() == number {
+            wrong("the orphan file");
+        }
+        if !features.has_ro_compat(RoCompat::QUOTA) && quota.iter().any(|inode| inode.get() == number) {
+            wrong("a quota file");
+        }
+    }
+
+    /// An encrypted inode has an encryption policy in its attributes, which have been read.
+    fn check_encryption(&mut self, number: u32, fields: &DiskInode) {
+        // A shared attribute block was read for its first user only.
+        let shared = self.xattr_blocks.get(&fields.file_acl.0).is_some_and(|block| block.found > 1);
+        let encrypted = fields.flags.contains(InodeFlags::ENCRYPTED);
+        if encrypted && fields.links != 0 && !shared && !self.policies.contains_key(&number) {
+            let what = "it is encrypted, but the attribute with its encryption policy is missing";
+            self.problem(ProblemKind::Inode, Place::inode(number), what);
+        }
     }
 
     /// A reserved inode that nothing uses must not have anything.
@@ -288,7 +335,7 @@ impl Checker<'_> {
     }
 
     /// The largest size that an inode's map can reach.
-    fn largest_size(&self, fields: &DiskInode) -> u64 {
+    pub(super) fn largest_size(&self, fields: &DiskInode) -> u64 {
         let block = self.layout.block_size.bytes();
         if fields.flags.contains(InodeFlags::EXTENTS) {
             return (block << 32) - 1;

@@ -237,7 +237,8 @@ impl Checker<'_> {
         let root = FsBlock(u64::from(le32(&fields.block, 13 * 4)));
         let others = (0..15).filter(|slot| *slot != 13).any(|slot| le32(&fields.block, slot * 4) != 0);
         let regular = fields.kind() == Some(FileKind::Regular) && fields.links > 0;
-        if !regular || others || !self.layout.is_data_range(root, 1) {
+        let extents = fields.flags.contains(InodeFlags::EXTENTS);
+        if !regular || extents || others || !self.layout.is_data_range(root, 1) {
             self.problem(ProblemKind::Resize, place, "the inode that reserves space for growth is not valid");
             return Ok(());
         }
@@ -276,22 +277,31 @@ impl Checker<'_> {
         let layout = self.layout;
         let is_there = |block: u32| layout.is_data_range(FsBlock(u64::from(block)), 1);
         let slots = root.len() / 4;
-        let named = |bytes: &BlockMemory| -> Vec<u32> {
-            (0..slots).map(|slot| le32(bytes, slot * 4)).filter(|block| *block != 0).collect()
+        let named = |bytes: &BlockMemory| -> Vec<(usize, u32)> {
+            (0..slots).map(|slot| (slot, le32(bytes, slot * 4))).filter(|(_, block)| *block != 0).collect()
         };
         let mut blocks = 1;
-        for indirect in named(root) {
+        let mut last = 0;
+        for (slot, indirect) in named(root) {
             let mut beyond = (!is_there(indirect)).then_some(indirect);
             if beyond.is_none() {
                 let copies = named(&self.reader.block(FsBlock(u64::from(indirect)))?);
                 blocks += 1 + copies.len() as u64;
-                beyond = copies.into_iter().find(|block| !is_there(*block));
+                if let Some((copy, _)) = copies.last() {
+                    // After 12 direct blocks and those of the indirect block.
+                    last = (12 + slots + slot * slots + copy) as u64;
+                }
+                beyond = copies.into_iter().map(|(_, block)| block).find(|block| !is_there(*block));
             }
             if let Some(block) = beyond {
                 let what = format!("it names block {block}, which is not on the volume");
                 self.problem(ProblemKind::Resize, Place::inode(InodeNumber::RESIZE.0), what);
                 return Ok(());
             }
+        }
+        if last * self.layout.block_size.bytes() > fields.size || fields.size > self.largest_size(fields) {
+            let what = format!("its size of {} bytes is not that of what it names", fields.size);
+            self.problem(ProblemKind::Resize, Place::inode(InodeNumber::RESIZE.0), what);
         }
         let sectors = blocks * (self.layout.block_size.bytes() / 512);
         // With clusters there is more than one way to count.
