@@ -65,10 +65,11 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     let missing = info.blocks.saturating_mul(info.block_size).saturating_sub(geometry.capacity_bytes);
     // The device ends with a whole logical block, and the filesystem may end within one.
     let missing = if missing < u64::from(geometry.logical_block_size) { 0 } else { missing };
+    let found = Found { info, missing, backup, journal_defect: VolumeInfo::journal_defect(device.as_ref()) };
     if arguments.reporting.json {
-        return output.json(&json_info(image, &info, missing, backup.as_ref()));
+        return output.json(&json_info(image, &found));
     }
-    show_info(image, &info, missing, backup.as_ref(), output)
+    show_info(image, &found, output)
 }
 
 /// A disk with partitions is no volume, and may hold some.
@@ -121,14 +122,18 @@ fn json_partition((partition, volume): &(Partition, Option<VolumeInfo>)) -> serd
     })
 }
 
-/// `missing` is what the device lacks of the filesystem, in bytes.
-fn show_info(
-    image: &Path,
-    info: &VolumeInfo,
+/// What `info` shows.
+struct Found {
+    info: VolumeInfo,
+    /// Bytes of the filesystem that the device does not have.
     missing: u64,
-    backup: Option<&SuperblockBackup>,
-    output: &mut Output,
-) -> Result<()> {
+    backup: Option<SuperblockBackup>,
+    journal_defect: Option<String>,
+}
+
+fn show_info(image: &Path, found: &Found, output: &mut Output) -> Result<()> {
+    let Found { info, missing, backup, journal_defect } = found;
+    let missing = *missing;
     let text = |bytes: &[u8]| visible(&String::from_utf8_lossy(bytes));
     let mut line = |name: &str, value: String| output.line(format!("{name:<16} {value}"));
     let bytes = |blocks: u64| human(blocks.saturating_mul(info.block_size));
@@ -171,6 +176,9 @@ fn show_info(
     } else if let Some(uuid) = info.journal_uuid {
         line("Journal", format!("on another device, {}", uuid_text(&uuid)))?;
     }
+    if let Some(defect) = journal_defect {
+        line("Read only", defect.clone())?;
+    }
     let time = |time: Timestamp| {
         if time.seconds == 0 { "never".to_owned() } else { local_time(time, "%Y-%m-%d %H:%M:%S") }
     };
@@ -191,12 +199,8 @@ fn show_info(
     Ok(())
 }
 
-fn json_info(
-    image: &Path,
-    info: &VolumeInfo,
-    missing: u64,
-    backup: Option<&SuperblockBackup>,
-) -> serde_json::Value {
+fn json_info(image: &Path, found: &Found) -> serde_json::Value {
+    let Found { info, missing, backup, journal_defect } = found;
     json!({
         "command": "info",
         "image": json_name(image.as_os_str().as_bytes()),
@@ -214,7 +218,7 @@ fn json_info(
         "cluster_size": info.cluster_size,
         "blocks": info.blocks,
         "bytes_missing": missing,
-        "superblock_backup": backup.map(|backup| backup.block.0),
+        "superblock_backup": backup.as_ref().map(|backup| backup.block.0),
         "blocks_free": info.free_blocks,
         "blocks_reserved": info.reserved_blocks,
         "inodes": info.inodes,
@@ -225,6 +229,7 @@ fn json_info(
         "inodes_per_group": info.inodes_per_group,
         "backups": info.backups,
         "journal_inode": info.journal_inode.map(|inode| inode.0),
+        "journal_defect": journal_defect,
         "created": json_time(info.created),
         "mounted": json_time(info.mounted),
         "written": json_time(info.written),

@@ -4,6 +4,7 @@
 
 use diorite_block::BlockDevice;
 
+use crate::journal;
 use crate::layout::superblock::{
     FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, STATE_ERROR, STATE_ORPHANS, STATE_VALID,
 };
@@ -196,6 +197,12 @@ impl VolumeInfo {
     pub fn find(device: &dyn BlockDevice) -> Result<(Self, Option<SuperblockBackup>)> {
         let (superblock, backup) = find_superblock(device)?;
         Ok((Self::new(&superblock), backup))
+    }
+
+    /// What it means for the volume on a device that its journal cannot be read, if so: it opens read-only.
+    pub fn journal_defect(device: &dyn BlockDevice) -> Option<String> {
+        let (superblock, backup) = find_superblock(device).ok()?;
+        journal::defect_of(device, &superblock, backup.is_some())
     }
 
     /// Read it from a device's first superblock.

@@ -1,5 +1,5 @@
 //! Volumes that are damaged where opening looks first are read as far as they are sound, say what is wrong, and are not written:
-//! a torn superblock, an image cut short, a journal damaged in its middle.
+//! a torn superblock, an image cut short, a journal damaged in its middle or without its superblock.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::{have, pattern, read_file, write_blocks};
 use crash::{at, file, make_image, scratch};
-use diorite_ext::{Error, SyncKind, Volume, VolumeInfo, VolumeOptions};
+use diorite_ext::{Access, Error, SyncKind, Volume, VolumeInfo, VolumeOptions};
 use diorite_ext_tools::check::{CheckOptions, ProblemKind, check_replayed};
 use diorite_sim::image::{ImageDevice, SparseImage};
 
@@ -152,4 +152,62 @@ fn journal_damaged_in_its_middle_is_not_written_and_reported() {
     let volume = Volume::open(ImageDevice::new(torn), VolumeOptions::default()).unwrap();
     assert_eq!(volume.read_only_reason(), None);
     assert!(read_file(&volume, &at(&volume, "i")) == content());
+}
+
+/// Where the journal's superblock is, in bytes.
+fn journal_superblock(image: &SparseImage) -> u64 {
+    let mut head = [0; 8];
+    let is_one = |at: &u64| {
+        image.read(*at, &mut head);
+        head == [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4]
+    };
+    (0..image.len()).step_by(1024).find(is_one).unwrap()
+}
+
+/// A journal without its superblock made the whole volume unreadable.
+#[test]
+fn journal_without_its_superblock_is_not_replayed_and_reported() {
+    for arguments in ["-t ext4 -b 1024", "-t ext3 -b 1024"] {
+        let Some(closed) = image(arguments, true) else { return };
+        let device = ImageDevice::new(closed.clone());
+        let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+        let inode = volume.names.create(&at(&volume, ""), b"h", &file()).unwrap();
+        volume.sync_inode(&inode, SyncKind::All).unwrap();
+        let dirty = device.image();
+        for (sound, needs_recovery) in [(closed, false), (dirty, true)] {
+            assert_eq!(VolumeInfo::journal_defect(&*ImageDevice::new(sound.clone())), None);
+            let block = journal_superblock(&sound);
+            // The last one is of the right kind, and nonsense otherwise.
+            let mut nonsense = pattern(9, 1024);
+            nonsense[..8].copy_from_slice(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4]);
+            for content in [vec![0; 1024], pattern(7, 1024), nonsense] {
+                println!("{arguments}, needs recovery: {needs_recovery}, {:x?}", &content[..12]);
+                let mut damaged = sound.clone();
+                damaged.write(block, &content);
+                opens_without_journal(&damaged, needs_recovery);
+            }
+        }
+    }
+}
+
+fn opens_without_journal(image: &SparseImage, needs_recovery: bool) {
+    let missing = if needs_recovery {
+        "it is not replayed, and changes that were only in it are missing; run e2fsck -f"
+    } else {
+        "the volume needs no recovery, so nothing is missing; run e2fsck -f"
+    };
+    opens_for_reading(image, "the journal cannot be read (journal block 0: ");
+    opens_for_reading(image, missing);
+    let device: Arc<dyn diorite_block::BlockDevice> = ImageDevice::new(image.clone());
+    assert!(VolumeInfo::journal_defect(&*device).unwrap().contains(missing));
+    let report = check_replayed(&device, &CheckOptions::default(), &mut |_| {}).unwrap();
+    assert!(report.problems.iter().any(|problem| problem.kind == ProblemKind::Journal));
+
+    // Without a replay to make, a volume that is only read has no use for its journal.
+    let options = VolumeOptions { access: Access::ReadOnly, ..VolumeOptions::default() };
+    let volume = Volume::open(device, options).unwrap();
+    assert_eq!(volume.defects().len(), usize::from(needs_recovery));
+    assert_eq!(volume.journal_damage().is_some(), needs_recovery);
+    assert!(read_file(&volume, &at(&volume, "f")) == content());
+    assert!(volume.names.lookup(&at(&volume, ""), b"h").is_err(), "it was only in the journal");
 }

@@ -12,7 +12,7 @@ use diorite_block::BlockDevice;
 use diorite_sim::image::{ImageDevice, SparseImage};
 
 use super::locate::locate;
-use super::recover::{Content, recover};
+use super::recover::{Content, read_superblock, recover};
 use crate::layout::Superblock;
 use crate::{Access, BlockSize, FsBlock};
 
@@ -87,10 +87,11 @@ fn check(name: &str, mkfs: &str, options: &str) {
     let superblock = Superblock::parse(&raw).unwrap();
     let map = locate(&*device, &superblock, superblock.journal_inode().unwrap()).unwrap();
     assert_eq!(map.blocks(), journal_blocks, "{name}");
-    let overlay =
-        recover(&device, &map, block_size, volume_blocks, Access::ReadOnly, Content::Counts).unwrap();
-    let recovered =
-        recover(&device, &map, block_size, volume_blocks, Access::ReadWrite, Content::Counts).unwrap();
+    let recover = |access| {
+        let superblock = read_superblock(&*device, &map, block_size).unwrap();
+        recover(&device, &map, superblock, block_size, volume_blocks, access, Content::Counts).unwrap()
+    };
+    let (overlay, recovered) = (recover(Access::ReadOnly), recover(Access::ReadWrite));
     assert!(
         recovered.blocks > 20 && overlay.blocks == recovered.blocks,
         "{name}: {} blocks",

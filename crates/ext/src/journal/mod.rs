@@ -38,6 +38,6 @@ use crate::layout::journal as format;
 pub(crate) use fast_replay::FastReplay;
 pub(crate) use format::JournalSuperblock;
 pub(crate) use log_map::LogMap;
-pub(crate) use open::{OpenedJournal, clear_needs_recovery, open};
+pub(crate) use open::{OpenedJournal, clear_needs_recovery, defect_of, open, unreadable_text};
 pub use open::{ReplayedInMemory, replay_in_memory};
 pub(crate) use state::{Journal, JournalParts};

@@ -12,10 +12,10 @@ use super::format::JournalSuperblock;
 use super::home_superblock::edit_superblock;
 use super::locate::locate;
 use super::log_map::LogMap;
-use super::recover::{Content, prepare_for_writing, recover};
+use super::recover::{Content, prepare_for_writing, read_superblock, recover};
 use crate::layout::superblock::STATE_ERROR;
 use crate::layout::{Incompat, Layout, RoCompat, Superblock};
-use crate::{Access, Corrupt, Incompatible, Result};
+use crate::{Access, Corrupt, Error, Incompatible, InodeNumber, Result};
 
 /// A volume's journal, replayed.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(crate) struct OpenedJournal {
     pub(crate) read_only: Option<String>,
     /// What of the journal could not be replayed.
     pub(crate) damage: Option<Corrupt>,
+    /// Why nothing of the journal can be read: it was not replayed.
+    pub(crate) unreadable: Option<Corrupt>,
 }
 
 impl OpenedJournal {
@@ -44,6 +46,7 @@ impl OpenedJournal {
             superblock_changed: false,
             read_only: None,
             damage: None,
+            unreadable: None,
         }
     }
 }
@@ -75,10 +78,15 @@ pub(crate) fn open(
         return Ok(opened);
     }
     let layout = Layout::new(superblock);
-    let map = locate(&*opened.device, superblock, number)?;
+    let (map, log_superblock) = match read_head(&*opened.device, superblock, number) {
+        Err(Error::Corrupt(damage)) => {
+            return Ok(OpenedJournal { unreadable: Some(damage), ..OpenedJournal::none(opened.device) });
+        }
+        read => read?,
+    };
     let content = if needs_recovery { Content::Counts } else { Content::IsLeftOver };
     let (block_size, blocks) = (layout.block_size, layout.blocks_count);
-    let mut recovered = recover(&opened.device, &map, block_size, blocks, access, content)?;
+    let mut recovered = recover(&opened.device, &map, log_superblock, block_size, blocks, access, content)?;
     opened.replayed_blocks = recovered.blocks;
     if let Some(overlay) = recovered.overlay {
         opened.device = overlay;
@@ -102,6 +110,43 @@ pub(crate) fn open(
     Ok(opened)
 }
 
+/// Where the journal is, and its superblock.
+fn read_head(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    number: InodeNumber,
+) -> Result<(LogMap, JournalSuperblock)> {
+    let map = locate(device, superblock, number)?;
+    let head = read_superblock(device, &map, Layout::new(superblock).block_size)?;
+    Ok((map, head))
+}
+
+/// What it means that a journal cannot be read. `may_have_content`: the superblock asks for a replay, or does not say.
+pub(crate) fn unreadable_text(damage: &Corrupt, may_have_content: bool) -> String {
+    let meaning = if may_have_content {
+        "it is not replayed, and changes that were only in it are missing"
+    } else {
+        "the volume needs no recovery, so nothing is missing"
+    };
+    format!("the journal cannot be read ({damage}): {meaning}; run e2fsck -f")
+}
+
+/// Why the journal of the volume on `device` cannot be read, if so. Nothing is said of a volume that cannot be read itself.
+pub(crate) fn defect_of(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    is_backup: bool,
+) -> Option<String> {
+    superblock.check_readable().ok()?;
+    match read_head(device, superblock, superblock.journal_inode()?) {
+        Err(Error::Corrupt(damage)) => {
+            let needs_recovery = superblock.features().has_incompat(Incompat::RECOVER);
+            Some(unreadable_text(&damage, needs_recovery || is_backup))
+        }
+        _ => None,
+    }
+}
+
 /// A volume as its journal leaves it.
 #[derive(Debug)]
 pub struct ReplayedInMemory {
@@ -114,13 +159,16 @@ pub struct ReplayedInMemory {
 }
 
 /// Replay the journal of the volume on `device` in memory and nowhere else. `is_backup`: the superblock does not say whether there is
-/// something to replay.
+/// something to replay. A journal that cannot be read is an error.
 pub fn replay_in_memory(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
     is_backup: bool,
 ) -> Result<ReplayedInMemory> {
     let opened = open(Arc::clone(device), superblock, Access::ReadOnly, is_backup)?;
+    if let Some(damage) = opened.unreadable {
+        return Err(damage.into());
+    }
     Ok(ReplayedInMemory { device: opened.device, blocks: opened.replayed_blocks, damage: opened.damage })
 }
 

@@ -40,16 +40,16 @@ pub(crate) struct Recovered {
     pub(crate) damage: Option<Corrupt>,
 }
 
-/// Replay the journal at `map`. With [`Access::ReadOnly`], and if it is damaged, nothing is written.
+/// Replay the journal at `map`, whose superblock is `superblock`. With [`Access::ReadOnly`], and if it is damaged, nothing is written.
 pub(crate) fn recover(
     device: &Arc<dyn BlockDevice>,
     map: &LogMap,
+    mut superblock: JournalSuperblock,
     block_size: BlockSize,
     volume_blocks: u64,
     access: Access,
     content: Content,
 ) -> Result<Recovered> {
-    let mut superblock = read_superblock(&**device, map, block_size)?;
     let mut replay = scan(&**device, map, &superblock, block_size, volume_blocks)?;
     if content == Content::IsLeftOver {
         replay.blocks.clear();
@@ -88,7 +88,7 @@ pub(crate) fn recover(
 }
 
 /// The journal superblock, validated.
-fn read_superblock(
+pub(super) fn read_superblock(
     device: &dyn BlockDevice,
     map: &LogMap,
     block_size: BlockSize,

@@ -12,7 +12,7 @@ use diorite_sim::image::{ImageDevice, SparseImage};
 
 use super::format::{CompatFeatures, IncompatFeatures, JournalSuperblock, MAGIC};
 use super::log_map::LogMap;
-use super::recover::{Content, prepare_for_writing, recover};
+use super::recover::{self, Content, Recovered, prepare_for_writing, read_superblock};
 use super::{Journal, JournalParts};
 use crate::BlockRun;
 use crate::buffer::{BlockKind, BufferCache, NoChecksums};
@@ -47,6 +47,11 @@ fn log_map(log_blocks: u64) -> LogMap {
     map.finish().unwrap()
 }
 
+fn recover(device: &Arc<dyn BlockDevice>, map: &LogMap) -> crate::Result<Recovered> {
+    let superblock = read_superblock(&**device, map, SIZE)?;
+    recover::recover(device, map, superblock, SIZE, VOLUME_BLOCKS, Access::ReadWrite, Content::Counts)
+}
+
 /// A device with an empty journal.
 fn image(log_blocks: u32) -> SparseImage {
     let mut raw = vec![0u8; 1024];
@@ -61,8 +66,7 @@ fn image(log_blocks: u32) -> SparseImage {
 
 fn open(device: &Arc<dyn BlockDevice>, log_blocks: u32, checksums: bool) -> World {
     let map = log_map(log_blocks.into());
-    let mut recovered =
-        recover(device, &map, SIZE, VOLUME_BLOCKS, Access::ReadWrite, Content::Counts).unwrap();
+    let mut recovered = recover(device, &map).unwrap();
     prepare_for_writing(&mut recovered.superblock, checksums, checksums);
     let cache = Arc::new(BufferCache::new(device.clone(), SIZE, VOLUME_BLOCKS, 1 << 20));
     cache.set_checksums(Arc::new(NoChecksums));
@@ -131,8 +135,7 @@ fn number_of(image: &SparseImage, block: u64) -> u64 {
 fn replayed(image: SparseImage, log_blocks: u32) -> SparseImage {
     let lower = ImageDevice::new(image);
     let device: Arc<dyn BlockDevice> = lower.clone();
-    recover(&device, &log_map(log_blocks.into()), SIZE, VOLUME_BLOCKS, Access::ReadWrite, Content::Counts)
-        .unwrap();
+    recover(&device, &log_map(log_blocks.into())).unwrap();
     lower.image()
 }
 

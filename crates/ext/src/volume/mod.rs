@@ -71,7 +71,7 @@ impl Volume {
         &self.defects
     }
 
-    /// What of the journal could not be replayed: the volume is shown as it was before that, and is not written.
+    /// What of the journal could not be replayed, or read at all: the volume is shown as it was before that, and is not written.
     pub fn journal_damage(&self) -> Option<&Corrupt> {
         self.journal_damage.as_ref()
     }

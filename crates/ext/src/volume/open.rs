@@ -233,6 +233,9 @@ fn recover(device: Arc<dyn BlockDevice>, options: &VolumeOptions) -> Result<Reco
     if let Some(damage) = &journal.damage {
         defects.push(format!("{damage}: what follows was not replayed; run e2fsck -f"));
     }
+    if let Some(damage) = &journal.unreadable {
+        defects.push(journal::unreadable_text(damage, was_in_use || backup.is_some()));
+    }
     let device = journal.device;
     if journal.superblock_changed {
         superblock = read_superblock(&*device)?.0;
@@ -244,7 +247,7 @@ fn recover(device: Arc<dyn BlockDevice>, options: &VolumeOptions) -> Result<Reco
         .or(journal.read_only)
         .or_else(|| read_only_reason(&*device, &superblock, options));
     let mmp = mmp.filter(|_| read_only.is_none());
-    let (log, journal_damage) = (journal.log, journal.damage);
+    let (log, journal_damage) = (journal.log, journal.damage.or(journal.unreadable));
     Ok(Recovered { device, superblock, layout, log, read_only, defects, journal_damage, mmp, was_in_use })
 }
 
