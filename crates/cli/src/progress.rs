@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use diorite::ErrorKind;
 use diorite_bench::{Cancel, Observer};
 use diorite_copy::Watch;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,6 +15,9 @@ use crate::failure::{Failure, complain, visible};
 /// Names of small files are shown only in work that lasts longer than this: there may be very many.
 const SHOW_AFTER: Duration = Duration::from_millis(300);
 const LARGE_BYTES: u64 = 1 << 20;
+
+/// Files without space that are reported one by one; of a full disk there may be very many.
+const FULL_LINES_MAX: u64 = 20;
 
 /// What a bar counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,13 +55,15 @@ pub(crate) struct CopyProgress {
     bar: ProgressBar,
     cancel: Cancel,
     started: std::time::Instant,
+    /// Files for which there was no space.
+    without_space: AtomicU64,
 }
 
 impl CopyProgress {
     /// Of `total` bytes; 0 if unknown.
     pub(crate) fn new(total: u64, cancel: Cancel) -> Self {
         let bar = bar(total, Unit::Bytes);
-        Self { bar, cancel, started: std::time::Instant::now() }
+        Self { bar, cancel, started: std::time::Instant::now(), without_space: AtomicU64::new(0) }
     }
 
     /// Whether it is shown.
@@ -64,9 +71,13 @@ impl CopyProgress {
         std::io::IsTerminal::is_terminal(&std::io::stderr())
     }
 
-    /// Take it off the terminal.
+    /// Take it off the terminal, and say how many files were not reported.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
+        let more = self.without_space.load(Ordering::Relaxed).saturating_sub(FULL_LINES_MAX);
+        if more > 0 {
+            complain(&format!("{more} more could not be copied: no space"));
+        }
     }
 }
 
@@ -83,6 +94,11 @@ impl Watch for CopyProgress {
     }
 
     fn failed(&self, error: diorite_copy::Error) {
+        if matches!(error.kind(), Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+            && self.without_space.fetch_add(1, Ordering::Relaxed) >= FULL_LINES_MAX
+        {
+            return;
+        }
         if let Failure::Failed(text) = error.into() {
             self.bar.suspend(|| complain(&text));
         }

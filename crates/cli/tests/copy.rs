@@ -530,6 +530,82 @@ fn directories_have_their_permissions_where_space_ran_out() {
     bench.must_be_clean("a.img");
 }
 
+/// Unmounts when dropped.
+struct Tmpfs(std::path::PathBuf);
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = tool("umount", [&self.0]);
+    }
+}
+
+/// A file for which there is no space ended the copy of its tree, also where all others would have fitted.
+#[test]
+fn files_that_fit_are_copied_after_one_that_does_not() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path("tree/sub")).expect("directories");
+    bench.write("tree/0big", &pattern(30 << 20, 1));
+    for name in ["1", "2", "3", "sub/1", "sub/2", "sub/3"] {
+        bench.write(&format!("tree/{name}"), &pattern(20_000, 2));
+    }
+    let must_be_copied = |from: &str, to: &str| {
+        let error = bench.fail(&format!("cp -r {from} {to}"), 1);
+        assert!(error.contains("/0big: cannot write: ") && error.lines().count() == 1, "{error}");
+    };
+    for kind in ["ext2", "ext4"] {
+        let image = format!("{kind}.img");
+        bench.image(&image, kind, "16M");
+        must_be_copied("tree", &format!("{image}:/"));
+        let listed = bench.run(&format!("ls -a {image}:/tree"));
+        assert_eq!(
+            (listed.as_str(), bench.run(&format!("ls -a {image}:/tree/sub"))),
+            ("1\n2\n3\nsub\n", "1\n2\n3\n".into())
+        );
+        bench.run(&format!("cp {image}:/tree/sub/3 {kind}.out"));
+        assert_eq!(bench.read(&format!("{kind}.out")), pattern(20_000, 2));
+        let directory = bench.json(&format!("stat {image}:/tree/sub"))["files"][0].clone();
+        assert_eq!(directory["permissions"], "0755", "{directory}");
+        bench.must_be_clean(&image);
+    }
+    if !is_root("a small filesystem of the host") {
+        return;
+    }
+    bench.image("all.img", "ext4", "64M");
+    bench.run("cp -r tree all.img:/");
+    std::fs::create_dir(bench.path("small")).expect("a directory");
+    let small = bench.path("small");
+    let options = ["-t", "tmpfs", "-o", "size=4m", "tmpfs"].map(std::ffi::OsStr::new);
+    let mounted = tool("mount", options.into_iter().chain([small.as_os_str()]));
+    if !mounted.is_some_and(|output| output.status.success()) {
+        return println!("SKIPPED: tmpfs cannot be mounted");
+    }
+    let _tmpfs = Tmpfs(small.clone());
+    must_be_copied("all.img:/tree", "small");
+    for (at, names) in [("tree", &["1", "2", "3", "sub"][..]), ("tree/sub", &["1", "2", "3"])] {
+        let entries = std::fs::read_dir(small.join(at)).expect("a directory");
+        let mut found: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name()).collect();
+        found.sort();
+        assert_eq!(found, names);
+        assert_eq!(small.join(at).metadata().expect("it is there").mode() & 0o7777, 0o755);
+    }
+    assert_eq!(bench.read("small/tree/sub/3"), pattern(20_000, 2));
+}
+
+/// Where nothing fits any more, the messages are few.
+#[test]
+fn full_disk_is_reported_in_few_lines() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("tree")).expect("a directory");
+    for number in 0..60 {
+        bench.write(&format!("tree/{number:02}"), b"x");
+    }
+    bench.run("mkfs -t ext2 -N 32 a.img 4M");
+    let error = bench.fail("cp -r tree a.img:/", 1);
+    assert_eq!(error.lines().filter(|line| line.contains("a.img:/tree/")).count(), 20, "{error}");
+    assert!(error.contains(" more could not be copied: no space"), "{error}");
+    bench.must_be_clean("a.img");
+}
+
 /// A link that leads into the source, and `..`, once hid that a copy would not end: it went on until directories were too deep.
 #[test]
 fn directory_is_not_copied_into_itself_by_a_link() {

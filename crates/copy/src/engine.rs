@@ -265,7 +265,10 @@ impl<'a> Copier<'a> {
             let copied =
                 meta.and_then(|meta| self.copy_known(Item { source, path: &path, meta: &meta }, &to));
             match copied {
-                Err(error) if self.options.on_failure == OnFailure::GoOn && !error.is_final() => {
+                Err(error)
+                    if self.options.on_failure == OnFailure::GoOn
+                        && !error.is_final(&source.name_of(&path)) =>
+                {
                     self.summary.failed += 1;
                     self.watch.failed(error);
                 }

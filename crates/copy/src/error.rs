@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use diorite::ErrorKind;
+use rustix::io::Errno;
 
 /// Why something was not copied.
 #[derive(Debug, thiserror::Error)]
@@ -125,13 +126,36 @@ impl Error {
         self
     }
 
-    /// Whether it would happen to every file that is still to come: no space, a destination that cannot be written, cancellation.
-    pub(crate) fn is_final(&self) -> bool {
+    /// Whether nothing more can be copied after it: cancellation, or the destination's device fails or takes no writes. A lack of space
+    /// does not count, as a smaller file may fit; nor does what the device fails to read of one file, which messages call `source`.
+    pub(crate) fn is_final(&self, source: &str) -> bool {
         matches!(self, Self::Interrupted)
-            || matches!(
-                self.kind(),
-                Some(ErrorKind::StorageFull | ErrorKind::ReadOnly | ErrorKind::QuotaExceeded)
-            )
+            || self.kind() == Some(ErrorKind::ReadOnly)
+            || self.is_of_device() && !self.is_about(source)
+    }
+
+    /// Whether the device failed or is gone.
+    fn is_of_device(&self) -> bool {
+        match self {
+            Self::Host { source, .. } => {
+                let failures = [Errno::IO, Errno::NODEV, Errno::NOMEDIUM, Errno::SHUTDOWN, Errno::NOTCONN];
+                source.raw_os_error().is_some_and(|errno| failures.contains(&Errno::from_raw_os_error(errno)))
+            }
+            // Whatever the device says: that of an image on a full filesystem of the host says `ENOSPC`.
+            Self::Image { source, .. } => {
+                matches!(source.without_path(), diorite::Error::Io(_)) || source.kind() == ErrorKind::Io
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it happened to the file that messages call `name`.
+    fn is_about(&self, name: &str) -> bool {
+        match self {
+            Self::Host { path, .. } => path.display().to_string() == name,
+            Self::Image { image, path, .. } => format!("{image}:{}", path.display()) == name,
+            _ => false,
+        }
     }
 
     /// The class of the failure, where it comes from a file.
@@ -143,5 +167,23 @@ impl Error {
             Self::Image { source, .. } => Some(source.kind()),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_destinations_device_ends_a_copy() {
+        let error = |errno: Errno| Error::host(Path::new("/a"), "write", errno);
+        for errno in [Errno::NOSPC, Errno::DQUOT, Errno::ACCESS, Errno::FBIG] {
+            assert!(!error(errno).is_final("/source"), "{errno}");
+        }
+        for errno in [Errno::IO, Errno::NODEV, Errno::ROFS] {
+            assert!(error(errno).is_final("/source"), "{errno}");
+        }
+        assert!(!error(Errno::IO).is_final("/a"), "a source that cannot be read");
+        assert!(Error::Interrupted.is_final("/source"));
     }
 }

@@ -119,7 +119,9 @@ impl NodeRef {
     /// # Errors
     /// As [`Self::remove_xattr`]; none if there are none.
     pub fn clear_capabilities(&self) -> Result<()> {
-        match self.remove_xattr(b"security.capability") {
+        const CAPABILITY: &[u8] = b"security.capability";
+        // Looked for first: an append-only file, from which none may be removed, has none as a rule.
+        match self.xattr(CAPABILITY).and_then(|_| self.remove_xattr(CAPABILITY)) {
             Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
             result => result,
         }

@@ -163,3 +163,20 @@ fn a_rename_leaves_a_whiteout() {
         assert_device_clean(&device);
     }
 }
+
+/// A front end clears privileges before it writes; an append-only file has none, and takes what is appended.
+#[test]
+fn an_append_only_file_has_no_privileges_to_clear() {
+    for options in flavors() {
+        let device = memory_volume(16, &options);
+        let filesystem = FilesystemOptions::new().open_device(Arc::clone(&device)).expect("open");
+        let node = filesystem.root().expect("root").create(b"log", &spec(0o600, 0)).expect("create");
+        node.set_attributes(&SetAttributes { flags: Some(0x20), ..SetAttributes::default() })
+            .expect("chattr +a");
+        node.clear_capabilities().expect("no capabilities");
+        assert!(!node.clear_privileges().expect("no privileges"));
+        drop(node);
+        filesystem.close().expect("close");
+        assert_device_clean(&device);
+    }
+}
