@@ -335,7 +335,7 @@ impl Checker<'_> {
     }
 
     /// The largest size that an inode's map can reach.
-    pub(super) fn largest_size(&self, fields: &DiskInode) -> u64 {
+    fn largest_size(&self, fields: &DiskInode) -> u64 {
         let block = self.layout.block_size.bytes();
         if fields.flags.contains(InodeFlags::EXTENTS) {
             return (block << 32) - 1;
