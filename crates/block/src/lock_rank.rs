@@ -18,7 +18,7 @@ pub enum Rank {
     /// Join handle of a thread of a volume: until the thread has ended.
     ServiceThread,
     /// Whether the MMP heartbeat ends.
-    HostMarkStopped,
+    MmpHeartbeatStopped,
 
     // Files (`diorite`).
     /// A shard of the table of inodes; the inode cache's shard is taken inside.

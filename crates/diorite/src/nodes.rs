@@ -29,8 +29,8 @@ use crate::commit_timer::CommitTimer;
 use crate::content::Content;
 use crate::content::engine::Engine;
 use crate::ext_map::ExtMap;
-use crate::host_mark::HostMark;
 use crate::map::SyncKind;
+use crate::mmp_heartbeat::MmpHeartbeat;
 use crate::{Attributes, Error, InodeNumber, NodeSpec, RenameMode, Result};
 
 /// Parts of the table, each with a lock of its own.
@@ -50,7 +50,7 @@ pub(crate) struct Nodes {
     pub(crate) volume: Arc<Volume>,
     pub(crate) engine: Arc<Engine>,
     shards: [Mutex<Shard>; SHARDS],
-    mark: HostMark,
+    mark: MmpHeartbeat,
     root: OnceLock<Arc<Inode>>,
     timer: CommitTimer,
     is_closed: AtomicBool,
@@ -168,7 +168,7 @@ impl Shard {
 
 impl Nodes {
     pub(crate) fn new(volume: Arc<Volume>, engine: Arc<Engine>) -> Arc<Self> {
-        let mark = HostMark::keep(&volume);
+        let mark = MmpHeartbeat::keep(&volume);
         Arc::new(Self {
             timer: CommitTimer::start(&volume),
             volume,

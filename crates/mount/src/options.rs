@@ -32,7 +32,7 @@ pub struct MountOptions {
     /// Users other than the one who mounts may use it.
     pub allow_other: bool,
     /// Permission bits and access control lists hold. They do in any case for others and for the superuser's mounts; a user who mounts
-    /// an image for nobody else may do anything in it, as with the image itself.
+    /// an image without `allow_other` may do anything in it, as with the image itself.
     pub default_permissions: bool,
     /// Set-user-ID has no effect.
     pub no_suid: bool,

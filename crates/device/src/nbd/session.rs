@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! 1. A reply counts only while the session is not lost: after [`Session::lose`], nothing is acknowledged any more.
-//! 2. No thread sends while it has a read outstanding, but for reads that went out in the same few bytes. So whoever's data the
-//!    server is stuck with is ready to receive it, and sending never waits for itself.
+//! 2. No thread sends while it has a read outstanding, but for reads that went out in the same few bytes. So when the
+//!    server waits to send data, the thread that asked for it is ready to receive, and sending never waits for itself.
 //!
 //! Locking: plain locks, for the simulation never comes here. `sending` is held while a request is sent; `state` for a moment.
 

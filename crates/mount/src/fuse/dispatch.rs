@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use diorite::{DirectoryEntry, ErrorKind, FileKind, InodeNumber, RenameMode, SetTime, Timestamp, XattrMode};
+use diorite::{
+    DirectoryEntry, ErrorKind, FileKind, InodeNumber, RenameMode, SetAttributes, SetTime, Timestamp,
+    XattrMode,
+};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
@@ -244,16 +247,17 @@ impl Session {
                 SetTime::To(Timestamp { seconds: seconds as i64, nanoseconds })
             })
         };
-        let changes = Changes {
-            size: has(fattr::SIZE).then_some(set.size),
+        let attributes = SetAttributes {
             permissions: has(fattr::MODE).then_some((set.mode & 0o7777) as u16),
             uid: has(fattr::UID).then_some(set.uid),
             gid: has(fattr::GID).then_some(set.gid),
             accessed: time(fattr::ATIME, fattr::ATIME_NOW, set.atime, set.atime_nsec),
             modified: time(fattr::MTIME, fattr::MTIME_NOW, set.mtime, set.mtime_nsec),
             changed: time(fattr::CTIME, 0, set.ctime, set.ctime_nsec),
-            clear_privileges: has(fattr::KILL_SUIDGID),
+            ..SetAttributes::default()
         };
+        let size = has(fattr::SIZE).then_some(set.size);
+        let changes = Changes { size, attributes, clear_privileges: has(fattr::KILL_SUIDGID) };
         let attributes = self.checked(self.operations().set_attributes(request.node, &changes))?;
         reply.push(&attr_out(&attributes, self.block_size()));
         Ok(())

@@ -1,4 +1,4 @@
-//! The inodes that clients know, with how often they were told of them.
+//! The inodes that clients know, with how often they have looked each up.
 //!
 //! Of most only the count is kept, 16 bytes or so, however many there are. An inode that loses its last name while it is known is kept
 //! alive here until it is forgotten.

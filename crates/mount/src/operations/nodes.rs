@@ -1,28 +1,18 @@
 //! Inodes: attributes, extended attributes, flags.
 
-use diorite::{Attributes, FileKind, InodeNumber, Result, SetAttributes, SetTime, XattrMode};
+use diorite::{Attributes, FileKind, InodeNumber, Result, SetAttributes, XattrMode};
 
 use super::{Caller, Operations};
 
 const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
-/// Changes of an inode; `None` leaves a field.
+/// Changes of an inode that are one request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Changes {
     /// Size of a regular file.
     pub size: Option<u64>,
-    /// Permission bits.
-    pub permissions: Option<u16>,
-    /// User.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Last access.
-    pub accessed: Option<SetTime>,
-    /// Last change of content.
-    pub modified: Option<SetTime>,
-    /// Last change of the inode; now where it is not said.
-    pub changed: Option<SetTime>,
+    /// What else `stat` tells.
+    pub attributes: SetAttributes,
     /// Set-user-ID and set-group-ID are cleared: the content or the owner changes by a caller without the right to keep them.
     pub clear_privileges: bool,
 }
@@ -54,21 +44,13 @@ impl Operations {
         if let Some(size) = changes.size {
             node.set_len(size)?;
         }
-        let owner_changes = changes.uid.is_some() || changes.gid.is_some();
+        let set = &changes.attributes;
+        let owner_changes = set.uid.is_some() || set.gid.is_some();
         if changes.clear_privileges || owner_changes && node.kind() == FileKind::Regular {
             node.clear_privileges()?;
         }
-        let set = SetAttributes {
-            permissions: changes.permissions,
-            uid: changes.uid,
-            gid: changes.gid,
-            accessed: changes.accessed,
-            modified: changes.modified,
-            changed: changes.changed,
-            ..SetAttributes::default()
-        };
-        if set != SetAttributes::default() {
-            node.set_attributes(&set)?;
+        if *set != SetAttributes::default() {
+            node.set_attributes(set)?;
         }
         if self.settings.sync {
             node.sync()?;

@@ -11,7 +11,7 @@ use diorite_ext::Volume;
 
 /// See the module's head.
 #[derive(Debug)]
-pub(crate) struct HostMark {
+pub(crate) struct MmpHeartbeat {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle>>,
 }
@@ -22,10 +22,10 @@ struct Shared {
     changed: Condvar,
 }
 
-impl HostMark {
+impl MmpHeartbeat {
     /// Start the thread, if the volume has such a mark.
     pub(crate) fn keep(volume: &Arc<Volume>) -> Self {
-        let stopped = Mutex::ranked(Rank::HostMarkStopped, false);
+        let stopped = Mutex::ranked(Rank::MmpHeartbeatStopped, false);
         let shared = Arc::new(Shared { stopped, changed: Condvar::new() });
         let thread = match volume.mmp_tick(now()) {
             Ok(Some(due)) => {
@@ -50,7 +50,7 @@ impl HostMark {
     }
 }
 
-impl Drop for HostMark {
+impl Drop for MmpHeartbeat {
     fn drop(&mut self) {
         self.stop();
     }
