@@ -50,7 +50,8 @@ impl Failure {
                 "{object}: cannot {what}: it is a disk with partitions: {partitions}"
             ));
         }
-        Self::Failed(format!("{object}: cannot {what}: {bare}{}", cure(error)))
+        let cure = if error.is_no_volume() && object.contains('?') { "" } else { cure(error) };
+        Self::Failed(format!("{object}: cannot {what}: {bare}{cure}"))
     }
 
     /// A map for `Result::map_err`, as [`Failure::of`].

@@ -9,7 +9,7 @@ use std::time::Duration;
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{
     Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, Filesystem, Geometry, Owner, ReservedBlocks,
-    SetAttributes, Timestamp, VolumeInfo, has_partitions, open_target,
+    SetAttributes, Timestamp, VolumeInfo, has_partitions, host_paths, open_target,
 };
 use diorite_copy::{
     Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, Watch, WatchedInput, unpack,
@@ -304,7 +304,9 @@ fn fill(
         // One sync at the end, by closing.
         let options = CopyOptions { depth: Depth::Tree, sync: Sync::Never, ..CopyOptions::default() };
         let mut copier = Copier::new(&tree, options, &progress);
-        copier.copy_content(&HostTree::new(), from, root).and_then(|()| copier.finish())
+        copier
+            .copy_content(&HostTree::new().beside_images(host_paths(&image.to_string_lossy())), from, root)
+            .and_then(|()| copier.finish())
     } else {
         unpack(open_archive(from, &progress)?, &from.display().to_string(), &tree, root, &progress)
     };

@@ -375,6 +375,63 @@ fn sparse_files_in_a_tar_stream_are_what_they_were() {
     }
 }
 
+/// Of a sparse file in the old form, zeros were made for every hole: a minute for 100 GiB.
+#[test]
+fn sparse_files_in_a_tar_stream_cost_what_they_hold() {
+    use std::os::unix::fs::FileExt;
+    const SIZE: u64 = 2 << 40;
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("from")).expect("a directory");
+    let sparse = std::fs::File::options().create_new(true).write(true).open(bench.path("from/sparse"));
+    let sparse = sparse.expect("a file");
+    for piece in 0..60 {
+        sparse.write_all_at(&pattern(5_000, piece), piece * (SIZE / 64)).expect("space");
+    }
+    sparse.set_len(SIZE).expect("a size");
+    let (from, tar) = (bench.path("from"), bench.path("a.tar"));
+    for format in ["--format=posix", "--format=gnu"] {
+        let words = [format, "--sparse", "-C"].map(std::ffi::OsStr::new);
+        let arguments = [from.as_os_str(), "-cf".as_ref(), tar.as_os_str(), "sparse".as_ref()];
+        if tool("tar", words.into_iter().chain(arguments)).is_none() {
+            return;
+        }
+        bench.run("mkfs -t ext4 -F -d a.tar a.img 64M");
+        bench.run("cp a.img:/sparse back");
+        let back = std::fs::File::open(bench.path("back")).expect("a file");
+        assert_eq!(back.metadata().expect("a file").len(), SIZE, "{format}");
+        for piece in 0..60 {
+            let mut found = vec![0; 5_000];
+            back.read_exact_at(&mut found, piece * (SIZE / 64)).expect("content");
+            assert!(found == pattern(5_000, piece), "{format}, piece {piece}");
+        }
+        bench.must_be_clean("a.img");
+    }
+}
+
+/// The image was copied into itself while it was written.
+#[test]
+fn an_image_is_not_filled_with_itself() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("from")).expect("a directory");
+    let said = bench.fail("mkfs -t ext4 -d from from/new.img 16M", 1);
+    assert!(said.contains("new.img") && said.contains("not copied"), "{said}");
+    assert!(!bench.path("from/new.img").exists());
+}
+
+/// They were made to fit without a word.
+#[test]
+fn times_that_small_inodes_cannot_hold_are_reported() {
+    let bench = Bench::new();
+    let file = std::fs::File::create(bench.path("far")).expect("a file");
+    let far = std::time::UNIX_EPOCH + std::time::Duration::from_secs(5_000_000_000);
+    file.set_modified(far).expect("a time");
+    bench.run("mkfs -t ext4 -I 128 small.img 16M");
+    let said = bench.fail("cp far small.img:/", 1);
+    assert!(said.contains("modification time") && said.contains("2038"), "{said}");
+    bench.run("mkfs -t ext4 -I 256 large.img 16M");
+    bench.run("cp far large.img:/");
+}
+
 /// A command before the pipe that failed made an empty image and no error, and what is no archive one with its bytes in the message.
 #[test]
 fn what_is_no_tar_archive_is_refused() {

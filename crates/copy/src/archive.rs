@@ -13,7 +13,7 @@ use diorite::{FileKind, Timestamp};
 use tar::{Archive, Entry, EntryType};
 
 use crate::acl_text;
-use crate::pax::{PaxFilter, PaxRecords, Records, decoded};
+use crate::pax::{Extra, PaxFilter, PaxRecords, Records, SparseMap, decoded};
 use crate::tree::{Attributes, Follow, LostAttribute, Meta, Sink};
 use crate::{Error, Summary, Watch};
 
@@ -92,7 +92,7 @@ impl Unpacker<'_> {
     }
 
     fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> Result<(), Error> {
-        let records = self.records.next();
+        let Extra { records, sparse } = self.records.next();
         let name = last(&records, b"GNU.sparse.name").or_else(|| with_newlines(&records, b"path"));
         let name = name.unwrap_or_else(|| entry.path_bytes().into_owned());
         let link = || {
@@ -102,6 +102,7 @@ impl Unpacker<'_> {
         let link = link();
         let path = self.destination(&name)?;
         let mut extended = self.extended(&records, &name)?;
+        extended.sparse_size = sparse.as_ref().map(|map| map.size).or(extended.sparse_size);
         let meta = self.meta(&entry, &extended)?;
         let attributes = std::mem::take(&mut extended.attributes);
         let Some(path) = path else {
@@ -135,9 +136,15 @@ impl Unpacker<'_> {
                 self.sink.make_node(&path, &meta)?;
                 self.summary.others += 1;
             }
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+            EntryType::Regular | EntryType::Continuous => {
                 self.remove_existing(&path)?;
-                self.file(&mut entry, &path, extended.sparse_size)?;
+                let map = match (sparse, extended.sparse_size) {
+                    (None, Some(size)) => {
+                        Some(sparse_map(&mut entry, size).map_err(|source| self.error(source))?)
+                    }
+                    (sparse, _) => sparse,
+                };
+                self.file(&mut entry, &path, map)?;
             }
             // Headers that carry no file of their own.
             _ => return Ok(()),
@@ -232,18 +239,15 @@ impl Unpacker<'_> {
         &mut self,
         entry: &mut Entry<'_, impl Read>,
         path: &Path,
-        sparse_size: Option<u64>,
+        sparse: Option<SparseMap>,
     ) -> Result<(), Error> {
-        let size = sparse_size.unwrap_or(entry.size());
+        let (is_sparse, size) = (sparse.is_some(), sparse.as_ref().map_or(entry.size(), |map| map.size));
         self.watch.begin(path, size);
         let file = self.sink.create(path, size)?;
         let mut buffer = vec![0; CHUNK_BYTES];
-        let map = match sparse_size {
-            Some(size) => sparse_map(entry, size).map_err(|source| self.error(source))?,
-            None => vec![(0, u64::MAX)],
-        };
+        let pieces = sparse.map_or_else(|| vec![(0, u64::MAX)], |map| map.pieces);
         let mut end = 0;
-        for (start, len) in map {
+        for (start, len) in pieces {
             let (mut offset, until) = (start, start.saturating_add(len));
             while offset < until {
                 if self.watch.is_cancelled() {
@@ -251,7 +255,7 @@ impl Unpacker<'_> {
                 }
                 let most = (until - offset).min(CHUNK_BYTES as u64) as usize;
                 let count = fill(entry, &mut buffer[..most]).map_err(|source| self.error(source))?;
-                if count == 0 && sparse_size.is_some() {
+                if count == 0 && is_sparse {
                     return Err(self.error(io::ErrorKind::UnexpectedEof.into()));
                 } else if count == 0 {
                     break;
@@ -266,7 +270,7 @@ impl Unpacker<'_> {
             }
             end = offset;
         }
-        file.set_size(sparse_size.unwrap_or(end))?;
+        file.set_size(if is_sparse { size } else { end })?;
         self.summary.files += 1;
         Ok(())
     }
@@ -348,7 +352,7 @@ impl Unpacker<'_> {
 
 /// Where the data of a sparse file of `size` bytes lies: the number of pieces, then offset and length of each, in decimal and a line each,
 /// in whole blocks before the data (GNU tar manual, "Storing Sparse Files", version 1.0).
-fn sparse_map(entry: &mut impl Read, size: u64) -> io::Result<Vec<(u64, u64)>> {
+fn sparse_map(entry: &mut impl Read, size: u64) -> io::Result<SparseMap> {
     let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the map of a sparse file is malformed");
     let (mut block, mut at) = ([0; 512], 512);
     let mut number = || -> io::Result<u64> {
@@ -372,12 +376,9 @@ fn sparse_map(entry: &mut impl Read, size: u64) -> io::Result<Vec<(u64, u64)>> {
             }
         }
     };
-    let (mut map, mut end) = (Vec::new(), 0);
+    let mut map = SparseMap { size, pieces: Vec::new() };
     for _ in 0..number()? {
-        let (start, len) = (number()?, number()?);
-        let until = start.checked_add(len).filter(|until| start >= end && *until <= size);
-        end = until.ok_or_else(wrong)?;
-        map.push((start, len));
+        map.push(number()?, number()?)?;
     }
     Ok(map)
 }

@@ -97,6 +97,13 @@ impl ImageTree {
             }
         }
         node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))?;
+        // Inodes of 128 bytes have 32 bits for a time.
+        if i32::try_from(modified.seconds).is_err()
+            && node.attributes().map_err(self.error(path, "read"))?.modified.seconds != modified.seconds
+        {
+            let why = "the volume's inodes hold times of 1901 to 2038 only".to_owned();
+            lost.push(LostAttribute { attribute: b"modification time".to_vec(), why });
+        }
         failed.map(|()| lost)
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Where it sits: between a tar stream and the crate `tar`, which takes a record to end at its first newline; access control lists and
 //! names may have newlines. The stream passes through [`PaxFilter`], which keeps the records of each entry and shows the crate a space
-//! for each newline in them.
+//! for each newline in them. It also takes the map out of the header of a sparse file in GNU tar's old form, of which the crate would make
+//! zeros, as many as the file seems to have; the crate sees a regular file that holds the data alone.
 //!
 //! On disk: a record is `LENGTH KEY=VALUE\n`, LENGTH in decimal and of the whole record (POSIX.1-2017, pax, "pax Extended Header").
 
@@ -11,26 +12,58 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-use tar::{EntryType, Header};
+use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
 /// Bytes of a header, and what data is rounded up to.
 const BLOCK: usize = 512;
 /// Longer headers are no headers: values have 64 KiB at most.
 const HEADER_BYTES_MAX: u64 = 64 << 20;
-/// Where an old sparse header, and each block that continues it, says that another one follows.
-const SPARSE_CONTINUES: usize = 482;
-const SPARSE_CONTINUES_AGAIN: usize = 504;
 
 /// Keys and values of one entry.
 pub(crate) type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The records of the entries that went through, in their order.
+/// Where the data of a sparse file lies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SparseMap {
+    /// Size of the file.
+    pub(crate) size: u64,
+    /// Start and length of each piece, in bytes; the data of the pieces follows without gaps.
+    pub(crate) pieces: Vec<(u64, u64)>,
+}
+
+impl SparseMap {
+    /// Add a piece, after those that are there and within the size.
+    pub(crate) fn push(&mut self, start: u64, len: u64) -> io::Result<()> {
+        let end = self.pieces.last().map_or(0, |(start, len)| start + len);
+        let until = start.checked_add(len).filter(|until| start >= end && *until <= self.size);
+        until.ok_or_else(|| wrong("the map of a sparse file is malformed"))?;
+        self.pieces.push((start, len));
+        Ok(())
+    }
+
+    /// Add those of a header in the old form. Pieces that are not used are empty, and their numbers may be.
+    fn extend(&mut self, headers: &[GnuSparseHeader]) -> io::Result<()> {
+        let used = headers.iter().filter(|header| header.offset[0] != 0 && header.numbytes[0] != 0);
+        used.map(|header| (header.offset(), header.length()))
+            .try_for_each(|(start, len)| self.push(start?, len?))
+    }
+}
+
+/// What stands before an entry, or in its header, and the crate does not show.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PaxRecords(Rc<RefCell<VecDeque<Records>>>);
+pub(crate) struct Extra {
+    pub(crate) records: Records,
+    /// The map of a sparse file in the old form.
+    pub(crate) sparse: Option<SparseMap>,
+}
+
+/// That of the entries that went through, in their order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PaxRecords(Rc<RefCell<VecDeque<Extra>>>);
 
 impl PaxRecords {
-    /// Those of the next entry.
-    pub(crate) fn next(&self) -> Records {
+    /// That of the next entry.
+    pub(crate) fn next(&self) -> Extra {
         self.0.borrow_mut().pop_front().unwrap_or_default()
     }
 }
@@ -131,16 +164,32 @@ impl<R: Read> PaxFilter<R> {
                 let given = records.iter().find(|(key, _)| key == b"size").map(|(_, value)| value);
                 let given = given.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
                 size = given.unwrap_or(size);
-                self.records.0.borrow_mut().push_back(records);
+                let sparse = if kind == EntryType::GNUSparse { self.read_sparse(header)? } else { None };
+                self.records.0.borrow_mut().push_back(Extra { records, sparse });
             }
-        }
-        let mut continues = kind == EntryType::GNUSparse && self.ready[SPARSE_CONTINUES] != 0;
-        while continues {
-            let start = self.ready.len();
-            continues = self.take(BLOCK as u64)? == BLOCK && self.ready[start + SPARSE_CONTINUES_AGAIN] != 0;
         }
         self.passing = size.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
         Ok(())
+    }
+
+    /// Read the rest of the header of a sparse file in the old form, and hand out that of a regular file instead.
+    fn read_sparse(&mut self, mut header: Header) -> io::Result<Option<SparseMap>> {
+        // The crate says what is wrong with others.
+        let Some(gnu) = header.as_gnu() else { return Ok(None) };
+        let mut map = SparseMap { size: gnu.real_size()?, pieces: Vec::new() };
+        map.extend(&gnu.sparse)?;
+        let mut continues = gnu.is_extended();
+        while continues {
+            let mut more = GnuExtSparseHeader::new();
+            self.inner.read_exact(more.as_mut_bytes())?;
+            map.extend(more.sparse())?;
+            continues = more.is_extended();
+        }
+        header.set_entry_type(EntryType::Regular);
+        header.set_cksum();
+        self.ready.clear();
+        self.ready.extend_from_slice(header.as_bytes());
+        Ok(Some(map))
     }
 
     fn read_records(&mut self, size: u64) -> io::Result<()> {

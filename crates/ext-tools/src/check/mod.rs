@@ -148,8 +148,10 @@ pub fn check_replayed(
     let (mut report, damage) = match replay_in_memory(device, &superblock, backup.is_some()) {
         Ok(replayed) => {
             let mut report = check_as(&*replayed.device, options, JournalState::Replayed, progress)?;
-            let what = format!("the journal was replayed in memory: {} blocks", replayed.blocks);
-            report.notes.insert(0, what);
+            if replayed.blocks > 0 {
+                let what = format!("the journal was replayed in memory: {} blocks", replayed.blocks);
+                report.notes.insert(0, what);
+            }
             (report, replayed.damage)
         }
         Err(Error::Corrupt(damage)) => (check(&**device, options, progress)?, Some(damage)),
