@@ -1,7 +1,5 @@
 //! Each request of the protocol as a call of [`Operations`].
 
-use std::sync::Arc;
-
 use diorite::{
     DirectoryEntry, ErrorKind, FileKind, InodeNumber, RenameMode, SetAttributes, SetTime, Timestamp,
     XattrMode,
@@ -11,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::abi::{
     BatchForgetIn, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FAllocateIn, FSYNC_DATA_ONLY, FSyncIn,
-    ForgetIn, ForgetOne, GetXattrIn, GetXattrOut, InHeader, LSeekIn, LSeekOut, LinkIn, MkDirIn, MkNodIn,
+    ForgetIn, ForgetOne, GetXattrIn, GetXattrOut, LSeekIn, LSeekOut, LinkIn, MkDirIn, MkNodIn,
     OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn,
     SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, StatFsOut, StatxIn, StatxOut, WriteIn, WriteOut, fattr,
     fopen, write_flags,
@@ -20,8 +18,8 @@ use super::ioctl;
 use super::reply::{
     Reply, VALID_SECONDS, attr_out, device_of, entry_out, inode_of, kind_of, node_of, statx, type_bits,
 };
-use super::request::Arguments;
-use super::session::Session;
+use super::request::{Arguments, Message};
+use super::session::{Session, Transport};
 use crate::operations::{
     Allocation, Caller, Changes, Entry, FileHandle, NewNode, OpenFlags, Operations, Privileges, Source,
     Whence,
@@ -49,23 +47,24 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 /// A request that was taken apart as far as all are alike.
-#[derive(Debug)]
 pub(super) struct Request<'a> {
     pub(super) node: InodeNumber,
     pub(super) caller: Caller,
     pub(super) arguments: Arguments<'a>,
+    transport: &'a dyn Transport,
 }
 
 impl<'a> Request<'a> {
-    /// From a message, which has a header.
+    /// From a message.
     ///
     /// # Errors
     /// `ESTALE`: no volume has the inode.
-    pub(super) fn new(header: InHeader, message: &'a [u8]) -> Result<Self, Errno> {
+    pub(super) fn new(message: Message<'a>, transport: &'a dyn Transport) -> Result<Self, Errno> {
+        let Message { header, arguments } = message;
         let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
         // Requests about no inode, as `FUSE_INIT`, name none.
         let node = if header.node == 0 { InodeNumber::ROOT } else { inode_of(header.node)? };
-        Ok(Self { node, caller, arguments: Arguments::of(message) })
+        Ok(Self { node, caller, arguments, transport })
     }
 }
 
@@ -82,12 +81,7 @@ impl Session {
     /// # Errors
     /// The number that the kernel gets instead.
     #[expect(clippy::too_many_lines, reason = "one line for each kind of request")]
-    pub(super) fn dispatch(
-        self: &Arc<Self>,
-        opcode: Opcode,
-        mut request: Request<'_>,
-        reply: &mut Reply,
-    ) -> Done {
+    pub(super) fn dispatch(&self, opcode: Opcode, mut request: Request<'_>, reply: &mut Reply) -> Done {
         let (request, operations) = (&mut request, self.operations());
         match opcode {
             Opcode::Lookup => self.lookup(request, reply),
@@ -208,15 +202,6 @@ impl Session {
                 self.operations().forget(inode, lookups);
             }
         }
-    }
-
-    /// Read into the memory that is sent.
-    ///
-    /// # Errors
-    /// The number that the kernel gets instead.
-    pub(super) fn read(&self, read: &ReadIn, memory: &mut [u8]) -> Result<usize, Errno> {
-        let memory = memory.get_mut(..read.size as usize).ok_or(Errno::INVAL)?;
-        self.checked(self.operations().read(FileHandle(read.handle), memory, read.offset))
     }
 
     fn lookup(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
@@ -417,7 +402,7 @@ impl Session {
         }
     }
 
-    fn seek(self: &Arc<Self>, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+    fn seek(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let LSeekIn { handle, offset, whence, .. } = request.arguments.structure();
         let whence = match whence {
             SEEK_DATA => Whence::Data,
@@ -426,7 +411,7 @@ impl Session {
         };
         if self.has_write_back() && self.operations().has_writers(request.node) {
             // What the kernel has not written would be a hole.
-            self.write_back_cached(request.node);
+            request.transport.while_others_serve(&mut || self.write_back_cached(request.node));
         }
         let offset = self.checked(self.operations().seek(FileHandle(handle), offset, whence))?;
         reply.push(&LSeekOut { offset });

@@ -2,20 +2,24 @@
 //!
 //! - `abi`, `request`, `reply`: the protocol's structures, taken apart and made
 //! - `dispatch`, `ioctl`: each request as a call of [`Operations`]
-//! - `session`: channels, threads, memory
+//! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
+//! - `channel`: the transport over `/dev/fuse`; `threads`: those that serve
 //! - `attach`: mounting and unmounting
 //! - `sys`: the `ioctl`s of the devices
 
 mod abi;
 mod attach;
+mod channel;
 mod dispatch;
 mod ioctl;
 mod reply;
 mod request;
 mod session;
 mod sys;
+mod threads;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,7 +29,9 @@ use crate::MountOptions;
 use crate::operations::Operations;
 pub use attach::detach;
 use attach::{Wish, attach, tune_writeback};
+use channel::Channels;
 use session::{Log, Manner, Session};
+use threads::Threads;
 
 /// Why something cannot be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +83,7 @@ pub enum MountError {
 /// A volume that is mounted, and served by [`Mount::serve`]. Dropped before that, it is unmounted.
 pub struct Mount {
     session: Arc<Session>,
+    device: Arc<OwnedFd>,
     directory: PathBuf,
 }
 
@@ -128,13 +135,13 @@ impl Mount {
             allow_other: options.allow_other,
             default_permissions: checks_permissions,
         };
-        let device = attach(&wish)?;
+        let device = Arc::new(attach(&wish)?);
         let manner =
             Manner { write_back: options.write_back(), uncached: options.direct, checks_permissions };
         tune_writeback(directory);
         let operations = Operations::new(filesystem, options.settings());
-        let session = Arc::new(Session::new(operations, manner, device, log));
-        Ok(Self { session, directory: directory.to_owned() })
+        let session = Arc::new(Session::new(operations, manner, Some(Arc::clone(&device)), log));
+        Ok(Self { session, device, directory: directory.to_owned() })
     }
 
     /// The directory.
@@ -152,6 +159,11 @@ impl Mount {
     /// # Errors
     /// As [`Filesystem::close`].
     pub fn serve(&self) -> Result<(), MountError> {
-        Ok(self.session.serve()?)
+        let threads = Arc::<Threads>::default();
+        let channels =
+            Channels::new(Arc::clone(&self.session), Arc::clone(&self.device), Arc::clone(&threads));
+        let served = channels.serve();
+        threads.wait_until_ended();
+        Ok(served.and(self.session.close())?)
     }
 }

@@ -45,14 +45,18 @@ impl Reply {
         self.bytes.resize(len, 0);
     }
 
-    /// The message: with an error nothing but that, else what was added, and `payload` bytes that follow it.
-    pub(super) fn finish(&mut self, unique: u64, error: Option<Errno>, payload: usize) -> &[u8] {
+    /// Complete it: with an error it is nothing but that, else what was added, and `payload` bytes that follow it.
+    pub(super) fn finish(&mut self, unique: u64, error: Option<Errno>, payload: usize) {
         if error.is_some() {
             self.clear();
         }
         let len = (self.bytes.len() + payload) as u32;
         let header = OutHeader { len, error: error.map_or(0, |error| -error.raw_os_error()), unique };
         self.bytes[..size_of::<OutHeader>()].copy_from_slice(header.as_bytes());
+    }
+
+    /// What was completed, with its header.
+    pub(super) fn message(&self) -> &[u8] {
         &self.bytes
     }
 }
@@ -207,8 +211,10 @@ mod tests {
         let mut reply = Reply::default();
         reply.clear();
         reply.extend(b"some");
-        assert_eq!(reply.finish(7, None, 4).len(), 20);
-        let message = reply.finish(7, Some(Errno::NOENT), 0);
+        reply.finish(7, None, 4);
+        assert_eq!(reply.message().len(), 20);
+        reply.finish(7, Some(Errno::NOENT), 0);
+        let message = reply.message();
         assert_eq!((message.len(), message[0], message[4]), (16, 16, 254));
     }
 }

@@ -5,36 +5,51 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::abi::{InHeader, Opcode};
 
+/// A request as a transport delivers it: its bytes, nothing of it understood but the header.
+#[derive(Debug)]
+pub(crate) struct Message<'a> {
+    pub(crate) header: InHeader,
+    pub(crate) arguments: Arguments<'a>,
+}
+
 /// What is left of a request's arguments.
 #[derive(Debug)]
 pub(crate) struct Arguments<'a> {
+    /// The first structure, by transports that have it apart.
+    first: Option<&'a [u8]>,
     bytes: &'a [u8],
 }
 
-/// The header of a message, and what it asks for where that is known.
-///
-/// # Errors
-/// `EIO`: the message is shorter than a header, or than it says.
-pub(crate) fn header(message: &[u8]) -> Result<(InHeader, Option<Opcode>), Errno> {
-    let (header, _) = InHeader::read_from_prefix(message).map_err(|_| Errno::IO)?;
-    if header.len as usize != message.len() {
-        return Err(Errno::IO);
+impl<'a> Message<'a> {
+    /// A message that lies in one piece.
+    ///
+    /// # Errors
+    /// `EIO`: it is shorter than a header, or than it says.
+    pub(crate) fn whole(message: &'a [u8]) -> Result<Self, Errno> {
+        let (header, bytes) = InHeader::read_from_prefix(message).map_err(|_| Errno::IO)?;
+        if header.len as usize != message.len() {
+            return Err(Errno::IO);
+        }
+        Ok(Self { header, arguments: Arguments { first: None, bytes } })
     }
-    Ok((header, Opcode::from_number(header.opcode)))
+
+    /// What it asks for, where that is known.
+    pub(crate) fn opcode(&self) -> Option<Opcode> {
+        Opcode::from_number(self.header.opcode)
+    }
 }
 
 impl<'a> Arguments<'a> {
-    /// The arguments of a message, which has a header.
-    pub(crate) fn of(message: &'a [u8]) -> Self {
-        Self { bytes: message.get(size_of::<InHeader>()..).unwrap_or_default() }
-    }
-
     /// The next structure; what an older protocol leaves out of it is zero.
     pub(crate) fn structure<T: FromBytes + FromZeros + IntoBytes>(&mut self) -> T {
         let mut value = T::new_zeroed();
-        let len = size_of::<T>().min(self.bytes.len());
-        value.as_mut_bytes()[..len].copy_from_slice(&self.bytes[..len]);
-        self.bytes = &self.bytes[len..];
+        let from = self.first.take().unwrap_or_else(|| {
+            let (structure, rest) = self.bytes.split_at(size_of::<T>().min(self.bytes.len()));
+            self.bytes = rest;
+            structure
+        });
+        let len = size_of::<T>().min(from.len());
+        value.as_mut_bytes()[..len].copy_from_slice(&from[..len]);
         value
     }
 
@@ -76,10 +91,10 @@ mod tests {
     fn a_message_is_taken_apart() {
         let mut bytes = MkNodIn { mode: 0o644, ..MkNodIn::default() }.as_bytes().to_vec();
         bytes.extend(b"name\0rest");
-        let message = message(8, &bytes);
-        let (_, opcode) = header(&message).expect("whole");
-        assert_eq!(opcode, Some(Opcode::MkNod));
-        let mut arguments = Arguments::of(&message);
+        let bytes = message(8, &bytes);
+        let mut message = Message::whole(&bytes).expect("whole");
+        assert_eq!(message.opcode(), Some(Opcode::MkNod));
+        let arguments = &mut message.arguments;
         assert_eq!(arguments.structure::<MkNodIn>().mode, 0o644);
         assert_eq!(arguments.name(), Ok(&b"name"[..]));
         assert_eq!(arguments.bytes(4), Ok(&b"rest"[..]));
@@ -88,11 +103,11 @@ mod tests {
 
     #[test]
     fn what_is_cut_short_is_zero_or_an_error() {
-        let message = message(21, &[7, 0, 0, 0]);
-        let mut arguments = Arguments::of(&message);
+        let bytes = message(21, &[7, 0, 0, 0]);
+        let mut arguments = Message::whole(&bytes).expect("whole").arguments;
         let structure: SetXattrIn = arguments.structure();
         assert_eq!((structure.size, structure.flags), (7, 0));
         assert_eq!(arguments.name(), Err(Errno::IO));
-        assert!(header(&message[..message.len() - 1]).is_err() && header(&[]).is_err());
+        assert!(Message::whole(&bytes[..bytes.len() - 1]).is_err() && Message::whole(&[]).is_err());
     }
 }

@@ -1,42 +1,28 @@
-//! A session with the kernel: threads that read requests from channels of their own, carry them out and answer.
+//! A session with a client, the kernel: what was agreed on, and each request carried out, whatever transport it came by.
 //!
-//! A message is read so that the payload of a write begins on a page: it goes to the device as it lies. The data of a read goes from
-//! the device to the same place, and from there to the kernel.
-//!
-//! There are as many threads as requests are under way, up to [`THREADS_MAX`]: one that takes a request while no other waits for
-//! one starts another. An operation that panics ends the program: the kernel then fails all requests, and none hangs.
+//! Interface: a transport hands over the bytes of a request, [`Session::serve`], and gets those of the reply. The data of a read goes
+//! into memory of the transport's own, by a second call, so that it lies where it is sent from.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use diorite::{AlignedBuf, ErrorKind, InodeNumber, IoOwner, TaskId};
+use diorite::{ErrorKind, InodeNumber, IoOwner, TaskId};
 use rustix::io::{Errno, IoSlice};
 use zerocopy::IntoBytes;
 
 use super::abi::{
-    InHeader, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, NOTIFY_INVAL_INODE, NotifyInvalInode, Opcode,
-    OutHeader, ReadIn, init,
+    InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, NOTIFY_INVAL_INODE, NotifyInvalInode, Opcode, OutHeader,
+    ReadIn, init,
 };
 use super::dispatch::{Request, errno};
 use super::reply::{Reply, VALID_SECONDS, node_of};
-use super::request::{Arguments, header};
-use super::sys;
-use crate::operations::Operations;
+use super::request::{Arguments, Message};
+use crate::operations::{FileHandle, Operations};
 
 /// Bytes of a write or read at most: 256 pages, what the kernel takes by default.
 pub(super) const MAX_TRANSFER: usize = 1 << 20;
-const PAGE: usize = 4096;
-/// Where a payload begins, and the message before it.
-const PAYLOAD_AT: usize = PAGE;
-const MESSAGE_AT: usize = PAYLOAD_AT - size_of::<InHeader>() - size_of::<ReadIn>();
-
-/// Threads at most; each has memory for one transfer.
-const THREADS_MAX: usize = 24;
-/// So many have memory that is registered with the rings; that of others takes space when large transfers use it.
-const REGISTERED_MAX: usize = 8;
+pub(super) const PAGE: usize = 4096;
 /// Requests that the kernel sends without a caller that waits: read-ahead, write-back, asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 128;
 
@@ -54,42 +40,59 @@ pub(super) struct Manner {
 /// What is said of things that go wrong apart from any caller.
 pub(super) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// How requests come in.
+pub(super) trait Transport {
+    /// Carry out what ends when other requests of the client were served: another thread is there for them.
+    fn while_others_serve(&self, wait: &mut dyn FnMut());
+}
+
+/// What is left to do for a request.
+#[derive(Debug)]
+#[must_use]
+pub(super) enum Served {
+    /// Nothing: it has no reply.
+    Silent,
+    /// The reply is to be sent.
+    Reply,
+    /// [`Session::read`], into memory that is sent after the reply.
+    Read(Read),
+}
+
+/// Data that is to be read.
+#[derive(Debug)]
+pub(super) struct Read {
+    unique: u64,
+    pid: u32,
+    what: ReadIn,
+}
+
 /// See the module's head.
 pub(super) struct Session {
     operations: Operations,
     manner: Manner,
     block_size: u32,
     name_valid: u64,
-    device: OwnedFd,
+    /// Where the client is told of changes, if it can be.
+    device: Option<Arc<OwnedFd>>,
     log: Log,
-    is_set_up: AtomicBool,
+    /// Flags of `FUSE_INIT`; 0 before it.
+    agreed: AtomicU64,
     is_closed: AtomicBool,
-    threads: AtomicUsize,
-    /// Threads that wait for a request.
-    waiting: AtomicUsize,
-    /// Says that the last thread has ended, by its drop.
-    ended: OnceLock<Sender<()>>,
 }
 
 impl Session {
-    pub(super) fn new(operations: Operations, manner: Manner, device: OwnedFd, log: Log) -> Self {
+    pub(super) fn new(
+        operations: Operations,
+        manner: Manner,
+        device: Option<Arc<OwnedFd>>,
+        log: Log,
+    ) -> Self {
         let filesystem = operations.filesystem();
         // A name of a directory that ignores case has forms that the kernel does not know.
         let name_valid = if filesystem.ignores_case() { 0 } else { VALID_SECONDS };
         let block_size = (filesystem.statfs().block_size as u32).max(PAGE as u32);
-        Self {
-            operations,
-            manner,
-            block_size,
-            name_valid,
-            device,
-            log,
-            is_set_up: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
-            threads: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-            ended: OnceLock::new(),
-        }
+        let (agreed, is_closed) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { operations, manner, block_size, name_valid, device, log, agreed, is_closed }
     }
 
     pub(super) fn operations(&self) -> &Operations {
@@ -127,21 +130,64 @@ impl Session {
         errno(error)
     }
 
-    /// Serve until the filesystem is unmounted, then close the volume.
-    pub(super) fn serve(self: &Arc<Self>) -> diorite::Result<()> {
-        let (sender, ended) = std::sync::mpsc::channel();
-        // The first message is for this thread alone: a channel can be cloned after it.
-        self.ended.set(sender.clone()).expect("a session is served once");
-        drop(sender);
-        let mut worker = Worker::new(Arc::clone(self), None)?;
-        self.threads.fetch_add(1, Ordering::AcqRel);
-        worker.work();
-        drop(worker);
-        self.threads.fetch_sub(1, Ordering::AcqRel);
-        while self.threads.load(Ordering::Acquire) > 0 {
-            let _ = ended.recv_timeout(std::time::Duration::from_millis(20));
-        }
-        self.close()
+    pub(super) fn log(&self, what: &str) {
+        (self.log)(what);
+    }
+
+    /// Whether the client has agreed on how it is served.
+    pub(super) fn is_set_up(&self) -> bool {
+        self.agreed.load(Ordering::Acquire) != 0
+    }
+
+    /// Carry out a request.
+    pub(super) fn serve(
+        &self,
+        mut message: Message<'_>,
+        transport: &dyn Transport,
+        reply: &mut Reply,
+    ) -> Served {
+        let (unique, pid) = (message.header.unique, message.header.pid);
+        reply.clear();
+        let done = match message.opcode() {
+            None => Err(Errno::NOSYS),
+            Some(Opcode::Read) => {
+                return Served::Read(Read { unique, pid, what: message.arguments.structure() });
+            }
+            Some(Opcode::Init) => self.set_up(&mut message.arguments, reply),
+            Some(Opcode::Destroy) => self.checked(self.close()),
+            Some(opcode) => {
+                let _owner = self.owner(pid);
+                match Request::new(message, transport) {
+                    Ok(request) if matches!(opcode, Opcode::Forget | Opcode::BatchForget) => {
+                        self.forget(opcode, request);
+                        return Served::Silent;
+                    }
+                    Ok(request) => self.dispatch(opcode, request, reply),
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        reply.finish(unique, done.err(), 0);
+        Served::Reply
+    }
+
+    /// Read into the memory that is sent after the reply: so many bytes of it.
+    pub(super) fn read(&self, read: &Read, memory: &mut [u8], reply: &mut Reply) -> usize {
+        let Read { unique, pid, what } = read;
+        let _owner = self.owner(*pid);
+        let memory = memory.get_mut(..what.size as usize).ok_or(Errno::INVAL);
+        let done = memory.and_then(|memory| {
+            self.checked(self.operations.read(FileHandle(what.handle), memory, what.offset))
+        });
+        let len = *done.as_ref().unwrap_or(&0);
+        reply.finish(*unique, done.err(), len);
+        len
+    }
+
+    /// What this thread transfers until the result is dropped is charged to a process.
+    fn owner(&self, pid: u32) -> Option<impl Drop + use<>> {
+        (pid != 0 && self.operations.filesystem().scheduler().is_some())
+            .then(|| IoOwner { task: TaskId(u64::from(pid)), ..IoOwner::default() }.enter())
     }
 
     /// Whether the volume is closed.
@@ -150,39 +196,14 @@ impl Session {
     }
 
     /// Close the volume, once.
-    fn close(&self) -> diorite::Result<()> {
+    ///
+    /// # Errors
+    /// As [`Operations::close`].
+    pub(super) fn close(&self) -> diorite::Result<()> {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         self.operations.close()
-    }
-
-    /// One thread more, if there is none to take the next request.
-    fn add_thread(self: &Arc<Self>) {
-        if self.waiting.load(Ordering::Acquire) > 0 || !self.is_set_up.load(Ordering::Acquire) {
-            return;
-        }
-        let one_more = |threads| (threads < THREADS_MAX).then_some(threads + 1);
-        if self.threads.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
-            return;
-        }
-        let session = Arc::clone(self);
-        let started = sys::clone_channel(&self.device).and_then(|channel| {
-            let run = move || {
-                match Worker::new(Arc::clone(&session), Some(channel)) {
-                    Ok(mut worker) => worker.work(),
-                    Err(error) => (session.log)(&error.to_string()),
-                }
-                session.threads.fetch_sub(1, Ordering::AcqRel);
-            };
-            let spawned = thread::Builder::new().name("fuse".to_owned()).spawn(run);
-            spawned.map(drop).map_err(|_| Errno::AGAIN)
-        });
-        if let Err(error) = started {
-            self.threads.fetch_sub(1, Ordering::AcqRel);
-            // Those that there are serve on.
-            (self.log)(&format!("cannot start one more thread: {error}"));
-        }
     }
 
     /// Have the kernel forget the attributes of an inode: they changed in a way that it does not know of.
@@ -190,20 +211,17 @@ impl Session {
         self.notify(&NotifyInvalInode { node: node_of(inode), offset: -1, len: 0 });
     }
 
-    /// Have the kernel write back what it caches of an inode, and wait until that is done. The writes are requests: this thread, which waits,
-    /// is not counted meanwhile, so that there is always one more to serve them.
-    pub(super) fn write_back_cached(self: &Arc<Self>, inode: InodeNumber) {
-        self.threads.fetch_sub(1, Ordering::AcqRel);
-        self.add_thread();
+    /// Have the kernel write back what it caches of an inode, and wait until that is done. The writes are requests.
+    pub(super) fn write_back_cached(&self, inode: InodeNumber) {
         self.notify(&NotifyInvalInode { node: node_of(inode), offset: 0, len: 0 });
-        self.threads.fetch_add(1, Ordering::AcqRel);
     }
 
     fn notify(&self, message: &NotifyInvalInode) {
+        let Some(device) = &self.device else { return };
         let len = (size_of::<OutHeader>() + size_of::<NotifyInvalInode>()) as u32;
         let header = OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 };
         let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(message.as_bytes())];
-        match rustix::io::writev(&self.device, &parts) {
+        match rustix::io::writev(device, &parts) {
             // It knows nothing of the inode, or all is over.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
             Err(error) => (self.log)(&format!("cannot tell the kernel of a change: {error}")),
@@ -211,8 +229,8 @@ impl Session {
     }
 
     /// Agree with the kernel on what each can.
-    fn set_up(&self, message: &[u8], reply: &mut Reply) -> Result<(), Errno> {
-        let offered: InitIn = Arguments::of(message).structure();
+    fn set_up(&self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Errno> {
+        let offered: InitIn = arguments.structure();
         if offered.major != MAJOR || offered.minor < MINOR_MIN {
             if offered.major > MAJOR {
                 // The kernel asks again, in this version.
@@ -260,115 +278,7 @@ impl Session {
             max_pages: (MAX_TRANSFER / PAGE) as u16,
             ..InitOut::default()
         });
-        self.is_set_up.store(true, Ordering::Release);
+        self.agreed.store(agreed, Ordering::Release);
         Ok(())
-    }
-}
-
-/// A thread with its channel and its memory.
-struct Worker {
-    session: Arc<Session>,
-    /// `None`: the session's own.
-    channel: Option<OwnedFd>,
-    memory: AlignedBuf,
-    reply: Reply,
-}
-
-/// Ends the program if the thread panics.
-struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            std::process::abort();
-        }
-    }
-}
-
-impl Worker {
-    fn new(session: Arc<Session>, channel: Option<OwnedFd>) -> diorite::Result<Self> {
-        let len = PAYLOAD_AT + MAX_TRANSFER;
-        let memory = if session.threads.load(Ordering::Acquire) <= REGISTERED_MAX {
-            AlignedBuf::for_transfers(len, PAGE)
-        } else {
-            AlignedBuf::try_zeroed(len, PAGE)
-        };
-        let no_memory = |source| diorite::Error::Os { what: "cannot get memory for requests", source };
-        let memory = memory.map_err(no_memory)?;
-        Ok(Self { session, channel, memory, reply: Reply::default() })
-    }
-
-    /// Serve requests until there are no more to come.
-    fn work(&mut self) {
-        let _abort = AbortOnPanic;
-        loop {
-            self.session.waiting.fetch_add(1, Ordering::AcqRel);
-            let channel = self.channel.as_ref().unwrap_or(&self.session.device);
-            let read = rustix::io::read(channel, &mut self.memory[MESSAGE_AT..]);
-            self.session.waiting.fetch_sub(1, Ordering::AcqRel);
-            match read {
-                Ok(len) => {
-                    self.session.add_thread();
-                    self.serve(len);
-                }
-                // The caller was interrupted before the request was read.
-                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
-                // Unmounted, or ended by force.
-                Err(Errno::NODEV | Errno::CONNABORTED) => return,
-                Err(error) => {
-                    (self.session.log)(&format!("cannot read requests: {error}"));
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Carry out the request that was read.
-    fn serve(&mut self, len: usize) {
-        let message = MESSAGE_AT..MESSAGE_AT + len;
-        let (header, opcode) = match header(&self.memory[message.clone()]) {
-            Ok(found) => found,
-            Err(error) => {
-                (self.session.log)(&format!("a request cannot be understood: {error}"));
-                return;
-            }
-        };
-        let session = Arc::clone(&self.session);
-        let _owner = (header.pid != 0 && session.operations.filesystem().scheduler().is_some())
-            .then(|| IoOwner { task: TaskId(u64::from(header.pid)), ..IoOwner::default() }.enter());
-        let reply = &mut self.reply;
-        reply.clear();
-        let mut payload = 0;
-        let done = match opcode {
-            None => Err(Errno::NOSYS),
-            Some(Opcode::Read) => {
-                let read: ReadIn = Arguments::of(&self.memory[message]).structure();
-                session.read(&read, &mut self.memory[PAYLOAD_AT..]).map(|len| payload = len)
-            }
-            Some(Opcode::Init) => session.set_up(&self.memory[message], reply),
-            Some(Opcode::Destroy) => session.checked(session.close()),
-            Some(opcode) => match Request::new(header, &self.memory[message]) {
-                Ok(request) if matches!(opcode, Opcode::Forget | Opcode::BatchForget) => {
-                    session.forget(opcode, request);
-                    return;
-                }
-                Ok(request) => session.dispatch(opcode, request, reply),
-                Err(error) => Err(error),
-            },
-        };
-        self.answer(header.unique, done.err(), payload);
-    }
-
-    fn answer(&mut self, unique: u64, error: Option<Errno>, payload: usize) {
-        let payload = if error.is_some() { 0 } else { payload };
-        let head = self.reply.finish(unique, error, payload);
-        let channel = self.channel.as_ref().unwrap_or(&self.session.device);
-        let parts = [IoSlice::new(head), IoSlice::new(&self.memory[PAYLOAD_AT..PAYLOAD_AT + payload])];
-        let parts = if payload == 0 { &parts[..1] } else { &parts[..] };
-        match rustix::io::writev(channel, parts) {
-            // Gone: the caller was interrupted, or all was ended by force.
-            Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
-            Err(error) => (self.session.log)(&format!("cannot answer a request: {error}")),
-        }
     }
 }
