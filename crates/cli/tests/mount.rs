@@ -202,6 +202,27 @@ fn times_are_those_of_the_calls() {
     served.must_end_clean();
 }
 
+/// What is appended to an append-only file changes its time, though the time is written back later and nobody may set it.
+#[test]
+fn an_append_only_file_has_the_time_of_its_last_append() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let path = served.path("log");
+    let file = OpenOptions::new().create_new(true).append(true).open(&path).expect("create");
+    let flags = rustix::fs::ioctl_getflags(&file).expect("flags");
+    rustix::fs::ioctl_setflags(&file, flags | rustix::fs::IFlags::APPEND).expect("chattr +a");
+    (&file).write_all(b"line").expect("append");
+    file.sync_all().expect("sync");
+    drop(file);
+    let times = |path| {
+        let stat = fs::metadata(path).expect("stat");
+        (stat.len(), stat.mtime(), stat.mtime_nsec(), stat.ctime_nsec())
+    };
+    let before = times(&path);
+    let served = served.again("");
+    assert_eq!(times(&served.path("log")), before);
+    served.must_end_clean();
+}
+
 /// A volume is mounted once, by one program; what cannot be mounted is an error of the command, and nothing is mounted.
 #[test]
 fn what_cannot_be_mounted_is_an_error() {

@@ -75,14 +75,19 @@ impl NodeRef {
         Ok(self.shared.attributes())
     }
 
-    /// Change attributes.
+    /// Change attributes: all of them, or none where that fails, also through a crash.
     ///
     /// # Errors
-    /// The volume is read-only or full, the inode is immutable or append-only, or a quota is reached; the device failed.
+    /// The volume is read-only or full, the inode is immutable or append-only, or a quota is reached; a size as in [`Self::set_len`]; the
+    /// device failed.
     pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
         let set = || Ok(self.volume().set_attributes(self.inode(), changes)?);
+        let sets_modified = changes.modified.is_some();
+        if let Some(size) = changes.size {
+            return self.content()?.set_len_with(size, sets_modified, set);
+        }
         match self.shared.content() {
-            Some(content) => content.set_attributes(changes.modified.is_some(), set),
+            Some(content) => content.set_attributes(sets_modified, set),
             None => set(),
         }
     }
@@ -105,13 +110,12 @@ impl NodeRef {
             return Ok(false);
         }
         let permissions = self.attributes()?.permissions;
-        let set_group = if permissions & 0o010 != 0 { 0o2000 } else { 0 };
-        let cleared = permissions & !(0o4000 | set_group);
-        if cleared != permissions {
-            self.set_attributes(&SetAttributes { permissions: Some(cleared), ..SetAttributes::default() })?;
+        let has_any = permissions & 0o4000 != 0 || permissions & 0o2010 == 0o2010;
+        if has_any {
+            self.set_attributes(&SetAttributes { clear_privileges: true, ..SetAttributes::default() })?;
         }
         self.clear_capabilities()?;
-        Ok(cleared != permissions)
+        Ok(has_any)
     }
 
     /// Remove the capabilities of a file (`security.capability`), which no write leaves.

@@ -180,3 +180,44 @@ fn an_append_only_file_has_no_privileges_to_clear() {
         assert_device_clean(&device);
     }
 }
+
+/// Size, owner and times are one change: where a part of it cannot be, nothing changes; and the time given with a size is the file's.
+#[test]
+fn attributes_and_size_change_together_or_not_at_all() {
+    for options in flavors() {
+        let device = memory_volume(16, &options);
+        let filesystem = FilesystemOptions::new().open_device(Arc::clone(&device)).expect("open");
+        let root = filesystem.root().expect("root");
+        let node = root.create(b"file", &spec(0o6755, 0)).expect("create");
+        let file = node.open_options().read(true).write(true).open().expect("open");
+        file.write_all_at(&[7; 50_000], 0).expect("write");
+        let before = node.attributes().expect("stat");
+        let at = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
+        let cut = SetAttributes {
+            size: Some(5000),
+            clear_privileges: true,
+            uid: Some(5),
+            modified: Some(SetTime::To(at)),
+            ..SetAttributes::default()
+        };
+        // No volume here has projects.
+        assert!(node.set_attributes(&SetAttributes { project: Some(9), ..cut }).is_err());
+        let too_large = SetAttributes { size: Some(u64::MAX), ..cut };
+        assert!(node.set_attributes(&too_large).is_err());
+        assert_eq!(node.attributes().expect("stat"), before);
+        node.set_attributes(&cut).expect("set");
+        let expected = (5000, 0o755, 5, at);
+        let of = |attributes: diorite::Attributes| {
+            (attributes.size, attributes.permissions, attributes.owner.uid, attributes.modified)
+        };
+        assert_eq!(of(node.attributes().expect("stat")), expected);
+        let mut read = [0; 6000];
+        assert_eq!(file.read_at(&mut read, 0).expect("read"), 5000);
+        drop((file, node, root));
+        filesystem.close().expect("close");
+        let again = FilesystemOptions::new().open_device(Arc::clone(&device)).expect("open");
+        assert_eq!(of(again.metadata("/file").expect("stat")), expected);
+        again.close().expect("close");
+        assert_device_clean(&device);
+    }
+}

@@ -12,6 +12,7 @@ use diorite::{
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 const APPEND_ONLY: u32 = 0x20;
+const IMMUTABLE: u32 = 0x10;
 
 /// A clock that a test sets.
 #[derive(Debug)]
@@ -148,6 +149,30 @@ fn an_append_only_file_can_be_touched() {
         ..Default::default()
     };
     assert_eq!(node.set_attributes(&now).expect_err("refused").errno(), 1);
+}
+
+/// A mount's kernel says what time it is now, and what time it was when it cached what was appended: neither is a time set by hand.
+#[test]
+fn observed_times_are_recorded_whatever_the_flags() {
+    let (filesystem, _) = open(&MkfsOptions::default());
+    filesystem.create_file("/log").expect("create");
+    let node = filesystem.resolve("/log").expect("resolve");
+    let before = node.attributes().expect("stat").flags;
+    let observed = |seconds| Some(SetTime::Observed(Timestamp { seconds, nanoseconds: 0 }));
+    let (at, none) = (|seconds| observed(seconds), SetAttributes::default());
+    for (flag, may_touch) in [(APPEND_ONLY, true), (IMMUTABLE, false)] {
+        node.set_attributes(&SetAttributes { flags: Some(before | flag), ..none }).expect("chattr");
+        let touch =
+            SetAttributes { accessed: Some(SetTime::Now), modified: at(1500), changed: at(1500), ..none };
+        let touched = node.set_attributes(&touch);
+        assert_eq!(touched.is_ok(), may_touch);
+        node.set_attributes(&SetAttributes { modified: at(1600), changed: at(1601), ..none })
+            .expect("written");
+        let attributes = node.attributes().expect("stat");
+        assert_eq!((attributes.modified.seconds, attributes.changed.seconds), (1600, 1601));
+        let alone = SetAttributes { modified: Some(SetTime::Now), ..none };
+        assert_eq!(node.set_attributes(&alone).expect_err("refused").errno(), 1);
+    }
 }
 
 /// A time set by hand after a write stays, whatever write-back is under way.

@@ -6,7 +6,7 @@ mod crash;
 
 use common::have;
 use crash::{Workload, at, file, make_image, scratch};
-use diorite_ext::{Error, FileBlock};
+use diorite_ext::{Error, FileBlock, SetAttributes};
 
 fn start(workload: &mut Workload, names: &[&str]) {
     for name in names {
@@ -198,4 +198,68 @@ fn long_cuts_survive_on_ext4() {
 #[test]
 fn long_cuts_survive_on_ext3() {
     long_cuts_survive("-t ext3 -b 1024 -J size=1", 7);
+}
+
+/// Size and permissions change together: however long the cut takes, no crash shows one without the other.
+fn attributes_change_together(arguments: &str, seed: u64) {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = scratch();
+    let mut workload = Workload::committing_always(make_image(scratch.path(), arguments, "12M"), seed);
+    start(&mut workload, &["large", "small"]);
+    for piece in 0..14 {
+        workload.write("large", piece * 190, 1 + piece % 5).unwrap();
+        workload.write("small", piece, 1).unwrap();
+    }
+    let block = workload.volume.block_size().bytes();
+    for (size, permissions) in [(2000 * block, 0o4755), (5 * block, 0o640), (9 * block, 0o444), (0, 0o600)] {
+        let changes =
+            SetAttributes { size: Some(size), permissions: Some(permissions), ..SetAttributes::default() };
+        workload.step(|volume| volume.set_attributes(&at(volume, "large"), &changes)).unwrap();
+    }
+    workload.check_crashes(scratch.path(), seed);
+}
+
+#[test]
+fn attributes_change_together_on_ext4() {
+    attributes_change_together("-t ext4 -b 1024 -J size=1", 11);
+}
+
+#[test]
+fn attributes_change_together_on_ext3() {
+    attributes_change_together("-t ext3 -b 1024 -J size=1", 12);
+}
+
+/// An open file without a name is still an orphan after it was cut or punched: it was taken from the list, and a crash left an inode
+/// that is in use and has no links.
+fn nameless_files_are_cut(arguments: &str, seed: u64) {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = scratch();
+    let mut workload = Workload::committing_always(make_image(scratch.path(), arguments, "12M"), seed);
+    start(&mut workload, &["open"]);
+    for block in 0..20 {
+        workload.write("open", block, 1).unwrap();
+    }
+    let inode = at(&workload.volume, "open");
+    inode.open().unwrap();
+    workload.step(|volume| volume.names.unlink(&at(volume, ""), b"open").map(drop)).unwrap();
+    let block = workload.volume.block_size().bytes();
+    workload.step(|volume| volume.files.punch(&inode, FileBlock(2), 3)).unwrap();
+    workload.step(|volume| volume.files.truncate(&inode, 9 * block)).unwrap();
+    workload.step(|volume| volume.files.truncate(&inode, 0)).unwrap();
+    workload.sync();
+    workload.check_crashes(scratch.path(), seed);
+}
+
+#[test]
+fn nameless_files_are_cut_on_ext4() {
+    nameless_files_are_cut("-t ext4 -b 1024 -J size=1", 13);
+}
+
+#[test]
+fn nameless_files_are_cut_on_ext3() {
+    nameless_files_are_cut("-t ext3 -b 1024 -J size=1", 15);
 }

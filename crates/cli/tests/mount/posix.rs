@@ -82,6 +82,17 @@ impl Table<'_> {
         self.row(&format!("getxattr {name} {attribute} {len}"), result);
     }
 
+    /// Times set to now, both or one, and to others.
+    fn touches(&mut self, name: &str) {
+        let (now, omit) = (rustix::fs::UTIME_NOW, rustix::fs::UTIME_OMIT);
+        for (accessed, modified) in [(now, now), (omit, now), (now, omit), (omit, 7), (7, 7)] {
+            let time = |nanoseconds| Timespec { tv_sec: 1_000_000, tv_nsec: nanoseconds };
+            let times = Timestamps { last_access: time(accessed), last_modification: time(modified) };
+            let result = rustix::fs::utimensat(CWD, self.at(name), &times, AtFlags::empty());
+            self.row(&format!("utimens {name} {accessed} {modified}"), result);
+        }
+    }
+
     fn set_flags(&mut self, name: &str, flags: IFlags) {
         let result = self.open(name, OFlags::RDONLY).and_then(|file| {
             let kept = rustix::fs::ioctl_getflags(&file)? & !(IFlags::IMMUTABLE | IFlags::APPEND);
@@ -362,6 +373,8 @@ fn frozen(table: &mut Table<'_>) {
         table.rename("frozen", "thawed", RenameFlags::empty());
         table.link("frozen", "thawed");
         table.set_xattr("frozen", "user.a", b"1", XattrFlags::empty());
+        table.touches("frozen");
+        table.touches("frozen.d");
         table.unlink("frozen.d/x");
         table.opened("frozen.d/y", OFlags::CREATE | OFlags::RDWR);
         table.set_flags("frozen", IFlags::empty());

@@ -39,6 +39,16 @@ const ALLOCATE_STEP: u64 = 4 << 20;
 impl Content {
     /// Set the size.
     pub(crate) fn set_len(self: &Arc<Self>, size: u64) -> Result<()> {
+        self.set_len_with(size, false, || self.store.map.truncate(size))
+    }
+
+    /// Set the size by `record`, which records it, and with `sets_modified` the modification time too.
+    pub(crate) fn set_len_with(
+        self: &Arc<Self>,
+        size: u64,
+        sets_modified: bool,
+        record: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         self.store.end_of_write(0, size)?;
         loop {
             let old = self.store.size();
@@ -46,11 +56,16 @@ impl Content {
             if self.store.size() < old.min(size) {
                 continue;
             }
-            return self.set_len_locked(size);
+            return self.set_len_locked(size, sets_modified, record);
         }
     }
 
-    fn set_len_locked(self: &Arc<Self>, size: u64) -> Result<()> {
+    fn set_len_locked(
+        self: &Arc<Self>,
+        size: u64,
+        sets_modified: bool,
+        record: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let old = self.store.size();
         if size > old {
             self.store.leave_inode()?;
@@ -63,8 +78,14 @@ impl Content {
         if size < old && !size.is_multiple_of(PAGE_SIZE) {
             self.cache.own_cached_page(size / PAGE_SIZE)?;
         }
-        self.store.map.truncate(size)?;
-        self.store.set_size(size);
+        if sets_modified {
+            self.store.time.record(|_| record())?;
+            self.store.set_size(size);
+        } else {
+            record()?;
+            self.store.set_size(size);
+            self.store.note_modified();
+        }
         if size < old {
             self.cache.drop_pages(size.div_ceil(PAGE_SIZE)..u64::MAX);
             self.cache.zero_tail(size);

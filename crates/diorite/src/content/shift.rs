@@ -26,6 +26,7 @@ impl Content {
         self.write_back_from(offset)?;
         self.store.map.collapse_range(offset, len)?;
         self.store.set_size(size - len);
+        self.store.note_modified();
         self.store.map.sync(SyncKind::Data)
     }
 
@@ -43,6 +44,7 @@ impl Content {
         self.write_back_from(offset)?;
         self.store.map.insert_range(offset, len)?;
         self.store.set_size(grown);
+        self.store.note_modified();
         self.store.map.sync(SyncKind::Data)
     }
 

@@ -68,7 +68,6 @@ impl BackingStore {
     /// The mapping has this size now. The caller has everything after the smaller size exclusively.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);
-        self.note_modified();
     }
 
     /// The device.

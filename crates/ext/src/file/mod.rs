@@ -22,6 +22,8 @@ use crate::transaction::Handle;
 use crate::volume::Core;
 use crate::{DataMode, FileBlock, FileKind, Inode, Mapping, Result};
 
+pub(crate) use remove::RESIZE_CREDITS;
+
 /// The data of a volume's files.
 #[derive(Debug)]
 pub struct Files {

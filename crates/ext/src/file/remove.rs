@@ -14,47 +14,74 @@ use crate::{Error, FileBlock, FsBlock, Inode, Result};
 /// Blocks that such a step joins: two groups' bitmap and descriptor a mapping, the mapping's own blocks, inode and superblock.
 const REMOVE_CREDITS: u32 = 4 * RUNS_PER_STEP as u32 + 24;
 
+/// Blocks that [`Files::resize`] joins before it looks for more.
+pub(crate) const RESIZE_CREDITS: u32 = BASE_CREDITS + REMOVE_CREDITS;
+
 impl Files {
     /// Set the size. Blocks beyond a smaller size are freed (not given out again before the transaction is on
     /// disk). The caller has zeroed the rest of the last block.
     pub fn truncate(&self, inode: &Inode, size: u64) -> Result<()> {
+        self.prepare_resize(inode, size)?;
+        let mut state = inode.state.write();
+        self.check_resize(inode, &state, size)?;
+        let mut handle = self.core.begin(RESIZE_CREDITS)?;
+        state.touch(self.core.now(), true);
+        self.resize(&mut handle, inode, &mut state, size)?;
+        handle.commit().map(drop)
+    }
+
+    /// What comes before [`Self::resize`], without the inode's lock: content that does not fit into the inode any more leaves it.
+    pub(crate) fn prepare_resize(&self, inode: &Inode, size: u64) -> Result<()> {
         self.core.check_writable()?;
-        let stays_inline = |state: &InodeState| state.is_inline() && size <= state.size;
         let must_leave = {
             let state = inode.state.read();
-            state.is_inline() && !stays_inline(&state)
+            state.is_inline() && size > state.size
         };
         if must_leave {
             self.make_not_inline(inode)?;
         }
         self.core.allocator.release_window(inode.number());
-        let mut state = inode.state.write();
-        self.check_data_change(inode, &state)?;
+        Ok(())
+    }
+
+    /// Refuse a size that the file cannot be given.
+    pub(crate) fn check_resize(&self, inode: &Inode, state: &InodeState, size: u64) -> Result<()> {
+        self.check_data_change(inode, state)?;
         if InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::APPEND) {
             return Err(Error::NotPermitted("append-only"));
         }
-        let max_bytes = self.maps.max_size(&state);
-        if size > max_bytes {
-            return Err(Error::FileTooLarge { max_bytes });
-        }
-        let mut handle = self.core.begin(BASE_CREDITS + REMOVE_CREDITS)?;
+        let max_bytes = self.maps.max_size(state);
+        if size > max_bytes { Err(Error::FileTooLarge { max_bytes }) } else { Ok(()) }
+    }
+
+    /// Set the size, with what else has changed in the state, and store it. The handle has [`RESIZE_CREDITS`].
+    pub(crate) fn resize(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        size: u64,
+    ) -> Result<()> {
         // At the same size too: blocks that were allocated beyond it go.
         let cuts = size <= state.size;
-        let is_inline = stays_inline(&state);
+        let is_inline = state.is_inline() && cuts;
         if is_inline {
             let end = state.size;
-            self.zero_inline_bytes(&mut handle, inode, &mut state, size..end)?;
+            self.zero_inline_bytes(handle, inode, state, size..end)?;
         }
         state.size = size;
-        state.touch(self.core.now(), true);
         inode.note_data_change(handle.changes_data());
         if cuts && !is_inline {
             let first = self.core.block_size().blocks_for(size);
-            self.remove_blocks(&mut handle, inode, &mut state, first, u64::MAX)?;
-            self.inodes.remove_orphan(&mut handle, inode, &mut state)?;
+            self.remove_blocks(handle, inode, state, first, u64::MAX)?;
+            self.end_removal(handle, inode, state)?;
         }
-        self.store(&mut handle, inode, &mut state)?;
-        handle.commit().map(drop)
+        self.store(handle, inode, state)
+    }
+
+    /// All blocks are removed: the inode is no orphan any more, unless it has no name.
+    fn end_removal(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
+        if state.links == 0 { Ok(()) } else { self.inodes.remove_orphan(handle, inode, state) }
     }
 
     /// Turn whole blocks into holes. Where a hole inside an extent splits a node of the tree and no block is free, whole clusters of
@@ -92,7 +119,7 @@ impl Files {
         inode.note_data_change(handle.changes_data());
         self.remove_blocks(&mut handle, inode, &mut state, at.0, end)?;
         assert!(handle.spare.is_empty(), "a split takes the nodes that were counted");
-        self.inodes.remove_orphan(&mut handle, inode, &mut state)?;
+        self.end_removal(&mut handle, inode, &mut state)?;
         self.store(&mut handle, inode, &mut state)?;
         handle.commit().map(drop)
     }

@@ -73,7 +73,7 @@ impl Files {
             inode.note_data_change(handle.changes_data());
         }
         if let Some(modified) = commit.modified {
-            let time = if let SetTime::To(time) = modified { time } else { now };
+            let time = if let SetTime::To(time) | SetTime::Observed(time) = modified { time } else { now };
             // The change is as old as the data: recording it later is none, and what changed the inode since stays.
             state.modified = time;
             state.changed = state.changed.max(time);

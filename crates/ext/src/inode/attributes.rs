@@ -1,5 +1,6 @@
 //! What `stat` shows and `chmod`, `chown`, `utimes` and `chattr` change.
 
+use crate::file::RESIZE_CREDITS;
 use crate::inode::{Attributes, Inode, InodeState, SetAttributes, SetTime};
 use crate::layout::inode::time_as_stored;
 use crate::layout::{InodeFlags, RoCompat};
@@ -47,18 +48,14 @@ impl Inode {
 }
 
 impl Volume {
-    /// Change attributes.
+    /// Change attributes. All changes are in the first transaction; only giving up the blocks of a file that gets shorter may take more.
     pub fn set_attributes(&self, inode: &Inode, changes: &SetAttributes) -> Result<()> {
-        let mut state = inode.write_in_use()?;
-        let flags = InodeFlags::from_bits_retain(state.flags);
-        // As in the kernel: an append-only file can be touched.
-        let is_frozen = flags.contains(InodeFlags::IMMUTABLE)
-            || flags.contains(InodeFlags::APPEND) && !changes.is_touch();
-        if changes.flags.is_none() && is_frozen {
-            return Err(Error::NotPermitted("immutable or append-only"));
+        if let Some(size) = changes.size {
+            self.files.prepare_resize(inode, size)?;
         }
-        self.check_project(&state, changes.project)?;
-        self.check_folding(inode, &state, changes.flags)?;
+        let mut state = inode.write_in_use()?;
+        let permissions = changes.permissions.or_else(|| changes.privileges_cleared(inode, &state));
+        self.check_changes(inode, &state, changes)?;
         let owner = Owner {
             uid: changes.uid.unwrap_or(state.owner.uid),
             gid: changes.gid.unwrap_or(state.owner.gid),
@@ -68,42 +65,49 @@ impl Volume {
             self.quotas.check_moved(charged, owner, project)?;
         }
         self.quotas.prepare(owner, project)?;
-        let now = self.core.now();
-        let time = |time: SetTime| match time {
-            SetTime::Now => now,
-            SetTime::To(time) => time,
-        };
-        let list = match changes.permissions {
+        let list = match permissions {
             Some(permissions) => self.xattrs.plan_chmod(inode, &state, permissions)?,
             None => None,
         };
-        let mut handle = self.core.begin(STORE_CREDITS + list.as_ref().map_or(0, |list| list.credits))?;
+        let resizes = if changes.size.is_some() { RESIZE_CREDITS } else { 0 };
+        let credits = STORE_CREDITS + resizes + list.as_ref().map_or(0, |list| list.credits);
+        let mut handle = self.core.begin(credits)?;
         let mut unused = Vec::new();
-        let changed = match list {
+        let result = match list {
             Some(list) => self.xattrs.apply_attribute(&mut handle.on(inode, &mut state), list, &mut unused),
             None => Ok(()),
         };
-        let result = changed.and_then(|()| {
-            (state.owner, state.project) = (owner, project);
-            if let Some(permissions) = changes.permissions {
-                state.permissions = permissions & 0xfff;
+        let result = match (result, changes.size) {
+            (Ok(()), Some(size)) => {
+                (state.owner, state.project) = (owner, project);
+                state.change(changes, permissions, self.core.now());
+                self.files.resize(&mut handle, inode, &mut state, size)?;
+                handle.commit().map(drop)
             }
-            if let Some(accessed) = changes.accessed {
-                state.accessed = time(accessed);
+            (Ok(()), None) => {
+                (state.owner, state.project) = (owner, project);
+                state.change(changes, permissions, self.core.now());
+                let stored = self.files.store(&mut handle, inode, &mut state);
+                finish(handle, stored)
             }
-            if let Some(modified) = changes.modified {
-                state.modified = time(modified);
-            }
-            if let Some(flags) = changes.flags {
-                let settable = InodeFlags::USER_SETTABLE.bits();
-                state.flags = state.flags & !settable | flags & settable;
-            }
-            state.changed = changes.changed.map_or(now, time);
-            self.files.store(&mut handle, inode, &mut state)
-        });
-        let result = finish(handle, result);
+            (Err(error), _) => finish(handle, Err(error)),
+        };
+        drop(state);
         unused.iter().try_for_each(|inode| self.lifecycle.release_if_unused(inode))?;
         result
+    }
+
+    /// Refuse what the flags of the inode, its kind or the volume do not allow.
+    fn check_changes(&self, inode: &Inode, state: &InodeState, changes: &SetAttributes) -> Result<()> {
+        let flags = InodeFlags::from_bits_retain(state.flags);
+        if changes.flags.is_none() && !changes.are_allowed(flags) {
+            return Err(Error::NotPermitted("immutable or append-only"));
+        }
+        if let Some(size) = changes.size {
+            self.files.check_resize(inode, state, size)?;
+        }
+        self.check_project(state, changes.project)?;
+        self.check_folding(inode, state, changes.flags)
     }
 
     /// Record that the content was read now. Neither flags of the inode nor its change time have to do with that.
@@ -175,10 +179,29 @@ pub(super) fn encode_device(device: (u32, u32)) -> [u8; 8] {
 }
 
 impl SetAttributes {
-    /// Whether both times are set to now, and nothing else.
-    fn is_touch(&self) -> bool {
-        let now = Some(SetTime::Now);
-        *self == Self { accessed: now, modified: now, ..Self::default() }
+    /// Whether the flags of an inode allow these changes; setting the flags themselves is another matter.
+    fn are_allowed(&self, flags: InodeFlags) -> bool {
+        let is_now = |time| matches!(time, Some(SetTime::Now | SetTime::Observed(_)));
+        let rest = Self { accessed: None, modified: None, changed: None, clear_privileges: false, ..*self };
+        let is_set = |time: Option<SetTime>| !matches!(time, None | Some(SetTime::Observed(_)));
+        if rest != Self::default() || is_set(self.changed) {
+            return !flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+        }
+        // As in the kernel: an append-only file can be touched. What happened is recorded on any.
+        let is_touch = is_now(self.accessed) && is_now(self.modified);
+        let is_record = !is_set(self.accessed) && !is_set(self.modified);
+        is_record
+            || !flags.contains(InodeFlags::IMMUTABLE) && (is_touch || !flags.contains(InodeFlags::APPEND))
+    }
+
+    /// The permission bits that are left, where a change takes some.
+    fn privileges_cleared(&self, inode: &Inode, state: &InodeState) -> Option<u16> {
+        if !self.clear_privileges || inode.kind() != FileKind::Regular {
+            return None;
+        }
+        let set_group = if state.permissions & 0o010 != 0 { 0o2000 } else { 0 };
+        let left = state.permissions & !(0o4000 | set_group);
+        (left != state.permissions).then_some(left)
     }
 }
 
@@ -190,6 +213,28 @@ impl InodeState {
         self.modified = time_as_stored(self.modified, has(MODIFIED_EXTRA_END));
         self.accessed = time_as_stored(self.accessed, has(ACCESSED_EXTRA_END));
         self.created = self.created.map(|time| time_as_stored(time, has(CREATED_EXTRA_END)));
+    }
+
+    /// Make the changes that are of the inode alone, but for its owner and project.
+    fn change(&mut self, changes: &SetAttributes, permissions: Option<u16>, now: Timestamp) {
+        let time = |time: SetTime| match time {
+            SetTime::Now => now,
+            SetTime::Observed(time) | SetTime::To(time) => time,
+        };
+        if let Some(permissions) = permissions {
+            self.permissions = permissions & 0xfff;
+        }
+        if let Some(accessed) = changes.accessed {
+            self.accessed = time(accessed);
+        }
+        if changes.modified.is_some() || changes.size.is_some() {
+            self.modified = changes.modified.map_or(now, time);
+        }
+        if let Some(flags) = changes.flags {
+            let settable = InodeFlags::USER_SETTABLE.bits();
+            self.flags = self.flags & !settable | flags & settable;
+        }
+        self.changed = changes.changed.map_or(now, time);
     }
 
     /// Set the change time, and the modification time too if the content changed.

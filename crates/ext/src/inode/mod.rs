@@ -364,13 +364,20 @@ pub struct Attributes {
 pub enum SetTime {
     /// The volume's clock.
     Now,
+    /// When a caller that keeps times itself saw the change: what the inode's flags forbid to set may be recorded.
+    Observed(Timestamp),
     /// This time.
     To(Timestamp),
 }
 
-/// Changes of an inode's attributes; `None` leaves a field. The size is changed by [`crate::Files::truncate`].
+/// Changes of an inode's attributes, in one transaction; `None` leaves a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
+    /// Size of a regular file, as [`Files::truncate`](crate::Files::truncate) sets it. What takes several transactions shows the new size
+    /// and the other changes from the first one on.
+    pub size: Option<u64>,
+    /// Set-user-ID, and set-group-ID where the group may execute, of a regular file go, unless `permissions` are set.
+    pub clear_privileges: bool,
     /// Permission bits: 12 bits.
     pub permissions: Option<u16>,
     /// User.

@@ -109,6 +109,7 @@ pub(crate) mod fattr {
     pub(crate) const SIZE: u32 = 1 << 3;
     pub(crate) const ATIME: u32 = 1 << 4;
     pub(crate) const MTIME: u32 = 1 << 5;
+    pub(crate) const FH: u32 = 1 << 6;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
     pub(crate) const CTIME: u32 = 1 << 10;

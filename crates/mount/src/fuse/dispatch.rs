@@ -21,8 +21,7 @@ use super::reply::{
 use super::request::{Arguments, Message};
 use super::session::{Session, Transport};
 use crate::operations::{
-    Allocation, Caller, Changes, Entry, FileHandle, NewNode, OpenFlags, Operations, Privileges, Source,
-    Whence,
+    Allocation, Caller, Entry, FileHandle, NewNode, OpenFlags, Operations, Privileges, Source, Whence,
 };
 
 /// Bits of `open` flags.
@@ -224,25 +223,7 @@ impl Session {
 
     fn set_attributes(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let set: SetAttrIn = request.arguments.structure();
-        let has = |flag| set.valid & flag != 0;
-        let time = |flag, now, seconds: u64, nanoseconds| {
-            has(flag).then_some(if has(now) {
-                SetTime::Now
-            } else {
-                SetTime::To(Timestamp { seconds: seconds as i64, nanoseconds })
-            })
-        };
-        let attributes = SetAttributes {
-            permissions: has(fattr::MODE).then_some((set.mode & 0o7777) as u16),
-            uid: has(fattr::UID).then_some(set.uid),
-            gid: has(fattr::GID).then_some(set.gid),
-            accessed: time(fattr::ATIME, fattr::ATIME_NOW, set.atime, set.atime_nsec),
-            modified: time(fattr::MTIME, fattr::MTIME_NOW, set.mtime, set.mtime_nsec),
-            changed: time(fattr::CTIME, 0, set.ctime, set.ctime_nsec),
-            ..SetAttributes::default()
-        };
-        let size = has(fattr::SIZE).then_some(set.size);
-        let changes = Changes { size, attributes, clear_privileges: has(fattr::KILL_SUIDGID) };
+        let changes = changes_of(&set);
         let attributes = self.checked(self.operations().set_attributes(request.node, &changes))?;
         reply.push(&attr_out(&attributes, self.block_size()));
         Ok(())
@@ -427,6 +408,32 @@ impl Session {
         let copied = self.checked(self.operations().copy_range(from, to, len))?;
         reply.push(&WriteOut { size: copied as u32, padding: 0 });
         Ok(())
+    }
+}
+
+/// What a `FUSE_SETATTR` changes.
+fn changes_of(set: &SetAttrIn) -> SetAttributes {
+    let has = |flag| set.valid & flag != 0;
+    let stamp = |seconds: u64, nanoseconds| Timestamp { seconds: seconds as i64, nanoseconds };
+    let accessed = stamp(set.atime, set.atime_nsec);
+    let (modified, changed) = (stamp(set.mtime, set.mtime_nsec), stamp(set.ctime, set.ctime_nsec));
+    // With a write-back cache the kernel says what time it is, and not that it is now. A user cannot set the change time: where both
+    // times are now, it is that too.
+    let is_touch = has(fattr::ATIME_NOW) && has(fattr::CTIME) && modified == changed;
+    // Times of the cache that is written back come with an open file, and never with an access time.
+    let is_write_back = has(fattr::FH) && !has(fattr::ATIME) && !has(fattr::SIZE);
+    let kernels = |time| if is_touch || is_write_back { SetTime::Observed(time) } else { SetTime::To(time) };
+    let or_now = |flag, time| if has(flag) { SetTime::Now } else { time };
+    SetAttributes {
+        size: has(fattr::SIZE).then_some(set.size),
+        clear_privileges: has(fattr::KILL_SUIDGID),
+        permissions: has(fattr::MODE).then_some((set.mode & 0o7777) as u16),
+        uid: has(fattr::UID).then_some(set.uid),
+        gid: has(fattr::GID).then_some(set.gid),
+        accessed: has(fattr::ATIME).then_some(or_now(fattr::ATIME_NOW, SetTime::To(accessed))),
+        modified: has(fattr::MTIME).then_some(or_now(fattr::MTIME_NOW, kernels(modified))),
+        changed: has(fattr::CTIME).then_some(kernels(changed)),
+        ..SetAttributes::default()
     }
 }
 

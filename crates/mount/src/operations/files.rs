@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use diorite::{DirectIo, Error, File, FileKind, InodeNumber, NodeRef, Result, SpaceUse};
+use diorite::{DirectIo, Error, File, FileKind, InodeNumber, NodeRef, Result, SetAttributes, SpaceUse};
 
 use super::{Caller, Operations};
 
@@ -124,9 +124,14 @@ impl Operations {
         let cached = if flags.write { Some(options().open()?) } else { None };
         if flags.truncate {
             if flags.clear_privileges {
-                node.clear_privileges()?;
+                node.clear_capabilities()?;
             }
-            node.set_len(0)?;
+            let clear_privileges = flags.clear_privileges;
+            node.set_attributes(&SetAttributes {
+                size: Some(0),
+                clear_privileges,
+                ..SetAttributes::default()
+            })?;
         }
         if flags.note_access {
             self.note_access(&node)?;

@@ -26,7 +26,7 @@ use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, Result
 pub use access_time::AccessTimes;
 pub use files::{Allocation, FileHandle, OpenFlags, Privileges, Source, Whence};
 pub use names::NewNode;
-pub use nodes::{Changes, FileFlags};
+pub use nodes::FileFlags;
 
 use files::OpenFile;
 use known::Known;

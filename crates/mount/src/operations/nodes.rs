@@ -6,17 +6,6 @@ use super::{Caller, Operations};
 
 const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
-/// Changes of an inode that are one request.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Changes {
-    /// Size of a regular file.
-    pub size: Option<u64>,
-    /// What else `stat` tells.
-    pub attributes: SetAttributes,
-    /// Set-user-ID and set-group-ID are cleared: the content or the owner changes by a caller without the right to keep them.
-    pub clear_privileges: bool,
-}
-
 /// Flags and project of an inode, as `chattr` knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileFlags {
@@ -35,22 +24,19 @@ impl Operations {
         Ok(self.entry(self.node(number)?)?.attributes)
     }
 
-    /// Change attributes; returns what they are then.
+    /// Change attributes, all or none; returns what they are then. A change of owner takes the privileges of a file.
     ///
     /// # Errors
-    /// As [`diorite::NodeRef::set_attributes`] and [`diorite::NodeRef::set_len`].
-    pub fn set_attributes(&self, number: InodeNumber, changes: &Changes) -> Result<Attributes> {
+    /// As [`diorite::NodeRef::set_attributes`].
+    pub fn set_attributes(&self, number: InodeNumber, changes: &SetAttributes) -> Result<Attributes> {
         let node = self.node(number)?;
-        if let Some(size) = changes.size {
-            node.set_len(size)?;
+        let owner_changes = changes.uid.is_some() || changes.gid.is_some();
+        let clear_privileges = changes.clear_privileges || owner_changes;
+        if clear_privileges && node.kind() == FileKind::Regular {
+            node.clear_capabilities()?;
         }
-        let set = &changes.attributes;
-        let owner_changes = set.uid.is_some() || set.gid.is_some();
-        if changes.clear_privileges || owner_changes && node.kind() == FileKind::Regular {
-            node.clear_privileges()?;
-        }
-        if *set != SetAttributes::default() {
-            node.set_attributes(set)?;
+        if *changes != SetAttributes::default() {
+            node.set_attributes(&SetAttributes { clear_privileges, ..*changes })?;
         }
         if self.settings.sync {
             node.sync()?;
