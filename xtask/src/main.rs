@@ -10,7 +10,8 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   setup   install the Debian packages that the tests use (needs root), or name those that are missing
-  test    [--no-skip]: setup, then every test of the workspace; skipped tests are named, and with --no-skip a failure
+  test    [--no-skip]: setup, then every test of the workspace; skipped tests are named; with --no-skip one that
+          xtask/expected_skips.txt does not list is a failure
   miri    the unsafe memory code under Miri; says what to install where there is no nightly toolchain
   tsan    locks, states of pages and the scheduled device on real threads under ThreadSanitizer; as miri
   ci      formatting, lints, documentation, then test: before a change lands
