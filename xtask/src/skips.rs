@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn only_expected_skips_are_forgiven() {
-        let found = [("one", "cannot mount here: a reason"), ("one", "not root"), ("two", "cannot mount here")];
+        let found =
+            [("one", "cannot mount here: a reason"), ("one", "not root"), ("two", "cannot mount here")];
         let found = found.map(|(test, why)| (test.to_owned(), why.to_owned())).to_vec();
         let skips = Skips { found, ..Skips::default() };
         assert_eq!(skips.unexpected("# a comment\none: cannot mount here\n"), ["one", "two"]);
