@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         "miri" => sanitizers::miri(),
         "tsan" => sanitizers::tsan(),
         "bench" => bench::run(&std::env::args().skip(2).collect::<Vec<_>>()),
+        "bench-in" => bench::run_in(&std::env::args().skip(2).collect::<Vec<_>>()),
         "torture" => torture(&std::env::args().skip(2).collect::<Vec<_>>()),
         "fuzz" => fuzz(&std::env::args().skip(2).collect::<Vec<_>>()),
         "help" | "--help" | "-h" => {

@@ -10,6 +10,7 @@ mod contender;
 mod direct;
 mod measure;
 mod metadata;
+mod mounts;
 mod rates;
 mod readers;
 mod schedulers;
@@ -18,6 +19,8 @@ mod tree;
 mod volumes;
 
 use std::path::PathBuf;
+
+pub(crate) use mounts::run_in;
 
 /// What the command line asks for.
 pub(crate) struct Options {
@@ -40,6 +43,8 @@ const SUITES: &[(&str, Suite)] = &[
     ("stream", volumes::stream),
     ("scale", volumes::scale),
     ("tree", tree::run),
+    ("mount", mounts::on_disk),
+    ("mount-tmpfs", mounts::on_tmpfs),
 ];
 
 /// Run the suites that `arguments` name, or all.

@@ -22,12 +22,17 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     let small = |file: u32| 100 + u64::from(file) * 37 % 3000;
     make_tree(&directory.join("few"), FEW, small)?;
     make_tree(&directory.join("many"), MANY, small)?;
-    let scale = MIXED_BYTES as f64 / (0..MIXED).map(mixed_size).sum::<u64>() as f64;
-    make_tree(&directory.join("mixed"), MIXED, |file| (mixed_size(file) as f64 * scale) as u64)?;
+    make_mixed_tree(&directory.join("mixed"), MIXED)?;
     let image = make_image(&directory.join("tree.img"), 2048, "-t ext4 -N 200000")?;
     let result = suite(&directory, &image).run(options);
     let _ = std::fs::remove_dir_all(&directory);
     result
+}
+
+/// A tree of `files` files, of the sizes and of the average size of the one that the kernel copies.
+pub(super) fn make_mixed_tree(top: &Path, files: u32) -> Result<(), String> {
+    let scale = MIXED_BYTES as f64 / (0..MIXED).map(mixed_size).sum::<u64>() as f64;
+    make_tree(top, files, |file| (mixed_size(file) as f64 * scale) as u64)
 }
 
 /// Most files are small, and most bytes in large ones.
