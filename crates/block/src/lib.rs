@@ -28,5 +28,5 @@ pub use queue::{
     Completed, ImmediateQueue, IoMemory, IoQueue, Piece, QueueWait, QueuedIo, QueuedMemory, SharedQueue,
     WaitOnQueue,
 };
-pub use scheduled::ScheduledDevice;
+pub use scheduled::{QueueLoad, ScheduledDevice};
 pub use sector::{SECTOR_SIZE, Sector};

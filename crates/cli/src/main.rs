@@ -20,6 +20,7 @@ mod job;
 mod journal_sizes;
 mod list;
 mod location;
+mod logging;
 mod make;
 mod mount;
 mod output;
@@ -27,6 +28,7 @@ mod profiling;
 mod progress;
 mod repro;
 mod size;
+mod top;
 mod volume;
 
 use std::process::ExitCode;
@@ -105,6 +107,8 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Du(arguments) => list::du(arguments, images, output),
         Command::Mount(arguments) => mount::mount(arguments),
         Command::Umount(arguments) => mount::umount(arguments),
+        Command::Top(arguments) => top::top(arguments, output),
+        Command::Status(arguments) => top::status(arguments, output),
         Command::Bonnie(arguments) => bonnie::bonnie(arguments, output),
         Command::Diskperf(arguments) => diskperf::diskperf(arguments, output),
         Command::Job(arguments) => job::job(arguments, output),

@@ -13,8 +13,9 @@ use diorite_mount::fuse::detach;
 use diorite_mount::{MountError, MountOptions};
 
 use crate::args;
-use crate::failure::{Failure, Result, print_error};
+use crate::failure::{Failure, Result};
 use crate::interrupt;
+use crate::logging::{self, Destination};
 
 /// Set for the process that becomes the daemon.
 const IS_DAEMON: &str = "DIORITE_MOUNT_DAEMON";
@@ -40,15 +41,25 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         let _ = rustix::process::setsid();
     }
     // Before the volume is mounted: what cannot be written is an error of this command.
-    let output = if is_daemon { Some(daemon_output(arguments.log.as_deref())?) } else { None };
+    let null = if is_daemon { Some(open_log(Path::new("/dev/null"))?) } else { None };
+    let destination = match (is_daemon, &arguments.log) {
+        (true, Some(path)) => Destination::File(open_log(path)?),
+        (true, None) => Destination::SystemLog,
+        (false, _) => Destination::StandardError,
+    };
+    logging::install(destination, arguments.log_level.into());
     let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
         .map_err(|error| failure(&arguments.image, error))?;
     let filesystem = mount.filesystem().clone();
     interrupt::act(Arc::new(move |signals| end(signals, &directory, &filesystem)));
-    if let Some(output) = output {
-        leave_caller(&output)?;
+    if let Some(null) = null {
+        leave_caller(&null)?;
     }
-    mount.serve().map_err(|error| failure(&arguments.image, error))
+    mount.serve().map_err(|error| failure(&arguments.image, error)).inspect_err(|failed| {
+        if let (true, Failure::Failed(text)) = (is_daemon, failed) {
+            log::error!("{text}");
+        }
+    })
 }
 
 /// `diorite umount`.
@@ -77,8 +88,11 @@ fn end(signals: u32, directory: &Path, filesystem: &diorite::Filesystem) {
         return;
     }
     match detach(directory, true) {
-        Ok(()) => print_error("diorite: unmounted; files are open, and the volume is closed when they are"),
-        Err(error) => print_error(&format!("diorite: {error}")),
+        Ok(()) => log::warn!(
+            "{}: unmounted; files are open, and the volume is closed when they are",
+            directory.display()
+        ),
+        Err(error) => log::error!("{error}"),
     }
 }
 
@@ -105,18 +119,18 @@ fn start_daemon() -> Result<()> {
     }
 }
 
-/// Where a daemon's messages go.
-fn daemon_output(log: Option<&Path>) -> Result<File> {
-    let target = log.unwrap_or(Path::new("/dev/null"));
-    let opened = File::options().append(true).create(log.is_some()).open(target);
-    opened.map_err(|error| Failure::host(target.display(), "be written", &error))
+/// A file to which a daemon's messages go.
+fn open_log(path: &Path) -> Result<File> {
+    let opened = File::options().append(true).create(true).open(path);
+    opened.map_err(|error| Failure::host(path.display(), "be written", &error))
 }
 
 /// The volume is mounted: let the caller go on, and keep nothing of it.
-fn leave_caller(output: &File) -> Result<()> {
+fn leave_caller(null: &File) -> Result<()> {
     let _ = std::io::stdout().write_all(b"\n").and_then(|()| std::io::stdout().flush());
-    let redirected = rustix::stdio::dup2_stdout(output).and_then(|()| rustix::stdio::dup2_stderr(output));
+    let redirected = rustix::stdio::dup2_stdout(null).and_then(|()| rustix::stdio::dup2_stderr(null));
     redirected.map_err(|error| Failure::host("standard error", "be redirected", &error.into()))?;
+    logging::leave_caller();
     let _ = std::env::set_current_dir("/");
     Ok(())
 }

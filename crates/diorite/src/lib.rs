@@ -56,6 +56,7 @@ mod raw;
 mod read_dir;
 mod resolve;
 mod stats;
+mod status;
 mod stream;
 mod volume_target;
 mod walk;
@@ -69,6 +70,7 @@ pub use diorite_device as device;
 /// What is on the disk: what [`VolumeInfo`], [`mkfs`] and errors show in their fields.
 pub use diorite_ext::layout;
 
+pub use diorite_block::QueueLoad;
 pub use diorite_block::scheduler::{
     CfqRules, Histogram, OwnerStatistics, SchedulerKind, Statistics as SchedulerStatistics,
 };
@@ -82,8 +84,9 @@ pub use diorite_device::{
 };
 pub use diorite_ext::{
     Access, Attributes, Clock, Corrupt, DataMode, DirectoryEntry, Error as VolumeError, FileKind,
-    Incompatible, InodeNumber, MmpWait, NodeSpec, Owner, QuotaLimits, RenameMode, ReservedBlocks,
-    SetAttributes, SetTime, SpaceUse, SuperblockBackup, SystemClock, Timestamp, VolumeInfo, XattrMode,
+    Incompatible, InodeNumber, LogUse, MmpWait, NodeSpec, Owner, QuotaLimits, RenameMode, ReservedBlocks,
+    SetAttributes, SetTime, SpaceUse, SuperblockBackup, SystemClock, Timestamp, VolumeInfo, VolumeStatus,
+    XattrMode,
 };
 pub use diorite_ext_tools::{check, mkfs};
 pub use error::{AlignedPart, Error, ErrorKind, Result};
@@ -96,6 +99,7 @@ pub use queue::{DirectQueue, Finished, SubmitError, TransferMemory};
 pub use raw::RawFile;
 pub use read_dir::ReadDir;
 pub use stats::Stats;
+pub use status::{CacheUse, FilesystemStatus};
 pub use stream::{DirectReader, DirectWriter};
 pub use volume_target::{open_volume_target, partitions_with_volumes};
 pub use walk::{SeenDirectories, Walk, WalkEntry};

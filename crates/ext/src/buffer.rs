@@ -481,7 +481,6 @@ impl BufferCache {
     }
 
     /// Where the memory of blocks comes from.
-    #[cfg(test)]
     pub(crate) fn memory(&self) -> &BlockPool {
         &self.memory
     }

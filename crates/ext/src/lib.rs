@@ -54,8 +54,8 @@ pub(crate) use types::BlockRun;
 pub use types::{Clock, NodeSpec, SystemClock};
 pub use volume::superblock::{SuperblockBackup, find_superblock, read_superblock};
 pub use volume::{
-    Access, Claim, DirectoryEntry, Mapping, MappingKind, MmpWait, MmpWatch, QuotaLimits, RenameMode,
-    Reservation, ReservedBlocks, ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, WriteCommit,
-    XattrMode,
+    Access, Claim, DirectoryEntry, LogUse, Mapping, MappingKind, MmpWait, MmpWatch, QuotaLimits, RenameMode,
+    Reservation, ReservedBlocks, ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, VolumeStatus,
+    WriteCommit, XattrMode,
 };
 pub use xattr::Xattrs;

@@ -2,6 +2,7 @@
 //! the first way for them to come in.
 //!
 //! - [`operations`]: typed requests and replies by inode number, with the credentials of the caller; translation only.
+//! - [`status`]: what a mount is doing, for people who watch it.
 //! - [`fuse`]: the FUSE protocol over `/dev/fuse`, and how the kernel is asked to mount.
 //!
 //! ```no_run
@@ -14,9 +15,11 @@
 //! # }
 //! ```
 
+mod accounting;
 pub mod fuse;
 pub mod operations;
 mod options;
+pub mod status;
 
 pub use fuse::{Mount, MountError};
 pub use options::MountOptions;

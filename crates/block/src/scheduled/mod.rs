@@ -36,6 +36,17 @@ use crate::{
 /// Requests in a device at once, when nothing else is said.
 const DEFAULT_DEPTH: u32 = 32;
 
+/// Requests of a scheduled device at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLoad {
+    /// They wait for the scheduler to let them go.
+    pub queued: u32,
+    /// They are in the device.
+    pub in_flight: u32,
+    /// Most in the device at once.
+    pub depth: u32,
+}
+
 /// A device whose requests are ordered by a scheduler.
 pub struct ScheduledDevice {
     core: Arc<Core>,
@@ -75,6 +86,12 @@ impl ScheduledDevice {
             state.depth(),
             state.scheduler.describe(sync::now())
         )
+    }
+
+    /// How many requests there are.
+    pub fn load(&self) -> QueueLoad {
+        let state = self.core.lock();
+        QueueLoad { queued: state.queued(), in_flight: state.in_flight(), depth: state.depth() }
     }
 
     /// The name of the device below.

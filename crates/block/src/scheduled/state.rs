@@ -116,6 +116,11 @@ impl State {
         self.in_flight
     }
 
+    /// Requests that wait for the scheduler to let them go.
+    pub(super) fn queued(&self) -> u32 {
+        (self.requests.len() as u32).saturating_sub(self.in_flight)
+    }
+
     // ---- parts ----
 
     fn new_part(&mut self, part: Part) -> PartIndex {

@@ -17,7 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 
 pub(crate) use files::{Cat, Cp, Df, Du, Ln, Ls, ManyPaths, Mkdir, Mv, OnePath, Rm, Tree};
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
-pub(crate) use mount::{Mount, Umount};
+pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
 pub(crate) use shared::{Opening, Profiling, Queueing, Reporting};
 pub(crate) use volume::{Check, FilesystemType, Info, Mkfs};
 
@@ -98,6 +98,14 @@ pub(crate) enum Command {
     Mount(Mount),
     /// Unmount
     Umount(Umount),
+    /// Watch a mount: which processes read and write how much through it, and how long that takes
+    ///
+    /// A buffered write is counted when the kernel writes it back, for the process that opened the file. Latencies are from when the
+    /// daemon takes a request to its answer, at most one half too high. On a terminal: q ends; r, w, o, l sort by bytes read, bytes
+    /// written, operations, the longest latency; t by all bytes.
+    Top(Top),
+    /// Show what a mount is doing, as JSON: cache, journal, queues, requests in flight, and why it is read-only
+    Status(Status),
     /// Measure buffered against direct I/O
     ///
     /// Without -d: the host's filesystem and Diorite, buffered and direct, on files that are made in the current

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 
 /// After the help of mount.
 pub(super) const MOUNT_OPTIONS: &str = "\
@@ -27,12 +27,15 @@ pub(crate) struct Mount {
     /// Read-only
     #[arg(short = 'r', long)]
     pub(crate) read_only: bool,
-    /// Stay in the foreground, and write what goes wrong to standard error
+    /// Stay in the foreground, and log to standard error
     #[arg(short = 'f', long)]
     pub(crate) foreground: bool,
-    /// In the background: write what goes wrong to this file
+    /// In the background: log to this file [default: the system's log]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "foreground")]
     pub(crate) log: Option<PathBuf>,
+    /// What is logged: error, warn, info, or debug, which is every request
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log_level: LogLevel,
     /// Image file or block device; `?partition=N` or `?offset=BYTES` after it chooses a part
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: String,
@@ -49,6 +52,74 @@ pub(crate) struct Umount {
     /// Directories on which something is mounted
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::DirPath)]
     pub(crate) directories: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// Seconds between two looks
+    #[arg(short = 'i', long, value_name = "SECONDS", default_value_t = 2.0)]
+    pub(crate) interval: f64,
+    /// Look once: what happens in one interval
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// What comes first
+    #[arg(long, value_name = "BY", default_value = "total")]
+    pub(crate) sort: SortBy,
+    /// Print one JSON object for each interval, each on a line
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+    /// Directory on which it is mounted, or one in it
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+}
+
+/// How processes are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SortBy {
+    /// Bytes
+    Total,
+    /// Bytes read
+    Read,
+    /// Bytes written
+    Write,
+    /// Operations
+    Operations,
+    /// The longest latency of 99 of 100 operations
+    Latency,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Directory on which it is mounted, or one in it
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+    /// What it prints is JSON in any case
+    #[arg(long, hide = true)]
+    json: bool,
+}
+
+/// What is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// What goes wrong
+    Error,
+    /// What may be unexpected
+    Warn,
+    /// Mounting and unmounting
+    Info,
+    /// Every request
+    Debug,
+}
+
+impl From<LogLevel> for log::LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::Error,
+            LogLevel::Warn => Self::Warn,
+            LogLevel::Info => Self::Info,
+            LogLevel::Debug => Self::Debug,
+        }
+    }
 }
 
 /// The arguments of a `mount.fuse.diorite`, as `mount(8)` calls it, in the form of the command `mount`. `None`: it is called by

@@ -3,6 +3,7 @@
 mod exercise;
 mod posix;
 mod served;
+mod watch;
 
 pub(crate) use exercise::exercise;
 pub(crate) use posix::posix_calls;

@@ -17,6 +17,9 @@ static ALONE: Mutex<()> = Mutex::new(());
 pub(crate) struct Served {
     bench: Bench,
     daemon: std::cell::RefCell<Option<Child>>,
+    target: String,
+    /// What the image is behind, if anything.
+    server: Option<Child>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -30,18 +33,25 @@ impl Served {
             eprintln!("SKIPPED: there is no /dev/fuse");
             return None;
         }
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let bench = Bench::new();
         bench.image("a.img", kind, size);
+        Some(Self::of(bench, "a.img", options, None))
+    }
+
+    /// What there is, mounted; `server` ends with it.
+    pub(crate) fn of(bench: Bench, target: &str, options: &str, server: Option<Child>) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         std::fs::create_dir(bench.path("at")).expect("mkdir");
-        let served = Self { bench, daemon: None.into(), _alone: alone };
+        let served = Self { bench, daemon: None.into(), target: target.to_owned(), server, _alone: alone };
         served.mount(options);
-        Some(served)
+        served
     }
 
     /// In the foreground, so that the process is known.
     fn mount(&self, options: &str) {
-        let mut command = self.bench.diorite(["mount", "-f", "-o", options, "a.img", "at"]);
+        let mut command = self.bench.diorite(["mount", "-f", "-o", options, &self.target, "at"]);
+        let log = std::fs::File::options().create(true).append(true).open(self.bench.path("log"));
+        command.stderr(log.expect("the log"));
         let mut child = command.spawn().expect("the program starts");
         let start = Instant::now();
         while !self.is_mounted() {
@@ -126,6 +136,13 @@ impl Served {
         self.mount_again("")
     }
 
+    /// Unmount, whatever the daemon says of it: its log.
+    pub(crate) fn end_with_log(self) -> String {
+        self.bench.run("umount at");
+        let _ = self.daemon.borrow_mut().take().expect("it is served").wait();
+        text(&self.bench.read("log"))
+    }
+
     /// Unmount; the volume is clean.
     pub(crate) fn must_end_clean(self) {
         self.unmount();
@@ -138,12 +155,18 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let Some(mut child) = self.daemon.borrow_mut().take() else { return };
-        if self.is_mounted() {
-            let output = self.bench.diorite(["umount", "-l", "at"]).output();
-            eprintln!("unmounted: {:?}", output.map(|output| text(&output.stderr)));
+        if let Some(mut child) = self.daemon.borrow_mut().take() {
+            if self.is_mounted() {
+                let output = self.bench.diorite(["umount", "-l", "at"]).output();
+                eprintln!("unmounted: {:?}", output.map(|output| text(&output.stderr)));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+            eprintln!("{}", text(&self.bench.read("log")));
         }
-        let _ = child.kill();
-        let _ = child.wait();
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
     }
 }

@@ -54,6 +54,11 @@ impl Cache {
         self.arena.len() as usize
     }
 
+    /// Frames that hold pages.
+    pub(crate) fn used(&self) -> usize {
+        self.frames() - self.replacement.lock().free_count() as usize
+    }
+
     /// Dirty pages of all files.
     pub(crate) fn dirty(&self) -> usize {
         self.dirty_total.load(Ordering::Relaxed)

@@ -13,6 +13,7 @@ use super::format::{CommitTime, MAGIC, Tag, TagFlags};
 use super::state::Journal;
 use crate::memory::BlockMemory;
 use crate::transaction::{Closed, CommitStore, TransactionId};
+use crate::volume::LogUse;
 use crate::{Error, FsBlock, Result};
 
 impl CommitStore for Journal {
@@ -27,6 +28,11 @@ impl CommitStore for Journal {
     fn is_in_use(&self) -> bool {
         let space = self.space.lock();
         space.head != space.tail
+    }
+
+    fn log_use(&self) -> Option<LogUse> {
+        let space = self.space.lock();
+        Some(LogUse { blocks: self.log_blocks, used: space.head - space.tail })
     }
 
     fn make_space(&self) -> Result<bool> {

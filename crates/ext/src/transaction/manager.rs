@@ -28,6 +28,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::{AbortLatch, Closed, ClosedBlock, CommitStore, Freed, Join, Moves, ReleaseFreed, TransactionId};
 use crate::buffer::{Buffer, BufferCache};
+use crate::volume::VolumeStatus;
 use crate::{Error, FsBlock, InodeNumber, Result};
 
 /// How much later than the interval is over a timer wakes: then it is over for certain.
@@ -538,6 +539,22 @@ impl Transactions {
         self.changed.notify_all();
         self.started.notify_all();
         error
+    }
+
+    /// What is going on; without what the metadata cache knows.
+    pub(crate) fn status(&self) -> VolumeStatus {
+        let log = self.store.log_use();
+        let state = self.state.lock();
+        VolumeStatus {
+            running_transaction: state.running.id.0,
+            running_blocks: state.running.buffers.len() as u64,
+            open_handles: state.running.handles,
+            durable_transaction: state.durable.0,
+            is_committing: state.commit == Commit::Writing,
+            log,
+            metadata_bytes: 0,
+            metadata_bytes_max: 0,
+        }
     }
 
     /// The newest durable transaction.

@@ -65,17 +65,44 @@ pub(crate) enum Join {
 }
 
 /// Latches the first failed write of a volume (ARCHITECTURE invariant 9).
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct AbortLatch {
     aborted: AtomicBool,
     reason: OnceLock<String>,
+    watch: OnceLock<AbortWatch>,
+    is_reported: AtomicBool,
+}
+
+/// Gets the reason of the first failure.
+pub(crate) type AbortWatch = Box<dyn Fn(&str) + Send + Sync>;
+
+impl fmt::Debug for AbortLatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AbortLatch").field("reason", &self.reason()).finish_non_exhaustive()
+    }
 }
 
 impl AbortLatch {
     /// From now on nothing is written.
     pub(crate) fn abort(&self, reason: impl fmt::Display) {
         let _ = self.reason.set(reason.to_string());
-        self.aborted.store(true, Ordering::Release);
+        self.aborted.store(true, Ordering::SeqCst);
+        self.report();
+    }
+
+    /// Have `watch` called once with the reason, now if it aborted already.
+    pub(crate) fn watch(&self, watch: AbortWatch) {
+        let _ = self.watch.set(watch);
+        self.report();
+    }
+
+    /// Of the watch and the abort, the later one finds both.
+    fn report(&self) {
+        if let (Some(watch), true) = (self.watch.get(), self.aborted.load(Ordering::SeqCst))
+            && !self.is_reported.swap(true, Ordering::AcqRel)
+        {
+            watch(self.reason().unwrap_or_default());
+        }
     }
 
     /// `Aborted` if it was.

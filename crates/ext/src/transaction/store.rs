@@ -8,6 +8,7 @@ use hashbrown::HashSet;
 use super::{Freed, Join, Moves, TransactionId};
 use crate::buffer::Buffer;
 use crate::memory::BlockMemory;
+use crate::volume::LogUse;
 use crate::{FsBlock, Result};
 
 /// Writes closed transactions. An error is latched by the caller (ARCHITECTURE invariant 9).
@@ -23,6 +24,11 @@ pub(crate) trait CommitStore: Send + Sync + fmt::Debug {
     /// Whether durable transactions take up space.
     fn is_in_use(&self) -> bool {
         false
+    }
+
+    /// How full the log is, where there is one.
+    fn log_use(&self) -> Option<LogUse> {
+        None
     }
 
     /// Free space of durable transactions; `false` if none of it can be freed.

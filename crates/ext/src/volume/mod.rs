@@ -6,6 +6,7 @@ pub(crate) mod checksums;
 mod core;
 mod mmp;
 mod open;
+mod status;
 pub(crate) mod superblock;
 mod sync;
 mod types;
@@ -24,6 +25,7 @@ use crate::xattr::Xattrs;
 use crate::{BlockSize, Corrupt, Timestamp};
 
 pub(crate) use self::core::Core;
+pub use status::{LogUse, VolumeStatus};
 pub use types::{
     Access, Claim, DirectoryEntry, Mapping, MappingKind, MmpWait, MmpWatch, QuotaLimits, RenameMode,
     Reservation, ReservedBlocks, ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,

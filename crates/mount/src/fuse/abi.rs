@@ -30,6 +30,13 @@ macro_rules! opcodes {
                     _ => None,
                 }
             }
+
+            /// What it is called.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
         }
     };
 }

@@ -21,6 +21,7 @@ use rustix::net::{
     socketpair,
 };
 
+use super::mounted::device_numbers;
 use super::session::MAX_TRANSFER;
 use super::{MountError, sys};
 
@@ -166,17 +167,4 @@ pub(super) fn tune_writeback(directory: &Path) {
             let _ = std::fs::write(control.join(name), value);
         }
     }
-}
-
-/// Major and minor number of what is mounted on a directory, without asking it.
-#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
-fn device_numbers(directory: &Path) -> Option<String> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let directory = std::path::absolute(directory).ok()?;
-    let of = |line: &str| {
-        let mut fields = line.split(' ');
-        let numbers = fields.nth(2)?.to_owned();
-        (Path::new(fields.nth(1)?) == directory).then_some(numbers)
-    };
-    mounts.lines().rev().find_map(of)
 }

@@ -274,7 +274,8 @@ impl Session {
 
     fn open(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let OpenIn { flags, open_flags } = request.arguments.structure();
-        let opened = self.operations().open(request.node, Self::open_flags(flags, open_flags));
+        let flags = Self::open_flags(flags, open_flags);
+        let opened = self.operations().open(request.node, flags, &request.caller);
         reply.push(&self.open_out(self.checked(opened)?));
         Ok(())
     }
@@ -284,7 +285,7 @@ impl Session {
         let name = request.arguments.name()?;
         let new = new_node(FileKind::Regular, mode, umask, 0);
         let entry = self.checked(self.operations().create(request.node, name, &new, &request.caller))?;
-        self.reply_open(&entry, flags, reply)
+        self.reply_open(&entry, flags, &request.caller, reply)
     }
 
     fn create_nameless(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
@@ -292,15 +293,15 @@ impl Session {
         let new = new_node(FileKind::Regular, mode, umask, 0);
         let made = self.operations().create_nameless(request.node, &new, &request.caller);
         let entry = self.checked(made)?;
-        self.reply_open(&entry, flags, reply)?;
+        self.reply_open(&entry, flags, &request.caller, reply)?;
         self.operations().hold_nameless(&entry);
         Ok(())
     }
 
     /// A file that was just made is opened.
-    fn reply_open(&self, entry: &Entry, flags: u32, reply: &mut Reply) -> Done {
+    fn reply_open(&self, entry: &Entry, flags: u32, caller: &Caller, reply: &mut Reply) -> Done {
         let flags = OpenFlags { note_access: false, truncate: false, ..Self::open_flags(flags, 0) };
-        let handle = self.checked(self.operations().open(entry.node.number(), flags))?;
+        let handle = self.checked(self.operations().open(entry.node.number(), flags, caller))?;
         self.reply_entry(entry, reply);
         reply.push(&self.open_out(handle));
         Ok(())

@@ -5,6 +5,7 @@
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
 //! - `channel`: the transport over `/dev/fuse`; `threads`: those that serve
 //! - `attach`: mounting and unmounting
+//! - `watch`, `mounted`: what a mount is doing, for those who ask
 //! - `sys`: the `ioctl`s of the devices
 
 mod abi;
@@ -12,16 +13,18 @@ mod attach;
 mod channel;
 mod dispatch;
 mod ioctl;
+mod mounted;
 mod reply;
 mod request;
 mod session;
 mod sys;
 mod threads;
+mod watch;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use diorite::Filesystem;
 
@@ -32,6 +35,8 @@ use attach::{Wish, attach, tune_writeback};
 use channel::Channels;
 use session::{Log, Manner, Session};
 use threads::Threads;
+use watch::Watch;
+pub use watch::{StatusError, status};
 
 /// Why something cannot be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +90,7 @@ pub struct Mount {
     session: Arc<Session>,
     device: Arc<OwnedFd>,
     directory: PathBuf,
+    watch: Mutex<Option<Watch>>,
 }
 
 impl std::fmt::Debug for Mount {
@@ -103,13 +109,13 @@ impl Drop for Mount {
 
 impl Mount {
     /// Open the volume of `target` and mount it on `directory`. It answers from [`Mount::serve`] on. What goes wrong apart from any caller is
-    /// written to standard error.
+    /// logged (by the crate `log`).
     ///
     /// # Errors
     /// The volume cannot be opened, or the kernel does not mount it.
     pub fn new(target: &str, directory: &Path, options: &MountOptions) -> Result<Self, MountError> {
         let name = target.to_owned();
-        let log: Log = Arc::new(move |said: &str| eprintln!("diorite: {name}: {said}"));
+        let log: Log = Arc::new(move |said: &str| log::error!("{name}: {said}"));
         let filesystem = options.filesystem().open(options.target(target))?;
         Self::attach(filesystem, target, directory, options, log)
     }
@@ -122,7 +128,7 @@ impl Mount {
         log: Log,
     ) -> Result<Self, MountError> {
         if let Some(reason) = filesystem.read_only_reason().filter(|_| !options.read_only) {
-            log(&format!("read-only: {reason}"));
+            log::warn!("{target}: read-only: {reason}");
         }
         let is_read_only = options.read_only || filesystem.read_only_reason().is_some();
         let mut images = diorite::host_paths(target);
@@ -139,9 +145,17 @@ impl Mount {
         let manner =
             Manner { write_back: options.write_back(), uncached: options.direct, checks_permissions };
         tune_writeback(directory);
+        let at_failure = Arc::clone(&log);
+        filesystem.watch_abort(move |reason| {
+            at_failure(&format!("read-only from now on: a write failed: {reason}"));
+        });
         let operations = Operations::new(filesystem, options.settings());
         let session = Arc::new(Session::new(operations, manner, Some(Arc::clone(&device)), log));
-        Ok(Self { session, device, directory: directory.to_owned() })
+        let watch = Watch::start(&session, target, directory)
+            .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
+        log::info!("{target}: mounted on {}", directory.display());
+        let watch = Mutex::new(watch.ok());
+        Ok(Self { session, device, directory: directory.to_owned(), watch })
     }
 
     /// The directory.
@@ -164,6 +178,8 @@ impl Mount {
             Channels::new(Arc::clone(&self.session), Arc::clone(&self.device), Arc::clone(&threads));
         let served = channels.serve();
         threads.wait_until_ended();
+        drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
+        log::info!("{}: unmounted", self.directory.display());
         Ok(served.and(self.session.close())?)
     }
 }

@@ -13,7 +13,7 @@ pub(crate) struct Message<'a> {
 }
 
 /// What is left of a request's arguments.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Arguments<'a> {
     /// The first structure, by transports that have it apart.
     first: Option<&'a [u8]>,

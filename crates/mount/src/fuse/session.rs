@@ -6,19 +6,22 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use diorite::{ErrorKind, InodeNumber, IoOwner, TaskId};
 use rustix::io::{Errno, IoSlice};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::abi::{
     InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, NOTIFY_INVAL_INODE, NotifyInvalInode, Opcode, OutHeader,
-    ReadIn, init,
+    ReadIn, WriteIn, init,
 };
 use super::dispatch::{Request, errno};
 use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
+use crate::accounting::{Accounting, Begun, Class};
 use crate::operations::{FileHandle, Operations};
+use crate::status::{CacheState, DeviceState, JournalState, SchedulerState, Status, VolumeState};
 
 /// Bytes of a write or read at most: 256 pages, what the kernel takes by default.
 pub(super) const MAX_TRANSFER: usize = 1 << 20;
@@ -62,8 +65,14 @@ pub(super) enum Served {
 #[derive(Debug)]
 pub(super) struct Read {
     unique: u64,
-    pid: u32,
+    begun: Begun,
     what: ReadIn,
+}
+
+/// The first structure of a request's arguments.
+fn peek<T: FromBytes + FromZeros + IntoBytes>(message: &Message<'_>) -> T {
+    let mut arguments = message.arguments;
+    arguments.structure()
 }
 
 /// See the module's head.
@@ -74,6 +83,8 @@ pub(super) struct Session {
     name_valid: u64,
     /// Where the client is told of changes, if it can be.
     device: Option<Arc<OwnedFd>>,
+    started: Instant,
+    accounting: Accounting,
     log: Log,
     /// Flags of `FUSE_INIT`; 0 before it.
     agreed: AtomicU64,
@@ -92,7 +103,18 @@ impl Session {
         let name_valid = if filesystem.ignores_case() { 0 } else { VALID_SECONDS };
         let block_size = (filesystem.statfs().block_size as u32).max(PAGE as u32);
         let (agreed, is_closed) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { operations, manner, block_size, name_valid, device, log, agreed, is_closed }
+        Self {
+            operations,
+            manner,
+            block_size,
+            name_valid,
+            device,
+            started: Instant::now(),
+            accounting: Accounting::default(),
+            log,
+            agreed,
+            is_closed,
+        }
     }
 
     pub(super) fn operations(&self) -> &Operations {
@@ -146,42 +168,92 @@ impl Session {
         transport: &dyn Transport,
         reply: &mut Reply,
     ) -> Served {
-        let (unique, pid) = (message.header.unique, message.header.pid);
+        let (unique, opcode) = (message.header.unique, message.opcode());
         reply.clear();
-        let done = match message.opcode() {
+        if let Some(opcode @ (Opcode::Forget | Opcode::BatchForget)) = opcode {
+            if let Ok(request) = Request::new(message, transport) {
+                self.forget(opcode, request);
+            }
+            return Served::Silent;
+        }
+        let begun = self.begin(&message);
+        message.header.pid = begun.pid();
+        let bytes = match opcode {
+            Some(Opcode::Write) => peek::<WriteIn>(&message).size.into(),
+            _ => 0,
+        };
+        let done = match opcode {
             None => Err(Errno::NOSYS),
             Some(Opcode::Read) => {
-                return Served::Read(Read { unique, pid, what: message.arguments.structure() });
+                return Served::Read(Read { unique, begun, what: message.arguments.structure() });
             }
             Some(Opcode::Init) => self.set_up(&mut message.arguments, reply),
             Some(Opcode::Destroy) => self.checked(self.close()),
             Some(opcode) => {
-                let _owner = self.owner(pid);
-                match Request::new(message, transport) {
-                    Ok(request) if matches!(opcode, Opcode::Forget | Opcode::BatchForget) => {
-                        self.forget(opcode, request);
-                        return Served::Silent;
-                    }
-                    Ok(request) => self.dispatch(opcode, request, reply),
-                    Err(error) => Err(error),
-                }
+                let _owner = self.owner(begun.pid());
+                Request::new(message, transport).and_then(|request| self.dispatch(opcode, request, reply))
             }
         };
+        let class = match opcode {
+            Some(Opcode::Write) => Class::Write,
+            Some(Opcode::FSync | Opcode::FSyncDir | Opcode::SyncFs) => Class::Sync,
+            _ => Class::Metadata,
+        };
+        self.finish(&begun, class, done.map(|()| bytes));
         reply.finish(unique, done.err(), 0);
         Served::Reply
     }
 
     /// Read into the memory that is sent after the reply: so many bytes of it.
     pub(super) fn read(&self, read: &Read, memory: &mut [u8], reply: &mut Reply) -> usize {
-        let Read { unique, pid, what } = read;
-        let _owner = self.owner(*pid);
+        let Read { unique, begun, what } = read;
+        let _owner = self.owner(begun.pid());
         let memory = memory.get_mut(..what.size as usize).ok_or(Errno::INVAL);
         let done = memory.and_then(|memory| {
             self.checked(self.operations.read(FileHandle(what.handle), memory, what.offset))
         });
         let len = *done.as_ref().unwrap_or(&0);
+        self.finish(begun, Class::Read, done.map(|len| len as u64));
         reply.finish(*unique, done.err(), len);
         len
+    }
+
+    /// A request is taken. It is charged to its caller, or for what the kernel's cache does by itself, to the opener of the file.
+    fn begin(&self, message: &Message<'_>) -> Begun {
+        let opcode = message.opcode();
+        let thread = match opcode {
+            // Both structures begin with the handle.
+            Some(Opcode::Read | Opcode::Write) if message.header.pid == 0 => {
+                self.operations.opener(FileHandle(peek::<ReadIn>(message).handle))
+            }
+            _ => message.header.pid,
+        };
+        self.accounting.begin(opcode.map_or("unknown", Opcode::name), thread)
+    }
+
+    /// A request was carried out, and moved so many bytes.
+    fn finish(&self, begun: &Begun, class: Class, done: Result<u64, Errno>) {
+        self.accounting.finish(begun, class, done.unwrap_or(0));
+        log::debug!("{begun}: {done:?}");
+    }
+
+    /// What is going on.
+    pub(super) fn status(&self, image: &str, directory: &str) -> Status {
+        let filesystem = self.operations.filesystem();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            daemon: std::process::id(),
+            image: image.to_owned(),
+            directory: directory.to_owned(),
+            uptime_ms: self.started.elapsed().as_millis() as u64,
+            volume: VolumeState::of(filesystem),
+            cache: CacheState::of(filesystem),
+            journal: JournalState::of(filesystem),
+            device: DeviceState::of(filesystem),
+            scheduler: SchedulerState::of(filesystem),
+            in_flight: self.accounting.in_flight(),
+            tasks: self.accounting.tasks(),
+        }
     }
 
     /// What this thread transfers until the result is dropped is charged to a process.

@@ -25,6 +25,8 @@ pub(super) struct OpenFile {
     cached: Option<File>,
     /// It was written by this handle: it has no capabilities since then.
     is_written: AtomicBool,
+    /// The process that opened it.
+    opener: u32,
 }
 
 /// Whether a request changed permission bits that its caller does not know of.
@@ -110,7 +112,7 @@ impl Operations {
     ///
     /// # Errors
     /// As [`diorite::OpenOptions::open`].
-    pub fn open(&self, number: InodeNumber, flags: OpenFlags) -> Result<FileHandle> {
+    pub fn open(&self, number: InodeNumber, flags: OpenFlags, caller: &Caller) -> Result<FileHandle> {
         let node = self.node(number)?;
         if node.kind() == FileKind::Directory {
             return Err(Error::InvalidArgument("a directory is not opened as a file"));
@@ -140,7 +142,13 @@ impl Operations {
             self.known.add_writer(number);
         }
         let is_written = AtomicBool::new(false);
-        Ok(FileHandle(self.files.insert(OpenFile { node, direct, cached, is_written })))
+        let file = OpenFile { node, direct, cached, is_written, opener: caller.pid };
+        Ok(FileHandle(self.files.insert(file)))
+    }
+
+    /// The process that opened a file; 0 if it is not known.
+    pub fn opener(&self, handle: FileHandle) -> u32 {
+        self.files.get(handle.0).map_or(0, |file| file.opener)
     }
 
     /// Close a file.

@@ -1,0 +1,216 @@
+//! What users see of a mount: `status`, `top`, and that requests are charged to the programs that make them.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::Value;
+
+use super::Served;
+use crate::common::{Bench, is_root, pattern, text, tool};
+
+const NOBODY: u32 = 65_534;
+
+fn status(served: &Served) -> Value {
+    serde_json::from_str(&served.bench().run("status at")).expect("one JSON object")
+}
+
+fn task(status: &Value, matches: impl Fn(&Value) -> bool) -> &Value {
+    let tasks = status["tasks"].as_array().expect("a list");
+    tasks.iter().find(|task| matches(task)).unwrap_or_else(|| panic!("it is not in {status:#}"))
+}
+
+/// A direct write is charged to the program that makes it, by whichever thread; a buffered one, which the kernel writes back, to the program
+/// that opened the file.
+#[test]
+fn requests_are_charged_to_programs() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let of = format!("of={}", served.path("direct").display());
+    let dd = Command::new("dd").args(["if=/dev/zero", &of, "bs=64k", "count=16", "oflag=direct"]).status();
+    assert!(dd.expect("dd").success());
+    let path = served.path("buffered");
+    let by_thread = std::thread::spawn(move || {
+        let mut file = fs::File::create(path).expect("create");
+        file.write_all(&pattern(300_000, 1)).expect("write");
+        file.sync_all().expect("sync");
+    });
+    by_thread.join().expect("it writes");
+    let now = status(&served);
+    let dd = task(&now, |task| task["command"] == "dd");
+    assert_eq!(
+        (dd["write"]["operations"].as_u64(), dd["write"]["bytes"].as_u64()),
+        (Some(16), Some(1 << 20))
+    );
+    let own = task(&now, |task| task["pid"] == std::process::id());
+    // Whole pages are written back.
+    assert!((300_000..310_000).contains(&own["write"]["bytes"].as_u64().expect("a number")), "{own:#}");
+    assert!(
+        own["sync"]["operations"].as_u64() >= Some(1) && own["metadata"]["operations"].as_u64() >= Some(1)
+    );
+    assert!(now["volume"]["read_only"].is_null() && now["journal"]["log_blocks"].as_u64() > Some(100));
+    assert_eq!(now["directory"], served.at().to_str().expect("text"));
+    served.must_end_clean();
+}
+
+/// Who is not the one who mounted learns nothing, by the program or by the socket; and what is no mount is an error.
+#[test]
+fn other_users_learn_nothing() {
+    let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
+    served.open_to_all();
+    assert!(served.bench().fail("status .", 1).contains("not on a mount of diorite"));
+    let numbers = rustix::fs::stat(served.at()).map(|stat| stat.st_dev).expect("stat");
+    let numbers = format!("{}:{}", rustix::fs::major(numbers), rustix::fs::minor(numbers));
+    let script = "socket(S, AF_UNIX, SOCK_STREAM, 0) or die; \
+                  connect(S, pack_sockaddr_un(\"\\0diorite-mount/$ARGV[0]\")) or die \"$!\"; print <S>;";
+    let ask = |uid| {
+        let mut perl = Command::new("perl");
+        perl.args(["-MSocket", "-e", script, &numbers]).current_dir("/").uid(uid);
+        let output = perl.output().expect("perl");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        output.stdout
+    };
+    assert!(ask(0).starts_with(b"{") && ask(NOBODY).is_empty());
+    // The program itself may be where that user cannot execute it.
+    let program = served.bench().path("diorite");
+    fs::copy(env!("CARGO_BIN_EXE_diorite"), &program).expect("copy");
+    let said = Command::new(program).args(["status".as_ref(), served.at().as_os_str()]).uid(NOBODY).output();
+    let said = said.expect("it starts");
+    assert_eq!(said.status.code(), Some(1));
+    assert!(text(&said.stderr).contains("mounted by user 0"), "{}", text(&said.stderr));
+}
+
+/// A mount where a write of metadata failed is read-only; the log and `status` say why, `top` too.
+#[test]
+fn why_a_volume_became_read_only_is_told() {
+    let Some(server) =
+        NbdKit::new(&["--filter=error"], "error-pwrite=EIO error-pwrite-rate=100% error-file=broken")
+    else {
+        return;
+    };
+    let served = server.mount("commit=300");
+    fs::write(served.path("before"), b"x").expect("write");
+    fs::write(served.bench().path("broken"), "").expect("create");
+    fs::create_dir(served.path("directory")).expect("mkdir");
+    let root = fs::File::open(served.at()).expect("open");
+    assert!(root.sync_all().is_err());
+    let reason = status(&served)["volume"]["read_only"].as_str().expect("a reason").to_owned();
+    assert!(reason.contains("failed"), "{reason}");
+    assert!(served.bench().run("top --once -i 0.1 at").contains("READ-ONLY: "));
+    drop(root);
+    fs::remove_file(served.bench().path("broken")).expect("remove");
+    let log = served.end_with_log();
+    assert!(log.contains("read-only from now on"), "{log}");
+}
+
+/// Under `inject` a program of many threads takes the device from one of a single thread no longer: threads of a program are one owner.
+/// The device makes one transfer of 2 ms after another.
+#[test]
+fn a_greedy_program_leaves_a_light_one_its_share() {
+    if tool("fio", ["--version"]).is_none() {
+        return;
+    }
+    let share = |scheduler: &str| {
+        let server = NbdKit::new(&["--filter=delay", "-t", "1"], "rdelay=2ms")?;
+        let served = server.mount(&format!("scheduler={scheduler}"));
+        let [light, greedy] = [("light", 1), ("greedy", 16)].map(|(name, threads)| {
+            fs::write(served.path(name), pattern(8 << 20, 1)).expect("write");
+            fs::File::open(served.path(name)).expect("open").sync_all().expect("sync");
+            (name, threads)
+        });
+        let mut readers = [light, greedy].map(|(name, threads)| reader(&served, name, threads));
+        let pids = [readers[0].id(), readers[1].id()];
+        readers.iter_mut().for_each(|reader| assert!(reader.wait().expect("wait").success()));
+        let now = status(&served);
+        let read = pids.map(|pid| {
+            let task = task(&now, |task| task["pid"] == pid);
+            task["read"]["operations"].as_f64().expect("a number")
+        });
+        if scheduler != "none" {
+            let owners = now["scheduler"]["owners"].as_array().expect("a list");
+            assert!(pids.iter().all(|pid| owners.iter().any(|owner| owner["owner"] == *pid)), "{owners:?}");
+        }
+        Some(read[0] / (read[0] + read[1]))
+    };
+    let Some(unscheduled) = share("none") else { return };
+    let fair = share("inject").expect("it ran before");
+    eprintln!("the light one's share: {unscheduled:.2} without a scheduler, {fair:.2} with inject");
+    assert!(fair > 0.2 && fair > 2.0 * unscheduled, "{fair} with inject, {unscheduled} without");
+}
+
+/// Direct reads of 4 KiB: one after the other of a single thread, random ones of several. On a busy machine they come first, so that it is the
+/// device that is short.
+fn reader(served: &Served, name: &str, threads: u32) -> Child {
+    let mut fio = Command::new("fio");
+    fio.arg(format!("--filename={}", served.path(name).display())).arg(format!("--numjobs={threads}"));
+    fio.args(["--name=reader", "--thread", "--bs=4k", "--direct=1", "--ioengine=psync"]);
+    fio.arg(if threads == 1 { "--rw=read" } else { "--rw=randread" }).arg("--nice=-19");
+    fio.args(["--time_based", "--runtime=2", "--allow_file_create=0"]);
+    fio.stdout(Stdio::null()).spawn().expect("fio")
+}
+
+/// On a terminal `top` shows one page after another, and leaves the terminal as it was.
+#[test]
+fn top_is_live_on_a_terminal() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    fs::write(served.path("file"), b"x").expect("write");
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("unlock");
+    let name = ptsname(&terminal, Vec::new()).expect("its name");
+    let open = || rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("open");
+    let before = rustix::termios::tcgetattr(open()).expect("its modes");
+    let mut top = served.bench().diorite(["top", "-i", "0.05", "at"]);
+    let (input, output): (OwnedFd, OwnedFd) = (open(), open());
+    let mut child = top.stdin(input).stdout(output).spawn().expect("it starts");
+    drop(top);
+    let mut shown = String::new();
+    let mut terminal = fs::File::from(terminal);
+    // Two pages, then it is asked to end.
+    while shown.matches("COMMAND").count() < 2 {
+        let mut bytes = [0; 4096];
+        let len = terminal.read(&mut bytes).expect("it is there");
+        shown += &String::from_utf8_lossy(&bytes[..len]);
+    }
+    terminal.write_all(b"wq").expect("keys");
+    assert!(child.wait().expect("wait").success());
+    let after = rustix::termios::tcgetattr(open()).expect("its modes");
+    assert_eq!(before.local_modes, after.local_modes);
+    assert!(shown.contains("requests in flight") && shown.contains("MB/s"));
+    assert_eq!(fs::metadata(served.at()).expect("stat").uid(), 0);
+    served.must_end_clean();
+}
+
+/// An image of 64 MiB behind a server of `nbdkit`.
+struct NbdKit {
+    bench: Bench,
+    server: Child,
+}
+
+impl NbdKit {
+    /// `None`, and a visible line, where that cannot be.
+    fn new(options: &[&str], parameters: &str) -> Option<Self> {
+        if !is_root("a mount by FUSE") || tool("nbdkit", ["--version"]).is_none() {
+            return None;
+        }
+        let bench = Bench::new();
+        bench.image("a.img", "ext4", "64M");
+        let mut server = Command::new("nbdkit");
+        server.args(["-f", "-U", "socket"]).args(options).args(["file", "a.img"]);
+        server.args(parameters.split(' ').map(|parameter| {
+            // The server leaves its directory.
+            parameter.replace("error-file=", &format!("error-file={}/", bench.directory.path().display()))
+        }));
+        let server = server.current_dir(bench.directory.path()).spawn().expect("nbdkit");
+        Served::wait_until(|| bench.path("socket").exists());
+        Some(Self { bench, server })
+    }
+
+    fn mount(self, options: &str) -> Served {
+        let target = format!("nbd+unix:///?socket={}&connections=1", self.bench.path("socket").display());
+        Served::of(self.bench, &target, options, Some(self.server))
+    }
+}

@@ -1,0 +1,178 @@
+//! Who asks for what: requests that are under way, and totals of every program that uses a mount.
+//!
+//! A request is charged to the process that made it, all threads of a process together. What the kernel's cache writes back has no process:
+//! it is charged to the one that opened the file.
+//!
+//! Locking: each table is in shards with a lock of their own, held for a look or a change of the table alone.
+
+mod programs;
+mod totals;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use programs::Program;
+use programs::Programs;
+pub use totals::{Latencies, Totals};
+
+const SHARDS: usize = 16;
+
+/// What kind of work a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Read,
+    Write,
+    Sync,
+    /// Names and attributes.
+    Metadata,
+}
+
+/// What one process has asked for since the volume was mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskStatus {
+    /// Process; 0: those that are not known, and those that ended long ago.
+    pub pid: u32,
+    /// Its command.
+    pub command: String,
+    /// Reads.
+    pub read: Totals,
+    /// Writes.
+    pub write: Totals,
+    /// `fsync` and its like.
+    pub sync: Totals,
+    /// Names and attributes.
+    pub metadata: Totals,
+}
+
+/// A request that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InFlight {
+    /// What is asked.
+    pub operation: String,
+    /// The process that is charged; 0: not known.
+    pub pid: u32,
+    /// Microseconds since it was taken.
+    pub age_us: u64,
+}
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(crate) struct Accounting {
+    programs: Programs,
+    next: AtomicU64,
+    pending: [Mutex<HashMap<u64, Begun>>; SHARDS],
+}
+
+/// A request that was taken, to be given back when it is answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Begun {
+    number: u64,
+    operation: &'static str,
+    program: Arc<Program>,
+    at: Instant,
+}
+
+impl fmt::Display for Begun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of process {}, {:?}", self.operation, self.pid(), self.age())
+    }
+}
+
+impl Begun {
+    /// The process that is charged; 0 if it is not known.
+    pub(crate) fn pid(&self) -> u32 {
+        self.program.pid()
+    }
+
+    fn age(&self) -> Duration {
+        self.at.elapsed()
+    }
+}
+
+impl Accounting {
+    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Begun>> {
+        self.pending[number as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request of a thread (0: not known) was taken.
+    pub(crate) fn begin(&self, operation: &'static str, thread: u32) -> Begun {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let begun = Begun { number, operation, program: self.programs.of_thread(thread), at: Instant::now() };
+        self.shard(number).insert(number, begun.clone());
+        begun
+    }
+
+    /// The request was answered; `bytes` of data were moved for it.
+    pub(crate) fn finish(&self, begun: &Begun, class: Class, bytes: u64) {
+        self.shard(begun.number).remove(&begun.number);
+        begun.program.record(class, bytes, begun.age());
+    }
+
+    /// The requests that are under way, the oldest first.
+    pub(crate) fn in_flight(&self) -> Vec<InFlight> {
+        let mut all: Vec<InFlight> = Vec::new();
+        for shard in &self.pending {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(shard.values().map(|begun| InFlight {
+                operation: begun.operation.to_owned(),
+                pid: begun.pid(),
+                age_us: begun.age().as_micros() as u64,
+            }));
+        }
+        all.sort_by_key(|request| std::cmp::Reverse(request.age_us));
+        all
+    }
+
+    /// What each process has asked for.
+    pub(crate) fn tasks(&self) -> Vec<TaskStatus> {
+        self.programs.snapshot()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request is in flight until it is answered, and its process has it afterwards: this one, by whichever thread.
+    #[test]
+    fn requests_are_charged_to_the_process_of_their_thread() {
+        let accounting = Accounting::default();
+        let process = std::process::id();
+        let other_thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get() as u32);
+        let alive = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let begun = accounting.begin("read", alive);
+        assert_eq!(accounting.in_flight().first().map(|request| request.pid), Some(process));
+        accounting.finish(&begun, Class::Read, 4096);
+        accounting.finish(&accounting.begin("write", process), Class::Write, 10);
+        accounting.finish(&accounting.begin("write", 0), Class::Write, 5);
+        // A thread that has ended is not known.
+        let gone = other_thread.join().expect("it ends");
+        accounting.finish(&accounting.begin("sync", gone), Class::Sync, 0);
+        assert!(accounting.in_flight().is_empty());
+        let tasks = accounting.tasks();
+        let of = |pid| tasks.iter().find(|task| task.pid == pid).expect("it is known");
+        assert_eq!((of(process).read.operations, of(process).read.bytes), (1, 4096));
+        assert_eq!(of(process).write.bytes, 10);
+        assert!(!of(process).command.is_empty());
+        assert_eq!(of(0).write.bytes, 5);
+    }
+
+    /// However many processes come and go, those kept are bounded, and nothing that was counted is lost.
+    #[test]
+    fn processes_that_ended_are_counted_together() {
+        let accounting = Accounting::default();
+        let processes = 3 * programs::PROGRAMS_MAX as u32;
+        // Numbers that no process has.
+        for pid in 0..processes {
+            accounting.finish(&accounting.begin("write", u32::MAX - pid), Class::Write, 1);
+        }
+        let tasks = accounting.tasks();
+        assert!(tasks.len() <= programs::PROGRAMS_MAX + 1);
+        assert_eq!(tasks.iter().map(|task| task.write.bytes).sum::<u64>(), u64::from(processes));
+    }
+}

@@ -1,0 +1,214 @@
+//! The programs that use a mount: which process a thread belongs to, and what each process has asked for.
+//!
+//! The kernel names the thread that makes a request. Its process and command are read from `/proc`, and again after a while, for a program
+//! may execute another one, and numbers are used again.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use super::totals::Counters;
+use super::{Class, TaskStatus};
+
+/// Processes with totals of their own.
+pub(super) const PROGRAMS_MAX: usize = 1024;
+/// So many of those that were idle for longest are counted as one when there are too many.
+const FOLDED: usize = PROGRAMS_MAX / 4;
+/// What was read of a thread is believed for so long.
+const BELIEVED: Duration = Duration::from_secs(1);
+const SHARDS: usize = 16;
+/// Threads of a shard that are remembered.
+const THREADS_MAX: usize = 1024;
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pid: u32,
+    command: Mutex<String>,
+    /// Milliseconds after the table was made.
+    last_use: AtomicU64,
+    read: Counters,
+    write: Counters,
+    sync: Counters,
+    metadata: Counters,
+}
+
+impl Program {
+    fn new(pid: u32, command: &str) -> Self {
+        Self {
+            pid,
+            command: Mutex::new(command.to_owned()),
+            last_use: AtomicU64::new(0),
+            read: Counters::default(),
+            write: Counters::default(),
+            sync: Counters::default(),
+            metadata: Counters::default(),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(super) fn record(&self, class: Class, bytes: u64, took: Duration) {
+        let counters = match class {
+            Class::Read => &self.read,
+            Class::Write => &self.write,
+            Class::Sync => &self.sync,
+            Class::Metadata => &self.metadata,
+        };
+        counters.record(bytes, took);
+    }
+
+    fn status(&self) -> TaskStatus {
+        TaskStatus {
+            pid: self.pid,
+            command: lock(&self.command).clone(),
+            read: self.read.snapshot(),
+            write: self.write.snapshot(),
+            sync: self.sync.snapshot(),
+            metadata: self.metadata.snapshot(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Thread {
+    program: Arc<Program>,
+    read_at: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct Programs {
+    made: Instant,
+    threads: [RwLock<HashMap<u32, Thread>>; SHARDS],
+    table: Mutex<Table>,
+    unknown: Arc<Program>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    programs: HashMap<u32, Arc<Program>>,
+    /// What programs had asked for that were taken out.
+    ended: TaskStatus,
+}
+
+impl Default for Programs {
+    fn default() -> Self {
+        Self {
+            made: Instant::now(),
+            threads: std::array::from_fn(|_| RwLock::default()),
+            table: Mutex::default(),
+            unknown: Arc::new(Program::new(0, "")),
+        }
+    }
+}
+
+impl Programs {
+    /// The program of a thread; 0: it is not known.
+    pub(super) fn of_thread(&self, thread: u32) -> Arc<Program> {
+        if thread == 0 {
+            return Arc::clone(&self.unknown);
+        }
+        let shard = &self.threads[thread as usize % SHARDS];
+        let now = Instant::now();
+        if let Some(known) = shard.read().unwrap_or_else(PoisonError::into_inner).get(&thread)
+            && now.duration_since(known.read_at) < BELIEVED
+        {
+            return Arc::clone(&known.program);
+        }
+        let (pid, command) = read_process(thread).unwrap_or_else(|| (thread, String::new()));
+        let program = self.of_process(pid, &command, now);
+        let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+        if shard.len() >= THREADS_MAX {
+            shard.retain(|_, thread| now.duration_since(thread.read_at) < BELIEVED);
+        }
+        if shard.len() < THREADS_MAX {
+            shard.insert(thread, Thread { program: Arc::clone(&program), read_at: now });
+        }
+        program
+    }
+
+    fn of_process(&self, pid: u32, command: &str, now: Instant) -> Arc<Program> {
+        let mut table = lock(&self.table);
+        let program = match table.programs.get(&pid) {
+            Some(program) => Arc::clone(program),
+            None => {
+                if table.programs.len() >= PROGRAMS_MAX {
+                    self.fold(&mut table);
+                }
+                let program = Arc::new(Program::new(pid, command));
+                table.programs.insert(pid, Arc::clone(&program));
+                program
+            }
+        };
+        drop(table);
+        program.last_use.store(now.duration_since(self.made).as_millis() as u64, Ordering::Relaxed);
+        let mut known = lock(&program.command);
+        if !command.is_empty() && *known != command {
+            command.clone_into(&mut known);
+        }
+        drop(known);
+        program
+    }
+
+    /// Count together what was idle for longest.
+    fn fold(&self, table: &mut Table) {
+        let mut by_use: Vec<(u64, u32)> = table
+            .programs
+            .values()
+            .map(|program| (program.last_use.load(Ordering::Relaxed), program.pid))
+            .collect();
+        by_use.sort_unstable();
+        for (_, pid) in by_use.into_iter().take(FOLDED) {
+            let Some(program) = table.programs.remove(&pid) else { continue };
+            for shard in &self.threads {
+                let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+                shard.retain(|_, thread| !Arc::ptr_eq(&thread.program, &program));
+            }
+            add(&mut table.ended, &program.status());
+        }
+    }
+
+    /// What each has asked for.
+    pub(super) fn snapshot(&self) -> Vec<TaskStatus> {
+        let table = lock(&self.table);
+        let mut rest = self.unknown.status();
+        add(&mut rest, &table.ended);
+        let mut all: Vec<TaskStatus> = table.programs.values().map(|program| program.status()).collect();
+        drop(table);
+        if rest != TaskStatus::default() {
+            all.push(rest);
+        }
+        all.sort_by_key(|task| task.pid);
+        all
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics with what is locked half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn add(sum: &mut TaskStatus, more: &TaskStatus) {
+    sum.read.add(&more.read);
+    sum.write.add(&more.write);
+    sum.sync.add(&more.sync);
+    sum.metadata.add(&more.metadata);
+}
+
+/// Process and command of a thread, if it is alive.
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
+fn read_process(thread: u32) -> Option<(u32, String)> {
+    let status = std::fs::read(format!("/proc/{thread}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let process: u32 = field("Tgid:")?.parse().ok()?;
+    if process == thread {
+        return Some((process, field("Name:")?.to_owned()));
+    }
+    // A thread may have a name of its own.
+    let command = std::fs::read(format!("/proc/{process}/comm")).ok()?;
+    Some((process, String::from_utf8_lossy(&command).trim().to_owned()))
+}

@@ -1,0 +1,169 @@
+//! Running totals of one kind of work, and how long it took.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Two buckets for each power of two microseconds, up to 24 hours.
+const BUCKETS: usize = 74;
+
+/// Totals at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Requests.
+    pub operations: u64,
+    /// Bytes of data.
+    pub bytes: u64,
+    /// How long they took.
+    pub latencies: Latencies,
+}
+
+/// How long requests took, from when they were taken to their answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latencies {
+    /// Microseconds of all together.
+    pub sum_us: u64,
+    /// How many took how long: element `i` counts those below 2^((i+1)/2) microseconds (for an odd `i`; 3 * 2^(i/2-1) for an even one)
+    /// that no earlier one counts.
+    pub counts: Vec<u64>,
+}
+
+impl Totals {
+    /// What came between `earlier` and `self`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let counted = |index: usize| earlier.latencies.counts.get(index).copied().unwrap_or(0);
+        let counts = self.latencies.counts.iter().enumerate();
+        Self {
+            operations: self.operations.saturating_sub(earlier.operations),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            latencies: Latencies {
+                sum_us: self.latencies.sum_us.saturating_sub(earlier.latencies.sum_us),
+                counts: counts.map(|(index, count)| count.saturating_sub(counted(index))).collect(),
+            },
+        }
+    }
+
+    /// Both together.
+    pub fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.bytes += other.bytes;
+        let (mine, theirs) = (&mut self.latencies, &other.latencies);
+        mine.sum_us += theirs.sum_us;
+        mine.counts.resize(mine.counts.len().max(theirs.counts.len()), 0);
+        mine.counts.iter_mut().zip(&theirs.counts).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
+    /// The mean time of one.
+    pub fn mean(&self) -> Duration {
+        Duration::from_micros(self.latencies.sum_us.checked_div(self.operations).unwrap_or(0))
+    }
+}
+
+impl Latencies {
+    /// The time that `percent` of all stay below; up to one half too high. Zero if there are none.
+    pub fn percentile(&self, percent: f64) -> Duration {
+        let total: u64 = self.counts.iter().sum();
+        let rank = ((percent / 100.0 * total as f64).ceil() as u64).max(1);
+        let mut below = 0;
+        for (index, count) in self.counts.iter().enumerate() {
+            below += count;
+            if below >= rank {
+                return Duration::from_micros(upper_us(index));
+            }
+        }
+        Duration::ZERO
+    }
+}
+
+/// The bucket of a time: one below 1 microsecond is in the first.
+fn bucket(us: u64) -> usize {
+    let us = us.max(1);
+    let octave = us.ilog2();
+    let is_upper_half = octave > 0 && us >> (octave - 1) & 1 == 1;
+    (2 * octave as usize + usize::from(is_upper_half)).min(BUCKETS - 1)
+}
+
+/// What all times of a bucket are below.
+fn upper_us(bucket: usize) -> u64 {
+    let octave = bucket as u32 / 2;
+    match (bucket % 2, octave) {
+        (_, 0) => 2,
+        (0, octave) => 3 << (octave - 1),
+        (_, octave) => 2 << octave,
+    }
+}
+
+/// Totals that grow.
+#[derive(Debug)]
+pub(super) struct Counters {
+    operations: AtomicU64,
+    bytes: AtomicU64,
+    sum_us: AtomicU64,
+    counts: [AtomicU64; BUCKETS],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            operations: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            sum_us: AtomicU64::new(0),
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+impl Counters {
+    pub(super) fn record(&self, bytes: u64, took: Duration) {
+        let us = took.as_micros() as u64;
+        self.operations.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
+        self.counts[bucket(us)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn snapshot(&self) -> Totals {
+        let mut counts: Vec<u64> = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        counts.truncate(counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1));
+        Totals {
+            operations: self.operations.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            latencies: Latencies { sum_us: self.sum_us.load(Ordering::Relaxed), counts },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_is_below_the_bound_of_its_bucket_and_not_below_the_one_before() {
+        for us in (1..5000).chain([1 << 20, 3 << 20, (1 << 36) - 1]) {
+            let index = bucket(us);
+            assert!(us < upper_us(index), "{us}");
+            assert!(index < 2 || us >= upper_us(index - 1), "{us}");
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn differences_have_percentiles_of_their_own() {
+        let counters = Counters::default();
+        (0..100).for_each(|_| counters.record(10, Duration::from_millis(50)));
+        let earlier = counters.snapshot();
+        (0..99).for_each(|_| counters.record(10, Duration::from_micros(100)));
+        counters.record(10, Duration::from_secs(1));
+        let between = counters.snapshot().since(&earlier);
+        assert_eq!((between.operations, between.bytes), (100, 1000));
+        assert_eq!(between.latencies.percentile(50.0), Duration::from_micros(128));
+        assert!(between.latencies.percentile(100.0) > Duration::from_secs(1));
+        assert_eq!(between.mean(), Duration::from_micros(10_099));
+        let mut sum = earlier.clone();
+        sum.add(&between);
+        assert_eq!(sum, counters.snapshot());
+        assert_eq!(Totals::default().latencies.percentile(99.0), Duration::ZERO);
+    }
+}

@@ -1,0 +1,102 @@
+//! The mounts of this program, as the kernel lists them.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+/// A mount of Diorite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mounted {
+    /// Major and minor number of its device: no other mount of the host has them.
+    pub(super) numbers: String,
+    /// Where it is.
+    pub(super) directory: PathBuf,
+    /// The user who mounted it.
+    pub(super) user: u32,
+}
+
+/// What is mounted on a directory or on one above it, if it is a mount of Diorite. The mount itself is not asked: it may be stuck.
+pub(super) fn find(path: &Path) -> Option<Mounted> {
+    let path = std::path::absolute(path).ok()?;
+    let mounts = read_mounts()?;
+    // By its own name first: to follow links may ask the mount.
+    innermost(&mounts, &path).or_else(|| innermost(&mounts, &path.canonicalize().ok()?))
+}
+
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
+fn read_mounts() -> Option<Vec<u8>> {
+    std::fs::read("/proc/self/mountinfo").ok()
+}
+
+/// Major and minor number of what is mounted on exactly this directory.
+pub(super) fn device_numbers(directory: &Path) -> Option<String> {
+    let directory = std::path::absolute(directory).ok()?;
+    let mounts = read_mounts()?;
+    let of = |line: &[u8]| parse(line).filter(|(mounted, _)| mounted.directory == directory);
+    lines(&mounts).rev().find_map(of).map(|(mounted, _)| mounted.numbers)
+}
+
+fn lines(mounts: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    mounts.split(|byte| *byte == b'\n')
+}
+
+/// The mount that a path is on: the last one of those with the longest directory.
+fn innermost(mounts: &[u8], path: &Path) -> Option<Mounted> {
+    let (mounted, kind) = lines(mounts)
+        .filter_map(parse)
+        .filter(|(mounted, _)| path.starts_with(&mounted.directory))
+        .max_by_key(|(mounted, _)| mounted.directory.as_os_str().len())?;
+    matches!(kind.as_slice(), b"fuse.diorite" | b"fuseblk.diorite").then_some(mounted)
+}
+
+/// A line: the mount and its type.
+fn parse(line: &[u8]) -> Option<(Mounted, Vec<u8>)> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let numbers = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
+    let directory = PathBuf::from(OsString::from_vec(unescaped(fields.nth(1)?)));
+    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+    let kind = rest.next()?.to_vec();
+    let options = rest.nth(1).unwrap_or_default();
+    let user = options.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"user_id="));
+    let user = user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok()).unwrap_or(0);
+    Some((Mounted { numbers, directory, user }, kind))
+}
+
+/// Spaces and their like are written as `\040`.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| *first == b'\\');
+        let code = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &[u8] = b"\
+22 1 254:0 / / rw,noatime shared:1 - ext4 /dev/vda rw\n\
+30 22 0:40 / /mnt/a\\040b rw,nosuid shared:7 master:2 - fuse.diorite disk.img rw,user_id=1000,group_id=1000\n\
+31 22 7:3 / /mnt/c rw - fuseblk.diorite /dev/loop3 rw,user_id=0,group_id=0,blksize=4096\n\
+32 31 0:50 / /mnt/c/tmp rw - tmpfs tmpfs rw\n\
+33 22 7:3 / /mnt/c rw - fuseblk.diorite /dev/loop3 rw,user_id=5\n";
+
+    #[test]
+    fn mounts_are_found_by_what_is_in_them() {
+        let found = |path: &str| innermost(MOUNTS, Path::new(path));
+        let rootless = found("/mnt/a b/x").expect("a mount");
+        assert_eq!(
+            (rootless.numbers.as_str(), rootless.user, rootless.directory),
+            ("0:40", 1000, PathBuf::from("/mnt/a b"))
+        );
+        // The last one covers those before it.
+        assert_eq!(found("/mnt/c").map(|mounted| mounted.user), Some(5));
+        assert_eq!(found("/mnt/c/tmp/x"), None);
+        assert_eq!(found("/etc"), None);
+    }
+}
