@@ -84,6 +84,47 @@ fn a_full_volume_is_reported_to_the_write_or_the_sync() {
     served.must_end_clean();
 }
 
+/// The last blocks are for the superuser and for whom `tune2fs` names: by each caller's right, in one mount, cached and direct.
+#[test]
+fn reserved_blocks_are_for_those_who_may_use_them() {
+    let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
+    served.open_to_all();
+    fs::set_permissions(served.at(), fs::Permissions::from_mode(0o777)).expect("chmod");
+    let fill = |name: &str, user: u32, flags: &str| {
+        let mut dd = Command::new("dd");
+        dd.args(["if=/dev/zero", &format!("of={name}"), "bs=64k", flags]).current_dir(served.at());
+        let output = dd.uid(user).gid(user).output().expect("dd");
+        assert!(text(&output.stderr).contains("No space left"), "{}", text(&output.stderr));
+    };
+    let available = || {
+        let space = rustix::fs::statvfs(served.at()).expect("statfs");
+        (space.f_bavail, space.f_bfree)
+    };
+    let reserved = available().1 - available().0;
+    assert!(reserved > 500);
+    for flags in ["oflag=direct", "conv=fsync"] {
+        fill("nobodys", NOBODY, flags);
+        let left = available().1;
+        assert!(
+            (reserved..reserved + 32).contains(&left),
+            "{flags}: {left} blocks are left, {reserved} reserved"
+        );
+        fill("roots", 0, flags);
+        assert!(available().1 < 32, "{flags}: {} blocks are left", available().1);
+        fs::remove_file(served.path("roots")).expect("remove");
+        fs::remove_file(served.path("nobodys")).expect("remove");
+    }
+    // Directories are made of blocks, too.
+    fill("nobodys", NOBODY, "oflag=direct");
+    let script = "i=0; while mkdir d$i 2>/dev/null && [ $i -lt 1000 ]; do i=$((i+1)); done; [ $i -lt 1000 ]";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).uid(NOBODY).gid(NOBODY).current_dir(served.at());
+    assert!(shell.status().expect("a shell").success(), "directories of others take what is reserved");
+    assert!(available().1 >= reserved);
+    fs::create_dir(served.path("roots")).expect("mkdir by root");
+    served.must_end_clean();
+}
+
 /// `sync`, `syncfs` and `fsync` wait for the daemon; a daemon that is killed afterwards has lost nothing, and the journal is replayed.
 #[test]
 fn what_was_synced_survives_a_killed_daemon() {

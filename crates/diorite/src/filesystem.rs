@@ -20,7 +20,7 @@ use crate::options::Opening;
 use crate::volume_target::open_volume_target;
 use crate::{
     Access, Attributes, BlockDevice, Clock, ContentTimes, DataMode, DirectIo, Error, File, FileKind,
-    InodeNumber, MmpWait, NodeSpec, OpenOptions, QuotaLimits, ReservedBlocks, Result, ScheduledDevice,
+    InodeNumber, MmpWait, NodeSpec, OpenOptions, Owner, QuotaLimits, ReservedBlocks, Result, ScheduledDevice,
     SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, SystemClock, XattrMode,
 };
 
@@ -133,7 +133,8 @@ impl FilesystemOptions {
         Self { quota_limits, ..self }
     }
 
-    /// Whether file data may use the blocks that are kept for the superuser (`mke2fs -m`); it may not by default.
+    /// Whether calls may use the blocks that are kept for the superuser (`mke2fs -m`); they may not by default, whoever runs the program.
+    /// [`ReservedBlocks::enter`] says it for single calls.
     #[must_use]
     pub fn reserved_blocks(self, reserved_blocks: ReservedBlocks) -> Self {
         Self { reserved_blocks, ..self }
@@ -297,6 +298,11 @@ impl Filesystem {
     /// Space and inodes.
     pub fn statfs(&self) -> SpaceUse {
         self.volume().space()
+    }
+
+    /// The user and the group who may use the blocks that are kept for the superuser; the group 0 stands for no group.
+    pub fn reserved_blocks_owner(&self) -> Owner {
+        self.volume().superblock().reserved_blocks_owner()
     }
 
     /// Why nothing can be written, if so.

@@ -190,7 +190,7 @@ fn attributes_and_size_change_together_or_not_at_all() {
         let root = filesystem.root().expect("root");
         let node = root.create(b"file", &spec(0o6755, 0)).expect("create");
         let file = node.open_options().read(true).write(true).open().expect("open");
-        file.write_all_at(&[7; 50_000], 0).expect("write");
+        file.write_all_at(&vec![7; 50_000], 0).expect("write");
         let before = node.attributes().expect("stat");
         let at = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
         let cut = SetAttributes {

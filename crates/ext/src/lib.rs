@@ -38,6 +38,7 @@ mod types;
 mod volume;
 mod xattr;
 
+pub use allocate::{ReservedBlocks, ReservedBlocksGuard};
 pub use diorite_ext_format as layout;
 pub use diorite_ext_format::{
     BlockSize, Corrupt, DataMode, FileBlock, FileKind, FsBlock, GroupNumber, Incompatible, InodeNumber,
@@ -55,7 +56,7 @@ pub use types::{Clock, NodeSpec, SystemClock};
 pub use volume::superblock::{SuperblockBackup, find_superblock, read_superblock};
 pub use volume::{
     Access, Claim, DirectoryEntry, LogUse, Mapping, MappingKind, MmpWait, MmpWatch, QuotaLimits, RenameMode,
-    Reservation, ReservedBlocks, ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, VolumeStatus,
-    WriteCommit, XattrMode,
+    Reservation, ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, VolumeStatus, WriteCommit,
+    XattrMode,
 };
 pub use xattr::Xattrs;

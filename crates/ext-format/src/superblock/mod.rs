@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::checksum::crc32c;
 use crate::mmp;
-use crate::{BlockSize, Corrupt, DataMode, FsBlock, GroupNumber, Incompatible, InodeNumber, Result};
+use crate::{BlockSize, Corrupt, DataMode, FsBlock, GroupNumber, Incompatible, InodeNumber, Owner, Result};
 use crate::{ChecksumSeed, Compat, Features, Incompat, QuotaKind, RoCompat};
 
 pub use raw::{
@@ -156,6 +156,11 @@ impl Superblock {
     /// Blocks kept for the reserved user.
     pub fn reserved_blocks_count(&self) -> u64 {
         self.wide(self.raw.r_blocks_count_lo, self.raw.r_blocks_count_hi)
+    }
+
+    /// The user and the group who may use those blocks, beside the superuser; the group 0 stands for no group.
+    pub fn reserved_blocks_owner(&self) -> Owner {
+        Owner { uid: self.raw.def_resuid.get().into(), gid: self.raw.def_resgid.get().into() }
     }
 
     /// Free blocks (blocks, not clusters): a hint, the groups know better.

@@ -13,7 +13,7 @@ use crate::{Corrupt, Error, FsBlock, GroupNumber, InodeNumber, Result};
 impl Allocator {
     /// Promise clusters to data: whether there were enough.
     pub(crate) fn claim(&self, clusters: u64) -> bool {
-        self.claim_above(clusters, self.kept)
+        self.claim_above(clusters, self.kept_from_data())
     }
 
     /// Promise clusters to metadata, which may use what is kept from data: whether there were enough.
@@ -59,7 +59,7 @@ impl Allocator {
     /// Clusters that are not promised, without those that are kept from data.
     pub(crate) fn unclaimed(&self) -> u64 {
         let free = self.free.load(Ordering::Relaxed);
-        (free - self.claimed.load(Ordering::Relaxed) - self.kept as i64).max(0) as u64
+        (free - self.claimed.load(Ordering::Relaxed) - self.kept_from_data() as i64).max(0) as u64
     }
 
     /// Keep a run of whole clusters, at most those for `wanted` blocks: right at `goal` if that is free, else as near and as

@@ -20,6 +20,7 @@ mod blocks;
 mod free_space;
 pub(crate) mod holds;
 mod inodes;
+mod right;
 pub(crate) mod window;
 mod zone;
 
@@ -37,6 +38,7 @@ use crate::{FsBlock, GroupNumber, Result};
 use bits::Bits;
 pub(crate) use free_space::{FreeSpace, Promise};
 use holds::Holds;
+pub use right::{ReservedBlocks, ReservedBlocksGuard};
 use window::Windows;
 pub(crate) use zone::Zone;
 
@@ -84,8 +86,8 @@ pub(crate) struct Allocator {
     free_inodes: AtomicI64,
     /// Of those, held until a transaction is durable.
     held_inodes: AtomicI64,
-    /// Clusters that file data leaves free.
-    kept: u64,
+    /// Clusters that are kept for the superuser, and whether threads that do not say may use them.
+    kept: (u64, ReservedBlocks),
     windows: Windows,
     holds: Holds,
     /// Where the next top-level directory is looked for.
@@ -99,7 +101,7 @@ impl Allocator {
         layout: Layout,
         zone: Zone,
         descriptors: Vec<GroupDescriptor>,
-        kept: u64,
+        kept: (u64, ReservedBlocks),
     ) -> Self {
         let free: i64 = descriptors.iter().map(|group| i64::from(group.free_clusters)).sum();
         let per_cluster = u64::from(layout.blocks_per_cluster);
@@ -132,7 +134,7 @@ impl Allocator {
             free_on_disk: AtomicI64::new(free),
             free_inodes: AtomicI64::new(free_inodes),
             held_inodes: AtomicI64::new(0),
-            kept: kept / per_cluster,
+            kept: (kept.0 / per_cluster, kept.1),
             windows: Windows::default(),
             holds: Holds::default(),
             next_spread: AtomicU32::new(0),
@@ -191,6 +193,17 @@ impl Allocator {
     pub(crate) fn has_unclaimed(&self, clusters: u64) -> bool {
         let free = self.free.load(Ordering::Relaxed) + self.window_clusters();
         free - self.claimed.load(Ordering::Relaxed) >= clusters as i64
+    }
+
+    /// Clusters that file data of this thread leaves free.
+    pub(super) fn kept_from_data(&self) -> u64 {
+        let (kept, otherwise) = self.kept;
+        if right::of_this_thread().unwrap_or(otherwise) == ReservedBlocks::Kept { kept } else { 0 }
+    }
+
+    /// Clusters that a directory of this thread leaves free: none unless the thread says that it has no right to them.
+    pub(crate) fn kept_from_names(&self) -> u64 {
+        if right::of_this_thread() == Some(ReservedBlocks::Kept) { self.kept.0 } else { 0 }
     }
 
     /// Freed blocks that wait for a commit.

@@ -65,7 +65,7 @@ impl Mappings {
         at: FileBlock,
         kind: BlockKind,
     ) -> Result<Arc<Buffer>> {
-        self.core.check_unclaimed()?;
+        self.core.check_unclaimed_by_names()?;
         let (mapping, block) = self.clusters().allocate_next(on, at)?;
         on.inode.runs.write().forget(at.0, at.0 + 1);
         self.tree(on.state).insert(on, mapping)?;
@@ -80,7 +80,7 @@ impl Mappings {
         on: &mut InodeChange<'_, '_>,
         kind: BlockKind,
     ) -> Result<Arc<Buffer>> {
-        self.core.check_unclaimed()?;
+        self.core.check_unclaimed_by_names()?;
         let goal = self.goal(on.inode, on.state, FileBlock(0))?;
         on.allocate_block(goal, kind)
     }

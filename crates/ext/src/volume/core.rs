@@ -107,6 +107,12 @@ impl Core {
         if self.allocator.has_unclaimed(OPERATION_BLOCKS) { Ok(()) } else { Err(Error::NoSpace) }
     }
 
+    /// As [`Self::check_unclaimed`], for a block of a directory or of extended attributes: the caller may have to leave some free.
+    pub(crate) fn check_unclaimed_by_names(&self) -> Result<()> {
+        let kept = self.allocator.kept_from_names();
+        if self.allocator.has_unclaimed(OPERATION_BLOCKS + kept) { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
     /// Blocks for an operation.
     pub(crate) fn free_space(&self) -> FreeSpace<'_> {
         FreeSpace { allocator: &self.allocator, transactions: &self.transactions }

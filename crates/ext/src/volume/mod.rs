@@ -28,7 +28,7 @@ pub(crate) use self::core::Core;
 pub use status::{LogUse, VolumeStatus};
 pub use types::{
     Access, Claim, DirectoryEntry, Mapping, MappingKind, MmpWait, MmpWatch, QuotaLimits, RenameMode,
-    Reservation, ReservedBlocks, ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
+    Reservation, ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
 };
 
 /// A filesystem that is open: shared by all threads that use it.

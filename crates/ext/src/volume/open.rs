@@ -22,7 +22,7 @@ use crate::transaction::{AbortLatch, CommitStore, HomeWriter, TransactionId, Tra
 use crate::volume::checksums::VolumeChecksums;
 use crate::volume::mmp::Mmp;
 use crate::volume::superblock::{SuperblockBackup, find_superblock};
-use crate::volume::{Access, Core, ReservedBlocks, Volume, VolumeOptions};
+use crate::volume::{Access, Core, Volume, VolumeOptions};
 use crate::xattr::Xattrs;
 use crate::{Corrupt, DataMode, Error, FsBlock, Incompatible, Result};
 
@@ -62,10 +62,7 @@ impl Volume {
             defects.push(what);
         }
         let zone = zone_of(&layout, &format, &descriptors);
-        let kept = match options.reserved_blocks {
-            ReservedBlocks::Kept => superblock.reserved_blocks_count(),
-            ReservedBlocks::Usable => 0,
-        };
+        let kept = (superblock.reserved_blocks_count(), options.reserved_blocks);
         let allocator = Arc::new(Allocator::new(cache.clone(), layout, zone, descriptors, kept));
         let superblock = Arc::new(Mutex::ranked(Rank::Superblock, superblock));
         cache.set_checksums(Arc::new(VolumeChecksums {

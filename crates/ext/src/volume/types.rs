@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::allocate::Allocator;
-use crate::{Clock, DataMode, FileBlock, FileKind, FsBlock, InodeNumber, SetTime, SystemClock};
+use crate::{
+    Clock, DataMode, FileBlock, FileKind, FsBlock, InodeNumber, ReservedBlocks, SetTime, SystemClock,
+};
 
 pub use diorite_block::Access;
 
@@ -83,16 +85,6 @@ impl std::fmt::Debug for MmpWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("MmpWatch")
     }
-}
-
-/// Whether file data may use the blocks that are kept for the superuser. Metadata always may.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReservedBlocks {
-    /// They are left free.
-    #[default]
-    Kept,
-    /// They are used as others.
-    Usable,
 }
 
 impl Default for VolumeOptions {

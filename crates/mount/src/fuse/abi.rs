@@ -129,6 +129,9 @@ pub(crate) mod fopen {
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
 }
 
+/// In [`GetAttrIn`]: the kernel asks for an open file, before it caches a write.
+pub(crate) const GETATTR_FH: u32 = 1 << 0;
+
 /// Flags of [`WriteIn`].
 pub(crate) mod write_flags {
     pub(crate) const CACHE: u32 = 1 << 0;
@@ -224,6 +227,7 @@ structures! {
         handle: u64, offset: u64, to_node: u64, to_handle: u64, to_offset: u64, len: u64, flags: u64,
     }
     Dirent { inode: u64, offset: u64, name_len: u32, kind: u32, }
+    GetAttrIn { flags: u32, dummy: u32, handle: u64, }
     StatxIn { getattr_flags: u32, reserved: u32, handle: u64, sync_flags: u32, mask: u32, }
     StatxTime { seconds: i64, nanoseconds: u32, reserved: i32, }
     Statx {

@@ -9,8 +9,8 @@ use zerocopy::IntoBytes;
 
 use super::abi::{
     BatchForgetIn, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FAllocateIn, FSYNC_DATA_ONLY, FSyncIn,
-    ForgetIn, ForgetOne, GetXattrIn, GetXattrOut, LSeekIn, LSeekOut, LinkIn, MkDirIn, MkNodIn,
-    OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn,
+    ForgetIn, ForgetOne, GETATTR_FH, GetAttrIn, GetXattrIn, GetXattrOut, LSeekIn, LSeekOut, LinkIn, MkDirIn,
+    MkNodIn, OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn,
     SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, StatFsOut, StatxIn, StatxOut, WriteIn, WriteOut, fattr,
     fopen, write_flags,
 };
@@ -82,9 +82,15 @@ impl Session {
     #[expect(clippy::too_many_lines, reason = "one line for each kind of request")]
     pub(super) fn dispatch(&self, opcode: Opcode, mut request: Request<'_>, reply: &mut Reply) -> Done {
         let (request, operations) = (&mut request, self.operations());
+        let _right = operations.reserved_blocks(&request.caller).enter();
         match opcode {
             Opcode::Lookup => self.lookup(request, reply),
             Opcode::GetAttr => {
+                let GetAttrIn { flags, .. } = request.arguments.structure();
+                if flags & GETATTR_FH != 0 {
+                    // A program is about to write.
+                    self.checked(operations.lost_write(request.node))?;
+                }
                 let attributes = self.checked(operations.attributes(request.node))?;
                 reply.push(&attr_out(&attributes, self.block_size()));
                 Ok(())
@@ -316,7 +322,18 @@ impl Session {
             Source::Caller { clear_privileges: write.write_flags & write_flags::KILL_SUIDGID != 0 }
         };
         let written = self.operations().write(FileHandle(write.handle), data, write.offset, source);
-        self.note_privileges(request.node, self.checked(written)?);
+        match written {
+            Ok(privileges) => self.note_privileges(request.node, privileges),
+            Err(error) => {
+                let errno = self.failed(&error);
+                if source == Source::Cache {
+                    // The kernel reports it to the next sync alone. With its attributes unknown it asks before it takes more.
+                    self.operations().note_lost_write(request.node, error);
+                    self.forget_attributes(request.node);
+                }
+                return Err(errno);
+            }
+        }
         reply.push(&WriteOut { size: write.size, padding: 0 });
         Ok(())
     }

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use diorite::{DirectIo, Error, File, FileKind, InodeNumber, NodeRef, Result, SetAttributes, SpaceUse};
+use diorite::{
+    DirectIo, Error, File, FileKind, InodeNumber, NodeRef, ReservedBlocks, Result, SetAttributes, SpaceUse,
+};
 
 use super::{Caller, Operations};
 
@@ -23,6 +25,8 @@ pub(super) struct OpenFile {
     direct: File,
     /// All transfers go through the cache; only where the file is open for writing.
     cached: Option<File>,
+    /// Of the caller who opened it, for what a front end's cache writes.
+    reserved_blocks: ReservedBlocks,
     /// It was written by this handle: it has no capabilities since then.
     is_written: AtomicBool,
     /// The process that opened it.
@@ -142,7 +146,8 @@ impl Operations {
             self.known.add_writer(number);
         }
         let is_written = AtomicBool::new(false);
-        let file = OpenFile { node, direct, cached, is_written, opener: caller.pid };
+        let reserved_blocks = self.reserved_blocks(caller);
+        let file = OpenFile { node, direct, cached, reserved_blocks, is_written, opener: caller.pid };
         Ok(FileHandle(self.files.insert(file)))
     }
 
@@ -189,9 +194,24 @@ impl Operations {
             _ if is_first => file.node.clear_capabilities().map(|()| false)?,
             _ => false,
         };
+        let _right = (source == Source::Cache).then(|| file.reserved_blocks.enter());
         let is_small = source == Source::Cache && data.len() < DIRECT_FROM;
         if is_small { cached } else { &file.direct }.write_all_at(data, offset)?;
         Ok(Privileges::cleared(cleared))
+    }
+
+    /// Data of a front end's cache could not be written. Its program has written on meanwhile, and hears of it at a later write
+    /// ([`Self::lost_write`]).
+    pub fn note_lost_write(&self, number: InodeNumber, error: Error) {
+        self.known.note_lost_write(number, error);
+    }
+
+    /// Asked before a front end's cache takes more.
+    ///
+    /// # Errors
+    /// Why earlier data could not be written, once.
+    pub fn lost_write(&self, number: InodeNumber) -> Result<()> {
+        self.known.take_lost_write(number).map_or(Ok(()), Err)
     }
 
     /// Make a file durable.

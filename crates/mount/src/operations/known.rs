@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use diorite::{InodeNumber, NodeRef};
+use diorite::{Error, InodeNumber, NodeRef};
 
 const SHARDS: usize = 64;
 
@@ -22,6 +22,8 @@ struct Shard {
     nameless: HashMap<InodeNumber, NodeRef>,
     /// Open files that may be written.
     writers: HashMap<InodeNumber, usize>,
+    /// Why data of a front end's cache could not be written, of files whose writers have not heard of it.
+    lost_writes: HashMap<InodeNumber, Error>,
 }
 
 impl Default for Known {
@@ -84,8 +86,18 @@ impl Known {
             *writers -= 1;
             if *writers == 0 {
                 shard.writers.remove(&number);
+                shard.lost_writes.remove(&number);
             }
         }
+    }
+
+    pub(super) fn note_lost_write(&self, number: InodeNumber, error: Error) {
+        self.shard(number).lost_writes.insert(number, error);
+    }
+
+    pub(super) fn take_lost_write(&self, number: InodeNumber) -> Option<Error> {
+        let mut shard = self.shard(number);
+        if shard.lost_writes.is_empty() { None } else { shard.lost_writes.remove(&number) }
     }
 
     pub(super) fn has_writers(&self, number: InodeNumber) -> bool {

@@ -21,7 +21,7 @@ mod table;
 
 use std::time::{Duration, Instant};
 
-use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, Result};
+use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, ReservedBlocks, Result};
 
 pub use access_time::AccessTimes;
 pub use files::{Allocation, FileHandle, OpenFlags, Privileges, Source, Whence};
@@ -145,6 +145,15 @@ impl Operations {
         attributes.owner.gid = settings.gid.unwrap_or(attributes.owner.gid);
         attributes.permissions &= !settings.umask;
         attributes
+    }
+
+    /// Whether the caller may use the blocks that are kept for the superuser. A front end enters this right for what it does in the
+    /// caller's name. Capabilities and further groups of a caller are not known.
+    pub fn reserved_blocks(&self, caller: &Caller) -> ReservedBlocks {
+        let owner = self.filesystem.reserved_blocks_owner();
+        let is_of_group = owner.gid != 0 && caller.gid == owner.gid;
+        let is_usable = caller.is_superuser() || caller.uid == owner.uid || is_of_group;
+        if is_usable { ReservedBlocks::Usable } else { ReservedBlocks::Kept }
     }
 
     /// Make everything durable.
