@@ -14,14 +14,40 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use common::{Mounted, pattern, text};
-use mount::Served;
+use mount::{Served, Transport};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
 
 const NOBODY: u32 = 65_534;
 
+/// Each of these over `/dev/fuse` and over `io_uring`.
+macro_rules! over_both_transports {
+    ($($name:ident,)*) => {
+        mod over_dev_fuse {
+            $(#[test] fn $name() { super::Served::over(super::Transport::DevFuse, super::$name); })*
+        }
+        mod over_io_uring {
+            $(#[test] fn $name() { super::Served::over(super::Transport::IoUring, super::$name); })*
+        }
+    };
+}
+
+over_both_transports! {
+    what_is_written_is_there_after_the_next_mount,
+    open_files_outlive_their_names,
+    a_full_volume_is_reported_to_the_write_or_the_sync,
+    what_was_synced_survives_a_killed_daemon,
+    data_that_is_not_written_back_is_no_hole,
+    users_are_kept_apart,
+    times_are_those_of_the_calls,
+    an_append_only_file_has_the_time_of_its_last_append,
+    what_cannot_be_mounted_is_an_error,
+    a_signal_unmounts_and_open_files_go_on,
+    all_ways_to_a_file_show_the_same_bytes,
+    calls_end_as_on_the_kernels_ext4,
+}
+
 /// Content goes in and comes out, the volume is closed when `umount` returns, and nothing of it is left on the host.
-#[test]
 fn what_is_written_is_there_after_the_next_mount() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let data = pattern(5_000_000, 1);
@@ -38,7 +64,6 @@ fn what_is_written_is_there_after_the_next_mount() {
 }
 
 /// A file that has lost its name is used until it is closed; one that never had one can be given one.
-#[test]
 fn open_files_outlive_their_names() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let path = served.path("file");
@@ -70,7 +95,6 @@ fn open_files_outlive_their_names() {
 }
 
 /// With a write-back cache in the kernel a full disk is met late: the write or the sync says so, never neither.
-#[test]
 fn a_full_volume_is_reported_to_the_write_or_the_sync() {
     let Some(served) = Served::new("ext4", "32M", "") else { return };
     let mut file = fs::File::create(served.path("large")).expect("create");
@@ -126,7 +150,6 @@ fn reserved_blocks_are_for_those_who_may_use_them() {
 }
 
 /// `sync`, `syncfs` and `fsync` wait for the daemon; a daemon that is killed afterwards has lost nothing, and the journal is replayed.
-#[test]
 fn what_was_synced_survives_a_killed_daemon() {
     for how in ["sync", "syncfs", "fsync"] {
         if how != "fsync" && !mount::kernel_is_at_least(6, 18) {
@@ -164,7 +187,6 @@ fn what_was_synced_survives_a_killed_daemon() {
 }
 
 /// Data that is in the kernel's cache alone is no hole: `cp` would have left it out.
-#[test]
 fn data_that_is_not_written_back_is_no_hole() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let file = OpenOptions::new()
@@ -183,7 +205,6 @@ fn data_that_is_not_written_back_is_no_hole() {
 }
 
 /// Permission bits hold between users, and a write by another user takes set-user-ID, as `stat` then says at once.
-#[test]
 fn users_are_kept_apart() {
     let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
     served.open_to_all();
@@ -220,7 +241,6 @@ fn users_are_kept_apart() {
 }
 
 /// Times are those of the calls, whatever is written back when; they are the same after the next mount.
-#[test]
 fn times_are_those_of_the_calls() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let path = served.path("file");
@@ -244,7 +264,6 @@ fn times_are_those_of_the_calls() {
 }
 
 /// What is appended to an append-only file changes its time, though the time is written back later and nobody may set it.
-#[test]
 fn an_append_only_file_has_the_time_of_its_last_append() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let path = served.path("log");
@@ -265,7 +284,6 @@ fn an_append_only_file_has_the_time_of_its_last_append() {
 }
 
 /// A volume is mounted once, by one program; what cannot be mounted is an error of the command, and nothing is mounted.
-#[test]
 fn what_cannot_be_mounted_is_an_error() {
     let Some(served) = Served::new("ext4", "32M", "") else { return };
     let bench = served.bench();
@@ -287,7 +305,6 @@ fn what_cannot_be_mounted_is_an_error() {
 }
 
 /// SIGTERM unmounts; if a file is open, it can be used until it is closed.
-#[test]
 fn a_signal_unmounts_and_open_files_go_on() {
     let Some(served) = Served::new("ext4", "32M", "") else { return };
     let file =
@@ -306,7 +323,6 @@ fn a_signal_unmounts_and_open_files_go_on() {
 }
 
 /// Random reads, writes, mapped and direct, changes of size and of holes against a vector of bytes; then again without the kernel's cache.
-#[test]
 fn all_ways_to_a_file_show_the_same_bytes() {
     for (options, seed) in [("", 1), ("", 2), ("direct", 3), ("sync", 4)] {
         let Some(served) = Served::new("ext4", "64M", options) else { return };
@@ -316,7 +332,6 @@ fn all_ways_to_a_file_show_the_same_bytes() {
 }
 
 /// One table of calls, on the kernel's ext4 and here: the same results and the same error numbers, row by row.
-#[test]
 fn calls_end_as_on_the_kernels_ext4() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     served.bench().image("kernel.img", "ext4", "64M");

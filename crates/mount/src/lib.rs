@@ -22,4 +22,4 @@ mod options;
 pub mod status;
 
 pub use fuse::{Mount, MountError};
-pub use options::MountOptions;
+pub use options::{IoUring, MountOptions};

@@ -13,6 +13,18 @@ const CACHE_BYTES: usize = 16 << 20;
 const METADATA_CACHE_BYTES: usize = 16 << 20;
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Whether requests come over `io_uring` (FUSE, Linux 6.14).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoUring {
+    /// Where the kernel offers it.
+    #[default]
+    Auto,
+    /// Only so.
+    On,
+    /// Never.
+    Off,
+}
+
 /// How a volume is mounted.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent options, each named")]
@@ -50,6 +62,8 @@ pub struct MountOptions {
     pub commit: Duration,
     /// Memory for the page cache.
     pub cache_bytes: usize,
+    /// Whether requests come over `io_uring`.
+    pub io_uring: IoUring,
     /// The I/O scheduler.
     pub scheduler: Option<SchedulerKind>,
     /// The partition of the image.
@@ -77,6 +91,7 @@ impl Default for MountOptions {
             umask: 0,
             commit: COMMIT_INTERVAL,
             cache_bytes: CACHE_BYTES,
+            io_uring: IoUring::Auto,
             scheduler: None,
             partition: None,
             offset: None,
@@ -157,6 +172,14 @@ impl MountOptions {
             }
             "cache" => {
                 self.cache_bytes = bytes(value).ok_or_else(|| wrong("a size is needed, such as 64M"))?;
+            }
+            "io_uring" => {
+                self.io_uring = match value {
+                    "auto" => IoUring::Auto,
+                    "on" => IoUring::On,
+                    "off" => IoUring::Off,
+                    _ => return Err(wrong("auto, on or off is needed")),
+                };
             }
             "scheduler" => {
                 let kind = value.parse().map_err(|_| wrong("there is no such I/O scheduler"))?;
@@ -259,7 +282,7 @@ mod tests {
         assert_eq!((options.commit, options.cache_bytes), (Duration::from_secs(30), 8 << 20));
         assert_eq!(options.target("disk.img"), "disk.img?partition=2");
         assert!(options.flags(true).contains(MountFlags::RDONLY | MountFlags::NOSUID));
-        for wrong in ["umask=9", "cache=x", "what", "what=1", "commit=soon"] {
+        for wrong in ["umask=9", "cache=x", "what", "what=1", "commit=soon", "io_uring=1"] {
             assert!(options.set(wrong).is_err(), "{wrong}");
         }
     }

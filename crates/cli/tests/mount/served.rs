@@ -1,5 +1,6 @@
 //! A volume that the program serves; unmounted when dropped.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,21 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// One at a time: a process that another test starts has, for a moment, the open files of all, and what they are on cannot be unmounted.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// Root may switch it on.
+const ENABLE_IO_URING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// How the requests of a mount come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    DevFuse,
+    IoUring,
+}
+
+thread_local! {
+    /// Of the mounts that this test makes.
+    static TRANSPORT: Cell<Transport> = const { Cell::new(Transport::DevFuse) };
+}
+
 pub(crate) struct Served {
     bench: Bench,
     daemon: std::cell::RefCell<Option<Child>>,
@@ -24,6 +40,16 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    /// Run a test over a transport; or say, visibly, that it is not there.
+    pub(crate) fn over(transport: Transport, test: fn()) {
+        if transport == Transport::IoUring && !Path::new(ENABLE_IO_URING).exists() {
+            eprintln!("SKIPPED: the kernel has no FUSE over io_uring (Linux 6.14)");
+            return;
+        }
+        TRANSPORT.set(transport);
+        test();
+    }
+
     /// A new image, mounted with options; `None`, and a visible line, where that cannot be.
     pub(crate) fn new(kind: &str, size: &str, options: &str) -> Option<Self> {
         if !is_root("a mount by FUSE") {
@@ -49,7 +75,13 @@ impl Served {
 
     /// In the foreground, so that the process is known.
     fn mount(&self, options: &str) {
-        let mut command = self.bench.diorite(["mount", "-f", "-o", options, &self.target, "at"]);
+        let over_io_uring = TRANSPORT.get() == Transport::IoUring;
+        let options = format!("{options},io_uring={}", if over_io_uring { "on" } else { "off" });
+        let was_enabled = over_io_uring.then(|| std::fs::read(ENABLE_IO_URING).expect("it was there"));
+        if over_io_uring {
+            std::fs::write(ENABLE_IO_URING, "Y").expect("root may");
+        }
+        let mut command = self.bench.diorite(["mount", "-f", "-o", &options, &self.target, "at"]);
         let log = std::fs::File::options().create(true).append(true).open(self.bench.path("log"));
         command.stderr(log.expect("the log"));
         let mut child = command.spawn().expect("the program starts");
@@ -60,6 +92,11 @@ impl Served {
             std::thread::yield_now();
         }
         *self.daemon.borrow_mut() = Some(child);
+        if let Some(was_enabled) = was_enabled {
+            // Answered, so agreed on.
+            std::fs::read_dir(self.at()).expect("it is served");
+            std::fs::write(ENABLE_IO_URING, was_enabled).expect("as it was");
+        }
     }
 
     pub(crate) fn bench(&self) -> &Bench {

@@ -168,3 +168,9 @@ pub(super) fn tune_writeback(directory: &Path) {
         }
     }
 }
+
+/// Whether the kernel offers FUSE over `io_uring`.
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
+pub(super) fn is_over_io_uring_allowed() -> bool {
+    std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|value| value.trim() == "Y")
+}

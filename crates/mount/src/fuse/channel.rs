@@ -10,30 +10,29 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use diorite::AlignedBuf;
-use rustix::io::{Errno, IoSlice};
+use rustix::io::{Errno, IoSlice, IoSliceMut};
 
-use super::abi::{InHeader, ReadIn};
+use super::abi::{InHeader, WriteIn};
+use super::payload::{Payload, Payloads};
 use super::reply::Reply;
 use super::request::Message;
-use super::session::{MAX_TRANSFER, PAGE, Served, Session, Transport};
+use super::session::{Served, Session, Transport};
 use super::sys;
 use super::threads::Threads;
+use super::uring::Rings;
 
-/// Where a payload begins, and the message before it.
-const PAYLOAD_AT: usize = PAGE;
-const MESSAGE_AT: usize = PAYLOAD_AT - size_of::<InHeader>() - size_of::<ReadIn>();
+/// What comes before the payload of a write, and is the first piece of any message.
+const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
 /// Threads at most; each has memory for one transfer.
 const THREADS_MAX: usize = 24;
-/// So many have memory that is registered with the rings; that of others takes space when large transfers use it.
-const REGISTERED_MAX: usize = 8;
 
 /// See the module's head.
 pub(super) struct Channels {
     session: Arc<Session>,
     device: Arc<OwnedFd>,
     threads: Arc<Threads>,
+    payloads: Arc<Payloads>,
     /// Those that are not in [`Transport::while_others_serve`].
     serving: AtomicUsize,
     /// Threads that wait for a request.
@@ -41,9 +40,21 @@ pub(super) struct Channels {
 }
 
 impl Channels {
-    pub(super) fn new(session: Arc<Session>, device: Arc<OwnedFd>, threads: Arc<Threads>) -> Arc<Self> {
-        let (serving, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { session, device, threads, serving, waiting })
+    /// # Errors
+    /// There is no memory.
+    pub(super) fn new(
+        session: &Arc<Session>,
+        device: &Arc<OwnedFd>,
+        threads: &Arc<Threads>,
+    ) -> diorite::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            session: Arc::clone(session),
+            device: Arc::clone(device),
+            threads: Arc::clone(threads),
+            payloads: Arc::new(Payloads::new()?),
+            serving: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+        }))
     }
 
     /// Serve until the filesystem is unmounted, at first with this thread: the first message is for it alone, and a channel can be cloned
@@ -99,21 +110,16 @@ struct Worker {
     channels: Arc<Channels>,
     /// `None`: the session's own.
     channel: Option<OwnedFd>,
-    memory: AlignedBuf,
+    /// The first piece of a message, and the rest of those that are not writes.
+    message: Vec<u8>,
+    payload: Payload,
     reply: Reply,
 }
 
 impl Worker {
     fn new(channels: Arc<Channels>, channel: Option<OwnedFd>) -> diorite::Result<Self> {
-        let len = PAYLOAD_AT + MAX_TRANSFER;
-        let memory = if channels.serving.load(Ordering::Acquire) <= REGISTERED_MAX {
-            AlignedBuf::for_transfers(len, PAGE)
-        } else {
-            AlignedBuf::try_zeroed(len, PAGE)
-        };
-        let no_memory = |source| diorite::Error::Os { what: "cannot get memory for requests", source };
-        let memory = memory.map_err(no_memory)?;
-        Ok(Self { channels, channel, memory, reply: Reply::default() })
+        let (message, payload) = (vec![0; FIRST_LEN], channels.payloads.take()?);
+        Ok(Self { channels, channel, message, payload, reply: Reply::default() })
     }
 
     /// Serve requests until there are no more to come.
@@ -121,7 +127,9 @@ impl Worker {
         loop {
             self.channels.waiting.fetch_add(1, Ordering::AcqRel);
             let channel = self.channel.as_ref().unwrap_or(&self.channels.device);
-            let read = rustix::io::read(channel, &mut self.memory[MESSAGE_AT..]);
+            let mut parts =
+                [IoSliceMut::new(&mut self.message[..FIRST_LEN]), IoSliceMut::new(&mut self.payload)];
+            let read = rustix::io::readv(channel, &mut parts);
             self.channels.waiting.fetch_sub(1, Ordering::AcqRel);
             match read {
                 Ok(len) => {
@@ -144,29 +152,35 @@ impl Worker {
     fn serve(&mut self, len: usize) {
         let (channels, reply) = (&self.channels, &mut self.reply);
         let session = &channels.session;
-        let message = match Message::whole(&self.memory[MESSAGE_AT..MESSAGE_AT + len]) {
-            Ok(message) => message,
+        let (first, rest) = (len.min(FIRST_LEN), len.saturating_sub(FIRST_LEN));
+        let was_set_up = session.is_set_up();
+        self.message.truncate(first);
+        let message = Message::of_pieces(&mut self.message, &self.payload[..rest]);
+        let served = match message {
+            Ok(message) => session.serve(message, channels, reply),
             Err(error) => {
                 session.log(&format!("a request cannot be understood: {error}"));
-                return;
+                Served::Silent
             }
         };
-        match session.serve(message, channels, reply) {
-            Served::Silent => {}
-            Served::Reply => self.answer(0),
-            Served::Read(read) => {
-                let payload = session.read(&read, &mut self.memory[PAYLOAD_AT..], reply);
-                self.answer(payload);
-            }
+        let payload = match served {
+            Served::Silent => None,
+            Served::Reply => Some(0),
+            Served::Read(read) => Some(session.read(&read, &mut self.payload, reply)),
+        };
+        self.message.resize(FIRST_LEN, 0);
+        if let Some(payload) = payload {
+            self.answer(payload);
+        }
+        if !was_set_up && self.channels.session.is_over_io_uring() {
+            let Channels { session, device, threads, payloads, .. } = &*self.channels;
+            Rings::start(session, device, threads, payloads);
         }
     }
 
     fn answer(&self, payload: usize) {
         let channel = self.channel.as_ref().unwrap_or(&self.channels.device);
-        let parts = [
-            IoSlice::new(self.reply.message()),
-            IoSlice::new(&self.memory[PAYLOAD_AT..PAYLOAD_AT + payload]),
-        ];
+        let parts = [IoSlice::new(self.reply.message()), IoSlice::new(&self.payload[..payload])];
         let parts = if payload == 0 { &parts[..1] } else { &parts[..] };
         match rustix::io::writev(channel, parts) {
             // Gone: the caller was interrupted, or all was ended by force.

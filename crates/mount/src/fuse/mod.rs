@@ -3,7 +3,8 @@
 //! - `abi`, `request`, `reply`: the protocol's structures, taken apart and made
 //! - `dispatch`, `ioctl`: each request as a call of [`Operations`]
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
-//! - `channel`: the transport over `/dev/fuse`; `threads`: those that serve
+//! - `channel`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
+//! - `threads`, `payload`: those that serve, and memory for the data of requests
 //! - `attach`: mounting and unmounting
 //! - `watch`, `mounted`: what a mount is doing, for those who ask
 //! - `sys`: the `ioctl`s of the devices
@@ -14,11 +15,14 @@ mod channel;
 mod dispatch;
 mod ioctl;
 mod mounted;
+mod payload;
 mod reply;
 mod request;
+mod ring;
 mod session;
 mod sys;
 mod threads;
+mod uring;
 mod watch;
 
 use std::io;
@@ -28,10 +32,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use diorite::Filesystem;
 
-use crate::MountOptions;
 use crate::operations::Operations;
+use crate::options::{IoUring, MountOptions};
 pub use attach::detach;
-use attach::{Wish, attach, tune_writeback};
+use attach::{Wish, attach, is_over_io_uring_allowed, tune_writeback};
 use channel::Channels;
 use session::{Log, Manner, Session};
 use threads::Threads;
@@ -74,6 +78,15 @@ pub enum MountError {
         directory: PathBuf,
         /// What it said.
         source: io::Error,
+    },
+    /// Requests are to come over `io_uring` only, and the kernel does not send them so.
+    #[error(
+        "{}: cannot mount: FUSE over io_uring is not on; write Y to /sys/module/fuse/parameters/enable_uring (Linux 6.14)",
+        directory.display()
+    )]
+    NoIoUring {
+        /// Where to.
+        directory: PathBuf,
     },
     /// It cannot be unmounted.
     #[error("{}: cannot unmount: {source}", directory.display())]
@@ -141,9 +154,16 @@ impl Mount {
             allow_other: options.allow_other,
             default_permissions: checks_permissions,
         };
+        if options.io_uring == IoUring::On && !is_over_io_uring_allowed() {
+            return Err(MountError::NoIoUring { directory: directory.to_owned() });
+        }
         let device = Arc::new(attach(&wish)?);
-        let manner =
-            Manner { write_back: options.write_back(), uncached: options.direct, checks_permissions };
+        let manner = Manner {
+            write_back: options.write_back(),
+            uncached: options.direct,
+            checks_permissions,
+            io_uring: options.io_uring,
+        };
         tune_writeback(directory);
         let at_failure = Arc::clone(&log);
         filesystem.watch_abort(move |reason| {
@@ -174,9 +194,8 @@ impl Mount {
     /// As [`Filesystem::close`].
     pub fn serve(&self) -> Result<(), MountError> {
         let threads = Arc::<Threads>::default();
-        let channels =
-            Channels::new(Arc::clone(&self.session), Arc::clone(&self.device), Arc::clone(&threads));
-        let served = channels.serve();
+        let served =
+            Channels::new(&self.session, &self.device, &threads).and_then(|channels| channels.serve());
         threads.wait_until_ended();
         drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
         log::info!("{}: unmounted", self.directory.display());

@@ -2,7 +2,7 @@
 
 use diorite::{Attributes, FileKind, Timestamp};
 use rustix::io::Errno;
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::abi::{Attr, AttrOut, EntryOut, OutHeader, ROOT_NODE, Statx, StatxTime};
 use crate::operations::Entry;
@@ -53,6 +53,19 @@ impl Reply {
         let len = (self.bytes.len() + payload) as u32;
         let header = OutHeader { len, error: error.map_or(0, |error| -error.raw_os_error()), unique };
         self.bytes[..size_of::<OutHeader>()].copy_from_slice(header.as_bytes());
+    }
+
+    /// The header of what was completed.
+    pub(super) fn header(&self) -> OutHeader {
+        let (header, _) = OutHeader::read_from_prefix(&self.bytes).unwrap_or_default();
+        header
+    }
+
+    /// Put what was completed, without its header, where it is sent from: so many bytes.
+    pub(super) fn put_body(&self, memory: &mut [u8]) -> usize {
+        let body = self.bytes.get(size_of::<OutHeader>()..).unwrap_or_default();
+        memory[..body.len()].copy_from_slice(body);
+        body.len()
     }
 
     /// What was completed, with its header.

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::abi::{InHeader, Opcode};
+use super::abi::{InHeader, Opcode, WriteIn};
 
 /// A request as a transport delivers it: its bytes, nothing of it understood but the header.
 #[derive(Debug)]
@@ -33,6 +33,22 @@ impl<'a> Message<'a> {
         Ok(Self { header, arguments: Arguments { first: None, bytes } })
     }
 
+    /// A message in two pieces, of which the second begins with the data where it is a write.
+    ///
+    /// # Errors
+    /// As [`Self::whole`].
+    pub(crate) fn of_pieces(first: &'a mut Vec<u8>, second: &'a [u8]) -> Result<Self, Errno> {
+        let (header, structure) = InHeader::read_from_prefix(first).map_err(|_| Errno::IO)?;
+        if Opcode::from_number(header.opcode) != Some(Opcode::Write) {
+            first.extend(second);
+            return Self::whole(first);
+        }
+        if header.len as usize != first.len() + second.len() || structure.len() != size_of::<WriteIn>() {
+            return Err(Errno::IO);
+        }
+        Ok(Self { header, arguments: Arguments::apart(&first[size_of::<InHeader>()..], second) })
+    }
+
     /// What it asks for, where that is known.
     pub(crate) fn opcode(&self) -> Option<Opcode> {
         Opcode::from_number(self.header.opcode)
@@ -40,6 +56,11 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Arguments<'a> {
+    /// Arguments of which the first structure is apart from the others.
+    pub(crate) fn apart(first: &'a [u8], others: &'a [u8]) -> Self {
+        Self { first: Some(first), bytes: others }
+    }
+
     /// The next structure; what an older protocol leaves out of it is zero.
     pub(crate) fn structure<T: FromBytes + FromZeros + IntoBytes>(&mut self) -> T {
         let mut value = T::new_zeroed();
@@ -99,6 +120,29 @@ mod tests {
         assert_eq!(arguments.name(), Ok(&b"name"[..]));
         assert_eq!(arguments.bytes(4), Ok(&b"rest"[..]));
         assert_eq!(arguments.bytes(1), Err(Errno::IO));
+    }
+
+    #[test]
+    fn a_first_structure_that_is_apart_is_not_in_the_way_of_what_follows() {
+        let mut arguments = Arguments::apart(&[1; 128], b"name\0rest");
+        assert_eq!(arguments.structure::<SetXattrIn>().size, 0x0101_0101);
+        assert_eq!((arguments.name(), arguments.bytes(4)), (Ok(&b"name"[..]), Ok(&b"rest"[..])));
+        // Requests that begin with a name have none.
+        assert_eq!(Arguments::apart(&[0; 128], b"name\0").name(), Ok(&b"name"[..]));
+    }
+
+    #[test]
+    fn the_data_of_a_write_stays_where_it_is() {
+        let whole = message(16, &[WriteIn { size: 4, ..WriteIn::default() }.as_bytes(), b"data"].concat());
+        let (first, second) = whole.split_at(80);
+        let mut first = first.to_vec();
+        let mut arguments = Message::of_pieces(&mut first, second).expect("whole").arguments;
+        let len = arguments.structure::<WriteIn>().size as usize;
+        assert!(std::ptr::eq(arguments.bytes(len).expect("all"), second));
+        assert!(Message::of_pieces(&mut whole[..80].to_vec(), &second[..3]).is_err());
+        let name = message(10, &[b'n'; 100]);
+        let mut first = name[..80].to_vec();
+        assert!(Message::of_pieces(&mut first, &name[80..]).is_ok() && first == name);
     }
 
     #[test]

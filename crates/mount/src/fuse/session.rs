@@ -21,6 +21,7 @@ use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
 use crate::accounting::{Accounting, Begun, Class};
 use crate::operations::{FileHandle, Operations};
+use crate::options::IoUring;
 use crate::status::{CacheState, DeviceState, JournalState, SchedulerState, Status, VolumeState};
 
 /// Bytes of a write or read at most: 256 pages, what the kernel takes by default.
@@ -38,6 +39,8 @@ pub(super) struct Manner {
     pub(super) uncached: bool,
     /// The kernel checks permissions, access control lists included.
     pub(super) checks_permissions: bool,
+    /// Whether requests may come over `io_uring`.
+    pub(super) io_uring: IoUring,
 }
 
 /// What is said of things that go wrong apart from any caller.
@@ -159,6 +162,11 @@ impl Session {
     /// Whether the client has agreed on how it is served.
     pub(super) fn is_set_up(&self) -> bool {
         self.agreed.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether the client will send requests over `io_uring`.
+    pub(super) fn is_over_io_uring(&self) -> bool {
+        self.agreed.load(Ordering::Acquire) & init::OVER_IO_URING != 0
     }
 
     /// Carry out a request.
@@ -331,6 +339,9 @@ impl Session {
         wanted |= if self.manner.write_back { init::WRITEBACK_CACHE } else { init::AUTO_INVAL_DATA };
         if self.manner.checks_permissions {
             wanted |= init::POSIX_ACL;
+        }
+        if self.manner.io_uring != IoUring::Off {
+            wanted |= init::OVER_IO_URING;
         }
         let mut flags = u64::from(offered.flags);
         if flags & init::INIT_EXT != 0 {

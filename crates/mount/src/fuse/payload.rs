@@ -1,0 +1,65 @@
+//! Memory for the data of one request: a write's comes in it, a read's goes from it, and the device uses it as it is.
+
+use std::ops::{Deref, DerefMut};
+
+use diorite::{AlignedBuf, BufferPool, PoolBuf};
+
+use super::session::{MAX_TRANSFER, PAGE};
+
+/// So many requests have memory that is registered with the rings; that of others takes space when large transfers use it.
+const REGISTERED_MAX: u32 = 8;
+
+/// A session's memory for requests.
+pub(super) struct Payloads {
+    pool: BufferPool,
+}
+
+/// [`MAX_TRANSFER`] bytes from a page boundary on.
+#[derive(Debug)]
+pub(super) enum Payload {
+    Registered(PoolBuf),
+    Plain(AlignedBuf),
+}
+
+impl Payloads {
+    /// # Errors
+    /// There is no memory.
+    pub(super) fn new() -> diorite::Result<Self> {
+        Ok(Self { pool: BufferPool::new(MAX_TRANSFER, REGISTERED_MAX).map_err(no_memory)? })
+    }
+
+    /// Memory for one more request at a time.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn take(&self) -> diorite::Result<Payload> {
+        match self.pool.try_take() {
+            Some(buffer) => Ok(Payload::Registered(buffer)),
+            None => Ok(Payload::Plain(AlignedBuf::try_zeroed(MAX_TRANSFER, PAGE).map_err(no_memory)?)),
+        }
+    }
+}
+
+fn no_memory(source: std::io::Error) -> diorite::Error {
+    diorite::Error::Os { what: "cannot get memory for requests", source }
+}
+
+impl Deref for Payload {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Registered(buffer) => buffer,
+            Self::Plain(buffer) => buffer,
+        }
+    }
+}
+
+impl DerefMut for Payload {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Registered(buffer) => buffer,
+            Self::Plain(buffer) => buffer,
+        }
+    }
+}
