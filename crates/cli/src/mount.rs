@@ -5,15 +5,20 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use diorite_mount::fuse::detach;
 use diorite_mount::{MountError, MountOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::args;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, print_error, visible};
 use crate::interrupt;
 use crate::logging::{self, Destination};
 
@@ -62,12 +67,57 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     })
 }
 
-/// `diorite umount`.
+/// How long it is waited for a daemon before the user is told, and how long at most.
+const WAIT_BEFORE_WORD: Duration = Duration::from_secs(2);
+const WAIT_MAX: Duration = Duration::from_secs(600);
+
+/// `diorite umount`: when it returns, everything is on the image, and the daemon is gone. The kernel itself waits for that with
+/// mounts of type `fuseblk` only.
 pub(crate) fn umount(arguments: &args::Umount) -> Result<()> {
     for directory in &arguments.directories {
+        let daemon = if arguments.lazy { None } else { daemon_of(directory) };
         detach(directory, arguments.lazy).map_err(|error| Failure::Failed(error.to_string()))?;
+        if let Some(daemon) = daemon {
+            wait_for_end(directory, &daemon)?;
+        }
     }
     Ok(())
+}
+
+/// The daemon of a mount, if it says who it is.
+fn daemon_of(directory: &Path) -> Option<OwnedFd> {
+    let status = diorite_mount::fuse::status(directory).ok()?;
+    let pid = Pid::from_raw(i32::try_from(status.daemon).ok()?)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+fn wait_for_end(directory: &Path, daemon: &OwnedFd) -> Result<()> {
+    if has_ended_within(daemon, WAIT_BEFORE_WORD) {
+        return Ok(());
+    }
+    print_error(&format!(
+        "diorite: {}: unmounted; waiting until everything is written to the image",
+        visible(&directory.display().to_string())
+    ));
+    if has_ended_within(daemon, WAIT_MAX) {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!(
+        "{}: unmounted, but its daemon goes on: it still writes, or the mount exists in another mount namespace",
+        directory.display()
+    )))
+}
+
+/// A handle of a process can be read when the process has ended.
+fn has_ended_within(process: &OwnedFd, limit: Duration) -> bool {
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: 0 };
+    loop {
+        let mut events = [PollFd::new(process, PollFlags::IN)];
+        match poll(&mut events, Some(&limit)) {
+            Err(Errno::INTR) => {}
+            result => return result.is_ok_and(|ready| ready > 0),
+        }
+    }
 }
 
 fn failure(image: &str, error: MountError) -> Failure {

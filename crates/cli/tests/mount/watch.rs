@@ -184,6 +184,23 @@ fn top_is_live_on_a_terminal() {
     served.must_end_clean();
 }
 
+/// `umount` was over while the daemon still wrote to the server, where no kernel waits for it.
+#[test]
+fn unmounted_is_written() {
+    let Some(kit) = NbdKit::new(&["--filter=delay"], "delay-write=400ms") else { return };
+    let served = kit.mount("");
+    for number in 0..20 {
+        fs::write(served.path(&format!("file-{number}")), vec![number; 100_000]).expect("write");
+    }
+    let bench = served.bench();
+    bench.run("umount at");
+    // Another reader of the image's file at once.
+    let info = bench.run("info a.img");
+    assert!(!info.contains("replayed"), "{info}");
+    bench.must_be_clean("a.img");
+    served.wait_until_ended();
+}
+
 /// An image of 64 MiB behind a server of `nbdkit`.
 struct NbdKit {
     bench: Bench,
