@@ -22,6 +22,7 @@ const TOOLS: &[Tool] = &[
     Tool { program: "sgdisk", package: "gdisk" },
     Tool { program: "bon_csv2txt", package: "bonnie++" },
     Tool { program: "gdb", package: "gdb" },
+    Tool { program: "nfs-ls", package: "libnfs-utils" },
     Tool { program: "nbdkit", package: "nbdkit" },
     Tool { program: "qemu-nbd", package: "qemu-utils" },
     Tool { program: "openssl", package: "openssl" },

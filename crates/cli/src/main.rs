@@ -27,6 +27,7 @@ mod output;
 mod profiling;
 mod progress;
 mod repro;
+mod serve;
 mod size;
 mod top;
 mod volume;
@@ -107,6 +108,7 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Du(arguments) => list::du(arguments, images, output),
         Command::Mount(arguments) => mount::mount(arguments),
         Command::Umount(arguments) => mount::umount(arguments),
+        Command::Serve(arguments) => serve::serve(arguments),
         Command::Top(arguments) => top::top(arguments, output),
         Command::Status(arguments) => top::status(arguments, output),
         Command::Bonnie(arguments) => bonnie::bonnie(arguments, output),

@@ -1,7 +1,7 @@
-//! A volume as a filesystem of the host: the operations that a front end needs, apart from how requests come in, and FUSE as
-//! the first way for them to come in.
+//! A volume as a filesystem of the host: the operations that a front end needs, apart from how requests come in: by FUSE or by NFS.
 //!
 //! - [`operations`]: typed requests and replies by inode number, with the credentials of the caller; translation only.
+//! - [`nfs`]: NFS, version 3, over TCP.
 //! - [`status`]: what a mount is doing, for people who watch it.
 //! - [`fuse`]: the FUSE protocol over `/dev/fuse`, and how the kernel is asked to mount.
 //!
@@ -17,6 +17,7 @@
 
 mod accounting;
 pub mod fuse;
+pub mod nfs;
 pub mod operations;
 mod options;
 pub mod status;

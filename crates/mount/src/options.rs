@@ -213,14 +213,19 @@ impl MountOptions {
         }
     }
 
+    /// For the kernel, which may keep the times of what it caches.
     pub(crate) fn filesystem(&self) -> FilesystemOptions {
         let times = if self.write_back() { ContentTimes::ByCaller } else { ContentTimes::ByWrite };
+        self.served_filesystem().content_times(times)
+    }
+
+    /// For clients that write through.
+    pub(crate) fn served_filesystem(&self) -> FilesystemOptions {
         let options = Filesystem::options()
             .access(if self.read_only { Access::ReadOnly } else { Access::ReadWrite })
             .cache_bytes(self.cache_bytes)
             .metadata_cache_bytes(METADATA_CACHE_BYTES)
-            .commit_interval(self.commit)
-            .content_times(times);
+            .commit_interval(self.commit);
         match self.scheduler {
             Some(kind) => options.scheduler(kind),
             None => options,

@@ -7,6 +7,7 @@
 mod files;
 mod measure;
 mod mount;
+mod serve;
 mod shared;
 mod volume;
 
@@ -18,6 +19,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 pub(crate) use files::{Cat, Cp, Df, Du, Ln, Ls, ManyPaths, Mkdir, Mv, OnePath, Rm, Tree};
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
+pub(crate) use serve::{Nfs, Protocol, Serve, Served};
 pub(crate) use shared::{Opening, Profiling, Queueing, Reporting};
 pub(crate) use volume::{Check, FilesystemType, Info, Mkfs};
 
@@ -98,6 +100,8 @@ pub(crate) enum Command {
     Mount(Mount),
     /// Unmount
     Umount(Umount),
+    /// Serve a volume to other systems
+    Serve(Serve),
     /// Watch a mount: which processes read and write how much through it, and how long that takes
     ///
     /// A buffered write is counted when the kernel writes it back, for the process that opened the file. Latencies are from when the

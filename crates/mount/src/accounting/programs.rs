@@ -132,17 +132,11 @@ impl Programs {
 
     fn of_process(&self, pid: u32, command: &str, now: Instant) -> Arc<Program> {
         let mut table = lock(&self.table);
-        let program = match table.programs.get(&pid) {
-            Some(program) => Arc::clone(program),
-            None => {
-                if table.programs.len() >= PROGRAMS_MAX {
-                    self.fold(&mut table);
-                }
-                let program = Arc::new(Program::new(pid, command));
-                table.programs.insert(pid, Arc::clone(&program));
-                program
-            }
-        };
+        if table.programs.len() >= PROGRAMS_MAX && !table.programs.contains_key(&pid) {
+            self.fold(&mut table);
+        }
+        let new = || Arc::new(Program::new(pid, command));
+        let program = Arc::clone(table.programs.entry(pid).or_insert_with(new));
         drop(table);
         program.last_use.store(now.duration_since(self.made).as_millis() as u64, Ordering::Relaxed);
         let mut known = lock(&program.command);

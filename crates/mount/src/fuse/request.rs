@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::abi::{InHeader, Opcode, WriteIn};
 
 /// A request as a transport delivers it: its bytes, nothing of it understood but the header.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
     pub(crate) header: InHeader,
     pub(crate) arguments: Arguments<'a>,

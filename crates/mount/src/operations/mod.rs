@@ -17,6 +17,7 @@ mod files;
 mod known;
 mod names;
 mod nodes;
+pub(crate) mod permissions;
 mod table;
 
 use std::time::{Duration, Instant};

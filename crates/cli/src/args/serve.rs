@@ -1,0 +1,72 @@
+//! Commands that serve a volume to other systems.
+#![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
+
+use std::net::SocketAddr;
+
+use clap::{Args, Subcommand, ValueHint};
+
+use super::mount::LogLevel;
+
+/// After the help of `serve nfs`.
+pub(super) const NFS_CLIENTS: &str = "\
+Clients, for a server on port 2049 of HOST:
+  Linux    mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,nolock HOST:/ /mnt
+  macOS    mount_nfs -o vers=3,tcp,port=2049,mountport=2049,nolocks,resvport HOST:/ /mnt
+  libnfs   nfs-ls 'nfs://HOST/?nfsport=2049&mountport=2049'
+
+Clients say which user calls, and nothing proves it: listen on a network only if all hosts on it are trusted. Permission bits and access
+control lists hold for the users that they name. There are no locks between clients (NLM).";
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    #[command(subcommand)]
+    pub(crate) protocol: Protocol,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Protocol {
+    /// Serve a volume by NFS (version 3, TCP), until it is asked to end by SIGINT or SIGTERM
+    #[command(after_help = NFS_CLIENTS)]
+    Nfs(Nfs),
+}
+
+/// What is served and how, by whatever protocol.
+#[derive(Debug, Args)]
+pub(crate) struct Served {
+    /// Options as of `diorite mount`, with commas between them
+    #[arg(short = 'o', value_name = "OPTION,...", action = clap::ArgAction::Append)]
+    pub(crate) options: Vec<String>,
+    /// Read-only
+    #[arg(short = 'r', long)]
+    pub(crate) read_only: bool,
+    /// What is logged to standard error: error, warn, info, or debug, which is every request
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log_level: LogLevel,
+    /// Image file or block device; `?partition=N` or `?offset=BYTES` after it chooses a part
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) image: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Nfs {
+    /// Address and port to listen on; port 0: any that is free
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:2049")]
+    pub(crate) listen: SocketAddr,
+    /// Serve also clients on ports that any user of their host may use
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// Take the superuser of a client for the anonymous user
+    #[arg(long)]
+    pub(crate) root_squash: bool,
+    /// Take all users for the anonymous user
+    #[arg(long)]
+    pub(crate) all_squash: bool,
+    /// The anonymous user
+    #[arg(long, value_name = "UID", default_value_t = 65_534)]
+    pub(crate) anonuid: u32,
+    /// The anonymous user's group
+    #[arg(long, value_name = "GID", default_value_t = 65_534)]
+    pub(crate) anongid: u32,
+    #[command(flatten)]
+    pub(crate) served: Served,
+}

@@ -1,0 +1,47 @@
+//! Serving a volume to other systems, in the foreground.
+
+use std::sync::Arc;
+
+use diorite_mount::MountOptions;
+use diorite_mount::nfs::{NfsOptions, NfsServer, ServeError, Squash};
+
+use crate::args;
+use crate::failure::{Failure, Result};
+use crate::interrupt;
+use crate::logging::{self, Destination};
+
+/// `diorite serve`.
+pub(crate) fn serve(arguments: &args::Serve) -> Result<()> {
+    match &arguments.protocol {
+        args::Protocol::Nfs(arguments) => nfs(arguments),
+    }
+}
+
+fn options(arguments: &args::Served) -> Result<MountOptions> {
+    let mut options = MountOptions { read_only: arguments.read_only, ..MountOptions::default() };
+    for words in &arguments.options {
+        options.set(words).map_err(Failure::Usage)?;
+    }
+    logging::install(Destination::StandardError, arguments.log_level.into());
+    Ok(options)
+}
+
+fn nfs(arguments: &args::Nfs) -> Result<()> {
+    let options = options(&arguments.served)?;
+    let squash = Squash {
+        root: arguments.root_squash,
+        all: arguments.all_squash,
+        anonymous_uid: arguments.anonuid,
+        anonymous_gid: arguments.anongid,
+    };
+    let image = &arguments.served.image;
+    let failure = |error| match error {
+        ServeError::Volume(error) => Failure::of(image, "serve", &error),
+        error => Failure::Failed(error.to_string()),
+    };
+    let nfs = NfsOptions { squash, insecure: arguments.insecure };
+    let server = NfsServer::new(image, arguments.listen, &options, &nfs).map_err(failure)?;
+    let stop = server.stop();
+    interrupt::act(Arc::new(move |_| stop.stop()));
+    server.serve().map_err(failure)
+}

@@ -1,0 +1,291 @@
+//! A volume as clients see it: who they are, what their handles lead to, and each call dispatched to its procedure.
+
+use std::sync::Arc;
+
+use diorite::{Attributes, FileKind, InodeNumber};
+
+use super::open_files::OpenFiles;
+use super::protocol::{Failure, Handle, Procedure, STRING_MAX, Status, write_attributes};
+use super::rpc::{Refusal, UnixAuth};
+use super::xdr::{Reader, Writer};
+use crate::operations::permissions::{Credentials, EXECUTE, READ, WRITE};
+use crate::operations::{Caller, Operations};
+
+/// Flavors of authentication that a mount is offered: by user and group, and none.
+const FLAVORS: [u32; 2] = [1, 0];
+
+/// Which users clients are taken for, in the words of `exports(5)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Squash {
+    /// The superuser is the anonymous user.
+    pub root: bool,
+    /// All are the anonymous user.
+    pub all: bool,
+    /// The anonymous user.
+    pub anonymous_uid: u32,
+    /// The anonymous user's group.
+    pub anonymous_gid: u32,
+}
+
+impl Default for Squash {
+    /// The superuser of a client is the superuser; who does not say who it is, is `nobody`.
+    fn default() -> Self {
+        Self { root: false, all: false, anonymous_uid: 65_534, anonymous_gid: 65_534 }
+    }
+}
+
+impl Squash {
+    fn credentials(&self, auth: Option<UnixAuth>) -> Credentials {
+        let Self { root, all, anonymous_uid, anonymous_gid } = *self;
+        match auth {
+            Some(UnixAuth { uid, gid, groups }) if !(all || root && uid == 0) => {
+                Credentials { uid, gid, groups }
+            }
+            _ => Credentials { uid: anonymous_uid, gid: anonymous_gid, groups: Vec::new() },
+        }
+    }
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Export {
+    pub(super) operations: Arc<Operations>,
+    pub(super) files: OpenFiles,
+    pub(super) uuid: [u8; 16],
+    squash: Squash,
+}
+
+/// A call of a procedure that is being carried out.
+pub(super) struct Asked<'a> {
+    pub(super) export: &'a Export,
+    pub(super) who: Credentials,
+    pub(super) arguments: Reader<'a>,
+    pub(super) reply: &'a mut Writer,
+}
+
+pub(super) type Done = Result<(), Failure>;
+
+impl Export {
+    pub(super) fn new(operations: Operations, uuid: [u8; 16], squash: Squash) -> Self {
+        let operations = Arc::new(operations);
+        Self { files: OpenFiles::new(Arc::clone(&operations)), operations, uuid, squash }
+    }
+
+    /// Carry out a procedure of NFS; its results are added to `reply`.
+    pub(super) fn call(
+        &self,
+        procedure: u32,
+        auth: Option<UnixAuth>,
+        arguments: Reader<'_>,
+        reply: &mut Writer,
+    ) -> Result<(), Refusal> {
+        let procedure = Procedure::from_number(procedure).ok_or(Refusal::ProcedureUnavailable)?;
+        if procedure == Procedure::Null {
+            return Ok(());
+        }
+        let start = reply.bytes.len();
+        reply.u32(0);
+        let who = self.squash.credentials(auth);
+        let done = Asked { export: self, who, arguments, reply }.carry_out(procedure);
+        log::debug!("{procedure:?}: {done:?}");
+        match done {
+            Ok(()) => Ok(()),
+            Err(Failure::Garbage) => Err(Refusal::GarbageArguments),
+            Err(Failure::Status(Status(status))) => {
+                reply.bytes.truncate(start);
+                reply.u32(status);
+                reply.words(vec![0; procedure.words_of_failure()]);
+                Ok(())
+            }
+        }
+    }
+
+    /// Carry out a procedure of the mount protocol.
+    pub(super) fn mount_call(
+        &self,
+        procedure: u32,
+        mut arguments: Reader<'_>,
+        reply: &mut Writer,
+    ) -> Result<(), Refusal> {
+        match procedure {
+            // Nothing; a mount or all mounts given up, of which no list is kept.
+            0 | 3 | 4 => {}
+            2 => reply.u32(0),
+            1 => match self.find(arguments.opaque(STRING_MAX)?) {
+                Ok(root) => {
+                    reply.u32(0);
+                    root.write(&self.uuid, reply);
+                    reply.u32(FLAVORS.len() as u32);
+                    reply.words(FLAVORS);
+                }
+                Err(status) => reply.u32(status.0),
+            },
+            // One export, for everyone.
+            5 => {
+                reply.u32(1);
+                reply.opaque(b"/");
+                reply.words([0, 0]);
+            }
+            _ => return Err(Refusal::ProcedureUnavailable),
+        }
+        Ok(())
+    }
+
+    /// The directory of a path: clients may mount a part of the volume.
+    fn find(&self, path: &[u8]) -> Result<Handle, Status> {
+        let status = |error: diorite::Error| Status::from(&error);
+        let mut at = self.operations.attributes(InodeNumber::ROOT).map_err(status)?;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
+            if name == b".." {
+                return Err(Status::ACCES);
+            }
+            at = self.operations.lookup(at.inode, name).map_err(status)?.attributes;
+        }
+        if at.kind == FileKind::Directory { Ok(Handle::of(&at)) } else { Err(Status::NOTDIR) }
+    }
+
+    /// The volume as attributes name it.
+    pub(super) fn volume_id(&self) -> u64 {
+        self.uuid[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+}
+
+impl Asked<'_> {
+    fn carry_out(mut self, procedure: Procedure) -> Done {
+        match procedure {
+            Procedure::Null => Ok(()),
+            Procedure::GetAttr => {
+                let attributes = self.node()?;
+                write_attributes(&attributes, self.export.volume_id(), self.reply);
+                Ok(())
+            }
+            Procedure::SetAttr => self.set_attributes(),
+            Procedure::Lookup => self.lookup(),
+            Procedure::Access => self.access(),
+            Procedure::ReadLink => self.read_link(),
+            Procedure::Read => self.read(),
+            Procedure::Write => self.write(),
+            Procedure::Create => self.create(),
+            Procedure::MkDir => self.make_directory(),
+            Procedure::Symlink => self.symlink(),
+            Procedure::MkNod => self.make_node(),
+            Procedure::Remove => self.remove(),
+            Procedure::RmDir => self.remove_directory(),
+            Procedure::Rename => self.rename(),
+            Procedure::Link => self.link(),
+            Procedure::ReadDir => self.read_directory(),
+            Procedure::ReadDirPlus => self.read_directory_plus(),
+            Procedure::FsStat => self.filesystem_space(),
+            Procedure::FsInfo => self.filesystem_limits(),
+            Procedure::PathConf => self.path_limits(),
+            Procedure::Commit => self.commit(),
+        }
+    }
+
+    pub(super) fn operations(&self) -> &Operations {
+        &self.export.operations
+    }
+
+    pub(super) fn caller(&self) -> Caller {
+        Caller { uid: self.who.uid, gid: self.who.gid, pid: 0 }
+    }
+
+    /// The next argument, a handle: what it leads to.
+    pub(super) fn node(&mut self) -> Result<Attributes, Failure> {
+        let handle = Handle::read(&self.export.uuid, &mut self.arguments)?;
+        let attributes = self.operations().attributes(handle.number).map_err(|error| {
+            // Whatever is wrong with the number, the client has had it from here.
+            if error.is_not_found() { Failure::from(Status::STALE) } else { error.into() }
+        })?;
+        if attributes.generation == handle.generation { Ok(attributes) } else { Err(Status::STALE.into()) }
+    }
+
+    /// The same; it must be a directory in which the caller may search, and with `more` do that.
+    pub(super) fn directory(&mut self, more: u16) -> Result<Attributes, Failure> {
+        let attributes = self.node()?;
+        if attributes.kind != FileKind::Directory {
+            return Err(Status::NOTDIR.into());
+        }
+        self.must_be_granted(&attributes, EXECUTE | more)?;
+        Ok(attributes)
+    }
+
+    pub(super) fn must_be_granted(&self, attributes: &Attributes, wanted: u16) -> Done {
+        let granted = self.operations().granted(attributes, &self.who)?;
+        if granted & wanted == wanted { Ok(()) } else { Err(Status::ACCES.into()) }
+    }
+
+    /// The caller may read or write the content: also the owner, who could have opened the file before its permissions were changed.
+    pub(super) fn must_have_content(&self, attributes: &Attributes, wanted: u16) -> Done {
+        if self.who.owns(attributes) {
+            return Ok(());
+        }
+        let granted = self.operations().granted(attributes, &self.who)?;
+        // What can be executed is read for that.
+        let granted = if granted & EXECUTE != 0 { granted | READ } else { granted };
+        if granted & wanted == wanted { Ok(()) } else { Err(Status::ACCES.into()) }
+    }
+
+    /// Attributes, in a place where they may be left out.
+    pub(super) fn push_attributes(&mut self, attributes: &Attributes) {
+        self.reply.u32(1);
+        write_attributes(attributes, self.export.volume_id(), self.reply);
+    }
+
+    /// What an inode is like after the operation, nothing of before.
+    pub(super) fn push_after(&mut self, number: InodeNumber) {
+        self.reply.u32(0);
+        match self.operations().attributes(number) {
+            Ok(attributes) => self.push_attributes(&attributes),
+            Err(_) => self.reply.u32(0),
+        }
+    }
+
+    /// What was made, and its directory after that.
+    pub(super) fn push_made(&mut self, made: &Attributes, directory: InodeNumber) {
+        self.reply.u32(1);
+        Handle::of(made).write(&self.export.uuid, self.reply);
+        self.push_attributes(made);
+        self.push_after(directory);
+    }
+
+    fn access(&mut self) -> Done {
+        const READ_BIT: u32 = 1;
+        const LOOKUP: u32 = 2;
+        const MODIFY: u32 = 4;
+        const EXTEND: u32 = 8;
+        const DELETE: u32 = 0x10;
+        const EXECUTE_BIT: u32 = 0x20;
+        let attributes = self.node()?;
+        let wanted = self.arguments.u32()?;
+        let granted = self.operations().granted(&attributes, &self.who)?;
+        let is_directory = attributes.kind == FileKind::Directory;
+        let mut answer = if granted & READ != 0 { READ_BIT } else { 0 };
+        if granted & EXECUTE != 0 {
+            answer |= if is_directory { LOOKUP } else { EXECUTE_BIT };
+        }
+        if granted & WRITE != 0 {
+            answer |= MODIFY | EXTEND | if is_directory { DELETE } else { 0 };
+        }
+        self.push_attributes(&attributes);
+        self.reply.u32(answer & wanted);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_squashed_as_asked() {
+        let auth = |uid| Some(UnixAuth { uid, gid: uid, groups: vec![7] });
+        let uid = |squash: Squash, auth| squash.credentials(auth).uid;
+        assert_eq!(uid(Squash::default(), auth(0)), 0);
+        assert_eq!(uid(Squash::default(), None), 65_534);
+        let root = Squash { root: true, ..Squash::default() };
+        assert_eq!((uid(root, auth(0)), uid(root, auth(5))), (65_534, 5));
+        let all = Squash { all: true, anonymous_uid: 3, ..Squash::default() };
+        assert_eq!(all.credentials(auth(5)), Credentials { uid: 3, gid: 65_534, groups: Vec::new() });
+    }
+}

@@ -1,0 +1,27 @@
+//! NFS, version 3, over TCP: a volume for other machines, and for systems that mount NFS without drivers.
+//!
+//! - `xdr`, `rpc`: how messages are written, and calls and their replies
+//! - `protocol`: the protocol's numbers, handles and attributes
+//! - `export`: who calls, and each call dispatched; `procedures`, `names`: the calls
+//! - `open_files`: what is open for clients, which open nothing
+//! - `server`: connections and threads
+//!
+//! Both the NFS and the mount protocol are on one port; there is no port mapper, so clients are given the port. A file handle is the volume's
+//! UUID, an inode and its generation: it is good for as long as the file is, whatever happens to the server. Writes are unstable where clients
+//! ask for that, and a new write verifier tells them when they may be lost: a server that starts, or a write-back that failed. Permissions are
+//! checked here, for the users that clients name; nothing proves that they are these users, so the network must be trusted.
+//!
+//! Written here and not with a crate: those that there are (`nfsserve` 0.11, `nfs3_server` 0.11) do not tell an operation who calls, know no
+//! links and no special files, and take one number for both the write verifier and the handles, which must change with each start and must not.
+
+mod export;
+mod names;
+mod open_files;
+mod procedures;
+mod protocol;
+mod rpc;
+mod server;
+mod xdr;
+
+pub use export::Squash;
+pub use server::{NfsOptions, NfsServer, ServeError, Stop};

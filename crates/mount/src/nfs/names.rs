@@ -1,0 +1,298 @@
+//! The procedures about names: made, removed, renamed, listed.
+
+use diorite::{
+    Attributes, DirectoryEntry, FileKind, InodeNumber, RenameMode, SetAttributes, SetTime, Timestamp,
+};
+
+use super::export::{Asked, Done};
+use super::protocol::{ATTRIBUTES_LEN, Failure, Handle, STRING_MAX, Status, read_changes, read_new_name};
+use crate::operations::permissions::{READ, WRITE};
+use crate::operations::{NewNode, Operations};
+
+/// How a file is created (`createmode3`).
+const UNCHECKED: u32 = 0;
+const GUARDED: u32 = 1;
+const EXCLUSIVE: u32 = 2;
+
+const PERMISSIONS: u16 = 0o666;
+const DIRECTORY_PERMISSIONS: u16 = 0o777;
+
+/// A list's end: no entry follows; whether that was all.
+const LIST_END: usize = 8;
+
+impl Asked<'_> {
+    pub(super) fn create(&mut self) -> Done {
+        let directory = self.directory(0)?;
+        let name = read_new_name(&mut self.arguments, Status::EXIST)?;
+        let how = self.arguments.u32()?;
+        let changes = match how {
+            UNCHECKED | GUARDED => read_changes(&mut self.arguments)?,
+            EXCLUSIVE => verifier_as_times(self.arguments.u64()?),
+            _ => return Err(Failure::Garbage),
+        };
+        let existing = match self.operations().lookup(directory.inode, name) {
+            Ok(entry) => Some(entry.attributes),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error.into()),
+        };
+        let made = match existing {
+            None => self.make(&directory, name, FileKind::Regular, (0, 0), changes)?,
+            Some(there) if how == EXCLUSIVE && is_same_creation(&there, &changes) => there,
+            Some(there) if how == UNCHECKED && there.kind == FileKind::Regular => {
+                let changes = SetAttributes { size: changes.size, ..SetAttributes::default() };
+                let changes = self.permitted(&there, changes)?;
+                self.operations().set_attributes(there.inode, &changes)?
+            }
+            Some(_) => return Err(Status::EXIST.into()),
+        };
+        self.push_made(&made, directory.inode);
+        Ok(())
+    }
+
+    /// Make an inode with a name. What its maker may not set of it, is not set.
+    fn make(
+        &self,
+        directory: &Attributes,
+        name: &[u8],
+        kind: FileKind,
+        device: (u32, u32),
+        changes: SetAttributes,
+    ) -> Result<Attributes, Failure> {
+        self.must_be_granted(directory, WRITE)?;
+        let usual = if kind == FileKind::Directory { DIRECTORY_PERMISSIONS } else { PERMISSIONS };
+        // Clients have applied the mask of their user.
+        let permissions = changes.permissions.unwrap_or(usual);
+        let new = NewNode { kind, permissions, umask: 0, device };
+        let made = self.operations().create(directory.inode, name, &new, &self.caller())?.attributes;
+        // A file that others are to own is made by one who may do that; size 0 is what it has.
+        let more =
+            SetAttributes { permissions: None, size: changes.size.filter(|size| *size > 0), ..changes };
+        if more == SetAttributes::default() {
+            return Ok(made);
+        }
+        let more = self.permitted(&made, more)?;
+        Ok(self.operations().set_attributes(made.inode, &more)?)
+    }
+
+    pub(super) fn make_directory(&mut self) -> Done {
+        let directory = self.directory(0)?;
+        let name = read_new_name(&mut self.arguments, Status::EXIST)?;
+        let changes = read_changes(&mut self.arguments)?;
+        let made = self.make(&directory, name, FileKind::Directory, (0, 0), changes)?;
+        self.push_made(&made, directory.inode);
+        Ok(())
+    }
+
+    pub(super) fn make_node(&mut self) -> Done {
+        let directory = self.directory(0)?;
+        let name = read_new_name(&mut self.arguments, Status::EXIST)?;
+        let kind = match self.arguments.u32()? {
+            3 => FileKind::BlockDevice,
+            4 => FileKind::CharacterDevice,
+            6 => FileKind::Socket,
+            7 => FileKind::Fifo,
+            _ => return Err(Status::BADTYPE.into()),
+        };
+        let changes = read_changes(&mut self.arguments)?;
+        let mut device = (0, 0);
+        if matches!(kind, FileKind::BlockDevice | FileKind::CharacterDevice) {
+            device = (self.arguments.u32()?, self.arguments.u32()?);
+            if !self.who.is_superuser() {
+                return Err(Status::PERM.into());
+            }
+        }
+        let made = self.make(&directory, name, kind, device, changes)?;
+        self.push_made(&made, directory.inode);
+        Ok(())
+    }
+
+    pub(super) fn symlink(&mut self) -> Done {
+        let directory = self.directory(WRITE)?;
+        let name = read_new_name(&mut self.arguments, Status::EXIST)?;
+        // A link has no permissions of its own.
+        let _ = read_changes(&mut self.arguments)?;
+        let target = self.arguments.opaque(STRING_MAX)?;
+        if target.is_empty() || target.contains(&0) {
+            return Err(Status::INVAL.into());
+        }
+        let made = self.operations().symlink(directory.inode, name, target, &self.caller())?.attributes;
+        self.push_made(&made, directory.inode);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self) -> Done {
+        self.remove_name(Operations::unlink)
+    }
+
+    pub(super) fn remove_directory(&mut self) -> Done {
+        self.remove_name(Operations::remove_directory)
+    }
+
+    fn remove_name(
+        &mut self,
+        remove: impl FnOnce(&Operations, InodeNumber, &[u8]) -> diorite::Result<()>,
+    ) -> Done {
+        let directory = self.directory(WRITE)?;
+        let name = read_new_name(&mut self.arguments, Status::INVAL)?;
+        let removed = self.removable(&directory, name)?.ok_or(Status::NOENT)?;
+        remove(self.operations(), directory.inode, name)?;
+        self.name_gone(&removed);
+        self.push_after(directory.inode);
+        Ok(())
+    }
+
+    /// What has a name, if the caller may take it away.
+    fn removable(&self, directory: &Attributes, name: &[u8]) -> Result<Option<Attributes>, Failure> {
+        let removed = match self.operations().lookup(directory.inode, name) {
+            Ok(entry) => entry.attributes,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if Operations::may_remove(directory, &removed, &self.who) {
+            Ok(Some(removed))
+        } else {
+            Err(Status::PERM.into())
+        }
+    }
+
+    /// A name is gone: with the last one goes the file, which must not be kept open here.
+    fn name_gone(&self, of: &Attributes) {
+        if of.kind == FileKind::Regular && of.links <= 1 {
+            self.export.files.forget(of.inode);
+        }
+    }
+
+    pub(super) fn rename(&mut self) -> Done {
+        let from = self.directory(WRITE)?;
+        let name = read_new_name(&mut self.arguments, Status::INVAL)?;
+        let to = self.directory(WRITE)?;
+        let to_name = read_new_name(&mut self.arguments, Status::EXIST)?;
+        let moved = self.removable(&from, name)?.ok_or(Status::NOENT)?;
+        let replaced = self.removable(&to, to_name)?;
+        if moved.kind == FileKind::Directory && from.inode != to.inode {
+            // Its name of its parent changes.
+            self.must_be_granted(&moved, WRITE)?;
+        }
+        self.operations().rename((from.inode, name), (to.inode, to_name), RenameMode::Replace)?;
+        if let Some(replaced) = replaced.filter(|replaced| replaced.inode != moved.inode) {
+            self.name_gone(&replaced);
+        }
+        self.push_after(from.inode);
+        self.push_after(to.inode);
+        Ok(())
+    }
+
+    pub(super) fn link(&mut self) -> Done {
+        let original = self.node()?;
+        let directory = self.directory(WRITE)?;
+        let name = read_new_name(&mut self.arguments, Status::EXIST)?;
+        let linked = self.operations().link(original.inode, directory.inode, name)?.attributes;
+        self.push_attributes(&linked);
+        self.push_after(directory.inode);
+        Ok(())
+    }
+
+    pub(super) fn read_directory(&mut self) -> Done {
+        let (directory, cursor) = self.begin_list()?;
+        let count = self.arguments.u32()? as usize;
+        self.push_attributes(&directory);
+        self.reply.u64(0);
+        let most = self.reply.bytes.len() + count;
+        let (export, entries) = (self.export, &mut *self.reply);
+        let (mut pushed, mut is_full) = (0, false);
+        export.operations.read_directory(directory.inode, cursor, &mut |entry| {
+            let len = 4 + 8 + 4 + entry.name.len().next_multiple_of(4) + 8;
+            is_full = entries.bytes.len() + len + LIST_END > most;
+            if !is_full {
+                push_entry(entry, entries);
+                pushed += 1;
+            }
+            !is_full
+        })?;
+        self.end_list(pushed, is_full)
+    }
+
+    pub(super) fn read_directory_plus(&mut self) -> Done {
+        const HANDLE_LEN: usize = 4 + 4 + 24;
+        let (directory, cursor) = self.begin_list()?;
+        let (names_max, count) = (self.arguments.u32()? as usize, self.arguments.u32()? as usize);
+        self.push_attributes(&directory);
+        self.reply.u64(0);
+        let most = self.reply.bytes.len() + count.min(super::rpc::RECORD_MAX);
+        let mut listed: Vec<DirectoryEntry> = Vec::new();
+        let (mut names, mut len, mut is_full) = (0, self.reply.bytes.len() + LIST_END, false);
+        self.operations().read_directory(directory.inode, cursor, &mut |entry| {
+            let name = entry.name.len().next_multiple_of(4);
+            names += 8 + name + 8;
+            len += 4 + 8 + 4 + name + 8 + 4 + ATTRIBUTES_LEN + HANDLE_LEN;
+            is_full = len > most || names > names_max && !listed.is_empty();
+            if !is_full {
+                listed.push(entry.clone());
+            }
+            !is_full
+        })?;
+        for entry in &listed {
+            push_entry(entry, self.reply);
+            match self.operations().listed(entry) {
+                Ok(found) => {
+                    self.push_attributes(&found.attributes);
+                    self.reply.u32(1);
+                    Handle::of(&found.attributes).write(&self.export.uuid, self.reply);
+                }
+                // It is gone since.
+                Err(_) => self.reply.words([0, 0]),
+            }
+        }
+        self.end_list(listed.len(), is_full)
+    }
+
+    /// The directory, and where its list is to begin.
+    fn begin_list(&mut self) -> Result<(Attributes, u64), Failure> {
+        let directory = self.node()?;
+        if directory.kind != FileKind::Directory {
+            return Err(Status::NOTDIR.into());
+        }
+        self.must_be_granted(&directory, READ)?;
+        let (cursor, _verifier) = (self.arguments.u64()?, self.arguments.u64()?);
+        Ok((directory, cursor))
+    }
+
+    /// After the last entry: whether there are more of them.
+    fn end_list(&mut self, listed: usize, has_more: bool) -> Done {
+        if listed == 0 && has_more {
+            return Err(Status::TOOSMALL.into());
+        }
+        self.reply.u32(0);
+        self.reply.u32(u32::from(!has_more));
+        Ok(())
+    }
+}
+
+fn push_entry(entry: &DirectoryEntry, reply: &mut super::xdr::Writer) {
+    reply.u32(1);
+    reply.u64(u64::from(entry.inode.0));
+    reply.opaque(&entry.name);
+    reply.u64(entry.next_cursor);
+}
+
+/// A creation that must happen once keeps what the client calls it in the times of the file, until the client sets them: then one that is sent
+/// again is known.
+fn verifier_as_times(verifier: u64) -> SetAttributes {
+    let time =
+        |bits: u64| Some(SetTime::To(Timestamp { seconds: (bits & 0x7fff_ffff) as i64, nanoseconds: 0 }));
+    // For the owner alone until the client sets them.
+    let permissions = Some(0o600);
+    SetAttributes {
+        accessed: time(verifier >> 32),
+        modified: time(verifier),
+        permissions,
+        ..SetAttributes::default()
+    }
+}
+
+fn is_same_creation(there: &Attributes, changes: &SetAttributes) -> bool {
+    there.kind == FileKind::Regular
+        && there.size == 0
+        && changes.accessed == Some(SetTime::To(there.accessed))
+        && changes.modified == Some(SetTime::To(there.modified))
+}

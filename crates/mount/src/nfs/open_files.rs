@@ -1,0 +1,161 @@
+//! Files that clients use. They open nothing, so a file is open here from its first use until others were used since.
+//!
+//! A file that was written and is not durable is made so before it is closed: its failure would be reported to no client. What failed in this
+//! way changes the write verifier, so that clients send again all that they have not seen committed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use diorite::{FileKind, InodeNumber, Result};
+
+use crate::operations::{Caller, FileHandle, OpenFlags, Operations};
+
+/// Files that are kept open.
+const OPEN_MAX: usize = 128;
+
+/// A file in use.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    operations: Arc<Operations>,
+    verifier: Arc<WriteVerifier>,
+    pub(super) handle: FileHandle,
+    can_write: bool,
+    /// Something was written, and no sync has begun since.
+    is_unsynced: AtomicBool,
+}
+
+/// What tells clients whether what they wrote may be lost.
+#[derive(Debug)]
+pub(super) struct WriteVerifier(AtomicU64);
+
+impl WriteVerifier {
+    fn new() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(AtomicU64::new(now.as_nanos() as u64))
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn change(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl OpenFile {
+    pub(super) fn note_write(&self) {
+        self.is_unsynced.store(true, Ordering::Release);
+    }
+
+    /// Make it durable.
+    pub(super) fn sync(&self, data_only: bool) -> Result<()> {
+        self.is_unsynced.store(false, Ordering::Release);
+        self.operations.sync_file(self.handle, data_only).inspect_err(|_| self.verifier.change())
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if self.is_unsynced.load(Ordering::Acquire)
+            && let Err(error) = self.sync(true)
+        {
+            log::error!("a file that was written cannot be made durable: {error}");
+        }
+        self.operations.close_file(self.handle);
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    file: Arc<OpenFile>,
+    last_use: u64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    slots: HashMap<InodeNumber, Slot>,
+    uses: u64,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct OpenFiles {
+    operations: Arc<Operations>,
+    pub(super) verifier: Arc<WriteVerifier>,
+    table: Mutex<Table>,
+}
+
+impl OpenFiles {
+    pub(super) fn new(operations: Arc<Operations>) -> Self {
+        Self { operations, verifier: Arc::new(WriteVerifier::new()), table: Mutex::default() }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Nothing panics with the table half changed.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file of an inode if it is open.
+    pub(super) fn find(&self, number: InodeNumber, write: bool) -> Option<Arc<OpenFile>> {
+        let mut table = self.table();
+        table.uses += 1;
+        let now = table.uses;
+        let slot = table.slots.get_mut(&number).filter(|slot| slot.file.can_write || !write)?;
+        slot.last_use = now;
+        Some(Arc::clone(&slot.file))
+    }
+
+    /// A regular file, opened if it is not.
+    pub(super) fn get(&self, number: InodeNumber, write: bool) -> Result<Arc<OpenFile>> {
+        if let Some(file) = self.find(number, write) {
+            return Ok(file);
+        }
+        if self.operations.node(number)?.kind() != FileKind::Regular {
+            return Err(diorite::Error::InvalidArgument(
+                "only the content of regular files is read and written",
+            ));
+        }
+        let flags = OpenFlags { write, note_access: !write, ..OpenFlags::default() };
+        let handle = self.operations.open(number, flags, &Caller { uid: 0, gid: 0, pid: 0 })?;
+        let file = Arc::new(OpenFile {
+            operations: Arc::clone(&self.operations),
+            verifier: Arc::clone(&self.verifier),
+            handle,
+            can_write: write,
+            is_unsynced: AtomicBool::new(false),
+        });
+        let mut table = self.table();
+        let mut closed = Vec::new();
+        if table.slots.len() >= OPEN_MAX
+            && let Some(oldest) =
+                table.slots.iter().min_by_key(|(_, slot)| slot.last_use).map(|(number, _)| *number)
+        {
+            closed.extend(table.slots.remove(&oldest));
+        }
+        table.uses += 1;
+        let slot = Slot { file: Arc::clone(&file), last_use: table.uses };
+        closed.extend(table.slots.insert(number, slot));
+        drop(table);
+        // Closing takes time.
+        drop(closed);
+        Ok(file)
+    }
+
+    /// The file has lost its last name, or is another one: it must not be kept.
+    pub(super) fn forget(&self, number: InodeNumber) {
+        let slot = self.table().slots.remove(&number);
+        if let Some(slot) = slot {
+            // What it has no name for need not be durable.
+            slot.file.is_unsynced.store(false, Ordering::Release);
+        }
+    }
+
+    /// Close all.
+    pub(super) fn clear(&self) {
+        let slots = std::mem::take(&mut self.table().slots);
+        drop(slots);
+    }
+}

@@ -1,0 +1,328 @@
+//! Connections, and the threads that answer what comes by them.
+//!
+//! Each connection has a thread that reads calls. Calls of all connections are carried out by a fixed number of threads, several of one connection
+//! at once: a client sends many without waiting. At most [`CALLS_MAX`] wait; then reading does.
+
+use std::io::Write as _;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
+
+use diorite::{Filesystem, VolumeInfo};
+
+use super::export::{Export, Squash};
+use super::protocol::{MOUNT_PROGRAM, NFS_PROGRAM, VERSION};
+use super::rpc::{self, Call, Refusal};
+use super::xdr::Writer;
+use crate::MountOptions;
+use crate::operations::Operations;
+
+const THREADS: usize = 16;
+const CALLS_MAX: usize = 32;
+const CONNECTIONS_MAX: usize = 256;
+/// A client that does not take replies is given up.
+const SEND_TIME_LIMIT: Duration = Duration::from_secs(60);
+/// Clients that are the superuser of their host can use the ports below.
+const PRIVILEGED_PORTS: u16 = 1024;
+
+/// How a volume is exported.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NfsOptions {
+    /// Which users clients are taken for.
+    pub squash: Squash,
+    /// Also clients are served whose port any user of their host may use.
+    pub insecure: bool,
+}
+
+/// Why a volume cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The volume cannot be opened, or failed when it was closed.
+    #[error(transparent)]
+    Volume(#[from] diorite::Error),
+    /// The address cannot be listened on.
+    #[error("{address}: cannot listen: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There are no threads.
+    #[error("cannot start threads: {0}")]
+    Threads(io::Error),
+}
+
+/// A volume that is served to clients by [`NfsServer::serve`].
+#[derive(Debug)]
+pub struct NfsServer {
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// Ends a server.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    control: Arc<Control>,
+    address: SocketAddr,
+}
+
+#[derive(Debug)]
+struct Shared {
+    export: Export,
+    insecure: bool,
+    control: Arc<Control>,
+}
+
+/// What is needed to end it.
+#[derive(Debug, Default)]
+struct Control {
+    is_stopping: AtomicBool,
+    connections: Mutex<Vec<Arc<TcpStream>>>,
+}
+
+impl Control {
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Vec<Arc<TcpStream>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call with the connection that it came by.
+type Received = (Vec<u8>, Arc<Connection>);
+
+#[derive(Debug)]
+struct Connection {
+    stream: Arc<TcpStream>,
+    /// Held while a reply is written.
+    sending: Mutex<()>,
+}
+
+impl NfsServer {
+    /// Open the volume of `target` and listen on `address`.
+    ///
+    /// # Errors
+    /// The volume cannot be opened, or the address not be used.
+    pub fn new(
+        target: &str,
+        address: SocketAddr,
+        options: &MountOptions,
+        nfs: &NfsOptions,
+    ) -> Result<Self, ServeError> {
+        let listen = |source| ServeError::Listen { address, source };
+        let listener = TcpListener::bind(address).map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let filesystem = options.served_filesystem().open(options.target(target))?;
+        if let Some(reason) = filesystem.read_only_reason().filter(|_| !options.read_only) {
+            log::warn!("{target}: read-only: {reason}");
+        }
+        let name = target.to_owned();
+        filesystem.watch_abort(move |reason| {
+            log::error!("{name}: read-only from now on: a write failed: {reason}");
+        });
+        let uuid = VolumeInfo::read(&**filesystem.device()).map_err(diorite::Error::from)?.uuid;
+        let export = Export::new(Operations::new(filesystem, options.settings()), uuid, nfs.squash);
+        log::info!("{target}: NFS on {address}");
+        let shared = Shared { export, insecure: nfs.insecure, control: Arc::default() };
+        Ok(Self { shared: Arc::new(shared), listener, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The volume.
+    pub fn filesystem(&self) -> &Filesystem {
+        self.shared.export.operations.filesystem()
+    }
+
+    /// What ends it.
+    pub fn stop(&self) -> Stop {
+        Stop { control: Arc::clone(&self.shared.control), address: self.address }
+    }
+
+    /// Serve until it is stopped, then close the volume.
+    ///
+    /// # Errors
+    /// There are no threads; as [`Filesystem::close`].
+    pub fn serve(&self) -> Result<(), ServeError> {
+        let (sender, receiver) = sync_channel(CALLS_MAX);
+        let receiver = Arc::new(Mutex::new(receiver));
+        let mut threads = Vec::new();
+        for _ in 0..THREADS {
+            let (shared, receiver) = (Arc::clone(&self.shared), Arc::clone(&receiver));
+            let work = move || work(&shared, &receiver);
+            threads.push(spawn(work).map_err(ServeError::Threads)?);
+        }
+        while !self.shared.control.is_stopping() {
+            match self.listener.accept() {
+                Ok((stream, peer)) => self.shared.connect(stream, peer, &sender, &mut threads),
+                Err(error) => {
+                    log::warn!("cannot accept a connection: {error}");
+                    // Without descriptors, until some are closed.
+                    thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+        drop(sender);
+        for thread in threads {
+            let _ = thread.join();
+        }
+        self.shared.export.files.clear();
+        Ok(self.shared.export.operations.close()?)
+    }
+}
+
+impl Stop {
+    /// End it: calls that are being carried out are answered, no others are taken.
+    pub fn stop(&self) {
+        self.control.is_stopping.store(true, Ordering::Release);
+        for stream in self.control.connections().iter() {
+            let _ = stream.shutdown(Shutdown::Read);
+        }
+        // It waits for a connection.
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(match address {
+                SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let _ = TcpStream::connect(address);
+    }
+}
+
+/// Ends the program if the thread panics, so that no client waits for ever.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+fn spawn(body: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
+    thread::Builder::new().name("nfs".to_owned()).spawn(move || {
+        let _abort = AbortOnPanic;
+        body();
+    })
+}
+
+impl Shared {
+    /// Serve a new connection.
+    fn connect(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        sender: &SyncSender<Received>,
+        threads: &mut Vec<thread::JoinHandle<()>>,
+    ) {
+        threads.retain(|thread| !thread.is_finished());
+        if self.control.is_stopping() {
+            return;
+        }
+        if !self.insecure && peer.port() >= PRIVILEGED_PORTS {
+            log::warn!("{peer}: refused: its port is not privileged (as with `secure` in exports(5))");
+            return;
+        }
+        let mut connections = self.control.connections();
+        if connections.len() >= CONNECTIONS_MAX {
+            log::warn!("{peer}: refused: there are too many connections");
+            return;
+        }
+        let _ = stream.set_nodelay(true);
+        let _ = stream.set_write_timeout(Some(SEND_TIME_LIMIT));
+        let stream = Arc::new(stream);
+        connections.push(Arc::clone(&stream));
+        drop(connections);
+        let (shared, sender) = (Arc::clone(self), sender.clone());
+        let connection = Arc::new(Connection { stream: Arc::clone(&stream), sending: Mutex::new(()) });
+        let read = move || {
+            if let Err(error) = read_calls(&shared, &connection, &sender) {
+                log::warn!("{peer}: {error}");
+            }
+            shared.control.connections().retain(|other| !Arc::ptr_eq(other, &connection.stream));
+        };
+        match spawn(read) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                log::warn!("{peer}: refused: {error}");
+                self.control.connections().retain(|other| !Arc::ptr_eq(other, &stream));
+            }
+        }
+        if self.control.is_stopping() {
+            // Its stop may have seen the connections before.
+            let _ = stream.shutdown(Shutdown::Read);
+        }
+    }
+
+    fn carry_out(&self, record: &[u8], reply: &mut Writer) -> bool {
+        let (id, refusal) = match rpc::parse(record) {
+            None => return false,
+            Some(Err((id, refusal))) => (id, Some(refusal)),
+            Some(Ok(call)) => {
+                rpc::begin_reply(call.id, reply);
+                (call.id, self.call(call, reply).err())
+            }
+        };
+        match refusal {
+            None => rpc::end_reply(reply),
+            Some(refusal) => rpc::refuse(id, refusal, reply),
+        }
+        true
+    }
+
+    fn call(&self, call: Call<'_>, reply: &mut Writer) -> Result<(), Refusal> {
+        match (call.program, call.version) {
+            (NFS_PROGRAM, VERSION) => self.export.call(call.procedure, call.auth, call.arguments, reply),
+            (MOUNT_PROGRAM, VERSION) => self.export.mount_call(call.procedure, call.arguments, reply),
+            (NFS_PROGRAM | MOUNT_PROGRAM, _) => Err(Refusal::ProgramMismatch(VERSION)),
+            _ => Err(Refusal::ProgramUnavailable),
+        }
+    }
+}
+
+/// Read calls until the connection ends.
+fn read_calls(
+    shared: &Shared,
+    connection: &Arc<Connection>,
+    sender: &SyncSender<Received>,
+) -> io::Result<()> {
+    let mut stream = &*connection.stream;
+    let mut record = Vec::new();
+    while !shared.control.is_stopping() && rpc::read_record(&mut stream, &mut record)? {
+        let call = std::mem::take(&mut record);
+        if sender.send((call, Arc::clone(connection))).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Carry out calls until there are no more to come.
+fn work(shared: &Shared, receiver: &Mutex<Receiver<Received>>) {
+    let mut reply = Writer::default();
+    loop {
+        let received = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((record, connection)) = received else { return };
+        if !shared.carry_out(&record, &mut reply) {
+            continue;
+        }
+        let _sending = connection.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        if (&*connection.stream).write_all(&reply.bytes).is_err() {
+            // It may be in the middle of a reply.
+            let _ = connection.stream.shutdown(Shutdown::Both);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! NFS: what clients see, by an implementation of the protocol's messages that is not ours.
+
+#[path = "nfs/mod.rs"]
+mod nfs;
+
+use std::io::Write as _;
+
+use diorite_mount::nfs::Squash;
+use nfs::{Client, NFS, Server, Whole, read_record};
+use nfs3_types::nfs3::*;
+use nfs3_types::xdr_codec::{Opaque, Void};
+
+const GETATTR: u32 = 1;
+const SETATTR: u32 = 2;
+const LOOKUP: u32 = 3;
+const ACCESS: u32 = 4;
+const READLINK: u32 = 5;
+const READ: u32 = 6;
+const WRITE: u32 = 7;
+const CREATE: u32 = 8;
+const MKDIR: u32 = 9;
+const SYMLINK: u32 = 10;
+const MKNOD: u32 = 11;
+const REMOVE: u32 = 12;
+const RMDIR: u32 = 13;
+const RENAME: u32 = 14;
+const LINK: u32 = 15;
+const READDIR: u32 = 16;
+const READDIRPLUS: u32 = 17;
+const FSSTAT: u32 = 18;
+const FSINFO: u32 = 19;
+const PATHCONF: u32 = 20;
+const COMMIT: u32 = 21;
+
+fn at<'a>(dir: &nfs_fh3, name: &'a str) -> diropargs3<'a> {
+    diropargs3 { dir: dir.clone(), name: name.as_bytes().into() }
+}
+
+fn mode(mode: u32) -> sattr3 {
+    sattr3 { mode: set_mode3::Some(mode), ..sattr3::default() }
+}
+
+fn handle(made: post_op_fh3) -> nfs_fh3 {
+    made.unwrap()
+}
+
+fn create(client: &mut Client, dir: &nfs_fh3, name: &str, permissions: u32) -> nfs_fh3 {
+    let how = createhow3::GUARDED(mode(permissions));
+    handle(client.ok::<CREATE3resok>(CREATE, &CREATE3args { where_: at(dir, name), how }).obj)
+}
+
+fn write(client: &mut Client, file: &nfs_fh3, offset: u64, data: &[u8], stable: stable_how) -> WRITE3resok {
+    let data = Opaque::borrowed(data);
+    let count = data.len() as u32;
+    client.ok(WRITE, &WRITE3args { file: file.clone(), offset, count, stable, data })
+}
+
+fn read(client: &mut Client, file: &nfs_fh3, offset: u64, count: u32) -> (Vec<u8>, bool) {
+    let read: READ3resok<'static> = client.ok(READ, &READ3args { file: file.clone(), offset, count });
+    assert_eq!(read.count as usize, read.data.len());
+    (read.data.into_owned(), read.eof)
+}
+
+fn attributes(client: &mut Client, of: &nfs_fh3) -> fattr3 {
+    client.ok::<GETATTR3resok>(GETATTR, &GETATTR3args { object: of.clone() }).obj_attributes
+}
+
+/// Every procedure once, and what it did is seen by others.
+#[test]
+fn every_procedure_does_what_it_says() {
+    let server = Server::new(Squash::default());
+    let client = &mut server.client(0);
+    let root = client.mount("/");
+    client.call::<Void>(NFS, 0, &Void);
+    let file = create(client, &root, "file", 0o640);
+    let data: Vec<u8> = (0..300_001_u32).map(|index| (index % 251) as u8).collect();
+    let written = write(client, &file, 5, &data, stable_how::UNSTABLE);
+    assert_eq!((written.count, written.committed), (300_001, stable_how::UNSTABLE));
+    let committed: COMMIT3resok = client.ok(COMMIT, &COMMIT3args { file: file.clone(), offset: 0, count: 0 });
+    assert_eq!(committed.verf, written.verf);
+    assert_eq!(write(client, &file, 0, b"head!", stable_how::FILE_SYNC).committed, stable_how::FILE_SYNC);
+    assert_eq!(read(client, &file, 0, 10).0, [b"head!", &data[..5]].concat());
+    assert_eq!(read(client, &file, 5, 1 << 20), (data.clone(), true));
+    assert_eq!(read(client, &file, 1 << 30, 10), (Vec::new(), true));
+    let now = attributes(client, &file);
+    assert_eq!((now.mode, now.size, now.nlink, now.type_), (0o640, 300_006, 1, ftype3::NF3REG));
+
+    let new_attributes = sattr3 { size: set_size3::Some(3), ..mode(0o600) };
+    let set = SETATTR3args { object: file.clone(), new_attributes, guard: sattrguard3::None };
+    client.ok::<SETATTR3resok>(SETATTR, &set);
+    assert_eq!((read(client, &file, 0, 10).0, attributes(client, &file).mode), (b"hea".to_vec(), 0o600));
+    let guard = sattrguard3::Some(nfstime3 { seconds: 1, nseconds: 1 });
+    assert_eq!(
+        client.fail::<SETATTR3resok>(SETATTR, &SETATTR3args { guard, ..set }),
+        nfsstat3::NFS3ERR_NOT_SYNC
+    );
+
+    let directory = MKDIR3args { where_: at(&root, "directory"), attributes: mode(0o750) };
+    let directory = handle(client.ok::<MKDIR3resok>(MKDIR, &directory).obj);
+    assert_eq!(attributes(client, &directory).mode, 0o750);
+    let symlink = symlinkdata3 { symlink_attributes: sattr3::default(), symlink_data: b"../file"[..].into() };
+    let symlink = SYMLINK3args { where_: at(&directory, "symlink"), symlink };
+    let symlink = handle(client.ok::<SYMLINK3resok>(SYMLINK, &symlink).obj);
+    let target: READLINK3resok<'static> = client.ok(READLINK, &READLINK3args { symlink });
+    assert_eq!(target.data.as_ref(), b"../file");
+    let what = mknoddata3::NF3FIFO(mode(0o622));
+    let fifo = client.ok::<MKNOD3resok>(MKNOD, &MKNOD3args { where_: at(&directory, "fifo"), what }).obj;
+    assert_eq!(attributes(client, &handle(fifo)).type_, ftype3::NF3FIFO);
+    client.ok::<LINK3resok>(LINK, &LINK3args { file: file.clone(), link: at(&directory, "link") });
+    let renamed = RENAME3args { from: at(&directory, "link"), to: at(&root, "renamed") };
+    client.ok::<RENAME3resok>(RENAME, &renamed);
+    let found: LOOKUP3resok = client.ok(LOOKUP, &LOOKUP3args { what: at(&root, "renamed") });
+    assert_eq!((found.object, found.obj_attributes.unwrap().nlink), (file.clone(), 2));
+    let parent: LOOKUP3resok = client.ok(LOOKUP, &LOOKUP3args { what: at(&directory, "..") });
+    assert_eq!(parent.object, root);
+
+    let full = client.fail::<RMDIR3resok>(RMDIR, &RMDIR3args { object: at(&root, "directory") });
+    assert_eq!(full, nfsstat3::NFS3ERR_NOTEMPTY);
+    for name in ["fifo", "symlink"] {
+        client.ok::<REMOVE3resok>(REMOVE, &REMOVE3args { object: at(&directory, name) });
+    }
+    client.ok::<RMDIR3resok>(RMDIR, &RMDIR3args { object: at(&root, "directory") });
+    let space: FSSTAT3resok = client.ok(FSSTAT, &FSSTAT3args { fsroot: root.clone() });
+    assert!(space.fbytes < space.tbytes && space.tbytes <= 64 << 20);
+    let limits: FSINFO3resok = client.ok(FSINFO, &FSINFO3args { fsroot: root.clone() });
+    assert_eq!((limits.rtmax, limits.wtmax), (1 << 20, 1 << 20));
+    let names: PATHCONF3resok = client.ok(PATHCONF, &PATHCONF3args { object: root });
+    assert_eq!((names.name_max, names.case_preserving), (255, true));
+    server.must_end_clean();
+}
+
+/// A directory is listed whole in pieces of any size, also while what was listed is removed.
+#[test]
+fn directories_are_listed_in_pieces() {
+    let server = Server::new(Squash::default());
+    let client = &mut server.client(0);
+    let root = client.mount("");
+    let expected: Vec<String> = (0..200).map(|index| format!("name-{index:03}")).collect();
+    for name in &expected {
+        create(client, &root, name, 0o644);
+    }
+    let (mut cookie, mut names, mut pieces) = (0, Vec::new(), 0);
+    loop {
+        let dir = root.clone();
+        let cookieverf = cookieverf3::default();
+        let arguments = READDIRPLUS3args { dir, cookie, cookieverf, dircount: 1000, maxcount: 4096 };
+        let piece: READDIRPLUS3resok<'static> = client.ok(READDIRPLUS, &arguments);
+        pieces += 1;
+        for entry in piece.reply.entries.0 {
+            cookie = entry.cookie;
+            let name = String::from_utf8(entry.name.0.to_vec()).expect("text");
+            if name.starts_with("name") {
+                let object = entry.name_handle.unwrap();
+                assert_eq!(attributes(client, &object).fileid, entry.fileid);
+                client.ok::<REMOVE3resok>(REMOVE, &REMOVE3args { object: at(&root, &name) });
+            }
+            names.push(name);
+        }
+        if piece.reply.eof {
+            break;
+        }
+    }
+    names.sort();
+    assert!(pieces > 5);
+    let dots = [".", "..", "lost+found"].map(str::to_owned);
+    assert_eq!(names.iter().filter(|name| dots.contains(*name)).count(), 3);
+    names.retain(|name| !dots.contains(name));
+    assert_eq!(names, expected);
+    let arguments =
+        |count| READDIR3args { dir: root.clone(), cookie: 0, cookieverf: cookieverf3::default(), count };
+    let left: READDIR3resok<'static> = client.ok(READDIR, &arguments(4096));
+    assert_eq!((left.reply.entries.0.len(), left.reply.eof), (3, true));
+    assert_eq!(client.fail::<READDIR3resok<'static>>(READDIR, &arguments(20)), nfsstat3::NFS3ERR_TOOSMALL);
+    server.must_end_clean();
+}
+
+/// A handle is good after the server was started again, and only for the file that it was given for. What was written unstably then has
+/// another verifier.
+#[test]
+fn handles_outlive_the_server_and_not_the_file() {
+    let server = Server::new(Squash::default());
+    let client = &mut server.client(0);
+    let root = client.mount("/");
+    let file = create(client, &root, "file", 0o644);
+    let before = write(client, &file, 0, b"content", stable_how::UNSTABLE).verf;
+    let server = server.again();
+    let client = &mut server.client(0);
+    assert_eq!(read(client, &file, 0, 100).0, b"content");
+    let after: COMMIT3resok = client.ok(COMMIT, &COMMIT3args { file: file.clone(), offset: 0, count: 0 });
+    assert_ne!(after.verf, before);
+    client.ok::<REMOVE3resok>(REMOVE, &REMOVE3args { object: at(&root, "file") });
+    let other = create(client, &root, "other", 0o644);
+    // The inode is in use again.
+    assert_eq!(other.data.as_ref()[16..20], file.data.as_ref()[16..20]);
+    assert_eq!(
+        client.fail::<GETATTR3resok>(GETATTR, &GETATTR3args { object: file }),
+        nfsstat3::NFS3ERR_STALE
+    );
+    let object = nfs_fh3 { data: Opaque::owned(vec![7; 24]) };
+    assert_eq!(client.fail::<GETATTR3resok>(GETATTR, &GETATTR3args { object }), nfsstat3::NFS3ERR_STALE);
+    let object = nfs_fh3 { data: Opaque::owned(vec![7; 3]) };
+    assert_eq!(client.fail::<GETATTR3resok>(GETATTR, &GETATTR3args { object }), nfsstat3::NFS3ERR_BADHANDLE);
+    server.must_end_clean();
+}
+
+/// A creation that is sent again, because its reply was lost, finds its file; another one does not.
+#[test]
+fn an_exclusive_creation_happens_once() {
+    let server = Server::new(Squash::default());
+    let client = &mut server.client(0);
+    let root = client.mount("/");
+    let arguments = |verifier| CREATE3args {
+        where_: at(&root, "file"),
+        how: createhow3::EXCLUSIVE(createverf3(verifier)),
+    };
+    let first = handle(client.ok::<CREATE3resok>(CREATE, &arguments([0xff; 8])).obj);
+    let again = handle(client.ok::<CREATE3resok>(CREATE, &arguments([0xff; 8])).obj);
+    assert_eq!(first, again);
+    assert_eq!(client.fail::<CREATE3resok>(CREATE, &arguments([1; 8])), nfsstat3::NFS3ERR_EXIST);
+    let how = createhow3::UNCHECKED(sattr3 { size: set_size3::Some(0), ..mode(0o644) });
+    let there = client.ok::<CREATE3resok>(CREATE, &CREATE3args { where_: at(&root, "file"), how }).obj;
+    assert_eq!(handle(there), first);
+    server.must_end_clean();
+}
+
+/// Permissions hold for the users that clients name.
+#[test]
+fn users_are_kept_apart() {
+    let server = Server::new(Squash { root: true, ..Squash::default() });
+    let root = &mut server.client(0);
+    let top = root.mount("/");
+    // Only the superuser may write into the root directory, and a squashed one is not that.
+    let how = createhow3::GUARDED(mode(0o644));
+    let refused = root.fail::<CREATE3resok>(CREATE, &CREATE3args { where_: at(&top, "x"), how });
+    assert_eq!(refused, nfsstat3::NFS3ERR_ACCES);
+    let server = server.again();
+    let (alice, bob, root) = (&mut server.client(1000), &mut server.client(2000), &mut server.client(0));
+    let shared = MKDIR3args { where_: at(&top, "shared"), attributes: mode(0o1777) };
+    let shared = handle(root.ok::<MKDIR3resok>(MKDIR, &shared).obj);
+    let file = create(alice, &shared, "file", 0o600);
+    write(alice, &file, 0, b"secret", stable_how::DATA_SYNC);
+    assert_eq!(attributes(bob, &file).uid, 1000);
+    let arguments = READ3args { file: file.clone(), offset: 0, count: 10 };
+    assert_eq!(bob.fail::<READ3resok<'static>>(READ, &arguments), nfsstat3::NFS3ERR_ACCES);
+    let data = Opaque::borrowed(b"x");
+    let arguments =
+        WRITE3args { file: file.clone(), offset: 0, count: 1, stable: stable_how::UNSTABLE, data };
+    assert_eq!(bob.fail::<WRITE3resok>(WRITE, &arguments), nfsstat3::NFS3ERR_ACCES);
+    let access = ACCESS3args { object: file.clone(), access: 0x3f };
+    assert_eq!(bob.ok::<ACCESS3resok>(ACCESS, &access).access, 0);
+    assert_eq!(
+        alice.ok::<ACCESS3resok>(ACCESS, &access).access,
+        ACCESS3_READ | ACCESS3_MODIFY | ACCESS3_EXTEND
+    );
+    let set =
+        |new_attributes| SETATTR3args { object: file.clone(), new_attributes, guard: sattrguard3::None };
+    let give_away = sattr3 { uid: set_uid3::Some(2000), ..sattr3::default() };
+    let cut = sattr3 { size: set_size3::Some(0), ..sattr3::default() };
+    for changes in [mode(0o666), cut, give_away.clone()] {
+        let status = bob.fail::<SETATTR3resok>(SETATTR, &set(changes));
+        assert!(matches!(status, nfsstat3::NFS3ERR_PERM | nfsstat3::NFS3ERR_ACCES), "{status}");
+    }
+    let status = alice.fail::<SETATTR3resok>(SETATTR, &set(give_away.clone()));
+    assert_eq!(status, nfsstat3::NFS3ERR_PERM);
+    let status = bob.fail::<REMOVE3resok>(REMOVE, &REMOVE3args { object: at(&shared, "file") });
+    assert_eq!(status, nfsstat3::NFS3ERR_PERM);
+    let rename = RENAME3args { from: at(&shared, "file"), to: at(&shared, "mine") };
+    assert_eq!(bob.fail::<RENAME3resok>(RENAME, &rename), nfsstat3::NFS3ERR_PERM);
+    alice.ok::<SETATTR3resok>(SETATTR, &set(mode(0o644)));
+    assert_eq!(read(bob, &file, 0, 10).0, b"secret");
+    root.ok::<SETATTR3resok>(SETATTR, &set(give_away));
+    bob.ok::<REMOVE3resok>(REMOVE, &REMOVE3args { object: at(&shared, "file") });
+    server.must_end_clean();
+}
+
+/// Whatever comes by a connection, the server goes on; what is not understood gets an error, or the end of its connection.
+#[test]
+fn hostile_messages_change_nothing() {
+    let server = Server::new(Squash::default());
+    let client = &mut server.client(0);
+    let root = client.mount("/");
+    for name in ["", ".", "..", "a/b", "nul\0", &"x".repeat(256)] {
+        let how = createhow3::GUARDED(mode(0o644));
+        client.fail::<CREATE3resok>(CREATE, &CREATE3args { where_: at(&root, name), how });
+        client.fail::<REMOVE3resok>(REMOVE, &REMOVE3args { object: at(&root, name) });
+    }
+    let mut random = 1_u64;
+    for round in 0..300_u32 {
+        let mut record: Vec<u8> =
+            [round, 0, 2, NFS, 3, round % 24, 0, 0, 0, 0].into_iter().flat_map(u32::to_be_bytes).collect();
+        // A handle that is good, and then anything.
+        if round % 3 > 0 {
+            record.extend(24_u32.to_be_bytes());
+            record.extend(root.data.as_ref());
+        }
+        for _ in 0..round % 97 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            record.push(if round % 2 == 0 { 0 } else { (random >> 56) as u8 });
+        }
+        let mut stream = server.stream();
+        stream.write_all(&(record.len() as u32 | 1 << 31).to_be_bytes()).expect("it listens");
+        stream.write_all(&record).expect("it reads");
+        assert!(read_record(&mut stream).len() >= 12);
+    }
+    let mut stream = server.stream();
+    stream.write_all(&[0x7f, 0xff, 0xff, 0xff, 1, 2, 3]).expect("it listens");
+    assert_eq!(std::io::Read::read(&mut stream, &mut [0; 10]).ok().unwrap_or(0), 0, "it ends");
+    let failed: Whole<GETATTR3resok, Void> = client.call(NFS, GETATTR, &GETATTR3args { object: root });
+    failed.unwrap();
+    server.must_end_clean();
+}
