@@ -21,7 +21,7 @@ const INTERVALS: std::ops::RangeInclusive<f64> = 0.05..=86_400.0;
 
 /// `diorite status`.
 pub(crate) fn status(arguments: &args::Status, output: &mut Output) -> Result<()> {
-    let status = ask(&arguments.directory).map_err(failure)?;
+    let status = ask(&arguments.directory).map_err(|error| failure(&error))?;
     output.json(&serde_json::to_value(status).map_err(std::io::Error::from)?)
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn top(arguments: &args::Top, output: &mut Output) -> Result<()> {
         return Err(Failure::Usage("--interval: from 0.05 to 86400 seconds".to_owned()));
     }
     let interval = Duration::from_secs_f64(arguments.interval);
-    let mut earlier = ask(&arguments.directory).map_err(failure)?;
+    let mut earlier = ask(&arguments.directory).map_err(|error| failure(&error))?;
     let screen = if arguments.once || arguments.json { None } else { Screen::open()? };
     // The terminal is put in order before this ends.
     interrupt::act(Arc::new(|_| {}));
@@ -43,12 +43,12 @@ pub(crate) fn top(arguments: &args::Top, output: &mut Output) -> Result<()> {
             Waited::Sort(by) => sort = by,
             Waited::Elapsed => {}
         }
-        let now = ask(&arguments.directory).map_err(failure)?;
+        let now = ask(&arguments.directory).map_err(|error| failure(&error))?;
         let usage = Usage::between(&earlier, &now, sort);
         if arguments.json {
             output.text(&format!("{}\n", usage.json(&now)))?;
-        } else if let Some(screen) = &screen {
-            screen.show(&table::lines(&usage, &now))?;
+        } else if screen.is_some() {
+            Screen::show(&table::lines(&usage, &now))?;
         } else {
             table::lines(&usage, &now).iter().try_for_each(|line| output.line(line))?;
         }
@@ -63,7 +63,7 @@ pub(crate) fn top(arguments: &args::Top, output: &mut Output) -> Result<()> {
     }
 }
 
-fn failure(error: StatusError) -> Failure {
+fn failure(error: &StatusError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
@@ -88,7 +88,7 @@ fn wait(interval: Duration, screen: Option<&Screen>) -> Result<Waited> {
         if left.is_zero() {
             return Ok(Waited::Elapsed);
         }
-        match screen.map(|screen| screen.key(left.min(STEP))).transpose()?.flatten() {
+        match screen.map(|_| Screen::key(left.min(STEP))).transpose()?.flatten() {
             Some(Key::End) => return Ok(Waited::Ended),
             Some(Key::Sort(by)) => return Ok(Waited::Sort(by)),
             None if screen.is_none() => std::thread::sleep(left.min(STEP)),
@@ -188,7 +188,9 @@ impl Usage {
 
 fn all(task: &TaskStatus) -> Totals {
     let mut all = task.read.clone();
-    [&task.write, &task.sync, &task.metadata].into_iter().for_each(|totals| all.add(totals));
+    for totals in [&task.write, &task.sync, &task.metadata] {
+        all.add(totals);
+    }
     all
 }
 

@@ -40,7 +40,7 @@ impl Screen {
     }
 
     /// Show lines, as many and as much of each as there is space for.
-    pub(super) fn show(&self, lines: &[String]) -> Result<()> {
+    pub(super) fn show(lines: &[String]) -> Result<()> {
         let size = tcgetwinsize(io::stdout()).map_err(io::Error::from)?;
         // A terminal that does not know its size says 0.
         let (rows, columns) = match (size.ws_row, size.ws_col) {
@@ -58,7 +58,7 @@ impl Screen {
     }
 
     /// A key that means something, if one comes in time.
-    pub(super) fn key(&self, time: Duration) -> Result<Option<Key>> {
+    pub(super) fn key(time: Duration) -> Result<Option<Key>> {
         let stdin = io::stdin();
         let timeout = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
         let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
