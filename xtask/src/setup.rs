@@ -28,10 +28,32 @@ const TOOLS: &[Tool] = &[
     Tool { program: "openssl", package: "openssl" },
 ];
 
+/// What only `cargo xtask mount` calls.
+const MOUNT_TOOLS: &[Tool] = &[
+    Tool { program: "stress-ng", package: "stress-ng" },
+    Tool { program: "dbench", package: "dbench" },
+    Tool { program: "git", package: "git" },
+    Tool { program: "rsync", package: "rsync" },
+    Tool { program: "gcc", package: "gcc" },
+    Tool { program: "setpriv", package: "util-linux" },
+    Tool { program: "sqlite3", package: "sqlite3" },
+    Tool { program: "mariadbd", package: "mariadb-server" },
+    Tool { program: "pg_ctlcluster", package: "postgresql" },
+];
+
+/// As [`install_packages`], with those that the mount's suite calls.
+pub(crate) fn install_mount_packages() -> Result<(), String> {
+    install(TOOLS.iter().chain(MOUNT_TOOLS))
+}
+
 /// Install what is missing when this is a Debian machine and we are root; otherwise say what is missing. Tests
 /// that need an absent program are skipped and named, so this never fails for want of one.
 pub(crate) fn install_packages() -> Result<(), String> {
-    let missing: Vec<&Tool> = TOOLS.iter().filter(|tool| !is_installed(tool.program)).collect();
+    install(TOOLS.iter())
+}
+
+fn install<'a>(tools: impl Iterator<Item = &'a Tool>) -> Result<(), String> {
+    let missing: Vec<&Tool> = tools.filter(|tool| !is_installed(tool.program)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -48,7 +70,7 @@ pub(crate) fn install_packages() -> Result<(), String> {
 }
 
 /// Whether `program` is in the search path or where Debian keeps system programs.
-fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin", "/sbin"].map(|directory| Path::new(directory).to_owned()))
@@ -56,7 +78,7 @@ fn is_installed(program: &str) -> bool {
 }
 
 /// Whether the effective user is root, from the owner of this process's entry in `/proc`.
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }

@@ -240,6 +240,43 @@ fn users_are_kept_apart() {
     served.must_end_clean();
 }
 
+/// A user without rights mounts an image with `fusermount3`, alone sees what is in it, and may do everything there, unless permissions are
+/// to be checked.
+#[test]
+fn a_user_without_rights_mounts_an_image() {
+    // `/dev/fuse` is open to all in this namespace, as it is where the system's rules make it.
+    const SCRIPT: &str = r#"
+        mount -t tmpfs none /mnt && mknod -m 666 /mnt/fuse c 10 229 && mount --bind /mnt/fuse /dev/fuse
+        user() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
+        chmod 755 . && chown 65534:65534 a.img at
+        unmount() { user ./diorite umount at; until user ./diorite info a.img > info; do :; done; }
+        user ./diorite mount a.img at
+        user sh -ec 'cd at; cp /bin/ls a; cmp a /bin/ls; mkdir d; mv a d; chmod 600 d/a; ln -s d/a s; sync d/a; echo x > x; chown 0 x'
+        ! ls at || exit 1
+        ! user ./diorite mount a.img at || exit 2
+        unmount
+        user ./diorite mount -o default_permissions a.img at
+        user sh -ec 'cd at; cmp d/a /bin/ls; ! chown 0 d/a || exit 3; ! chmod 777 x || exit 4; rm x'
+        unmount
+        user ./diorite cat a.img:/d/a | cmp - /bin/ls"#;
+    if !common::is_root("another user's mount") {
+        return;
+    }
+    let bench = common::Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    fs::create_dir(bench.path("at")).expect("mkdir");
+    let owner =
+        "debugfs -w -R 'sif <2> uid 65534' a.img 2> log; cp $DIORITE diorite; chmod 755 diorite; exec 2> log";
+    let Some(output) = common::tool("setpriv", ["--version"]) else { return };
+    assert!(output.status.success());
+    let mut shell = Command::new("unshare");
+    shell.args(["--mount", "sh", "-exc", &format!("{owner}; {SCRIPT}")]);
+    shell.env("DIORITE", env!("CARGO_BIN_EXE_diorite")).current_dir(bench.path("."));
+    let status = shell.status().expect("unshare");
+    assert!(status.success(), "{}", text(&bench.read("log")));
+    bench.must_be_clean("a.img");
+}
+
 /// Times are those of the calls, whatever is written back when; they are the same after the next mount.
 fn times_are_those_of_the_calls() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
