@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite_mount::fuse::detach;
+use diorite_mount::fuse::{detach, keep_few_arenas};
 use diorite_mount::{MountError, MountOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -45,6 +45,7 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         // A terminal's signals are for others.
         let _ = rustix::process::setsid();
     }
+    keep_few_arenas();
     // Before the volume is mounted: what cannot be written is an error of this command.
     let null = if is_daemon { Some(open_log(Path::new("/dev/null"))?) } else { None };
     let destination = match (is_daemon, &arguments.log) {

@@ -4,11 +4,14 @@
 //! the device to the same place, and from there to the kernel.
 //!
 //! There are as many threads as requests are under way, up to [`THREADS_MAX`]: one that takes a request while no other waits for
-//! one starts another.
+//! one wakes or starts another. The kernel hands requests to those that wait in turn, so only [`WAITING_MAX`] do: few requests at a time stay
+//! with few threads.
+//!
+//! Locking: `parked` is held for a look or a change, and no other lock is taken under it.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 
@@ -26,6 +29,8 @@ const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
 /// Threads at most; each has memory for one transfer.
 const THREADS_MAX: usize = 24;
+/// Threads that wait for requests at most; others are parked.
+const WAITING_MAX: usize = 2;
 
 /// See the module's head.
 pub(super) struct Channels {
@@ -37,6 +42,18 @@ pub(super) struct Channels {
     serving: AtomicUsize,
     /// Threads that wait for a request.
     waiting: AtomicUsize,
+    parked: Mutex<Parked>,
+    unparked: Condvar,
+}
+
+/// Threads that neither serve nor wait.
+#[derive(Debug, Default)]
+struct Parked {
+    threads: usize,
+    /// How many of them are to go on.
+    woken: usize,
+    /// There are no more requests.
+    has_ended: bool,
 }
 
 impl Channels {
@@ -54,6 +71,8 @@ impl Channels {
             payloads: Arc::new(Payloads::new()?),
             serving: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            parked: Mutex::default(),
+            unparked: Condvar::new(),
         }))
     }
 
@@ -71,7 +90,7 @@ impl Channels {
 
     /// One thread more, if there is none to take the next request.
     fn add_thread(self: &Arc<Self>) {
-        if self.waiting.load(Ordering::Acquire) > 0 || !self.session.is_set_up() {
+        if self.waiting.load(Ordering::Acquire) > 0 || !self.session.is_set_up() || self.wake_parked() {
             return;
         }
         let one_more = |serving| (serving < THREADS_MAX).then_some(serving + 1);
@@ -93,6 +112,46 @@ impl Channels {
             // Those that there are serve on.
             self.session.log(&format!("cannot start one more thread: {error}"));
         }
+    }
+}
+
+impl Channels {
+    fn parked(&self) -> MutexGuard<'_, Parked> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Have a parked thread wait for requests, if there is one.
+    fn wake_parked(&self) -> bool {
+        let mut parked = self.parked();
+        let is_there = parked.threads > parked.woken;
+        if is_there {
+            parked.woken += 1;
+            self.unparked.notify_one();
+        }
+        is_there
+    }
+
+    /// Rest while enough others wait for requests. A thread that takes one after this looked finds this one parked.
+    fn park(&self) {
+        if self.waiting.load(Ordering::Acquire) < WAITING_MAX {
+            return;
+        }
+        let mut parked = self.parked();
+        if self.waiting.load(Ordering::Acquire) < WAITING_MAX {
+            return;
+        }
+        parked.threads += 1;
+        while parked.woken == 0 && !parked.has_ended {
+            parked = self.unparked.wait(parked).unwrap_or_else(PoisonError::into_inner);
+        }
+        parked.threads -= 1;
+        parked.woken = parked.woken.saturating_sub(1);
+    }
+
+    /// There are no more requests.
+    fn end(&self) {
+        self.parked().has_ended = true;
+        self.unparked.notify_all();
     }
 }
 
@@ -135,14 +194,15 @@ impl Worker {
                 Ok(len) => {
                     self.channels.add_thread();
                     self.serve(len);
+                    self.channels.park();
                 }
                 // The caller was interrupted before the request was read.
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
                 // Unmounted, or ended by force.
-                Err(Errno::NODEV | Errno::CONNABORTED) => return,
+                Err(Errno::NODEV | Errno::CONNABORTED) => return self.channels.end(),
                 Err(error) => {
                     self.channels.session.log(&format!("cannot read requests: {error}"));
-                    return;
+                    return self.channels.end();
                 }
             }
         }

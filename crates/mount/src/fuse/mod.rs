@@ -38,6 +38,7 @@ pub use attach::detach;
 use attach::{Wish, attach, is_over_io_uring_allowed, tune_writeback};
 use channel::Channels;
 use session::{Log, Manner, Session};
+pub use sys::keep_few_arenas;
 use threads::Threads;
 use watch::Watch;
 pub use watch::{StatusError, status};

@@ -8,7 +8,7 @@ use super::session::{MAX_TRANSFER, PAGE};
 
 /// So many requests have memory on huge pages that is registered with the rings, which more than doubles the speed of large transfers; that
 /// of others takes space when large transfers use it.
-const REGISTERED_MAX: u32 = 26;
+const REGISTERED_MAX: u32 = 18;
 
 /// A session's memory for requests.
 pub(super) struct Payloads {

@@ -1,7 +1,7 @@
-//! The system calls that have no safe form elsewhere: three `ioctl`s.
+//! The system calls that have no safe form elsewhere: three `ioctl`s, and one setting of the allocator.
 //!
-//! Safety policy: each takes a descriptor of the device that it is for, and numbers or plain structures of the kernel's layout; none keeps
-//! a pointer after it returned.
+//! Safety policy: each `ioctl` takes a descriptor of the device that it is for, and numbers or plain structures of the kernel's layout; none
+//! keeps a pointer after it returned.
 #![allow(unsafe_code, reason = "see the module's head")]
 
 use std::ffi::c_void;
@@ -19,6 +19,14 @@ const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
 /// The loop device goes with its last user.
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LOOP_NAME_LEN: usize = 64;
+
+/// Have the allocator of this process keep few arenas for its threads. For a program that serves a mount and little else, before it starts
+/// threads: a mount has many, each is idle most of the time, and what each keeps for itself is memory that no other uses.
+pub fn keep_few_arenas() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it sets a number inside the allocator, which may be done at any time.
+    let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
+}
 
 /// Open `/dev/fuse`.
 ///

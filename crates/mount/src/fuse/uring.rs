@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::payload::Payloads;
 use super::reply::Reply;
@@ -18,9 +19,9 @@ use super::session::{Served, Session, Transport};
 use super::threads::Threads;
 
 /// Entries of all queues together, where each queue has some.
-const ENTRIES: usize = 24;
+const ENTRIES: usize = 16;
 /// Entries of a queue.
-const ENTRIES_OF_QUEUE: std::ops::RangeInclusive<usize> = 2..=12;
+const ENTRIES_OF_QUEUE: std::ops::RangeInclusive<usize> = 2..=8;
 
 /// See the module's head.
 pub(super) struct Rings {
@@ -84,10 +85,21 @@ impl Lane {
         }
     }
 
+    /// Run on the processor whose requests these are: the caller, which waits, leaves it free, and no other has to be woken. A thread that
+    /// may not, as in a set of processors, serves from where it is.
+    fn stay_with_queue(&self) {
+        let mut processors = CpuSet::new();
+        if self.queue < CpuSet::MAX_CPU {
+            processors.set(self.queue);
+            let _ = sched_setaffinity(None, &processors);
+        }
+    }
+
     /// Serve requests until there are no more to come.
     fn work(&self) -> diorite::Result<()> {
         let failed = |source: std::io::Error| diorite::Error::Os { what: "cannot serve", source };
         let session = &self.rings.session;
+        self.stay_with_queue();
         let mut entry =
             Entry::new(&self.rings.device, self.queue as u16, self.rings.payloads.take()?).map_err(failed)?;
         let mut reply = Reply::default();
