@@ -38,6 +38,7 @@ over_both_transports! {
     a_full_volume_is_reported_to_the_write_or_the_sync,
     what_was_synced_survives_a_killed_daemon,
     data_that_is_not_written_back_is_no_hole,
+    many_look_for_data_at_once,
     users_are_kept_apart,
     times_are_those_of_the_calls,
     an_append_only_file_has_the_time_of_its_last_append,
@@ -204,6 +205,27 @@ fn data_that_is_not_written_back_is_no_hole() {
     served.must_end_clean();
 }
 
+/// Who looks for data waits until the kernel has written back what it caches, by requests: however many wait, those are served.
+fn many_look_for_data_at_once() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let at = &served.at();
+    let look = |index: u64| {
+        let file = OpenOptions::new().create_new(true).write(true).open(at.join(format!("file{index}")));
+        let file = file.expect("create");
+        for round in 0..8 {
+            let offset = (round * 2 + 1) << 16;
+            file.write_all_at(&[1; 100], offset).expect("write");
+            assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(offset - 1)), Ok(offset));
+        }
+    };
+    std::thread::scope(|scope| {
+        for index in 0..48 {
+            scope.spawn(move || look(index));
+        }
+    });
+    served.must_end_clean();
+}
+
 /// Permission bits hold between users, and a write by another user takes set-user-ID, as `stat` then says at once.
 fn users_are_kept_apart() {
     let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
@@ -262,6 +284,7 @@ fn a_user_without_rights_mounts_an_image() {
     if !common::is_root("another user's mount") {
         return;
     }
+    let _alone = mount::alone();
     let bench = common::Bench::new();
     bench.image("a.img", "ext4", "32M");
     fs::create_dir(bench.path("at")).expect("mkdir");

@@ -15,6 +15,13 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// One at a time: a process that another test starts has, for a moment, the open files of all, and what they are on cannot be unmounted.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// Held by a test that mounts, from the first process that it starts.
+pub(crate) type Alone = MutexGuard<'static, ()>;
+
+pub(crate) fn alone() -> Alone {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Root may switch it on.
 const ENABLE_IO_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -36,7 +43,7 @@ pub(crate) struct Served {
     target: String,
     /// What the image is behind, if anything.
     server: Option<Child>,
-    _alone: MutexGuard<'static, ()>,
+    _alone: Alone,
 }
 
 impl Served {
@@ -59,14 +66,14 @@ impl Served {
             eprintln!("SKIPPED: there is no /dev/fuse");
             return None;
         }
+        let alone = alone();
         let bench = Bench::new();
         bench.image("a.img", kind, size);
-        Some(Self::of(bench, "a.img", options, None))
+        Some(Self::of(bench, "a.img", options, None, alone))
     }
 
     /// What there is, mounted; `server` ends with it.
-    pub(crate) fn of(bench: Bench, target: &str, options: &str, server: Option<Child>) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn of(bench: Bench, target: &str, options: &str, server: Option<Child>, alone: Alone) -> Self {
         std::fs::create_dir(bench.path("at")).expect("mkdir");
         let served = Self { bench, daemon: None.into(), target: target.to_owned(), server, _alone: alone };
         served.mount(options);

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
-use super::Served;
+use super::{Alone, Served, alone};
 use crate::common::{Bench, is_root, pattern, text, tool};
 
 const NOBODY: u32 = 65_534;
@@ -205,11 +205,13 @@ fn unmounted_is_written() {
 struct NbdKit {
     bench: Bench,
     server: Child,
+    alone: Alone,
 }
 
 impl NbdKit {
     /// `None`, and a visible line, where that cannot be.
     fn new(options: &[&str], parameters: &str) -> Option<Self> {
+        let alone = alone();
         if !is_root("a mount by FUSE") || tool("nbdkit", ["--version"]).is_none() {
             return None;
         }
@@ -223,11 +225,11 @@ impl NbdKit {
         }));
         let server = server.current_dir(bench.directory.path()).spawn().expect("nbdkit");
         Served::wait_until(|| bench.path("socket").exists());
-        Some(Self { bench, server })
+        Some(Self { bench, server, alone })
     }
 
     fn mount(self, options: &str) -> Served {
         let target = format!("nbd+unix:///?socket={}&connections=1", self.bench.path("socket").display());
-        Served::of(self.bench, &target, options, Some(self.server))
+        Served::of(self.bench, &target, options, Some(self.server), self.alone)
     }
 }

@@ -80,9 +80,9 @@ pub enum MountError {
         /// What it said.
         source: io::Error,
     },
-    /// Requests are to come over `io_uring` only, and the kernel does not send them so.
+    /// Requests are to come over `io_uring` only, and the kernel does not send them so, or has no rings for this process.
     #[error(
-        "{}: cannot mount: FUSE over io_uring is not on; write Y to /sys/module/fuse/parameters/enable_uring (Linux 6.14)",
+        "{}: cannot mount: FUSE over io_uring is not on; write Y to /sys/module/fuse/parameters/enable_uring (Linux 6.14), or mount with io_uring=auto",
         directory.display()
     )]
     NoIoUring {
@@ -155,7 +155,8 @@ impl Mount {
             allow_other: options.allow_other,
             default_permissions: checks_permissions,
         };
-        if options.io_uring == IoUring::On && !is_over_io_uring_allowed() {
+        let io_uring = options.io_uring != IoUring::Off && is_over_io_uring_allowed() && ring::is_possible();
+        if options.io_uring == IoUring::On && !io_uring {
             return Err(MountError::NoIoUring { directory: directory.to_owned() });
         }
         let device = Arc::new(attach(&wish)?);
@@ -163,7 +164,7 @@ impl Mount {
             write_back: options.write_back(),
             uncached: options.direct,
             checks_permissions,
-            io_uring: options.io_uring,
+            io_uring,
         };
         tune_writeback(directory);
         let at_failure = Arc::clone(&log);

@@ -56,10 +56,23 @@ const _: () = assert!(size_of::<Headers>() == 288 && size_of::<Command>() == 80)
 /// See the module's head.
 pub(super) struct Entry {
     /// Before the memory, so that it is gone when that is.
-    ring: IoUring<Entry128, cqueue::Entry>,
+    ring: Ring,
     headers: Box<UnsafeCell<Headers>>,
     payload: Payload,
     queue: u16,
+}
+
+type Ring = IoUring<Entry128, cqueue::Entry>;
+
+/// A ring for one command, on the thread that will use it.
+fn ring() -> io::Result<Ring> {
+    let mut builder = Ring::builder();
+    builder.setup_single_issuer().setup_defer_taskrun().build(2)
+}
+
+/// Whether this process may have such rings: what is agreed on with the kernel cannot be taken back.
+pub(super) fn is_possible() -> bool {
+    ring().is_ok()
 }
 
 impl Entry {
@@ -68,8 +81,7 @@ impl Entry {
     /// # Errors
     /// As `io_uring_setup(2)`.
     pub(super) fn new(device: &OwnedFd, queue: u16, payload: Payload) -> io::Result<Self> {
-        let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
-        let ring = builder.setup_single_issuer().setup_defer_taskrun().build(2)?;
+        let ring = ring()?;
         ring.submitter().register_files(&[device.as_raw_fd()])?;
         Ok(Self { ring, headers: Box::new(UnsafeCell::new(Headers::new_zeroed())), payload, queue })
     }

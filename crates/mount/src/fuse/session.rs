@@ -21,7 +21,6 @@ use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
 use crate::accounting::{Accounting, Begun, Class};
 use crate::operations::{FileHandle, Operations};
-use crate::options::IoUring;
 use crate::status::{CacheState, DeviceState, JournalState, SchedulerState, Status, VolumeState};
 
 /// Bytes of a write or read at most: 256 pages, what the kernel takes by default.
@@ -32,6 +31,7 @@ const BACKGROUND_MAX: u16 = 128;
 
 /// How the kernel is to treat the session.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
 pub(super) struct Manner {
     /// The kernel caches what is written, and keeps its times.
     pub(super) write_back: bool,
@@ -39,8 +39,8 @@ pub(super) struct Manner {
     pub(super) uncached: bool,
     /// The kernel checks permissions, access control lists included.
     pub(super) checks_permissions: bool,
-    /// Whether requests may come over `io_uring`.
-    pub(super) io_uring: IoUring,
+    /// Requests may come over `io_uring`.
+    pub(super) io_uring: bool,
 }
 
 /// What is said of things that go wrong apart from any caller.
@@ -340,7 +340,7 @@ impl Session {
         if self.manner.checks_permissions {
             wanted |= init::POSIX_ACL;
         }
-        if self.manner.io_uring != IoUring::Off {
+        if self.manner.io_uring {
             wanted |= init::OVER_IO_URING;
         }
         let mut flags = u64::from(offered.flags);
