@@ -64,6 +64,7 @@ fn show(said: &clap::Error) -> ExitCode {
 /// How the images of a command are opened; the same for those that have nothing to choose.
 fn opening_of(command: &Command) -> Opening {
     match command {
+        Command::Trim(arguments) => arguments.opening,
         Command::Extents(arguments) => arguments.opening,
         Command::Ls(arguments) => arguments.opening,
         Command::Tree(arguments) => arguments.opening,
@@ -94,6 +95,7 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Mkfs(arguments) => make::make(arguments, output),
         Command::Info(arguments) => volume::info(arguments, output),
         Command::Check(arguments) => check::check(arguments, output),
+        Command::Trim(arguments) => volume::trim(arguments, images, output),
         Command::Extents(arguments) => list::extents(arguments, images, output),
         Command::Ls(arguments) => list::ls(arguments, images, output),
         Command::Tree(arguments) => list::tree(arguments, images, output),

@@ -10,7 +10,7 @@ use diorite::{
 };
 use serde_json::json;
 
-use crate::args::{Df, Info};
+use crate::args::{Df, Info, Trim};
 use crate::change::{for_each, is_worth_showing};
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
@@ -28,6 +28,21 @@ pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
         let _ = write!(text, "{byte:02x}");
     }
     text
+}
+
+pub(crate) fn trim(arguments: &Trim, images: &mut Images, output: &mut Output) -> Result<()> {
+    let image = Path::new(&arguments.image);
+    let filesystem = images.open(image, Access::ReadWrite)?;
+    let bytes = filesystem.trim(0..u64::MAX, 0).map_err(Failure::map(image.display(), "trim"))?;
+    if arguments.reporting.json {
+        return output
+            .json(&json!({ "image": json_name(image.as_os_str().as_bytes()), "bytes_discarded": bytes }));
+    }
+    output.line(format!(
+        "{}: {} of free space discarded",
+        visible(&image.display().to_string()),
+        human(bytes)
+    ))
 }
 
 fn state(info: &VolumeInfo) -> String {

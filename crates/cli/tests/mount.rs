@@ -109,6 +109,36 @@ fn a_full_volume_is_reported_to_the_write_or_the_sync() {
     served.must_end_clean();
 }
 
+/// `fstrim` makes holes in the image where the volume is free; `diorite trim` does the same without a mount. Other users may not.
+#[test]
+fn free_space_is_trimmed() {
+    let Some(served) = Served::new("ext4", "256M", "allow_other") else { return };
+    let allocated =
+        |served: &Served| fs::metadata(served.bench().path("a.img")).expect("stat").blocks() * 512;
+    fs::write(served.path("large"), vec![7; 100 << 20]).expect("write");
+    fs::write(served.path("kept"), pattern(1 << 20, 1)).expect("write");
+    rustix::fs::syncfs(fs::File::open(served.at()).expect("open")).expect("syncfs");
+    fs::remove_file(served.path("large")).expect("remove");
+    rustix::fs::syncfs(fs::File::open(served.at()).expect("open")).expect("syncfs");
+    let before = allocated(&served);
+    served.open_to_all();
+    let mut fstrim = Command::new("fstrim");
+    fstrim.arg(served.at());
+    let refused = Command::new("fstrim").arg(served.at()).uid(NOBODY).gid(NOBODY).output().expect("fstrim");
+    assert!(text(&refused.stderr).contains("not permitted"), "{}", text(&refused.stderr));
+    let output = fstrim.arg("-v").output().expect("fstrim");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(allocated(&served) + (90 << 20) < before, "{before} before, {} after", allocated(&served));
+    let served = served.again("");
+    assert_eq!(fs::read(served.path("kept")).expect("read"), pattern(1 << 20, 1));
+    let bench = served.bench();
+    bench.image("b.img", "ext4", "64M");
+    let said = bench.run("trim b.img");
+    assert!(said.contains("of free space discarded"), "{said}");
+    bench.must_be_clean("b.img");
+    served.must_end_clean();
+}
+
 /// The last blocks are for the superuser and for whom `tune2fs` names: by each caller's right, in one mount, cached and direct.
 #[test]
 fn reserved_blocks_are_for_those_who_may_use_them() {

@@ -305,6 +305,21 @@ impl Filesystem {
         self.volume().superblock().reserved_blocks_owner()
     }
 
+    /// Tell the device of the free space within a range of bytes of the volume (`fstrim`): a disk that discards forgets it, an image file gets
+    /// holes. Runs of free space shorter than `shortest` bytes are left. Other threads may use the volume meanwhile; a few blocks at a time
+    /// are not free for them, and a write that needs those waits. Returns the bytes that were discarded.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) by the device, [`ReadOnly`](crate::ErrorKind::ReadOnly), or
+    /// [`Error::InvalidArgument`]: the range begins after the volume or is shorter than a block, or `shortest` is longer than any free
+    /// space can be; the device failed.
+    pub fn trim(&self, range: std::ops::Range<u64>, shortest: u64) -> Result<u64> {
+        let mut trim = self.volume().trim(range, shortest)?;
+        // A thread that takes the last blocks waits for a step to end, and none begins until it has them.
+        while self.nodes.engine.taking_shared(|| self.volume().trim_step(&mut trim))? {}
+        Ok(trim.discarded())
+    }
+
     /// Why nothing can be written, if so.
     pub fn read_only_reason(&self) -> Option<String> {
         self.volume().read_only_reason()

@@ -38,7 +38,7 @@ mod types;
 mod volume;
 mod xattr;
 
-pub use allocate::{ReservedBlocks, ReservedBlocksGuard};
+pub use allocate::{ReservedBlocks, ReservedBlocksGuard, Trim};
 pub use diorite_ext_format as layout;
 pub use diorite_ext_format::{
     BlockSize, Corrupt, DataMode, FileBlock, FileKind, FsBlock, GroupNumber, Incompatible, InodeNumber,

@@ -6,6 +6,7 @@ mod crash;
 
 use common::have;
 use crash::{Workload, at, file, make_image, scratch};
+use diorite_block::BlockDevice as _;
 use diorite_ext::{Error, FileBlock, SetAttributes};
 
 fn start(workload: &mut Workload, names: &[&str]) {
@@ -262,4 +263,38 @@ fn nameless_files_are_cut_on_ext4() {
 #[test]
 fn nameless_files_are_cut_on_ext3() {
     nameless_files_are_cut("-t ext3 -b 1024 -J size=1", 15);
+}
+
+/// Trim discards what is free for good: files that a crash brings back are whole.
+#[test]
+fn trim_leaves_what_a_crash_brings_back() {
+    for (arguments, seed) in
+        [("-t ext4 -b 1024 -J size=1", 16), ("-t ext4 -O bigalloc -b 1024 -C 4096 -J size=1", 17)]
+    {
+        if !have(&["mke2fs", "e2fsck"]) {
+            return;
+        }
+        let scratch = scratch();
+        let mut workload = Workload::on(make_image(scratch.path(), arguments, "12M"), true, seed);
+        let names: Vec<String> = (0..12).map(|number| format!("f{number}")).collect();
+        start(&mut workload, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        for name in &names {
+            for piece in 0..8 {
+                workload.write(name, piece * 4, 4).unwrap();
+                workload.fsync(name);
+            }
+        }
+        for (number, name) in names.iter().enumerate() {
+            workload.step(|volume| volume.names.unlink(&at(volume, ""), name.as_bytes()).map(drop)).unwrap();
+            if number % 4 == 3 {
+                workload.fsync("");
+            }
+            workload.step(|volume| {
+                let mut trim = volume.trim(0..u64::MAX, 0).unwrap();
+                while volume.trim_step(&mut trim).unwrap() {}
+            });
+        }
+        assert!(workload.recorder.counters().snapshot().discards > 10);
+        workload.check_crashes(scratch.path(), seed);
+    }
 }

@@ -115,7 +115,8 @@ impl RecordingDevice {
             BioMemory::Write(segments) => {
                 Content::Bytes(segments.iter().flat_map(|s| s.iter().copied()).collect())
             }
-            BioMemory::None(len) if bio.op == Op::WriteZeroes => Content::Zeros(*len),
+            // What is discarded reads as zeros here: the worst that may come of it.
+            BioMemory::None(len) if matches!(bio.op, Op::WriteZeroes | Op::Discard) => Content::Zeros(*len),
             BioMemory::Read(_) | BioMemory::None(_) => return None,
         };
         let fua = bio.flags.contains(BioFlags::FUA);

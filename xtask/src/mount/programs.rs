@@ -86,7 +86,11 @@ pub(crate) const PROGRAMS: &[Program] = &[
         "",
         "bonnie++ -q -d . -u root -s 256 -r 128 -n 4 -x 1; bonnie++ -D -q -d . -u root -s 256 -r 128 -n 0 -x 1",
     ),
-    program("dbench", "", "dbench -q -t $SECONDS_TO_RUN -c /usr/share/dbench/client.txt 6 | tail -1"),
+    program(
+        "dbench",
+        "",
+        "dbench -t $SECONDS_TO_RUN -c /usr/share/dbench/client.txt -D . 6 > $OUTSIDE/dbench.out; grep ^Throughput $OUTSIDE/dbench.out",
+    ),
     program(
         "git",
         "",

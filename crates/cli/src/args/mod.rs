@@ -21,7 +21,7 @@ pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
 pub(crate) use serve::{Nfs, Protocol, Serve, Served};
 pub(crate) use shared::{Opening, Profiling, Queueing, Reporting};
-pub(crate) use volume::{Check, FilesystemType, Info, Mkfs};
+pub(crate) use volume::{Check, FilesystemType, Info, Mkfs, Trim};
 
 use measure::{DISKPERF_EXAMPLES, JOB_OPTIONS};
 use mount::MOUNT_OPTIONS;
@@ -60,6 +60,8 @@ pub(crate) enum Command {
     ///
     /// Exit status 0 if nothing is wrong, 1 if something is, or if it could not be checked.
     Check(Check),
+    /// Tell the device of free space: a disk forgets it, an image file gets holes
+    Trim(Trim),
     /// Show where a file's data is on the device
     Extents(OnePath),
     /// List directories

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use diorite::mkfs::Flavor;
 
-use super::shared::Reporting;
+use super::shared::{Opening, Reporting};
 use crate::journal_sizes::JournalSizes;
 use crate::size::Size;
 
@@ -96,6 +96,17 @@ pub(crate) struct Info {
     /// Image or device
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: OsString,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Trim {
+    /// Image or device
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) image: OsString,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
     #[command(flatten)]
     pub(crate) reporting: Reporting,
 }

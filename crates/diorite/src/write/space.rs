@@ -140,6 +140,16 @@ impl<'e> Blocks<'e> {
 }
 
 impl Engine {
+    /// Do what makes blocks unavailable for a while, when no thread takes the last ones.
+    pub(crate) fn taking_shared<T>(&self, mut step: impl FnMut() -> T) -> T {
+        loop {
+            if let Some(_guard) = self.taking.try_read() {
+                return step();
+            }
+            sleep(AGAIN);
+        }
+    }
+
     /// Write back all dirty pages, and let queued writes be reaped. No range is waited for without end: it may be that of a transfer
     /// that only the caller's own thread would wait for. Failures are kept for the next sync.
     fn settle_promises(&self) {

@@ -52,7 +52,7 @@ impl Bits {
     }
 
     /// The first bit of the given value at or after `from`; the length if there is none.
-    fn next(&self, from: u32, value: bool) -> u32 {
+    pub(super) fn next(&self, from: u32, value: bool) -> u32 {
         let mut index = (from / 64) as usize;
         let mut mask = u64::MAX << (from % 64);
         while let Some(&word) = self.words.get(index) {

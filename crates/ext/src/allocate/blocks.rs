@@ -56,6 +56,11 @@ impl Allocator {
         });
     }
 
+    /// Clusters that are not promised.
+    pub(super) fn unpromised(&self) -> u64 {
+        (self.free.load(Ordering::Relaxed) - self.claimed.load(Ordering::Relaxed)).max(0) as u64
+    }
+
     /// Clusters that are not promised, without those that are kept from data.
     pub(crate) fn unclaimed(&self) -> u64 {
         let free = self.free.load(Ordering::Relaxed);
@@ -144,7 +149,7 @@ impl Allocator {
     }
 
     /// Make clear bits of a group busy.
-    fn take(&self, number: GroupNumber, state: &mut GroupState, bit: u32, count: u32) -> BlockRun {
+    pub(super) fn take(&self, number: GroupNumber, state: &mut GroupState, bit: u32, count: u32) -> BlockRun {
         let group = self.group(number);
         state.busy.as_mut().expect("searched before").fill(bit, count, true);
         group.free.fetch_sub(count, Ordering::Relaxed);

@@ -21,6 +21,7 @@ mod free_space;
 pub(crate) mod holds;
 mod inodes;
 mod right;
+mod trim;
 pub(crate) mod window;
 mod zone;
 
@@ -39,6 +40,7 @@ use bits::Bits;
 pub(crate) use free_space::{FreeSpace, Promise};
 use holds::Holds;
 pub use right::{ReservedBlocks, ReservedBlocksGuard};
+pub use trim::Trim;
 use window::Windows;
 pub(crate) use zone::Zone;
 

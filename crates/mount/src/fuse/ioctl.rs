@@ -1,4 +1,4 @@
-//! `ioctl`s on files: flags, project, generation.
+//! `ioctl`s on files: flags, project, generation; trim on any of them.
 //!
 //! `FIEMAP` does not come here: the kernel answers it itself for filesystems in user space, with `EOPNOTSUPP`.
 
@@ -15,6 +15,7 @@ const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_GETVERSION: u32 = 0x8008_7601;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+const FITRIM: u32 = 0xc018_5879;
 
 /// Flags of an inode, as `chattr` has them, and what they are in `struct fsxattr`.
 const SHARED_FLAGS: [(u32, u32); 6] = [
@@ -35,6 +36,15 @@ struct FsXattr {
     project: u32,
     cow_extent_size: u32,
     padding: [u8; 8],
+}
+
+/// `struct fstrim_range`; `len` returns what was discarded.
+#[derive(Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct TrimRange {
+    start: u64,
+    len: u64,
+    shortest: u64,
 }
 
 /// Carry out an `ioctl`.
@@ -67,6 +77,12 @@ pub(super) fn ioctl(session: &Session, request: &mut Request<'_>, reply: &mut Re
                 flags = if wanted.flags & shared != 0 { flags | flag } else { flags & !flag };
             }
             session.checked(operations.set_flags(node, Some(flags), Some(wanted.project)))?;
+        }
+        FITRIM => {
+            let wanted: TrimRange = request.arguments.structure();
+            let range = wanted.start..wanted.start.saturating_add(wanted.len);
+            let len = session.checked(operations.trim(range, wanted.shortest, &request.caller))?;
+            out.extend(TrimRange { len, ..wanted }.as_bytes());
         }
         _ => return Err(Errno::NOTTY),
     }

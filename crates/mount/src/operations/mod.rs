@@ -157,6 +157,18 @@ impl Operations {
         if is_usable { ReservedBlocks::Usable } else { ReservedBlocks::Kept }
     }
 
+    /// Tell the device of free space, for the superuser.
+    ///
+    /// # Errors
+    /// `EPERM`; as [`Filesystem::trim`].
+    pub fn trim(&self, range: std::ops::Range<u64>, shortest: u64, caller: &Caller) -> Result<u64> {
+        if !caller.is_superuser() {
+            let source = std::io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error());
+            return Err(Error::Os { what: "only the superuser trims", source });
+        }
+        self.filesystem.trim(range, shortest)
+    }
+
     /// Make everything durable.
     ///
     /// # Errors

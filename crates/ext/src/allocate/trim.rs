@@ -1,0 +1,131 @@
+//! Free space that the device is told of (`fstrim`).
+//!
+//! A run of free clusters is busy while it is discarded, so that no write goes to it. What a transaction freed that is not durable is busy
+//! anyway: what a crash brings back is never discarded.
+
+use std::ops::Range;
+
+use diorite_block::{Bio, Op, Sector};
+
+use crate::BlockRun;
+use crate::allocate::Allocator;
+use crate::{Error, FsBlock, Result, Volume};
+
+/// Largest run that is discarded at once.
+const RUN_BYTES_MAX: u64 = 64 << 20;
+/// Of the free space, so much is never held at once: others need it meanwhile.
+const SHARE_LEFT: u64 = 4;
+
+/// A pass over the free space of a volume.
+#[derive(Clone, Debug)]
+pub struct Trim {
+    /// Blocks that are left to look at.
+    rest: Range<u64>,
+    /// Shorter runs are left, in blocks.
+    shortest: u64,
+    /// The next run is the rest of one that is long enough.
+    is_within: bool,
+    /// Bytes that were discarded.
+    discarded: u64,
+}
+
+impl Trim {
+    /// Bytes that were discarded so far.
+    pub fn discarded(&self) -> u64 {
+        self.discarded
+    }
+}
+
+impl Volume {
+    /// Begin to discard the free space within a range of bytes of the volume, but for runs shorter than `shortest` bytes.
+    ///
+    /// # Errors
+    /// The volume is read-only, or its device discards nothing; the range begins after the volume, or is shorter than a block; no run of
+    /// free space can be as long as `shortest`.
+    pub fn trim(&self, range: Range<u64>, shortest: u64) -> Result<Trim> {
+        self.core.check_writable()?;
+        if !self.core.device.geometry().discard {
+            return Err(Error::Unsupported("the device does not discard"));
+        }
+        let (block, layout) = (self.core.block_size().bytes(), &self.core.layout);
+        let longest = u64::from(layout.blocks_per_group) * block;
+        if range.start / block >= layout.blocks_count
+            || range.end - range.start.min(range.end) < block
+            || shortest > longest
+        {
+            return Err(Error::InvalidArgument("there is nothing to discard in such a range"));
+        }
+        self.core.allocator.release_windows();
+        let first = range.start.div_ceil(block).max(layout.first_data_block);
+        let rest = first..(range.end / block).min(layout.blocks_count);
+        Ok(Trim { rest, shortest: shortest.div_ceil(block).max(1), is_within: false, discarded: 0 })
+    }
+
+    /// Discard the next run; `false` at the end. While this runs, its blocks are free for no one, and a promise may fail that would not
+    /// otherwise.
+    pub fn trim_step(&self, trim: &mut Trim) -> Result<bool> {
+        let most = (RUN_BYTES_MAX / self.core.block_size().bytes()).max(self.core.blocks_per_cluster());
+        let Some(run) = self.core.allocator.take_free(trim, most)? else { return Ok(false) };
+        let bytes = run.blocks * self.core.block_size().bytes();
+        let sector = Sector::containing(self.core.block_size().address_of(run.start));
+        let done = self.core.device.execute(&mut [Bio::without_memory(Op::Discard, sector, bytes)]);
+        self.core.allocator.release(run.start, run.blocks);
+        done?;
+        trim.discarded += bytes;
+        Ok(true)
+    }
+}
+
+impl Allocator {
+    /// Make the next run of free clusters busy, of at most `most` blocks.
+    fn take_free(&self, trim: &mut Trim, most: u64) -> Result<Option<BlockRun>> {
+        let per_cluster = self.blocks_per_cluster();
+        while !trim.rest.is_empty() {
+            let share = self.unpromised() / SHARE_LEFT;
+            let clusters = (most / per_cluster).min(share);
+            if clusters == 0 || !self.claim_for_metadata(clusters) {
+                return Ok(None);
+            }
+            let taken = self.take_free_at(trim, clusters as u32);
+            self.release_claim(clusters);
+            if let Some(run) = taken? {
+                return Ok(Some(run));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Look at one stretch of bits, free or in use, and go past it; what is free and long enough is taken.
+    fn take_free_at(&self, trim: &mut Trim, most: u32) -> Result<Option<BlockRun>> {
+        let per_cluster = self.blocks_per_cluster();
+        let at = FsBlock(trim.rest.start);
+        let Some(number) = self.layout.group_of(at) else {
+            trim.rest.start = trim.rest.end;
+            return Ok(None);
+        };
+        let first = self.layout.first_block(number).0;
+        let group_end = (first + u64::from(self.layout.blocks_in(number))).min(trim.rest.end);
+        let mut state = self.group(number).state.lock();
+        let busy = self.busy(number, &mut state)?;
+        // Clusters that lie in the range as a whole.
+        let start = ((at.0 - first).div_ceil(per_cluster)) as u32;
+        let end = if group_end == trim.rest.end {
+            (group_end - first) / per_cluster
+        } else {
+            u64::from(self.layout.clusters_in(number))
+        };
+        let free_from = busy.next(start, false);
+        let len = busy.clear_run_at(free_from, (end as u32).saturating_sub(free_from));
+        if len == 0 {
+            (trim.rest.start, trim.is_within) = (group_end, false);
+            return Ok(None);
+        }
+        let is_rest = trim.is_within && free_from == start;
+        let count = len.min(most);
+        let is_long = is_rest || u64::from(len) * per_cluster >= trim.shortest;
+        let passed = if is_long { count } else { len };
+        trim.rest.start = (first + u64::from(free_from + passed) * per_cluster).min(group_end);
+        trim.is_within = is_long && count < len;
+        Ok(is_long.then(|| self.take(number, &mut state, free_from, count)))
+    }
+}
