@@ -61,7 +61,7 @@ pub enum Rank {
     Orphans,
     /// Cached blocks and names of a directory: across reads.
     DirectoryCache,
-    /// Cached inodes by number: across the read of an inode's block.
+    /// Cached inodes by number: for a look-up or an insertion.
     InodeShard,
     /// Quota that is promised and not charged: across reads.
     QuotaPromises,
@@ -74,7 +74,7 @@ pub enum Rank {
     Holds,
     /// Windows of preallocation.
     AllocationWindow,
-    /// Content of a block of group descriptors; it is made from the groups when it is sealed. Across its read, of several at once where
+    /// Content of a block of group descriptors; it is made from the groups when it is written. Across its read, of several at once where
     /// no other thread has seen them. A call for another kind of block there gets an error and does not wait.
     DescriptorContent,
     /// Free blocks and inodes of a group: across the read of its bitmap.

@@ -79,10 +79,14 @@ pub(crate) fn mkdir(arguments: &Mkdir, images: &mut Images, output: &mut Output)
                 return Ok(());
             }
         }
-        filesystem
-            .create_dir(path)
-            .and_then(|()| filesystem.set_permissions(path, arguments.mode))
-            .map_err(failure)?;
+        filesystem.create_dir(path).and_then(|()| filesystem.set_permissions(path, arguments.mode)).map_err(
+            |error| match error.kind() {
+                ErrorKind::NotFound => Failure::Failed(format!(
+                    "{location}: cannot make the directory: its parent does not exist; use -p to make it, too"
+                )),
+                _ => failure(error),
+            },
+        )?;
         made.push(json_path(path));
         Ok(())
     });

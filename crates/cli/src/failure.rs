@@ -83,7 +83,8 @@ impl Failure {
                 ExitCode::FAILURE
             }
             Self::Usage(text) => {
-                complain(&format!("{text}\nTry 'diorite help'."));
+                complain(text);
+                print_error("Try 'diorite help'.");
                 ExitCode::from(2)
             }
             Self::Reported => ExitCode::FAILURE,
@@ -94,12 +95,7 @@ impl Failure {
 
 /// Print something on standard error, as one line with the program's name; control characters are made visible.
 pub(crate) fn complain(text: &str) {
-    let mut lines = text.lines();
-    let first = lines.next().unwrap_or_default();
-    print_error(&format!("diorite: {}", visible(first)));
-    for line in lines {
-        print_error(&visible(line));
-    }
+    print_error(&format!("diorite: {}", visible(text)));
 }
 
 /// A line on standard error. Where it cannot be written, the exit status says what there is to say.
@@ -152,6 +148,7 @@ fn cure(error: &diorite::Error) -> &'static str {
         (diorite::Error::Io(_), ErrorKind::StorageFull) => {
             "; the host has no space for the image; free some there"
         }
+        (diorite::Error::DirectRefused(_), _) => "; leave out --direct",
         (_, kind) => cure_of(kind),
     }
 }
@@ -166,6 +163,8 @@ fn cure_of(kind: ErrorKind) -> &'static str {
             "; remove something, or make a larger image (`diorite df` shows the blocks, `df -i` the inodes)"
         }
         ErrorKind::DirectoryNotEmpty => "; use rm -r to remove it with everything in it",
+        ErrorKind::NotADirectory => "; a part of the path is no directory: `diorite ls -l` shows what it is",
+        ErrorKind::QuotaExceeded => "; remove something, or raise the limit with setquota or edquota",
         ErrorKind::Corrupt => "; `diorite check` shows more, e2fsck may repair it",
         _ => "",
     }

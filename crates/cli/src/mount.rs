@@ -68,7 +68,7 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     })
 }
 
-/// How long it is waited for a daemon before the user is told, and how long at most.
+/// How long `umount` waits for a daemon before it says so, and how long at most.
 const WAIT_BEFORE_WORD: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(600);
 

@@ -195,6 +195,80 @@ fn partitions_of_a_disk_are_listed_and_the_only_volume_is_used() {
     expect(&bench.fail("ls disk.img", 1), &two);
 }
 
+/// With the first superblock of one volume damaged, the other one was taken for the only one, and written.
+#[test]
+fn damaged_volume_of_a_disk_is_counted() {
+    let bench = Bench::new();
+    let mut disk = vec![0; 48 << 20];
+    for (index, start, sectors) in [(0, 2048u32, 16384u32), (1, 32768, 65536 - 32768)] {
+        let at = 446 + 16 * index;
+        disk[at + 4] = 0x83;
+        disk[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+        disk[at + 12..at + 16].copy_from_slice(&sectors.to_le_bytes());
+    }
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bench.write("disk.img", &disk);
+    bench.run("mkfs -t ext4 disk.img?partition=1");
+    bench.run("mkfs -t ext4 disk.img?partition=2");
+    let mut disk = bench.read("disk.img");
+    disk[32768 * 512 + 1024..][..1024].fill(0);
+    bench.write("disk.img", &disk);
+    assert_eq!(bench.run("ls disk.img?partition=2:/"), "lost+found\n");
+    bench.write("file", b"content");
+    expect(&bench.fail("cp file disk.img:/file", 1), &["a disk with partitions", "?partition=N"]);
+}
+
+/// A name with a newline made a line of its own, which could say anything.
+#[test]
+fn names_cannot_write_lines_of_their_own() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    let name = "a.img:/a\ndiorite:";
+    let output = bench.diorite(["cat", name]).output().expect("the program starts");
+    expect(&common::text(&output.stderr), &["a.img:/a\\ndiorite:"]);
+}
+
+/// It was said that the file was removed meanwhile.
+#[test]
+fn damaged_root_is_damage() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    let image = bench.path("a.img");
+    if tool("debugfs", ["-w".as_ref(), "-R".as_ref(), "clri <2>".as_ref(), image.as_os_str()]).is_none() {
+        return;
+    }
+    bench.write("file", b"content");
+    for line in ["ls a.img", "cp file a.img:/", "cat a.img:/x"] {
+        expect(&bench.fail(line, 1), &["inode 2", "e2fsck"]);
+    }
+}
+
+/// Without the list, the mask in its place gave the group what only a user of the list may; and nothing was said.
+#[test]
+fn access_list_that_a_host_does_not_take_grants_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    bench.write("file", b"content");
+    let file = bench.path("file");
+    let list = ["-m", "u:1001:rw,g::---,m::rw"].map(std::ffi::OsStr::new);
+    let Some(set) = tool("setfacl", list.into_iter().chain([file.as_os_str()])) else { return };
+    if !set.status.success() || !common::is_root("a mount of ramfs") {
+        eprintln!("SKIPPED: no access lists here");
+        return;
+    }
+    bench.run("cp -a file a.img:/file");
+    std::fs::create_dir(bench.path("ram")).expect("a directory");
+    let ram = bench.path("ram");
+    let mounted = tool("mount", ["-t".as_ref(), "ramfs".as_ref(), "none".as_ref(), ram.as_os_str()]);
+    assert!(mounted.is_some_and(|output| output.status.success()));
+    let said = bench.fail("cp -a a.img:/file ram/file", 1);
+    let mode = std::fs::metadata(ram.join("file")).map(|metadata| metadata.permissions().mode() & 0o777);
+    tool("umount", [ram.as_os_str()]);
+    assert!(said.contains("posix_acl_access"), "{said}");
+    assert_eq!(mode.expect("the file"), 0o604);
+}
+
 /// A volume that another host did not give back made a writing command wait for 42 seconds without a word, and deaf to signals.
 #[test]
 fn wait_for_another_host_is_explained_and_can_be_interrupted() {

@@ -353,7 +353,7 @@ fn times_are_those_of_the_calls() {
     served.must_end_clean();
 }
 
-/// What is appended to an append-only file changes its time, though the time is written back later and nobody may set it.
+/// What is appended to an append-only file changes its time, though the time is written back later and no caller may set it.
 fn an_append_only_file_has_the_time_of_its_last_append() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let path = served.path("log");

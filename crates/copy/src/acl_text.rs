@@ -5,7 +5,11 @@
 //! and number (4) of each entry, in the order of tags.
 #![allow(clippy::disallowed_methods, reason = "names of users are looked up on the host")]
 
+/// The attribute that limits and grants access.
+pub(crate) const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
 const VERSION: u32 = 2;
+const TAG_GROUP: u16 = 0x04;
 const NO_ID: u32 = u32::MAX;
 
 /// Which names a text may have, and where the host has their numbers.
@@ -32,6 +36,14 @@ pub(crate) fn to_attribute(text: &[u8]) -> Result<Vec<u8>, String> {
     Ok(value)
 }
 
+/// What the group of the file may, by the value of an attribute.
+pub(crate) fn group_permissions(value: &[u8]) -> Option<u16> {
+    let entries = value.get(4..)?.chunks_exact(8);
+    let mut fields =
+        entries.map(|entry| [[entry[0], entry[1]], [entry[2], entry[3]]].map(u16::from_le_bytes));
+    fields.find(|[tag, _]| *tag == TAG_GROUP).map(|[_, permissions]| permissions & 7)
+}
+
 /// Tag, number and permissions of `kind:who:rwx`, after which star repeats the number.
 fn entry(line: &str) -> Option<(u16, u32, u16)> {
     let mut parts = line.split(':');
@@ -41,7 +53,7 @@ fn entry(line: &str) -> Option<(u16, u32, u16)> {
     let (tag, id) = match (kind, who.is_empty()) {
         ("user" | "u", true) => (0x01, NO_ID),
         ("user" | "u", false) => (0x02, id(USERS)?),
-        ("group" | "g", true) => (0x04, NO_ID),
+        ("group" | "g", true) => (TAG_GROUP, NO_ID),
         ("group" | "g", false) => (0x08, id(GROUPS)?),
         ("mask" | "m", true) => (0x10, NO_ID),
         ("other" | "o", true) => (0x20, NO_ID),

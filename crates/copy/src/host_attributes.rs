@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
 use crate::Error;
+use crate::acl_text;
 use crate::tree::{Attributes, LostAttribute, Meta};
 
 /// Errors that mean that a file has no attributes, or none that this user may see.
@@ -81,6 +82,12 @@ impl Subject<'_> {
             match self.set_attribute(OsStr::from_bytes(name), value) {
                 Err(errno) if is_root || !is_for_root(name, errno) => {
                     lost.push(LostAttribute { attribute: name.clone(), why: reason(errno) });
+                    if name == acl_text::ACCESS_LIST
+                        && let Some(group) = acl_text::group_permissions(value)
+                    {
+                        // With the list, these bits are the most that anybody in it may; without, what the group may.
+                        permissions = permissions & !0o070 | group << 3;
+                    }
                 }
                 _ => {}
             }
@@ -98,7 +105,8 @@ impl Subject<'_> {
 
 /// Whether only root may set such an attribute, and this user is refused for that reason.
 fn is_for_root(name: &[u8], errno: Errno) -> bool {
-    matches!(errno, Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) && !name.starts_with(b"user.")
+    let is_protected = name.starts_with(b"trusted.") || name.starts_with(b"security.");
+    is_protected && matches!(errno, Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)
 }
 
 /// What the system says, without the number.

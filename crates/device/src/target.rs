@@ -1,20 +1,6 @@
 //! From what a user typed to a device.
 //!
-//! Where it sits: the one place that knows the grammar of device names:
-//!
-//! ```text
-//! PATH                          an image file or a block device
-//! raw:PATH                      the same
-//! stripe:TARGET,TARGET,...      several as one, in turns of 64K; ?chunk=BYTES after the last for other turns
-//! linear:TARGET,TARGET,...      several as one, one after the other
-//! nbd://HOST[:PORT]/EXPORT      an export of an NBD server; nbds:// with TLS
-//! nbd+unix:///EXPORT?socket=PATH  the same over a Unix socket; nbds+unix:// with TLS
-//! TARGET?partition=N            a partition of it
-//! TARGET?offset=BYTES           everything from an offset on (K, M, G, T: powers of 1024)
-//! TARGET?partition=N&offset=B   both, in this order
-//! ```
-//! A path that exists as it stands is taken as it stands, whatever characters it has. What is after a `?` belongs to the
-//! target right before it; of several that are joined, to the last.
+//! Where it sits: the one place that knows the grammar of device names, which stands on [`open_target`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,9 +17,26 @@ use crate::partition::PartitionDevice;
 /// What one device of a stripe gets in turn, where nothing else is said.
 const CHUNK_BYTES: u64 = 64 << 10;
 
-/// Open what the user named; see the module's head for the grammar.
+/// Open what the user named:
+///
+/// ```text
+/// PATH                          an image file or a block device
+/// raw:PATH                      the same
+/// stripe:TARGET,TARGET,...      several as one, in turns of 64K; ?chunk=BYTES after the last for other turns
+/// linear:TARGET,TARGET,...      several as one, one after the other
+/// nbd://HOST[:PORT]/EXPORT      an export of an NBD server; nbds:// with TLS
+/// nbd+unix:///EXPORT?socket=PATH  the same over a Unix socket; nbds+unix:// with TLS
+/// TARGET?partition=N            a partition of it
+/// TARGET?offset=BYTES           everything from an offset on (K, M, G, T: powers of 1024)
+/// TARGET?partition=N&offset=B   both, in this order
+/// ```
+/// A path that exists as it stands is taken as it stands, whatever characters it has. What is after a `?` belongs to the
+/// target right before it; of several that are joined, to the last.
 ///
 /// A size in the options makes or sizes a plain file only; a partition or another window must be large enough as it is.
+///
+/// # Errors
+/// There is no such target, it is in use, or the name is not of the grammar; the error says what can be done.
 pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, OpenError> {
     if Path::new(spec).exists() {
         return Ok(FileDevice::open(spec, options)?);

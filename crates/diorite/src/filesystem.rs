@@ -133,7 +133,7 @@ impl FilesystemOptions {
         Self { quota_limits, ..self }
     }
 
-    /// Whether calls may use the blocks that are kept for the superuser (`mke2fs -m`); they may not by default, whoever runs the program.
+    /// Whether calls may use the blocks that are kept for the superuser (`mke2fs -m`); they may not by default, not even those of the superuser.
     /// [`ReservedBlocks::enter`] says it for single calls.
     #[must_use]
     pub fn reserved_blocks(self, reserved_blocks: ReservedBlocks) -> Self {

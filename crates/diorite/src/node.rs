@@ -155,10 +155,11 @@ impl NodeRef {
             ContentUse::Write
         };
         self.volume().check_content_use(self.inode(), wanted)?;
+        // Before it is truncated: an open that is refused changes nothing.
+        let direct = self.direct_io(options.direct)?;
         if options.truncate && content.store.size() > 0 {
             content.set_len(0)?;
         }
-        let direct = self.direct_io(options.direct)?;
         let opening = Opening { direct, ..options.clone() };
         Ok(File::new(content, Box::new(self.clone()), opening, path))
     }
@@ -172,9 +173,7 @@ impl NodeRef {
             return Ok(DirectIo::Off);
         }
         Err(Error::DirectRefused(
-            "the file's data goes through the journal (data=journal, or chattr +j); \
-             open it with DirectIo::Preferred, or the volume with data=ordered"
-                .to_owned(),
+            "the file's data goes through the journal (data=journal, or chattr +j)".to_owned(),
         ))
     }
 

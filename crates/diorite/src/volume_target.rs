@@ -63,10 +63,14 @@ fn only_volume(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>, Ope
     // What is wrong with a table is said to those who name a partition.
     let partitions = partitions_with_volumes(&device).unwrap_or_default();
     let mut volumes = partitions.iter().filter(|(_, volume)| volume.is_some()).map(|(at, _)| at.number);
-    match (volumes.next(), volumes.next()) {
-        (Some(number), None) => Ok(PartitionDevice::open(device, number)?),
-        _ => Ok(device),
-    }
+    let (Some(number), None) = (volumes.next(), volumes.next()) else { return Ok(device) };
+    // One whose first superblock is damaged may be the one that was meant.
+    let mut others = partitions.iter().map(|(at, _)| at.number).filter(|other| *other != number);
+    let is_volume = |other| {
+        let window = PartitionDevice::open(Arc::clone(&device), other);
+        window.is_ok_and(|window| VolumeInfo::find(&*window).is_ok())
+    };
+    if others.any(is_volume) { Ok(device) } else { Ok(PartitionDevice::open(device, number)?) }
 }
 
 fn has_smaller_blocks(device: &dyn BlockDevice) -> bool {

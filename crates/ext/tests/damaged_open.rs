@@ -64,6 +64,10 @@ fn damaged_superblock_is_replaced_by_a_backup() {
             let mut torn = sound.clone();
             torn.write(1024, &[0xff; 4]);
             opens_for_reading(&torn, "a backup in block 8193 was read");
+            // Revision 0 has no features, so no checksum shows it.
+            let mut revision = sound.clone();
+            revision.write(1024 + 76, &[0; 4]);
+            opens_for_reading(&revision, "s_rev_level is 0");
             let mut gone = sound.clone();
             gone.zero(0, 1024 * 3);
             opens_for_reading(&gone, "a backup in block 8193 was read; run e2fsck -b 8193 -B 1024");

@@ -512,7 +512,9 @@ impl Subject {
         let punch = self.random.one_in(2);
         let done = if punch { file.punch_hole(offset, len) } else { file.zero_range(offset, len) };
         let what = format!("{} of {len} at {offset}", if punch { "punch_hole" } else { "zero_range" });
-        if allow(done, &what, &[FULL, UNSUPPORTED])?.is_none() {
+        // A full volume can be emptied.
+        let allowed: &[i32] = if punch { &[UNSUPPORTED] } else { &[FULL, UNSUPPORTED] };
+        if allow(done, &what, allowed)?.is_none() {
             return self.adopt(offset, &vec![0; len as usize]);
         }
         let end = (offset + len).min(self.size()) as usize;

@@ -41,7 +41,7 @@ pub(crate) struct Served {
     bench: Bench,
     daemon: std::cell::RefCell<Option<Child>>,
     target: String,
-    /// What the image is behind, if anything.
+    /// The server of the image, if there is one.
     server: Option<Child>,
     _alone: Alone,
 }

@@ -3,7 +3,7 @@
 //! Where it sits: below the ways to write (`direct/`, `queue/`, `content/cached_write.rs`, `content/write_back.rs`), above the walk over
 //! mappings (`placement.rs`) and [`MapBlocks`](crate::map::MapBlocks).
 //!
-//! The steps, in this order (ARCHITECTURE, "The way of a direct write"):
+//! The steps, in this order (ARCHITECTURE, "The path of a direct write"):
 //! 1. *Lock range* ([`Content::lock_range`]), exclusively. If the file grows, the rest of its last block is zero on the device from
 //!    then on (`end.rs`).
 //! 2. *Settle cached pages* ([`Content::settle_cached_pages`]): dirty ones are written back, all are dropped.

@@ -128,7 +128,7 @@ impl RecordLayout {
                 at += UUID_BYTES;
             }
         }
-        self.seal(block);
+        self.set_checksum(block);
         count
     }
 
@@ -160,7 +160,7 @@ impl RecordLayout {
     }
 
     /// Complete a descriptor or revoke block with its checksum.
-    fn seal(&self, block: &mut [u8]) {
+    fn set_checksum(&self, block: &mut [u8]) {
         if self.has_checksums() {
             let sum = self.block_checksum(block);
             put_be32(block, self.block_size - 4, sum);
@@ -168,7 +168,7 @@ impl RecordLayout {
     }
 
     /// Whether the checksum of a descriptor or revoke block matches, where there is one.
-    pub fn is_sealed(&self, block: &[u8]) -> bool {
+    pub fn has_valid_checksum(&self, block: &[u8]) -> bool {
         !self.has_checksums() || be32(block, self.block_size - 4) == self.block_checksum(block)
     }
 
@@ -200,7 +200,7 @@ impl RecordLayout {
             at += self.revoke_record_bytes();
         }
         put_be32(block, HEADER_BYTES, at as u32);
-        self.seal(block);
+        self.set_checksum(block);
         count
     }
 
@@ -236,7 +236,7 @@ impl RecordLayout {
             return true;
         }
         let sum = |end: usize| crc32c(crc32c(crc32c(self.seed, &block[..0x10]), &[0; 4]), &block[0x14..end]);
-        // Some kernels kept the rest of a commit block as they found it and sealed the used part only.
+        // Some kernels kept the rest of a commit block as they found it and took the checksum of the used part only.
         be32(block, 0x10) == sum(self.block_size) || be32(block, 0x10) == self.partial_commit_checksum(block)
     }
 
@@ -301,7 +301,7 @@ mod tests {
             let mut block = vec![0xff; 1024];
             let count = layout.put_descriptor(&mut block, 9, &tags);
             assert_eq!(count, layout.tags_per_descriptor());
-            assert!(layout.is_sealed(&block));
+            assert!(layout.has_valid_checksum(&block));
             let read: Vec<_> = layout.tags(&block).collect();
             assert_eq!(read.len(), count);
             for (read, written) in read.iter().zip(&tags) {
@@ -309,7 +309,7 @@ mod tests {
                 assert_eq!(read.flags & TagFlags::ESCAPED, written.flags);
             }
             block[40] ^= 1;
-            assert_eq!(layout.is_sealed(&block), !layout.has_checksums());
+            assert_eq!(layout.has_valid_checksum(&block), !layout.has_checksums());
         }
     }
 
@@ -319,7 +319,7 @@ mod tests {
             let targets: Vec<_> = (0..1000).map(|index| FsBlock(index * 3 + 1)).collect();
             let mut block = vec![0xff; 1024];
             let count = layout.put_revoke(&mut block, 5, &targets);
-            assert!(layout.is_sealed(&block));
+            assert!(layout.has_valid_checksum(&block));
             assert_eq!(layout.revoked(&block).unwrap().collect::<Vec<_>>(), targets[..count]);
             put_be32(&mut block, HEADER_BYTES, 1025);
             assert!(layout.revoked(&block).is_none(), "a count beyond the block");

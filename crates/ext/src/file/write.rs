@@ -1,6 +1,6 @@
 //! How the mapping of a file grows: commit what was reserved and written, allocate, convert.
 //!
-//! The order is that of every write (ARCHITECTURE, "The way of a direct write"): blocks are kept in memory (`reserve.rs`), the
+//! The order is that of every write (ARCHITECTURE, "The path of a direct write"): blocks are kept in memory (`reserve.rs`), the
 //! library writes data to them, and one transaction marks them in use and maps them. Long changes are cut into steps, each of
 //! which leaves the inode consistent, so that none outgrows a transaction.
 

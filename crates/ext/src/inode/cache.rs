@@ -238,6 +238,9 @@ impl InodeStore {
                 return Err(Corrupt::Checksum { block: raw.buffer.block(), what: "inode" }.into());
             }
             let disk = DiskInode::parse(number, bytes, format)?;
+            if number == InodeNumber::ROOT && (disk.links == 0 || disk.kind() != Some(FileKind::Directory)) {
+                return Err(Corrupt::Inode { inode: number, what: "the root is no directory" }.into());
+            }
             if !is_in_use(&disk) {
                 return Err(Error::NotFound);
             }

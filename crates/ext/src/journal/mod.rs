@@ -3,7 +3,7 @@
 //! Where it sits: [`Journal`] is the [`crate::transaction::CommitStore`] of volumes that have a journal. Replay comes before it and
 //! is independent of the volume: it needs the device, the mapping of the journal's file and the size of the volume.
 //!
-//! Modes: file data is written to its place before the handle that records it begins (ARCHITECTURE, "The way of a direct
+//! Modes: file data is written to its place before the handle that records it begins (ARCHITECTURE, "The path of a direct
 //! write"), so what `data=ordered` promises holds always, and `data=writeback` would be no faster. With `data=journal`, and in
 //! files with the flag for it, data is written the same way: what a kernel left in the log is replayed when the volume is
 //! opened, and nothing is added to it; direct I/O falls back to the page cache ([`crate::DataMode`]). Fast commits are replayed

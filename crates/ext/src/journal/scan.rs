@@ -148,7 +148,7 @@ impl Scan<'_> {
 
     fn descriptor(&mut self, at: u32, reader: &mut LogReader<'_>) -> Result<()> {
         let block = reader.read(at)?.to_vec();
-        if !self.layout.is_sealed(&block) {
+        if !self.layout.has_valid_checksum(&block) {
             self.open.damaged.get_or_insert(at);
         }
         if self.superblock.compat.contains(CompatFeatures::CHECKSUM) {
@@ -176,7 +176,7 @@ impl Scan<'_> {
     }
 
     fn revoke(&mut self, at: u32, block: &[u8]) {
-        if !self.layout.is_sealed(block) {
+        if !self.layout.has_valid_checksum(block) {
             self.open.damaged.get_or_insert(at);
             return;
         }
@@ -241,7 +241,7 @@ impl Scan<'_> {
         let later = u64::from(header.sequence.wrapping_sub(self.sequence));
         match header.kind {
             Some(RecordKind::Descriptor | RecordKind::Revoke) => {
-                (1..=left).contains(&later) && self.layout.is_sealed(block)
+                (1..=left).contains(&later) && self.layout.has_valid_checksum(block)
             }
             Some(RecordKind::Commit) => {
                 // A commit block with a checksum of the first generation may be written before its transaction is.

@@ -42,7 +42,12 @@ pub fn find_superblock(device: &dyn BlockDevice) -> Result<(Superblock, Option<S
     read(device, 0, &mut first)?;
     let (boot, bytes) = first.split_at(SUPERBLOCK_OFFSET as usize);
     let damage = match Superblock::parse_any_features(bytes).map_err(Error::from) {
-        Ok(superblock) => return Ok((superblock, None)),
+        Ok(superblock) => {
+            return match better_backup(device, &superblock)? {
+                Some((better, backup)) => Ok((better, Some(backup))),
+                None => Ok((superblock, None)),
+            };
+        }
         Err(Error::Corrupt(damage)) => damage,
         Err(error) => return Err(error),
     };
@@ -61,6 +66,32 @@ pub fn find_superblock(device: &dyn BlockDevice) -> Result<(Superblock, Option<S
         }
     }
     Err(damage.into())
+}
+
+/// The backup of a superblock that says it is of the first revision, which has no features, and has some: with one sector damaged, it is
+/// not seen otherwise, for without features there is no checksum.
+fn better_backup(
+    device: &dyn BlockDevice,
+    first: &Superblock,
+) -> Result<Option<(Superblock, SuperblockBackup)>> {
+    let raw = first.raw();
+    let features = raw.feature_compat.get() | raw.feature_incompat.get() | raw.feature_ro_compat.get();
+    if raw.rev_level.get() != 0 || features == 0 {
+        return Ok(None);
+    }
+    let per_group = u64::from(raw.blocks_per_group.get());
+    for group in BACKUP_GROUPS {
+        let found = backup(device, first.block_size().bytes(), per_group, group)?;
+        if let Some((superblock, block)) = found.filter(|(found, _)| found.raw().rev_level.get() != 0) {
+            let damage = Corrupt::Superblock {
+                field: "s_rev_level",
+                value: 0,
+                why: "it has features, which revision 0 does not know",
+            };
+            return Ok(Some((superblock, SuperblockBackup { block, damage })));
+        }
+    }
+    Ok(None)
 }
 
 /// Block sizes and the blocks of a group that go with them: a bitmap fills a block, and its bits are blocks, or clusters of 16.

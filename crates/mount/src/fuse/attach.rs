@@ -152,6 +152,7 @@ pub fn detach(directory: &Path, lazily: bool) -> Result<(), MountError> {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             Err(failed(std::io::Error::other(said.trim_start_matches("fusermount3: ").to_owned())))
         }
+        Err(Errno::INVAL) => Err(failed(std::io::Error::other("nothing is mounted on it"))),
         Err(error) => Err(failed(error.into())),
     }
 }

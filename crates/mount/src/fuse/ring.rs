@@ -132,7 +132,7 @@ impl Entry {
     }
 
     fn headers(&self) -> &Headers {
-        // SAFETY: the kernel writes to it in `exchange` alone, which nobody calls while this borrow lasts.
+        // SAFETY: the kernel writes to it in `exchange` alone, which is not called while this borrow lasts.
         unsafe { &*self.headers.get() }
     }
 

@@ -84,7 +84,7 @@ pub(super) struct Session {
     manner: Manner,
     block_size: u32,
     name_valid: u64,
-    /// Where the client is told of changes, if it can be.
+    /// Where notifications of changes go, if the client takes any.
     device: Option<Arc<OwnedFd>>,
     started: Instant,
     accounting: Accounting,

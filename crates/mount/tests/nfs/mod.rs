@@ -169,7 +169,7 @@ impl<R: Unpack> Unpack for Raw<R> {
         }
         let mut rest = Vec::new();
         input.read_to_end(&mut rest)?;
-        assert!(rest.iter().all(|byte| *byte == 0), "nothing is told after {status}: {rest:?}");
+        assert!(rest.iter().all(|byte| *byte == 0), "nothing follows {status}: {rest:?}");
         Ok((Self::Err(status), len + rest.len()))
     }
 }
