@@ -23,6 +23,7 @@ pub struct IoError {
 
 /// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum IoErrorKind {
     /// The operating system or the medium refused.
     #[error("{0}")]

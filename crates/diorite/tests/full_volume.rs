@@ -33,7 +33,7 @@ fn fill(filesystem: &Filesystem, writer: u64, round: u64) -> Vec<Accepted> {
         let options = filesystem.open_options().read(true).write(true).create(true).direct(direct);
         let file = match options.open(&path) {
             Ok(file) => file,
-            Err(error) if error.errno() == ENOSPC => return all,
+            Err(error) if error.kind() == diorite::ErrorKind::StorageFull => return all,
             Err(error) => panic!("{path}: {error}"),
         };
         let (mut accepted, units) = (Vec::new(), 1 + random.below(600));
@@ -44,7 +44,10 @@ fn fill(filesystem: &Filesystem, writer: u64, round: u64) -> Vec<Accepted> {
             match file.write_all_at(&unit(seed), at * UNIT as u64) {
                 Ok(()) => accepted.push((at, seed)),
                 // That what was written earlier is lost has the same number.
-                Err(error) if error.errno() == ENOSPC && !error.to_string().contains("lost") => {
+                Err(error)
+                    if error.kind() == diorite::ErrorKind::StorageFull
+                        && !error.to_string().contains("lost") =>
+                {
                     all.push((path, accepted));
                     return all;
                 }

@@ -34,7 +34,7 @@ fn fill_at_random(file: &File, writer: u64, block: usize) -> (BTreeMap<u64, u64>
         let (at, seed) = (random.below(1 << 16), random.next() | 1);
         match file.write_at(&pattern(block, seed), at * block as u64) {
             Ok(written) => assert_eq!(written, block),
-            Err(error) if error.errno() == ENOSPC => return (taken, at),
+            Err(error) if error.kind() == diorite::ErrorKind::StorageFull => return (taken, at),
             Err(error) => panic!("{error}"),
         }
         taken.insert(at, seed);

@@ -84,7 +84,7 @@ fn step(filesystem: &Filesystem, models: &Models, random: &mut Random) {
             model.resize(grown, 0);
         }
         19 => match file.allocate_keep_size(offset, len as u64) {
-            Err(error) if error.errno() == 95 => {
+            Err(error) if error.kind() == diorite::ErrorKind::Unsupported => {
                 assert!(!filesystem.volume().features().has_incompat(Incompat::EXTENTS), "{error}");
             }
             result => result.expect("allocate"),

@@ -18,6 +18,7 @@ pub enum Error {
 
 /// A contradiction on the disk, with the place where it was found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Corrupt {
     /// No superblock.
     #[error(
@@ -130,6 +131,7 @@ impl Corrupt {
 
 /// Something sound that this program does not handle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Incompatible {
     /// Feature flags that must be understood to read the volume.
     #[error("the volume uses features that are not supported: {names}")]

@@ -368,7 +368,7 @@ impl Subject {
                         writes.push(Queued { tag, offset, data, is_short: false });
                     }
                     Err(refused) => match refused.into_error() {
-                        error if error.errno() == FULL => {}
+                        error if error.kind() == diorite::ErrorKind::StorageFull => {}
                         error => return Err(format!("queued write of {len} at {offset}: {error:?}")),
                     },
                 }

@@ -33,6 +33,7 @@ use write::Writer;
 
 /// Why a volume could not be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MkfsError {
     /// The device failed.
     #[error(transparent)]
