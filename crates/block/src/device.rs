@@ -61,9 +61,15 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     fn name(&self) -> String;
 
     /// Submit all bios and wait until each has completed. The first error is returned, after all have ended.
+    ///
+    /// # Errors
+    /// The device failed, or a bio does not fit its geometry.
     fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError>;
 
     /// A queue for many transfers in flight from one thread. The default completes each at submission.
+    ///
+    /// # Errors
+    /// The resources of a queue cannot be had.
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError>;
 
     /// A queue that many threads share, at least `depth` deep; none (the default) where transfers are only executed.
@@ -80,6 +86,9 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 
 impl dyn BlockDevice + '_ {
     /// Read `memory.len()` bytes at a byte offset; both must be aligned as the geometry says.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::execute`].
     pub fn read_bytes(&self, offset_bytes: u64, memory: &mut [u8]) -> Result<(), IoError> {
         let step = self.geometry().max_transfer_bytes as usize;
         let mut bios: Vec<_> = memory
@@ -94,6 +103,9 @@ impl dyn BlockDevice + '_ {
     }
 
     /// Write `memory` at a byte offset; both must be aligned as the geometry says.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::execute`].
     pub fn write_bytes(
         &self,
         offset_bytes: u64,
@@ -113,6 +125,9 @@ impl dyn BlockDevice + '_ {
     }
 
     /// Make all completed writes durable; nothing to do where there is no volatile cache.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::execute`]; what is durable is not known then.
     pub fn flush(&self) -> Result<(), IoError> {
         if self.geometry().volatile_cache { self.execute(&mut [Bio::flush()]) } else { Ok(()) }
     }
@@ -125,6 +140,9 @@ impl dyn BlockDevice + '_ {
 
 impl Geometry {
     /// Check one bio against this geometry: range, alignment of offset, length and each segment, write permission.
+    ///
+    /// # Errors
+    /// What does not fit.
     pub fn check(&self, bio: &Bio<'_>) -> Result<(), IoErrorKind> {
         use crate::BioMemory;
         self.check_range(bio.op, bio.sector, bio.len())?;
@@ -140,6 +158,9 @@ impl Geometry {
     }
 
     /// The part of [`Geometry::check`] that needs no memory: write permission, alignment of offset and length, range.
+    ///
+    /// # Errors
+    /// What does not fit.
     pub fn check_range(&self, op: Op, sector: Sector, len: u64) -> Result<(), IoErrorKind> {
         if self.read_only && op.is_write() {
             return Err(IoErrorKind::ReadOnly);
@@ -154,6 +175,9 @@ impl Geometry {
     }
 
     /// The part of [`Geometry::check`] that one memory segment must pass.
+    ///
+    /// # Errors
+    /// What does not fit.
     pub fn check_segment(&self, address: usize, len: usize) -> Result<(), IoErrorKind> {
         aligned("memory address", address as u64, self.memory_alignment)?;
         aligned("segment length", len as u64, self.memory_alignment.min(self.logical_block_size))

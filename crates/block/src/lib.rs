@@ -4,6 +4,7 @@
 //! which merges what is contiguous on the device, and unplugs it onto a [`BlockDevice`]. This crate
 //! knows no filesystem, no file and no clock: schedulers are given the time, and [`sync`] lets a
 //! simulation decide who runs.
+#![warn(clippy::missing_errors_doc)]
 
 mod bio;
 mod device;

@@ -110,6 +110,9 @@ impl<'a> Plug<'a> {
     }
 
     /// Show the list to the device and wait for it.
+    ///
+    /// # Errors
+    /// The first error of a bio.
     pub fn unplug(mut self, device: &dyn BlockDevice) -> Result<PlugSummary, IoError> {
         if self.bios.is_empty() {
             return Ok(PlugSummary::default());

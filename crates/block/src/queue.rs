@@ -90,6 +90,9 @@ pub struct QueuedIo {
 
 impl QueuedIo {
     /// Show the transfer as bios, one for each device range (a flush is one without memory), until one fails.
+    ///
+    /// # Errors
+    /// What `each` returned.
     pub fn for_each_bio<E>(&mut self, mut each: impl FnMut(&mut Bio<'_>) -> Result<(), E>) -> Result<(), E> {
         let (op, flags, owner) = (self.op, self.flags, self.owner);
         match &mut self.memory {
@@ -134,13 +137,22 @@ pub trait IoQueue: Send + fmt::Debug {
 
     /// Take a transfer; it is issued at the latest by the next [`IoQueue::reap`]. With `depth` in flight the
     /// transfer is handed back.
+    ///
+    /// # Errors
+    /// The transfer, with `depth` in flight.
     fn submit(&mut self, io: QueuedIo) -> Result<(), QueuedIo>;
 
     /// Issue what was submitted (unplug) without waiting.
+    ///
+    /// # Errors
+    /// The device took nothing.
     fn issue(&mut self) -> Result<(), IoError>;
 
     /// Issue what was submitted, wait until at least `wait_for` transfers have ended (or all, if fewer are in
     /// flight), and append everything that has ended to `done`. Returns how many were appended.
+    ///
+    /// # Errors
+    /// The queue itself failed. Errors of transfers are in [`Completed`].
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError>;
 }
 

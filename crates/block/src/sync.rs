@@ -121,6 +121,9 @@ pub fn work(work: Work) {
 }
 
 /// Start a thread that is under this thread's runtime, if any.
+///
+/// # Errors
+/// The system has no threads left.
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle> {
     match runtime() {
         Some(runtime) => Ok(JoinHandle::Simulated(runtime.spawn(name.to_owned(), Box::new(body)))),

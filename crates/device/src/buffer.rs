@@ -40,6 +40,9 @@ impl AlignedBuf {
     }
 
     /// As [`AlignedBuf::zeroed`], with an error where there is no memory.
+    ///
+    /// # Errors
+    /// There is no memory, or the size and the alignment are too large.
     pub fn try_zeroed(len: usize, alignment: usize) -> io::Result<Self> {
         Ok(Self { entry: None, region: Region::zeroed(len, alignment)? })
     }
@@ -47,6 +50,9 @@ impl AlignedBuf {
     /// As [`AlignedBuf::try_zeroed`], and entered into the list of memory that `io_uring` rings register with the
     /// kernel when they first use it. Worth it for large memory that is used again and again; all pages are
     /// provided at once.
+    ///
+    /// # Errors
+    /// As [`AlignedBuf::try_zeroed`].
     pub fn registered(len: usize, alignment: usize) -> io::Result<Self> {
         let region = if len >= HUGE_FROM {
             Region::on_huge_pages(len, alignment)
@@ -59,6 +65,9 @@ impl AlignedBuf {
     }
 
     /// Memory for transfers: registered with rings where that pays, from 64 KiB on; smaller memory is used as it is.
+    ///
+    /// # Errors
+    /// As [`AlignedBuf::try_zeroed`].
     pub fn for_transfers(len: usize, alignment: usize) -> io::Result<Self> {
         if len >= REGISTERED_FROM {
             Self::registered(len, alignment)

@@ -50,6 +50,9 @@ pub struct FileDevice {
 
 impl FileDevice {
     /// Open an image file or a block device.
+    ///
+    /// # Errors
+    /// There is no such file, it may not be opened, it is in use by another program, or it cannot be used in the way that the options ask for; the error says what can be done.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Arc<Self>, OpenError> {
         let path = path.as_ref();
         let uses_ring = chooses_ring(path, options.backend)?;
@@ -94,6 +97,9 @@ impl FileDevice {
     }
 
     /// The size of the file at this moment; of a block device, its capacity.
+    ///
+    /// # Errors
+    /// What the system says.
     pub fn file_size(&self) -> io::Result<u64> {
         match self.kind {
             Kind::BlockDevice => Ok(self.geometry.capacity_bytes),
@@ -120,6 +126,9 @@ impl FileDevice {
     }
 
     /// Set the size of a file that was opened with [`Growth::Free`].
+    ///
+    /// # Errors
+    /// It was not opened so, or what the system says.
     pub fn set_file_size(&self, bytes: u64) -> io::Result<()> {
         if self.growth != Growth::Free || self.kind != Kind::File {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
@@ -128,6 +137,9 @@ impl FileDevice {
     }
 
     /// Give a range of a file blocks of the host's filesystem; its size and content stay.
+    ///
+    /// # Errors
+    /// The host has no space, or its filesystem cannot do this.
     pub fn reserve_blocks(&self, offset: u64, len: u64) -> io::Result<()> {
         self.allocate(FallocateFlags::KEEP_SIZE, offset, len)
     }

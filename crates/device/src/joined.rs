@@ -39,6 +39,9 @@ pub struct JoinedDevice {
 
 impl JoinedDevice {
     /// The children's space in turns of `chunk_bytes`; what a larger child has more than the smallest is not used.
+    ///
+    /// # Errors
+    /// There are no children, or they cannot be joined with turns of that size.
     pub fn striped(children: Vec<Arc<dyn BlockDevice>>, chunk_bytes: u64) -> Result<Arc<Self>, OpenError> {
         let name = joined_name("stripe", &children);
         let bad = |why: String| OpenError::BadJoin { spec: name.clone(), why };
@@ -59,6 +62,9 @@ impl JoinedDevice {
     }
 
     /// The children's space one after the other.
+    ///
+    /// # Errors
+    /// There are no children, or they cannot be joined.
     pub fn linear(children: Vec<Arc<dyn BlockDevice>>) -> Result<Arc<Self>, OpenError> {
         let name = joined_name("linear", &children);
         let bad = |why: &str| OpenError::BadJoin { spec: name.clone(), why: why.to_owned() };

@@ -7,6 +7,7 @@
 //! - [`open_target`] turns what a user typed (`PATH`, `PATH?partition=2`, `raw:/dev/sdb`) into a device.
 //! - [`FileDevice::open`] opens an image file or a block device; [`OpenOptions`] says how.
 //! - [`AlignedBuf`] and [`BufferPool`] give memory that direct I/O takes as it is.
+#![warn(clippy::missing_errors_doc)]
 
 mod arena;
 mod batch;

@@ -28,6 +28,9 @@ pub struct PartitionDevice {
 
 impl PartitionDevice {
     /// The window of `len_bytes` (rounded down to whole blocks) at `start`, under a name of its own.
+    ///
+    /// # Errors
+    /// It is not aligned to logical blocks, or not within the device.
     pub fn window(
         device: Arc<dyn BlockDevice>,
         name: String,
@@ -57,6 +60,9 @@ impl PartitionDevice {
     }
 
     /// Partition `number` of the device's partition table.
+    ///
+    /// # Errors
+    /// The table cannot be read, or has no such partition; the error lists those that there are.
     pub fn open(device: Arc<dyn BlockDevice>, number: u32) -> Result<Arc<Self>, OpenError> {
         let partition = table::partition(&*device, number)?;
         let name = format!("{}?partition={number}", device.name());
@@ -65,6 +71,9 @@ impl PartitionDevice {
     }
 
     /// Everything of the device from a byte offset on.
+    ///
+    /// # Errors
+    /// As [`PartitionDevice::window`].
     pub fn at_offset(device: Arc<dyn BlockDevice>, offset_bytes: u64) -> Result<Arc<Self>, OpenError> {
         let name = format!("{}?offset={offset_bytes}", device.name());
         let Some(len) = device.geometry().capacity_bytes.checked_sub(offset_bytes) else {

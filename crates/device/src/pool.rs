@@ -45,6 +45,9 @@ struct Shared {
 
 impl BufferPool {
     /// `count` buffers of `buffer_bytes`, each at a multiple of 4096.
+    ///
+    /// # Errors
+    /// There is no memory.
     pub fn new(buffer_bytes: usize, count: u32) -> io::Result<Self> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
         let slot_bytes = buffer_bytes.max(1).checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?;

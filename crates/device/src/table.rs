@@ -100,6 +100,9 @@ struct Table {
 }
 
 /// Read the partition table of a device.
+///
+/// # Errors
+/// There is no table, it is damaged, or the device failed.
 pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>, OpenError> {
     let table = read(device)?;
     table.cut.map_or(Ok(table.partitions), |why| Err(no_table(device, why)))

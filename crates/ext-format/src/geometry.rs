@@ -243,6 +243,9 @@ impl Layout {
     }
 
     /// Where an inode is; an error for a number that no inode has.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the number.
     pub fn locate_inode(&self, inode: InodeNumber) -> Result<InodeLocation> {
         if inode.0 == 0 || inode.0 > self.inodes_count {
             return Err(Corrupt::Inode { inode, what: "there is no such inode" }.into());

@@ -162,6 +162,9 @@ impl GroupDescriptor {
     }
 
     /// Check every number before use: places are on the volume and after the superblock, counts fit in the group.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the group and what is wrong.
     pub fn validate(&self, group: GroupNumber, superblock: &Superblock) -> Result<()> {
         let fail = |what| Err(Corrupt::Group { group: group.0, what }.into());
         let (first, end) = (superblock.first_data_block().0, superblock.blocks_count());

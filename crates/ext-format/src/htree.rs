@@ -30,6 +30,9 @@ pub struct RootInfo {
 
 impl RootInfo {
     /// The info of a root block, checked.
+    ///
+    /// # Errors
+    /// What is wrong with it.
     pub fn parse(root: &[u8], large_dir: bool) -> Result<Self, &'static str> {
         if root.len() < ROOT_ENTRIES + ENTRY_SIZE {
             return Err("the index root is cut short");
@@ -67,6 +70,9 @@ pub struct CountLimit {
 
 impl CountLimit {
     /// Those of the node whose entries start at `entries`, checked against the block.
+    ///
+    /// # Errors
+    /// What is wrong with it.
     pub fn parse(block: &[u8], entries: usize, metadata_csum: bool) -> Result<Self, &'static str> {
         let found = Self { limit: le16(block, entries), count: le16(block, entries + 2) };
         if found.limit != Self::limit_of(block.len(), entries, metadata_csum) {

@@ -135,6 +135,9 @@ impl Default for DiskInode {
 impl DiskInode {
     /// The inode in `bytes`, which are `inode_size` long. Checks that the extra size fits; the checksum is checked by
     /// [`DiskInode::has_valid_checksum`].
+    ///
+    /// # Errors
+    /// `Corrupt`, with the number and what is wrong.
     pub fn parse(number: InodeNumber, bytes: &[u8], superblock: &Superblock) -> Result<Self> {
         let fail = |what| Err(Corrupt::Inode { inode: number, what }.into());
         let Ok((raw, rest)) = RawInode::read_from_prefix(bytes) else { return fail("cut short") };

@@ -28,6 +28,7 @@
 //! assert_eq!(superblock.block_size().address_of(layout.descriptor_block(0)), 2048);
 //! # Ok::<(), Error>(())
 //! ```
+#![warn(clippy::missing_errors_doc)]
 
 pub mod casefold;
 pub mod checksum;

@@ -50,6 +50,9 @@ pub struct MmpBlock {
 
 impl MmpBlock {
     /// The structure in `bytes`; `seed` verifies the checksum, where the volume has any.
+    ///
+    /// # Errors
+    /// What is wrong with it.
     pub fn parse(bytes: &[u8], seed: Option<ChecksumSeed>) -> Result<Self, &'static str> {
         if bytes.len() < SIZE || le32(bytes, 0) != MAGIC {
             return Err("the block of multi-mount protection (MMP) has no magic number");

@@ -62,6 +62,9 @@ pub struct BlockHeader {
 
 impl BlockHeader {
     /// The header of a block, with magic number and size checked.
+    ///
+    /// # Errors
+    /// What is wrong with it.
     pub fn parse(block: &[u8]) -> Result<Self, &'static str> {
         if le32(block, 0) != MAGIC {
             return Err("an attribute block has no magic number");

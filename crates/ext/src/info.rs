@@ -194,6 +194,9 @@ impl VolumeInfo {
     }
 
     /// Read it from a device, by a backup if the first superblock is damaged.
+    ///
+    /// # Errors
+    /// There is no superblock, or the device failed.
     pub fn find(device: &dyn BlockDevice) -> Result<(Self, Option<SuperblockBackup>)> {
         let (superblock, backup) = find_superblock(device)?;
         Ok((Self::new(&superblock), backup))
@@ -206,6 +209,9 @@ impl VolumeInfo {
     }
 
     /// Read it from a device's first superblock.
+    ///
+    /// # Errors
+    /// The first superblock is damaged or is none, or the device failed.
     pub fn read(device: &dyn BlockDevice) -> Result<Self> {
         Ok(Self::new(&read_superblock(device)?))
     }
@@ -220,6 +226,9 @@ impl VolumeInfo {
 }
 
 /// Read all group descriptors of a volume (primary copies), not checked. Fails on a volume larger than the device.
+///
+/// # Errors
+/// `Corrupt`, with the group, or the device failed.
 pub fn read_descriptors(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Vec<GroupDescriptor>> {
     let layout = Layout::new(superblock);
     let mut descriptors = Vec::new();

@@ -63,6 +63,9 @@ impl JournalSuperblock {
     }
 
     /// Parse and validate the first block of a journal that lies in `file_blocks` blocks of `block_size` bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` for numbers that cannot be, `Incompatible` for features that are not known.
     pub fn parse(block: &[u8], block_size: u64, file_blocks: u64) -> Result<Self> {
         let corrupt = |what| Corrupt::Journal { block: 0, what };
         let raw = block.get(..SUPERBLOCK_BYTES).ok_or(corrupt("the superblock is cut off"))?;

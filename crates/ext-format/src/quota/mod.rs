@@ -94,6 +94,9 @@ impl QuotaHeader {
     }
 
     /// The header in block 0, with numbers that lie in the file.
+    ///
+    /// # Errors
+    /// What is wrong with it.
     pub fn parse(kind: QuotaKind, bytes: &[u8]) -> Result<Self, &'static str> {
         if le32(bytes, 0) != kind.magic() {
             return Err("the quota file's magic number is wrong");

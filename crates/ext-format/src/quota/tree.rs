@@ -18,10 +18,19 @@ pub trait QuotaBlocks {
     /// Why they cannot be read or written.
     type Error;
     /// The content of a block.
+    ///
+    /// # Errors
+    /// They cannot be read.
     fn read(&mut self, block: u32) -> Result<QuotaBlock, Self::Error>;
     /// Replace a block's content.
+    ///
+    /// # Errors
+    /// They cannot be written.
     fn write(&mut self, block: u32, bytes: &QuotaBlock) -> Result<(), Self::Error>;
     /// Make the file at least so many blocks long; new ones are zero.
+    ///
+    /// # Errors
+    /// There is no space.
     fn grow(&mut self, blocks: u32) -> Result<(), Self::Error>;
     /// The error for a file that contradicts itself.
     fn corrupt(&self, what: &'static str) -> Self::Error;
@@ -69,6 +78,9 @@ fn slot_of<B: QuotaBlocks>(blocks: &mut B, block: u32, id: u32) -> Result<Slot, 
 }
 
 /// The entry of `id`, if it has one.
+///
+/// # Errors
+/// Those of the blocks, and [`QuotaBlocks::corrupt`] for a tree that contradicts itself.
 pub fn find<B: QuotaBlocks>(blocks: &mut B, header: &QuotaHeader, id: u32) -> Result<Option<Slot>, B::Error> {
     match way_to(blocks, header, id)? {
         Way::Entries(block) => slot_of(blocks, block, id).map(Some),
@@ -77,6 +89,9 @@ pub fn find<B: QuotaBlocks>(blocks: &mut B, header: &QuotaHeader, id: u32) -> Re
 }
 
 /// The entry of `id`, made if it has none. The caller stores the header if it changed.
+///
+/// # Errors
+/// As [`find`].
 pub fn find_or_insert<B: QuotaBlocks>(
     blocks: &mut B,
     header: &mut QuotaHeader,

@@ -44,6 +44,9 @@ fn bad<T>(field: &'static str, value: impl Into<u64>, why: &'static str) -> Resu
 impl Superblock {
     /// Parse and check the 1024 bytes of a superblock: magic number, checksum, then every number. Features that cannot
     /// be read are rejected with the name of the feature.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the field, or `Incompatible`, with the feature.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let superblock = Self::parse_any_features(bytes)?;
         superblock.check_readable()?;
@@ -51,6 +54,9 @@ impl Superblock {
     }
 
     /// The error that names the features with which it cannot be read.
+    ///
+    /// # Errors
+    /// `Incompatible`, with the features.
     pub fn check_readable(&self) -> Result<()> {
         let unreadable = self.features.unreadable();
         if unreadable.is_empty() {
@@ -60,6 +66,9 @@ impl Superblock {
     }
 
     /// As [`Superblock::parse`], but whatever the features are: to describe a volume that cannot be opened.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the field.
     pub fn parse_any_features(bytes: &[u8]) -> Result<Self> {
         let Ok((raw, _)) = RawSuperblock::read_from_prefix(bytes) else {
             return bad("length", bytes.len() as u64, "a superblock has 1024 bytes");
@@ -70,6 +79,9 @@ impl Superblock {
     }
 
     /// Check the numbers of raw fields; the checksum is not looked at.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the field.
     pub fn from_raw(raw: &RawSuperblock) -> Result<Self> {
         if raw.magic.get() != MAGIC {
             return Err(Corrupt::Magic { found: raw.magic.get() }.into());

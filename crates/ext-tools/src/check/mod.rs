@@ -131,6 +131,9 @@ struct Checker<'d> {
 
 /// As [`check()`], but a journal that has not been replayed is replayed in memory first, as it would be when the volume is
 /// opened. Nothing is written.
+///
+/// # Errors
+/// As [`check()`].
 pub fn check_replayed(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,
@@ -169,6 +172,9 @@ pub fn check_replayed(
 /// Check the volume on `device`, as it stands there. `progress` receives the phase. An error means that the check could not be made (the
 /// device failed, there is no volume, or it uses features that are not known); what is wrong with the volume
 /// is in the report.
+///
+/// # Errors
+/// The device failed, or there is no superblock at all. What is wrong with the volume is in the report.
 pub fn check(
     device: &dyn BlockDevice,
     options: &CheckOptions,

@@ -174,6 +174,9 @@ pub struct MkfsReport {
 }
 
 /// Make a volume on `device`. Everything that was on it is lost.
+///
+/// # Errors
+/// The options contradict each other or do not fit the device, or the device failed.
 pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsReport, MkfsError> {
     let geometry = device.geometry();
     let arranged = arrange(options, geometry.capacity_bytes, geometry.logical_block_size)?;
@@ -186,6 +189,9 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsRepor
 }
 
 /// What [`mkfs`] would make on a device of `capacity_bytes` with logical blocks of `logical_block_size` bytes. Nothing is written.
+///
+/// # Errors
+/// As [`mkfs`], but for the device.
 pub fn preview(
     options: &MkfsOptions,
     capacity_bytes: u64,
