@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use diorite_mount::MountOptions;
+use diorite_mount::fuse::{VirtioFs, VirtioFsError};
 use diorite_mount::nfs::{NfsOptions, NfsServer, ServeError, Squash};
 
 use crate::args;
@@ -14,6 +15,7 @@ use crate::logging::{self, Destination};
 pub(crate) fn serve(arguments: &args::Serve) -> Result<()> {
     match &arguments.protocol {
         args::Protocol::Nfs(arguments) => nfs(arguments),
+        args::Protocol::Virtiofs(arguments) => virtiofs(arguments),
     }
 }
 
@@ -41,6 +43,19 @@ fn nfs(arguments: &args::Nfs) -> Result<()> {
     };
     let nfs = NfsOptions { squash, insecure: arguments.insecure };
     let server = NfsServer::new(image, arguments.listen, &options, &nfs).map_err(failure)?;
+    let stop = server.stop();
+    interrupt::act(Arc::new(move |_| stop.stop()));
+    server.serve().map_err(failure)
+}
+
+fn virtiofs(arguments: &args::Virtiofs) -> Result<()> {
+    let options = options(&arguments.served)?;
+    let image = &arguments.served.image;
+    let failure = |error| match error {
+        VirtioFsError::Volume(error) => Failure::of(image, "serve", &error),
+        error => Failure::Failed(error.to_string()),
+    };
+    let server = VirtioFs::new(image, &arguments.socket, &options).map_err(failure)?;
     let stop = server.stop();
     interrupt::act(Arc::new(move |_| stop.stop()));
     server.serve().map_err(failure)

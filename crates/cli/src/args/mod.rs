@@ -19,7 +19,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 pub(crate) use files::{Cat, Cp, Df, Du, Ln, Ls, ManyPaths, Mkdir, Mv, OnePath, Rm, Tree};
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
-pub(crate) use serve::{Nfs, Protocol, Serve, Served};
+pub(crate) use serve::{Nfs, Protocol, Serve, Served, Virtiofs};
 pub(crate) use shared::{Opening, Profiling, Queueing, Reporting};
 pub(crate) use volume::{Check, FilesystemType, Info, Mkfs, Trim};
 

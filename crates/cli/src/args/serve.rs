@@ -2,6 +2,7 @@
 #![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
@@ -17,6 +18,15 @@ Clients, for a server on port 2049 of HOST:
 Clients say which user calls, and nothing proves it: listen on a network only if all hosts on it are trusted. Permission bits and access
 control lists hold for the users that they name. There are no locks between clients (NLM).";
 
+/// After the help of `serve virtiofs`.
+pub(super) const VIRTIOFS_CLIENTS: &str = "\
+With the socket /run/vol.sock and a tag of your choice:
+  QEMU     -chardev socket,id=c,path=/run/vol.sock -device vhost-user-fs-pci,chardev=c,tag=vol
+           -object memory-backend-memfd,id=m,size=1G,share=on -numa node,memdev=m -m 1G
+  guest    mount -t virtiofs vol /mnt
+
+One virtual machine at a time uses the volume; the next one can follow. The socket is for this user alone.";
+
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     #[command(subcommand)]
@@ -28,6 +38,9 @@ pub(crate) enum Protocol {
     /// Serve a volume by NFS (version 3, TCP), until it is asked to end by SIGINT or SIGTERM
     #[command(after_help = NFS_CLIENTS)]
     Nfs(Nfs),
+    /// Serve a volume to a virtual machine (virtio-fs, vhost-user), until it is asked to end by SIGINT or SIGTERM
+    #[command(after_help = VIRTIOFS_CLIENTS)]
+    Virtiofs(Virtiofs),
 }
 
 /// What is served and how, by whatever protocol.
@@ -45,6 +58,15 @@ pub(crate) struct Served {
     /// Image file or block device; `?partition=N` or `?offset=BYTES` after it chooses a part
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Virtiofs {
+    /// Socket to make, for the virtual machine monitor
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub(crate) socket: PathBuf,
+    #[command(flatten)]
+    pub(crate) served: Served,
 }
 
 #[derive(Debug, Args)]

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use programs::Program;
 use programs::Programs;
+pub(crate) use programs::{Processes, Program};
 pub use totals::{Latencies, Totals};
 
 const SHARDS: usize = 16;
@@ -61,7 +61,7 @@ pub struct InFlight {
 }
 
 /// See the module's head.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Accounting {
     programs: Programs,
     next: AtomicU64,
@@ -95,6 +95,14 @@ impl Begun {
 }
 
 impl Accounting {
+    pub(crate) fn new(processes: Processes) -> Self {
+        Self {
+            programs: Programs::new(processes),
+            next: AtomicU64::new(0),
+            pending: std::array::from_fn(|_| Mutex::default()),
+        }
+    }
+
     fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Begun>> {
         self.pending[number as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,7 +149,7 @@ mod tests {
     /// A request is in flight until it is answered, and its process has it afterwards: this one, by whichever thread.
     #[test]
     fn requests_are_charged_to_the_process_of_their_thread() {
-        let accounting = Accounting::default();
+        let accounting = Accounting::new(Processes::OfThisHost);
         let process = std::process::id();
         let other_thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get() as u32);
         let alive = rustix::thread::gettid().as_raw_nonzero().get() as u32;
@@ -165,7 +173,7 @@ mod tests {
     /// However many processes come and go, those kept are bounded, and nothing that was counted is lost.
     #[test]
     fn processes_that_ended_are_counted_together() {
-        let accounting = Accounting::default();
+        let accounting = Accounting::new(Processes::OfThisHost);
         let processes = 3 * programs::PROGRAMS_MAX as u32;
         // Numbers that no process has.
         for pid in 0..processes {

@@ -5,6 +5,7 @@
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
 //! - `channel`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
+//! - `virtiofs`: the transport to virtual machines (feature `virtiofs`)
 //! - `attach`: mounting and unmounting
 //! - `watch`, `mounted`: what a mount is doing, for those who ask
 //! - `sys`: the `ioctl`s of the devices
@@ -23,6 +24,8 @@ mod session;
 mod sys;
 mod threads;
 mod uring;
+#[cfg(feature = "virtiofs")]
+mod virtiofs;
 mod watch;
 
 use std::io;
@@ -40,6 +43,8 @@ use channel::Channels;
 use session::{Log, Manner, Session};
 pub use sys::keep_few_arenas;
 use threads::Threads;
+#[cfg(feature = "virtiofs")]
+pub use virtiofs::{VirtioFs, VirtioFsError, VirtioFsStop};
 use watch::Watch;
 pub use watch::{StatusError, status};
 

@@ -19,7 +19,7 @@ use super::abi::{
 use super::dispatch::{Request, errno};
 use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
-use crate::accounting::{Accounting, Begun, Class};
+use crate::accounting::{Accounting, Begun, Class, Processes};
 use crate::operations::{FileHandle, Operations};
 use crate::status::{CacheState, DeviceState, JournalState, SchedulerState, Status, VolumeState};
 
@@ -105,6 +105,8 @@ impl Session {
         // A name of a directory that ignores case has forms that the kernel does not know.
         let name_valid = if filesystem.ignores_case() { 0 } else { VALID_SECONDS };
         let block_size = (filesystem.statfs().block_size as u32).max(PAGE as u32);
+        // Without a kernel here, processes are those of a guest.
+        let processes = if device.is_some() { Processes::OfThisHost } else { Processes::OfOthers };
         let (agreed, is_closed) = (AtomicU64::new(0), AtomicBool::new(false));
         Self {
             operations,
@@ -113,7 +115,7 @@ impl Session {
             name_valid,
             device,
             started: Instant::now(),
-            accounting: Accounting::default(),
+            accounting: Accounting::new(processes),
             log,
             agreed,
             is_closed,
@@ -196,6 +198,8 @@ impl Session {
                 return Served::Read(Read { unique, begun, what: message.arguments.structure() });
             }
             Some(Opcode::Init) => self.set_up(&mut message.arguments, reply),
+            // Another client may come by the same way.
+            Some(Opcode::Destroy) if self.device.is_none() => self.checked(self.end_client()),
             Some(Opcode::Destroy) => self.checked(self.close()),
             Some(opcode) => {
                 let _owner = self.owner(begun.pid());
@@ -286,6 +290,16 @@ impl Session {
         self.operations.close()
     }
 
+    /// The client is gone, or begins anew: close what it had open, and make everything durable.
+    ///
+    /// # Errors
+    /// As [`Operations::sync`].
+    pub(super) fn end_client(&self) -> diorite::Result<()> {
+        self.agreed.store(0, Ordering::Release);
+        self.operations.forget_clients();
+        self.operations.sync()
+    }
+
     /// Have the kernel forget the attributes of an inode: they changed in a way that it does not know of.
     pub(super) fn forget_attributes(&self, inode: InodeNumber) {
         self.notify(&NotifyInvalInode { node: node_of(inode), offset: -1, len: 0 });
@@ -318,6 +332,10 @@ impl Session {
                 return Ok(());
             }
             return Err(Errno::PROTO);
+        }
+        if self.device.is_none() && self.is_set_up() {
+            // It has started again without a word.
+            self.checked(self.end_client())?;
         }
         let mut wanted = init::ASYNC_READ
             | init::ATOMIC_O_TRUNC

@@ -177,6 +177,12 @@ impl Operations {
         self.filesystem.sync()
     }
 
+    /// Its clients are gone: close their files, and know none of their inodes.
+    pub fn forget_clients(&self) {
+        self.files.clear();
+        self.known.clear();
+    }
+
     /// End all use and close the volume. Requests that other threads are about to end are waited for.
     ///
     /// # Errors
@@ -184,8 +190,7 @@ impl Operations {
     pub fn close(&self) -> Result<()> {
         let start = Instant::now();
         loop {
-            self.files.clear();
-            self.known.clear();
+            self.forget_clients();
             match self.filesystem.clone().close() {
                 Err(Error::Busy(_)) if start.elapsed() < CLOSE_WAIT_MAX => {
                     std::thread::sleep(Duration::from_millis(1));

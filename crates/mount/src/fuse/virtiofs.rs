@@ -1,0 +1,383 @@
+//! The transport to virtual machines: a vhost-user device, as which a virtual machine monitor shows the volume to its guest (virtio-fs).
+//!
+//! The guest's kernel puts requests into a queue in its memory, and threads here carry them out. A write's data is copied from the
+//! guest's memory to pages that the device uses as they are, and a read's the other way: one copy, for safe code cannot lend memory that a
+//! guest may change at any time. Nothing can be told to the guest unasked, so it writes through.
+//!
+//! One virtual machine at a time uses the volume. When it ends or starts anew, what it had open is closed, and everything made durable.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use diorite::Filesystem;
+use vhost::vhost_user::{Listener, VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost_user_backend::{ShutdownHandle, VhostUserBackend, VhostUserDaemon, VringMutex, VringT as _};
+use virtio_queue::{DescriptorChain, QueueOwnedT as _};
+use vm_memory::{GuestAddressSpace as _, GuestMemoryAtomic, GuestMemoryLoadGuard, GuestMemoryMmap};
+use vmm_sys_util::epoll::EventSet;
+use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
+
+use super::abi::{InHeader, WriteIn};
+use super::payload::{Payload, Payloads};
+use super::reply::Reply;
+use super::request::Message;
+use super::session::{Log, Manner, Served, Session, Transport};
+use super::threads::Threads;
+use crate::MountOptions;
+use crate::operations::Operations;
+
+/// Queues: one of requests that others do not hold up, one of all others.
+const QUEUES: usize = 2;
+const QUEUE_SIZE: usize = 1024;
+const THREADS: usize = 16;
+/// What is read apart from the data of a write.
+const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
+/// The modern device, of virtio 1.0 on.
+const VIRTIO_VERSION_1: u64 = 1 << 32;
+const RING_INDIRECT_DESCRIPTORS: u64 = 1 << 28;
+const RING_EVENT_INDEX: u64 = 1 << 29;
+
+/// Why a volume cannot be served to virtual machines.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VirtioFsError {
+    /// The volume cannot be opened, or failed when it was closed.
+    #[error(transparent)]
+    Volume(#[from] diorite::Error),
+    /// The socket cannot be listened on.
+    #[error("{}: cannot listen: {source}", socket.display())]
+    Listen {
+        /// The socket.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The device cannot be made.
+    #[error("{}: cannot serve: {said}", socket.display())]
+    Device {
+        /// The socket.
+        socket: PathBuf,
+        /// What is wrong.
+        said: String,
+    },
+}
+
+/// A volume that is served to virtual machines by [`VirtioFs::serve`].
+pub struct VirtioFs {
+    session: Arc<Session>,
+    listener: UnixListener,
+    control: Arc<Control>,
+}
+
+/// Ends a [`VirtioFs`].
+#[derive(Clone)]
+pub struct VirtioFsStop {
+    control: Arc<Control>,
+}
+
+/// What is needed to end it.
+struct Control {
+    socket: PathBuf,
+    is_stopping: AtomicBool,
+    connection: Mutex<Option<ShutdownHandle>>,
+}
+
+impl Control {
+    fn connection(&self) -> MutexGuard<'_, Option<ShutdownHandle>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+}
+
+impl std::fmt::Debug for VirtioFs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VirtioFs").field("socket", &self.control.socket).finish_non_exhaustive()
+    }
+}
+
+impl Drop for VirtioFs {
+    #[allow(clippy::disallowed_methods, reason = "a socket")]
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.control.socket);
+    }
+}
+
+impl VirtioFsStop {
+    /// End it: the virtual machine that uses the volume loses it.
+    pub fn stop(&self) {
+        self.control.is_stopping.store(true, Ordering::Release);
+        if let Some(connection) = &*self.control.connection() {
+            connection.shutdown();
+        }
+        // It may wait for a connection.
+        let _ = UnixStream::connect(&self.control.socket);
+    }
+}
+
+impl VirtioFs {
+    /// Open the volume of `target`, and listen on a new socket, which only this user can use.
+    ///
+    /// # Errors
+    /// The volume cannot be opened, or the socket not be made.
+    pub fn new(target: &str, socket: &Path, options: &MountOptions) -> Result<Self, VirtioFsError> {
+        let listener =
+            listen(socket).map_err(|source| VirtioFsError::Listen { socket: socket.to_owned(), source })?;
+        let control = Control {
+            socket: socket.to_owned(),
+            is_stopping: AtomicBool::new(false),
+            connection: Mutex::default(),
+        };
+        let filesystem = options.served_filesystem().open(options.target(target));
+        let session =
+            filesystem.map(|filesystem| session(filesystem, target, options)).inspect_err(|_| {
+                #[allow(clippy::disallowed_methods, reason = "a socket")]
+                let _ = std::fs::remove_file(socket);
+            })?;
+        log::info!("{target}: virtio-fs on {}", socket.display());
+        Ok(Self { session: Arc::new(session), listener, control: Arc::new(control) })
+    }
+
+    /// What ends it.
+    pub fn stop(&self) -> VirtioFsStop {
+        VirtioFsStop { control: Arc::clone(&self.control) }
+    }
+
+    /// Serve one virtual machine after the other until it is stopped, then close the volume.
+    ///
+    /// # Errors
+    /// There is no memory or there are no threads; as [`Filesystem::close`].
+    pub fn serve(&self) -> Result<(), VirtioFsError> {
+        let device_error = |said: String| VirtioFsError::Device { socket: self.control.socket.clone(), said };
+        let threads = Arc::<Threads>::default();
+        let (sender, receiver) = sync_channel(QUEUE_SIZE);
+        let receiver = Arc::new(Mutex::new(receiver));
+        let payloads = Payloads::new()?;
+        for _ in 0..THREADS {
+            let mut worker = Worker {
+                session: Arc::clone(&self.session),
+                message: Vec::with_capacity(FIRST_LEN),
+                payload: payloads.take()?,
+                reply: Reply::default(),
+            };
+            let receiver = Arc::clone(&receiver);
+            threads.spawn(move || worker.work(&receiver)).map_err(|error| device_error(error.to_string()))?;
+        }
+        while !self.control.is_stopping() {
+            let served = self.serve_one(&sender);
+            self.session.end_client()?;
+            if let Err(said) = served {
+                log::warn!("{}: {said}", self.control.socket.display());
+            }
+        }
+        drop(sender);
+        threads.wait_until_ended();
+        Ok(self.session.close()?)
+    }
+
+    /// Wait for a virtual machine, and serve it until it ends.
+    fn serve_one(&self, sender: &SyncSender<Received>) -> Result<(), String> {
+        let text = |error: vhost_user_backend::Error| error.to_string();
+        let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
+        let device = Device { memory: memory.clone(), sender: sender.clone() };
+        let mut daemon =
+            VhostUserDaemon::new("virtiofs".to_owned(), Arc::new(device), memory).map_err(text)?;
+        let listener = self.listener.try_clone().map_err(|error| error.to_string())?;
+        daemon.start(&mut Listener::from(listener)).map_err(text)?;
+        *self.control.connection() = daemon.shutdown_handle();
+        if self.control.is_stopping() {
+            daemon.request_shutdown();
+        }
+        let ended = daemon.wait();
+        *self.control.connection() = None;
+        match ended {
+            Err(vhost_user_backend::Error::HandleRequest(error)) => {
+                log::info!("{}: the virtual machine has gone: {error}", self.control.socket.display());
+                Ok(())
+            }
+            ended => ended.map_err(text),
+        }
+    }
+}
+
+fn session(filesystem: Filesystem, target: &str, options: &MountOptions) -> Session {
+    let name = target.to_owned();
+    let log: Log = Arc::new(move |said: &str| log::error!("{name}: {said}"));
+    if let Some(reason) = filesystem.read_only_reason().filter(|_| !options.read_only) {
+        log::warn!("{target}: read-only: {reason}");
+    }
+    let at_failure = Arc::clone(&log);
+    filesystem.watch_abort(move |reason| {
+        at_failure(&format!("read-only from now on: a write failed: {reason}"));
+    });
+    // The guest's kernel always checks permissions of virtio-fs.
+    let manner = Manner { uncached: options.direct, checks_permissions: true, ..Manner::default() };
+    Session::new(Operations::new(filesystem, options.settings()), manner, None, log)
+}
+
+/// A new socket for this user alone. One that is left over from a server that was killed is replaced.
+#[allow(clippy::disallowed_methods, reason = "a socket")]
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let is_left_over = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    if is_left_over {
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+type Memory = GuestMemoryLoadGuard<GuestMemoryMmap>;
+
+/// A request in the guest's memory, with the queue that its answer goes to.
+type Received = (DescriptorChain<Memory>, VringMutex);
+
+/// The device as the virtual machine monitor drives it.
+struct Device {
+    memory: GuestMemoryAtomic<GuestMemoryMmap>,
+    sender: SyncSender<Received>,
+}
+
+impl VhostUserBackend for Device {
+    type Bitmap = ();
+    type Vring = VringMutex;
+
+    fn num_queues(&self) -> usize {
+        QUEUES
+    }
+
+    fn max_queue_size(&self) -> usize {
+        QUEUE_SIZE
+    }
+
+    fn features(&self) -> u64 {
+        VIRTIO_VERSION_1
+            | RING_INDIRECT_DESCRIPTORS
+            | RING_EVENT_INDEX
+            | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+    }
+
+    fn protocol_features(&self) -> VhostUserProtocolFeatures {
+        VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+    }
+
+    fn set_event_idx(&self, _enabled: bool) {
+        // The queues know.
+    }
+
+    fn update_memory(&self, _memory: GuestMemoryAtomic<GuestMemoryMmap>) -> io::Result<()> {
+        // It is the one that is here already.
+        Ok(())
+    }
+
+    fn exit_event(&self, _thread: usize) -> Option<(EventConsumer, EventNotifier)> {
+        new_event_consumer_and_notifier(EventFlag::NONBLOCK).ok()
+    }
+
+    fn handle_event(
+        &self,
+        queue: u16,
+        events: EventSet,
+        vrings: &[VringMutex],
+        _thread: usize,
+    ) -> io::Result<()> {
+        let Some(vring) = vrings.get(usize::from(queue)).filter(|_| events.contains(EventSet::IN)) else {
+            return Ok(());
+        };
+        let failed = |error: virtio_queue::Error| io::Error::other(error.to_string());
+        loop {
+            vring.disable_notification().map_err(failed)?;
+            let memory = self.memory.memory();
+            let taken: Vec<_> =
+                vring.get_mut().get_queue_mut().iter(memory).map_err(failed)?.take(QUEUE_SIZE).collect();
+            let is_empty = taken.is_empty();
+            for chain in taken {
+                let received = (chain, vring.clone());
+                self.sender.send(received).map_err(|_| io::ErrorKind::BrokenPipe)?;
+            }
+            if is_empty && !vring.enable_notification().map_err(failed)? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A thread with its memory.
+struct Worker {
+    session: Arc<Session>,
+    /// The first piece of a message, and the rest of those that are not writes.
+    message: Vec<u8>,
+    payload: Payload,
+    reply: Reply,
+}
+
+/// Nothing is asked of a guest that other requests of it must end before.
+struct Queue;
+
+impl Transport for Queue {
+    fn while_others_serve(&self, wait: &mut dyn FnMut()) {
+        wait();
+    }
+}
+
+impl Worker {
+    /// Carry out requests until there are no more to come.
+    fn work(&mut self, receiver: &Mutex<Receiver<Received>>) {
+        loop {
+            let received = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok((chain, vring)) = received else { return };
+            let head = chain.head_index();
+            let written = self.serve(chain).unwrap_or_else(|error| {
+                self.session.log(&format!("a request of the guest is not understood: {error}"));
+                0
+            });
+            let answered =
+                vring.add_used(head, written as u32).map_err(|error| error.to_string()).and_then(|()| {
+                    let is_wanted = vring.needs_notification().map_err(|error| error.to_string())?;
+                    if is_wanted {
+                        vring.signal_used_queue().map_err(|error| error.to_string())
+                    } else {
+                        Ok(())
+                    }
+                });
+            if let Err(error) = answered {
+                self.session.log(&format!("a request of the guest cannot be answered: {error}"));
+            }
+        }
+    }
+
+    /// Carry out a request: so many bytes were written into its memory.
+    fn serve(&mut self, chain: DescriptorChain<Memory>) -> io::Result<usize> {
+        let invalid = |error: virtio_queue::Error| io::Error::other(error.to_string());
+        let memory = chain.memory().clone();
+        let mut reader = chain.clone().reader(&memory).map_err(invalid)?;
+        let mut writer = chain.writer(&memory).map_err(invalid)?;
+        self.message.resize(FIRST_LEN.min(reader.available_bytes()), 0);
+        reader.read_exact(&mut self.message)?;
+        let rest = reader.available_bytes();
+        let second = self.payload.get_mut(..rest).ok_or(io::ErrorKind::FileTooLarge)?;
+        reader.read_exact(second)?;
+        let message =
+            Message::of_pieces(&mut self.message, &self.payload[..rest]).map_err(io::Error::from)?;
+        let payload = match self.session.serve(message, &Queue, &mut self.reply) {
+            Served::Silent => return Ok(0),
+            Served::Reply => 0,
+            Served::Read(read) => self.session.read(&read, &mut self.payload, &mut self.reply),
+        };
+        let reply = self.reply.message();
+        if reply.len() + payload > writer.available_bytes() {
+            return Err(io::Error::other("there is no space for the answer"));
+        }
+        writer.write_all(reply)?;
+        writer.write_all(&self.payload[..payload])?;
+        Ok(reply.len() + payload)
+    }
+}

@@ -1,0 +1,285 @@
+//! virtio-fs: a virtual machine monitor and a guest of the test's own, who speak FUSE over a queue in shared memory.
+
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use diorite::Filesystem;
+use diorite::mkfs::{Flavor, MkfsOptions};
+use diorite_mount::MountOptions;
+use diorite_mount::fuse::{VirtioFs, VirtioFsStop};
+use vhost::vhost_user::{
+    Frontend, VhostUserFrontend as _, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
+};
+use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
+use vm_memory::{Bytes as _, FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
+use vmm_sys_util::eventfd::EventFd;
+
+const LOOKUP: u32 = 1;
+const FORGET: u32 = 2;
+const READ: u32 = 15;
+const WRITE: u32 = 16;
+const FSYNC: u32 = 20;
+const INIT: u32 = 26;
+const CREATE: u32 = 35;
+const DESTROY: u32 = 38;
+
+const ENOENT: i32 = 2;
+
+/// Where things are in the guest's memory.
+const MEMORY: usize = 16 << 20;
+const AVAILABLE: u64 = 0x2000;
+const USED: u64 = 0x4000;
+const REQUEST: u64 = 0x10_000;
+const DATA: u64 = 0x20_000;
+const REPLY: u64 = 0x80_0000;
+const QUEUE_SIZE: u16 = 256;
+/// The queue of requests that others may hold up.
+const QUEUE: usize = 1;
+const NEXT: u16 = 1;
+const WRITE_ONLY: u16 = 2;
+
+struct Guest {
+    memory: GuestMemoryMmap,
+    _frontend: Frontend,
+    kick: EventFd,
+    call: EventFd,
+    count: u16,
+}
+
+impl Guest {
+    fn new(socket: &Path) -> Self {
+        let file = std::fs::File::from(
+            rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).expect("memory"),
+        );
+        file.set_len(MEMORY as u64).expect("memory");
+        let range = (GuestAddress(0), MEMORY, Some(FileOffset::new(file, 0)));
+        let memory = GuestMemoryMmap::from_ranges_with_files([range]).expect("memory");
+        let mut frontend = Frontend::connect(socket, 2).expect("it listens");
+        let (kick, call) = (EventFd::new(0).expect("an event"), EventFd::new(0).expect("an event"));
+        frontend.set_owner().expect("owner");
+        let offered = frontend.get_features().expect("features");
+        let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+        assert!(offered & protocol != 0 && offered & 1 << 32 != 0);
+        let _ = frontend.get_protocol_features().expect("features");
+        frontend.set_features(protocol | 1 << 32).expect("features");
+        frontend.set_protocol_features(VhostUserProtocolFeatures::MQ).expect("features");
+        assert_eq!(frontend.get_queue_num().expect("a number"), 2);
+        let host = memory.get_host_address(GuestAddress(0)).expect("an address") as u64;
+        let region = memory.find_region(GuestAddress(0)).expect("a region");
+        let region = VhostUserMemoryRegionInfo::from_guest_region(region).expect("a region");
+        frontend.set_mem_table(&[region]).expect("memory");
+        frontend.set_vring_num(QUEUE, QUEUE_SIZE).expect("a queue");
+        let config = VringConfigData {
+            queue_max_size: QUEUE_SIZE,
+            queue_size: QUEUE_SIZE,
+            flags: 0,
+            desc_table_addr: host,
+            used_ring_addr: host + USED,
+            avail_ring_addr: host + AVAILABLE,
+            log_addr: None,
+        };
+        frontend.set_vring_addr(QUEUE, &config).expect("a queue");
+        frontend.set_vring_base(QUEUE, 0).expect("a queue");
+        frontend.set_vring_call(QUEUE, &call).expect("a queue");
+        frontend.set_vring_kick(QUEUE, &kick).expect("a queue");
+        frontend.set_vring_enable(QUEUE, true).expect("a queue");
+        Self { memory, _frontend: frontend, kick, call, count: 0 }
+    }
+
+    fn put(&self, bytes: &[u8], at: u64) {
+        self.memory.write_slice(bytes, GuestAddress(at)).expect("memory");
+    }
+
+    /// Put descriptors into the queue, each with address, length and flags; so many bytes of those that can be written were.
+    fn submit(&mut self, descriptors: &[(u64, usize, u16)]) -> usize {
+        for (index, (address, len, flags)) in descriptors.iter().enumerate() {
+            let is_last = index + 1 == descriptors.len();
+            let flags = if is_last { *flags } else { flags | NEXT };
+            let mut bytes = address.to_le_bytes().to_vec();
+            bytes.extend((*len as u32).to_le_bytes());
+            bytes.extend(flags.to_le_bytes());
+            bytes.extend((index as u16 + 1).to_le_bytes());
+            self.put(&bytes, index as u64 * 16);
+        }
+        let slot = u64::from(self.count % QUEUE_SIZE);
+        self.put(&0_u16.to_le_bytes(), AVAILABLE + 4 + slot * 2);
+        self.count += 1;
+        self.put(&self.count.to_le_bytes(), AVAILABLE + 2);
+        self.kick.write(1).expect("an event");
+        self.call.read().expect("an event");
+        let mut used = [0; 2];
+        self.memory.read_slice(&mut used, GuestAddress(USED + 2)).expect("memory");
+        assert_eq!(u16::from_le_bytes(used), self.count);
+        let mut len = [0; 4];
+        self.memory.read_slice(&mut len, GuestAddress(USED + 4 + slot * 8 + 4)).expect("memory");
+        u32::from_le_bytes(len) as usize
+    }
+
+    /// A request: `None` where it has no reply, else its error or what came after the head of the reply.
+    fn ask(
+        &mut self,
+        opcode: u32,
+        node: u64,
+        arguments: &[u8],
+        data: &[u8],
+        space: usize,
+    ) -> Option<Result<Vec<u8>, i32>> {
+        let len = 40 + arguments.len() + data.len();
+        let mut header = [len as u32, opcode].map(u32::to_ne_bytes).concat();
+        header.extend([7_u64, node].map(u64::to_ne_bytes).concat());
+        header.extend([0_u32, 0, 4711, 0].map(u32::to_ne_bytes).concat());
+        self.put(&[&header, arguments].concat(), REQUEST);
+        self.put(data, DATA);
+        // In pieces as a kernel has them: head, arguments, pages.
+        let mut descriptors = vec![(REQUEST, 40, 0)];
+        if !arguments.is_empty() {
+            descriptors.push((REQUEST + 40, arguments.len(), 0));
+        }
+        for at in (0..data.len()).step_by(4096) {
+            descriptors.push((DATA + at as u64, (data.len() - at).min(4096), 0));
+        }
+        if space > 0 {
+            descriptors.push((REPLY, 16, WRITE_ONLY));
+            descriptors.push((REPLY + 16, space, WRITE_ONLY));
+        }
+        let written = self.submit(&descriptors);
+        if written == 0 {
+            return None;
+        }
+        let mut reply = vec![0; written];
+        self.memory.read_slice(&mut reply, GuestAddress(REPLY)).expect("memory");
+        let number = |at: usize| i32::from_ne_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]]);
+        assert_eq!(number(0), written as i32);
+        Some(if number(4) == 0 { Ok(reply.split_off(16)) } else { Err(-number(4)) })
+    }
+
+    fn init(&mut self) {
+        let arguments = [7_u32, 37, 1 << 20, u32::MAX].map(u32::to_ne_bytes).concat();
+        let agreed = self.ask(INIT, 0, &arguments, &[], 256).expect("a reply").expect("it agrees");
+        assert_eq!(u32::from_ne_bytes([agreed[0], agreed[1], agreed[2], agreed[3]]), 7);
+    }
+
+    /// Node and handle of a new file.
+    fn create(&mut self, name: &str) -> (u64, u64) {
+        let mut arguments = [0o2_u32 | 0o100, 0o100_644, 0, 0].map(u32::to_ne_bytes).concat();
+        arguments.extend(name.as_bytes());
+        arguments.push(0);
+        let made = self.ask(CREATE, 1, &arguments, &[], 256).expect("a reply").expect("it is made");
+        let number = |at: usize| u64::from_ne_bytes(made[at..at + 8].try_into().expect("eight bytes"));
+        (number(0), number(128))
+    }
+
+    fn read(&mut self, (node, handle): (u64, u64), offset: u64, len: usize) -> Result<Vec<u8>, i32> {
+        self.ask(READ, node, &transfer(handle, offset, len), &[], len).expect("a reply")
+    }
+
+    fn write(&mut self, (node, handle): (u64, u64), offset: u64, data: &[u8]) -> Result<Vec<u8>, i32> {
+        self.ask(WRITE, node, &transfer(handle, offset, data.len()), data, 64).expect("a reply")
+    }
+}
+
+/// The structure of a read or write.
+fn transfer(handle: u64, offset: u64, len: usize) -> Vec<u8> {
+    let mut bytes = [handle, offset].map(u64::to_ne_bytes).concat();
+    bytes.extend([len as u32, 0, 0, 0, 0, 0].map(u32::to_ne_bytes).concat());
+    bytes
+}
+
+struct Server {
+    directory: tempfile::TempDir,
+    stop: VirtioFsStop,
+    thread: JoinHandle<()>,
+}
+
+impl Server {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let image = directory.path().join("a.img");
+        let made = Filesystem::create(&image, 64 << 20, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
+        made.close().expect("close");
+        let socket = directory.path().join("socket");
+        let server = VirtioFs::new(image.to_str().expect("text"), &socket, &MountOptions::default());
+        let server = server.expect("it listens");
+        let stop = server.stop();
+        let thread = std::thread::spawn(move || server.serve().expect("it ends in order"));
+        Self { directory, stop, thread }
+    }
+
+    fn guest(&self) -> Guest {
+        Guest::new(&self.directory.path().join("socket"))
+    }
+
+    /// End it: the volume.
+    fn end(self) -> (Filesystem, tempfile::TempDir) {
+        self.stop.stop();
+        self.thread.join().expect("it does not panic");
+        assert!(!self.directory.path().join("socket").exists());
+        (Filesystem::open(self.directory.path().join("a.img")).expect("open"), self.directory)
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// A guest writes and reads; another one after it finds what the first had made durable or not, and the first one's handles are gone.
+#[test]
+fn guests_use_the_volume_one_after_the_other() {
+    let server = Server::new();
+    let mut guest = server.guest();
+    guest.init();
+    let absent = guest.ask(LOOKUP, 1, b"file\0", &[], 256).expect("a reply");
+    assert!(absent == Err(ENOENT) || absent.is_ok_and(|entry| entry[..8] == [0; 8]));
+    let file = guest.create("file");
+    let data = pattern(300_000);
+    guest.write(file, 0, &data).expect("it is written");
+    assert_eq!(guest.read(file, 0, 1 << 20), Ok(data.clone()));
+    assert_eq!(guest.read(file, 4096, 5000), Ok(data[4096..9096].to_vec()));
+    guest.ask(FSYNC, file.0, &[0; 16], &[], 64).expect("a reply").expect_err("there is no handle 0");
+    assert_eq!(guest.ask(FORGET, file.0, &1_u64.to_ne_bytes(), &[], 0), None);
+    // It starts anew without a word: nothing of before is open.
+    guest.init();
+    assert!(guest.read(file, 0, 10).is_err());
+    guest.ask(DESTROY, 0, &[], &[], 64).expect("a reply").expect("it ends");
+    drop(guest);
+
+    let mut guest = server.guest();
+    guest.init();
+    let other = guest.create("other");
+    guest.write(other, 0, b"by another guest").expect("it is written");
+    drop(guest);
+    let (filesystem, _directory) = server.end();
+    assert_eq!(filesystem.read("/file").expect("read"), data);
+    assert_eq!(filesystem.read("/other").expect("read"), b"by another guest");
+}
+
+/// Whatever a guest puts into its queue, the server goes on.
+#[test]
+fn hostile_requests_get_no_answer_or_an_error() {
+    let server = Server::new();
+    let mut guest = server.guest();
+    guest.init();
+    let beyond = MEMORY as u64;
+    for descriptors in [
+        vec![(beyond, 40, 0), (REPLY, 256, WRITE_ONLY)],
+        vec![(REQUEST, 40, 0), (beyond - 8, 256, WRITE_ONLY)],
+        vec![(REQUEST, 39, 0), (REPLY, 256, WRITE_ONLY)],
+        vec![(REQUEST, MEMORY - REQUEST as usize, 0)],
+        vec![(REPLY, 256, WRITE_ONLY)],
+        vec![(u64::MAX - 3, 40, 0)],
+        // A loop.
+        (0..QUEUE_SIZE).map(|_| (REQUEST, 40, NEXT)).collect(),
+    ] {
+        guest.put(&[0xff; 4096], REQUEST);
+        assert_eq!(guest.submit(&descriptors), 0, "{:?}", descriptors[0]);
+    }
+    let file = guest.create("file");
+    guest.write(file, 0, b"content").expect("it is written");
+    // No space for what is asked for.
+    assert_eq!(guest.ask(READ, file.0, &transfer(file.1, 0, 100), &[], 3), None);
+    assert!(guest.read(file, 0, 2 << 20).is_err());
+    assert_eq!(guest.read(file, 0, 100), Ok(b"content".to_vec()));
+    drop(guest);
+    let (filesystem, _directory) = server.end();
+    assert_eq!(filesystem.read("/file").expect("read"), b"content");
+}
