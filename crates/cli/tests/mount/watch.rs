@@ -124,7 +124,9 @@ fn a_greedy_program_leaves_a_light_one_its_share() {
         });
         let mut readers = [light, greedy].map(|(name, threads)| reader(&served, name, threads));
         let pids = [readers[0].id(), readers[1].id()];
-        readers.iter_mut().for_each(|reader| assert!(reader.wait().expect("wait").success()));
+        for reader in &mut readers {
+            assert!(reader.wait().expect("wait").success());
+        }
         let now = status(&served);
         let read = pids.map(|pid| {
             let task = task(&now, |task| task["pid"] == pid);

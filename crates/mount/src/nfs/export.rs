@@ -152,6 +152,7 @@ impl Export {
 
 impl Asked<'_> {
     fn carry_out(mut self, procedure: Procedure) -> Done {
+        let _right = self.operations().reserved_blocks(&self.caller()).enter();
         match procedure {
             Procedure::Null => Ok(()),
             Procedure::GetAttr => {
