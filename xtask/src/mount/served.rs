@@ -103,13 +103,7 @@ impl Served {
 
     /// Unmount, and wait for the end of the daemon.
     pub(crate) fn unmount(&mut self) -> Result<(), String> {
-        let start = Instant::now();
-        while let Err(error) = shell(&format!("umount {}", self.at().display())) {
-            if start.elapsed() > TIME_LIMIT {
-                return Err(error);
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until_done(&format!("umount {}", self.at().display()))?;
         self.wait()
     }
 
@@ -129,7 +123,7 @@ impl Served {
     /// After [`Self::kill`], when no program uses the directory any more: replay the journal, and mount again.
     pub(crate) fn recover(&mut self, replay: Replay) -> Result<(), String> {
         let (image, at) = (self.image(), self.at());
-        shell(&format!("umount -l {}", at.display()))?;
+        until_done(&format!("umount {}", at.display()))?;
         match replay {
             Replay::Diorite => {
                 self.mount()?;
@@ -142,7 +136,9 @@ impl Served {
                 }
             }
             Replay::Kernel => {
-                shell(&format!("mount -o loop {} {at} && umount {at}", image.display(), at = at.display()))?;
+                // The loop device of the mount before may still be on its way out.
+                until_done(&format!("mount -o loop {} {}", image.display(), at.display()))?;
+                shell(&format!("umount {}", at.display()))?;
             }
         }
         self.must_be_clean().map_err(|error| format!("replayed by {replay:?}: {error}"))?;
@@ -168,6 +164,18 @@ impl Drop for Served {
         self.kill();
         if std::env::var_os("DIORITE_KEEP").is_none() {
             let _ = std::fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+/// Run a script until it succeeds: what is busy still is for a moment after its last user has ended.
+fn until_done(script: &str) -> Result<(), String> {
+    let start = Instant::now();
+    loop {
+        match shell(script) {
+            Err(error) if start.elapsed() > TIME_LIMIT => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            done => return done,
         }
     }
 }

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps,
-    XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags,
+    Timespec, Timestamps, XattrFlags,
 };
 use rustix::io::Result;
 
@@ -109,6 +109,7 @@ pub(crate) fn posix_calls(root: &Path) -> Vec<(String, String)> {
     renames(&mut table);
     modes(&mut table);
     files(&mut table);
+    ranges(&mut table);
     attributes(&mut table);
     frozen(&mut table);
     table.rows
@@ -249,6 +250,57 @@ fn modes(table: &mut Table<'_>) {
         let result = rustix::fs::stat(table.at("masked"))
             .map(|stat| (stat.st_atime, stat.st_atime_nsec, stat.st_mtime, stat.st_mtime_nsec));
         table.row("times", result);
+    }
+}
+
+/// Ranges that are copied, holes that are found, and what `statx` and `lsattr` tell.
+fn ranges(table: &mut Table<'_>) {
+    let Ok(from) = table.open("from", OFlags::CREATE | OFlags::RDWR) else { return };
+    let Ok(to) = table.open("to", OFlags::CREATE | OFlags::RDWR) else { return };
+    let Ok(reader) = table.open("to", OFlags::RDONLY) else { return };
+    for (offset, len) in [(0, 20_000), (1 << 20, 5000)] {
+        table.row("pwrite", rustix::io::pwrite(&from, &crate::common::pattern(len, 3), offset));
+    }
+    let copies = [
+        (0, 0, 10_000),
+        (5000, 777, 1),
+        (19_000, 100_000, 1 << 20),
+        (2 << 20, 0, 10),
+        (1 << 20, 50, 1 << 30),
+    ];
+    for (mut at, mut to_at, len) in copies {
+        let result = rustix::fs::copy_file_range(&from, Some(&mut at), &to, Some(&mut to_at), len);
+        table.row(&format!("copy_file_range {len}"), result.map(|copied| (copied, at, to_at)));
+        table.row("size", rustix::fs::fstat(&to).map(|stat| stat.st_size));
+    }
+    let (mut at, mut overlapping) = (0, 100);
+    let result = rustix::fs::copy_file_range(&from, Some(&mut at), &from, Some(&mut overlapping), 5000);
+    table.row("copy_file_range onto itself", result);
+    let result = rustix::fs::copy_file_range(&from, None, &reader, None, 5000);
+    table.row("copy_file_range to a reader", result);
+    let mut content = vec![0; 2 << 20];
+    let result = rustix::io::pread(&to, &mut content, 0);
+    table.row(
+        "copied",
+        result
+            .map(|len| content[..len].iter().fold(0u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte))),
+    );
+    for offset in [0, 20_000, 30_000, 1 << 20, (1 << 20) + 5000, 3 << 20] {
+        table.row(&format!("data from {offset}"), rustix::fs::seek(&from, SeekFrom::Data(offset)));
+        table.row(&format!("hole from {offset}"), rustix::fs::seek(&from, SeekFrom::Hole(offset)));
+    }
+    let known = StatxFlags::BTIME | StatxFlags::BASIC_STATS;
+    let result = rustix::fs::statx(&from, "", AtFlags::EMPTY_PATH, known).map(|stat| {
+        let has_birth = stat.stx_btime.tv_sec > 0 && stat.stx_btime.tv_sec <= stat.stx_mtime.tv_sec;
+        (stat.stx_mask & StatxFlags::BTIME.bits(), has_birth, stat.stx_size, stat.stx_blocks)
+    });
+    table.row("statx", result);
+    table.opened("flagged", OFlags::CREATE | OFlags::RDWR);
+    for flags in [IFlags::NODUMP, IFlags::NOATIME, IFlags::SYNC, IFlags::empty()] {
+        table.set_flags("flagged", flags);
+        let settable = IFlags::NODUMP | IFlags::NOATIME | IFlags::SYNC;
+        let flags = table.open("flagged", OFlags::RDONLY).and_then(rustix::fs::ioctl_getflags);
+        table.row("flags", flags.map(|now| now & settable));
     }
 }
 
