@@ -62,7 +62,7 @@ echo 21 jobs of two processes
 
 const STRESS_NG: &str = r"
 each=$(((SECONDS_TO_RUN + 19) / 20))
-set -- access chattr chdir chmod chown copy-file dentry dir dirdeep dup fallocate fiemap file-ioctl filename flock fpunct fsize fstat getdent hdd \
+set -- access chattr chdir chmod chown copy-file dentry dir dirdeep dup fallocate fiemap file-ioctl filename flock fpunch fsize fstat getdent hdd \
   inode-flags io iomix lease link locka lockf mknod mmapfiles open punch readahead rename seek sync-file symlink touch truncate unlink utime xattr
 count=0
 for stressor do
