@@ -237,19 +237,20 @@ fn data_that_is_not_written_back_is_no_hole() {
 
 /// Who looks for data waits until the kernel has written back what it caches, by requests: however many wait, those are served.
 fn many_look_for_data_at_once() {
-    let Some(served) = Served::new("ext4", "64M", "") else { return };
-    let at = &served.at();
-    let look = |index: u64| {
+    const PROGRAMS: usize = 40;
+    let Some(served) = Served::new("ext4", "128M", "") else { return };
+    let (at, together) = (&served.at(), &std::sync::Barrier::new(PROGRAMS));
+    let look = |index: usize| {
         let file = OpenOptions::new().create_new(true).write(true).open(at.join(format!("file{index}")));
         let file = file.expect("create");
-        for round in 0..8 {
-            let offset = (round * 2 + 1) << 16;
-            file.write_all_at(&[1; 100], offset).expect("write");
-            assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(offset - 1)), Ok(offset));
+        for round in 0..3 {
+            file.write_all_at(&[round; 1 << 20], 1 << 20).expect("write");
+            together.wait();
+            assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(1)), Ok(1 << 20));
         }
     };
     std::thread::scope(|scope| {
-        for index in 0..48 {
+        for index in 0..PROGRAMS {
             scope.spawn(move || look(index));
         }
     });

@@ -22,13 +22,15 @@ use super::request::Message;
 use super::session::{Served, Session, Transport};
 use super::sys;
 use super::threads::Threads;
-use super::uring::Rings;
+use super::uring::{self, Rings};
 
 /// What comes before the payload of a write, and is the first piece of any message.
 const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
 /// Threads at most; each has memory for one transfer.
 const THREADS_MAX: usize = 24;
+/// Requests at a time for which there is memory from the start.
+const REQUESTS: usize = 18;
 /// Threads that wait for requests at most; others are parked.
 const WAITING_MAX: usize = 2;
 
@@ -64,11 +66,12 @@ impl Channels {
         device: &Arc<OwnedFd>,
         threads: &Arc<Threads>,
     ) -> diorite::Result<Arc<Self>> {
+        let requests = if session.may_use_io_uring() { uring::entries() + WAITING_MAX } else { REQUESTS };
         Ok(Arc::new(Self {
             session: Arc::clone(session),
             device: Arc::clone(device),
             threads: Arc::clone(threads),
-            payloads: Arc::new(Payloads::new()?),
+            payloads: Arc::new(Payloads::new(requests)?),
             serving: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             parked: Mutex::default(),

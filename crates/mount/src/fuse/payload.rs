@@ -6,9 +6,9 @@ use diorite::{AlignedBuf, BufferPool, PoolBuf};
 
 use super::session::{MAX_TRANSFER, PAGE};
 
-/// So many requests have memory on huge pages that is registered with the rings, which more than doubles the speed of large transfers; that
-/// of others takes space when large transfers use it.
-const REGISTERED_MAX: u32 = 18;
+/// So many requests at most have memory on huge pages that is registered with the rings, which more than doubles the speed of large
+/// transfers; that of others takes space when large transfers use it.
+const REGISTERED_MAX: usize = 34;
 
 /// A session's memory for requests.
 pub(super) struct Payloads {
@@ -23,10 +23,13 @@ pub(super) enum Payload {
 }
 
 impl Payloads {
+    /// Memory for so many requests at a time, and for more when they come.
+    ///
     /// # Errors
     /// There is no memory.
-    pub(super) fn new() -> diorite::Result<Self> {
-        Ok(Self { pool: BufferPool::new(MAX_TRANSFER, REGISTERED_MAX).map_err(no_memory)? })
+    pub(super) fn new(requests: usize) -> diorite::Result<Self> {
+        let registered = requests.min(REGISTERED_MAX) as u32;
+        Ok(Self { pool: BufferPool::new(MAX_TRANSFER, registered).map_err(no_memory)? })
     }
 
     /// Memory for one more request at a time.

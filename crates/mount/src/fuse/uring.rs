@@ -18,10 +18,10 @@ use super::ring::Entry;
 use super::session::{Served, Session, Transport};
 use super::threads::Threads;
 
-/// Entries of all queues together, where each queue has some.
+/// Entries of all queues together, as far as each queue has enough.
 const ENTRIES: usize = 16;
-/// Entries of a queue.
-const ENTRIES_OF_QUEUE: std::ops::RangeInclusive<usize> = 2..=8;
+/// Entries of a queue: what one program can have under way.
+const ENTRIES_OF_QUEUE: std::ops::RangeInclusive<usize> = 4..=8;
 
 /// See the module's head.
 pub(super) struct Rings {
@@ -43,7 +43,7 @@ impl Rings {
         payloads: &Arc<Payloads>,
     ) {
         let queues = possible_processors();
-        let of_queue = (ENTRIES / queues).clamp(*ENTRIES_OF_QUEUE.start(), *ENTRIES_OF_QUEUE.end());
+        let of_queue = entries_of(queues);
         let rings = Arc::new(Self {
             session: Arc::clone(session),
             device: Arc::clone(device),
@@ -128,6 +128,17 @@ impl Transport for Lane {
         wait();
         self.serving().fetch_add(1, Ordering::AcqRel);
     }
+}
+
+/// How many entries there are with each of so many queues.
+fn entries_of(queues: usize) -> usize {
+    (ENTRIES / queues).clamp(*ENTRIES_OF_QUEUE.start(), *ENTRIES_OF_QUEUE.end())
+}
+
+/// How many requests all queues take at a time.
+pub(super) fn entries() -> usize {
+    let queues = possible_processors();
+    queues * entries_of(queues)
 }
 
 /// How many processors the kernel counts with: it has a queue for each.
