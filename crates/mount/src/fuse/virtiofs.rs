@@ -159,7 +159,7 @@ impl VirtioFs {
         let threads = Arc::<Threads>::default();
         let (sender, receiver) = sync_channel(QUEUE_SIZE);
         let receiver = Arc::new(Mutex::new(receiver));
-        let payloads = Payloads::new()?;
+        let payloads = Payloads::new(THREADS)?;
         for _ in 0..THREADS {
             let mut worker = Worker {
                 session: Arc::clone(&self.session),
