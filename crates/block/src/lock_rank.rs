@@ -59,6 +59,8 @@ pub enum Rank {
     // Inside a transaction handle (`diorite-ext`): metadata may be read under those before the buffers.
     /// List of orphans: across reads.
     Orphans,
+    /// Inodes whose access time is in memory alone.
+    LazyTimes,
     /// Cached blocks and names of a directory: across reads.
     DirectoryCache,
     /// Cached inodes by number: for a look-up or an insertion.

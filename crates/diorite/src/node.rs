@@ -100,6 +100,15 @@ impl NodeRef {
         Ok(self.volume().note_access(self.inode())?)
     }
 
+    /// As [`Self::note_access`], but the time waits in memory (`lazytime`): for another change of the inode, a sync, the end of the volume, or
+    /// a day. A crash loses it.
+    ///
+    /// # Errors
+    /// As [`Self::note_access`].
+    pub fn note_access_lazily(&self) -> Result<()> {
+        Ok(self.volume().note_access_lazily(self.inode())?)
+    }
+
     /// Clear set-user-ID, and set-group-ID where the group may execute, of a regular file, and its capabilities: its content or owner
     /// changes. Returns whether permission bits changed.
     ///

@@ -221,3 +221,38 @@ fn attributes_and_size_change_together_or_not_at_all() {
         assert_device_clean(&device);
     }
 }
+
+/// `lazytime`: an access time is shown at once and written with a sync or at the end; until then no transaction is made for it.
+#[test]
+fn lazy_access_times_are_written_by_a_sync_or_at_the_end() {
+    for options in flavors() {
+        let device = memory_volume(16, &options);
+        let filesystem = FilesystemOptions::new().open_device(Arc::clone(&device)).expect("open");
+        let root = filesystem.root().expect("root");
+        let nodes = [b"a", b"b", b"c"].map(|name| root.create(name, &spec(0o600, 0)).expect("create"));
+        let old = SetAttributes {
+            accessed: Some(SetTime::To(Timestamp { seconds: 77, nanoseconds: 0 })),
+            ..SetAttributes::default()
+        };
+        nodes.iter().for_each(|node| node.set_attributes(&old).expect("set"));
+        filesystem.sync().expect("sync");
+        let written = device.counters().snapshot().writes;
+        nodes.iter().for_each(|node| node.note_access_lazily().expect("access"));
+        let accessed =
+            |filesystem: &Filesystem, path: &str| filesystem.metadata(path).expect("stat").accessed;
+        let shown = ["/a", "/b", "/c"].map(|path| accessed(&filesystem, path));
+        assert!(shown.iter().all(|time| time.seconds > 1000));
+        nodes[0].open_options().read(true).open().expect("open").sync_data().expect("sync");
+        assert_eq!(device.counters().snapshot().writes, written, "nothing is written for a time alone");
+        nodes[0].sync().expect("sync");
+        assert!(device.counters().snapshot().writes > written);
+        // A file that is gone takes its time along.
+        filesystem.remove_file("/b").expect("remove");
+        drop((nodes, root));
+        filesystem.close().expect("close");
+        let again = FilesystemOptions::new().open_device(Arc::clone(&device)).expect("open");
+        assert_eq!((accessed(&again, "/a"), accessed(&again, "/c")), (shown[0], shown[2]));
+        again.close().expect("close");
+        assert_device_clean(&device);
+    }
+}

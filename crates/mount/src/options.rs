@@ -235,6 +235,7 @@ impl MountOptions {
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             access_times: self.access_times,
+            lazy_times: self.lazy_time,
             uid: self.uid,
             gid: self.gid,
             umask: self.umask,

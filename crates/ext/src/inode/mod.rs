@@ -14,6 +14,7 @@ mod attributes;
 mod cache;
 mod change;
 mod content_use;
+mod lazy_times;
 mod lifecycle;
 mod orphan;
 mod replay;
@@ -51,6 +52,8 @@ pub struct InodeStore {
     cache: InodeCache,
     /// Names of inodes in memory.
     dentries: Arc<DentryCache>,
+    /// Inodes whose access time is not written yet.
+    lazy_times: lazy_times::LazyTimes,
     /// How much of the inode table is read at once.
     table_readahead: TableReadahead,
     /// Inodes without a name, or being cut, as recorded on disk.
@@ -70,6 +73,7 @@ impl InodeStore {
             maps,
             cache: InodeCache::new(capacity),
             dentries,
+            lazy_times: lazy_times::LazyTimes::default(),
             table_readahead: TableReadahead::default(),
             orphans: Mutex::ranked(Rank::Orphans, Orphans::default()),
             generations: AtomicU32::new(generation),
@@ -98,6 +102,8 @@ pub struct Inode {
     data_transaction: AtomicU64,
     /// Used since the cache's hand passed.
     used: AtomicBool,
+    /// Its access time waits in memory.
+    has_lazy_time: AtomicBool,
     /// Distinguishes it from every other inode in memory, also from one that had its number before.
     identity: u64,
     /// The hash of the name by which it was found last, 0 for none: that name is forgotten when it leaves memory.
@@ -136,9 +142,15 @@ impl Inode {
             sync_transaction: AtomicU64::new(0),
             data_transaction: AtomicU64::new(0),
             used: AtomicBool::new(true),
+            has_lazy_time: AtomicBool::new(false),
             identity: NEXT.fetch_add(1, Ordering::Relaxed),
             dentry_hash: AtomicU64::new(0),
         }
+    }
+
+    /// Whether its access time is in memory alone.
+    pub(crate) fn has_lazy_time(&self) -> bool {
+        self.has_lazy_time.load(Ordering::Acquire)
     }
 
     /// Whether it is open ([`Inode::open`]).

@@ -15,6 +15,9 @@ impl Volume {
         if self.core.check_writable().is_err() {
             return Ok(());
         }
+        if kind == SyncKind::All {
+            self.store_lazy_time(inode)?;
+        }
         self.core.transactions.sync_through(inode.last_change(kind))
     }
 
@@ -25,6 +28,9 @@ impl Volume {
         if self.core.check_writable().is_err() {
             return Ok(());
         }
+        if kind == SyncKind::All {
+            self.store_lazy_time(inode)?;
+        }
         self.core.transactions.commit_through(inode.last_change(kind))
     }
 
@@ -32,7 +38,9 @@ impl Volume {
     /// After a failed write nothing is known to be durable: the sync reports it.
     pub fn is_inode_durable(&self, inode: &Inode, kind: SyncKind) -> bool {
         let can_change = self.core.read_only.get().is_none();
-        !self.core.latch.is_aborted()
+        let is_stored = kind == SyncKind::Data || !inode.has_lazy_time();
+        is_stored
+            && !self.core.latch.is_aborted()
             && (!can_change || self.core.transactions.is_durable(inode.last_change(kind)))
     }
 
@@ -42,6 +50,7 @@ impl Volume {
         if self.core.check_writable().is_err() {
             return Ok(());
         }
+        self.store_lazy_times()?;
         // With a journal the counters in the superblock are made right when the volume is opened next.
         let is_changed = !self.core.transactions.is_durable(self.core.transactions.running());
         if is_changed && self.core.in_use.load(Ordering::Acquire) && !self.core.has_journal() {
@@ -92,6 +101,7 @@ impl Volume {
             return Ok(());
         }
         self.core.allocator.release_windows();
+        self.store_lazy_times()?;
         if !self.core.in_use.load(Ordering::Acquire) {
             return self.core.transactions.close();
         }

@@ -51,7 +51,10 @@ impl Operations {
         if policy == AccessTimes::Never || self.filesystem.read_only_reason().is_some() {
             return Ok(());
         }
-        if policy.are_due(&node.attributes()?, SystemTime::now()) { node.note_access() } else { Ok(()) }
+        if !policy.are_due(&node.attributes()?, SystemTime::now()) {
+            return Ok(());
+        }
+        if self.settings.lazy_times { node.note_access_lazily() } else { node.note_access() }
     }
 }
 

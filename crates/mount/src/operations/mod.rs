@@ -73,6 +73,8 @@ pub struct Entry {
 pub struct Settings {
     /// Which reads record an access time.
     pub access_times: AccessTimes,
+    /// An access time alone waits in memory.
+    pub lazy_times: bool,
     /// All files are owned by this user.
     pub uid: Option<u32>,
     /// All files are of this group.
