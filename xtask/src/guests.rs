@@ -1,0 +1,201 @@
+//! A virtual machine with Debian's kernel that uses volumes by virtio-fs and by NFS. After each the volume is what `e2fsck -fn` likes.
+//!
+//! QEMU emulates the processor, so this works where there is no virtualization.
+
+#![allow(clippy::disallowed_methods, reason = "files of the host")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::setup;
+
+/// What a guest may take, all together.
+const TIME_LIMIT: &str = "300";
+/// The part of the guest's script that all have: the volume is on /mnt.
+const EXERCISE: &str = "\
+cd /mnt && [ \"$(cat hello)\" = 'from the host' ] || fail hello
+dd if=/dev/urandom of=big bs=1M count=24 && cp big big2 && sync || fail write
+dd if=/dev/zero of=direct bs=1M count=16 oflag=direct && dd if=direct of=/dev/null bs=1M iflag=direct || fail direct
+echo 3 > /proc/sys/vm/drop_caches; cmp big big2 || fail content; rm big2 || fail remove
+mkdir d && for i in $(seq 1 300); do echo $i > d/$i || fail create; done
+[ $(ls d | wc -l) = 300 ] && mv d e && rm -r e || fail directory
+ln big hard && ln -s big sym && mkfifo fifo || fail link
+echo content > guest && chmod 4640 guest && chown 5:6 guest || fail attributes
+[ \"$(stat -c '%a %u %g' guest)\" = '640 5 6' ] || fail privileges
+df /mnt || fail space
+cd / && umount /mnt || fail unmount
+";
+const INIT: &str = "\
+#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin
+fail() { echo \"GUEST-FAILED: $1\"; poweroff -f; }
+mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev
+for module in $(cat /modules); do insmod /m/$module || fail $module; done
+. /test.sh
+echo GUEST-DONE
+poweroff -f
+";
+
+/// How a guest gets at a volume.
+struct Way {
+    name: &'static str,
+    /// Arguments of `diorite serve`, without the image.
+    serve: &'static [&'static str],
+    mount: &'static str,
+    machine: &'static [&'static str],
+}
+
+const WAYS: &[Way] = &[
+    Way {
+        name: "virtiofs",
+        serve: &["virtiofs", "--socket", "socket"],
+        mount: "mount -t virtiofs vol /mnt || fail mount\n",
+        machine: &[
+            "-chardev",
+            "socket,id=c,path=socket",
+            "-device",
+            "vhost-user-fs-pci,chardev=c,tag=vol",
+            "-object",
+            "memory-backend-memfd,id=m,size=512M,share=on",
+            "-numa",
+            "node,memdev=m",
+        ],
+    },
+    Way {
+        name: "nfs",
+        serve: &["nfs", "--listen", "127.0.0.1:20490", "--insecure"],
+        mount: "ip link set eth0 up && ip addr add 10.0.2.15/24 dev eth0 || fail network\n\
+                mount -t nfs -o vers=3,proto=tcp,mountproto=tcp,addr=10.0.2.2,port=20490,mountport=20490,nolock \
+                10.0.2.2:/ /mnt || fail mount\n",
+        machine: &["-netdev", "user,id=n", "-device", "virtio-net-pci,netdev=n"],
+    },
+];
+
+/// `cargo xtask guests`: all ways, or those that are named.
+pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
+    if !setup::is_root() {
+        return Err("guests: this needs root".to_owned());
+    }
+    for (program, package) in [
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("busybox", "busybox-static"),
+        ("cpio", "cpio"),
+        ("depmod", "kmod"),
+    ] {
+        if !setup::is_installed(program) {
+            shell(Path::new("."), &format!("apt-get install -y -qq --no-install-recommends {package}"))?;
+        }
+    }
+    super::cargo(&["build", "--quiet", "--package", "diorite-cli"], &[])?;
+    let diorite = fs::canonicalize("target/debug/diorite").map_err(|error| error.to_string())?;
+    let directory = PathBuf::from("target/guests");
+    fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+    let kernel = unpack_kernel(&directory)?;
+    for way in WAYS.iter().filter(|way| arguments.is_empty() || arguments.iter().any(|name| name == way.name))
+    {
+        let start = Instant::now();
+        let said = use_volume(way, &directory, &diorite, &kernel);
+        said.map_err(|why| format!("guests: {}: {why}", way.name))?;
+        println!("{}: done in {} s", way.name, start.elapsed().as_secs());
+    }
+    Ok(())
+}
+
+fn shell(directory: &Path, script: &str) -> Result<String, String> {
+    let output = Command::new("sh").args(["-e", "-c", script]).current_dir(directory).output();
+    let output = output.map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!("{script}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Debian's kernel for virtual machines, and an initial file tree with what it needs; its version.
+fn unpack_kernel(directory: &Path) -> Result<String, String> {
+    let fetch = "\
+        package=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ { print $2 }')\n\
+        if [ ! -d kernel ]; then apt-get download -qq $package; dpkg-deb -x ${package}_*.deb kernel.new\n\
+        mv kernel.new kernel; fi\n\
+        version=$(ls kernel/lib/modules)\n\
+        depmod -b kernel $version\n\
+        rm -rf tree; mkdir -p tree/bin tree/m tree/mnt tree/proc tree/sys tree/dev; cp $(command -v busybox) tree/bin/\n\
+        for module in virtiofs nfsv3 virtio_net virtio_pci; do\n\
+        modprobe -d kernel -S $version --show-depends $module | awk '/^insmod/ { print $2 }'; done |\n\
+        awk '!seen[$0]++' > list\n\
+        for file in $(cat list); do cp $file tree/m/; basename $file; done > tree/modules\n\
+        echo $version";
+    let version = shell(directory, fetch)?.trim().to_owned();
+    let init = directory.join("tree/init");
+    fs::write(&init, INIT).map_err(|error| error.to_string())?;
+    shell(directory, "chmod +x tree/init")?;
+    Ok(version)
+}
+
+/// A guest uses a new volume.
+fn use_volume(way: &Way, directory: &Path, diorite: &Path, kernel: &str) -> Result<(), String> {
+    let error = |error: std::io::Error| error.to_string();
+    let program = diorite.display();
+    fs::write(directory.join("tree/test.sh"), way.mount.to_owned() + EXERCISE).map_err(error)?;
+    let make = format!(
+        "rm -f a.img socket; {program} mkfs a.img 256M; echo from the host > hello; {program} cp hello a.img:/\n\
+         cd tree; find . | cpio -o -H newc 2>/dev/null | gzip -1 > ../tree.gz"
+    );
+    shell(directory, &make)?;
+    let mut serve = Command::new(diorite);
+    serve.arg("serve").args(way.serve).arg("a.img").current_dir(directory).stderr(Stdio::piped());
+    let mut server = Server(serve.spawn().map_err(error)?);
+    server.wait_until_it_listens()?;
+    let machine = Command::new("timeout")
+        .args([TIME_LIMIT, "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
+        .args(["-m", "512M", "-nographic", "-no-reboot", "-initrd", "tree.gz"])
+        .args(["-append", "console=ttyS0 panic=-1 quiet", "-kernel"])
+        .arg(format!("kernel/boot/vmlinuz-{kernel}"))
+        .args(way.machine)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(error)?;
+    let said = String::from_utf8_lossy(&machine.stdout);
+    if !said.contains("GUEST-DONE") {
+        return Err(format!("the guest did not come to its end:\n{said}"));
+    }
+    server.end()?;
+    shell(directory, &format!("/sbin/e2fsck -fn a.img; {program} stat a.img:/guest a.img:/hard a.img:/fifo"))
+        .map(drop)
+}
+
+/// `diorite serve`; killed when dropped.
+struct Server(Child);
+
+impl Server {
+    /// It says so.
+    fn wait_until_it_listens(&mut self) -> Result<(), String> {
+        let stderr = self.0.stderr.take().ok_or("it has no standard error")?;
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stderr));
+        let line = lines.next().and_then(Result::ok).unwrap_or_default();
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
+        if line.contains(" on ") { Ok(()) } else { Err(format!("it does not serve: {line}")) }
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        shell(Path::new("."), &format!("kill -TERM {}", self.0.id()))?;
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(60) {
+            if let Some(status) = self.0.try_wait().map_err(|error| error.to_string())? {
+                return if status.success() { Ok(()) } else { Err(format!("the server: {status}")) };
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Err("the server does not end".to_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
