@@ -234,10 +234,14 @@ fn lazy_access_times_are_written_by_a_sync_or_at_the_end() {
             accessed: Some(SetTime::To(Timestamp { seconds: 77, nanoseconds: 0 })),
             ..SetAttributes::default()
         };
-        nodes.iter().for_each(|node| node.set_attributes(&old).expect("set"));
+        for node in &nodes {
+            node.set_attributes(&old).expect("set");
+        }
         filesystem.sync().expect("sync");
         let written = device.counters().snapshot().writes;
-        nodes.iter().for_each(|node| node.note_access_lazily().expect("access"));
+        for node in &nodes {
+            node.note_access_lazily().expect("access");
+        }
         let accessed =
             |filesystem: &Filesystem, path: &str| filesystem.metadata(path).expect("stat").accessed;
         let shown = ["/a", "/b", "/c"].map(|path| accessed(&filesystem, path));
