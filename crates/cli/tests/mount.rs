@@ -244,7 +244,7 @@ fn many_look_for_data_at_once() {
         let file = OpenOptions::new().create_new(true).write(true).open(at.join(format!("file{index}")));
         let file = file.expect("create");
         for round in 0..3 {
-            file.write_all_at(&[round; 1 << 20], 1 << 20).expect("write");
+            file.write_all_at(&vec![round; 1 << 20], 1 << 20).expect("write");
             together.wait();
             assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(1)), Ok(1 << 20));
         }
