@@ -222,7 +222,10 @@ fn size(path: &Path, options: &OpenOptions, fd: &OwnedFd, kind: Kind) -> Result<
     match kind {
         Kind::File => {
             if let Some(bytes) = wanted {
-                rustix::fs::ftruncate(fd, bytes).map_err(os_error(path, "set the size"))?;
+                // What a host calls invalid here is a size that its filesystem does not have.
+                let sized = rustix::fs::ftruncate(fd, bytes)
+                    .map_err(|errno| if errno == Errno::INVAL { Errno::FBIG } else { errno });
+                sized.map_err(os_error(path, "set the size"))?;
             }
             let stat = rustix::fs::fstat(fd).map_err(os_error(path, "examine"))?;
             Ok(u64::try_from(stat.st_size).unwrap_or(0))
