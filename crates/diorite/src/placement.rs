@@ -56,6 +56,8 @@ pub(crate) struct ReadFound {
 pub(crate) struct Placed {
     /// What to record once the data has been written.
     pub(crate) commit: WriteCommit,
+    /// The block where it begins.
+    begin: u64,
     /// The data before here has its place: all of it, or what there was space for.
     pub(crate) end: u64,
 }
@@ -117,6 +119,11 @@ struct Cursor<'p> {
 }
 
 impl Cursor<'_> {
+    /// Whether all parts are used.
+    fn is_at_end(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     /// The next piece that begins before `end`, cut there.
     fn next_before(&mut self, end: u64) -> Option<Range<u64>> {
         let part = self.parts.first()?;
@@ -155,7 +162,9 @@ pub(crate) fn place_write(
     blocks: &mut Blocks<'_>,
     target: &mut impl WriteTarget,
 ) -> Result<Placed> {
-    let mut placed = Placed { commit: WriteCommit::default(), end: parts.last().map_or(0, |part| part.end) };
+    let begin = parts.first().map_or(0, |part| part.start) / map.block_size() * map.block_size();
+    let end = parts.last().map_or(0, |part| part.end);
+    let mut placed = Placed { commit: WriteCommit::default(), begin, end };
     let mut cursor = Cursor { parts, used: 0 };
     while let Some(region) = cursor.region(map.block_size()) {
         placed.commit.reserved.extend(map.reserve_past_end(region.end)?);
@@ -170,6 +179,12 @@ impl Placed {
     /// Whether what recording this takes was counted, and is certain only as long as no other thread takes blocks.
     pub(crate) fn is_counted(&self) -> bool {
         self.commit.reserved.iter().any(|reserved| reserved.token.is_counted())
+    }
+
+    /// Whether blocks at `at` must wait for a write of their own: recording them may fail, and then nothing of that write is seen, also not
+    /// what is overwritten in its place.
+    fn must_wait(&self, at: u64, is_counted: bool, blocks: &Blocks<'_>) -> bool {
+        is_counted && blocks.is_exclusive() && at > self.begin
     }
 
     /// One region of whole blocks. Returns where it stopped for lack of space, if it did.
@@ -199,15 +214,26 @@ impl Placed {
                         Err(error) if ends_here(&error, at, blocks) => return Ok(Some(at)),
                         promised => promised?,
                     };
+                    let is_counted = promised.as_ref().is_some_and(|reserved| reserved.token.is_counted());
+                    if self.must_wait(at, is_counted, blocks) {
+                        return Ok(Some(at));
+                    }
                     self.commit.reserved.extend(promised);
                     fill(at..end, first, cursor, target);
                     self.commit.converted.push((at, mapping.len));
+                    if is_counted && blocks.is_exclusive() && !cursor.is_at_end() {
+                        return Ok(Some(end));
+                    }
                 }
                 MappingKind::Hole => {
                     let reserved = match blocks.reserve(map, at, mapping.len) {
                         Err(error) if ends_here(&error, at, blocks) => return Ok(Some(at)),
                         reserved => reserved?,
                     };
+                    let is_counted = reserved.token.is_counted();
+                    if self.must_wait(at, is_counted, blocks) {
+                        return Ok(Some(at));
+                    }
                     let mut next = at;
                     for run in &reserved.runs {
                         assert_eq!(run.offset, next, "a reservation covers the hole in order");
@@ -216,7 +242,7 @@ impl Placed {
                     }
                     self.commit.reserved.push(reserved);
                     assert!(next == end || blocks.is_exclusive(), "a reservation covers the whole hole");
-                    if next < end {
+                    if next < end || is_counted && blocks.is_exclusive() && !cursor.is_at_end() {
                         return Ok(Some(next));
                     }
                 }

@@ -258,6 +258,17 @@ impl DirectWriter {
     fn wait(&mut self) -> Result<()> {
         let mut done = Vec::new();
         self.queue.reap(1, &mut done)?;
+        let is_short = |finished: &Finished<PoolBuf>| {
+            let mut submitted = self.submitted.iter();
+            let len = submitted.find(|(offset, _)| *offset == finished.tag).map_or(0, |(_, len)| *len);
+            finished.result.as_ref().is_ok_and(|written| *written < len)
+        };
+        if done.iter().any(is_short) {
+            // What is left of it is written by a call that would wait for the ranges of those in flight.
+            while self.queue.in_flight() > 0 {
+                self.queue.reap(1, &mut done)?;
+            }
+        }
         for Finished { tag: offset, memory, result } in done {
             let at = self.submitted.iter().position(|(other, _)| *other == offset);
             let (_, len) = self.submitted.swap_remove(at.expect("a transfer ends once"));

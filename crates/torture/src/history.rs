@@ -30,6 +30,8 @@ pub struct Options {
     pub rounds: usize,
     /// Real threads in place of a simulation.
     pub real_threads: bool,
+    /// All volumes are full, and not a third of them.
+    pub full: bool,
 }
 
 impl Default for Options {
@@ -37,7 +39,7 @@ impl Default for Options {
         let names =
             ["ext2-1k", "ext3-1k", "ext4-1k", "ext4-4k", "ext4-64k", "ext4-4k-inline", "ext4-4k-bigalloc"];
         let formats = names.iter().filter_map(|name| Format::by_name(name)).collect();
-        Self { formats, rounds: 12, real_threads: false }
+        Self { formats, rounds: 12, real_threads: false, full: false }
     }
 }
 
@@ -280,7 +282,7 @@ impl Caller {
 pub fn run(options: &Options, case: u64) -> Outcome<u64> {
     let mut random = Random::new(case ^ 0x4157);
     let format = random.pick(&options.formats);
-    let full = random.one_in(3);
+    let full = random.one_in(3) || options.full;
     let threads = random.within(2..5) as usize;
     let label =
         format!("case {case} ({}, {threads} threads{})", format.name, if full { ", full" } else { "" });

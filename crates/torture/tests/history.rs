@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use diorite_torture::formats::Format;
 use diorite_torture::history::{self, Options};
 use diorite_torture::watchdog::Watch;
 
@@ -25,4 +26,11 @@ fn calls_of_simulated_threads_have_an_order() {
 #[test]
 fn calls_of_real_threads_have_an_order() {
     cases(&Options { real_threads: true, ..Options::default() }, 5000..5060);
+}
+
+/// On a full volume, writes that failed, or ended short, had overwritten what lay behind the hole for which there was no space.
+#[test]
+fn calls_on_full_volumes_have_an_order() {
+    let formats = ["ext4-1k", "ext4-4k-inline"].iter().filter_map(|name| Format::by_name(name)).collect();
+    cases(&Options { formats, real_threads: true, full: true, ..Options::default() }, 600_000..600_400);
 }

@@ -61,6 +61,9 @@ impl Content {
         let mut buffer = BounceBuffer::new(&self.store, range.end - at)?;
         let (end, stopped) = blocks
             .write_windows(at, range.end, |at, blocks| buffer.write_window(data, range, at, blocks, None));
+        if end > at {
+            self.store.grow(end);
+        }
         self.invalidate(&range.whole);
         count_bounce(&self.store, end - at);
         Ok((end, stopped))

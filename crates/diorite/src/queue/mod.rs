@@ -342,10 +342,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         content.settle_cached_pages(&range.whole)?;
         let list = self.spare.pop().unwrap_or_default();
         let mut blocks = Blocks::unclaimed(&content.engine);
-        let placed = place::write(content, &range, list, &mut blocks).and_then(|(pieces, placed)| {
-            if placed.is_counted() { Err(diorite_ext::Error::NoSpace.into()) } else { Ok((pieces, placed)) }
-        });
-        let (pieces, placed) = match placed {
+        let (pieces, placed) = match place::write(content, &range, list, &mut blocks) {
             Err(error) if error.is_no_space() => {
                 // What our own transfers have reserved becomes what they take when they are reaped.
                 while !self.pending.is_empty() {
@@ -468,7 +465,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             }
             Kind::Write(write) => {
                 let WriteEnd { commit, end, whole, _reservation } = *write;
-                let result = result.and_then(|()| content.store.commit_written(commit, end));
+                let result = result
+                    .and_then(|()| content.store.commit_written(commit, end))
+                    .map(|()| content.store.grow(end));
                 content.invalidate(&whole);
                 result
             }

@@ -170,6 +170,9 @@ impl Content {
         let (end, stopped) =
             blocks.write_windows(range.offset, range.end, |at, blocks| window(&range, at, blocks));
         drop(blocks);
+        if end > range.offset {
+            self.store.grow(end);
+        }
         self.invalidate(&range.whole);
         drop(lock);
         let written = Written::up_to(range.offset, end, stopped)?;
@@ -185,13 +188,12 @@ impl BackingStore {
         if fua { BioFlags::SYNC | BioFlags::FUA } else { BioFlags::SYNC }
     }
 
-    /// Step 6. The write ends at `end`; the caller has its range.
+    /// Step 6. The write ends at `end`; the caller has its range, and lets the file [grow](BackingStore::grow) when all of the write is
+    /// recorded.
     pub(crate) fn commit_written(&self, mut commit: WriteCommit, end: u64) -> Result<()> {
         commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
         self.note_modified();
-        self.commit(commit)?;
-        self.grow(end);
-        Ok(())
+        self.commit(commit)
     }
 
     /// Step 6 of write-back. The data is recorded, and the size up to its `end`.
@@ -202,7 +204,7 @@ impl BackingStore {
     }
 
     /// Steps 3 to 6 for one range of borrowed memory, of which the file takes what lies before `end`. Returns where what was written
-    /// ends.
+    /// ends; the size that others see is left to the caller, who may have more to write.
     pub(crate) fn write_window<'a>(
         &'a self,
         window: Range<u64>,

@@ -85,9 +85,18 @@ impl<'e> Blocks<'e> {
                 Err(error) if error.is_no_space() && self.is_exclusive() && len > map.block_size() => {
                     len = (len / 2).next_multiple_of(map.block_size());
                 }
-                reserved => return reserved,
+                reserved => return reserved.and_then(|reserved| self.certain(reserved)),
             }
         }
+    }
+
+    /// What was counted only is certain where no other thread takes blocks: otherwise recording may fail, when what the write overwrites
+    /// in its place is seen already.
+    fn certain(&self, reserved: Reserved) -> Result<Reserved> {
+        if matches!(self.right, Right::Shared { .. }) && reserved.token.is_counted() {
+            return Err(diorite_ext::Error::NoSpace.into());
+        }
+        Ok(reserved)
     }
 
     /// Promise what it takes to convert unwritten blocks.
@@ -98,7 +107,8 @@ impl<'e> Blocks<'e> {
         len: u64,
     ) -> Result<Option<Reserved>> {
         self.share()?;
-        map.reserve_conversion(at, len, matches!(self.right, Right::Claimed))
+        let reserved = map.reserve_conversion(at, len, matches!(self.right, Right::Claimed))?;
+        reserved.map(|reserved| self.certain(reserved)).transpose()
     }
 
     /// Try something that takes blocks; again, exclusively, where there were too few.
