@@ -44,7 +44,7 @@ impl Filesystem {
     /// ```no_run
     /// # let filesystem = diorite::Filesystem::open("disk.img")?;
     /// filesystem.watch_abort(|reason| eprintln!("read-only from now on: {reason}"));
-    /// # diorite::Result::Ok(())
+    /// # Ok::<(), diorite::Error>(())
     /// ```
     pub fn watch_abort(&self, watch: impl Fn(&str) + Send + Sync + 'static) {
         self.volume().watch_abort(watch);
