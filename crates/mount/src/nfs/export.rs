@@ -28,7 +28,7 @@ pub struct Squash {
 }
 
 impl Default for Squash {
-    /// The superuser of a client is the superuser; who does not say who it is, is `nobody`.
+    /// The superuser of a client is the superuser. Calls without credentials are those of user 65534.
     fn default() -> Self {
         Self { root: false, all: false, anonymous_uid: 65_534, anonymous_gid: 65_534 }
     }
