@@ -350,23 +350,33 @@ fn lists_and_newlines_in_a_tar_stream_are_kept() {
     }
 }
 
-/// Sparse files in the form of pax, which GNU tar uses beside attributes, became files called `GNUSparseFile.1/name` with the map as content.
-#[test]
-fn sparse_files_in_a_tar_stream_are_what_they_were() {
+/// A sparse file `from/sparse` of `size` bytes with a piece of data at each multiple of `step`.
+fn write_sparse(bench: &Bench, pieces: u64, step: u64, size: u64) {
     use std::os::unix::fs::FileExt;
-    let bench = Bench::new();
     std::fs::create_dir(bench.path("from")).expect("a directory");
     let sparse = std::fs::File::options().create_new(true).write(true).open(bench.path("from/sparse"));
     let sparse = sparse.expect("a file");
-    for piece in 0..100 {
-        sparse.write_all_at(&pattern(5_000, piece), piece * 300_000).expect("space");
+    for piece in 0..pieces {
+        sparse.write_all_at(&pattern(5_000, piece), piece * step).expect("space");
     }
-    sparse.set_len(31_000_000).expect("a size");
+    sparse.set_len(size).expect("a size");
+}
+
+/// Pack it as `a.tar`; whether there is a program for that.
+fn pack_sparse(bench: &Bench, format: &str) -> bool {
     let (from, tar) = (bench.path("from"), bench.path("a.tar"));
+    let words = [format, "--sparse", "-C"].map(std::ffi::OsStr::new);
+    let arguments = [from.as_os_str(), "-cf".as_ref(), tar.as_os_str(), "sparse".as_ref()];
+    tool("tar", words.into_iter().chain(arguments)).is_some()
+}
+
+/// Sparse files in the form of pax, which GNU tar uses beside attributes, became files called `GNUSparseFile.1/name` with the map as content.
+#[test]
+fn sparse_files_in_a_tar_stream_are_what_they_were() {
+    let bench = Bench::new();
+    write_sparse(&bench, 100, 300_000, 31_000_000);
     for format in ["--format=posix", "--format=gnu"] {
-        let words = [format, "--sparse", "-C"].map(std::ffi::OsStr::new);
-        let arguments = [from.as_os_str(), "-cf".as_ref(), tar.as_os_str(), "sparse".as_ref()];
-        if tool("tar", words.into_iter().chain(arguments)).is_none() {
+        if !pack_sparse(&bench, format) {
             return;
         }
         bench.run("mkfs -t ext4 -F -d a.tar a.img 64M");
@@ -383,18 +393,9 @@ fn sparse_files_in_a_tar_stream_cost_what_they_hold() {
     use std::os::unix::fs::FileExt;
     const SIZE: u64 = 2 << 40;
     let bench = Bench::new();
-    std::fs::create_dir(bench.path("from")).expect("a directory");
-    let sparse = std::fs::File::options().create_new(true).write(true).open(bench.path("from/sparse"));
-    let sparse = sparse.expect("a file");
-    for piece in 0..60 {
-        sparse.write_all_at(&pattern(5_000, piece), piece * (SIZE / 64)).expect("space");
-    }
-    sparse.set_len(SIZE).expect("a size");
-    let (from, tar) = (bench.path("from"), bench.path("a.tar"));
+    write_sparse(&bench, 60, SIZE / 64, SIZE);
     for format in ["--format=posix", "--format=gnu"] {
-        let words = [format, "--sparse", "-C"].map(std::ffi::OsStr::new);
-        let arguments = [from.as_os_str(), "-cf".as_ref(), tar.as_os_str(), "sparse".as_ref()];
-        if tool("tar", words.into_iter().chain(arguments)).is_none() {
+        if !pack_sparse(&bench, format) {
             return;
         }
         bench.run("mkfs -t ext4 -F -d a.tar a.img 64M");
