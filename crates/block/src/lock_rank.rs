@@ -3,7 +3,7 @@
 //! A thread waits only for a lock of a higher rank than all those that it holds, so no threads wait for each other in a circle. A lock
 //! that is only tried may be taken in any order. In release builds ranks take no space and no time.
 //!
-//! This crate knows no more than the names of the locks above it. Plain `std` locks (rings, arenas, the simulation) are leaves.
+//! This crate knows no more than the names of the locks above it. Plain `std` locks (rings, arenas, pools of threads, the simulation) are leaves.
 //!
 //! What is waited for without a guard (a range, a page) is checked where a thread begins to wait ([`Rank::check_wait`]).
 
@@ -12,6 +12,22 @@
 /// *Across I/O*: held while metadata or data is read or written, or a commit is waited for. Others are held for a few instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
+    // Front ends (`diorite-mount`).
+    /// Open files by handle.
+    OpenHandles,
+    /// Inodes that clients know.
+    KnownInodes,
+    /// Files that NFS keeps open.
+    NfsOpenFiles,
+    /// Requests that are not answered yet.
+    PendingRequests,
+    /// Processes that are charged.
+    Programs,
+    /// Threads and their processes.
+    ProgramThreads,
+    /// Command of a process.
+    ProgramCommand,
+
     // Handles and threads (`diorite`).
     /// Position of a handle: across I/O, for a read or write at it.
     FilePosition,
@@ -129,6 +145,14 @@ pub enum Rank {
     ScheduledDevice,
     /// A part of a device in memory.
     MemoryShard,
+    /// Connections of an NBD device: exclusively while they are made again.
+    NbdSessions,
+    /// The right to send on a connection: while a request is sent.
+    NbdSending,
+    /// Requests of a connection, and who receives.
+    NbdState,
+    /// State of TLS on a connection.
+    TlsConnection,
     /// Free buffers of a pool.
     BufferPool,
 }

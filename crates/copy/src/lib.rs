@@ -34,7 +34,7 @@ pub use error::Error;
 pub use host::HostTree;
 pub use host_stream::{StandardInput, WatchedInput};
 pub use image::{ImageTree, incomplete_name};
-pub use needs::{Needs, Units};
+pub use needs::needs;
 pub use tree::{
     Attributes, Follow, LostAttribute, Meta, NewFile, Place, ReadFile, ReadStream, Sink, Source, WriteFile,
 };

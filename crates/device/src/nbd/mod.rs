@@ -25,11 +25,12 @@ mod uri;
 mod wire;
 
 use std::io::{self, ErrorKind, IoSlice};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use diorite_block::sync::{Rank, RwLock};
 use diorite_block::{
     Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op,
     SharedQueue,
@@ -117,7 +118,7 @@ impl NbdDevice {
             export,
             geometry,
             counters: IoCounters::default(),
-            sessions: RwLock::new(Sessions { generation: 0, open, failed: None }),
+            sessions: RwLock::ranked(Rank::NbdSessions, Sessions { generation: 0, open, failed: None }),
             next_session: AtomicUsize::new(0),
             acknowledged: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
@@ -127,7 +128,7 @@ impl NbdDevice {
 
     /// A session for one batch of requests, and its generation.
     fn session(&self) -> Result<(Arc<Session>, u64), IoErrorKind> {
-        let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        let sessions = self.sessions.read();
         if let Some(why) = &sessions.failed {
             return Err(gone(why));
         }
@@ -137,10 +138,10 @@ impl NbdDevice {
 
     /// Connect again, unless another thread has done so since `generation`.
     fn reconnect(&self, generation: u64, lost: Lost) -> Result<(), IoErrorKind> {
-        for session in self.sessions.read().unwrap_or_else(PoisonError::into_inner).of(generation) {
+        for session in self.sessions.read().of(generation) {
             session.lose(lost.clone());
         }
-        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.sessions.write();
         if sessions.of(generation).is_empty() {
             return sessions.failed.as_deref().map_or(Ok(()), |why| Err(gone(why)));
         }
@@ -407,7 +408,7 @@ impl BlockDevice for NbdDevice {
 
 impl Drop for NbdDevice {
     fn drop(&mut self) {
-        let sessions = self.sessions.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let sessions = self.sessions.get_mut();
         for session in &sessions.open {
             session.disconnect();
         }

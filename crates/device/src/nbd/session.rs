@@ -10,13 +10,13 @@
 //! 2. No thread sends while it has a read outstanding, but for reads that went out in the same few bytes. So when the
 //!    server waits to send data, the thread that asked for it is ready to receive, and sending never waits for itself.
 //!
-//! Locking: plain locks, for the simulation never comes here. `sending` is held while a request is sent; `state` for a moment.
+//! Locking: `sending` is held while a request is sent; `state` for a moment.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank};
 use diorite_block::{Bio, BioMemory, IoErrorKind};
 
 use super::transport::Transport;
@@ -93,12 +93,17 @@ impl Lost {
 
 impl Session {
     pub(crate) fn new(transport: Transport) -> Self {
-        let (sending, state, changed) = (Mutex::new(()), Mutex::default(), Condvar::new());
-        Self { transport, sending, state, changed, next_cookie: AtomicU64::new(1) }
+        Self {
+            transport,
+            sending: Mutex::ranked(Rank::NbdSending, ()),
+            state: Mutex::ranked(Rank::NbdState, State::default()),
+            changed: Condvar::new(),
+            next_cookie: AtomicU64::new(1),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Give the session up; the threads that wait on it get the reason.
@@ -158,7 +163,7 @@ impl Session {
                 buffers.extend(segments.iter().map(|segment| IoSlice::new(segment)));
             }
         }
-        let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let _sending = self.sending.lock();
         self.transport.send(&mut buffers)
     }
 
@@ -203,7 +208,7 @@ impl Session {
                 return Ok(());
             }
             if state.receiving {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.changed.wait(state);
             } else {
                 state.receiving = true;
                 drop(state);

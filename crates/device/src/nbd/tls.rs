@@ -4,9 +4,10 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use diorite_block::sync::{Mutex, MutexGuard, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -35,7 +36,7 @@ impl TlsStream {
             ServerName::try_from(name).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
         let mut connection = ClientConnection::new(Arc::new(configuration(options)?), name).map_err(other)?;
         connection.complete_io(&mut &socket)?;
-        Ok(Self { socket, connection: Mutex::new(connection), timeout: None })
+        Ok(Self { socket, connection: Mutex::ranked(Rank::TlsConnection, connection), timeout: None })
     }
 
     /// From now on calls wait for the socket by polling it, for at most `timeout`.
@@ -49,7 +50,7 @@ impl TlsStream {
     }
 
     fn lock(&self) -> MutexGuard<'_, ClientConnection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connection.lock()
     }
 
     pub(crate) fn receive(&self, mut buffer: &mut [u8]) -> io::Result<()> {

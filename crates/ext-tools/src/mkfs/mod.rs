@@ -9,6 +9,7 @@
 //! 3. What must be zero is zeroed by the device where it can: the cost follows what is on the volume.
 
 mod content;
+mod fit;
 mod mapping;
 mod options;
 mod plan;
@@ -21,6 +22,7 @@ use diorite_block::{BlockDevice, IoError};
 use zerocopy::byteorder::little_endian::U32;
 
 pub use diorite_ext_format::QuotaKind;
+pub use fit::{Fit, Needs, fit};
 pub use options::{Flavor, MkfsOptions};
 
 use content::Content;

@@ -10,10 +10,11 @@ mod totals;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use diorite_block::sync::{Mutex, MutexGuard, Rank};
 use serde::{Deserialize, Serialize};
 
 use programs::Programs;
@@ -99,12 +100,12 @@ impl Accounting {
         Self {
             programs: Programs::new(processes),
             next: AtomicU64::new(0),
-            pending: std::array::from_fn(|_| Mutex::default()),
+            pending: std::array::from_fn(|_| Mutex::ranked(Rank::PendingRequests, HashMap::new())),
         }
     }
 
     fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Begun>> {
-        self.pending[number as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending[number as usize % SHARDS].lock()
     }
 
     /// A request of a thread (0: not known) was taken.
@@ -125,7 +126,7 @@ impl Accounting {
     pub(crate) fn in_flight(&self) -> Vec<InFlight> {
         let mut all: Vec<InFlight> = Vec::new();
         for shard in &self.pending {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let shard = shard.lock();
             all.extend(shard.values().map(|begun| InFlight {
                 operation: begun.operation.to_owned(),
                 pid: begun.pid(),

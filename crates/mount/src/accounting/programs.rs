@@ -4,9 +4,11 @@
 //! may execute another one, and numbers are used again.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+
+use diorite_block::sync::{Mutex, Rank, RwLock};
 
 use super::totals::Counters;
 use super::{Class, TaskStatus};
@@ -38,7 +40,7 @@ impl Program {
     fn new(pid: u32, command: &str) -> Self {
         Self {
             pid,
-            command: Mutex::new(command.to_owned()),
+            command: Mutex::ranked(Rank::ProgramCommand, command.to_owned()),
             last_use: AtomicU64::new(0),
             read: Counters::default(),
             write: Counters::default(),
@@ -64,7 +66,7 @@ impl Program {
     fn status(&self) -> TaskStatus {
         TaskStatus {
             pid: self.pid,
-            command: lock(&self.command).clone(),
+            command: self.command.lock().clone(),
             read: self.read.snapshot(),
             write: self.write.snapshot(),
             sync: self.sync.snapshot(),
@@ -109,8 +111,8 @@ impl Programs {
         Self {
             processes,
             made: Instant::now(),
-            threads: std::array::from_fn(|_| RwLock::default()),
-            table: Mutex::default(),
+            threads: std::array::from_fn(|_| RwLock::ranked(Rank::ProgramThreads, HashMap::new())),
+            table: Mutex::ranked(Rank::Programs, Table::default()),
             unknown: Arc::new(Program::new(0, "")),
         }
     }
@@ -122,7 +124,7 @@ impl Programs {
         }
         let shard = &self.threads[thread as usize % SHARDS];
         let now = Instant::now();
-        if let Some(known) = shard.read().unwrap_or_else(PoisonError::into_inner).get(&thread)
+        if let Some(known) = shard.read().get(&thread)
             && now.duration_since(known.read_at) < BELIEVED
         {
             return Arc::clone(&known.program);
@@ -130,7 +132,7 @@ impl Programs {
         let known = if self.processes == Processes::OfThisHost { read_process(thread) } else { None };
         let (pid, command) = known.unwrap_or_else(|| (thread, String::new()));
         let program = self.of_process(pid, &command, now);
-        let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shard = shard.write();
         if shard.len() >= THREADS_MAX {
             shard.retain(|_, thread| now.duration_since(thread.read_at) < BELIEVED);
         }
@@ -141,7 +143,7 @@ impl Programs {
     }
 
     fn of_process(&self, pid: u32, command: &str, now: Instant) -> Arc<Program> {
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         if table.programs.len() >= PROGRAMS_MAX && !table.programs.contains_key(&pid) {
             self.fold(&mut table);
         }
@@ -149,7 +151,7 @@ impl Programs {
         let program = Arc::clone(table.programs.entry(pid).or_insert_with(new));
         drop(table);
         program.last_use.store(now.duration_since(self.made).as_millis() as u64, Ordering::Relaxed);
-        let mut known = lock(&program.command);
+        let mut known = program.command.lock();
         if !command.is_empty() && *known != command {
             command.clone_into(&mut known);
         }
@@ -168,7 +170,7 @@ impl Programs {
         for (_, pid) in by_use.into_iter().take(FOLDED) {
             let Some(program) = table.programs.remove(&pid) else { continue };
             for shard in &self.threads {
-                let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+                let mut shard = shard.write();
                 shard.retain(|_, thread| !Arc::ptr_eq(&thread.program, &program));
             }
             add(&mut table.ended, &program.status());
@@ -177,7 +179,7 @@ impl Programs {
 
     /// What each has asked for.
     pub(super) fn snapshot(&self) -> Vec<TaskStatus> {
-        let table = lock(&self.table);
+        let table = self.table.lock();
         let mut rest = self.unknown.status();
         add(&mut rest, &table.ended);
         let mut all: Vec<TaskStatus> = table.programs.values().map(|program| program.status()).collect();
@@ -188,11 +190,6 @@ impl Programs {
         all.sort_by_key(|task| task.pid);
         all
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics with what is locked half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn add(sum: &mut TaskStatus, more: &TaskStatus) {

@@ -4,11 +4,12 @@
 //! way changes the write verifier, so that clients send again all that they have not seen committed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use diorite::{FileKind, InodeNumber, Result};
+use diorite_block::sync::{Mutex, MutexGuard, Rank};
 
 use crate::operations::{Caller, FileHandle, OpenFlags, Operations};
 
@@ -90,12 +91,15 @@ pub(super) struct OpenFiles {
 
 impl OpenFiles {
     pub(super) fn new(operations: Arc<Operations>) -> Self {
-        Self { operations, verifier: Arc::new(WriteVerifier::new()), table: Mutex::default() }
+        Self {
+            operations,
+            verifier: Arc::new(WriteVerifier::new()),
+            table: Mutex::ranked(Rank::NfsOpenFiles, Table::default()),
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Nothing panics with the table half changed.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// The file of an inode if it is open.

@@ -4,9 +4,9 @@
 //! alive here until it is forgotten.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use diorite::{Error, InodeNumber, NodeRef};
+use diorite_block::sync::{Mutex, MutexGuard, Rank};
 
 const SHARDS: usize = 64;
 
@@ -28,14 +28,13 @@ struct Shard {
 
 impl Default for Known {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()) }
+        Self { shards: std::array::from_fn(|_| Mutex::ranked(Rank::KnownInodes, Shard::default())) }
     }
 }
 
 impl Known {
     fn shard(&self, number: InodeNumber) -> MutexGuard<'_, Shard> {
-        // Nothing panics with a shard half changed.
-        self.shards[number.0 as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[number.0 as usize % SHARDS].lock()
     }
 
     pub(super) fn retain(&self, number: InodeNumber) {
@@ -106,7 +105,7 @@ impl Known {
 
     pub(super) fn clear(&self) {
         for shard in &self.shards {
-            let shard = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            let shard = std::mem::take(&mut *shard.lock());
             drop(shard);
         }
     }

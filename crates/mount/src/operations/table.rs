@@ -1,8 +1,10 @@
 //! Open files by handle.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+
+use diorite_block::sync::{Rank, RwLock};
 
 const SHARDS: usize = 32;
 
@@ -14,7 +16,10 @@ pub(super) struct Table<T> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { next: AtomicU64::new(1), shards: std::array::from_fn(|_| RwLock::default()) }
+        Self {
+            next: AtomicU64::new(1),
+            shards: std::array::from_fn(|_| RwLock::ranked(Rank::OpenHandles, HashMap::new())),
+        }
     }
 }
 
@@ -25,22 +30,22 @@ impl<T> Table<T> {
 
     pub(super) fn insert(&self, value: T) -> u64 {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut shard = self.shard(handle).write().unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.shard(handle).write();
         shard.insert(handle, Arc::new(value));
         handle
     }
 
     pub(super) fn get(&self, handle: u64) -> Option<Arc<T>> {
-        self.shard(handle).read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+        self.shard(handle).read().get(&handle).cloned()
     }
 
     pub(super) fn remove(&self, handle: u64) -> Option<Arc<T>> {
-        self.shard(handle).write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
+        self.shard(handle).write().remove(&handle)
     }
 
     pub(super) fn clear(&self) {
         for shard in &self.shards {
-            let values = std::mem::take(&mut *shard.write().unwrap_or_else(PoisonError::into_inner));
+            let values = std::mem::take(&mut *shard.write());
             drop(values);
         }
     }
