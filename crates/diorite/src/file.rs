@@ -18,7 +18,7 @@ use crate::content::{BeyondEnd, Content, ErrorsSeen, ReadAhead};
 use crate::map::SyncKind;
 use crate::options::Opening;
 use crate::write::durable::Durable;
-use crate::write::{Position, Written};
+use crate::write::{Growth, Position, Written};
 use crate::{AlignedBuf, Attributes, DirectIo, Error, Result, Stats, Unaligned};
 
 /// What direct I/O on a file needs.
@@ -254,14 +254,14 @@ impl File {
         self.check_write()?;
         let (content, options) = (self.content(), &self.handle.options);
         let result = if options.direct == DirectIo::Off {
-            self.write_cached(data, position)
+            self.write_cached(data, position, Growth::Allowed)
         } else {
             match content.write_direct(data, position, options.sync) {
                 Err(Error::InvalidAlignment { .. }) if options.unaligned == Unaligned::Bounce => {
                     content.write_bounced(data, position, options.sync)
                 }
                 Err(Error::InvalidAlignment { .. }) if options.direct == DirectIo::Preferred => {
-                    self.write_cached(data, position)
+                    self.write_cached(data, position, Growth::Allowed)
                 }
                 result => result,
             }
@@ -269,9 +269,9 @@ impl File {
         self.named(result)
     }
 
-    fn write_cached(&self, data: &[IoSlice<'_>], position: Position) -> Result<Written> {
+    fn write_cached(&self, data: &[IoSlice<'_>], position: Position, growth: Growth) -> Result<Written> {
         let content = self.content();
-        let written = content.write_cached(data, position)?;
+        let written = content.write_cached(data, position, growth)?;
         let sync = self.handle.options.sync;
         if sync.is_some() && written.len > 0 {
             let end = written.offset + written.len as u64;
@@ -318,6 +318,12 @@ impl File {
             Some(error) => self.named(Err(error)),
             None => Ok(written.offset),
         }
+    }
+
+    /// Write all of `data` through the page cache.
+    pub(crate) fn write_all_cached(&self, data: &[u8], offset: u64, growth: Growth) -> Result<()> {
+        let written = self.write_cached(&[IoSlice::new(data)], Position::At(offset), growth);
+        self.named(written.and_then(|written| written.stopped.map_or(Ok(()), Err)))
     }
 
     /// Write all of `data`, of any alignment, past the page cache.

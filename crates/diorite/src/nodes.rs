@@ -97,8 +97,7 @@ impl Node {
     }
 
     fn is_clean(&self) -> bool {
-        self.content()
-            .is_none_or(|content| content.cache.pages.dirty() == 0 && content.store.time.get().is_none())
+        self.content().is_none_or(|content| content.cache.is_clean() && content.store.time.get().is_none())
     }
 }
 
@@ -293,7 +292,7 @@ impl Nodes {
             return;
         }
         // With dirty pages left, the write-back records it.
-        if let Some(content) = node.content().filter(|content| content.cache.pages.dirty() == 0)
+        if let Some(content) = node.content().filter(|content| content.cache.is_clean())
             && !node.inode.is_nameless()
         {
             // The volume latches what fails here.

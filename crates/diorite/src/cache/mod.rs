@@ -6,6 +6,7 @@
 //! Locking: a hit takes neither the replacement lock nor any other that files share.
 
 pub(crate) mod arena;
+pub(crate) mod live;
 pub(crate) mod pages;
 pub(crate) mod replacement;
 
@@ -30,8 +31,10 @@ pub(crate) struct Cache {
     pub(crate) uses: Uses,
     replacement: Mutex<Replacement>,
     pub(crate) dirty_total: Arc<AtomicUsize>,
-    /// Frames that views have pinned.
+    /// Frames that views have pinned, and live pages.
     pinned: AtomicUsize,
+    /// Live pages of all files.
+    live: AtomicUsize,
     counters: Arc<Counters>,
 }
 
@@ -45,6 +48,7 @@ impl Cache {
             replacement: Mutex::ranked(Rank::CacheReplacement, Replacement::new(frames)),
             dirty_total: Arc::default(),
             pinned: AtomicUsize::new(0),
+            live: AtomicUsize::new(0),
             counters,
         })
     }
@@ -62,6 +66,28 @@ impl Cache {
     /// Dirty pages of all files.
     pub(crate) fn dirty(&self) -> usize {
         self.dirty_total.load(Ordering::Relaxed)
+    }
+
+    /// Live pages of all files.
+    pub(crate) fn live(&self) -> usize {
+        self.live.load(Ordering::Acquire)
+    }
+
+    /// Pages are to become live: whether they may. They count with what [`Cache::pin`] pins.
+    pub(crate) fn add_live(&self, pages: usize) -> bool {
+        let may = self.pinned.fetch_add(pages, Ordering::AcqRel) + pages <= self.frames() / 4;
+        if may {
+            self.live.fetch_add(pages, Ordering::AcqRel);
+        } else {
+            self.pinned.fetch_sub(pages, Ordering::AcqRel);
+        }
+        may
+    }
+
+    /// Pages are not live any more.
+    pub(crate) fn end_live(&self, pages: usize) {
+        self.pinned.fetch_sub(pages, Ordering::AcqRel);
+        self.live.fetch_sub(pages, Ordering::AcqRel);
     }
 
     /// Frames for `wanted` pages, by eviction where none are free. Fewer when too many are dirty or in use.

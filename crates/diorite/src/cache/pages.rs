@@ -11,7 +11,7 @@
 //! States: absent -> loading -> clean <-> dirty; clean -> absent; loading -> absent where reading failed.
 //!
 //! Invariants:
-//! 1. `present` and `dirty` of a chunk have a bit exactly for the pages that are there, and dirty.
+//! 1. `present`, `dirty` and `live` of a chunk have a bit exactly for the pages that are there, dirty, and live.
 //! 2. The counts are the sums of those bits.
 //! 3. A loading page is not dirty.
 //!
@@ -46,18 +46,25 @@ pub(crate) struct PageState {
     pub(crate) mapped: bool,
     /// A writer is about to change it: it may not go.
     pub(crate) pinned: bool,
+    /// Its content is in the file's live memory; the frame has what the device has, or is being given.
+    pub(crate) live: bool,
+    /// Windows store to it, so that parts of it may be newer than the device without being dirty.
+    pub(crate) stored: bool,
+    /// Windows that show it: it may not go.
+    pub(crate) windows: u8,
 }
 
 #[derive(Debug)]
 struct Chunk {
     present: u64,
     dirty: u64,
+    live: u64,
     pages: [PageState; CHUNK as usize],
 }
 
 impl Chunk {
     fn empty() -> Box<Self> {
-        Box::new(Self { present: 0, dirty: 0, pages: [PageState::default(); CHUNK as usize] })
+        Box::new(Self { present: 0, dirty: 0, live: 0, pages: [PageState::default(); CHUNK as usize] })
     }
 }
 
@@ -142,14 +149,14 @@ impl Pages {
         (chunk.present >> at & 1 == 1).then(|| chunk.pages[at as usize])
     }
 
-    /// A page's content, if it is there.
+    /// A page's content, if it is there and not live.
     #[inline]
     pub(crate) fn read<'a>(&self, page: u64, arena: &'a Arena) -> Option<(FrameId, FrameRead<'a>)> {
         let index = self.index.read();
         let chunk = index.get(&(page / CHUNK))?;
         let at = page % CHUNK;
         let state = &chunk.pages[at as usize];
-        if chunk.present >> at & 1 == 0 || state.loading {
+        if chunk.present >> at & 1 == 0 || state.loading || state.live {
             return None;
         }
         Some((state.frame, arena.read(state.frame)?))
@@ -238,6 +245,7 @@ impl Pages {
             for at in ones(chunk.present & bits_in(*number, &range)) {
                 let state = &mut chunk.pages[at as usize];
                 change(number * CHUNK + at, state);
+                chunk.live = chunk.live & !(1 << at) | u64::from(state.live) << at;
                 match (chunk.dirty >> at & 1 == 1, state.dirty != 0) {
                     (false, true) => {
                         assert!(!state.loading, "a loading page is not dirty");
@@ -297,17 +305,30 @@ impl Pages {
         self.update(range, |_, state| state.pinned = false);
     }
 
-    /// Take all pages of `range` out. Gives the lock up now and then on long ranges.
+    /// The live pages of `range`, in order.
+    pub(crate) fn live_in(&self, range: Range<u64>) -> Vec<(u64, PageState)> {
+        let index = self.index.read();
+        index
+            .range(chunks_of(&range))
+            .flat_map(|(number, chunk)| {
+                let base = number * CHUNK;
+                ones(chunk.live & bits_in(*number, &range))
+                    .map(move |at| (base + at, chunk.pages[at as usize]))
+            })
+            .collect()
+    }
+
+    /// Take all pages of `range` out that are not live. Gives the lock up now and then on long ranges.
     pub(crate) fn remove(&self, range: Range<u64>) -> Vec<PageState> {
         if self.cached() == 0 {
             return Vec::new();
         }
-        self.remove_where(range, |_| true)
+        self.remove_where(range, |state| !state.live)
     }
 
     /// Take the clean pages of `range` out that are not loading.
     pub(crate) fn remove_clean(&self, range: Range<u64>) -> Vec<PageState> {
-        self.remove_where(range, |state| state.dirty == 0 && !state.loading && !state.pinned)
+        self.remove_where(range, |state| state.dirty == 0 && !state.loading && !state.pinned && !state.live)
     }
 
     fn remove_where(&self, range: Range<u64>, may: impl Fn(&PageState) -> bool) -> Vec<PageState> {
@@ -356,6 +377,7 @@ impl Pages {
             && state.dirty == 0
             && state.claimed == 0
             && !state.pinned
+            && !state.live
             && arena.write(frame).is_some();
         if may_go {
             chunk.present &= !(1 << at);
@@ -401,10 +423,11 @@ impl Pages {
         let index = self.index.read();
         let (mut cached, mut dirty) = (0, 0);
         for chunk in index.values() {
-            assert_eq!(chunk.dirty & !chunk.present, 0, "invariant 1");
+            assert_eq!((chunk.dirty | chunk.live) & !chunk.present, 0, "invariant 1");
             for at in ones(chunk.present) {
                 let state = &chunk.pages[at as usize];
                 assert_eq!(chunk.dirty >> at & 1 == 1, state.dirty != 0, "invariant 1");
+                assert_eq!(chunk.live >> at & 1 == 1, state.live, "invariant 1");
                 assert!(!(state.loading && state.dirty != 0), "invariant 3");
             }
             cached += chunk.present.count_ones() as usize;

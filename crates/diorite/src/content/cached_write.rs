@@ -14,7 +14,7 @@ use crate::content::{Content, pages_of};
 use crate::map::MappingKind;
 use crate::write::bounce::{BounceBuffer, count_bounce};
 use crate::write::space::Blocks;
-use crate::write::{Position, WriteRange, Written, len_of};
+use crate::write::{Growth, Position, WriteRange, Written, len_of};
 use crate::{Error, Result};
 
 impl Content {
@@ -23,6 +23,7 @@ impl Content {
         self: &Arc<Self>,
         data: &[IoSlice<'_>],
         position: Position,
+        growth: Growth,
     ) -> Result<Written> {
         let len = len_of(data);
         if len == 0 {
@@ -32,6 +33,9 @@ impl Content {
             self.engine.write_back_to(self.engine.dirty_limit());
         }
         let (range, _lock) = self.lock_range(position, len)?;
+        if growth == Growth::Refused {
+            self.check_within(range.end)?;
+        }
         self.store.leave_inode()?;
         let (mut at, mut blocks) = (range.offset, Blocks::unclaimed(&self.engine));
         let copied =
@@ -84,9 +88,8 @@ impl Content {
             let page = at / PAGE_SIZE;
             let to = end.min((page + 1) * PAGE_SIZE);
             let state = self.cache.pin_one(page)?;
-            let mut frame = self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
-            frame[(at - page * PAGE_SIZE) as usize..(to - page * PAGE_SIZE) as usize].fill(0);
-            drop(frame);
+            let zeros = &self.engine.zeros[..(to - at) as usize];
+            self.cache.put(page, &state, (at - page * PAGE_SIZE) as usize, zeros);
             // A part in a hole is dirty, with its claim, or zero anyway.
             let mask = if is_mapped { self.cache.parts(page, at, to) } else { 0 };
             self.cache.pages.update(page..page + 1, |_, state| {
@@ -155,7 +158,9 @@ mod tests {
     }
 
     fn write(content: &Arc<Content>, offset: u64, data: &[u8]) {
-        let written = content.write_cached(&[IoSlice::new(data)], Position::At(offset)).expect("written");
+        let written = content
+            .write_cached(&[IoSlice::new(data)], Position::At(offset), Growth::Allowed)
+            .expect("written");
         assert_eq!(written.len, data.len());
     }
 

@@ -139,7 +139,7 @@ impl Engine {
     /// A file may have no dirty pages any more.
     pub(crate) fn forget_if_clean(&self, file: &FileCache) {
         let mut files = self.dirty_files.lock();
-        if file.pages.dirty() == 0 {
+        if file.is_clean() {
             files.remove(&file.id());
         }
     }
@@ -164,7 +164,14 @@ impl Dirty for Engine {
         self.cache.frames() / 5
     }
 
+    fn may_be_dirty(&self) -> bool {
+        self.cache.dirty() > 0 || self.cache.live() > 0
+    }
+
     fn write_back_to(&self, target: usize) {
+        if self.cache.live() > 0 {
+            self.dirty_files().iter().for_each(|content| content.try_note_stores());
+        }
         while self.cache.dirty() > target {
             if self.write_back_round(0, BioFlags::NONE, |_| self.cache.dirty() <= target) == 0 {
                 break;

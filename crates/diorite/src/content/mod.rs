@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | buffered | `cached_read.rs`, `cached_write.rs`, `write_back.rs` |
 //! | direct | `direct/`; what all writes share: `write/` |
+//! | mapped views | `window.rs`, `file_cache/live.rs` |
 //! | sizes, holes, moved ranges | `resize.rs`, `shift.rs`, `seek.rs` |
 //!
 //! Locking: in the order of [`Rank`]. Ranges are locked in units of [`BackingStore::unit`]: whole pages and whole blocks. No thread that
@@ -27,6 +28,7 @@ mod shift;
 pub(crate) mod store;
 #[cfg(test)]
 pub(crate) mod toy_map;
+pub(crate) mod window;
 pub(crate) mod workers;
 mod write_back;
 mod write_back_together;

@@ -70,6 +70,7 @@ impl Content {
         if size > old {
             self.store.leave_inode()?;
             self.store.zero_end()?;
+            self.cache.zero_live(old..size);
         }
         if size < old && self.store.map.block_size() > PAGE_SIZE {
             // The page with the claim of the block that the file will end in may be one that is cut off.
@@ -88,6 +89,7 @@ impl Content {
         }
         if size < old {
             self.cache.drop_pages(size.div_ceil(PAGE_SIZE)..u64::MAX);
+            self.cache.zero_live(size.next_multiple_of(PAGE_SIZE)..u64::MAX);
             self.cache.zero_tail(size);
             self.store.forget_end();
             self.store.zero_end()?;
@@ -106,6 +108,7 @@ impl Content {
         if self.store.is_inline()? {
             self.store.map.zero_inline(offset, end)?;
             self.cache.drop_pages(pages_of(range.start, range.end));
+            self.cache.zero_live(offset..end);
             self.store.note_modified();
             return Ok(());
         }
@@ -124,6 +127,7 @@ impl Content {
             }
         }
         self.cache.drop_pages(pages_of(range.start, range.end));
+        self.cache.zero_live(offset..end);
         if whole.start > whole.end {
             // Within one block.
             self.zero_mapped(offset, end.min(self.store.size()))?;
@@ -171,7 +175,10 @@ impl Content {
             if end == self.store.size() { end.next_multiple_of(block) } else { end / block * block };
         self.store.note_modified();
         let mut blocks = Blocks::unclaimed(&self.engine);
-        blocks.attempt(|blocks| self.store.zero_blocks(offset..end, whole_start..whole_end, blocks))?;
+        let zeroed =
+            blocks.attempt(|blocks| self.store.zero_blocks(offset..end, whole_start..whole_end, blocks));
+        self.cache.reload_live(&range);
+        zeroed?;
         if whole_start > whole_end {
             return self.zero_mapped(offset, end);
         }

@@ -34,6 +34,9 @@ pub(crate) trait Dirty: Send + Sync {
     /// How many there are.
     fn dirty(&self) -> usize;
 
+    /// Whether there may be more of them than are known: windows store without a call.
+    fn may_be_dirty(&self) -> bool;
+
     /// Above how many of them the background write-back runs.
     fn dirty_background(&self) -> usize;
 
@@ -193,9 +196,10 @@ impl Shared {
                     let target = if due { 0 } else { pages.dirty_background() / 2 };
                     pages.write_back_to(target);
                     let (left, most) = (pages.dirty(), pages.dirty_background());
+                    let is_left = pages.may_be_dirty();
                     drop(pages);
                     state = self.state.lock();
-                    if left > 0 {
+                    if is_left {
                         state.dirty_since.get_or_insert_with(now);
                     }
                     if left > most && !state.stop {

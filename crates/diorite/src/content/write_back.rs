@@ -13,7 +13,7 @@ impl Content {
     /// Write back everything.
     pub(crate) fn write_back_all(&self) -> Result<()> {
         let mut from = 0;
-        let mut result = Ok(());
+        let mut result = self.note_stores();
         while let Some(page) = self.cache.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
             let range = self.batch_range(page);
             from = range.end / PAGE_SIZE;

@@ -44,6 +44,13 @@ pub(crate) enum Position {
     End,
 }
 
+/// Whether a write may make the file longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Growth {
+    Allowed,
+    Refused,
+}
+
 /// What became of a write.
 #[derive(Debug)]
 pub(crate) struct Written {
@@ -115,7 +122,8 @@ impl Content {
             let offset = if let Position::At(offset) = position { offset } else { size };
             let end = self.store.end_of_write(offset, len)?;
             // The first write by which the file grows also has the block in which it ends.
-            let start = if end > size && !self.store.end_is_zero() { offset.min(size) } else { offset };
+            let has_more = || !self.store.end_is_zero() || !self.cache.live.is_empty();
+            let start = if end > size && has_more() { offset.min(size) } else { offset };
             let id = acquire(self.store.locked_range(start, end))?;
             let guard = self.ranges.guard(id);
             let size = self.store.size();
@@ -123,11 +131,12 @@ impl Content {
             if position == Position::End && size != offset {
                 continue;
             }
-            if end > size && !self.store.end_is_zero() {
+            if end > size && has_more() {
                 if size < start {
                     continue;
                 }
                 self.store.zero_end()?;
+                self.cache.zero_live(size..end);
             }
             guard.keep();
             return Ok((WriteRange { offset, end, whole: self.store.locked_range(offset, end) }, id));
@@ -137,13 +146,14 @@ impl Content {
     /// Step 2. The caller has the range exclusively.
     pub(crate) fn settle_cached_pages(&self, range: &Range<u64>) -> Result<()> {
         self.cache.write_back(range.clone(), BioFlags::SYNC)?;
-        self.invalidate(range);
+        self.cache.drop_pages(pages_of(range.start, range.end));
         Ok(())
     }
 
-    /// Step 7. Nothing can have come between, by the lock; this is what holds if that ever changes.
+    /// Step 7. Nothing can have come between, by the lock; this is what holds if that ever changes. Live pages show what was written.
     pub(crate) fn invalidate(&self, range: &Range<u64>) {
         self.cache.drop_pages(pages_of(range.start, range.end));
+        self.cache.reload_live(range);
     }
 
     /// All steps of a write whose caller waits: `check` looks at the offset, `window` as in [`Blocks::write_windows`]. Less than all of

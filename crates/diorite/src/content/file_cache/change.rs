@@ -45,14 +45,11 @@ impl FileCache {
             Ok((states, claims))
         });
         let (states, claims) = prepared.inspect_err(|_| self.give_up_pinned(pages.clone()))?;
-        let arena = &self.engine.cache.arena;
         let mut at = offset;
         for (page, state) in pages.clone().zip(states) {
             let to = end.min((page + 1) * PAGE_SIZE);
-            let mut frame = arena.write(state.frame).expect("the range is ours alone");
-            let within = (at - page * PAGE_SIZE) as usize;
             let now = &data[(at - offset) as usize..(to - offset) as usize];
-            frame[within..within + now.len()].copy_from_slice(now);
+            self.put(page, &state, (at - page * PAGE_SIZE) as usize, now);
             at = to;
         }
         let mut claims = claims.into_iter();
@@ -65,6 +62,16 @@ impl FileCache {
         work(Work::Copy(data.len() as u64));
         self.store.grow(end);
         Ok(())
+    }
+
+    /// Change bytes of a page, from `at` on. The caller has it exclusively.
+    pub(crate) fn put(&self, page: u64, state: &PageState, at: usize, bytes: &[u8]) {
+        if state.live {
+            self.live.of_page(page).page(page).write(at, bytes);
+        } else {
+            let mut frame = self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
+            frame[at..at + bytes.len()].copy_from_slice(bytes);
+        }
     }
 
     /// Pages were pinned for a write that does not happen. The clean ones go: what stands in the frames of new ones is anything.
@@ -125,7 +132,7 @@ impl FileCache {
     /// Give a pinned page that a view shows another frame, which can be written. The caller has the page exclusively.
     pub(crate) fn own_frame(&self, page: u64, state: &mut PageState) -> Result<()> {
         let cache = &self.engine.cache;
-        while cache.arena.write(state.frame).is_none() {
+        while !state.live && cache.arena.write(state.frame).is_none() {
             let Some((_, frame)) = cache.allocate(&self.pages, &[page]).pop() else {
                 self.free_frames(&(page..page + 1))?;
                 continue;
@@ -241,8 +248,11 @@ impl FileCache {
         let keep = size.div_ceil(self.part_size()) - page * (PAGE_SIZE / self.part_size());
         let mut unwanted = 0;
         self.pages.update(page..page + 1, |_, state| {
-            let mut frame = self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
-            frame[within..].fill(0);
+            let zeros = &self.engine.zeros[..PAGE_SIZE as usize - within];
+            self.put(page, state, within, zeros);
+            if state.live {
+                self.put(page, &PageState { live: false, ..*state }, within, zeros);
+            }
             state.dirty &= ((1_u16 << keep) - 1) as u8;
             // A part has at most one claim.
             let kept = state.claimed.min(state.dirty.count_ones() as u8);

@@ -30,6 +30,12 @@ impl Deref for PageRead<'_> {
     }
 }
 
+/// Memory that one caller reads pages to.
+pub(super) fn memory_of_pages(pages: usize) -> Result<AlignedBuf> {
+    AlignedBuf::try_zeroed(pages * PAGE_SIZE as usize, PAGE_SIZE as usize)
+        .map_err(|source| Error::Os { what: "cannot get memory for a page", source })
+}
+
 impl FileCache {
     /// Copy a range whose pages are all there. If they are not, `memory` holds anything, and the first that is missing is the
     /// error: those before it have been counted as used.
@@ -43,14 +49,15 @@ impl FileCache {
         let mut hits = 0;
         while !memory.is_empty() {
             let (page, within) = (offset / PAGE_SIZE, (offset % PAGE_SIZE) as usize);
-            let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) else {
-                return Err(page);
-            };
-            let take = memory.len().min(content.len() - within);
+            let take = memory.len().min(PAGE_SIZE as usize - within);
             let (now, later) = memory.split_at_mut(take);
-            now.copy_from_slice(&content[within..within + take]);
-            drop(content);
-            self.count_use(page, frame, ahead);
+            if let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) {
+                now.copy_from_slice(&content[within..within + take]);
+                drop(content);
+                self.count_use(page, frame, ahead);
+            } else if !self.read_live(page, within, now) {
+                return Err(page);
+            }
             hits += 1;
             (memory, offset) = (later, offset + take as u64);
         }
@@ -79,7 +86,10 @@ impl FileCache {
             if let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) {
                 return Ok(PageRead::Cached(frame, content));
             }
-            if self.pages.get(page).is_some() {
+            if let Some(state) = self.pages.get(page) {
+                if state.live {
+                    return self.copy_live(page).map(PageRead::Own);
+                }
                 self.pages.wait_loaded(page);
             } else if self.load(&[page], BioFlags::SYNC)? == 0 && self.pages.get(page).is_none() {
                 return self.read_past_cache(page).map(PageRead::Own);
@@ -89,9 +99,7 @@ impl FileCache {
 
     /// No frame is free: every page is dirty or in use. The page is read for this caller alone.
     pub(crate) fn read_past_cache(&self, page: u64) -> Result<AlignedBuf> {
-        let no_memory = |source| Error::Os { what: "cannot get memory for a page", source };
-        let mut content =
-            AlignedBuf::try_zeroed(PAGE_SIZE as usize, PAGE_SIZE as usize).map_err(no_memory)?;
+        let mut content = memory_of_pages(1)?;
         let start = page * PAGE_SIZE;
         let mut target =
             PlugReads::new(self.store.geometry(), BioFlags::SYNC, std::iter::once(&mut content[..]));

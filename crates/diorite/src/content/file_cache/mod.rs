@@ -2,7 +2,7 @@
 //!
 //! Where it sits: above [`BackingStore`] and the pages' memory (`cache/`), below the reads and writes of
 //! [`Content`](crate::content::Content), which hold the range locks. `load.rs` reads pages, `change.rs` makes them dirty, `write_back.rs`
-//! writes them.
+//! writes them, `live.rs` has those that windows of mapped views show.
 //!
 //! Invariants:
 //! 1. Page content is read under a shared range lock and changed under an exclusive one.
@@ -10,6 +10,7 @@
 //! 3. A dirty part whose block is a hole has a claim on it.
 
 mod change;
+mod live;
 mod load;
 mod write_back;
 
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use diorite_block::sync::{Mutex, Rank, Work, work};
 
 use crate::cache::arena::PAGE_SIZE;
+use crate::cache::live::LiveMemory;
 use crate::cache::pages::Pages;
 use crate::content::engine::Engine;
 use crate::content::errors::ErrorLatch;
@@ -31,6 +33,7 @@ pub(crate) use write_back::BATCH_PAGES;
 #[derive(Debug)]
 pub(crate) struct FileCache {
     pub(crate) pages: Arc<Pages>,
+    pub(crate) live: LiveMemory,
     pub(crate) errors: ErrorLatch,
     pub(crate) one_write_back: Mutex<()>,
     store: Arc<BackingStore>,
@@ -43,6 +46,7 @@ impl FileCache {
         let engine = Arc::clone(&store.engine);
         Self {
             pages: Arc::new(Pages::new(Arc::clone(&engine.cache.dirty_total))),
+            live: LiveMemory::default(),
             errors: ErrorLatch::default(),
             one_write_back: Mutex::ranked(Rank::WritingBack, ()),
             store,
@@ -92,8 +96,15 @@ impl FileCache {
         self.engine.cache.release(removed.iter().map(|state| state.frame));
     }
 
-    /// Drop the pages of a range (in pages), dirty or not, and their claims. The caller has the range exclusively.
+    /// Whether nothing waits for write-back.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.pages.dirty() == 0 && self.live.is_empty()
+    }
+
+    /// Drop the pages of a range (in pages), dirty or not, and their claims. The caller has the range exclusively. Pages that windows
+    /// show stay; where their content changes below them, [`FileCache::reload_live`] or [`FileCache::zero_live`] follows.
     pub(crate) fn drop_pages(&self, pages: Range<u64>) {
+        self.end_windows(pages.clone());
         let removed = self.pages.remove(pages);
         if removed.is_empty() {
             return;

@@ -1,0 +1,287 @@
+//! Live pages: shown by windows of mapped views, in memory that is stored to without a call.
+//!
+//! Where it sits: beside the loading, changing and writing of other pages. A page becomes live when the first window on it opens
+//! ([`FileCache::show_live`]) and ends when its range is held exclusively after the last one was closed ([`FileCache::end_windows`]).
+//!
+//! While it is live, its content is in the file's live memory. Its frame has, part by part, what the device has, or is being given: what
+//! differs was stored by a window, and becomes dirty before anything is written back or read past the cache
+//! ([`FileCache::note_stores`]). Write-back takes a copy ([`FileCache::take_live`]), so a store beside it tears nothing. What changes
+//! below the cache (direct writes, holes, moved ranges) is brought in by a merge that keeps stores of the same moment.
+//!
+//! Invariants:
+//! 1. A part of a live page that is not dirty and equals its frame equals the device.
+//! 2. A store to bytes beyond the size is lost: they are zero when the file grows over them.
+//!
+//! Locking: `show_live`, `end_windows`, `zero_live` and `reload_live` need the range exclusively. `note_stores` and `take_live` need it
+//! shared, and `one_write_back`.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use diorite_block::BioFlags;
+
+use super::load::memory_of_pages;
+use crate::cache::arena::PAGE_SIZE;
+use crate::cache::live::Mapping;
+use crate::cache::pages::PageState;
+use crate::content::file_cache::FileCache;
+use crate::content::pages_of;
+use crate::map::MappingKind;
+use crate::placement::PlugReads;
+use crate::{AlignedBuf, Error, Result};
+
+/// Pages that are read at once to refresh live ones.
+const RELOAD_PAGES: usize = 256;
+
+impl FileCache {
+    /// Copy bytes of a live page; whether it is one.
+    pub(crate) fn read_live(&self, page: u64, at: usize, into: &mut [u8]) -> bool {
+        let is_live = !self.live.is_empty() && self.pages.get(page).is_some_and(|state| state.live);
+        if is_live {
+            self.live.of_page(page).page(page).read(at, into);
+        }
+        is_live
+    }
+
+    /// A copy of a live page.
+    pub(crate) fn copy_live(&self, page: u64) -> Result<AlignedBuf> {
+        let mut content = memory_of_pages(1)?;
+        self.live.of_page(page).page(page).read(0, &mut content);
+        Ok(content)
+    }
+
+    /// Pinned pages are shown by one window more: copied to the live memory, where they are not yet. `claims` are those of the parts in
+    /// `bytes` that have no block, for a window that stores.
+    pub(crate) fn show_live(
+        &self,
+        pages: &Range<u64>,
+        mapping: &Mapping,
+        bytes: &Range<u64>,
+        claims: Option<&[u8]>,
+    ) -> Result<()> {
+        let states: Vec<PageState> = pages.clone().filter_map(|page| self.pages.get(page)).collect();
+        let new = states.iter().filter(|state| !state.live).count();
+        if states.iter().any(|state| state.windows == u8::MAX) {
+            return Err(Error::InvalidArgument("a page is shown by 255 windows at most"));
+        }
+        if !self.engine.cache.add_live(new) {
+            return Err(Error::InvalidArgument(
+                "windows of mapped views have a quarter of the page cache at most; open smaller ones, or give the cache more memory",
+            ));
+        }
+        self.live.add(new);
+        let arena = &self.engine.cache.arena;
+        for (page, state) in pages.clone().zip(&states).filter(|(_, state)| !state.live) {
+            let frame = arena.read(state.frame).expect("the range is ours alone");
+            mapping.page(page).write(0, &frame);
+        }
+        self.engine.counters.bytes_copied.add(new as u64 * PAGE_SIZE);
+        let mut claims = claims.map(|claims| claims.iter());
+        self.pages.update(pages.clone(), |page, state| {
+            let is_new = !state.live;
+            (state.live, state.pinned) = (true, false);
+            state.windows += 1;
+            if let Some(claims) = &mut claims {
+                let claim = claims.next().copied().unwrap_or(0);
+                if claim > 0 {
+                    // What is dirty is taken from the live memory, so the frame's parts need not be right.
+                    state.dirty |= self.parts(page, bytes.start, bytes.end);
+                    state.claimed += claim;
+                }
+                state.stored = true;
+            }
+            state.stored &= !is_new || claims.is_some();
+        });
+        Ok(())
+    }
+
+    /// Make what windows have stored dirty. What there is no space for is lost, and the error kept.
+    pub(crate) fn note_stores(&self, pages: Range<u64>) -> Result<()> {
+        if self.live.is_empty() {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        for (page, state) in self.pages.live_in(pages).into_iter().filter(|(_, state)| state.stored) {
+            let changed = self.changed_parts(page, &state);
+            if changed == 0 {
+                continue;
+            }
+            match self.claim_parts(page, &state, changed) {
+                Ok(claimed) => self.pages.update(page..page + 1, |_, state| {
+                    state.dirty |= changed;
+                    state.claimed += claimed;
+                }),
+                Err(error) => {
+                    self.take_live(&[(page, PageState { dirty: changed, ..state })]);
+                    let error = Arc::new(error);
+                    self.errors.set(Arc::clone(&error));
+                    result = Err(Error::WriteBack(error));
+                }
+            }
+        }
+        result
+    }
+
+    /// The clean parts of a live page that were stored to.
+    fn changed_parts(&self, page: u64, state: &PageState) -> u8 {
+        let end = self.bytes_before_end(page);
+        let mapping = self.live.of_page(page);
+        let frame = self.engine.cache.arena.read(state.frame);
+        let frame = frame.expect("write-back alone uses the frame of a live page");
+        let part = self.part_size() as usize;
+        let starts = (0..end).step_by(part).enumerate();
+        let is_changed = |(at, start): &(usize, usize)| {
+            state.dirty >> at & 1 == 0 && mapping.page(page).differs(*start..end.min(start + part), &frame)
+        };
+        starts.filter(is_changed).fold(0, |parts, (at, _)| parts | 1 << at)
+    }
+
+    fn claim_parts(&self, page: u64, state: &PageState, parts: u8) -> Result<u8> {
+        let part = self.part_size();
+        let (mut claimed, mut state) = (0, *state);
+        for at in (0..8).filter(|at| parts >> at & 1 == 1) {
+            let start = page * PAGE_SIZE + at * part;
+            claimed += self.claim_for(&(page..page + 1), &[state], start, start + part)?[0];
+            // Where a block is larger than a page its claim is with one of its parts.
+            state.dirty |= 1 << at;
+        }
+        Ok(claimed)
+    }
+
+    /// Bytes of a page that the file has.
+    fn bytes_before_end(&self, page: u64) -> usize {
+        self.store.size().saturating_sub(page * PAGE_SIZE).min(PAGE_SIZE) as usize
+    }
+
+    /// Copy the dirty parts of live pages to their frames, from where they are written.
+    pub(crate) fn take_live(&self, batch: &[(u64, PageState)]) {
+        let part = self.part_size() as usize;
+        for (page, state) in batch.iter().filter(|(_, state)| state.live) {
+            let (mapping, end) = (self.live.of_page(*page), self.bytes_before_end(*page));
+            let frame = self.engine.cache.arena.write(state.frame);
+            let mut frame = frame.expect("write-back alone uses the frame of a live page");
+            for start in (0..end).step_by(part).filter(|start| state.dirty >> (start / part) & 1 == 1) {
+                let end = end.min(start + part);
+                mapping.page(*page).read(start, &mut frame[start..end]);
+                self.engine.counters.bytes_copied.add((end - start) as u64);
+            }
+        }
+    }
+
+    /// A window on these pages was closed.
+    pub(crate) fn close_window(&self, pages: Range<u64>) {
+        self.pages.update(pages, |_, state| state.windows -= 1);
+    }
+
+    /// Pages that no window shows any more have their content in their frames again.
+    pub(crate) fn end_windows(&self, pages: Range<u64>) {
+        if self.live.is_empty() {
+            return;
+        }
+        let mut ended = self.pages.live_in(pages.clone());
+        ended.retain(|(_, state)| state.windows == 0);
+        for run in ended.chunk_by(|(a, _), (b, _)| a + 1 == *b) {
+            let pages = run[0].0..run[run.len() - 1].0 + 1;
+            let _one_at_a_time = self.one_write_back.lock();
+            // A failure is kept for the next sync.
+            let _ = self.note_stores(pages.clone());
+            run.iter()
+                .for_each(|(page, state)| self.take_live(&[(*page, PageState { dirty: u8::MAX, ..*state })]));
+            self.pages.update(pages, |_, state| (state.live, state.stored) = (false, false));
+        }
+        self.live.end(&ended.iter().map(|(page, _)| *page).collect::<Vec<_>>());
+        self.engine.cache.end_live(ended.len());
+    }
+
+    /// Live pages have zeros in a range of bytes, whose blocks are gone, and nothing of whole pages waits for write-back.
+    pub(crate) fn zero_live(&self, bytes: Range<u64>) {
+        if self.live.is_empty() || bytes.is_empty() {
+            return;
+        }
+        let mut unclaimed = 0;
+        for (page, state) in self.pages.live_in(pages_of(bytes.start, bytes.end)) {
+            let base = page * PAGE_SIZE;
+            let within = |at: u64| at.saturating_sub(base).min(PAGE_SIZE) as usize;
+            let zeros = &self.engine.zeros[..within(bytes.end) - within(bytes.start)];
+            for live in [true, false] {
+                self.put(page, &PageState { live, ..state }, within(bytes.start), zeros);
+            }
+            let is_whole = zeros.len() as u64 == PAGE_SIZE;
+            self.pages.update(page..page + 1, |_, state| {
+                state.mapped = false;
+                if is_whole {
+                    unclaimed += u64::from(state.claimed);
+                    (state.dirty, state.claimed) = (0, 0);
+                }
+            });
+        }
+        if unclaimed > 0 {
+            self.store.map.release_claim(unclaimed);
+        }
+    }
+
+    /// Live pages of a range have what the device has now; what windows have stored meanwhile stays. Nothing of them was dirty before
+    /// the device changed.
+    pub(crate) fn reload_live(&self, bytes: &Range<u64>) {
+        if self.live.is_empty() {
+            return;
+        }
+        let live = self.pages.live_in(pages_of(bytes.start, bytes.end));
+        for run in live.chunk_by(|(a, _), (b, _)| a + 1 == *b).flat_map(|run| run.chunks(RELOAD_PAGES)) {
+            let content = self.read_below(run[0].0, run.len());
+            for (at, (page, state)) in run.iter().enumerate() {
+                match &content {
+                    Ok(content) => {
+                        self.merge_live(
+                            *page,
+                            state,
+                            &content[at * PAGE_SIZE as usize..][..PAGE_SIZE as usize],
+                        );
+                    }
+                    // What the device has is not known: it gets what is shown.
+                    Err(_) => self.keep_live(*page),
+                }
+            }
+        }
+    }
+
+    fn merge_live(&self, page: u64, state: &PageState, new: &[u8]) {
+        let frame = self.engine.cache.arena.write(state.frame);
+        let mut frame = frame.expect("the range is ours alone");
+        self.live.of_page(page).page(page).merge(&frame, new);
+        frame.copy_from_slice(new);
+        drop(frame);
+        self.engine.counters.bytes_copied.add(PAGE_SIZE);
+        self.pages.update(page..page + 1, |_, state| state.mapped = false);
+    }
+
+    fn keep_live(&self, page: u64) {
+        let part = self.part_size();
+        let is_mapped = |at: &u64| {
+            let mapping = self.store.map.map(page * PAGE_SIZE + at * part, part);
+            mapping.is_ok_and(|mapping| matches!(mapping.kind, MappingKind::Mapped(_)))
+        };
+        let parts = self.bytes_before_end(page).div_ceil(part as usize) as u64;
+        let kept = (0..parts).filter(is_mapped).fold(0, |kept, at| kept | 1 << at);
+        self.pages.update(page..page + 1, |_, state| {
+            state.dirty |= kept;
+            state.mapped = false;
+        });
+    }
+
+    /// Pages as the device has them.
+    fn read_below(&self, first: u64, pages: usize) -> Result<AlignedBuf> {
+        let mut content = memory_of_pages(pages)?;
+        let (start, size) = (first * PAGE_SIZE, self.store.size());
+        let keep = size.saturating_sub(start).min(content.len() as u64);
+        if keep > 0 {
+            let reach = keep.next_multiple_of(PAGE_SIZE);
+            let segments = std::iter::once(&mut content[..reach as usize]);
+            let mut target = PlugReads::new(self.store.geometry(), BioFlags::SYNC, segments);
+            self.store.read_parts(std::iter::once(start..start + reach), &mut target)?;
+            drop(target);
+            content[keep as usize..].fill(0);
+        }
+        Ok(content)
+    }
+}

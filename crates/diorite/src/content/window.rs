@@ -1,0 +1,189 @@
+//! Windows of mapped views: ranges of cached pages that are shown in live memory (`file_cache/live.rs`).
+//!
+//! Opening and closing one is a call like any other, on the range that it holds exclusively meanwhile. While it is open no lock is held, so
+//! that nothing waits for it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use diorite_block::BioFlags;
+
+use crate::cache::arena::PAGE_SIZE;
+use crate::cache::live::Mapping;
+use crate::content::{Content, pages_of};
+use crate::range_lock::LockMode;
+use crate::write::space::Blocks;
+use crate::{Error, Result};
+
+/// What a window is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WindowUse {
+    /// Loads.
+    Load,
+    /// Loads and stores.
+    Store,
+}
+
+/// An open window.
+#[derive(Debug)]
+pub(crate) struct Window {
+    content: Arc<Content>,
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) bytes: Range<u64>,
+    /// Pages that are shown already.
+    shown: Range<u64>,
+}
+
+impl Content {
+    /// Show a range of bytes that the file has.
+    pub(crate) fn open_window(
+        self: &Arc<Self>,
+        bytes: Range<u64>,
+        mapping: Arc<Mapping>,
+        usage: WindowUse,
+    ) -> Result<Window> {
+        self.close_waiting();
+        let pages = pages_of(bytes.start, bytes.end);
+        let mut window =
+            Window { content: Arc::clone(self), mapping, bytes, shown: pages.start..pages.start };
+        let bytes = &window.bytes;
+        if bytes.is_empty() {
+            return Ok(window);
+        }
+        // Dropped before the window, which closes what is open where this fails.
+        let range = self.store.locked_range(bytes.start, bytes.end);
+        let lock = self.ranges.exclusive(range);
+        self.check_within(bytes.end)?;
+        if usage == WindowUse::Store {
+            self.store.leave_inode()?;
+            self.store.note_modified();
+        }
+        let mut opened = Ok(());
+        while opened.is_ok() && window.shown.end < pages.end {
+            let step = window.shown.end..pages.end.min(window.shown.end + self.engine.pages_per_step());
+            opened =
+                self.show_step(&step, &window, usage).inspect_err(|_| self.cache.pages.unpin(step.clone()));
+            if opened.is_ok() {
+                window.shown.end = step.end;
+            }
+        }
+        if usage == WindowUse::Store {
+            self.engine.note_dirty(self);
+        }
+        drop(lock);
+        opened.map(|()| window)
+    }
+
+    fn show_step(&self, step: &Range<u64>, window: &Window, usage: WindowUse) -> Result<()> {
+        let states = self.cache.pin_read(step)?;
+        let mut blocks = Blocks::unclaimed(&self.engine);
+        let bytes = &window.bytes;
+        let claims = match usage {
+            WindowUse::Load => None,
+            WindowUse::Store => {
+                let claim = |_: &mut _| self.cache.claim_for(step, &states, bytes.start, bytes.end);
+                Some(blocks.attempt(claim)?)
+            }
+        };
+        self.cache.show_live(step, &window.mapping, bytes, claims.as_deref()).inspect_err(|_| {
+            let claimed: u64 = claims.iter().flatten().map(|claim| u64::from(*claim)).sum();
+            if claimed > 0 {
+                self.store.map.release_claim(claimed);
+            }
+        })
+    }
+
+    /// Fails if the file ends before `end`. The caller has the range.
+    pub(crate) fn check_within(&self, end: u64) -> Result<()> {
+        let size = self.store.size();
+        if end <= size { Ok(()) } else { Err(Error::UnexpectedEnd { end: size }) }
+    }
+
+    /// Close what was closed while its range was in use.
+    fn close_waiting(&self) {
+        if self.cache.live.is_empty() {
+            return;
+        }
+        for pages in self.cache.live.take_closing() {
+            self.end_windows(pages);
+        }
+    }
+
+    /// End the windows on these pages that were closed, now or later: a thread may close one whose range its own queue has in flight.
+    fn end_windows(&self, pages: Range<u64>) {
+        let range = self.store.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
+        match self.ranges.try_acquire(range, LockMode::Exclusive) {
+            Some(id) => {
+                let _range = self.ranges.guard(id);
+                self.cache.end_windows(pages);
+            }
+            None => self.cache.live.close_later(pages),
+        }
+    }
+
+    /// Make what windows have stored dirty.
+    pub(crate) fn note_stores(&self) -> Result<()> {
+        self.close_waiting();
+        let mut result = Ok(());
+        for pages in self.stored_runs() {
+            let range = self.store.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
+            let _range = self.ranges.shared(range);
+            let _one_at_a_time = self.cache.one_write_back.lock();
+            result = result.and(self.cache.note_stores(pages));
+        }
+        result
+    }
+
+    /// As [`Content::note_stores`], where no other thread is in the way. Failures are kept for the next sync.
+    pub(crate) fn try_note_stores(&self) {
+        self.close_waiting();
+        for pages in self.stored_runs() {
+            let range = self.store.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
+            let Some(_range) = self.ranges.try_shared(range) else { continue };
+            let Some(_one_at_a_time) = self.cache.one_write_back.try_lock() else { continue };
+            let _ = self.cache.note_stores(pages);
+        }
+    }
+
+    /// Runs of pages that windows store to.
+    fn stored_runs(&self) -> Vec<Range<u64>> {
+        if self.cache.live.is_empty() {
+            return Vec::new();
+        }
+        let mut pages = self.cache.pages.live_in(0..u64::MAX);
+        pages.retain(|(_, state)| state.stored);
+        let runs = pages.chunk_by(|(a, _), (b, _)| a + 1 == *b);
+        runs.map(|run| run[0].0..run[run.len() - 1].0 + 1).collect()
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        if self.shown.is_empty() {
+            return;
+        }
+        self.content.cache.close_window(self.shown.clone());
+        self.content.end_windows(self.shown.clone());
+    }
+}
+
+impl crate::content::file_cache::FileCache {
+    /// Have all of `pages` in the cache, pinned, with frames that no snapshot shows. Returns their states. The caller has them exclusively.
+    fn pin_read(&self, pages: &Range<u64>) -> Result<Vec<crate::cache::pages::PageState>> {
+        loop {
+            match self.pages.pin(pages.clone()) {
+                Ok(mut states) => {
+                    for (page, state) in pages.clone().zip(&mut states) {
+                        self.own_frame(page, state)?;
+                    }
+                    return Ok(states);
+                }
+                Err(missing) => {
+                    if self.load(&missing, BioFlags::SYNC)? == 0 {
+                        self.free_frames(pages)?;
+                    }
+                }
+            }
+        }
+    }
+}
