@@ -55,7 +55,7 @@ pub use joined::JoinedDevice;
 pub use lock_holder::LockHolder;
 pub use memory_device::MemoryDevice;
 pub use nbd::NbdDevice;
-pub use options::{Access, Backend, Create, DirectIo, Growth, OpenOptions, Polling};
+pub use options::{Access, Backend, Create, DirectIo, Growth, OpenOptions, Polling, Sharing};
 pub use partition::PartitionDevice;
 pub use pool::{BufferPool, PoolBuf};
 pub use region::PageKind;

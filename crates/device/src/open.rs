@@ -6,7 +6,7 @@
 //! before anything is changed. A file that was made here is removed again when a later step fails.
 //!
 //! Locking: writers hold an exclusive `flock` and readers a shared one, so that an image has either one
-//! writer or any number of readers, in this process or another; a block device is opened with `O_EXCL` for
+//! writer or any number of readers, in this process or another; writers that cooperate hold a shared one; a block device is opened with `O_EXCL` for
 //! writing, which the kernel refuses while it is mounted. Of a loop device the backing file is locked, too.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +22,7 @@ use crate::error::{OpenError, os_error};
 use crate::kind::Kind;
 use crate::lock_holder::{LockHolder, lock_holder};
 use crate::loop_holder::{backing_file, busy_loop_device};
-use crate::options::{Access, Create, Growth, OpenOptions};
+use crate::options::{Access, Create, Growth, OpenOptions, Sharing};
 use crate::sys;
 use crate::sysfs::QueueLimits;
 
@@ -61,10 +61,10 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
 
 fn finish(path: &Path, options: &OpenOptions, fd: OwnedFd) -> Result<Opened, OpenError> {
     let kind = Kind::of_open(path, &fd)?;
-    lock(path, options.access, &fd, kind)?;
+    lock(path, options, &fd, kind)?;
     let backing = match kind {
         Kind::File => None,
-        Kind::BlockDevice => lock_backing_file(path, options.access, &fd)?,
+        Kind::BlockDevice => lock_backing_file(path, options, &fd)?,
     };
     if options.access == Access::ReadWrite {
         check_writable(path, &fd, kind)?;
@@ -93,7 +93,7 @@ fn open_or_make(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), O
     // Opening a fifo would wait for its other end.
     let stat = rustix::fs::stat(path).map_err(error)?;
     let kind = Kind::of(path, &stat)?;
-    let exclusive = kind == Kind::BlockDevice && options.access == Access::ReadWrite;
+    let exclusive = kind == Kind::BlockDevice && locks_exclusively(options);
     let flags = if exclusive { flags | OFlags::EXCL } else { flags };
     let open =
         |flags| retry_while(BUSY_TIMEOUT, Errno::BUSY, || rustix::fs::open(path, flags, Mode::empty()));
@@ -149,10 +149,16 @@ fn retry_while<T>(
     }
 }
 
-fn lock(path: &Path, access: Access, fd: &OwnedFd, kind: Kind) -> Result<(), OpenError> {
-    let (operation, used) = match access {
-        Access::ReadOnly => (FlockOperation::NonBlockingLockShared, "being written"),
-        Access::ReadWrite => (FlockOperation::NonBlockingLockExclusive, "open"),
+fn locks_exclusively(options: &OpenOptions) -> bool {
+    options.access == Access::ReadWrite && options.sharing == Sharing::Exclusive
+}
+
+fn lock(path: &Path, options: &OpenOptions, fd: &OwnedFd, kind: Kind) -> Result<(), OpenError> {
+    let access = options.access;
+    let (operation, used) = if locks_exclusively(options) {
+        (FlockOperation::NonBlockingLockExclusive, "open")
+    } else {
+        (FlockOperation::NonBlockingLockShared, "being written")
     };
     let path = || path.to_owned();
     let mut result = rustix::fs::flock(fd, operation);
@@ -175,9 +181,9 @@ fn lock(path: &Path, access: Access, fd: &OwnedFd, kind: Kind) -> Result<(), Ope
 }
 
 /// Lock the backing file of a loop device. A device that shows a part of it only keeps out openers of the whole.
-fn lock_backing_file(path: &Path, access: Access, fd: &OwnedFd) -> Result<Option<OwnedFd>, OpenError> {
+fn lock_backing_file(path: &Path, options: &OpenOptions, fd: &OwnedFd) -> Result<Option<OwnedFd>, OpenError> {
     let Some(backing) = backing_file(fd) else { return Ok(None) };
-    let operation = if access == Access::ReadWrite && backing.is_whole {
+    let operation = if locks_exclusively(options) && backing.is_whole {
         FlockOperation::NonBlockingLockExclusive
     } else {
         FlockOperation::NonBlockingLockShared

@@ -60,6 +60,17 @@ pub enum Growth {
     Free,
 }
 
+/// Who else may have the file open for writing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// No other process.
+    #[default]
+    Exclusive,
+    /// Others that open it in this way as well, and agree with each other on what each writes: the processes of a buffer pool. They hold a
+    /// shared lock, which keeps everyone else from writing.
+    Cooperating,
+}
+
 /// How to open a device: [`OpenOptions::read_only`] or [`OpenOptions::read_write`], and what differs from that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
@@ -75,6 +86,8 @@ pub struct OpenOptions {
     pub create: Create,
     /// Whether it may change its size.
     pub growth: Growth,
+    /// Who else may write it.
+    pub sharing: Sharing,
 }
 
 impl OpenOptions {
@@ -87,6 +100,7 @@ impl OpenOptions {
             polling: Polling::Auto,
             create: Create::Never,
             growth: Growth::Fixed,
+            sharing: Sharing::Exclusive,
         }
     }
 
@@ -117,6 +131,12 @@ impl OpenOptions {
     #[must_use]
     pub fn growth(self, growth: Growth) -> Self {
         Self { growth, ..self }
+    }
+
+    /// The same for a file that other processes write as well.
+    #[must_use]
+    pub fn sharing(self, sharing: Sharing) -> Self {
+        Self { sharing, ..self }
     }
 
     /// The same, but the file is made.

@@ -1,0 +1,64 @@
+//! What can go wrong.
+
+use std::io;
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong in a pool.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A read or a sync of a file failed. The error of a write-back is [`Error::WriteBack`].
+    #[error("{file}: {source}")]
+    File {
+        /// The file's name in the pool.
+        file: String,
+        /// What happened.
+        source: diorite::Error,
+    },
+    /// Pages could not be written back, here or in another process. They are still dirty in the pool.
+    #[error("{file}: {errors} pages could not be written back: {}", io::Error::from_raw_os_error(*errno))]
+    WriteBack {
+        /// The file's name in the pool.
+        file: String,
+        /// How many writes failed since the last report.
+        errors: u64,
+        /// The last error.
+        errno: i32,
+    },
+    /// A page cannot be written before the log is durable up to here.
+    #[error("a page waits for the log up to {lsn}")]
+    LogNotDurable {
+        /// The least log sequence number that is needed.
+        lsn: u64,
+    },
+    /// The system refused memory, a thread or what a descriptor was asked for.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The options contradict each other, or name something that cannot be.
+    #[error("{0}")]
+    InvalidArgument(&'static str),
+    /// No frame can be evicted: each is held or pinned, cannot be written back, or waits for the log
+    /// ([`BufferPool::set_durable_lsn`](crate::BufferPool::set_durable_lsn)).
+    #[error("no page can be evicted: of {frames} frames {held} are held or pinned, {dirty} are dirty")]
+    NoFrames {
+        /// Frames of the pool.
+        frames: usize,
+        /// Held or pinned.
+        held: usize,
+        /// Dirty.
+        dirty: usize,
+    },
+    /// A table of the pool is full: 16 processes, 64 files.
+    #[error("the pool is full: {0}")]
+    Full(&'static str),
+    /// A page of a file that this process has not opened in the pool.
+    #[error("file {0} of the pool is not open in this process")]
+    NotOpen(u16),
+}

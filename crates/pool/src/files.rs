@@ -1,0 +1,227 @@
+//! The files of a pool: a table of names that all processes share, and what each process has open under them.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use diorite::device::{Backend, FileDevice, Polling, Sharing};
+use diorite::{DeviceOptions, DirectIo, File, RawFile};
+
+use crate::error::{Error, Result};
+use crate::memory::{FILES, FileEntry, Mapping, NAME_WORDS};
+
+/// Pages are numbered with so many bits.
+const NUMBER_BITS: u32 = 48;
+
+/// A file of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(u16);
+
+impl FileId {
+    pub(crate) fn new(index: usize) -> Self {
+        Self(index as u16)
+    }
+
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// A page of the file, by its number: page N begins at N times the size of a page.
+    ///
+    /// # Panics
+    /// The number has more than 48 bits.
+    pub fn page(self, number: u64) -> PageId {
+        assert!(number < 1 << NUMBER_BITS, "page {number} is beyond any file");
+        PageId { file: self, number }
+    }
+}
+
+/// A page of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageId {
+    /// The file.
+    pub file: FileId,
+    number: u64,
+}
+
+impl PageId {
+    /// Its number in the file.
+    pub fn number(self) -> u64 {
+        self.number
+    }
+
+    /// As one word, never 0, in the order of files and pages.
+    #[inline]
+    pub(crate) fn key(self) -> u64 {
+        (u64::from(self.file.0) + 1) << NUMBER_BITS | self.number
+    }
+
+    pub(crate) fn from_key(key: u64) -> Option<Self> {
+        let file = (key >> NUMBER_BITS).checked_sub(1).filter(|file| *file < FILES as u64)?;
+        Some(Self { file: FileId(file as u16), number: key & ((1 << NUMBER_BITS) - 1) })
+    }
+}
+
+/// What the pages of a file come from: any [`File`], or, in a pool that several processes share, a host file or device that each of them
+/// opens with [`PageFile::shared`].
+#[derive(Debug)]
+pub struct PageFile {
+    file: File,
+    is_shared: bool,
+}
+
+impl From<File> for PageFile {
+    fn from(file: File) -> Self {
+        Self { file, is_shared: false }
+    }
+}
+
+impl PageFile {
+    /// Open a host file of fixed size, or a device, that other processes of the pool open as well. With [`DirectIo::Off`] the kernel's page
+    /// cache is under the pool.
+    ///
+    /// Transfers are system calls of the thread that waits for them, so that none outlives its process.
+    ///
+    /// # Errors
+    /// What the host says; where direct I/O is required and the host's filesystem does not have it, what to do.
+    pub fn shared(path: impl AsRef<Path>, direct: DirectIo) -> diorite::Result<Self> {
+        let device = DeviceOptions::read_write()
+            .direct(direct)
+            .backend(Backend::Threads)
+            .polling(Polling::Never)
+            .sharing(Sharing::Cooperating);
+        let device = FileDevice::open(path, &device)?;
+        let options = RawFile::options().read(true).write(true).direct(DirectIo::Required);
+        Ok(Self { file: options.open_device(device, 0)?, is_shared: true })
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    pub(crate) fn into_open(self, name: &str, entry: &FileEntry) -> OpenFile {
+        let has_queue = !self.is_shared && self.file.direct_io() != DirectIo::Off;
+        let seen_errors = AtomicU64::new(entry.errors.load(Ordering::SeqCst));
+        OpenFile { file: self.file, name: name.to_owned(), has_queue, seen_errors }
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+/// A file that this process has open.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) file: File,
+    pub(crate) name: String,
+    /// Whether a queue may move its pages: directly, and with no other process to care for.
+    pub(crate) has_queue: bool,
+    seen_errors: AtomicU64,
+}
+
+impl OpenFile {
+    /// Read a page. What lies after the end of the file is zeros.
+    pub(crate) fn read_page(&self, number: u64, page: &mut [u8]) -> Result<()> {
+        let offset = number * page.len() as u64;
+        let mut done = 0;
+        while done < page.len() {
+            match self.file.read_at(&mut page[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(len) => done += len,
+                Err(source) => return Err(self.error(source)),
+            }
+        }
+        page[done..].fill(0);
+        Ok(())
+    }
+
+    /// Read several pages that follow each other.
+    pub(crate) fn read_pages(&self, number: u64, pages: &mut [&mut [u8]]) -> Result<()> {
+        let page_bytes = pages.first().map_or(0, |page| page.len());
+        let mut segments: Vec<_> = pages.iter_mut().map(|page| IoSliceMut::new(page)).collect();
+        let len = self.file.read_vectored_at(&mut segments, number * page_bytes as u64);
+        let len = len.map_err(|source| self.error(source))?;
+        drop(segments);
+        let whole = len / page_bytes.max(1);
+        for (index, page) in pages.iter_mut().enumerate().skip(whole) {
+            self.read_page(number + index as u64, page)?;
+        }
+        Ok(())
+    }
+
+    /// Write pages that follow each other; how many were written.
+    pub(crate) fn write_pages(&self, number: u64, pages: &[IoSlice<'_>]) -> diorite::Result<usize> {
+        let page_bytes = pages.first().map_or(1, |page| page.len());
+        let len = self.file.write_vectored_at(pages, number * page_bytes as u64)?;
+        Ok(len / page_bytes)
+    }
+
+    pub(crate) fn error(&self, source: diorite::Error) -> Error {
+        Error::File { file: self.name.clone(), source }
+    }
+
+    /// The errors of write-back since the last call.
+    pub(crate) fn report(&self, entry: &FileEntry) -> Result<()> {
+        let now = entry.errors.load(Ordering::SeqCst);
+        let before = self.seen_errors.swap(now, Ordering::SeqCst);
+        if now == before {
+            return Ok(());
+        }
+        let errno = entry.errno.load(Ordering::SeqCst) as i32;
+        Err(Error::WriteBack { file: self.name.clone(), errors: now.wrapping_sub(before), errno })
+    }
+}
+
+/// The file of this name, entered if it is not there. The caller has the lock of the tables.
+pub(crate) fn find_or_enter(mapping: &Mapping, name: &str) -> Result<FileId> {
+    let words = to_words(name)?;
+    let mut free = None;
+    for (index, entry) in mapping.files().iter().enumerate() {
+        let len = entry.name_bytes.load(Ordering::SeqCst) as usize;
+        if len == 0 {
+            free = free.or(Some(index));
+        } else if len == name.len()
+            && entry.name.iter().zip(&words).all(|(known, word)| known.load(Ordering::SeqCst) == *word)
+        {
+            return Ok(FileId::new(index));
+        }
+    }
+    let index = free.ok_or(Error::Full("it has 64 files"))?;
+    let entry = &mapping.files()[index];
+    for (known, word) in entry.name.iter().zip(words) {
+        known.store(word, Ordering::SeqCst);
+    }
+    entry.name_bytes.store(name.len() as u32, Ordering::SeqCst);
+    Ok(FileId::new(index))
+}
+
+fn to_words(name: &str) -> Result<[u64; NAME_WORDS]> {
+    let mut bytes = [0; NAME_WORDS * 8];
+    if name.is_empty() || name.len() > bytes.len() {
+        return Err(Error::InvalidArgument("the name of a file in a pool has 1 to 96 bytes"));
+    }
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    let mut words = [0; NAME_WORDS];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_order_as_files_and_pages() {
+        let (a, b) = (FileId::new(0), FileId::new(63));
+        let pages = [a.page(0), a.page(1), a.page((1 << 48) - 1), b.page(0)];
+        assert!(pages.is_sorted() && pages.iter().map(|page| page.key()).is_sorted());
+        for page in pages {
+            assert_eq!(PageId::from_key(page.key()), Some(page));
+            assert_ne!(page.key(), 0);
+        }
+        assert_eq!(PageId::from_key(5), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! Guards of pages.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering;
+
+use crate::core::{Core, OwnedExclusive};
+use crate::error::Result;
+use crate::files::PageId;
+use crate::memory::{ExclusiveHold, FrameIndex, Mapping, SharedHold, Undo};
+
+/// A page that is read. Others may read it as well; it does not change as long as the guard lives.
+pub struct PageRef<'p> {
+    pub(crate) hold: SharedHold<&'p Mapping>,
+}
+
+impl PageRef<'_> {
+    /// Its log sequence number, if it has come since the page was loaded.
+    pub fn lsn(&self) -> u64 {
+        self.hold.frame().lsn()
+    }
+}
+
+impl Deref for PageRef<'_> {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.hold.bytes()
+    }
+}
+
+impl fmt::Debug for PageRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageRef")
+            .field("page", &PageId::from_key(self.hold.frame().page()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A page that this thread alone has. It is dirty, and the change visible to others, when the guard is dropped after bytes were borrowed mutably;
+/// a thread that panics with a guard leaves what it had written by then.
+pub struct PageMut<'p> {
+    core: &'p Core,
+    hold: ExclusiveHold<&'p Mapping>,
+    /// Where the page is kept as it was.
+    before: Option<OwnedExclusive>,
+    is_changing: bool,
+    lsn: u64,
+}
+
+impl<'p> PageMut<'p> {
+    /// Of a page as it is.
+    pub(crate) fn new(core: &'p Core, hold: ExclusiveHold<&'p Mapping>) -> Result<Self> {
+        // Only here can a frame be waited for, and missing.
+        // A clean page is on the disk; but one that is pinned must stay in its frame.
+        let needs_image = core.is_shared && (hold.frame().is_dirty() || !hold.frame().is_unused());
+        let before = if needs_image { Some(core.take_reserve()?) } else { None };
+        Ok(Self { core, hold, before, is_changing: false, lsn: 0 })
+    }
+
+    /// Of a page whose change has begun.
+    pub(crate) fn of_new(core: &'p Core, hold: ExclusiveHold<&'p Mapping>) -> Self {
+        Self { core, hold, before: None, is_changing: true, lsn: 0 }
+    }
+
+    /// The page is not written back before the log is durable up to here ([`BufferPool::set_durable_lsn`](crate::BufferPool::set_durable_lsn)).
+    pub fn set_lsn(&mut self, lsn: u64) {
+        self.lsn = self.lsn.max(lsn);
+    }
+
+    #[cold]
+    fn begin_change(&mut self) {
+        let undo = match &mut self.before {
+            Some(before) => {
+                before.bytes_mut().copy_from_slice(self.hold.bytes());
+                Undo::Restore(before.index())
+            }
+            // In a pool of one process there is no one to undo it.
+            None => Undo::Discard,
+        };
+        self.hold.frame().begin_change(undo);
+        self.is_changing = true;
+    }
+}
+
+impl Deref for PageMut<'_> {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.hold.bytes()
+    }
+}
+
+impl DerefMut for PageMut<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        if !self.is_changing {
+            self.begin_change();
+        }
+        self.hold.bytes_mut()
+    }
+}
+
+impl Drop for PageMut<'_> {
+    fn drop(&mut self) {
+        if self.is_changing {
+            let frame = self.hold.frame();
+            frame.raise_lsn(self.lsn);
+            if frame.set_dirty() {
+                self.core.note_dirty();
+            }
+            frame.end_change();
+        }
+        if let Some(before) = self.before.take() {
+            self.core.return_reserve(before);
+        }
+    }
+}
+
+impl fmt::Debug for PageMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageMut")
+            .field("page", &PageId::from_key(self.hold.frame().page()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A page that stays in its frame. It is read and changed through guards, which need not look for it.
+pub struct Pin<'p> {
+    pub(crate) core: &'p Core,
+    pub(crate) frame: FrameIndex,
+}
+
+impl<'p> Pin<'p> {
+    pub(crate) fn new(core: &'p Core, hold: &SharedHold<&'p Mapping>) -> Self {
+        let frame = hold.frame();
+        frame.latch.pin(&frame.holders, core.me);
+        Self { core, frame: hold.index() }
+    }
+
+    /// Read it.
+    pub fn read(&self) -> PageRef<'_> {
+        loop {
+            if let Some(hold) = SharedHold::try_new(&*self.core.mapping, self.frame, self.core.me) {
+                return PageRef { hold };
+            }
+            self.core.wait_for_owner(self.core.mapping.frame(self.frame));
+        }
+    }
+
+    /// Change it.
+    ///
+    /// # Errors
+    /// [`NoFrames`](crate::Error::NoFrames): a shared pool has no frame for the page as it was.
+    pub fn write(&self) -> Result<PageMut<'_>> {
+        loop {
+            if let Some(hold) = self.core.own(self.frame) {
+                return PageMut::new(self.core, hold);
+            }
+            self.core.wait_for_owner(self.core.mapping.frame(self.frame));
+        }
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        let frame = self.core.mapping.frame(self.frame);
+        frame.latch.unpin(&frame.holders, self.core.me);
+    }
+}
+
+impl fmt::Debug for Pin<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let page = self.core.mapping.frame(self.frame).page();
+        f.debug_struct("Pin").field("page", &PageId::from_key(page)).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// One more page is dirty.
+    pub(crate) fn note_dirty(&self) {
+        let dirty = self.mapping.header().dirty.fetch_add(1, Ordering::Relaxed) + 1;
+        let wake_at = self.mapping.layout().frames as i64 / 4;
+        if dirty > wake_at && dirty % 64 == 0 {
+            self.writer.wake();
+        }
+    }
+}

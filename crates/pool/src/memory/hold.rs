@@ -1,0 +1,200 @@
+//! The bytes of a page, as long as its latch is held.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use diorite::TransferMemory;
+
+use super::frame::{Frame, FrameIndex};
+use super::latch::{Latch, ProcessSlot};
+use super::mapping::Mapping;
+
+/// A frame that is held shared. `M` keeps the memory: a reference, or an [`Arc`] where the hold goes to a queue.
+pub(crate) struct SharedHold<M: Deref<Target = Mapping>> {
+    mapping: M,
+    frame: FrameIndex,
+    me: ProcessSlot,
+}
+
+impl<M: Deref<Target = Mapping>> SharedHold<M> {
+    /// Take the latch, if it can be had at once.
+    #[inline]
+    pub(crate) fn try_new(mapping: M, frame: FrameIndex, me: ProcessSlot) -> Option<Self> {
+        let entry = mapping.frame(frame);
+        entry.latch.try_shared(&entry.holders, me).ok()?;
+        Some(Self { mapping, frame, me })
+    }
+
+    #[inline]
+    pub(crate) fn frame(&self) -> &Frame {
+        self.mapping.frame(self.frame)
+    }
+
+    pub(crate) fn index(&self) -> FrameIndex {
+        self.frame
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let address = self.mapping.page_address(self.frame).as_ptr();
+        // SAFETY: mapped while `self.mapping` lives, and not written while the latch is held shared.
+        unsafe { std::slice::from_raw_parts(address, self.mapping.layout().page_bytes) }
+    }
+}
+
+impl<M: Deref<Target = Mapping>> Drop for SharedHold<M> {
+    #[inline]
+    fn drop(&mut self) {
+        let entry = self.mapping.frame(self.frame);
+        entry.latch.release_shared(&entry.holders, self.me);
+    }
+}
+
+/// A frame that is held exclusively.
+pub(crate) struct ExclusiveHold<M: Deref<Target = Mapping>> {
+    mapping: M,
+    frame: FrameIndex,
+}
+
+impl<M: Deref<Target = Mapping>> ExclusiveHold<M> {
+    /// Take the latch, if there is no owner. `wait` is called while there are readers; if it returns false, the latch is given back.
+    #[inline]
+    pub(crate) fn try_new(
+        mapping: M,
+        frame: FrameIndex,
+        me: ProcessSlot,
+        mut wait: impl FnMut(&Frame) -> bool,
+    ) -> Option<Self> {
+        mapping.frame(frame).latch.try_own(me).ok()?;
+        let hold = Self { mapping, frame };
+        // Until this ends the hold is known to no one, and gives the latch back if `wait` unwinds.
+        while !Latch::is_drained(&hold.frame().holders) {
+            if !wait(hold.frame()) {
+                return None;
+            }
+        }
+        Some(hold)
+    }
+
+    #[inline]
+    pub(crate) fn frame(&self) -> &Frame {
+        self.mapping.frame(self.frame)
+    }
+
+    pub(crate) fn index(&self) -> FrameIndex {
+        self.frame
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let address = self.mapping.page_address(self.frame).as_ptr();
+        // SAFETY: mapped while `self.mapping` lives; no other thread or process holds the frame.
+        unsafe { std::slice::from_raw_parts(address, self.mapping.layout().page_bytes) }
+    }
+
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let address = self.mapping.page_address(self.frame).as_ptr();
+        // SAFETY: as above, and `&mut self` makes it the only borrow.
+        unsafe { std::slice::from_raw_parts_mut(address, self.mapping.layout().page_bytes) }
+    }
+
+    /// Keep it, shared.
+    #[inline]
+    pub(crate) fn downgrade(self, me: ProcessSlot) -> SharedHold<M> {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: read once; `this` is never dropped.
+        let mapping = unsafe { std::ptr::read(&raw const this.mapping) };
+        let entry = mapping.frame(this.frame);
+        entry.latch.downgrade(&entry.holders, me);
+        SharedHold { mapping, frame: this.frame, me }
+    }
+}
+
+impl<M: Deref<Target = Mapping>> Drop for ExclusiveHold<M> {
+    #[inline]
+    fn drop(&mut self) {
+        self.mapping.frame(self.frame).latch.release_exclusive();
+    }
+}
+
+impl<M: Deref<Target = Mapping>> fmt::Debug for SharedHold<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedHold").field("frame", &self.frame).finish_non_exhaustive()
+    }
+}
+
+impl<M: Deref<Target = Mapping>> fmt::Debug for ExclusiveHold<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExclusiveHold").field("frame", &self.frame).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the page keeps its address while the mapping lives, which the hold does, and is not changed by anyone while it is held shared.
+// It is only written out: a read into it panics.
+unsafe impl TransferMemory for SharedHold<Arc<Mapping>> {
+    fn as_slice(&self) -> &[u8] {
+        self.bytes()
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        unreachable!("a page that is held shared is written out, never read into")
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+// SAFETY: the page keeps its address while the mapping lives, which the hold does, and is accessed through the hold alone.
+unsafe impl TransferMemory for ExclusiveHold<Arc<Mapping>> {
+    fn as_slice(&self) -> &[u8] {
+        self.bytes()
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.bytes_mut()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// Copy bytes of a page that may be written meanwhile. The caller discards them if the frame's version changed. `false` if the range is not
+/// inside the page.
+pub(crate) fn copy_racing(mapping: &Mapping, frame: FrameIndex, range: Range<usize>, to: &mut [u8]) -> bool {
+    if range.start > range.end || range.end > mapping.layout().page_bytes || range.len() != to.len() {
+        return false;
+    }
+    let base = mapping.page_address(frame).cast::<AtomicU64>();
+    let mut at = range.start;
+    let mut to = to;
+    while !to.is_empty() {
+        // SAFETY: the word is inside the page, which is mapped and aligned; it is loaded atomically.
+        let word = unsafe { base.add(at / 8).as_ref() }.load(Ordering::Relaxed).to_ne_bytes();
+        let from = &word[at % 8..];
+        let len = from.len().min(to.len());
+        let (now, rest) = to.split_at_mut(len);
+        now.copy_from_slice(&from[..len]);
+        to = rest;
+        at += len;
+    }
+    true
+}
+
+/// Copy a page from one frame to another, both left by the same dead process. Its entry in the table is held by the caller.
+pub(crate) fn restore(mapping: &Mapping, dead: ProcessSlot, from: FrameIndex, to: FrameIndex) {
+    let (source, target) = (mapping.frame(from), mapping.frame(to));
+    assert!(from != to && source.is_owned_by(dead) && target.is_owned_by(dead), "both belong to the dead");
+    assert!(
+        Latch::is_drained(&target.holders) || !target.has_begun_change(),
+        "a change begins without readers"
+    );
+    let (from, to) = (mapping.page_address(from), mapping.page_address(to));
+    // SAFETY: two different pages, inside the mapping; their owner is dead, and the one caller that holds its entry acts for it.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), mapping.layout().page_bytes) };
+}

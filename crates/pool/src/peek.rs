@@ -1,0 +1,26 @@
+//! Optimistic reads: without a guard, valid if the page did not change meanwhile.
+
+use crate::memory::{FrameIndex, Mapping, copy_racing};
+
+/// A page that may change while it is looked at. What is read counts only if [`BufferPool::peek`](crate::BufferPool::peek) returns it.
+#[derive(Debug)]
+pub struct Peek<'p> {
+    pub(crate) mapping: &'p Mapping,
+    pub(crate) frame: FrameIndex,
+}
+
+impl Peek<'_> {
+    /// Copy bytes out. `None` if they are not inside the page, as an offset that was itself read from a changing page may be.
+    #[must_use]
+    pub fn copy(&self, offset: usize, to: &mut [u8]) -> Option<()> {
+        let end = offset.checked_add(to.len())?;
+        copy_racing(self.mapping, self.frame, offset..end, to).then_some(())
+    }
+
+    /// So many bytes, for `u64::from_le_bytes` and its like.
+    pub fn bytes<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        self.copy(offset, &mut bytes)?;
+        Some(bytes)
+    }
+}

@@ -1,0 +1,320 @@
+//! The pool as its users see it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::files::{self, FileId, PageFile, PageId};
+use crate::guard::{PageMut, PageRef, Pin};
+use crate::memory::Mapping;
+use crate::options::PoolOptions;
+use crate::peek::Peek;
+use crate::stats::Stats;
+use crate::{prefetch, processes, table, write_back};
+
+/// Requests to read ahead that wait for the pool's thread.
+const PREFETCH_WAITING: usize = 64;
+
+/// A fixed number of pages in memory, for any number of threads, and of processes where it is [shared](PoolOptions::shared). See the
+/// [crate's documentation](crate).
+#[derive(Debug)]
+pub struct BufferPool {
+    core: Arc<Core>,
+    writer: Option<JoinHandle<()>>,
+    prefetcher: OnceLock<(SyncSender<Vec<PageId>>, JoinHandle<()>)>,
+}
+
+impl BufferPool {
+    /// Options to set before a pool is made.
+    pub fn options() -> PoolOptions {
+        PoolOptions::default()
+    }
+
+    pub(crate) fn new(core: Core, has_writer: bool) -> Result<Self> {
+        let core = Arc::new(core);
+        let mut pool = Self { core: Arc::clone(&core), writer: None, prefetcher: OnceLock::new() };
+        if has_writer {
+            pool.writer = Some(spawn("diorite-pool-wb", move || write_back::run_writer(&core))?);
+        }
+        Ok(pool)
+    }
+
+    /// Attach to a pool that another process made, by its descriptor ([`BufferPool::as_fd`]), which may be inherited, received over a socket, or
+    /// opened as `/proc/PID/fd/N`.
+    ///
+    /// # Errors
+    /// [`Error::Os`] if it is no pool, [`Error::InvalidArgument`] if it is not shared, [`Error::Full`] if it has 16 processes.
+    pub fn attach(fd: OwnedFd) -> Result<Self> {
+        let mapping =
+            Mapping::attach(fd).map_err(|source| Error::Os { what: "cannot attach to a pool", source })?;
+        if mapping.header().shared.load(Ordering::SeqCst) == 0 {
+            return Err(Error::InvalidArgument(
+                "the pool belongs to one process: make it with `shared(true)`",
+            ));
+        }
+        Self::new(Core::new(Arc::new(mapping))?, true)
+    }
+
+    /// The memory, for other processes to attach to.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.core.mapping.fd()
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        self.core.mapping.layout().page_bytes
+    }
+
+    /// Pages that the pool keeps in memory.
+    pub fn pages(&self) -> usize {
+        self.core.mapping.layout().frames
+    }
+
+    /// Give the pool a file under a name that all processes of the pool use for it. Until the pool is dropped, no one else may write the file.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a name that is empty, longer than 96 bytes or open here already, for a page that the file cannot transfer directly,
+    /// and in a shared pool for a file that is not [shared](PageFile::shared); [`Error::Full`] for the 65th file.
+    pub fn open_file(&self, name: &str, file: impl Into<PageFile>) -> Result<FileId> {
+        let file = file.into();
+        if self.core.is_shared && !file.is_shared() {
+            return Err(Error::InvalidArgument(
+                "the files of a shared pool are opened with `PageFile::shared`",
+            ));
+        }
+        if !self.page_bytes().is_multiple_of(file.file().alignment().offset as usize) {
+            return Err(Error::InvalidArgument(
+                "the file's device has larger blocks than the pool has pages",
+            ));
+        }
+        let lock = processes::lock_tables(&self.core.mapping, self.core.me);
+        let id = files::find_or_enter(&self.core.mapping, name)?;
+        drop(lock);
+        let open = file.into_open(name, &self.core.mapping.files()[id.index()]);
+        match self.core.files[id.index()].set(open) {
+            Ok(()) => Ok(id),
+            Err(_) => Err(Error::InvalidArgument("the pool has a file of this name already")),
+        }
+    }
+
+    /// Read a page, from its file if it is not here. Waits for a thread that has it exclusively.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it cannot be read, [`Error::NoFrames`] if there is no frame for it, [`Error::NotOpen`] if this process has not opened its file.
+    #[inline]
+    pub fn fetch(&self, page: PageId) -> Result<PageRef<'_>> {
+        self.core.fetches.increment();
+        match self.core.try_shared(page.key()) {
+            Some(hold) => Ok(PageRef { hold }),
+            None => Ok(PageRef { hold: self.core.shared(page)? }),
+        }
+    }
+
+    /// Have a page alone, to change it. Waits for all other guards of it.
+    ///
+    /// # Errors
+    /// As [`BufferPool::fetch`].
+    #[inline]
+    pub fn fetch_exclusive(&self, page: PageId) -> Result<PageMut<'_>> {
+        self.core.fetches.increment();
+        let hold = match self.core.try_exclusive(page.key()) {
+            Some(hold) => hold,
+            None => self.core.exclusive(page)?,
+        };
+        PageMut::new(&self.core, hold)
+    }
+
+    /// Have a page alone, all zeros, without reading it.
+    ///
+    /// # Errors
+    /// As [`BufferPool::fetch`], but for what reading can give.
+    pub fn create_page(&self, page: PageId) -> Result<PageMut<'_>> {
+        self.core.fetches.increment();
+        loop {
+            if let Some(hold) = self.core.try_exclusive(page.key()) {
+                let mut guard = PageMut::new(&self.core, hold)?;
+                guard.fill(0);
+                return Ok(guard);
+            }
+            match table::find_locked(&self.core.mapping, page.key(), self.core.me) {
+                Some(index) => self.core.wait_for_owner(self.core.mapping.frame(index)),
+                None => {
+                    if let Some(hold) = self.core.make(page)? {
+                        return Ok(PageMut::of_new(&self.core, hold));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keep a page in its frame, without a guard.
+    ///
+    /// # Errors
+    /// As [`BufferPool::fetch`].
+    pub fn pin(&self, page: PageId) -> Result<Pin<'_>> {
+        let guard = self.fetch(page)?;
+        Ok(Pin::new(&self.core, &guard.hold))
+    }
+
+    /// Read a page without a guard, if it is here: `read` may see it change, and then its result is dropped. `None` if it is not here or did change, or if
+    /// `read` returned none; then [`fetch`](BufferPool::fetch) it.
+    ///
+    /// ```no_run
+    /// # use diorite_pool::{BufferPool, PageId};
+    /// # fn f(pool: &BufferPool, root: PageId) {
+    /// let level = pool.peek(root, |page| Some(u16::from_le_bytes(page.bytes(4)?)));
+    /// # }
+    /// ```
+    #[inline]
+    pub fn peek<R>(&self, page: PageId, read: impl FnOnce(&Peek<'_>) -> Option<R>) -> Option<R> {
+        let (mapping, key) = (&*self.core.mapping, page.key());
+        let index = table::find(mapping, key)?;
+        let frame = mapping.frame(index);
+        let version = frame.stable_version()?;
+        if frame.page() != key {
+            return None;
+        }
+        let result = read(&Peek { mapping, frame: index });
+        if frame.is_version(version) { result } else { None }
+    }
+
+    /// Have pages read ahead by a thread of the pool. A hint: what has no frame, or cannot be read, is left out.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn prefetch(&self, pages: impl IntoIterator<Item = PageId>) -> Result<()> {
+        let missing = |page: &PageId| table::find(&self.core.mapping, page.key()).is_none();
+        let pages: Vec<_> = pages.into_iter().filter(missing).collect();
+        if pages.is_empty() {
+            return Ok(());
+        }
+        if self.prefetcher.get().is_none() {
+            let (sender, receiver) = sync_channel(PREFETCH_WAITING);
+            let core = Arc::clone(&self.core);
+            let thread = spawn("diorite-pool-ra", move || prefetch::run(&core, &receiver))?;
+            // Another thread may have been faster; then this one ends, for its sender is gone.
+            let _ = self.prefetcher.set((sender, thread));
+        }
+        if let Some((sender, _)) = self.prefetcher.get() {
+            // The thread is behind: then the pages are read when they are asked for.
+            let _ = sender.try_send(pages);
+        }
+        Ok(())
+    }
+
+    /// Write every page of a file that is dirty now, in disk order, and make all of the file durable.
+    ///
+    /// # Errors
+    /// [`Error::WriteBack`] if pages could not be written since the last report, here or in another process; [`Error::File`] if the file cannot be
+    /// synced; [`Error::LogNotDurable`] if a page waits for the log: the others are written.
+    pub fn flush(&self, file: FileId) -> Result<()> {
+        let waits_for_log = self.core.write_file(file)?;
+        let open = self.core.file_of(file.page(0))?;
+        let synced = open.file.sync_data().map_err(|source| open.error(source));
+        self.check(file)?;
+        synced?;
+        match waits_for_log {
+            Some(lsn) => Err(Error::LogNotDurable { lsn }),
+            None => Ok(()),
+        }
+    }
+
+    /// What went wrong in the write-back of a file since the last report in this process.
+    ///
+    /// # Errors
+    /// [`Error::WriteBack`].
+    pub fn check(&self, file: FileId) -> Result<()> {
+        let entry = &self.core.mapping.files()[file.index()];
+        self.core.file_of(file.page(0))?.report(entry)
+    }
+
+    /// The log is durable up to here: pages with this log sequence number, or a smaller one, may be written back. It never goes back.
+    pub fn set_durable_lsn(&self, lsn: u64) {
+        self.core.mapping.header().durable_lsn.fetch_max(lsn, Ordering::AcqRel);
+    }
+
+    /// What the log is durable up to.
+    pub fn durable_lsn(&self) -> u64 {
+        self.core.mapping.header().durable_lsn.load(Ordering::Acquire)
+    }
+
+    /// Take back what processes that died have held, now rather than when someone waits for it. Returns how many there were.
+    pub fn recover(&self) -> usize {
+        self.core.recover()
+    }
+
+    /// What the pool did.
+    pub fn stats(&self) -> Stats {
+        let header = self.core.mapping.header();
+        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            fetches: self.core.fetches.sum(),
+            misses: of(&header.misses),
+            prefetched: of(&header.prefetched),
+            ghost_hits: of(&header.ghost_hits),
+            evictions: of(&header.evictions),
+            written_pages: of(&header.written_pages),
+            writes: of(&header.writes),
+            write_errors: of(&header.write_errors),
+            dirty_pages: header.dirty.load(Ordering::Relaxed).max(0) as u64,
+            processes: processes::count(&self.core.mapping),
+            deaths: of(&header.deaths),
+            restored_pages: of(&header.restored_pages),
+            discarded_pages: of(&header.discarded_pages),
+            huge_pages: self.core.mapping.is_huge(),
+        }
+    }
+
+    /// Flush every file that is open here, and leave the pool. Dropping it does the same and keeps errors to itself.
+    ///
+    /// # Errors
+    /// The first of those of [`BufferPool::flush`].
+    pub fn close(mut self) -> Result<()> {
+        self.shut_down()
+    }
+
+    fn shut_down(&mut self) -> Result<()> {
+        if self.core.is_forked() {
+            // The threads are the parent's.
+            self.writer.take().map(std::mem::forget);
+            self.prefetcher.take().map(std::mem::forget);
+            return Ok(());
+        }
+        self.core.is_closing.store(true, Ordering::SeqCst);
+        self.core.writer.wake();
+        let prefetcher = self.prefetcher.take().map(|(_, thread)| thread);
+        for thread in [self.writer.take(), prefetcher].into_iter().flatten() {
+            if thread.join().is_err() {
+                return Err(Error::InvalidArgument("a thread of the pool panicked"));
+            }
+        }
+        let open = |index: &usize| self.core.files[*index].get().is_some();
+        (0..self.core.files.len())
+            .filter(open)
+            .map(|index| self.flush(FileId::new(index)))
+            .fold(Ok(()), Result::and)
+    }
+}
+
+impl Drop for BufferPool {
+    fn drop(&mut self) {
+        if !self.core.is_closing.load(Ordering::SeqCst) {
+            let _ = self.shut_down();
+        }
+    }
+}
+
+impl AsFd for BufferPool {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.core.mapping.fd()
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    thread.map_err(|source| Error::Os { what: "cannot start a thread of the pool", source })
+}

@@ -1,0 +1,92 @@
+//! Pages that are read before they are asked for, by a thread of the pool.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+
+use diorite::DirectQueue;
+
+use crate::core::{Core, OwnedExclusive};
+use crate::files::PageId;
+use crate::table;
+
+/// Reads in flight.
+const DEPTH: u32 = 32;
+/// Pages that are owned at a time.
+const BATCH: usize = 64;
+/// Bytes of one system call.
+const RUN_BYTES: usize = 1 << 20;
+
+/// What the thread of a pool does until no one can ask any more.
+pub(crate) fn run(core: &Core, requests: &Receiver<Vec<PageId>>) {
+    let mut queue = DirectQueue::new(DEPTH);
+    while let Ok(mut pages) = requests.recv() {
+        pages.sort_unstable();
+        pages.dedup();
+        let batch = BATCH.min(core.mapping.layout().frames / 8).max(1);
+        for pages in pages.chunks(batch) {
+            if core.is_closing.load(Ordering::SeqCst) {
+                return;
+            }
+            read(core, &mut queue, pages);
+        }
+    }
+}
+
+/// Read what is not there. A page that cannot be read is left to who asks for it, and gets the error.
+fn read(core: &Core, queue: &mut DirectQueue<OwnedExclusive>, pages: &[PageId]) {
+    let page_bytes = core.mapping.layout().page_bytes;
+    let mut run: Vec<(PageId, OwnedExclusive)> = Vec::new();
+    for &page in pages {
+        if table::find(&core.mapping, page.key()).is_some() {
+            continue;
+        }
+        let Ok(file) = core.file_of(page) else { continue };
+        let Ok(Some(hold)) = core.enter(Arc::clone(&core.mapping), page) else { continue };
+        if file.has_queue {
+            let offset = page.number() * page_bytes as u64;
+            if let Err(refused) = queue.read(&file.file, offset, hold, page_bytes, page.key()) {
+                core.leave(refused.into_memory(), page);
+            }
+            continue;
+        }
+        let follows = run.last().is_some_and(|(last, _)| last.key() + 1 == page.key());
+        if !follows || run.len() * page_bytes >= RUN_BYTES {
+            read_run(core, &mut run);
+        }
+        run.push((page, hold));
+    }
+    read_run(core, &mut run);
+    while let Ok(Some(finished)) = queue.next_finished() {
+        let page = PageId::from_key(finished.tag).expect("the tag is a key");
+        match finished.result {
+            Ok(len) => {
+                let mut hold = finished.memory;
+                hold.bytes_mut()[len..].fill(0);
+                arrived(core, &hold);
+            }
+            Err(_) => core.leave(finished.memory, page),
+        }
+    }
+}
+
+/// Read pages that follow each other, by one call.
+fn read_run(core: &Core, run: &mut Vec<(PageId, OwnedExclusive)>) {
+    let mut run = std::mem::take(run);
+    let Some(first) = run.first().map(|(page, _)| *page) else { return };
+    let result = core.file_of(first).and_then(|file| {
+        let mut pages: Vec<_> = run.iter_mut().map(|(_, hold)| hold.bytes_mut()).collect();
+        file.read_pages(first.number(), &mut pages)
+    });
+    for (page, hold) in run {
+        match result {
+            Ok(()) => arrived(core, &hold),
+            Err(_) => core.leave(hold, page),
+        }
+    }
+}
+
+fn arrived(core: &Core, hold: &OwnedExclusive) {
+    hold.frame().end_change();
+    core.mapping.header().prefetched.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,272 @@
+//! Dirty pages go to their files: in disk order, many at once.
+//!
+//! A page is held shared while it is written, so that it does not change; it is clean when the write has ended well. Latches are only tried for
+//! while others are held, so that no one waits for a writer that waits for them.
+
+use std::io::IoSlice;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use diorite::DirectQueue;
+
+use crate::core::Core;
+use crate::error::Result;
+use crate::files::{FileId, OpenFile, PageId};
+use crate::memory::{FrameIndex, Mapping, NO_PAGE, SharedHold};
+
+/// Writes in flight.
+const DEPTH: u32 = 32;
+/// Pages of one batch: they are put in order among each other.
+const BATCH: usize = 512;
+/// Pages of one system call.
+const RUN_BYTES: usize = 1 << 20;
+/// How often the writer looks by itself.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+type OwnedShared = SharedHold<Arc<Mapping>>;
+pub(crate) type WriteQueue = DirectQueue<OwnedShared>;
+
+/// Wakes the writer.
+#[derive(Debug, Default)]
+pub(crate) struct Wakeup {
+    is_wanted: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Wakeup {
+    pub(crate) fn wake(&self) {
+        let mut wanted = self.is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*wanted {
+            *wanted = true;
+            self.changed.notify_one();
+        }
+    }
+
+    fn wait(&self) {
+        let wanted = self.is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(wanted, INTERVAL, |wanted| !*wanted);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}
+
+/// What the thread of a pool does until the pool is closed.
+pub(crate) fn run_writer(core: &Core) {
+    while !core.is_closing.load(Ordering::SeqCst) {
+        core.writer.wait();
+        core.recover();
+        let frames = core.mapping.layout().frames as i64;
+        let dirty = || core.mapping.header().dirty.load(Ordering::Relaxed);
+        if dirty() <= frames / 8 {
+            continue;
+        }
+        // Down to an eighth, unless what is left waits for the log or for its guards.
+        while dirty() > frames / 8 && !core.is_closing.load(Ordering::SeqCst) {
+            if core.write_back_some(BATCH.min(frames as usize / 4).max(8)) == 0 {
+                break;
+            }
+        }
+    }
+}
+
+/// What became of a list of pages.
+#[derive(Debug, Default)]
+struct Outcome {
+    written: usize,
+    /// Pages that another thread had.
+    contended: Vec<(u64, FrameIndex)>,
+    /// The least log sequence number that was waited for.
+    waits_for_log: Option<u64>,
+}
+
+impl Core {
+    /// Write back some dirty pages that are soon to be evicted; returns how many.
+    pub(crate) fn write_back_some(&self, count: usize) -> usize {
+        let (frames, header) = (self.mapping.frames(), self.mapping.header());
+        let start = header.write_back_hand.load(Ordering::Relaxed) as usize % frames.len();
+        let mut list = Vec::with_capacity(count);
+        let mut passed = 0;
+        // Pages in frequent use stay dirty, as long as there are others.
+        for may_be_hot in [false, true] {
+            for step in 0..frames.len() {
+                let index = (start + step) % frames.len();
+                let frame = &frames[index];
+                passed = passed.max(step + 1);
+                if frame.is_dirty() && (may_be_hot || frame.heat() == 0) && self.can_write(frame.page()) {
+                    list.push((frame.page(), index as FrameIndex));
+                    if list.len() >= count {
+                        break;
+                    }
+                }
+            }
+            if list.len() >= count.div_ceil(4) {
+                break;
+            }
+            list.clear();
+        }
+        header.write_back_hand.store(((start + passed) % frames.len()) as u32, Ordering::Relaxed);
+        self.write_list(list).written
+    }
+
+    fn can_write(&self, key: u64) -> bool {
+        PageId::from_key(key).is_some_and(|page| self.file_of(page).is_ok())
+    }
+
+    /// Write all dirty pages of a file that there are now. The least log sequence number that was waited for, if any was.
+    pub(crate) fn write_file(&self, file: FileId) -> Result<Option<u64>> {
+        self.file_of(file.page(0))?;
+        let mut waits_for_log = None;
+        let list = self.dirty_pages(|page| page.file == file);
+        for batch in list.chunks(BATCH) {
+            let outcome = self.write_list(batch.to_vec());
+            waits_for_log = waits_for_log.max(outcome.waits_for_log);
+            for (key, index) in outcome.contended {
+                // Nothing is held here, so that any guard can be waited for.
+                loop {
+                    let frame = self.mapping.frame(index);
+                    if frame.page() != key || !frame.is_dirty() {
+                        break;
+                    }
+                    self.wait_for_owner(frame);
+                    let outcome = self.write_list(vec![(key, index)]);
+                    waits_for_log = waits_for_log.max(outcome.waits_for_log);
+                    if outcome.contended.is_empty() {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(waits_for_log)
+    }
+
+    fn dirty_pages(&self, wanted: impl Fn(PageId) -> bool) -> Vec<(u64, FrameIndex)> {
+        let frames = self.mapping.frames().iter().enumerate();
+        let mut list: Vec<_> = frames
+            // A page that is being changed for the first time is not dirty before the guard is dropped.
+            .filter(|(_, frame)| frame.is_dirty() && PageId::from_key(frame.page()).is_some_and(&wanted))
+            .map(|(index, frame)| (frame.page(), index as FrameIndex))
+            .collect();
+        list.sort_unstable();
+        list
+    }
+
+    /// Write pages, if they are still where they were and dirty.
+    fn write_list(&self, mut list: Vec<(u64, FrameIndex)>) -> Outcome {
+        list.sort_unstable();
+        let mut outcome = Outcome::default();
+        let mut queue = self.queue.try_lock().ok();
+        let mut queue =
+            queue.as_deref_mut().map(|queue| queue.get_or_insert_with(|| DirectQueue::new(DEPTH)));
+        let run_max = (RUN_BYTES / self.mapping.layout().page_bytes).max(1);
+        let mut run: Vec<OwnedShared> = Vec::new();
+        for (key, index) in list {
+            let Some(page) = PageId::from_key(key) else { continue };
+            let Ok(file) = self.file_of(page) else { continue };
+            let Some(hold) = self.hold_dirty(key, index, &mut outcome) else { continue };
+            match &mut queue {
+                Some(queue) if file.has_queue => self.submit(queue, file, page, hold, &mut outcome),
+                _ => {
+                    let follows = run.last().is_some_and(|last| last.frame().page() + 1 == key);
+                    if !follows || run.len() >= run_max {
+                        self.write_run(&mut run, &mut outcome);
+                    }
+                    run.push(hold);
+                }
+            }
+        }
+        self.write_run(&mut run, &mut outcome);
+        if let Some(queue) = queue {
+            while queue.in_flight() > 0 && self.finish_one(queue, &mut outcome) {}
+        }
+        outcome
+    }
+
+    /// Hold a page for writing.
+    fn hold_dirty(&self, key: u64, index: FrameIndex, outcome: &mut Outcome) -> Option<OwnedShared> {
+        let Some(hold) = SharedHold::try_new(Arc::clone(&self.mapping), index, self.me) else {
+            outcome.contended.push((key, index));
+            return None;
+        };
+        let frame = hold.frame();
+        if frame.page() != key || key == NO_PAGE || !frame.is_dirty() {
+            return None;
+        }
+        if frame.lsn() > self.mapping.header().durable_lsn.load(Ordering::Acquire) {
+            let least = outcome.waits_for_log.map_or(frame.lsn(), |lsn| lsn.min(frame.lsn()));
+            outcome.waits_for_log = Some(least);
+            return None;
+        }
+        Some(hold)
+    }
+
+    fn submit(
+        &self,
+        queue: &mut WriteQueue,
+        file: &OpenFile,
+        page: PageId,
+        hold: OwnedShared,
+        outcome: &mut Outcome,
+    ) {
+        while queue.in_flight() >= DEPTH && self.finish_one(queue, outcome) {}
+        let len = self.mapping.layout().page_bytes;
+        if let Err(error) = queue.write(&file.file, page.number() * len as u64, hold, len, 0) {
+            let errno = match &error {
+                diorite::SubmitError::Failed { error, .. } => error.errno(),
+                _ => libc::EAGAIN,
+            };
+            self.failed(page, errno, 1);
+        }
+    }
+
+    /// Take what a queue has finished; whether there was anything.
+    fn finish_one(&self, queue: &mut WriteQueue, outcome: &mut Outcome) -> bool {
+        let Ok(Some(finished)) = queue.next_finished() else { return false };
+        self.mapping.header().writes.fetch_add(1, Ordering::Relaxed);
+        let page = PageId::from_key(finished.memory.frame().page());
+        match (finished.result, page) {
+            (Ok(len), _) if len == self.mapping.layout().page_bytes => {
+                self.written(&finished.memory, outcome)
+            }
+            (Ok(_), Some(page)) => self.failed(page, libc::ENOSPC, 1),
+            (Err(error), Some(page)) => self.failed(page, error.errno(), 1),
+            (_, None) => {}
+        }
+        true
+    }
+
+    /// Write pages that follow each other, by one call.
+    fn write_run(&self, run: &mut Vec<OwnedShared>, outcome: &mut Outcome) {
+        let mut holds = std::mem::take(run);
+        while let Some(page) = holds.first().and_then(|hold| PageId::from_key(hold.frame().page())) {
+            let Ok(file) = self.file_of(page) else { return };
+            self.mapping.header().writes.fetch_add(1, Ordering::Relaxed);
+            let slices: Vec<_> = holds.iter().map(|hold| IoSlice::new(hold.bytes())).collect();
+            let result = file.write_pages(page.number(), &slices);
+            drop(slices);
+            let done = match result {
+                Ok(done) if done > 0 => done,
+                Ok(_) => return self.failed(page, libc::ENOSPC, holds.len()),
+                Err(error) => return self.failed(page, error.errno(), holds.len()),
+            };
+            for hold in holds.drain(..done) {
+                self.written(&hold, outcome);
+            }
+        }
+    }
+
+    fn written(&self, hold: &OwnedShared, outcome: &mut Outcome) {
+        if hold.frame().set_clean() {
+            self.mapping.header().dirty.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.mapping.header().written_pages.fetch_add(1, Ordering::Relaxed);
+        outcome.written += 1;
+    }
+
+    /// Pages stay dirty, and whoever has the file open is told.
+    fn failed(&self, page: PageId, errno: i32, pages: usize) {
+        let entry = &self.mapping.files()[page.file.index()];
+        entry.errno.store(errno as u32, Ordering::SeqCst);
+        entry.errors.fetch_add(pages as u64, Ordering::SeqCst);
+        self.mapping.header().write_errors.fetch_add(pages as u64, Ordering::Relaxed);
+    }
+}
