@@ -10,7 +10,9 @@ const MIRI: &[&[&str]] = &[
     &["--package", "diorite-device", "--lib", "buffer::"],
     &["--package", "diorite-device", "--lib", "pool::"],
     &["--package", "diorite-device", "--lib", "arena::"],
+    &["--package", "diorite-device", "--lib", "shared_memory::"],
     &["--package", "diorite", "--lib", "cache::arena"],
+    &["--package", "diorite", "--lib", "cache::live"],
     &["--package", "diorite", "--lib", "range_lock::"],
 ];
 
@@ -19,6 +21,7 @@ const THREADS: &[&[&str]] = &[
     &["--package", "diorite-block", "--test", "scheduled"],
     &["--package", "diorite", "--lib", "range_lock::"],
     &["--package", "diorite", "--lib", "cache::"],
+    &["--package", "diorite", "--test", "mapped_views"],
     &["--package", "diorite-torture", "--test", "history", "real_threads"],
 ];
 

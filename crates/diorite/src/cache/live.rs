@@ -96,12 +96,11 @@ impl LiveMemory {
     /// The memory of a range of pages, in one piece.
     pub(crate) fn map(&self, pages: Range<u64>) -> Result<Arc<Mapping>> {
         let no_memory = |source| Error::Os { what: "cannot map a view", source };
-        let memory = match self.memory.get() {
-            Some(memory) => memory,
-            None => {
-                let made = SharedMemory::sparse(MEMORY_BYTES).map_err(no_memory)?;
-                self.memory.get_or_init(|| made)
-            }
+        let memory = if let Some(memory) = self.memory.get() {
+            memory
+        } else {
+            let made = SharedMemory::sparse(MEMORY_BYTES).map_err(no_memory)?;
+            self.memory.get_or_init(|| made)
         };
         let mut mappings = self.mappings.lock();
         if let Some(found) = mappings.iter().find(|mapping| mapping.contains(&pages)) {

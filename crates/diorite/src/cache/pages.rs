@@ -33,6 +33,7 @@ const CHUNKS_AT_ONCE: usize = 64;
 
 /// What is known of a cached page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties, each named")]
 pub(crate) struct PageState {
     /// Where its content is.
     pub(crate) frame: FrameId,

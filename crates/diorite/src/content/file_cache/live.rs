@@ -185,8 +185,8 @@ impl FileCache {
             let _one_at_a_time = self.one_write_back.lock();
             // A failure is kept for the next sync.
             let _ = self.note_stores(pages.clone());
-            run.iter()
-                .for_each(|(page, state)| self.take_live(&[(*page, PageState { dirty: u8::MAX, ..*state })]));
+            let whole = |(page, state): &(u64, PageState)| (*page, PageState { dirty: u8::MAX, ..*state });
+            self.take_live(&run.iter().map(whole).collect::<Vec<_>>());
             self.pages.update(pages, |_, state| (state.live, state.stored) = (false, false));
         }
         self.live.end(&ended.iter().map(|(page, _)| *page).collect::<Vec<_>>());
