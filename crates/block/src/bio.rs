@@ -61,6 +61,8 @@ impl BioFlags {
     pub const FUA: Self = Self(1 << 4);
     /// A write before which everything completed earlier must be made durable.
     pub const PREFLUSH: Self = Self(1 << 5);
+    /// A write that is there as a whole or not at all after a power failure; see [`Geometry::atomic_write_bytes`](crate::Geometry::atomic_write_bytes).
+    pub const ATOMIC: Self = Self(1 << 6);
 
     /// Whether all flags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {

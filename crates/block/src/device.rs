@@ -31,6 +31,9 @@ pub struct Geometry {
     pub max_transfer_bytes: u32,
     /// Most memory segments of one bio.
     pub max_segments: u16,
+    /// Largest write, in bytes, that is there as a whole or not at all after a power failure if it carries [`BioFlags::ATOMIC`](crate::BioFlags::ATOMIC): a
+    /// power of two, or 0 where none is promised. Its length is a power of two as well, and its offset a multiple of that.
+    pub atomic_write_bytes: u32,
     /// Whether completed writes may be lost with the power until a flush.
     pub volatile_cache: bool,
     /// Whether a write with `FUA` is cheaper than a write and a flush.
@@ -146,6 +149,9 @@ impl Geometry {
     pub fn check(&self, bio: &Bio<'_>) -> Result<(), IoErrorKind> {
         use crate::BioMemory;
         self.check_range(bio.op, bio.sector, bio.len())?;
+        if bio.flags.contains(crate::BioFlags::ATOMIC) {
+            self.check_atomic(bio.sector, bio.len())?;
+        }
         match &bio.memory {
             BioMemory::Read(segments) => {
                 segments.iter().try_for_each(|s| self.check_segment(s.as_ptr().addr(), s.len()))
@@ -172,6 +178,22 @@ impl Geometry {
             Some(end) if end <= self.capacity_bytes => Ok(()),
             _ => Err(IoErrorKind::OutOfRange { capacity: self.capacity_bytes }),
         }
+    }
+
+    /// The part of [`Geometry::check`] that is for atomic writes.
+    ///
+    /// # Errors
+    /// The device promises nothing for a write of that size at that place.
+    pub fn check_atomic(&self, sector: Sector, len: u64) -> Result<(), IoErrorKind> {
+        let most = self.atomic_write_bytes;
+        if len == 0 || !len.is_power_of_two() || len > u64::from(most) {
+            return Err(IoErrorKind::Misaligned {
+                what: "length of an atomic write",
+                given: len,
+                needed: most,
+            });
+        }
+        aligned("offset of an atomic write", sector.to_bytes(), len as u32)
     }
 
     /// The part of [`Geometry::check`] that one memory segment must pass.

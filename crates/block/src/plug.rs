@@ -156,6 +156,7 @@ mod tests {
             memory_alignment: 1,
             max_transfer_bytes,
             max_segments,
+            atomic_write_bytes: 0,
             volatile_cache: false,
             fua: false,
             discard: false,

@@ -32,6 +32,7 @@ impl SlowMemory {
             memory_alignment: 1,
             max_transfer_bytes: 1 << 16,
             max_segments: 16,
+            atomic_write_bytes: 0,
             volatile_cache: true,
             fua: false,
             discard: false,

@@ -109,6 +109,7 @@ impl JoinedDevice {
             max_transfer_bytes: (max_transfer_bytes - max_transfer_bytes % logical_block_size)
                 .max(logical_block_size),
             max_segments: children.iter().map(|child| child.geometry().max_segments).min().unwrap_or(1),
+            atomic_write_bytes: 0,
             volatile_cache: any(|g| g.volatile_cache),
             fua: all(|g| g.fua),
             discard: all(|g| g.discard),

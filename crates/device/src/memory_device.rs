@@ -43,6 +43,7 @@ impl MemoryDevice {
             memory_alignment: 1,
             max_transfer_bytes: 1 << 20,
             max_segments: 1024,
+            atomic_write_bytes: 0,
             volatile_cache: false,
             fua: true,
             discard: true,

@@ -272,6 +272,7 @@ fn geometry(
         max_transfer_bytes: TRANSFER_BYTES_MAX,
         max_segments: SEGMENTS_MAX,
         // What the host's filesystem and disk keep back is written by fdatasync.
+        atomic_write_bytes: 0,
         volatile_cache: true,
         // On a file, a durable write is a write and an fdatasync in one call: nothing is saved.
         fua: false,
@@ -289,6 +290,7 @@ fn geometry(
         physical_block_size: physical.max(logical_block_size),
         max_transfer_bytes: limits.max_transfer_bytes(TRANSFER_BYTES_MAX).max(logical_block_size),
         max_segments: limits.max_segments.clamp(1, SEGMENTS_MAX),
+        atomic_write_bytes: if direct { limits.atomic_write_bytes(TRANSFER_BYTES_MAX) } else { 0 },
         volatile_cache: limits.write_cache || !direct,
         fua: limits.fua && limits.write_cache && direct,
         discard: limits.discard,

@@ -55,7 +55,15 @@ impl PartitionDevice {
                 outer.capacity_bytes
             ));
         }
-        let geometry = Geometry { capacity_bytes, ..outer.clone() };
+        // What is aligned within is to be aligned on the device as well.
+        let start_aligned = 1_u64
+            .checked_shl(offset.trailing_zeros())
+            .map_or(u32::MAX, |unit| u32::try_from(unit).unwrap_or(u32::MAX));
+        let geometry = Geometry {
+            capacity_bytes,
+            atomic_write_bytes: outer.atomic_write_bytes.min(start_aligned),
+            ..outer.clone()
+        };
         Ok(Arc::new(Self { device, name, start, geometry, counters: IoCounters::default() }))
     }
 

@@ -250,7 +250,7 @@ impl Ring {
 
     fn entry(&mut self, fd: types::Fd, transfer: &Transfer) -> squeue::Entry {
         let offset = transfer.offset;
-        let flags = if transfer.durable { libc::RWF_DSYNC } else { 0 };
+        let flags = transfer.write_flags();
         let list = transfer.segments.as_slice();
         if let Segments::One(segment) = transfer.segments {
             let (memory, len) = (segment.iov_base.cast::<u8>(), segment.iov_len.min(ENTRY_BYTES_MAX) as u32);

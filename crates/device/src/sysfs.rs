@@ -12,6 +12,7 @@ pub(crate) struct QueueLimits {
     pub(crate) discard: bool,
     pub(crate) max_segments: u16,
     max_sectors_kb: u32,
+    atomic_write_unit_max: u32,
 }
 
 impl QueueLimits {
@@ -38,7 +39,14 @@ impl QueueLimits {
             discard: number("discard_max_bytes").is_some_and(|bytes| bytes > 0),
             max_segments: number("max_segments").map_or(128, |n| u16::try_from(n).unwrap_or(u16::MAX)),
             max_sectors_kb: number("max_sectors_kb").map_or(512, |n| u32::try_from(n).unwrap_or(u32::MAX)),
+            atomic_write_unit_max: number("atomic_write_unit_max_bytes")
+                .map_or(0, |n| u32::try_from(n).unwrap_or(0)),
         }
+    }
+
+    /// The largest write that is never torn, a power of two and at most `limit`; 0 for none.
+    pub(crate) fn atomic_write_bytes(&self, limit: u32) -> u32 {
+        self.atomic_write_unit_max.min(limit).checked_ilog2().map_or(0, |bits| 1 << bits)
     }
 
     /// The largest power of two that one transfer may have, and at most `limit`.
@@ -57,6 +65,7 @@ mod tests {
         let limits = QueueLimits::from_directory(Path::new("/nonexistent"));
         assert!(limits.write_cache && !limits.fua && !limits.discard);
         assert_eq!(limits.max_transfer_bytes(1 << 20), 512 << 10);
+        assert_eq!(limits.atomic_write_bytes(1 << 20), 0);
     }
 
     #[test]

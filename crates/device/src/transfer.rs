@@ -84,6 +84,8 @@ pub(crate) struct Transfer {
     pub(crate) direction: Direction,
     /// Whether a write is to be durable when it completes (`RWF_DSYNC`).
     pub(crate) durable: bool,
+    /// Whether a write is to be there as a whole or not at all (`RWF_ATOMIC`).
+    atomic: bool,
     pub(crate) segments: Segments,
     /// Where the rest goes on, in bytes.
     pub(crate) offset: u64,
@@ -117,7 +119,8 @@ impl Transfer {
         };
         let segments = contiguous(first, count, len).unwrap_or(Segments::Borrowed { first, count });
         let durable = direction == Direction::Write && bio.flags.contains(BioFlags::FUA);
-        Some(Self { direction, durable, segments, offset, len, done: 0, granularity, retries: 0 })
+        let atomic = direction == Direction::Write && bio.flags.contains(BioFlags::ATOMIC);
+        Some(Self { direction, durable, atomic, segments, offset, len, done: 0, granularity, retries: 0 })
     }
 
     /// The transfer of one range of memory.
@@ -135,6 +138,7 @@ impl Transfer {
         Self {
             direction,
             durable: false,
+            atomic: false,
             segments,
             offset,
             len: len as u64,
@@ -227,6 +231,12 @@ impl Transfer {
         Step::Again
     }
 
+    /// The flags of `pwritev2(2)` for it.
+    pub(crate) fn write_flags(&self) -> libc::c_int {
+        let durable = if self.durable { libc::RWF_DSYNC } else { 0 };
+        durable | if self.atomic { libc::RWF_ATOMIC } else { 0 }
+    }
+
     /// Run it to its end in this thread.
     pub(crate) fn run(&mut self, fd: libc::c_int) -> Result<(), IoErrorKind> {
         loop {
@@ -235,9 +245,8 @@ impl Transfer {
                 // SAFETY: promised to the constructors.
                 Direction::Read => unsafe { sys::preadv(fd, segments, self.offset) },
                 Direction::Write => {
-                    let flags = if self.durable { libc::RWF_DSYNC } else { 0 };
                     // SAFETY: as above.
-                    unsafe { sys::pwritev(fd, segments, self.offset, flags) }
+                    unsafe { sys::pwritev(fd, segments, self.offset, self.write_flags()) }
                 }
             };
             match self.record(result) {

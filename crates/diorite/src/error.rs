@@ -85,7 +85,7 @@ pub enum ErrorKind {
     UnexpectedEof,
     /// The content is not of the form that was asked for, such as text (`EILSEQ`).
     InvalidData,
-    /// A queue is full (`EAGAIN`).
+    /// A queue is full, or a call that must not wait would have to (`EAGAIN`).
     WouldBlock,
     /// Too many symbolic links in a path (`ELOOP`).
     FilesystemLoop,
@@ -177,6 +177,9 @@ pub enum Error {
     /// A [`DirectQueue`](crate::DirectQueue) has as many transfers in flight as it is deep.
     #[error("as many transfers are in flight as the queue is deep; reap one first")]
     QueueFull,
+    /// A call with [`IoFlags::NOWAIT`](crate::IoFlags::NOWAIT) would have to wait for this. Nothing was done.
+    #[error("the call would have to wait for {0}")]
+    WouldBlock(&'static str),
     /// The file is not text in UTF-8.
     #[error("the content is not text in UTF-8")]
     NotText,
@@ -233,7 +236,7 @@ impl Error {
             Self::TooManyLinks => 40,
             Self::UnexpectedEnd { .. } => 5,
             Self::BeyondEnd => 6,
-            Self::QueueFull => 11,
+            Self::QueueFull | Self::WouldBlock(_) => 11,
             Self::NotText => 84,
             Self::Busy(_) | Self::FixedName(_) => 16,
             Self::WriteBack(source) | Self::Stream(source) => source.errno(),

@@ -15,11 +15,12 @@ use diorite_block::sync::{Mutex, Rank};
 use diorite_block::{BioFlags, Sector};
 
 use crate::content::{BeyondEnd, Content, ErrorsSeen, ReadAhead};
+use crate::flags::DirectSwitch;
 use crate::map::SyncKind;
 use crate::options::Opening;
 use crate::write::durable::Durable;
-use crate::write::{Growth, Position, Written};
-use crate::{AlignedBuf, Attributes, DirectIo, Error, Result, Stats, Unaligned};
+use crate::write::{Growth, Position, Written, len_of};
+use crate::{AlignedBuf, Attributes, DirectIo, Error, IoFlags, Result, Stats};
 
 /// What direct I/O on a file needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct Alignment {
     pub memory: u32,
     /// The largest transfer that the device takes as one.
     pub max_transfer: u32,
+    /// The largest write that can be atomic ([`IoFlags::ATOMIC`]); 0 where none can.
+    pub atomic_write: u32,
 }
 
 /// What a range of a file is on the device.
@@ -63,16 +66,23 @@ pub struct Extent {
 pub(crate) trait FileOwner: Send + Sync + fmt::Debug {
     /// What `stat` returns.
     fn attributes(&self) -> Result<Attributes>;
+
+    /// What of direct I/O the file can have.
+    fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {
+        Ok(wanted)
+    }
 }
 
 /// What all clones of a [`File`] share.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) content: Arc<Content>,
-    owner: Box<dyn FileOwner>,
+    pub(crate) owner: Box<dyn FileOwner>,
     pub(crate) options: Opening,
+    pub(crate) direct: DirectSwitch,
     position: Mutex<u64>,
     ahead: ReadAhead,
+    uncached: ReadAhead,
     errors_seen: ErrorsSeen,
     path: Option<PathBuf>,
 }
@@ -111,9 +121,11 @@ impl File {
         let handle = Handle {
             content,
             owner,
+            direct: DirectSwitch::new(options.direct),
             options,
             position: Mutex::ranked(Rank::FilePosition, 0),
             ahead: ReadAhead::default(),
+            uncached: ReadAhead::uncached(),
             errors_seen,
             path,
         };
@@ -134,8 +146,9 @@ impl File {
     }
 
     /// Whether data bypasses the page cache.
+    #[inline]
     pub fn direct_io(&self) -> DirectIo {
-        self.handle.options.direct
+        self.handle.direct.get()
     }
 
     /// The result, its error with the file's path.
@@ -166,6 +179,7 @@ impl File {
             offset: geometry.logical_block_size,
             memory: geometry.memory_alignment,
             max_transfer: geometry.max_transfer_bytes,
+            atomic_write: geometry.atomic_write_bytes.min(geometry.max_transfer_bytes),
         }
     }
 
@@ -200,7 +214,7 @@ impl File {
     /// aligned and is not to be bounced; [`Io`](crate::ErrorKind::Io) and [`Corrupt`](crate::ErrorKind::Corrupt) if the device or the volume fails.
     #[inline]
     pub fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize> {
-        if self.handle.options.direct == DirectIo::Off && self.handle.options.read {
+        if self.direct_io() == DirectIo::Off && self.handle.options.read {
             let result = self.content().read_cached(memory, offset, &self.handle.ahead);
             return if result.is_ok() { result } else { self.named(result) };
         }
@@ -212,23 +226,22 @@ impl File {
     /// # Errors
     /// As [`File::read_at`].
     pub fn read_vectored_at(&self, memory: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
-        self.check_read()?;
-        let (content, options) = (self.content(), &self.handle.options);
-        let cached = |memory: &mut _| content.read_cached_vectored(memory, offset, &self.handle.ahead);
-        let result = if options.direct == DirectIo::Off {
-            cached(memory)
+        self.read_with(memory, offset, IoFlags::NONE)
+    }
+
+    pub(crate) fn read_cached(
+        &self,
+        memory: &mut [IoSliceMut<'_>],
+        offset: u64,
+        flags: IoFlags,
+    ) -> Result<usize> {
+        if flags.contains(IoFlags::NOWAIT) {
+            self.content().read_cached_no_wait(memory, offset, &self.handle.ahead)
+        } else if flags.contains(IoFlags::DONTCACHE) {
+            self.content().read_uncached(memory, offset, &self.handle.uncached)
         } else {
-            match content.read_direct(memory, offset) {
-                Err(Error::InvalidAlignment { .. }) if options.unaligned == Unaligned::Bounce => {
-                    content.read_bounced(memory, offset)
-                }
-                Err(Error::InvalidAlignment { .. }) if options.direct == DirectIo::Preferred => {
-                    cached(memory)
-                }
-                result => result,
-            }
-        };
-        self.named(result)
+            self.content().read_cached_vectored(memory, offset, &self.handle.ahead)
+        }
     }
 
     /// Write `data`; returns how much was written: less only where the volume filled up on the way.
@@ -247,31 +260,27 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub fn write_vectored_at(&self, data: &[IoSlice<'_>], offset: u64) -> Result<usize> {
-        Ok(self.write_to(data, Position::At(offset))?.len)
+        self.write_with(data, offset, IoFlags::NONE)
     }
 
-    fn write_to(&self, data: &[IoSlice<'_>], position: Position) -> Result<Written> {
-        self.check_write()?;
-        let (content, options) = (self.content(), &self.handle.options);
-        let result = if options.direct == DirectIo::Off {
-            self.write_cached(data, position, Growth::Allowed)
-        } else {
-            match content.write_direct(data, position, options.sync) {
-                Err(Error::InvalidAlignment { .. }) if options.unaligned == Unaligned::Bounce => {
-                    content.write_bounced(data, position, options.sync)
-                }
-                Err(Error::InvalidAlignment { .. }) if options.direct == DirectIo::Preferred => {
-                    self.write_cached(data, position, Growth::Allowed)
-                }
-                result => result,
-            }
-        };
-        self.named(result)
-    }
-
-    fn write_cached(&self, data: &[IoSlice<'_>], position: Position, growth: Growth) -> Result<Written> {
+    pub(crate) fn write_cached(
+        &self,
+        data: &[IoSlice<'_>],
+        position: Position,
+        growth: Growth,
+        flags: IoFlags,
+    ) -> Result<Written> {
         let content = self.content();
-        let written = content.write_cached(data, position, growth)?;
+        if flags.contains(IoFlags::ATOMIC) {
+            return Err(Error::Unsupported("only a direct write is atomic against power failures"));
+        }
+        let is_uncached = flags.contains(IoFlags::DONTCACHE);
+        let new = if is_uncached { content.pages_to_make(position, len_of(data)) } else { Vec::new() };
+        let written = if flags.contains(IoFlags::NOWAIT) {
+            content.write_cached_no_wait(data, position)?
+        } else {
+            content.write_cached(data, position, growth)?
+        };
         let sync = self.handle.options.sync;
         if sync.is_some() && written.len > 0 {
             let end = written.offset + written.len as u64;
@@ -279,6 +288,9 @@ impl File {
             let _range = content.ranges.shared(range.clone());
             content.cache.write_back(range, BioFlags::SYNC)?;
             content.store.make_durable(sync, Durable::ByFlush)?;
+        }
+        if is_uncached {
+            content.finish_uncached(&written, &new)?;
         }
         Ok(written)
     }
@@ -313,7 +325,7 @@ impl File {
     }
 
     fn write_all_to(&self, data: &[u8], position: Position) -> Result<u64> {
-        let written = self.write_to(&[IoSlice::new(data)], position)?;
+        let written = self.write_to(&[IoSlice::new(data)], position, IoFlags::NONE)?;
         match written.stopped {
             Some(error) => self.named(Err(error)),
             None => Ok(written.offset),
@@ -322,7 +334,8 @@ impl File {
 
     /// Write all of `data` through the page cache.
     pub(crate) fn write_all_cached(&self, data: &[u8], offset: u64, growth: Growth) -> Result<()> {
-        let written = self.write_cached(&[IoSlice::new(data)], Position::At(offset), growth);
+        let data = [IoSlice::new(data)];
+        let written = self.write_cached(&data, Position::At(offset), growth, IoFlags::NONE);
         self.named(written.and_then(|written| written.stopped.map_or(Ok(()), Err)))
     }
 
@@ -506,7 +519,7 @@ impl io::Write for &File {
     fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut position = self.handle.position.lock();
         let to = if self.handle.options.append { Position::End } else { Position::At(*position) };
-        let written = self.write_to(data, to)?;
+        let written = self.write_to(data, to, IoFlags::NONE)?;
         *position = written.offset + written.len as u64;
         Ok(written.len)
     }

@@ -339,4 +339,8 @@ impl FileOwner for NodeRef {
     fn attributes(&self) -> Result<Attributes> {
         NodeRef::attributes(self)
     }
+
+    fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {
+        NodeRef::direct_io(self, wanted)
+    }
 }

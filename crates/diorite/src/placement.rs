@@ -347,6 +347,11 @@ impl<'a, I: Iterator<Item = &'a [u8]>> PlugWrites<'a, I> {
         Self { plug: Plug::new(geometry, flags), segments, rest: &[], zeros }
     }
 
+    /// Bios that submit what was placed.
+    pub(crate) fn bios(&self) -> usize {
+        self.plug.bios().len()
+    }
+
     /// Submit what was placed, and wait for it.
     pub(crate) fn submit(self, device: &dyn BlockDevice) -> Result<PlugSummary> {
         submit(self.plug, device)

@@ -242,6 +242,7 @@ pub(crate) fn plain_geometry() -> Geometry {
         memory_alignment: 1,
         max_transfer_bytes: 1 << 20,
         max_segments: 1024,
+        atomic_write_bytes: 0,
         volatile_cache: true,
         fua: true,
         discard: true,

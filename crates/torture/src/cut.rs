@@ -158,7 +158,8 @@ impl<'a> Replay<'a> {
 
     /// Whether a sector of a torn write is there.
     fn is_kept(&self, sector: u64, write: usize, salt: u64, random: &mut Random) -> bool {
-        if SUPERBLOCK.contains(&sector) && !self.tear_superblock {
+        let is_whole = self.record.writes[write].atomic;
+        if is_whole || SUPERBLOCK.contains(&sector) && !self.tear_superblock {
             return Random::new(salt ^ write as u64).one_in(2);
         }
         random.one_in(2)

@@ -32,6 +32,8 @@ pub struct Write {
     pub fua: bool,
     /// Metadata, as its sender says.
     pub meta: bool,
+    /// Never torn.
+    pub atomic: bool,
 }
 
 /// One entry of the record; numbers are those of writes and of flushes.
@@ -152,6 +154,7 @@ impl Disk {
             memory_alignment: 1,
             max_transfer_bytes: 256 << 10,
             max_segments: 64,
+            atomic_write_bytes: 16 << 10,
             volatile_cache: true,
             fua: true,
             discard: false,
@@ -286,7 +289,8 @@ impl Disk {
             Some(bytes) => {
                 let (fua, meta) = (flags.contains(BioFlags::FUA), flags.contains(BioFlags::META));
                 let number = state.record.writes.len();
-                state.record.writes.push(Write { at: sector.to_bytes(), bytes, fua, meta });
+                let atomic = flags.contains(BioFlags::ATOMIC);
+                state.record.writes.push(Write { at: sector.to_bytes(), bytes, fua, meta, atomic });
                 state.record.events.push(Event::Issued(number));
                 Issued::Write(number)
             }

@@ -50,6 +50,8 @@ pub struct QueueLoad {
 /// A device whose requests are ordered by a scheduler.
 pub struct ScheduledDevice {
     core: Arc<Core>,
+    /// That of the device below, but no atomic writes: requests are merged.
+    geometry: Geometry,
 }
 
 impl ScheduledDevice {
@@ -68,7 +70,9 @@ impl ScheduledDevice {
 
     /// Put `scheduler` on a device that takes `depth` requests at once.
     pub fn new(lower: Arc<dyn BlockDevice>, scheduler: Box<dyn IoScheduler>, depth: u32) -> Arc<Self> {
-        Arc::new(Self { core: Arc::new(Core::new(lower, State::new(scheduler, depth.max(1)))) })
+        let geometry = Geometry { atomic_write_bytes: 0, ..lower.geometry().clone() };
+        let core = Arc::new(Core::new(lower, State::new(scheduler, depth.max(1))));
+        Arc::new(Self { core, geometry })
     }
 
     /// What each owner received so far.
@@ -117,7 +121,7 @@ fn is_scheduled(op: Op) -> bool {
 
 impl BlockDevice for ScheduledDevice {
     fn geometry(&self) -> &Geometry {
-        self.core.lower.geometry()
+        &self.geometry
     }
 
     fn counters(&self) -> &IoCounters {

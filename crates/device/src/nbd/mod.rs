@@ -345,6 +345,7 @@ fn geometry_of(export: &Export, access: Access) -> io::Result<Geometry> {
         memory_alignment: 1,
         max_transfer_bytes: whole(most.min(TRANSFER_MAX)),
         max_segments: 1024,
+        atomic_write_bytes: 0,
         volatile_cache: export.has(wire::SEND_FLUSH),
         fua: export.has(wire::SEND_FUA),
         discard: export.has(wire::SEND_TRIM),

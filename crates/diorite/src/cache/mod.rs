@@ -68,6 +68,13 @@ impl Cache {
         self.dirty_total.load(Ordering::Relaxed)
     }
 
+    /// Evict pages that no call has used but those that leave nothing in the cache.
+    pub(crate) fn drop_unused(&self, pages: &Pages, unused: &[(u64, FrameId)]) {
+        let mut gone = unused.to_vec();
+        gone.retain(|(page, frame)| self.uses.get(*frame) == 0 && pages.evict(*page, *frame, &self.arena));
+        self.release(gone.iter().map(|(_, frame)| *frame));
+    }
+
     /// Live pages of all files.
     pub(crate) fn live(&self) -> usize {
         self.live.load(Ordering::Acquire)

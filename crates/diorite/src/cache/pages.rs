@@ -51,6 +51,8 @@ pub(crate) struct PageState {
     pub(crate) live: bool,
     /// Windows store to it, so that parts of it may be newer than the device without being dirty.
     pub(crate) stored: bool,
+    /// It is to go when it was used: only calls brought it in that leave nothing in the cache.
+    pub(crate) uncached: bool,
     /// Windows that show it: it may not go.
     pub(crate) windows: u8,
 }
@@ -364,6 +366,29 @@ impl Pages {
             }
         }
         removed
+    }
+
+    /// Pages that are there now are to go when they were used.
+    pub(crate) fn mark_uncached(&self, pages: &[u64]) {
+        let is_next = |a: &u64, b: &u64| a + 1 == *b;
+        for run in pages.chunk_by(is_next) {
+            self.update(run[0]..run[run.len() - 1] + 1, |_, state| state.uncached = true);
+        }
+    }
+
+    /// The pages of `range` that are to go.
+    pub(crate) fn uncached_in(&self, range: Range<u64>) -> Vec<(u64, FrameId)> {
+        let index = self.index.read();
+        let mut found = Vec::new();
+        for (number, chunk) in index.range(chunks_of(&range)) {
+            for at in ones(chunk.present & !chunk.dirty & !chunk.live & bits_in(*number, &range)) {
+                let state = &chunk.pages[at as usize];
+                if state.uncached {
+                    found.push((number * CHUNK + at, state.frame));
+                }
+            }
+        }
+        found
     }
 
     /// Take one page out for replacement, if it may go.

@@ -71,7 +71,7 @@ impl Uses {
         }
     }
 
-    fn get(&self, frame: FrameId) -> u8 {
+    pub(crate) fn get(&self, frame: FrameId) -> u8 {
         self.0[frame.0 as usize].load(Ordering::Relaxed)
     }
 

@@ -63,8 +63,9 @@ impl Content {
     ) -> Result<(u64, Option<Error>)> {
         self.settle_cached_pages(&range.whole)?;
         let mut buffer = BounceBuffer::new(&self.store, range.end - at)?;
-        let (end, stopped) = blocks
-            .write_windows(at, range.end, |at, blocks| buffer.write_window(data, range, at, blocks, None));
+        let (end, stopped) = blocks.write_windows(at, range.end, |at, blocks| {
+            buffer.write_window(data, range, at, blocks, BioFlags::SYNC)
+        });
         if end > at {
             self.store.grow(end);
         }
@@ -103,7 +104,7 @@ impl Content {
     }
 
     /// Write the next segment of a write; the caller has the range of all of it exclusively. `at` is where what was written ends.
-    fn write_locked(
+    pub(super) fn write_locked(
         self: &Arc<Self>,
         mut data: &[u8],
         range: &WriteRange,

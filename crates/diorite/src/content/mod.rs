@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | buffered | `cached_read.rs`, `cached_write.rs`, `write_back.rs` |
 //! | direct | `direct/`; what all writes share: `write/` |
+//! | without waiting, without leaving pages | `no_wait.rs` |
 //! | mapped views | `window.rs`, `file_cache/live.rs` |
 //! | sizes, holes, moved ranges | `resize.rs`, `shift.rs`, `seek.rs` |
 //!
@@ -20,6 +21,7 @@ mod errors;
 pub(crate) mod file_cache;
 #[cfg(test)]
 pub(crate) mod model_tests;
+mod no_wait;
 mod pending_time;
 mod read_ahead;
 mod resize;

@@ -11,7 +11,7 @@ use super::window::{Window, WindowUse};
 use super::{Content, ReadAhead};
 use crate::map::SyncKind;
 use crate::write::{Growth, Position};
-use crate::{AlignedBuf, SystemClock};
+use crate::{AlignedBuf, IoFlags, SystemClock};
 
 /// xorshift: a seed gives a sequence.
 struct Random(u64);
@@ -125,8 +125,8 @@ impl Model {
         let mut slices = [IoSliceMut::new(&mut memory)];
         let got = match kind {
             0 => self.content.read_cached(&mut slices[0], offset, &self.ahead),
-            1 => self.content.read_direct(&mut slices, offset),
-            _ => self.content.read_bounced(&mut slices, offset),
+            1 => self.content.read_direct(&mut slices, offset, IoFlags::NONE),
+            _ => self.content.read_bounced(&mut slices, offset, IoFlags::NONE),
         };
         let got = got.expect("read");
         let from = (offset as usize).min(self.bytes.len());
@@ -237,7 +237,7 @@ impl Model {
         assert_eq!(self.view.claimed(), 0, "claims are given back");
         let content = Content::new(Box::new(self.view.reopen()), engine(256 << 10)).expect("content");
         let mut memory = AlignedBuf::zeroed(self.bytes.len().next_multiple_of(512), 512);
-        let got = content.read_direct(&mut [IoSliceMut::new(&mut memory)], 0).expect("read");
+        let got = content.read_direct(&mut [IoSliceMut::new(&mut memory)], 0, IoFlags::NONE).expect("read");
         assert_eq!(got, self.bytes.len());
         assert!(memory[..got] == self.bytes[..], "what was synced is there");
     }
@@ -311,8 +311,8 @@ fn threads_on_one_file_keep_to_their_stripes() {
                             let mut slices = [IoSliceMut::new(&mut memory)];
                             let got = match random.below(3) {
                                 0 => content.read_cached(&mut slices[0], offset, &ahead),
-                                1 => content.read_direct(&mut slices, offset),
-                                _ => content.read_bounced(&mut slices, offset),
+                                1 => content.read_direct(&mut slices, offset, IoFlags::NONE),
+                                _ => content.read_bounced(&mut slices, offset, IoFlags::NONE),
                             }
                             .expect("read");
                             let version = versions[stripe as usize];

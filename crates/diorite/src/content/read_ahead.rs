@@ -34,6 +34,8 @@ pub(crate) struct ReadAhead {
     window: AtomicU64,
     /// The page that was used last.
     current: AtomicU64,
+    /// For reads that leave nothing in the cache.
+    uncached: bool,
 }
 
 impl Default for ReadAhead {
@@ -44,6 +46,7 @@ impl Default for ReadAhead {
             until: AtomicU64::new(0),
             window: AtomicU64::new(0),
             current: AtomicU64::new(NOWHERE),
+            uncached: false,
         }
     }
 }
@@ -53,6 +56,7 @@ impl Default for ReadAhead {
 pub(crate) struct Ahead {
     pages: Range<u64>,
     reader: Arc<AtomicU64>,
+    uncached: bool,
 }
 
 impl Ahead {
@@ -63,12 +67,25 @@ impl Ahead {
 }
 
 impl ReadAhead {
+    /// For reads that leave nothing in the cache.
+    pub(crate) fn uncached() -> Self {
+        Self { uncached: true, ..Self::default() }
+    }
+
+    /// Whether what it reads is to leave the cache.
+    #[inline]
+    pub(crate) fn is_uncached(&self) -> bool {
+        self.uncached
+    }
+
     /// These pages, for this reader, in pieces.
     pub(crate) fn pieces(&self, pages: Range<u64>) -> impl Iterator<Item = Ahead> {
         let end = pages.end;
-        pages
-            .step_by(PIECE as usize)
-            .map(move |start| Ahead { pages: start..end.min(start + PIECE), reader: Arc::clone(&self.next) })
+        pages.step_by(PIECE as usize).map(move |start| Ahead {
+            pages: start..end.min(start + PIECE),
+            reader: Arc::clone(&self.next),
+            uncached: self.uncached,
+        })
     }
 
     /// Whether a read of `pages` goes on where the last one ended.
@@ -161,6 +178,9 @@ impl Content {
         // An error is found again, and reported, when the reader comes there.
         if let Ok(count) = self.cache.load(&missing, BioFlags::READ_AHEAD) {
             self.engine.counters.readahead_pages.add(count as u64);
+            if ahead.uncached {
+                self.cache.pages.mark_uncached(&missing);
+            }
         }
     }
 }

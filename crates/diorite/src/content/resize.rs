@@ -235,7 +235,7 @@ impl BackingStore {
             while at < mapping.end() {
                 let window = at..mapping.end().min(at + ALLOCATE_STEP);
                 let (zeros, stop) = (std::iter::repeat(&self.engine.zeros[..]), window.end.min(file_end));
-                let done = self.write_window(window.clone(), zeros, stop, blocks, None)?;
+                let done = self.write_window(window.clone(), zeros, stop, blocks, BioFlags::SYNC)?;
                 at = if done == stop { window.end } else { done };
             }
         }

@@ -6,19 +6,24 @@ use std::io::IoSliceMut;
 
 use diorite_block::BioFlags;
 
-use crate::Result;
 use crate::content::Content;
 use crate::write::bounce::{BounceBuffer, count_bounce};
+use crate::{IoFlags, Result};
 
 impl Content {
     /// Read with any alignment.
-    pub(crate) fn read_bounced(&self, memory: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+    pub(crate) fn read_bounced(
+        &self,
+        memory: &mut [IoSliceMut<'_>],
+        offset: u64,
+        flags: IoFlags,
+    ) -> Result<usize> {
         let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
         if wanted == 0 {
             return Ok(0);
         }
         let range = self.store.locked_range(offset, offset.saturating_add(wanted));
-        let _range = self.ranges.shared(range.clone());
+        let _range = self.lock_read(range.clone(), flags)?;
         let size = self.store.size();
         if offset >= size {
             return Ok(0);

@@ -5,16 +5,21 @@ use std::io::IoSliceMut;
 use diorite_block::sync::{Work, work};
 use diorite_block::{Bio, BioFlags, Sector};
 
-use crate::Result;
 use crate::content::Content;
 use crate::content::store::BackingStore;
 use crate::direct::{WINDOW, check_alignment};
 use crate::map::MappingKind;
 use crate::placement::PlugReads;
+use crate::{IoFlags, Result};
 
 impl Content {
     /// Read into the caller's memory; fewer bytes only at the end of the file.
-    pub(crate) fn read_direct(&self, memory: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+    pub(crate) fn read_direct(
+        &self,
+        memory: &mut [IoSliceMut<'_>],
+        offset: u64,
+        flags: IoFlags,
+    ) -> Result<usize> {
         let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
         if wanted == 0 {
             return Ok(0);
@@ -22,7 +27,7 @@ impl Content {
         let segments = memory.iter().map(|segment| (segment.as_ptr().addr(), segment.len()));
         check_alignment(self.store.geometry(), offset, segments)?;
         let range = self.store.locked_range(offset, offset.saturating_add(wanted));
-        let _range = self.ranges.shared(range.clone());
+        let _range = self.lock_read(range.clone(), flags)?;
         // Sampled once: what is returned is of one moment.
         let size = self.store.size();
         if offset >= size {

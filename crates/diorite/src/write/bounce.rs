@@ -11,10 +11,9 @@ use diorite_block::sync::{Work, work};
 
 use crate::content::Content;
 use crate::content::store::BackingStore;
-use crate::map::SyncKind;
 use crate::placement::PlugReads;
 use crate::write::space::Blocks;
-use crate::write::{Position, WriteRange, Written, bytes_from, len_of};
+use crate::write::{Position, WriteMode, WriteRange, Written, bytes_from, len_of};
 use crate::{AlignedBuf, Error, Result};
 
 /// Aligned memory of one transfer.
@@ -55,7 +54,7 @@ impl<'s> BounceBuffer<'s> {
         range: &WriteRange,
         mut at: u64,
         blocks: &mut Blocks<'_>,
-        sync: Option<SyncKind>,
+        flags: BioFlags,
     ) -> Result<u64> {
         let logical = self.store.logical();
         let start = at / logical * logical;
@@ -68,7 +67,7 @@ impl<'s> BounceBuffer<'s> {
             memory[(at - start) as usize..][..take].copy_from_slice(&segment[..take]);
             at += take as u64;
         }
-        self.store.write_window(start..end, std::iter::once(&*memory), stop, blocks, sync)
+        self.store.write_window(start..end, std::iter::once(&*memory), stop, blocks, flags)
     }
 
     /// Read the blocks at the ends of a window that `written` covers in part.
@@ -116,12 +115,14 @@ impl Content {
         &self,
         data: &[IoSlice<'_>],
         position: Position,
-        sync: Option<SyncKind>,
+        mode: impl Into<WriteMode>,
     ) -> Result<Written> {
+        let mode = mode.into();
+        let flags = self.store.write_flags(mode);
         let mut buffer = BounceBuffer::new(&self.store, len_of(data))?;
         let any = |_| Ok(());
-        let written = self.write_through(data, position, sync, any, |range, at, blocks| {
-            buffer.write_window(data, range, at, blocks, sync)
+        let written = self.write_through(data, position, mode, any, |range, at, blocks| {
+            buffer.write_window(data, range, at, blocks, flags)
         })?;
         count_bounce(&self.store, written.len as u64);
         Ok(written)

@@ -16,6 +16,7 @@
 //!
 //! Write-back holds its range shared, its pages are the data, and in place of 7 they become clean.
 
+mod atomic;
 pub(crate) mod bounce;
 pub(crate) mod durable;
 mod end;
@@ -31,7 +32,7 @@ use crate::content::{Content, pages_of};
 use crate::map::{SyncKind, WriteCommit};
 use crate::placement::{PlugWrites, place_write};
 use crate::range_lock::{LockId, LockMode, RangeGuard};
-use crate::{Error, Result};
+use crate::{Error, IoFlags, Result};
 use durable::Durable;
 use space::Blocks;
 
@@ -49,6 +50,20 @@ pub(crate) enum Position {
 pub(crate) enum Growth {
     Allowed,
     Refused,
+}
+
+/// How a write is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteMode {
+    /// What is durable when it returns.
+    pub(crate) sync: Option<SyncKind>,
+    pub(crate) flags: IoFlags,
+}
+
+impl From<Option<SyncKind>> for WriteMode {
+    fn from(sync: Option<SyncKind>) -> Self {
+        Self { sync, flags: IoFlags::NONE }
+    }
 }
 
 /// What became of a write.
@@ -162,7 +177,7 @@ impl Content {
         &self,
         data: &[IoSlice<'_>],
         position: Position,
-        sync: Option<SyncKind>,
+        mode: WriteMode,
         check: impl Fn(u64) -> Result<()>,
         mut window: impl FnMut(&WriteRange, u64, &mut Blocks<'_>) -> Result<u64>,
     ) -> Result<Written> {
@@ -172,10 +187,19 @@ impl Content {
             return Ok(Written { offset, len: 0, stopped: None });
         }
         check(offset)?;
-        let (range, lock) = self.lock_range(position, len)?;
+        let no_wait = mode.flags.contains(IoFlags::NOWAIT);
+        let (range, lock) =
+            if no_wait { self.try_lock_write(position, len)? } else { self.lock_range(position, len)? };
         check(range.offset)?;
+        if no_wait {
+            self.check_settled(&pages_of(range.whole.start, range.whole.end))?;
+            self.check_mapped(range.offset..range.end)?;
+        }
         self.store.leave_inode()?;
         self.settle_cached_pages(&range.whole)?;
+        if mode.flags.contains(IoFlags::ATOMIC) {
+            self.store.prepare_atomic(&range)?;
+        }
         let mut blocks = Blocks::unclaimed(&self.engine);
         let (end, stopped) =
             blocks.write_windows(range.offset, range.end, |at, blocks| window(&range, at, blocks));
@@ -186,16 +210,23 @@ impl Content {
         self.invalidate(&range.whole);
         drop(lock);
         let written = Written::up_to(range.offset, end, stopped)?;
-        self.store.make_durable(sync, Durable::ByFua)?;
+        self.store.make_durable(mode.sync, Durable::ByFua)?;
         Ok(written)
     }
 }
 
 impl BackingStore {
     /// The flags of a write's bios.
-    pub(crate) fn write_flags(&self, sync: Option<SyncKind>) -> BioFlags {
-        let fua = sync.is_some() && self.geometry().fua;
-        if fua { BioFlags::SYNC | BioFlags::FUA } else { BioFlags::SYNC }
+    pub(crate) fn write_flags(&self, mode: impl Into<WriteMode>) -> BioFlags {
+        let mode = mode.into();
+        let mut flags = BioFlags::SYNC;
+        if mode.sync.is_some() && self.geometry().fua {
+            flags |= BioFlags::FUA;
+        }
+        if mode.flags.contains(IoFlags::ATOMIC) {
+            flags |= BioFlags::ATOMIC;
+        }
+        flags
     }
 
     /// Step 6. The write ends at `end`; the caller has its range, and lets the file [grow](BackingStore::grow) when all of the write is
@@ -221,12 +252,17 @@ impl BackingStore {
         segments: impl Iterator<Item = &'a [u8]>,
         end: u64,
         blocks: &mut Blocks<'_>,
-        sync: Option<SyncKind>,
+        flags: BioFlags,
     ) -> Result<u64> {
         self.map.check_quota(window.start, end - window.start)?;
         let geometry = self.geometry();
-        let mut target = PlugWrites::new(geometry, self.write_flags(sync), segments, &self.engine.zeros);
+        let mut target = PlugWrites::new(geometry, flags, segments, &self.engine.zeros);
         let placed = place_write(&*self.map, std::slice::from_ref(&window), blocks, &mut target)?;
+        if flags.contains(BioFlags::ATOMIC) && target.bios() != 1 {
+            return Err(Error::Unsupported(
+                "the memory of an atomic write has too many segments for one transfer",
+            ));
+        }
         let summary = target.submit(self.device())?;
         self.engine.counters.bios.add(summary.bios);
         self.engine.counters.direct_bios.add(summary.bios);

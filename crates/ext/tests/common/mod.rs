@@ -33,6 +33,7 @@ impl MemoryDevice {
             memory_alignment: 512,
             max_transfer_bytes: 1 << 20,
             max_segments: 128,
+            atomic_write_bytes: 0,
             volatile_cache: true,
             fua: false,
             discard: false,

@@ -68,7 +68,7 @@ impl FileCache {
     /// Several reads of one page in a row are one use: a scan in small steps is a scan.
     #[inline]
     pub(crate) fn count_use(&self, page: u64, frame: FrameId, ahead: &ReadAhead) {
-        if ahead.enter_page(page) {
+        if ahead.enter_page(page) && !ahead.is_uncached() {
             self.engine.cache.uses.count(frame);
         }
     }

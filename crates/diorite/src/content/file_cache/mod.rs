@@ -90,6 +90,14 @@ impl FileCache {
             .map(move |(page, _)| (page * PAGE_SIZE).max(start)..((page + 1) * PAGE_SIZE).min(end))
     }
 
+    /// Drop the pages of a range that calls brought in which leave nothing in the cache, if no other has used them.
+    pub(crate) fn drop_uncached(&self, pages: Range<u64>) {
+        let unused = self.pages.uncached_in(pages);
+        if !unused.is_empty() {
+            self.engine.cache.drop_unused(&self.pages, &unused);
+        }
+    }
+
     /// Drop the clean pages.
     pub(crate) fn drop_clean(&self) {
         let removed = self.pages.remove_clean(0..u64::MAX);

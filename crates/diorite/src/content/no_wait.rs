@@ -1,0 +1,163 @@
+//! Calls that do not wait (`IoFlags::NOWAIT`), and those that leave nothing in the cache (`IoFlags::DONTCACHE`).
+//!
+//! A call that does not wait tries the locks that it needs, and looks under them whether anything would have to be waited for. Then it
+//! is like any other.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+
+use diorite_block::BioFlags;
+
+use crate::cache::arena::PAGE_SIZE;
+use crate::content::{Content, ReadAhead, pages_of};
+use crate::map::MappingKind;
+use crate::range_lock::{LockMode, RangeGuard};
+use crate::write::space::Blocks;
+use crate::write::{Position, WriteRange, Written, len_of};
+use crate::{Error, IoFlags, Result};
+
+const RANGE: Error = Error::WouldBlock("another call on the range");
+
+impl Content {
+    /// Shared access to a range of bytes, rounded to what is locked.
+    pub(crate) fn lock_read(&self, range: Range<u64>, flags: IoFlags) -> Result<RangeGuard<'_>> {
+        if !flags.contains(IoFlags::NOWAIT) {
+            return Ok(self.ranges.shared(range));
+        }
+        let guard = self.ranges.try_shared(range.clone()).ok_or(RANGE)?;
+        self.check_settled(&pages_of(range.start, range.end))?;
+        Ok(guard)
+    }
+
+    /// The range of a write that does not wait, locked.
+    pub(crate) fn try_lock_write(
+        &self,
+        position: Position,
+        len: u64,
+    ) -> Result<(WriteRange, RangeGuard<'_>)> {
+        let offset = self.store.offset_of(position);
+        let end = self.store.end_of_write(offset, len)?;
+        let whole = self.store.locked_range(offset, end);
+        let id = self.ranges.try_acquire(whole.clone(), LockMode::Exclusive).ok_or(RANGE)?;
+        let guard = self.ranges.guard(id);
+        if end > self.store.size() {
+            return Err(Error::WouldBlock("the file to become longer"));
+        }
+        Ok((WriteRange { offset, end, whole }, guard))
+    }
+
+    /// Fails where a range has data to write back. The caller holds it.
+    pub(crate) fn check_settled(&self, pages: &Range<u64>) -> Result<()> {
+        let has_stores = || {
+            !self.cache.live.is_empty()
+                && self.cache.pages.live_in(pages.clone()).iter().any(|(_, state)| state.stored)
+        };
+        if self.cache.pages.first_dirty(pages.clone()).is_some() || has_stores() {
+            return Err(Error::WouldBlock("data to be written back"));
+        }
+        Ok(())
+    }
+
+    /// Fails where a range has blocks to allocate, or to mark as written.
+    pub(crate) fn check_mapped(&self, range: Range<u64>) -> Result<()> {
+        for mapping in self.store.map.mappings(range) {
+            if !matches!(mapping?.kind, MappingKind::Mapped(_)) {
+                return Err(Error::WouldBlock("blocks to be allocated"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Read what is cached.
+    pub(crate) fn read_cached_no_wait(
+        &self,
+        memory: &mut [IoSliceMut<'_>],
+        offset: u64,
+        ahead: &ReadAhead,
+    ) -> Result<usize> {
+        let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
+        let range = self.store.locked_range(offset, offset.saturating_add(wanted));
+        let _range = self.ranges.try_shared(range).ok_or(RANGE)?;
+        let len = wanted.min(self.store.size().saturating_sub(offset)) as usize;
+        let mut at = 0;
+        for segment in memory {
+            let take = segment.len().min(len - at);
+            self.cache
+                .copy_if_cached(&mut segment[..take], offset + at as u64, ahead)
+                .map_err(|_| Error::WouldBlock("pages to be read"))?;
+            at += take;
+        }
+        self.cache.count_copied(offset, len);
+        Ok(len)
+    }
+
+    /// Write to pages that are cached and need no block.
+    pub(crate) fn write_cached_no_wait(
+        self: &Arc<Self>,
+        data: &[IoSlice<'_>],
+        position: Position,
+    ) -> Result<Written> {
+        let len = len_of(data);
+        if len == 0 {
+            return Ok(Written { offset: self.store.offset_of(position), len: 0, stopped: None });
+        }
+        let (range, _lock) = self.try_lock_write(position, len)?;
+        let pages = pages_of(range.offset, range.end);
+        if self.engine.cache.dirty() as u64 + (pages.end - pages.start) > self.engine.dirty_limit() as u64 {
+            return Err(Error::WouldBlock("data to be written back"));
+        }
+        for page in pages {
+            let state = self.cache.pages.get(page).filter(|state| !state.loading);
+            let state = state.ok_or(Error::WouldBlock("pages to be read"))?;
+            if !state.live && self.engine.cache.arena.write(state.frame).is_none() {
+                return Err(Error::WouldBlock("a page that a view shows"));
+            }
+        }
+        self.check_mapped(range.offset..range.end)?;
+        let (mut at, mut blocks) = (range.offset, Blocks::unclaimed(&self.engine));
+        let written =
+            data.iter().try_for_each(|segment| self.write_locked(segment, &range, &mut at, &mut blocks));
+        if at > range.offset {
+            self.store.note_modified();
+            self.engine.note_dirty(self);
+        }
+        Written::up_to(range.offset, at, written.err())
+    }
+
+    /// Read through the cache, in which no page stays that was not there.
+    pub(crate) fn read_uncached(
+        self: &Arc<Self>,
+        memory: &mut [IoSliceMut<'_>],
+        offset: u64,
+        ahead: &ReadAhead,
+    ) -> Result<usize> {
+        let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
+        let pages = pages_of(offset, offset.saturating_add(wanted).min(self.store.size()).max(offset));
+        let new = self.cache.pages.missing(pages.clone());
+        let got = self.read_cached_vectored(memory, offset, ahead);
+        self.cache.pages.mark_uncached(&new);
+        self.cache.drop_uncached(pages);
+        got
+    }
+
+    /// Write back what was written at `offset`, and drop the pages that were not there before.
+    pub(crate) fn finish_uncached(&self, written: &Written, new: &[u64]) -> Result<()> {
+        let end = written.offset + written.len as u64;
+        let range = self.store.locked_range(written.offset, end);
+        let result = {
+            let _range = self.ranges.shared(range.clone());
+            self.cache.write_back(range, BioFlags::SYNC)
+        };
+        self.cache.pages.mark_uncached(new);
+        self.cache.drop_uncached(pages_of(written.offset, end));
+        self.engine.forget_if_clean(&self.cache);
+        result.map(drop)
+    }
+
+    /// Pages that a write of `len` bytes would make.
+    pub(crate) fn pages_to_make(&self, position: Position, len: u64) -> Vec<u64> {
+        let offset = self.store.offset_of(position);
+        self.cache.pages.missing(pages_of(offset, offset.saturating_add(len).min(u64::MAX - PAGE_SIZE)))
+    }
+}
