@@ -11,6 +11,7 @@ pub mod history;
 pub mod image;
 pub mod linear;
 pub mod model;
+pub mod pool;
 pub mod random;
 pub mod stack;
 pub mod watchdog;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use diorite_torture::formats::Format;
 use diorite_torture::watchdog::Watch;
-use diorite_torture::{crash, history, model, stack};
+use diorite_torture::{crash, history, model, pool, stack};
 
 const USAGE: &str = "usage: torture SUITE [--cases N] [--seed FIRST] [--case N] [--threads N]
 
@@ -18,6 +18,7 @@ const USAGE: &str = "usage: torture SUITE [--cases N] [--seed FIRST] [--case N] 
   model   [--calls N of each case]: every way in against a vector of bytes; N cases are calls
   stack   [--calls N of each thread]: queues, streams, buffered and synchronous I/O, views, names and syncs together, under every
           scheduler, in a simulated world; N cases are worlds
+  pool    processes that share a buffer pool are killed; N cases are kills
   history [--rounds N of each case] [--real-threads 1] [--format NAME]: linearizability; N cases are calls
 ";
 
@@ -38,6 +39,16 @@ impl Arguments {
 fn main() -> ExitCode {
     let mut given = std::env::args().skip(1);
     let suite = given.next().unwrap_or_default();
+    if suite == "pool-child" {
+        // It ends by a signal, or when its parent is gone.
+        return pool::child(&given.collect::<Vec<_>>()).map_or_else(
+            |error| {
+                eprintln!("pool-child: {error}");
+                ExitCode::FAILURE
+            },
+            |()| ExitCode::SUCCESS,
+        );
+    }
     let mut arguments = BTreeMap::new();
     while let Some(name) = given.next() {
         let Some(value) = given.next() else {
@@ -73,6 +84,26 @@ fn main() -> ExitCode {
             || (),
             |(), case| stack::run(case, arguments.number("calls", 40)).map(|_| 1),
         ),
+        "pool" => {
+            let program = std::env::current_exe().expect("this program has a name");
+            let (arenas, count) = (AtomicU64::new(0), 200);
+            campaign(
+                &arguments,
+                "kills",
+                || None,
+                |arena: &mut Option<pool::Arena>, case| {
+                    let fresh = || pool::Arena::new(&program, arenas.fetch_add(1, Ordering::Relaxed));
+                    if arena.is_none() || case % count == 0 {
+                        *arena = Some(fresh().map_err(|error| error.to_string())?);
+                    }
+                    let done = arena.as_mut().expect("just made").run(case);
+                    if done.is_err() {
+                        *arena = None;
+                    }
+                    done
+                },
+            )
+        }
         "history" => {
             let mut options = history::Options::default();
             options.rounds = arguments.number("rounds", options.rounds as u64) as usize;
