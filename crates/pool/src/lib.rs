@@ -59,6 +59,7 @@
 
 #![warn(clippy::missing_errors_doc)]
 
+mod check;
 mod core;
 mod error;
 mod evict;

@@ -14,7 +14,7 @@ use crate::memory::Mapping;
 use crate::options::PoolOptions;
 use crate::peek::Peek;
 use crate::stats::Stats;
-use crate::{prefetch, processes, table, write_back};
+use crate::{check, prefetch, processes, table, write_back};
 
 /// Requests to read ahead that wait for the pool's thread.
 const PREFETCH_WAITING: usize = 64;
@@ -245,6 +245,15 @@ impl BufferPool {
     /// Take back what processes that died have held, now rather than when someone waits for it. Returns how many there were.
     pub fn recover(&self) -> usize {
         self.core.recover()
+    }
+
+    /// Whether the pool's tables agree with each other, while no thread or process uses it: for tests.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    #[doc(hidden)]
+    pub fn check_invariants(&self) -> std::result::Result<(), String> {
+        check::check(&self.core)
     }
 
     /// What the pool did.

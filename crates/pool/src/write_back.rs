@@ -84,28 +84,23 @@ impl Core {
     pub(crate) fn write_back_some(&self, count: usize) -> usize {
         let (frames, header) = (self.mapping.frames(), self.mapping.header());
         let start = header.write_back_hand.load(Ordering::Relaxed) as usize % frames.len();
-        let mut list = Vec::with_capacity(count);
-        let mut passed = 0;
+        let candidates = |may_be_hot: bool| {
+            let around = (0..frames.len()).map(|step| (start + step) % frames.len());
+            let wanted = around.filter(move |index| {
+                let frame = &frames[*index];
+                frame.is_dirty() && (may_be_hot || frame.heat() == 0) && self.can_write(frame.page())
+            });
+            wanted.take(count).collect::<Vec<_>>()
+        };
         // Pages in frequent use stay dirty, as long as there are others.
-        for may_be_hot in [false, true] {
-            for step in 0..frames.len() {
-                let index = (start + step) % frames.len();
-                let frame = &frames[index];
-                passed = passed.max(step + 1);
-                if frame.is_dirty() && (may_be_hot || frame.heat() == 0) && self.can_write(frame.page()) {
-                    list.push((frame.page(), index as FrameIndex));
-                    if list.len() >= count {
-                        break;
-                    }
-                }
-            }
-            if list.len() >= count.div_ceil(4) {
-                break;
-            }
-            list.clear();
+        let mut found = candidates(false);
+        if found.len() < count.div_ceil(4) {
+            found = candidates(true);
         }
-        header.write_back_hand.store(((start + passed) % frames.len()) as u32, Ordering::Relaxed);
-        self.write_list(list).written
+        let Some(last) = found.last() else { return 0 };
+        header.write_back_hand.store((last + 1) as u32, Ordering::Relaxed);
+        self.write_list(found.iter().map(|index| (frames[*index].page(), *index as FrameIndex)).collect())
+            .written
     }
 
     fn can_write(&self, key: u64) -> bool {

@@ -278,3 +278,18 @@ fn what_cannot_be_is_refused() {
     let no_pool = std::fs::File::open("/dev/null").unwrap();
     assert!(matches!(BufferPool::attach(no_pool.into()), Err(Error::Os { .. })));
 }
+
+/// The last few dirty pages are written for their frames as well, however often they were used.
+#[test]
+fn a_few_dirty_pages_do_not_block_the_pool() {
+    let directory = TempDir::new().unwrap();
+    let pool = BufferPool::options().pages(64).background_writer(false).create().unwrap();
+    let file = pool.open_file("f", host_file(&directory, "f", DirectIo::Preferred)).unwrap();
+    for number in 0..3 {
+        set_word(&mut pool.create_page(file.page(number)).unwrap(), 1);
+    }
+    let pins: Vec<_> = (100..161).map(|number| pool.pin(file.page(number)).unwrap()).collect();
+    assert_eq!(word(&pool.fetch(file.page(50)).unwrap()), 0);
+    drop(pins);
+    pool.check_invariants().unwrap();
+}

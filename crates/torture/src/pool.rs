@@ -180,6 +180,7 @@ impl Arena {
         if stats.processes != 1 {
             return Err("a dead process is still attached".into());
         }
+        self.pool.check_invariants()?;
         self.judge(random)?;
         let pins: Result<Vec<_>, _> =
             (0..FRAMES as u64).map(|number| self.pool.pin(self.file.page(number))).collect();
@@ -217,6 +218,10 @@ fn set(page: &mut impl DerefMut<Target = [u8]>, value: u64, random: &mut Random)
     let words = page.as_chunks_mut::<8>().0;
     let start = random.index(words.len());
     words[start..].fill(value.to_le_bytes());
+    if random.one_in(8) {
+        // A good moment for the signal.
+        std::thread::sleep(Duration::from_micros(200));
+    }
     words[..start].fill(value.to_le_bytes());
 }
 
