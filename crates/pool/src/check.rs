@@ -1,4 +1,4 @@
-//! What must hold of a pool that no one uses at this moment.
+//! What must hold of a pool that no one uses at this moment but the threads of the pool in this process.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ pub(crate) fn check(core: &Core) -> Result<(), String> {
             }
             continue;
         }
-        if frame.latch.owner().is_some() || !frame.is_unused() {
+        if frame.latch.owner().is_some() || !frame.is_unused_by_others(core.me) {
             return wrong("is held");
         }
         if frame.undo() != Undo::Nothing || frame.has_begun_change() {

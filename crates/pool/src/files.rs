@@ -62,8 +62,8 @@ impl PageId {
     }
 }
 
-/// What the pages of a file come from: any [`File`], or, in a pool that several processes share, a host file or device that each of them
-/// opens with [`PageFile::shared`].
+/// What the pages of a file come from: any [`File`]; a host file or device ([`PageFile::open`]); in a pool that several processes share, one
+/// that each of them opens ([`PageFile::shared`]).
 #[derive(Debug)]
 pub struct PageFile {
     file: File,
@@ -77,22 +77,37 @@ impl From<File> for PageFile {
 }
 
 impl PageFile {
+    /// Open a host file of fixed size, or a device, for a pool of one process, in the way that costs the least processor time: a thread that waits for a
+    /// page sleeps at once. With [`DirectIo::Off`] the kernel's page cache is under the pool.
+    ///
+    /// # Errors
+    /// What the host says; where direct I/O is required and the host's filesystem does not have it, what to do.
+    pub fn open(path: impl AsRef<Path>, direct: DirectIo) -> diorite::Result<Self> {
+        Self::with_options(path.as_ref(), direct, |options| options)
+    }
+
     /// Open a host file of fixed size, or a device, that other processes of the pool open as well. With [`DirectIo::Off`] the kernel's page
     /// cache is under the pool.
     ///
     /// Transfers are system calls of the thread that waits for them, so that none outlives its process.
     ///
     /// # Errors
-    /// What the host says; where direct I/O is required and the host's filesystem does not have it, what to do.
+    /// As [`PageFile::open`].
     pub fn shared(path: impl AsRef<Path>, direct: DirectIo) -> diorite::Result<Self> {
-        let device = DeviceOptions::read_write()
-            .direct(direct)
-            .backend(Backend::Threads)
-            .polling(Polling::Never)
-            .sharing(Sharing::Cooperating);
-        let device = FileDevice::open(path, &device)?;
-        let options = RawFile::options().read(true).write(true).direct(DirectIo::Required);
-        Ok(Self { file: options.open_device(device, 0)?, is_shared: true })
+        let shared = |options: DeviceOptions| options.backend(Backend::Threads).sharing(Sharing::Cooperating);
+        Ok(Self { is_shared: true, ..Self::with_options(path.as_ref(), direct, shared)? })
+    }
+
+    fn with_options(
+        path: &Path,
+        direct: DirectIo,
+        options: impl FnOnce(DeviceOptions) -> DeviceOptions,
+    ) -> diorite::Result<Self> {
+        let device = DeviceOptions::read_write().direct(direct).polling(Polling::Never);
+        let device = FileDevice::open(path, &options(device))?;
+        // Past the library's page cache in any case.
+        let file = RawFile::options().read(true).write(true).direct(DirectIo::Required);
+        Ok(file.open_device(device, 0)?.into())
     }
 
     pub(crate) fn is_shared(&self) -> bool {

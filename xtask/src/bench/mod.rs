@@ -11,6 +11,7 @@ mod direct;
 mod measure;
 mod metadata;
 mod mounts;
+mod pool;
 mod rates;
 mod readers;
 mod schedulers;
@@ -37,6 +38,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("direct", direct::run),
     ("cached", cached::run),
     ("readers", readers::run),
+    ("pool", pool::run),
     ("schedulers", schedulers::run),
     ("names", metadata::names),
     ("appends", metadata::appends),

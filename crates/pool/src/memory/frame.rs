@@ -191,6 +191,11 @@ impl Frame {
         Latch::is_unused(&self.holders)
     }
 
+    /// Whether no process but one holds or pins it.
+    pub(crate) fn is_unused_by_others(&self, me: ProcessSlot) -> bool {
+        Latch::is_unused_by_others(&self.holders, me)
+    }
+
     /// Whether a process owns it.
     pub(crate) fn is_owned_by(&self, process: ProcessSlot) -> bool {
         self.latch.owner() == Some(process)

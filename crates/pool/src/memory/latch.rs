@@ -111,6 +111,12 @@ impl Latch {
         holders.0.iter().all(|cell| cell.load(Ordering::SeqCst) == 0)
     }
 
+    /// Whether no process but one holds or pins the frame.
+    pub(crate) fn is_unused_by_others(holders: &Holders, me: ProcessSlot) -> bool {
+        let others = holders.0.iter().enumerate().filter(|(index, _)| *index != me.index());
+        others.map(|(_, cell)| cell.load(Ordering::SeqCst)).all(|count| count == 0)
+    }
+
     /// Whether it is free, at this moment: a hint.
     pub(crate) fn looks_free(&self, holders: &Holders) -> bool {
         self.owner.load(Ordering::Relaxed) & OWNER == 0

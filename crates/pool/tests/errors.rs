@@ -1,0 +1,105 @@
+//! A device that fails: who gets the error, and what is in the pool and on the disk afterwards.
+
+use std::sync::Arc;
+
+use diorite::block::Op;
+use diorite::{DirectIo, ErrorKind, RawFile};
+use diorite_pool::{BufferPool, Error, FileId};
+use diorite_sim::faults::{Effect, Fault, FaultyDevice};
+use diorite_sim::image::{ImageDevice, SparseImage};
+
+const PAGE: u64 = 4096;
+const SECTORS: u64 = PAGE / 512;
+
+struct Failing {
+    pool: BufferPool,
+    file: FileId,
+    device: Arc<FaultyDevice>,
+}
+
+fn failing(frames: usize) -> Failing {
+    let device = FaultyDevice::new(ImageDevice::new(SparseImage::new(1 << 20)));
+    let options = RawFile::options().read(true).write(true).direct(DirectIo::Required);
+    let file = options.open_device(Arc::clone(&device) as _, 0).unwrap();
+    let pool = BufferPool::options().pages(frames).background_writer(false).create().unwrap();
+    let file = pool.open_file("f", file).unwrap();
+    Failing { pool, file, device }
+}
+
+fn on_page(op: Op, number: u64) -> Fault {
+    Fault::on(op, Effect::Error(5)).at(number * SECTORS..(number + 1) * SECTORS)
+}
+
+/// Each write of a flush fails once: the error is reported once, the page is still dirty and right, and the next flush writes it.
+#[test]
+fn a_failed_write_back_is_reported_once_and_lost_never() {
+    for failed in 0..20 {
+        let Failing { pool, file, device } = failing(32);
+        for number in 0..20 {
+            pool.create_page(file.page(number)).unwrap().fill(number as u8 + 1);
+        }
+        device.add(on_page(Op::Write, failed));
+        match pool.flush(file) {
+            Err(Error::WriteBack { errors: 1, errno: 5, file }) => assert_eq!(file, "f"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!((pool.stats().dirty_pages, pool.stats().written_pages), (1, 19));
+        pool.check(file).expect("reported already");
+        assert!(pool.fetch(file.page(failed)).unwrap().iter().all(|byte| *byte == failed as u8 + 1));
+        pool.flush(file).expect("nothing fails any more");
+        assert_eq!(pool.stats().dirty_pages, 0);
+        pool.check_invariants().unwrap();
+        drop(pool);
+    }
+}
+
+/// Writes for frames fail as long as the device does: what is dirty stays, others' pages are evicted, and the owner hears of it.
+#[test]
+fn pages_that_cannot_be_written_stay() {
+    let Failing { pool, file, device } = failing(16);
+    for number in 0..4 {
+        pool.create_page(file.page(number)).unwrap().fill(7);
+    }
+    device.add(Fault::on(Op::Write, Effect::Error(5)).times(u64::MAX));
+    for number in 4..100 {
+        assert!(pool.fetch(file.page(number)).unwrap().iter().all(|byte| *byte == 0));
+    }
+    pool.flush(file).expect_err("the device still fails");
+    for number in 0..4 {
+        assert!(pool.fetch(file.page(number)).unwrap().iter().all(|byte| *byte == 7));
+    }
+    // With dirty pages alone, a frame cannot be had, and the error says so.
+    for number in 4..16 {
+        pool.create_page(file.page(number)).unwrap().fill(7);
+    }
+    assert!(matches!(pool.fetch(file.page(50)), Err(Error::NoFrames { dirty: 16, .. })));
+    device.clear();
+    assert!(pool.fetch(file.page(50)).is_ok());
+    pool.check(file).expect_err("the failed writes since the flush");
+    pool.flush(file).unwrap();
+    pool.check_invariants().unwrap();
+}
+
+/// A failed read is the error of the one who asked; the page can be read when the device works again.
+#[test]
+fn a_failed_read_leaves_nothing_behind() {
+    let Failing { pool, file, device } = failing(16);
+    device.add(on_page(Op::Read, 3).times(2));
+    for _ in 0..2 {
+        match pool.fetch(file.page(3)) {
+            Err(Error::File { source, .. }) => assert_eq!(source.kind(), ErrorKind::Io),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(pool.fetch_exclusive(file.page(3)).is_ok());
+    device.add(on_page(Op::Read, 5));
+    pool.prefetch([4, 5, 6].map(|number| file.page(number))).unwrap();
+    while pool.stats().prefetched < 2 || device.hit_count() < 3 {
+        std::thread::yield_now();
+    }
+    assert!(pool.fetch(file.page(5)).is_ok());
+    drop(pool.fetch(file.page(4)).unwrap());
+    let pins: Vec<_> = (0..16).map(|number| pool.pin(file.page(number)).unwrap()).collect();
+    drop(pins);
+    pool.check_invariants().unwrap();
+}

@@ -1,0 +1,133 @@
+//! Suite `pool`: the buffer pool, by a program outside the workspace (`bench/peers/src/bin/pool.rs`): the time of a hit, and a page workload ten
+//! times larger than the memory, against the kernel's page cache alone and under the pool.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::Options;
+use super::measure::{call, median, run as run_command};
+use super::store;
+
+const PROGRAM: &str = "target/peers/release/pool";
+/// At most so many nanoseconds for a fetch and release.
+const HIT_NS: f64 = 60.0;
+/// Frames of the pool: 32 MiB.
+const PAGES: &str = "8192";
+const SECONDS: &str = "6";
+const ENGINES: [&str; 4] = ["pool-direct", "pool-shared", "pool-cached", "kernel"];
+
+pub(super) fn run(options: &Options) -> Result<(), String> {
+    let build = ["cargo", "build", "--release", "--quiet", "--target-dir", "target/peers", "--bin", "pool"];
+    call(&[&build[..], &["--manifest-path", "bench/peers/Cargo.toml"]].concat())?;
+    let store = store::directory("pool")?;
+    let mut raw = String::new();
+    let mut text = format!("# The buffer pool\n\n{}\n", store::versions());
+    hits(options, &mut raw, &mut text)?;
+    work(options, &mut raw, &mut text)?;
+    let _ = write!(
+        text,
+        "\nMedians of {} interleaved rounds. Commands: `{PROGRAM} hit`, `{PROGRAM} work ENGINE DIRECTORY {PAGES} {SECONDS}`.\n",
+        options.rounds
+    );
+    store::write(&store.join("pool.jsonl"), &raw)?;
+    store::write(&store.join("README.md"), &text)?;
+    println!("{text}\nstored in {}", store.display());
+    Ok(())
+}
+
+/// A line of the program's output.
+fn parse(line: &str) -> Result<Value, String> {
+    serde_json::from_str(line).map_err(|error| format!("{PROGRAM}: {error}: {line}"))
+}
+
+fn verdict(holds: bool) -> &'static str {
+    if holds { "holds" } else { "MISSED" }
+}
+
+/// Nanoseconds of a hit by the size of the working set.
+fn hits(options: &Options, raw: &mut String, text: &mut String) -> Result<(), String> {
+    let mut lines = Vec::new();
+    for _ in 0..options.rounds {
+        for line in run_command(&[PROGRAM.to_owned(), "hit".to_owned()])?.stdout.lines() {
+            let _ = writeln!(raw, "{line}");
+            lines.push(parse(line)?);
+        }
+    }
+    let _ = writeln!(
+        text,
+        "| pages in use | fetch and release, ns (target <= {HIT_NS}) | exclusive, ns | |\n|---|---|---|---|"
+    );
+    let mut names: Vec<String> =
+        lines.iter().filter_map(|line| line["pages"].as_str()).map(str::to_owned).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let of = |key: &str| {
+            let rows = lines.iter().filter(|line| line["pages"].as_str() == Some(&name));
+            median(&rows.filter_map(|line| line[key].as_f64()).collect::<Vec<_>>())
+        };
+        let (fetch, exclusive) = (of("fetch_ns"), of("fetch_exclusive_ns"));
+        let _ = writeln!(text, "| {name} | {fetch:.1} | {exclusive:.1} | {} |", verdict(fetch <= HIT_NS));
+    }
+    Ok(())
+}
+
+/// Operations by second, by CPU second of the machine and by CPU second of the process.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    wall: f64,
+    machine: f64,
+    own: f64,
+}
+
+fn work(options: &Options, raw: &mut String, text: &mut String) -> Result<(), String> {
+    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
+    let mut rates: Vec<Vec<Rate>> = vec![Vec::new(); ENGINES.len()];
+    let mut is_limited = true;
+    for _ in 0..options.rounds {
+        for (engine, rates) in ENGINES.iter().zip(&mut rates) {
+            let line = one(engine, &directory)?;
+            let _ = writeln!(raw, "{line}");
+            let row = parse(&line)?;
+            let number = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
+            is_limited &= row["limited"] == Value::Bool(true);
+            let operations = number("operations");
+            rates.push(Rate {
+                wall: operations / number("seconds"),
+                machine: operations / number("machine_cpu_s"),
+                own: operations / number("own_cpu_s"),
+            });
+        }
+    }
+    let memory =
+        if is_limited { "limited for all by a cgroup" } else { "NOT limited: no right to make a cgroup" };
+    let _ = writeln!(
+        text,
+        "\nFour page changes an operation, one of them in 320 MiB, with 64 MiB of memory ({memory}).\n\n\
+         | engine | operations/s | per CPU second of the machine | per CPU second of the process |\n|---|---|---|---|"
+    );
+    for (engine, rates) in ENGINES.iter().zip(&rates) {
+        let of = |figure: fn(&Rate) -> f64| median(&rates.iter().map(figure).collect::<Vec<_>>());
+        let (a, b, c) = (of(|r| r.wall), of(|r| r.machine), of(|r| r.own));
+        let _ = writeln!(text, "| {engine} | {a:.0} | {b:.0} | {c:.0} |");
+    }
+    let _ = writeln!(
+        text,
+        "\n| operations per CPU second of the machine | target | measured | |\n|---|---|---|---|"
+    );
+    for (engine, peers) in ENGINES.iter().zip(&rates).skip(2) {
+        let ratios = rates[0].iter().zip(peers).map(|(ours, theirs)| ours.machine / theirs.machine);
+        let ratio = median(&ratios.collect::<Vec<_>>());
+        let _ = writeln!(text, "| pool-direct / {engine} | > 1 | {ratio:.2} | {} |", verdict(ratio > 1.0));
+    }
+    Ok(())
+}
+
+/// One engine, one round.
+fn one(engine: &str, directory: &Path) -> Result<String, String> {
+    let directory = directory.to_string_lossy();
+    let command = [PROGRAM, "work", engine, &directory, PAGES, SECONDS].map(str::to_owned);
+    Ok(run_command(&command)?.stdout.trim().to_owned())
+}
