@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Bio, ImmediateQueue, IoError, IoErrorKind, IoQueue, Op, Sector, SharedQueue};
+use crate::{Bio, Counter, ImmediateQueue, IoError, IoErrorKind, IoQueue, Op, Sector, SharedQueue};
 
 /// What a device or a volume is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,12 +216,12 @@ fn aligned(what: &'static str, given: u64, needed: u32) -> Result<(), IoErrorKin
 /// Running totals of a device, kept by its implementation.
 #[derive(Debug, Default)]
 pub struct IoCounters {
-    reads: AtomicU64,
-    read_bytes: AtomicU64,
-    writes: AtomicU64,
-    write_bytes: AtomicU64,
-    flushes: AtomicU64,
-    discards: AtomicU64,
+    reads: Counter,
+    read_bytes: Counter,
+    writes: Counter,
+    write_bytes: Counter,
+    flushes: Counter,
+    discards: Counter,
 }
 
 impl IoCounters {
@@ -234,21 +233,21 @@ impl IoCounters {
             Op::Flush => (&self.flushes, None),
             Op::Discard => (&self.discards, None),
         };
-        operations.fetch_add(1, Ordering::Relaxed);
+        operations.add(1);
         if let Some(bytes) = bytes {
-            bytes.fetch_add(len, Ordering::Relaxed);
+            bytes.add(len);
         }
     }
 
     /// The totals now.
     pub fn snapshot(&self) -> IoCounts {
         IoCounts {
-            reads: self.reads.load(Ordering::Relaxed),
-            read_bytes: self.read_bytes.load(Ordering::Relaxed),
-            writes: self.writes.load(Ordering::Relaxed),
-            write_bytes: self.write_bytes.load(Ordering::Relaxed),
-            flushes: self.flushes.load(Ordering::Relaxed),
-            discards: self.discards.load(Ordering::Relaxed),
+            reads: self.reads.get(),
+            read_bytes: self.read_bytes.get(),
+            writes: self.writes.get(),
+            write_bytes: self.write_bytes.get(),
+            flushes: self.flushes.get(),
+            discards: self.discards.get(),
         }
     }
 }

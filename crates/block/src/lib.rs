@@ -7,6 +7,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod bio;
+mod counter;
 mod device;
 mod error;
 mod lent;
@@ -20,14 +21,15 @@ mod sector;
 pub mod sync;
 
 pub use bio::{Bio, BioFlags, BioMemory, IoOwner, IoPriority, Op, OwnerGuard, TaskId};
+pub use counter::Counter;
 pub use device::{Access, BlockDevice, Geometry, IoCounters, IoCounts};
 pub use error::{IoError, IoErrorKind};
 pub use lent::LentMemory;
 pub use number_hasher::NumberHasher;
 pub use plug::{Plug, PlugSummary};
 pub use queue::{
-    Completed, ImmediateQueue, IoMemory, IoQueue, Piece, QueueWait, QueuedIo, QueuedMemory, SharedQueue,
-    WaitOnQueue,
+    Completed, ImmediateQueue, IoMemory, IoQueue, Notify, Piece, QueueWait, QueuedIo, QueuedMemory,
+    SharedQueue, WaitOnQueue, Watch,
 };
 pub use scheduled::{QueueLoad, ScheduledDevice};
 pub use sector::{SECTOR_SIZE, Sector};

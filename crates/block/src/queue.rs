@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,6 +126,18 @@ pub struct Completed {
     pub result: Result<(), IoError>,
 }
 
+/// What a watched queue calls when something can be reaped.
+pub type Notify = Arc<dyn Fn() + Send + Sync>;
+
+/// How a watched queue says that something can be reaped.
+#[derive(Debug)]
+pub enum Watch {
+    /// By calling [`Notify`].
+    Called,
+    /// By this descriptor, which is readable then, or by calling [`Notify`].
+    Descriptor(OwnedFd),
+}
+
 /// A queue of transfers for one thread at a time.
 ///
 /// Dropping a queue waits for what is in flight.
@@ -154,6 +167,13 @@ pub trait IoQueue: Send + fmt::Debug {
     /// # Errors
     /// The queue itself failed. Errors of transfers are in [`Completed`].
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError>;
+
+    /// Say from now on when something can be reaped, whichever thread submits. Only before the first transfer is submitted. `None` (the
+    /// default) where the queue cannot.
+    fn watch(&mut self, notify: Notify) -> Option<Watch> {
+        let _ = notify;
+        None
+    }
 }
 
 /// A queue that many threads use under a lock, and wait on beside it.
@@ -201,17 +221,17 @@ impl QueueWait {
 }
 
 /// A queue that executes each transfer when it is submitted.
-#[derive(Debug)]
 pub struct ImmediateQueue {
     device: Arc<dyn BlockDevice>,
     depth: u32,
     done: VecDeque<Completed>,
+    notify: Option<Notify>,
 }
 
 impl ImmediateQueue {
     /// A queue on `device`.
     pub fn new(device: Arc<dyn BlockDevice>, depth: u32) -> Self {
-        Self { device, depth: depth.max(1), done: VecDeque::new() }
+        Self { device, depth: depth.max(1), done: VecDeque::new(), notify: None }
     }
 
     fn run(&self, io: &mut QueuedIo) -> Result<(), IoError> {
@@ -237,6 +257,9 @@ impl IoQueue for ImmediateQueue {
         }
         let result = self.run(&mut io);
         self.done.push_back(Completed { io, result });
+        if let Some(notify) = &self.notify {
+            notify();
+        }
         Ok(())
     }
 
@@ -248,5 +271,16 @@ impl IoQueue for ImmediateQueue {
         let count = self.done.len();
         done.extend(self.done.drain(..));
         Ok(count)
+    }
+
+    fn watch(&mut self, notify: Notify) -> Option<Watch> {
+        self.notify = Some(notify);
+        Some(Watch::Called)
+    }
+}
+
+impl fmt::Debug for ImmediateQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ImmediateQueue({} ended on {:?})", self.done.len(), self.device)
     }
 }

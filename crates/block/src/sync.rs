@@ -112,6 +112,12 @@ pub fn sleep(duration: Duration) {
     }
 }
 
+/// Whether a simulation decides when this thread runs.
+#[inline]
+pub fn is_simulated() -> bool {
+    runtime().is_some()
+}
+
 /// Charge CPU work; free outside a simulation, where the work itself takes its time.
 #[inline]
 pub fn work(work: Work) {

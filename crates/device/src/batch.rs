@@ -41,9 +41,12 @@ pub(crate) fn execute(device: &FileDevice, bios: &mut [Bio<'_>]) -> Result<(), I
         check(device, bio, truncation.as_ref()).map_err(|kind| device_error(device, bio, kind))?;
         device.counters().count(bio.op, bio.len());
         // SAFETY: the bio is borrowed for the whole call, and the job has ended when `run` returns or unwinds.
-        let mut jobs = unsafe { Job::of_bio(device, bio) };
-        run(jobs.as_mut_slice());
-        return jobs.map_or(Ok(()), Job::into_result);
+        let mut job = unsafe { Job::of_bio(device, bio) };
+        match &mut job {
+            Some(job) if !device.is_asynchronous() => job.run_here(),
+            job => run(job.as_mut_slice()),
+        }
+        return job.map_or(Ok(()), Job::into_result);
     }
     execute_parts(&mut [Part { device, bios }])
 }
@@ -191,7 +194,7 @@ impl<'d> Job<'d> {
 
     fn flush(device: &'d FileDevice) -> Self {
         device.counters().count(Op::Flush, 0);
-        let result = device.check_not_truncated().err().map(Err);
+        let result = device.check_size().err().map(Err);
         Self { device, work: Work::Flush, op: Op::Flush, sector: Sector(0), len: 0, result }
     }
 
@@ -204,7 +207,7 @@ impl<'d> Job<'d> {
     fn run_here(&mut self) {
         if self.result.is_none() {
             self.result = Some(match &mut self.work {
-                Work::Move(transfer) => transfer.run(self.device.raw_fd()),
+                Work::Move(transfer) => transfer.run_by_calls(self.device),
                 Work::Flush => self.device.flush_now(),
             });
         }
@@ -240,9 +243,14 @@ impl<'d> Job<'d> {
     }
 }
 
-/// Run all jobs, those of ring devices in this thread's ring, the others in the pool of threads.
+/// Run all jobs: by calls where those only copy, those of other ring devices in this thread's ring, the rest in the pool of threads.
 fn run(jobs: &mut [Job<'_>]) {
-    if jobs.iter().any(|job| job.device.uses_ring()) {
+    for job in &mut *jobs {
+        if matches!(job.work, Work::Move(_)) && job.device.moves_by_calls(job.len) {
+            job.run_here();
+        }
+    }
+    if jobs.iter().any(|job| job.result.is_none() && job.device.uses_ring()) {
         thread_ring::with(|ring| run_on_ring(ring, jobs));
     }
     // What is left belongs to the thread back end, or to a thread that got no ring.

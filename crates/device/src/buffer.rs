@@ -1,6 +1,6 @@
 //! Memory that direct I/O takes as it is: aligned, zeroed, owned.
 //!
-//! Safety policy: an [`AlignedBuf`] is the only owner of its [`Region`]; slices of it are lent out under the
+//! Safety policy: an [`AlignedBuf`] is the only owner of its memory; slices of it are lent out under the
 //! borrow of the buffer itself, so the usual rules of references hold for its bytes.
 #![allow(unsafe_code)]
 
@@ -8,26 +8,31 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 use diorite_block::IoMemory;
 
-use crate::arena::ArenaEntry;
+use crate::heap::{self, HeapBuf};
 use crate::region::{PageKind, Region};
 
-/// From this size on, registered memory lies on huge pages: they make each transfer cheaper, and at most seven eighths of one
-/// stay unused.
-const HUGE_FROM: usize = 256 << 10;
-/// To register smaller memory costs more than its few transfers gain; a [`BufferPool`](crate::BufferPool) registers many such buffers
-/// at once.
-const REGISTERED_FROM: usize = 64 << 10;
+/// From this size on memory is of the heap for transfers, unless only the smaller size will do.
+const HEAP_FROM: usize = 16 << 10;
+/// The same for memory that is known to be for transfers.
+const HEAP_FROM_FOR_TRANSFERS: usize = 4 << 10;
+/// Longer memory has its own pages, which the system provides when they are touched, unless it is to be registered.
+const HEAP_TO: usize = 16 << 20;
 
 /// Bytes at an address that is a multiple of any wanted power of two.
 ///
-/// From 2 MiB on they lie on huge pages where the system has them, which makes direct I/O cheaper.
+/// From 16 KiB on (from 4 KiB on as `File::buffer`) they lie on huge pages where the system has them, and rings register them,
+/// which makes direct I/O cheaper.
 pub struct AlignedBuf {
-    /// Before `region`, so that the entry is gone when the memory is.
-    entry: Option<ArenaEntry>,
-    region: Region,
+    memory: Memory,
+}
+
+enum Memory {
+    Heap(HeapBuf),
+    Own(Region),
 }
 
 impl AlignedBuf {
@@ -44,67 +49,74 @@ impl AlignedBuf {
     /// # Errors
     /// There is no memory, or the size and the alignment are too large.
     pub fn try_zeroed(len: usize, alignment: usize) -> io::Result<Self> {
-        Ok(Self { entry: None, region: Region::zeroed(len, alignment)? })
+        if (HEAP_FROM..=HEAP_TO).contains(&len) { Self::registered(len, alignment) } else { Self::own(len, alignment) }
     }
 
-    /// As [`AlignedBuf::try_zeroed`], and entered into the list of memory that `io_uring` rings register with the
-    /// kernel when they first use it. Worth it for large memory that is used again and again; all pages are
-    /// provided at once.
+    /// As [`AlignedBuf::try_zeroed`], and of memory that `io_uring` rings register with the kernel when they first use it, whatever its
+    /// size. All pages are provided at once.
     ///
     /// # Errors
     /// As [`AlignedBuf::try_zeroed`].
     pub fn registered(len: usize, alignment: usize) -> io::Result<Self> {
-        let region = if len >= HUGE_FROM {
-            Region::on_huge_pages(len, alignment)
-        } else {
-            Region::zeroed(len, alignment)
-        }?;
-        region.populate();
-        let entry = Some(ArenaEntry::new(region.address().addr().get(), len));
-        Ok(Self { entry, region })
+        if !heap::can_align(alignment) {
+            return Self::own(len, alignment);
+        }
+        Ok(Self { memory: Memory::Heap(HeapBuf::zeroed(len, alignment)?) })
     }
 
-    /// Memory for transfers: registered with rings where that pays, from 64 KiB on; smaller memory is used as it is.
+    /// Memory for transfers: registered where that pays, from 4 KiB on; smaller memory is used as it is.
     ///
     /// # Errors
     /// As [`AlignedBuf::try_zeroed`].
     pub fn for_transfers(len: usize, alignment: usize) -> io::Result<Self> {
-        if len >= REGISTERED_FROM {
-            Self::registered(len, alignment)
-        } else {
-            Self::try_zeroed(len, alignment)
-        }
+        if len >= HEAP_FROM_FOR_TRANSFERS { Self::registered(len, alignment) } else { Self::own(len, alignment) }
+    }
+
+    fn own(len: usize, alignment: usize) -> io::Result<Self> {
+        Ok(Self { memory: Memory::Own(Region::zeroed(len, alignment)?) })
     }
 
     /// What kind of pages it lies on.
     pub fn page_kind(&self) -> PageKind {
-        self.region.page_kind()
+        match &self.memory {
+            Memory::Heap(buffer) => buffer.page_kind(),
+            Memory::Own(region) => region.page_kind(),
+        }
     }
 
     /// Whether rings register it.
     pub fn is_registered(&self) -> bool {
-        self.entry.is_some()
+        matches!(self.memory, Memory::Heap(_))
     }
 
     /// Where the memory starts. It stays there until the buffer is dropped. A caller that shares the memory through this pointer
     /// must not use the buffer's slices meanwhile.
-    pub fn as_non_null(&self) -> std::ptr::NonNull<u8> {
-        self.region.address()
+    pub fn as_non_null(&self) -> NonNull<u8> {
+        self.range().0
+    }
+
+    fn range(&self) -> (NonNull<u8>, usize) {
+        match &self.memory {
+            Memory::Heap(buffer) => (buffer.address(), buffer.len()),
+            Memory::Own(region) => (region.address(), region.len()),
+        }
     }
 }
 
 impl Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the region is valid and initialised for its length, and borrowed with `self`.
-        unsafe { std::slice::from_raw_parts(self.region.address().as_ptr(), self.region.len()) }
+        let (address, len) = self.range();
+        // SAFETY: the memory is valid and initialised for its length, and borrowed with `self`.
+        unsafe { std::slice::from_raw_parts(address.as_ptr(), len) }
     }
 }
 
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
+        let (address, len) = self.range();
         // SAFETY: as above, and `&mut self` makes it the only borrow.
-        unsafe { std::slice::from_raw_parts_mut(self.region.address().as_ptr(), self.region.len()) }
+        unsafe { std::slice::from_raw_parts_mut(address.as_ptr(), len) }
     }
 }
 
@@ -115,7 +127,7 @@ impl fmt::Debug for AlignedBuf {
     }
 }
 
-// SAFETY: the region stays at its address until the buffer is dropped, and belongs to the buffer alone.
+// SAFETY: the memory stays at its address until the buffer is dropped, and belongs to the buffer alone.
 unsafe impl IoMemory for AlignedBuf {
     fn as_slice(&self) -> &[u8] {
         self

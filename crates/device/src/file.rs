@@ -14,11 +14,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use diorite_block::{Geometry, IoCounters, IoErrorKind, Op};
 use rustix::fs::{FallocateFlags, FlockOperation};
 
 use crate::buffer::AlignedBuf;
+use crate::calls::Calls;
 use crate::error::OpenError;
 use crate::kind::Kind;
 use crate::open;
@@ -31,6 +33,12 @@ use crate::transfer::GROWING;
 const BACKEND_VARIABLE: &str = "DIORITE_IO_BACKEND";
 const POLLING_VARIABLE: &str = "DIORITE_IO_POLLING";
 
+/// Length and alignment of a read that any direct I/O takes.
+const PROBE_BYTES: usize = 4096;
+
+/// Threads of the kernel copy longer transfers sooner, several at once.
+const COPIED_BYTES_MAX: u64 = 128 << 10;
+
 /// See the module's head.
 pub struct FileDevice {
     fd: OwnedFd,
@@ -41,6 +49,11 @@ pub struct FileDevice {
     direct: bool,
     growth: Growth,
     uses_ring: bool,
+    /// Whether a ring moves its data without threads of the kernel.
+    is_asynchronous: bool,
+    pub(crate) calls: Calls,
+    /// The tick of the clock at which the file was seen not to be truncated.
+    checked_at: AtomicU64,
     polling: Polling,
     /// The process that holds the lock.
     locked_by: u32,
@@ -58,6 +71,10 @@ impl FileDevice {
         let uses_ring = chooses_ring(path, options.backend)?;
         let polling = chooses_polling(options.polling)?;
         let opened = open::open(path, options)?;
+        let is_asynchronous = uses_ring && opened.direct && {
+            let mut memory = AlignedBuf::zeroed(PROBE_BYTES, PROBE_BYTES);
+            sys::can_be_asynchronous(opened.fd.as_fd(), &mut memory)
+        };
         Ok(Arc::new(Self {
             fd: opened.fd,
             backing: opened.backing,
@@ -66,6 +83,9 @@ impl FileDevice {
             direct: opened.direct,
             growth: options.growth,
             uses_ring,
+            is_asynchronous,
+            calls: Calls::default(),
+            checked_at: AtomicU64::new(0),
             polling,
             locked_by: std::process::id(),
             geometry: opened.geometry,
@@ -85,6 +105,16 @@ impl FileDevice {
 
     pub(crate) fn uses_ring(&self) -> bool {
         self.uses_ring
+    }
+
+    /// Whether a single transfer is faster by a ring than by a call.
+    pub(crate) fn is_asynchronous(&self) -> bool {
+        self.is_asynchronous
+    }
+
+    /// Whether transfers of this length are better made by calls of this thread, also where there are several.
+    pub(crate) fn moves_by_calls(&self, len: u64) -> bool {
+        self.uses_ring && !self.is_asynchronous && len <= COPIED_BYTES_MAX && self.calls.are_copies()
     }
 
     pub(crate) fn polling(&self) -> Polling {
@@ -111,8 +141,21 @@ impl FileDevice {
     }
 
     /// Refuse to write to an image that was truncated since it was opened: a write past its new end would make it grow again
-    /// with a hole where the rest of the filesystem was.
+    /// with a hole where the rest of the filesystem was. The host is asked once in a tick of the coarse clock (up to 10 ms), for asking
+    /// costs as much as half of a small write to memory; before a flush it always is ([`FileDevice::check_size`]).
+    #[inline]
     pub(crate) fn check_not_truncated(&self) -> Result<(), IoErrorKind> {
+        let tick = sys::tick();
+        if self.checked_at.load(Ordering::Relaxed) == tick {
+            return Ok(());
+        }
+        self.check_size()?;
+        self.checked_at.store(tick, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The file is not shorter than it was when it was opened.
+    pub(crate) fn check_size(&self) -> Result<(), IoErrorKind> {
         let capacity = self.geometry.capacity_bytes;
         if self.growth == Growth::Free {
             return Ok(());

@@ -254,23 +254,26 @@ mod tests {
     use crate::AlignedBuf;
     use crate::ring::Ring;
 
+    /// Long enough to be a chunk of the heap by itself.
+    const LEN: usize = 40 << 20;
+
     /// Invariant 2: an idle queue kept freed memory pinned until its next transfer.
     #[test]
     fn a_ring_without_a_thread_lets_go_of_what_another_thread_frees() {
         for make in [Ring::for_any_thread, Ring::for_many_threads] {
             let Ok(mut ring) = make(8) else { return println!("SKIPPED: io_uring cannot be used here") };
-            let memory = AlignedBuf::registered(1 << 20, 4096).expect("memory");
-            let kept = AlignedBuf::registered(1 << 20, 4096).expect("memory");
+            let memory = AlignedBuf::registered(LEN, 4096).expect("memory");
+            let kept = AlignedBuf::registered(LEN, 4096).expect("memory");
             let has_both =
                 [&memory, &kept].map(|memory| ring.slot_for_test(memory.as_ptr().addr()).is_some());
             if has_both != [true; 2] {
                 return println!("SKIPPED: memory cannot be registered: {:?}", ring.registration());
             }
-            assert_eq!((ring.registration().arenas, ring.registration().bytes), (2, 2 << 20));
+            assert_eq!((ring.registration().arenas, ring.registration().bytes), (2, 2 * LEN as u64));
             std::thread::spawn(move || drop(memory)).join().expect("freed");
-            assert_eq!((ring.registration().arenas, ring.registration().bytes), (1, 1 << 20));
+            assert_eq!((ring.registration().arenas, ring.registration().bytes), (1, LEN as u64));
             // Its slot is used again.
-            let next = AlignedBuf::registered(1 << 20, 4096).expect("memory");
+            let next = AlignedBuf::registered(LEN, 4096).expect("memory");
             assert!(ring.slot_for_test(next.as_ptr().addr()).is_some());
             assert_eq!(ring.registration().arenas, 2);
         }

@@ -105,6 +105,8 @@ pub(crate) struct Ring {
     short: Option<Direction>,
     latency: LatencyHistory,
     abilities: Abilities,
+    /// Whether completions come only when the ring is entered.
+    is_cooperative: bool,
     /// Of the process that made it.
     fork: u64,
 }
@@ -119,13 +121,13 @@ impl Ring {
             .setup_taskrun_flag()
             .build(entries);
         let uring = newest.or_else(|_| cooperative(entries))?;
-        Self::tried(uring, abilities, |_| Ok(Registered::of_one_thread()))
+        Self::tried(uring, abilities, true, |_| Ok(Registered::of_one_thread()))
     }
 
     /// A ring that may go from thread to thread.
     pub(crate) fn for_any_thread(entries: u32) -> io::Result<Self> {
         let abilities = abilities()?;
-        Self::tried(cooperative(entries)?, abilities, registered_by_any_thread)
+        Self::tried(cooperative(entries)?, abilities, true, registered_by_any_thread)
     }
 
     /// A ring that several threads submit to while another one waits ([`Ring::waiter`]). Completions come at once, whatever the
@@ -136,12 +138,17 @@ impl Ring {
         if !uring.params().is_feature_ext_arg() {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         }
-        Self::tried(uring, abilities, registered_by_any_thread)
+        Self::tried(uring, abilities, false, registered_by_any_thread)
     }
 
     /// What a thread waits on while others use the ring.
     pub(crate) fn waiter(&self) -> io::Result<Arc<RingWait>> {
-        Ok(Arc::new(RingWait(descriptor_of(&self.uring)?)))
+        Ok(Arc::new(RingWait(self.descriptor()?)))
+    }
+
+    /// Another descriptor of the ring, readable while a completion can be popped.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        descriptor_of(&self.uring)
     }
 
     /// Whether a parent of this process made it, which alone may use it: dropping it here leaves it untouched.
@@ -158,12 +165,14 @@ impl Ring {
     fn tried(
         uring: IoUring,
         abilities: Abilities,
+        is_cooperative: bool,
         registered: fn(&IoUring) -> io::Result<Arc<Registered>>,
     ) -> io::Result<Self> {
         let (entries, completions) = (uring.params().sq_entries(), uring.params().cq_entries());
         let buffers = registered(&uring)?;
         let (limit, latency, fork) = (entries.min(completions), LatencyHistory::default(), forks());
-        let mut ring = Self { uring, buffers, in_flight: 0, limit, short: None, latency, abilities, fork };
+        let mut ring =
+            Self { uring, buffers, in_flight: 0, limit, short: None, latency, abilities, is_cooperative, fork };
         // SAFETY: an entry without memory.
         unsafe { ring.push_entry(&opcode::Nop::new().build()) };
         match ring.uring.submit_and_wait(1) {
@@ -352,6 +361,13 @@ impl Ring {
     /// Entries pushed that the kernel has not seen.
     pub(crate) fn unsubmitted(&mut self) -> usize {
         self.uring.submission().len()
+    }
+
+    /// Take notice of what has completed, and submit what was pushed.
+    pub(crate) fn look(&mut self) {
+        if self.is_cooperative || self.unsubmitted() > 0 {
+            self.sleep(0);
+        }
     }
 
     /// Entries that the kernel has and has not completed.

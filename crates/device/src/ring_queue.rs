@@ -9,6 +9,9 @@
 //! (`examples/raw_bench.rs`). So a device with nothing to do hears of an entry at once, and one that is busy of several in one
 //! system call; the entry that fills the queue is left to the wait that has to follow.
 //!
+//! A transfer of a file without asynchronous I/O is made when it is submitted, by calls of the submitter's thread, where those only copy
+//! ([`crate::calls`]).
+//!
 //! Reads that go on where the last one ends, while the device has enough to do, become one entry ([`crate::merged`]).
 //!
 //! States of a transfer: taken -> (flush before it, for `PREFLUSH`) -> its parts, all at once -> (flush after it, for `FUA`) ->
@@ -25,12 +28,13 @@
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
 use diorite_block::{
-    BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Op, QueueWait, QueuedIo, Sector,
-    SharedQueue, WaitOnQueue,
+    BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Notify, Op, QueueWait, QueuedIo, Sector,
+    SharedQueue, WaitOnQueue, Watch,
 };
 
 use crate::layout::Layout;
@@ -118,6 +122,18 @@ struct RingQueue {
     make_ring: fn(u32) -> io::Result<Ring>,
     /// Of a queue that many threads share.
     waiter: Option<Arc<RingWait>>,
+    /// Called when a transfer has ended without the ring.
+    notify: Notified,
+}
+
+/// See [`IoQueue::watch`].
+#[derive(Default)]
+struct Notified(Option<Notify>);
+
+impl fmt::Debug for Notified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "watched" } else { "not watched" })
+    }
 }
 
 impl RingQueue {
@@ -140,7 +156,16 @@ impl RingQueue {
             route,
             make_ring,
             waiter: None,
+            notify: Notified::default(),
         })
+    }
+
+    /// A transfer has ended without the ring.
+    fn end(&mut self, io: QueuedIo, result: Result<(), IoError>) {
+        self.ended.push(Completed { io, result });
+        if let Notified(Some(notify)) = &self.notify {
+            notify();
+        }
     }
 
     /// Invariant 3. Where the child can have no ring, its transfers fail, too.
@@ -179,6 +204,30 @@ impl RingQueue {
         let entries = self.ring.unsubmitted() + usize::from(!self.held.is_empty());
         let working = self.ring.working();
         entries >= ISSUE_AT || entries >= working.max(1) && !self.held.may_wait(working)
+    }
+
+    /// Whether a transfer is better made at once, by calls of this thread.
+    fn moves_by_calls(&self, io: &QueuedIo, index: u32) -> bool {
+        let parts = &self.slots[index as usize].parts;
+        let by_calls = |part: &PartOf| self.route.targets[part.target].file_device().moves_by_calls(part.transfer.len());
+        !needs_flush_after(io, parts) && parts.iter().all(by_calls)
+    }
+
+    /// Make it.
+    fn run_by_calls(&mut self, op: Op, index: u32) -> Result<(), IoError> {
+        let mut result = Ok(());
+        for PartOf { transfer, target, start } in &mut self.slots[index as usize].parts {
+            let device = self.route.targets[*target].file_device();
+            device.counters().count(op, transfer.len());
+            let ended = transfer.run_by_calls(device).map_err(|kind| {
+                let (sector, len) = (Sector::containing(*start), transfer.len());
+                IoError { device: device.name(), op, sector, len, kind }
+            });
+            result = result.and(ended);
+        }
+        self.slots[index as usize].parts.clear();
+        self.free.push(index);
+        result
     }
 
     /// Hold the only part of a read back for those that may follow it.
@@ -417,7 +466,7 @@ impl IoQueue for RingQueue {
         self.in_flight += 1;
         if !self.has_ring() {
             let result = Err(whole_error(&self.route, io.op, io::Error::from_raw_os_error(libc::ECANCELED)));
-            self.ended.push(Completed { io, result });
+            self.end(io, result);
             return Ok(());
         }
         let index = self.take_slot();
@@ -429,9 +478,16 @@ impl IoQueue for RingQueue {
             _ if io.flags.contains(BioFlags::PREFLUSH) => Some(Stage::FlushBefore),
             (_, empty) => (!empty).then_some(Stage::Parts),
         };
+        let by_calls = prepared.is_ok() && stage == Some(Stage::Parts) && self.moves_by_calls(&io, index);
         match (prepared, stage) {
+            (Ok(()), Some(_)) if by_calls => {
+                self.route.count_submitted(&io);
+                let result = self.run_by_calls(io.op, index);
+                self.end(io, result);
+            }
             (Ok(()), Some(stage)) => {
                 self.route.count_submitted(&io);
+                let slot = &mut self.slots[index as usize];
                 let can_be_merged = io.op == Op::Read && stage == Stage::Parts && slot.parts.len() == 1;
                 slot.io = Some(io);
                 if can_be_merged {
@@ -446,9 +502,9 @@ impl IoQueue for RingQueue {
                 }
             }
             (result, _) => {
-                slot.parts.clear();
+                self.slots[index as usize].parts.clear();
                 self.free.push(index);
-                self.ended.push(Completed { io, result });
+                self.end(io, result);
             }
         }
         Ok(())
@@ -469,7 +525,11 @@ impl IoQueue for RingQueue {
         let (before, wanted) = (done.len(), wait_for.min(self.in_flight) as usize);
         if self.has_ring() {
             self.push_held();
-            self.ring.enter(self.completions_of(wanted.saturating_sub(self.ended.len())), self.polling);
+            match self.completions_of(wanted.saturating_sub(self.ended.len())) {
+                _ if self.ring.in_flight() == 0 => {}
+                0 => self.ring.look(),
+                completions => self.ring.enter(completions, self.polling),
+            }
             self.take_ended(done);
             while done.len() - before < wanted {
                 self.ring.enter(self.completions_of(wanted - (done.len() - before)), self.polling);
@@ -481,6 +541,17 @@ impl IoQueue for RingQueue {
         let count = done.len() - before;
         self.in_flight -= count as u32;
         Ok(count)
+    }
+
+    fn watch(&mut self, notify: Notify) -> Option<Watch> {
+        assert_eq!(self.in_flight, 0, "watched before the first transfer");
+        // Completions of this ring come at once, whatever the thread that submitted does meanwhile.
+        self.make_ring = Ring::for_many_threads;
+        self.ring.unregister_files();
+        self.ring = ring_for(&mut self.route, self.depth, self.make_ring).ok()?;
+        let descriptor = self.ring.descriptor().ok()?;
+        self.notify = Notified(Some(notify));
+        Some(Watch::Descriptor(descriptor))
     }
 }
 

@@ -92,7 +92,9 @@ pub(crate) unsafe fn prepare(
     let error = |sector, len, kind| Err(IoError { device: route.front.name(), op, sector, len, kind });
     if op != Op::Read {
         for target in &route.targets {
-            target.file_device().check_not_truncated().or_else(|kind| error(Sector(0), 0, kind))?;
+            let file = target.file_device();
+            let checked = if op == Op::Flush { file.check_size() } else { file.check_not_truncated() };
+            checked.or_else(|kind| error(Sector(0), 0, kind))?;
         }
     }
     let direction = match op {

@@ -101,6 +101,33 @@ pub(crate) fn block_zero(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Resul
     check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKZEROOUT, range.as_ptr()) })
 }
 
+/// Whether reads and writes of a file can be asked not to wait: `io_uring` gives those of other files to threads of the kernel.
+pub(crate) fn can_be_asynchronous(fd: BorrowedFd<'_>, memory: &mut [u8]) -> bool {
+    /// After the end of every file, so that nothing is read.
+    const OFFSET: libc::off_t = 1 << 62;
+    let segment = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
+    // SAFETY: the segment is memory that is borrowed mutably during the call.
+    let read = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const segment, 1, OFFSET, libc::RWF_NOWAIT) };
+    read >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EOPNOTSUPP)
+}
+
+/// The time of the clock's last tick, never 0.
+#[inline]
+pub(crate) fn tick() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    1 + (time.tv_sec as u64).wrapping_mul(1_000_000_000) + time.tv_nsec as u64
+}
+
+/// How often this thread has given up the CPU by itself.
+pub(crate) fn sleeps_of_this_thread() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: a structure of the right type, valid during the call; all zeros is a valid `rusage`, whatever the call did.
+    unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init().ru_nvcsw
+    }
+}
+
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -9,13 +9,14 @@
 //!
 //! Locking: a plain leaf lock around the list, held for a change of it; the simulation never comes here.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use diorite_block::{
-    Bio, BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Op, Piece, QueueWait, QueuedIo,
-    QueuedMemory, Sector, SharedQueue, WaitOnQueue, sync,
+    Bio, BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Notify, Op, Piece, QueueWait,
+    QueuedIo, QueuedMemory, Sector, SharedQueue, WaitOnQueue, Watch, sync,
 };
 
 use crate::workers;
@@ -34,10 +35,17 @@ pub(crate) struct ThreadQueue {
 }
 
 /// What has ended and was not collected.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Ended {
     list: Mutex<Vec<Completed>>,
     came: Condvar,
+    notify: OnceLock<Notify>,
+}
+
+impl fmt::Debug for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ended").field("list", &self.list).finish_non_exhaustive()
+    }
 }
 
 impl Ended {
@@ -48,6 +56,9 @@ impl Ended {
     fn add(&self, completed: Completed) {
         self.lock().push(completed);
         self.came.notify_all();
+        if let Some(notify) = self.notify.get() {
+            notify();
+        }
     }
 
     /// Wait until so many have ended.
@@ -137,6 +148,11 @@ impl IoQueue for ThreadQueue {
         };
         self.in_flight -= count as u32;
         Ok(count)
+    }
+
+    fn watch(&mut self, notify: Notify) -> Option<Watch> {
+        self.ended.notify.set(notify).ok()?;
+        Some(Watch::Called)
     }
 }
 

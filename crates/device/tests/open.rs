@@ -47,6 +47,8 @@ fn a_file_truncated_while_open_is_not_written() {
         let mut block = diorite_device::AlignedBuf::zeroed(4096, 4096);
         disk.write_bytes(512 << 10, &block, BioFlags::FUA).unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(256 << 10).unwrap();
+        // It is looked for once in a tick of the coarse clock.
+        std::thread::sleep(std::time::Duration::from_millis(20));
         for offset in [0, 512 << 10] {
             let text = disk.write_bytes(offset, &block, BioFlags::SYNC).unwrap_err().to_string();
             assert!(text.contains("truncated to 262144 bytes"), "{text}");

@@ -91,10 +91,11 @@ fn idle_threads_pin_no_freed_memory() {
         let (started, wait) = std::sync::mpsc::channel();
         let (go_on, idle) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            let mut memory = AlignedBuf::for_transfers(1 << 20, 4096).unwrap();
+            // So long that the heap does not keep it.
+            let mut memory = AlignedBuf::registered(40 << 20, 4096).unwrap();
             assert!(memory.is_registered());
             scope.spawn(move || {
-                round_trip(&*device, &mut memory, 1);
+                round_trip(&*device, &mut memory[..1 << 20], 1);
                 let registered = registered_memory().unwrap();
                 started.send((memory, registered)).unwrap();
                 idle.recv().unwrap();
@@ -232,7 +233,7 @@ fn reads_in_flight_survive_a_fork() {
         for index in 0..8 {
             // Half of it as private memory as a program can have, half known to the ring.
             let memory = if index % 2 == 0 {
-                AlignedBuf::zeroed(LEN, 4096)
+                AlignedBuf::zeroed(LEN, 4 << 20)
             } else {
                 AlignedBuf::registered(LEN, 4096).unwrap()
             };

@@ -187,7 +187,7 @@ impl MapBlocks for ExtMap {
     }
 
     fn recorded_size(&self) -> u64 {
-        self.inode.attributes().size
+        self.inode.size()
     }
 
     fn max_size(&self) -> u64 {

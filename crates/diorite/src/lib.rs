@@ -54,6 +54,7 @@ mod options;
 mod placement;
 mod queue;
 mod range_lock;
+mod range_slots;
 mod raw;
 mod read_dir;
 mod resolve;

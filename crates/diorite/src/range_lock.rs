@@ -7,7 +7,8 @@
 //! Interface:
 //! - [`RangeLock::try_shared_fast`] is for short work on cached pages that waits for nothing: one atomic operation. It
 //!   conflicts with every exclusive lock of the file, which waits for it, so its holder must not wait.
-//! - [`RangeLock::shared`] and [`RangeLock::exclusive`] may be held across I/O.
+//! - [`RangeLock::shared`] and [`RangeLock::exclusive`] may be held across I/O. So may [`RangeLock::shared_by_many`], which is for reads
+//!   that many threads make at once: they do not meet while no thread has or waits for any range exclusively.
 //! - A range is locked in one go: no thread that holds a range asks for another of the same file.
 //!
 //! Invariants:
@@ -19,9 +20,12 @@
 //! Locking: one mutex for the lists; conditions are waited for under it.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use diorite_block::sync::{Condvar, Mutex, Rank};
+
+use crate::range_slots::RangeSlots;
 
 const EXCLUSIVE: u64 = 1 << 32;
 const FAST_HOLDERS: u64 = EXCLUSIVE - 1;
@@ -29,7 +33,7 @@ const FAST_HOLDERS: u64 = EXCLUSIVE - 1;
 impl Default for RangeLock {
     fn default() -> Self {
         let lists = Mutex::ranked(Rank::RangeLists, Lists::default());
-        Self { fast: AtomicU64::new(0), lists, changed: Condvar::new() }
+        Self { fast: AtomicU64::new(0), slots: OnceLock::new(), lists, changed: Condvar::new() }
     }
 }
 
@@ -47,6 +51,8 @@ pub(crate) enum LockMode {
 pub(crate) struct RangeLock {
     /// Lower half: fast holders. Upper half: exclusive ranges that are held or waited for.
     fast: AtomicU64,
+    /// Made for the first of many readers.
+    slots: OnceLock<Box<RangeSlots>>,
     lists: Mutex<Lists>,
     changed: Condvar,
 }
@@ -104,6 +110,40 @@ impl RangeLock {
         RangeGuard { lock: self, id: self.acquire(range, LockMode::Shared) }
     }
 
+    /// Wait for shared access to a range, for a read that other threads make at the same time.
+    pub(crate) fn shared_by_many(&self, range: Range<u64>) -> SharedGuard<'_> {
+        Rank::Range.check_wait();
+        if let Some(slot) = self.enter_slot(&range) {
+            return SharedGuard::Slot { lock: self, slot };
+        }
+        SharedGuard::Listed { _guard: self.shared(range) }
+    }
+
+    fn enter_slot(&self, range: &Range<u64>) -> Option<usize> {
+        if self.has_exclusive() {
+            return None;
+        }
+        let slot = self.slots.get_or_init(Box::default).enter(range)?;
+        if self.has_exclusive() {
+            self.leave_slot(slot);
+            return None;
+        }
+        Some(slot)
+    }
+
+    fn leave_slot(&self, slot: usize) {
+        self.slots.get().expect("there was a slot to enter").leave(slot);
+        if self.has_exclusive() {
+            drop(self.lists.lock());
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether an exclusive range is held or waited for.
+    fn has_exclusive(&self) -> bool {
+        self.fast.load(Ordering::SeqCst) >= EXCLUSIVE
+    }
+
     /// Wait for exclusive access to a range.
     pub(crate) fn exclusive(&self, range: Range<u64>) -> RangeGuard<'_> {
         RangeGuard { lock: self, id: self.acquire(range, LockMode::Exclusive) }
@@ -123,7 +163,7 @@ impl RangeLock {
     pub(crate) fn acquire(&self, range: Range<u64>, mode: LockMode) -> LockId {
         Rank::Range.check_wait();
         if mode == LockMode::Exclusive {
-            self.fast.fetch_add(EXCLUSIVE, Ordering::AcqRel);
+            self.fast.fetch_add(EXCLUSIVE, Ordering::SeqCst);
         }
         let mut lists = self.lists.lock();
         let entry = lists.entry(range, mode);
@@ -148,7 +188,7 @@ impl RangeLock {
     /// As [`RangeLock::acquire`] without waiting.
     pub(crate) fn try_acquire(&self, range: Range<u64>, mode: LockMode) -> Option<LockId> {
         if mode == LockMode::Exclusive {
-            self.fast.fetch_add(EXCLUSIVE, Ordering::AcqRel);
+            self.fast.fetch_add(EXCLUSIVE, Ordering::SeqCst);
         }
         let mut lists = self.lists.lock();
         let entry = lists.entry(range, mode);
@@ -177,9 +217,14 @@ impl RangeLock {
     }
 
     fn may_hold(&self, lists: &Lists, entry: &Entry) -> bool {
-        let no_fast_holder =
-            entry.mode == LockMode::Shared || self.fast.load(Ordering::Acquire) & FAST_HOLDERS == 0;
-        no_fast_holder && lists.is_free(entry)
+        (entry.mode == LockMode::Shared || self.has_only_listed(&entry.range)) && lists.is_free(entry)
+    }
+
+    /// Whether all holders of the range are on the list. The caller is counted as an exclusive holder.
+    fn has_only_listed(&self, range: &Range<u64>) -> bool {
+        fence(Ordering::SeqCst);
+        self.fast.load(Ordering::Acquire) & FAST_HOLDERS == 0
+            && !self.slots.get().is_some_and(|slots| slots.conflict(range))
     }
 }
 
@@ -202,6 +247,21 @@ impl Drop for FastGuard<'_> {
         if before >= EXCLUSIVE && before & FAST_HOLDERS == 1 {
             drop(self.0.lists.lock());
             self.0.changed.notify_all();
+        }
+    }
+}
+
+/// Shared access to a range, in one of two ways.
+#[derive(Debug)]
+pub(crate) enum SharedGuard<'a> {
+    Slot { lock: &'a RangeLock, slot: usize },
+    Listed { _guard: RangeGuard<'a> },
+}
+
+impl Drop for SharedGuard<'_> {
+    fn drop(&mut self) {
+        if let Self::Slot { lock, slot } = *self {
+            lock.leave_slot(slot);
         }
     }
 }
@@ -266,6 +326,20 @@ mod tests {
         assert!(lock.try_shared(12..13).is_some());
     }
 
+    #[test]
+    fn many_readers_and_a_writer_see_each_other() {
+        let lock = RangeLock::default();
+        let readers: Vec<_> = (0..12).map(|_| lock.shared_by_many(0..10)).collect();
+        let in_slots = readers.iter().filter(|guard| matches!(guard, SharedGuard::Slot { .. })).count();
+        assert_eq!(in_slots, 8, "more readers than slots go on the list");
+        assert!(lock.try_acquire(9..12, LockMode::Exclusive).is_none());
+        let writer = lock.exclusive(10..12);
+        assert!(matches!(lock.shared_by_many(0..4), SharedGuard::Listed { .. }), "while there is a writer");
+        drop((readers, writer));
+        assert!(matches!(lock.shared_by_many(0..4), SharedGuard::Slot { .. }));
+        assert!(lock.try_acquire(0..u64::MAX, LockMode::Exclusive).is_some());
+    }
+
     /// Invariants 1 and 2, with counters in place of pages.
     #[test]
     fn exclusive_holders_are_alone_on_their_range() {
@@ -279,7 +353,7 @@ mod tests {
                     for round in 0..if cfg!(miri) { 20 } else { 3000 } {
                         let at = (thread * 7 + round * 13) % SLOTS;
                         let end = (at + 1 + round % 3).min(SLOTS);
-                        match round % 3 {
+                        match round % 4 {
                             0 => {
                                 let _guard = lock.exclusive(at as u64..end as u64);
                                 for slot in &inside[at..end] {
@@ -289,8 +363,13 @@ mod tests {
                                     slot.fetch_sub(1000, Ordering::SeqCst);
                                 }
                             }
-                            1 => {
-                                let _guard = lock.shared(at as u64..end as u64);
+                            1 | 2 => {
+                                let range = at as u64..end as u64;
+                                let _guards = if round % 4 == 1 {
+                                    (Some(lock.shared(range)), None)
+                                } else {
+                                    (None, Some(lock.shared_by_many(range)))
+                                };
                                 for slot in &inside[at..end] {
                                     assert!(slot.fetch_add(1, Ordering::SeqCst) < 1000);
                                 }

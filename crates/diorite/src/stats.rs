@@ -1,8 +1,6 @@
 //! What the library did, counted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use diorite_block::IoCounts;
+use diorite_block::{Counter, IoCounts};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -72,18 +70,4 @@ counters! {
     bounces,
     /// Flushes of the device that file data needed.
     flushes,
-}
-
-/// One running total.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }

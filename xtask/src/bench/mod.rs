@@ -11,6 +11,7 @@ mod direct;
 mod measure;
 mod metadata;
 mod mounts;
+mod natural;
 mod pool;
 mod rates;
 mod readers;
@@ -36,6 +37,8 @@ type Suite = fn(&Options) -> Result<(), String>;
 
 const SUITES: &[(&str, Suite)] = &[
     ("direct", direct::run),
+    ("natural", natural::on_disk),
+    ("natural-tmpfs", natural::on_tmpfs),
     ("cached", cached::run),
     ("readers", readers::run),
     ("pool", pool::run),

@@ -10,6 +10,7 @@
 //! transfer; locks of the lower device are taken under it for a submission.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::state::{PartIndex, State, WaiterIndex};
@@ -74,6 +75,29 @@ impl Core {
         state.stop_keeping_time(waiter);
         Self::depart(&mut state);
         state
+    }
+
+    /// Take turns, and take what has ended of a waiter whose transfers another thread waits for ([`Core::wait_for_any`]).
+    pub(super) fn take_ended(&self, waiter: WaiterIndex, take: impl FnOnce(&mut Vec<Completed>)) {
+        let mut state = self.state.lock();
+        self.turn(&mut state, sync::now());
+        state = self.execute_granted(state);
+        Self::depart(&mut state);
+        take(&mut state.waiter(waiter).ended);
+    }
+
+    /// Take turns until a transfer of a waiter has ended, or none is in flight.
+    pub(super) fn wait_for_any(&self, waiter: WaiterIndex, in_flight: &AtomicU32) {
+        let mut state = self.state.lock();
+        self.turn(&mut state, sync::now());
+        state = self.execute_granted(state);
+        while in_flight.load(Ordering::Acquire) > 0 && !state.has_ended(waiter, 1) {
+            state = self.sleep(state, waiter);
+            self.turn(&mut state, sync::now());
+            state = self.execute_granted(state);
+        }
+        state.stop_keeping_time(waiter);
+        Self::depart(&mut state);
     }
 
     /// Wait for all of a call's transfers, and take them.

@@ -13,11 +13,12 @@
 //! still a transfer of its own.
 //!
 //! Where to look: `state` has requests, their parts and the waiting threads; `core` the turns of a thread and its waits; `queue` the
-//! queue of one submitter.
+//! queue of one submitter, `watch` the thread of one that is watched.
 
 mod core;
 mod queue;
 mod state;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use super::core::Core;
 use super::is_scheduled;
 use super::state::WaiterIndex;
+use super::watch::Watcher;
 use crate::sync;
-use crate::{Completed, IoError, IoQueue, QueuedIo, Sector};
+use crate::{Completed, IoError, IoQueue, Notify, QueuedIo, Sector, Watch};
 
 /// See the module's head.
 pub(super) struct ScheduledQueue {
@@ -18,12 +19,13 @@ pub(super) struct ScheduledQueue {
     waiter: WaiterIndex,
     depth: u32,
     in_flight: u32,
+    watcher: Option<Watcher>,
 }
 
 impl ScheduledQueue {
     pub(super) fn new(core: Arc<Core>, depth: u32) -> Self {
         let waiter = core.lock().enter();
-        Self { core, waiter, depth, in_flight: 0 }
+        Self { core, waiter, depth, in_flight: 0, watcher: None }
     }
 }
 
@@ -41,6 +43,9 @@ impl IoQueue for ScheduledQueue {
             return Err(io);
         }
         self.in_flight += 1;
+        if let Some(watcher) = &self.watcher {
+            watcher.submitting();
+        }
         let bytes: usize = io.pieces.iter().map(|piece| piece.memory.len()).sum();
         let mut state = self.core.lock();
         let now = sync::now();
@@ -58,6 +63,10 @@ impl IoQueue for ScheduledQueue {
         // The lower queue knows best when to issue; at the latest it is done by the next thread that waits.
         state.appoint_timekeeper();
         state.hand_over();
+        drop(state);
+        if let Some(watcher) = &self.watcher {
+            watcher.submitted();
+        }
         Ok(())
     }
 
@@ -70,12 +79,39 @@ impl IoQueue for ScheduledQueue {
     }
 
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
-        let mut state = self.core.wait(self.waiter, wait_for.min(self.in_flight) as usize);
+        let wanted = wait_for.min(self.in_flight) as usize;
+        if let Some(watcher) = &self.watcher {
+            let before = done.len();
+            loop {
+                let seen = watcher.ended();
+                self.core.take_ended(self.waiter, |ended| {
+                    watcher.taken(ended.len() as u32);
+                    done.append(ended);
+                });
+                if done.len() - before >= wanted {
+                    break;
+                }
+                watcher.wait(seen);
+            }
+            let count = done.len() - before;
+            self.in_flight -= count as u32;
+            if self.in_flight > 0 {
+                watcher.submitted();
+            }
+            return Ok(count);
+        }
+        let mut state = self.core.wait(self.waiter, wanted);
         let ended = &mut state.waiter(self.waiter).ended;
         let count = ended.len();
         done.append(ended);
         self.in_flight -= count as u32;
         Ok(count)
+    }
+
+    fn watch(&mut self, notify: Notify) -> Option<Watch> {
+        assert_eq!(self.in_flight, 0, "watched before the first transfer");
+        self.watcher = Some(Watcher::start(&self.core, self.waiter, notify)?);
+        Some(Watch::Called)
     }
 }
 
@@ -83,6 +119,7 @@ impl Drop for ScheduledQueue {
     fn drop(&mut self) {
         let mut done = Vec::new();
         while self.in_flight > 0 && self.reap(self.in_flight, &mut done).is_ok() {}
+        self.watcher = None;
         if self.in_flight == 0 {
             self.core.lock().release(self.waiter);
         }

@@ -12,7 +12,7 @@ use diorite_block::BioFlags;
 use crate::cache::arena::PAGE_SIZE;
 use crate::content::{Content, ReadAhead, pages_of};
 use crate::map::MappingKind;
-use crate::range_lock::{LockMode, RangeGuard};
+use crate::range_lock::{LockMode, RangeGuard, SharedGuard};
 use crate::write::space::Blocks;
 use crate::write::{Position, WriteRange, Written, len_of};
 use crate::{Error, IoFlags, Result};
@@ -21,13 +21,13 @@ const RANGE: Error = Error::WouldBlock("another call on the range");
 
 impl Content {
     /// Shared access to a range of bytes, rounded to what is locked.
-    pub(crate) fn lock_read(&self, range: Range<u64>, flags: IoFlags) -> Result<RangeGuard<'_>> {
+    pub(crate) fn lock_read(&self, range: Range<u64>, flags: IoFlags) -> Result<SharedGuard<'_>> {
         if !flags.contains(IoFlags::NOWAIT) {
-            return Ok(self.ranges.shared(range));
+            return Ok(self.ranges.shared_by_many(range));
         }
         let guard = self.ranges.try_shared(range.clone()).ok_or(RANGE)?;
         self.check_settled(&pages_of(range.start, range.end))?;
-        Ok(guard)
+        Ok(SharedGuard::Listed { _guard: guard })
     }
 
     /// The range of a write that does not wait, locked.

@@ -52,8 +52,8 @@ impl Content {
 }
 
 impl BackingStore {
-    /// Where a range lies on the device, if one bio can read it.
-    fn whole_on_device(&self, offset: u64, reach: u64) -> Result<Option<Sector>> {
+    /// Where a range lies on the device, if one bio can move it.
+    pub(crate) fn whole_on_device(&self, offset: u64, reach: u64) -> Result<Option<Sector>> {
         if reach > u64::from(self.geometry().max_transfer_bytes) {
             return Ok(None);
         }

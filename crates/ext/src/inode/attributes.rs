@@ -41,6 +41,11 @@ impl Inode {
         }
     }
 
+    /// The recorded size of the content.
+    pub fn size(&self) -> u64 {
+        self.state.read().size
+    }
+
     /// A time as the inode can hold it: within its years, and in seconds where it is too small for more.
     pub fn time_as_stored(&self, time: Timestamp) -> Timestamp {
         time_as_stored(time, self.state.read().extra_isize >= MODIFIED_EXTRA_END)

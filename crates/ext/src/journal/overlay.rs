@@ -8,9 +8,7 @@
 
 use std::sync::Arc;
 
-use diorite_block::{
-    Bio, BioMemory, BlockDevice, Completed, Geometry, IoCounters, IoError, IoQueue, Op, QueuedIo, Sector,
-};
+use diorite_block::{Bio, BioMemory, BlockDevice, Completed, Geometry, IoCounters, IoError, IoQueue, Notify, Op, QueuedIo, Sector, Watch};
 
 use super::log_map::LogMap;
 use super::replay::{Replay, ReplayedBlock};
@@ -143,5 +141,9 @@ impl IoQueue for OverlayQueue {
             }
         }
         Ok(count)
+    }
+
+    fn watch(&mut self, notify: Notify) -> Option<Watch> {
+        self.lower.watch(notify)
     }
 }

@@ -1,0 +1,111 @@
+//! The thread of a watched queue: it waits in the device as long as transfers of the queue are in flight, and says when one has ended.
+//!
+//! The other threads of a device wait for transfers of their own; the submitter of a watched queue waits elsewhere, on many things.
+//!
+//! Locking: a leaf lock around what is wanted of the thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::core::Core;
+use super::state::WaiterIndex;
+use crate::queue::Notify;
+use crate::sync::{self, Condvar, JoinHandle, Mutex};
+
+/// See the module's head.
+pub(super) struct Watcher {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle>,
+}
+
+struct Shared {
+    core: Arc<Core>,
+    waiter: WaiterIndex,
+    /// Transfers of the queue that were not taken; changed while the device is locked.
+    in_flight: AtomicU32,
+    wanted: Mutex<Wanted>,
+    changed: Condvar,
+    notify: Notify,
+}
+
+#[derive(Default)]
+struct Wanted {
+    wait: bool,
+    end: bool,
+    /// How often something has ended.
+    ended: u64,
+}
+
+impl Watcher {
+    /// Watch the transfers of a waiter; none where there can be no thread.
+    pub(super) fn start(core: &Arc<Core>, waiter: WaiterIndex, notify: Notify) -> Option<Self> {
+        let (core, wanted, changed) = (Arc::clone(core), Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { core, waiter, in_flight: AtomicU32::new(0), wanted, changed, notify });
+        let of_thread = Arc::clone(&shared);
+        let thread = sync::spawn("diorite-watch", move || of_thread.run()).ok()?;
+        Some(Self { shared, thread: Some(thread) })
+    }
+
+    /// A transfer is about to be submitted.
+    pub(super) fn submitting(&self) {
+        self.shared.in_flight.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Transfers were submitted.
+    pub(super) fn submitted(&self) {
+        self.shared.wanted.lock().wait = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// So many were taken; the device is locked.
+    pub(super) fn taken(&self, count: u32) {
+        self.shared.in_flight.fetch_sub(count, Ordering::AcqRel);
+    }
+
+    /// Wait until something has ended since `seen`, a number that an earlier call returned.
+    pub(super) fn wait(&self, seen: u64) -> u64 {
+        self.submitted();
+        let mut wanted = self.shared.wanted.lock();
+        while wanted.ended == seen {
+            wanted = self.shared.changed.wait(wanted);
+        }
+        wanted.ended
+    }
+
+    /// How often something has ended.
+    pub(super) fn ended(&self) -> u64 {
+        self.shared.wanted.lock().ended
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        loop {
+            {
+                let mut wanted = self.wanted.lock();
+                while !wanted.wait && !wanted.end {
+                    wanted = self.changed.wait(wanted);
+                }
+                if wanted.end {
+                    return;
+                }
+                wanted.wait = false;
+            }
+            self.core.wait_for_any(self.waiter, &self.in_flight);
+            self.wanted.lock().ended += 1;
+            self.changed.notify_all();
+            (self.notify)();
+        }
+    }
+}
+
+impl Drop for Watcher {
+    /// Nothing is in flight.
+    fn drop(&mut self) {
+        self.shared.wanted.lock().end = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            thread.join();
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The process's memory for transfers: chunks of huge pages, cut into buffers. A chunk is registered with a ring as a whole, once.
+//!
+//! Where it sits: under [`crate::AlignedBuf`], above [`Region`]. A buffer of at most a huge page crosses no bound of huge pages, so
+//! that a transfer to or from it is one segment for the disk.
+//!
+//! Invariants:
+//! 1. A byte of a chunk is in its list of free ranges or in one [`HeapBuf`], never in both, never twice.
+//! 2. What a chunk has above `used_to` was never given out, and is zero.
+//! 3. A chunk stays mapped as long as a buffer lies in it. One without buffers is kept, others are unmapped.
+//!
+//! Locking: one leaf lock around the list of chunks. Chunks are made and unmapped without it.
+//!
+//! Safety policy: a [`HeapBuf`] is the only owner of its range of a chunk (invariant 1), which the chunk keeps mapped; like
+//! [`Region`] it gives out nothing but a pointer and a length.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::arena::ArenaEntry;
+use crate::region::{HUGE_PAGE, PageKind, Region};
+
+/// Buffers begin and end at multiples of this.
+const UNIT: usize = 4096;
+/// Chunks are multiples of this long.
+const CHUNK_UNIT: usize = if cfg!(miri) { 64 << 10 } else { HUGE_PAGE };
+/// A new chunk is as long as all others together, up to this; longer only for a buffer that is.
+const CHUNK_BYTES_MAX: usize = 32 << 20;
+
+/// A part of the heap, zeroed when it is given out.
+#[derive(Debug)]
+pub(crate) struct HeapBuf {
+    address: NonNull<u8>,
+    len: usize,
+    pages: PageKind,
+}
+
+// SAFETY: the range belongs to this value alone (invariant 1), as a `Vec`'s memory to the `Vec`.
+unsafe impl Send for HeapBuf {}
+// SAFETY: as above; a shared `HeapBuf` gives out only its address and length.
+unsafe impl Sync for HeapBuf {}
+
+/// Memory of one registration.
+#[derive(Debug)]
+struct Chunk {
+    /// Before `region`, so that the entry is gone when the memory is.
+    _entry: ArenaEntry,
+    region: Region,
+    /// Free ranges: start and length.
+    free: BTreeMap<usize, usize>,
+    used_to: usize,
+}
+
+static CHUNKS: Mutex<Vec<Chunk>> = Mutex::new(Vec::new());
+
+fn chunks() -> MutexGuard<'static, Vec<Chunk>> {
+    CHUNKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether memory of this alignment can be had here.
+pub(crate) fn can_align(alignment: usize) -> bool {
+    alignment <= CHUNK_UNIT
+}
+
+impl HeapBuf {
+    /// `len` zeroed bytes at a multiple of `alignment`, a power of two that [`can_align`].
+    pub(crate) fn zeroed(len: usize, alignment: usize) -> io::Result<Self> {
+        assert!(alignment.is_power_of_two() && can_align(alignment), "alignment {alignment}");
+        let (buffer, is_used) = Self::take(len, alignment)?;
+        // SAFETY: the range is ours alone (invariant 1) and mapped.
+        unsafe { buffer.address.write_bytes(0, is_used) };
+        Ok(buffer)
+    }
+
+    /// A range, and how much of its front was used before.
+    fn take(len: usize, alignment: usize) -> io::Result<(Self, usize)> {
+        let whole = len.max(1).checked_next_multiple_of(UNIT).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapped = {
+            let mut chunks = chunks();
+            if let Some(found) = chunks.iter_mut().find_map(|chunk| chunk.take(whole, len, alignment)) {
+                return Ok(found);
+            }
+            chunks.iter().map(|chunk| chunk.region.len()).sum::<usize>()
+        };
+        let mut chunk = Chunk::new(whole.max(mapped.min(CHUNK_BYTES_MAX)))?;
+        let found = chunk.take(whole, len, alignment).expect("a new chunk has space for what it is made for");
+        chunks().push(chunk);
+        Ok(found)
+    }
+
+    pub(crate) fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn page_kind(&self) -> PageKind {
+        self.pages
+    }
+}
+
+impl Drop for HeapBuf {
+    fn drop(&mut self) {
+        let unused = {
+            let mut chunks = chunks();
+            let at = chunks.iter().position(|chunk| chunk.offset_of(self.address).is_some());
+            let at = at.expect("a buffer lies in a chunk");
+            chunks[at].give_back(self.address, self.len);
+            let unused = |chunk: &Chunk| chunk.free.get(&0) == Some(&chunk.region.len());
+            let others = chunks.iter().filter(|chunk| unused(chunk)).count() > 1;
+            let too_long = chunks[at].region.len() > CHUNK_BYTES_MAX;
+            (unused(&chunks[at]) && (others || too_long)).then(|| chunks.swap_remove(at))
+        };
+        // Unmapped without the lock: rings let go of it first.
+        drop(unused);
+    }
+}
+
+impl Chunk {
+    fn new(len: usize) -> io::Result<Self> {
+        let len = len.checked_next_multiple_of(CHUNK_UNIT).ok_or(io::ErrorKind::OutOfMemory)?;
+        let region = if cfg!(miri) { Region::zeroed(len, CHUNK_UNIT) } else { Region::on_huge_pages(len, CHUNK_UNIT) }?;
+        region.populate();
+        let entry = ArenaEntry::new(region.address().addr().get(), len);
+        Ok(Self { _entry: entry, region, free: BTreeMap::from([(0, len)]), used_to: 0 })
+    }
+
+    /// Where `address` lies in the chunk, if it does.
+    fn offset_of(&self, address: NonNull<u8>) -> Option<usize> {
+        let offset = address.addr().get().checked_sub(self.region.address().addr().get())?;
+        (offset < self.region.len()).then_some(offset)
+    }
+
+    /// The first free range of `whole` bytes for a buffer of `len`, and how much of it was used before.
+    fn take(&mut self, whole: usize, len: usize, alignment: usize) -> Option<(HeapBuf, usize)> {
+        let (start, free_start, free_len) = self.free.iter().find_map(|(&free_start, &free_len)| {
+            let start = place(free_start, whole, alignment);
+            (start + whole <= free_start + free_len).then_some((start, free_start, free_len))
+        })?;
+        let (end, free_end) = (start + whole, free_start + free_len);
+        self.free.remove(&free_start);
+        if start > free_start {
+            self.free.insert(free_start, start - free_start);
+        }
+        if free_end > end {
+            self.free.insert(end, free_end - end);
+        }
+        let was_used = self.used_to.saturating_sub(start).min(len);
+        self.used_to = self.used_to.max(end);
+        // SAFETY: `start` lies inside the region.
+        let address = unsafe { self.region.address().add(start) };
+        Some((HeapBuf { address, len, pages: self.region.page_kind() }, was_used))
+    }
+
+    fn give_back(&mut self, address: NonNull<u8>, len: usize) {
+        let mut start = self.offset_of(address).expect("a buffer of this chunk");
+        let mut end = start + len.max(1).next_multiple_of(UNIT);
+        if let Some((&before, &before_len)) = self.free.range(..start).next_back() {
+            assert!(before + before_len <= start, "a range is given back once");
+            if before + before_len == start {
+                self.free.remove(&before);
+                start = before;
+            }
+        }
+        if let Some(after_len) = self.free.remove(&end) {
+            end += after_len;
+        }
+        self.free.insert(start, end - start);
+    }
+}
+
+/// The first place from `from` on that has the alignment and crosses no more bounds of huge pages than it must.
+fn place(from: usize, len: usize, alignment: usize) -> usize {
+    let start = from.next_multiple_of(alignment);
+    let huge_end = start.next_multiple_of(HUGE_PAGE);
+    let crosses = huge_end > start && start + len > huge_end;
+    if crosses { huge_end } else { start }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(chunk: &Chunk) {
+        let mut last_end = None;
+        for (&start, &len) in &chunk.free {
+            assert!(len > 0 && last_end.is_none_or(|end| end < start), "ranges that touch are one");
+            last_end = Some(start + len);
+        }
+        assert!(last_end.is_none_or(|end| end <= chunk.region.len()));
+    }
+
+    /// Invariants 1 and 2, with a mark in each buffer.
+    #[test]
+    fn buffers_are_disjoint_zeroed_and_come_back() {
+        let mut chunk = Chunk::new(4 * CHUNK_UNIT).expect("memory");
+        let (mut state, mut taken) = (1_u64, Vec::<(HeapBuf, u8)>::new());
+        for round in 0..if cfg!(miri) { 60 } else { 2000_u32 } {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let random = (state >> 33) as usize;
+            if random % 5 < 3 {
+                let len = 1 + random % (CHUNK_UNIT / 8);
+                let alignment = 512 << (random % 4);
+                let whole = len.next_multiple_of(UNIT);
+                let Some((buffer, used)) = chunk.take(whole, len, alignment) else { continue };
+                assert_eq!(buffer.address.addr().get() % alignment, 0);
+                let start = chunk.offset_of(buffer.address).expect("inside");
+                assert_eq!(start / HUGE_PAGE, (start + len - 1) / HUGE_PAGE, "one huge page");
+                // SAFETY: the buffer is ours, mapped and initialised; `used` bytes of it were used before.
+                let slice = unsafe {
+                    buffer.address.write_bytes(0, used);
+                    std::slice::from_raw_parts_mut(buffer.address.as_ptr(), len)
+                };
+                assert!(slice.iter().all(|byte| *byte == 0), "round {round}");
+                slice.fill(round as u8 | 1);
+                taken.push((buffer, round as u8 | 1));
+            } else if !taken.is_empty() {
+                let (buffer, mark) = taken.swap_remove(random % taken.len());
+                // SAFETY: as above.
+                let slice = unsafe { std::slice::from_raw_parts(buffer.address.as_ptr(), buffer.len) };
+                assert!(slice.iter().all(|byte| *byte == mark), "no other buffer was written there");
+                chunk.give_back(buffer.address, buffer.len);
+                // It is of no chunk in the list.
+                std::mem::forget(buffer);
+            }
+            check(&chunk);
+        }
+        for (buffer, _) in taken {
+            chunk.give_back(buffer.address, buffer.len);
+            std::mem::forget(buffer);
+        }
+        assert_eq!(chunk.free, BTreeMap::from([(0, chunk.region.len())]));
+    }
+
+    #[test]
+    fn a_buffer_crosses_no_bound_of_huge_pages_that_it_need_not() {
+        assert_eq!(place(0, 4096, 4096), 0);
+        assert_eq!(place(HUGE_PAGE - 4096, 4096, 4096), HUGE_PAGE - 4096);
+        assert_eq!(place(HUGE_PAGE - 4096, 8192, 4096), HUGE_PAGE);
+        assert_eq!(place(4096, HUGE_PAGE, 4096), HUGE_PAGE);
+        assert_eq!(place(HUGE_PAGE, 3 * HUGE_PAGE, 4096), HUGE_PAGE);
+        assert_eq!(place(512, 512, 8192), 8192);
+    }
+
+    #[test]
+    fn memory_for_a_long_buffer_is_given_back() {
+        let chunks_of = |len: usize| chunks().iter().filter(|chunk| chunk.region.len() >= len).count();
+        if cfg!(miri) {
+            return;
+        }
+        let long = 3 * CHUNK_BYTES_MAX;
+        let buffer = HeapBuf::zeroed(long, 4096).expect("memory");
+        assert_eq!(chunks_of(long), 1);
+        drop(buffer);
+        assert_eq!(chunks_of(long), 0);
+    }
+}
