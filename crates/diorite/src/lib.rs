@@ -33,6 +33,7 @@
 
 #![warn(clippy::missing_errors_doc)]
 
+mod async_queue;
 mod cache;
 mod commit_timer;
 mod content;
@@ -92,6 +93,7 @@ pub use diorite_ext::{
     VolumeInfo, VolumeStatus, XattrMode,
 };
 pub use diorite_ext_tools::{check, mkfs};
+pub use async_queue::{AsyncQueue, AsyncReader, AsyncWriter, Driver, Transfer};
 pub use error::{AlignedPart, Error, ErrorKind, Result};
 pub use file::{Alignment, Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, FilesystemOptions};

@@ -9,6 +9,7 @@
 //!   conflicts with every exclusive lock of the file, which waits for it, so its holder must not wait.
 //! - [`RangeLock::shared`] and [`RangeLock::exclusive`] may be held across I/O. So may [`RangeLock::shared_by_many`], which is for reads
 //!   that many threads make at once: they do not meet while no thread has or waits for any range exclusively.
+//! - [`RangeLock::poll_acquire`] is for holders without a thread that waits: a waker is woken instead.
 //! - A range is locked in one go: no thread that holds a range asks for another of the same file.
 //!
 //! Invariants:
@@ -19,11 +20,13 @@
 //!
 //! Locking: one mutex for the lists; conditions are waited for under it.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::task::{Poll, Waker};
 
-use diorite_block::sync::{Condvar, Mutex, Rank};
+use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank};
 
 use crate::range_slots::RangeSlots;
 
@@ -35,6 +38,19 @@ impl Default for RangeLock {
         let lists = Mutex::ranked(Rank::RangeLists, Lists::default());
         Self { fast: AtomicU64::new(0), slots: OnceLock::new(), lists, changed: Condvar::new() }
     }
+}
+
+thread_local! {
+    /// Wakers that this thread calls later.
+    static DEFERRED: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
+}
+
+/// Do something with a lock held under which no waker may be called: those of ranges that are given back are added to `wakers`.
+pub(crate) fn defer_wakers<T>(wakers: &mut Vec<Waker>, body: impl FnOnce() -> T) -> T {
+    let before = DEFERRED.replace(Some(Vec::new()));
+    let result = body();
+    wakers.extend(DEFERRED.replace(before).unwrap_or_default());
+    result
 }
 
 /// How a range is locked.
@@ -70,6 +86,16 @@ struct Entry {
     id: LockId,
     range: Range<u64>,
     mode: LockMode,
+    /// Of a holder to be that has no thread.
+    waker: Option<Waker>,
+}
+
+/// A place among those that wait for a range, for [`RangeLock::poll_acquire`].
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    id: LockId,
+    range: Range<u64>,
+    mode: LockMode,
 }
 
 /// Names a held range, for holders whose lock outlives a call.
@@ -81,6 +107,13 @@ impl Entry {
         (self.mode == LockMode::Exclusive || other.mode == LockMode::Exclusive)
             && self.range.start < other.range.end
             && other.range.start < self.range.end
+    }
+}
+
+impl Ticket {
+    /// Whether it is for this range and mode.
+    pub(crate) fn is_for(&self, range: &Range<u64>, mode: LockMode) -> bool {
+        self.range == *range && self.mode == mode
     }
 }
 
@@ -134,8 +167,7 @@ impl RangeLock {
     fn leave_slot(&self, slot: usize) {
         self.slots.get().expect("there was a slot to enter").leave(slot);
         if self.has_exclusive() {
-            drop(self.lists.lock());
-            self.changed.notify_all();
+            self.wake(self.lists.lock());
         }
     }
 
@@ -178,11 +210,68 @@ impl RangeLock {
         }
         lists.waiting.retain(|other| other.id != id);
         lists.held.push(entry);
-        if !lists.waiting.is_empty() {
-            // A thread that waited only for its turn after us, and not for our range, may go on.
-            self.changed.notify_all();
-        }
+        // A thread that waited only for its turn after us, and not for our range, may go on.
+        self.wake(lists);
         id
+    }
+
+    /// The range, if it is the caller's turn; otherwise `waker` is woken when it may be. What was asked for first is asked for again, or
+    /// given up ([`RangeLock::give_up`]).
+    pub(crate) fn poll_acquire(&self, ticket: &mut Option<Ticket>, waker: &Waker) -> Poll<LockId> {
+        let Some(Ticket { id, .. }) = *ticket else { return Poll::Pending };
+        let mut lists = self.lists.lock();
+        let at = lists.waiting.iter().position(|entry| entry.id == id).expect("a ticket is for a place");
+        let entry = lists.waiting[at].clone();
+        if !self.may_hold(&lists, &entry) {
+            lists.waiting[at].waker = Some(waker.clone());
+            return Poll::Pending;
+        }
+        lists.waiting.remove(at);
+        lists.held.push(Entry { waker: None, ..entry });
+        *ticket = None;
+        self.wake(lists);
+        Poll::Ready(id)
+    }
+
+    /// Take a place among those that wait for a range.
+    pub(crate) fn take_ticket(&self, range: Range<u64>, mode: LockMode) -> Ticket {
+        if mode == LockMode::Exclusive {
+            self.fast.fetch_add(EXCLUSIVE, Ordering::SeqCst);
+        }
+        let mut lists = self.lists.lock();
+        let entry = lists.entry(range.clone(), mode);
+        let id = entry.id;
+        lists.waiting.push(entry);
+        Ticket { id, range, mode }
+    }
+
+    /// Wait no more.
+    pub(crate) fn give_up(&self, ticket: &Ticket) {
+        let mut lists = self.lists.lock();
+        lists.waiting.retain(|entry| entry.id != ticket.id);
+        if ticket.mode == LockMode::Exclusive {
+            self.fast.fetch_sub(EXCLUSIVE, Ordering::AcqRel);
+        }
+        self.wake(lists);
+    }
+
+    /// Something has changed for those that wait, if there are any.
+    fn wake(&self, lists: MutexGuard<'_, Lists>) {
+        if lists.waiting.is_empty() {
+            return;
+        }
+        let wakers: Vec<_> = lists.waiting.iter().filter_map(|entry| entry.waker.clone()).collect();
+        // What a waker runs may come here again.
+        drop(lists);
+        self.changed.notify_all();
+        let now = DEFERRED.with_borrow_mut(|deferred| match deferred {
+            Some(deferred) => {
+                deferred.extend(wakers);
+                Vec::new()
+            }
+            None => wakers,
+        });
+        now.into_iter().for_each(Waker::wake);
     }
 
     /// As [`RangeLock::acquire`] without waiting.
@@ -211,9 +300,7 @@ impl RangeLock {
         if entry.mode == LockMode::Exclusive {
             self.fast.fetch_sub(EXCLUSIVE, Ordering::AcqRel);
         }
-        if !lists.waiting.is_empty() {
-            self.changed.notify_all();
-        }
+        self.wake(lists);
     }
 
     fn may_hold(&self, lists: &Lists, entry: &Entry) -> bool {
@@ -232,7 +319,7 @@ impl Lists {
     fn entry(&mut self, range: Range<u64>, mode: LockMode) -> Entry {
         let id = LockId(self.next);
         self.next += 1;
-        Entry { id, range, mode }
+        Entry { id, range, mode, waker: None }
     }
 }
 
@@ -245,8 +332,7 @@ impl Drop for FastGuard<'_> {
     fn drop(&mut self) {
         let before = self.0.fast.fetch_sub(1, Ordering::AcqRel);
         if before >= EXCLUSIVE && before & FAST_HOLDERS == 1 {
-            drop(self.0.lists.lock());
-            self.0.changed.notify_all();
+            self.0.wake(self.0.lists.lock());
         }
     }
 }
@@ -338,6 +424,40 @@ mod tests {
         drop((readers, writer));
         assert!(matches!(lock.shared_by_many(0..4), SharedGuard::Slot { .. }));
         assert!(lock.try_acquire(0..u64::MAX, LockMode::Exclusive).is_some());
+    }
+
+    #[test]
+    fn a_ticket_has_its_turn_and_wakes_when_it_may_come() {
+        let lock = RangeLock::default();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut turn = |ticket: &mut Option<Ticket>| lock.poll_acquire(ticket, &waker);
+        let reader = lock.shared_by_many(0..10);
+        let mut writer = Some(lock.take_ticket(5..15, LockMode::Exclusive));
+        assert!(turn(&mut writer).is_pending());
+        let mut next = Some(lock.take_ticket(12..13, LockMode::Shared));
+        assert!(turn(&mut next).is_pending(), "after the writer");
+        assert!(lock.try_shared(12..13).is_none());
+        woken.0.store(0, Ordering::SeqCst);
+        drop(reader);
+        assert!(woken.0.load(Ordering::SeqCst) > 0);
+        let Poll::Ready(held) = turn(&mut writer) else { panic!("it is its turn") };
+        assert!(writer.is_none() && turn(&mut next).is_pending());
+        woken.0.store(0, Ordering::SeqCst);
+        lock.release(held);
+        assert!(woken.0.load(Ordering::SeqCst) > 0);
+        lock.give_up(&next.take().expect("not held yet"));
+        assert!(lock.try_acquire(0..u64::MAX, LockMode::Exclusive).is_some(), "all was given back");
+    }
+
+    /// Counts how often it was woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     /// Invariants 1 and 2, with counters in place of pages.

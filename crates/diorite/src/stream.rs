@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::queue::{DirectQueue, Finished};
 use crate::{BufferPool, Error, File, PoolBuf, Result};
 
-fn pool(file: &File, buffer_bytes: usize, buffers: u32) -> Result<BufferPool> {
+pub(crate) fn pool(file: &File, buffer_bytes: usize, buffers: u32) -> Result<BufferPool> {
     let unit = file.alignment().offset as usize;
     if buffer_bytes == 0 || !buffer_bytes.is_multiple_of(unit) || buffers == 0 {
         return Err(Error::InvalidArgument(

@@ -4,8 +4,10 @@
 //! waiting is the caller's. The queue owns the memory of a transfer and holds its range of the file from submission until the transfer
 //! is reaped, where a write is recorded. The rules for callers are on [`DirectQueue`].
 
+mod acquire;
 mod place;
 mod submit_error;
+mod watch;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,7 +16,6 @@ use std::sync::Arc;
 use diorite_block::sync::{Work, work};
 use diorite_block::{BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory};
 
-use crate::content::Content;
 use crate::content::engine::QueuedReservation;
 use crate::direct::check_alignment;
 use crate::map::WriteCommit;
@@ -23,6 +24,8 @@ use crate::write::Position;
 use crate::write::durable::Durable;
 use crate::write::space::Blocks;
 use crate::{AlignedBuf, Error, File, Result};
+pub(crate) use acquire::{Acquire, RangeTicket};
+use diorite_device::Readiness;
 
 pub use diorite_block::IoMemory as TransferMemory;
 pub use submit_error::SubmitError;
@@ -70,6 +73,8 @@ pub struct DirectQueue<M: TransferMemory + 'static = AlignedBuf> {
     batch: Vec<Completed>,
     /// Lists of pieces, emptied, for later transfers.
     spare: Vec<Vec<Piece>>,
+    /// After `lanes`: it has descriptors of theirs.
+    readiness: Option<Readiness>,
 }
 
 /// Pending transfers by number; numbers are used again.
@@ -173,6 +178,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             reaped: VecDeque::new(),
             batch: Vec::new(),
             spare: Vec::new(),
+            readiness: None,
         }
     }
 
@@ -199,14 +205,26 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         len: usize,
         tag: u64,
     ) -> Result<(), SubmitError<M>> {
+        self.read_with(file, offset, memory, len, tag, &mut Acquire::Wait)
+    }
+
+    pub(crate) fn read_with(
+        &mut self,
+        file: &File,
+        offset: u64,
+        memory: M,
+        len: usize,
+        tag: u64,
+        acquire: &mut Acquire<'_>,
+    ) -> Result<(), SubmitError<M>> {
         if self.in_flight() >= self.depth {
             return Err(SubmitError::Full { memory });
         }
         let result = match file.check_read().and_then(|()| Self::check(file, offset, &memory, len)) {
-            Ok(()) => self.start_read(file, offset, memory, len, tag),
+            Ok(()) => self.start_read(file, offset, memory, len, tag, acquire),
             Err(error) => Err((memory, error)),
         };
-        result.map_err(|(memory, error)| SubmitError::Failed { memory, error: file.name_error(error) })
+        result.map_err(|refused| SubmitError::of(file, refused))
     }
 
     /// Write the first `len` bytes of `memory` at `offset` of `file`.
@@ -222,14 +240,26 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         len: usize,
         tag: u64,
     ) -> Result<(), SubmitError<M>> {
+        self.write_with(file, offset, memory, len, tag, &mut Acquire::Wait)
+    }
+
+    pub(crate) fn write_with(
+        &mut self,
+        file: &File,
+        offset: u64,
+        memory: M,
+        len: usize,
+        tag: u64,
+        acquire: &mut Acquire<'_>,
+    ) -> Result<(), SubmitError<M>> {
         if self.in_flight() >= self.depth {
             return Err(SubmitError::Full { memory });
         }
         let result = match file.check_write().and_then(|()| Self::check(file, offset, &memory, len)) {
-            Ok(()) => self.start_write(file, offset, memory, len, tag),
+            Ok(()) => self.start_write(file, offset, memory, len, tag, acquire),
             Err(error) => Err((memory, error)),
         };
-        result.map_err(|(memory, error)| SubmitError::Failed { memory, error: file.name_error(error) })
+        result.map_err(|refused| SubmitError::of(file, refused))
     }
 
     fn check(file: &File, offset: u64, memory: &M, len: usize) -> Result<()> {
@@ -240,25 +270,15 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         check_alignment(file.content().store.geometry(), offset, [(slice.as_ptr().addr(), len)].into_iter())
     }
 
-    /// Take a range. If it is not free, what is in flight here is finished first: it may be ours.
-    fn lock(&mut self, content: &Content, range: Range<u64>, mode: LockMode) -> Result<LockId> {
-        loop {
-            if let Some(id) = content.ranges.try_acquire(range.clone(), mode) {
-                return Ok(id);
-            }
-            if self.pending.is_empty() {
-                return Ok(content.ranges.acquire(range, mode));
-            }
-            self.finish_some()?;
-        }
-    }
-
     fn lane(&mut self, device: &Arc<dyn BlockDevice>) -> Result<usize> {
         let same = |lane: &Lane| std::ptr::addr_eq(Arc::as_ptr(&lane.device), Arc::as_ptr(device));
         if let Some(at) = self.lanes.iter().position(same) {
             return Ok(at);
         }
-        let queue = Arc::clone(device).open_queue(self.depth)?;
+        let mut queue = Arc::clone(device).open_queue(self.depth)?;
+        if let Some(readiness) = &mut self.readiness {
+            watch::add(readiness, &mut *queue)?;
+        }
         self.lanes.push(Lane { device: Arc::clone(device), queue });
         Ok(self.lanes.len() - 1)
     }
@@ -270,10 +290,11 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         mut memory: M,
         len: usize,
         tag: u64,
+        acquire: &mut Acquire<'_>,
     ) -> Result<(), Refused<M>> {
         let content = file.content();
         let range = content.store.locked_range(offset, offset.saturating_add(len as u64));
-        let lock = match self.lock(content, range.clone(), LockMode::Shared) {
+        let lock = match self.lock(file, range.clone(), LockMode::Shared, acquire) {
             Ok(lock) => content.ranges.guard(lock),
             Err(error) => return Err((memory, error)),
         };
@@ -300,12 +321,13 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         memory: M,
         len: usize,
         tag: u64,
+        acquire: &mut Acquire<'_>,
     ) -> Result<(), Refused<M>> {
         if len == 0 {
             self.ready.push_back(Finished { tag, memory, result: Ok(0) });
             return Ok(());
         }
-        let (pending, pieces, alone) = match self.prepare_write(file, offset, len, tag) {
+        let (pending, pieces, alone) = match self.prepare_write(file, offset, len, tag, acquire) {
             Ok(prepared) => prepared,
             Err(error) => return Err((memory, error)),
         };
@@ -333,10 +355,11 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         offset: u64,
         len: usize,
         tag: u64,
+        acquire: &mut Acquire<'_>,
     ) -> Result<(Pending, Vec<Piece>, Option<Blocks<'f>>)> {
         let content = file.content();
-        let acquire = |range| self.lock(content, range, LockMode::Exclusive);
-        let (range, lock) = content.lock_range_with(Position::At(offset), len as u64, acquire)?;
+        let lock = |range| self.lock(file, range, LockMode::Exclusive, acquire);
+        let (range, lock) = content.lock_range_with(Position::At(offset), len as u64, lock)?;
         let lock = content.ranges.guard(lock);
         content.store.leave_inode()?;
         content.settle_cached_pages(&range.whole)?;
@@ -425,6 +448,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         if self.lanes.len() > 1 {
             self.issue()?;
         }
+        if let Some(readiness) = &self.readiness {
+            readiness.clear();
+        }
         let mut result = Ok(0);
         for lane in &mut self.lanes {
             if lane.queue.in_flight() > 0 {
@@ -502,6 +528,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let before = done.len();
         if wait_for == 0 && !self.pending.is_empty() {
             self.fetch(0)?;
+        } else if let Some(readiness) = &self.readiness {
+            readiness.clear();
         }
         self.finish_reaped();
         done.extend(self.ready.drain(..));

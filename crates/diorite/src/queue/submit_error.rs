@@ -2,7 +2,7 @@
 
 use std::{error, fmt};
 
-use crate::Error;
+use crate::{Error, File};
 
 /// A transfer that was not accepted, with its memory. As [`Error`] (by `?`, or [`SubmitError::into_error`]) it loses the memory.
 #[non_exhaustive]
@@ -22,6 +22,14 @@ pub enum SubmitError<M> {
 }
 
 impl<M> SubmitError<M> {
+    /// Of a transfer on a file that was not taken.
+    pub(super) fn of(file: &File, (memory, error): (M, Error)) -> Self {
+        match error {
+            Error::QueueFull => Self::Full { memory },
+            error => Self::Failed { memory, error: file.name_error(error) },
+        }
+    }
+
     /// Whether the queue is full, so that the same transfer can be submitted once another was reaped.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. })

@@ -1,0 +1,303 @@
+//! A file from front to back with several direct writes in flight, for async code.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use super::{AsyncQueue, Transfer};
+use crate::stream::pool;
+use crate::{BufferPool, Error, File, PoolBuf, Result};
+
+/// [`DirectWriter`](crate::DirectWriter) for async code: write-behind without a cache.
+///
+/// [`write_all`](Self::write_all) copies into buffers that are submitted when they are full; [`buffer`](Self::buffer) and
+/// [`submit`](Self::submit) write without a copy. With the feature `futures-io` or `tokio` it is an `AsyncWrite` of that crate, whose close
+/// (shutdown) is [`finish`](Self::finish).
+///
+/// What holds for `DirectWriter` holds here: **without `finish` the end of the stream is lost**, nothing is durable before
+/// [`File::sync_data`], and after a failed transfer every call fails with that first error ([`Error::Stream`]).
+pub struct AsyncWriter {
+    queue: AsyncQueue<PoolBuf>,
+    file: File,
+    pool: BufferPool,
+    current: Option<PoolBuf>,
+    /// Bytes at the front of `current` that are content.
+    filled: usize,
+    /// Where the next transfer goes.
+    next: u64,
+    flying: VecDeque<Flying>,
+    /// Written only in part, because the volume filled up: waits until nothing is in flight.
+    short: Vec<(u64, PoolBuf, std::ops::Range<usize>)>,
+    /// What a last piece has beyond its last whole logical block.
+    tail: Vec<u8>,
+    is_last: bool,
+    is_finished: bool,
+    failed: Option<Arc<Error>>,
+}
+
+struct Flying {
+    offset: u64,
+    len: usize,
+    transfer: Transfer<PoolBuf>,
+}
+
+impl AsyncWriter {
+    /// Write `file` from `offset` on, with `buffers` transfers of `buffer_bytes` in flight on `queue`, as far as it has space for them.
+    ///
+    /// # Errors
+    /// As [`DirectReader::new`](crate::DirectReader::new).
+    pub fn new(
+        queue: &AsyncQueue<PoolBuf>,
+        file: File,
+        offset: u64,
+        buffer_bytes: usize,
+        buffers: u32,
+    ) -> Result<Self> {
+        let pool = pool(&file, buffer_bytes, buffers)?;
+        Ok(Self {
+            queue: queue.clone(),
+            file,
+            pool,
+            current: None,
+            filled: 0,
+            next: offset,
+            flying: VecDeque::new(),
+            short: Vec::new(),
+            tail: Vec::new(),
+            is_last: false,
+            is_finished: false,
+            failed: None,
+        })
+    }
+
+    /// Memory to fill; [`submit`](Self::submit) writes it. Its content is what was written some time before.
+    ///
+    /// # Errors
+    /// A transfer in flight failed.
+    pub async fn buffer(&mut self) -> Result<&mut [u8]> {
+        poll_fn(|context| self.attempt(context, Self::poll_buffer)).await?;
+        Ok(self.rest_of_buffer())
+    }
+
+    /// Write the first `len` bytes of the buffer. All but the last must be whole.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if a piece shorter than its buffer was submitted before, or `len` is longer than the buffer; a transfer
+    /// failed, this one or one in flight.
+    pub async fn submit(&mut self, len: usize) -> Result<()> {
+        if self.is_last || len > self.pool.buffer_bytes() - self.filled {
+            return Err(Error::InvalidArgument(
+                "only the last piece of a stream may be shorter than the buffer",
+            ));
+        }
+        poll_fn(|context| self.attempt(context, Self::poll_buffer)).await?;
+        self.filled += len;
+        self.is_last = self.filled < self.pool.buffer_bytes();
+        self.submit_whole_blocks();
+        poll_fn(|context| self.attempt(context, |writer, context| Poll::Ready(writer.look(context)))).await
+    }
+
+    /// Write all of `data`, copied.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub async fn write_all(&mut self, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            let len = poll_fn(|context| self.poll_copy(context, data)).await?;
+            data = &data[len..];
+        }
+        Ok(())
+    }
+
+    /// Submit every whole logical block that was written, and wait for all transfers. What is left of a block stays in memory until more
+    /// follows.
+    ///
+    /// # Errors
+    /// A transfer failed.
+    pub async fn flush(&mut self) -> Result<()> {
+        poll_fn(|context| self.poll_flushed(context)).await
+    }
+
+    /// Write everything, wait for it, and give the file back.
+    ///
+    /// # Errors
+    /// A transfer failed, now or in an earlier call; what of the stream was written is not known then.
+    pub async fn finish(mut self) -> Result<File> {
+        poll_fn(|context| self.poll_finished(context)).await?;
+        Ok(self.file.clone())
+    }
+
+    /// Do something with transfers; the first error is kept, and nothing is done after it.
+    fn attempt<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        action: impl FnOnce(&mut Self, &mut Context<'_>) -> Poll<Result<T>>,
+    ) -> Poll<Result<T>> {
+        if let Some(first) = &self.failed {
+            return Poll::Ready(Err(Error::Stream(Arc::clone(first))));
+        }
+        action(self, context).map_err(|error| {
+            let first = self.failed.insert(Arc::new(error));
+            Error::Stream(Arc::clone(first))
+        })
+    }
+
+    fn rest_of_buffer(&mut self) -> &mut [u8] {
+        &mut self.current.as_deref_mut().expect("there is a buffer")[self.filled..]
+    }
+
+    fn poll_buffer(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            if self.current.is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            self.current = self.pool.try_take();
+            if self.current.is_none() {
+                ready!(self.poll_first(context))?;
+            }
+        }
+    }
+
+    fn poll_copy(&mut self, context: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize>> {
+        if self.is_last {
+            return Poll::Ready(Err(Error::InvalidArgument("the last piece of the stream has been submitted")));
+        }
+        ready!(self.attempt(context, Self::poll_buffer))?;
+        let buffer = self.rest_of_buffer();
+        let len = data.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&data[..len]);
+        self.filled += len;
+        if self.filled == self.pool.buffer_bytes() {
+            self.submit_whole_blocks();
+            ready!(self.attempt(context, |writer, context| Poll::Ready(writer.look(context))))?;
+        }
+        Poll::Ready(Ok(len))
+    }
+
+    /// Begin the transfer of the whole logical blocks of the buffer; what is left goes to the tail.
+    fn submit_whole_blocks(&mut self) {
+        let Some(memory) = self.current.take() else { return };
+        let unit = self.file.alignment().offset as usize;
+        let filled = std::mem::take(&mut self.filled);
+        let whole = filled / unit * unit;
+        self.tail.extend_from_slice(&memory[whole..filled]);
+        if whole > 0 {
+            let transfer = self.queue.write(&self.file, self.next, memory, whole);
+            self.flying.push_back(Flying { offset: self.next, len: whole, transfer });
+            self.next += whole as u64;
+        }
+    }
+
+    /// Submit what is not in flight, as far as there is space.
+    fn look(&mut self, context: &mut Context<'_>) -> Result<()> {
+        for Flying { transfer, .. } in self.flying.iter_mut().filter(|flying| !flying.transfer.is_submitted()) {
+            transfer.poll_submission(context);
+        }
+        Ok(())
+    }
+
+    /// The end of the transfer that was submitted first; `false` if there is none.
+    fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Result<bool>> {
+        self.look(context)?;
+        let Some(Flying { offset, len, transfer }) = self.flying.front_mut() else {
+            return Poll::Ready(self.write_rest());
+        };
+        let (offset, len) = (*offset, *len);
+        let (result, memory) = ready!(Pin::new(transfer).poll(context));
+        self.flying.pop_front();
+        let written = result?;
+        if written < len {
+            self.short.push((offset + written as u64, memory, written..len));
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    /// Nothing is in flight: the volume takes now what it had no space for, or the error says why not.
+    fn write_rest(&mut self) -> Result<bool> {
+        let had_any = !self.short.is_empty();
+        for (offset, memory, range) in std::mem::take(&mut self.short) {
+            self.file.write_all_at(&memory[range], offset)?;
+        }
+        Ok(had_any)
+    }
+
+    fn poll_all(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        while ready!(self.poll_first(context))? {}
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_flushed(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.submit_whole_blocks();
+        ready!(self.attempt(context, Self::poll_all))?;
+        if !self.is_last && !self.tail.is_empty() {
+            // What follows continues the block that is not whole yet.
+            ready!(self.attempt(context, Self::poll_buffer))?;
+            let rest = std::mem::take(&mut self.tail);
+            self.rest_of_buffer()[..rest.len()].copy_from_slice(&rest);
+            self.filled = rest.len();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_finished(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.is_finished {
+            return Poll::Ready(Ok(()));
+        }
+        self.submit_whole_blocks();
+        self.is_last = true;
+        ready!(self.attempt(context, Self::poll_all))?;
+        ready!(self.attempt(context, |writer, _| {
+            let tail = std::mem::take(&mut writer.tail);
+            Poll::Ready(if tail.is_empty() { Ok(()) } else { writer.file.write_tail(&tail, writer.next) })
+        }))?;
+        self.is_finished = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl fmt::Debug for AsyncWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncWriter").field("file", &self.file).field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "futures-io")]
+impl futures_io::AsyncWrite for AsyncWriter {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        self.get_mut().poll_copy(context, data).map_err(Into::into)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.get_mut().poll_flushed(context).map_err(Into::into)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.get_mut().poll_finished(context).map_err(Into::into)
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl tokio::io::AsyncWrite for AsyncWriter {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        self.get_mut().poll_copy(context, data).map_err(Into::into)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.get_mut().poll_flushed(context).map_err(Into::into)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.get_mut().poll_finished(context).map_err(Into::into)
+    }
+}

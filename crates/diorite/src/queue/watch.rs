@@ -1,0 +1,56 @@
+//! The descriptor of a queue, which a program waits on beside others.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use diorite_block::{IoQueue, Watch};
+use diorite_device::Readiness;
+
+use super::{DirectQueue, TransferMemory};
+use crate::{Error, Result};
+
+impl<M: TransferMemory + 'static> DirectQueue<M> {
+    /// A descriptor that is readable when a transfer can be reaped, for `poll`, `epoll`, or the reactor of an async runtime. Made by the
+    /// first call, which must come before the first transfer. The queue must be [issued](Self::issue) before the descriptor is waited on,
+    /// and after that [`reap`](Self::reap) with 0 gives what has ended.
+    ///
+    /// ```no_run
+    /// # fn main() -> diorite::Result<()> {
+    /// let mut queue: diorite::DirectQueue = diorite::DirectQueue::new(32);
+    /// let readable = queue.descriptor()?; // for the reactor
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] after the first transfer; the process has no descriptors left. A transfer on a device that cannot be
+    /// waited for (a simulated disk) fails later.
+    pub fn descriptor(&mut self) -> Result<BorrowedFd<'_>> {
+        if self.readiness.is_none() {
+            if !self.lanes.is_empty() {
+                return Err(Error::InvalidArgument("a queue is watched before its first transfer"));
+            }
+            self.readiness = Some(Readiness::new().map_err(no_descriptor)?);
+        }
+        Ok(self.readiness.as_ref().expect("made above").as_fd())
+    }
+
+    /// Another descriptor of the same, and what makes it readable once.
+    pub(crate) fn watched(&mut self) -> Result<(OwnedFd, diorite_block::Notify)> {
+        self.descriptor()?;
+        let readiness = self.readiness.as_ref().expect("made above");
+        Ok((readiness.descriptor().map_err(no_descriptor)?, readiness.notify()))
+    }
+}
+
+fn no_descriptor(source: std::io::Error) -> Error {
+    Error::Os { what: "cannot get a descriptor for a queue", source }
+}
+
+/// The queue of a device is waited for, too.
+pub(super) fn add(readiness: &mut Readiness, queue: &mut dyn IoQueue) -> Result<()> {
+    match queue.watch(readiness.notify()) {
+        Some(Watch::Called) => Ok(()),
+        Some(Watch::Descriptor(descriptor)) => readiness.add(descriptor).map_err(no_descriptor),
+        None => Err(Error::Unsupported("this device has no queue that can be waited for by a descriptor")),
+    }
+}
