@@ -49,7 +49,11 @@ impl AlignedBuf {
     /// # Errors
     /// There is no memory, or the size and the alignment are too large.
     pub fn try_zeroed(len: usize, alignment: usize) -> io::Result<Self> {
-        if (HEAP_FROM..=HEAP_TO).contains(&len) { Self::registered(len, alignment) } else { Self::own(len, alignment) }
+        if (HEAP_FROM..=HEAP_TO).contains(&len) {
+            Self::registered(len, alignment)
+        } else {
+            Self::own(len, alignment)
+        }
     }
 
     /// As [`AlignedBuf::try_zeroed`], and of memory that `io_uring` rings register with the kernel when they first use it, whatever its
@@ -69,7 +73,11 @@ impl AlignedBuf {
     /// # Errors
     /// As [`AlignedBuf::try_zeroed`].
     pub fn for_transfers(len: usize, alignment: usize) -> io::Result<Self> {
-        if len >= HEAP_FROM_FOR_TRANSFERS { Self::registered(len, alignment) } else { Self::own(len, alignment) }
+        if len >= HEAP_FROM_FOR_TRANSFERS {
+            Self::registered(len, alignment)
+        } else {
+            Self::own(len, alignment)
+        }
     }
 
     fn own(len: usize, alignment: usize) -> io::Result<Self> {

@@ -123,7 +123,11 @@ impl Drop for HeapBuf {
 impl Chunk {
     fn new(len: usize) -> io::Result<Self> {
         let len = len.checked_next_multiple_of(CHUNK_UNIT).ok_or(io::ErrorKind::OutOfMemory)?;
-        let region = if cfg!(miri) { Region::zeroed(len, CHUNK_UNIT) } else { Region::on_huge_pages(len, CHUNK_UNIT) }?;
+        let region = if cfg!(miri) {
+            Region::zeroed(len, CHUNK_UNIT)
+        } else {
+            Region::on_huge_pages(len, CHUNK_UNIT)
+        }?;
         region.populate();
         let entry = ArenaEntry::new(region.address().addr().get(), len);
         Ok(Self { _entry: entry, region, free: BTreeMap::from([(0, len)]), used_to: 0 })

@@ -171,8 +171,17 @@ impl Ring {
         let (entries, completions) = (uring.params().sq_entries(), uring.params().cq_entries());
         let buffers = registered(&uring)?;
         let (limit, latency, fork) = (entries.min(completions), LatencyHistory::default(), forks());
-        let mut ring =
-            Self { uring, buffers, in_flight: 0, limit, short: None, latency, abilities, is_cooperative, fork };
+        let mut ring = Self {
+            uring,
+            buffers,
+            in_flight: 0,
+            limit,
+            short: None,
+            latency,
+            abilities,
+            is_cooperative,
+            fork,
+        };
         // SAFETY: an entry without memory.
         unsafe { ring.push_entry(&opcode::Nop::new().build()) };
         match ring.uring.submit_and_wait(1) {

@@ -209,7 +209,8 @@ impl RingQueue {
     /// Whether a transfer is better made at once, by calls of this thread.
     fn moves_by_calls(&self, io: &QueuedIo, index: u32) -> bool {
         let parts = &self.slots[index as usize].parts;
-        let by_calls = |part: &PartOf| self.route.targets[part.target].file_device().moves_by_calls(part.transfer.len());
+        let by_calls =
+            |part: &PartOf| self.route.targets[part.target].file_device().moves_by_calls(part.transfer.len());
         !needs_flush_after(io, parts) && parts.iter().all(by_calls)
     }
 

@@ -74,6 +74,7 @@ pub use diorite_device as device;
 /// What is on the disk: what [`VolumeInfo`], [`mkfs`] and errors show in their fields.
 pub use diorite_ext::layout;
 
+pub use async_queue::{AsyncQueue, AsyncReader, AsyncWriter, Driver, Transfer};
 pub use diorite_block::QueueLoad;
 pub use diorite_block::scheduler::{
     CfqRules, Histogram, OwnerStatistics, SchedulerKind, Statistics as SchedulerStatistics,
@@ -93,7 +94,6 @@ pub use diorite_ext::{
     VolumeInfo, VolumeStatus, XattrMode,
 };
 pub use diorite_ext_tools::{check, mkfs};
-pub use async_queue::{AsyncQueue, AsyncReader, AsyncWriter, Driver, Transfer};
 pub use error::{AlignedPart, Error, ErrorKind, Result};
 pub use file::{Alignment, Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, FilesystemOptions};

@@ -64,7 +64,8 @@ impl RangeSlots {
             FREE => false,
             // Another holder that comes into the slot meanwhile sees the caller, and leaves.
             HELD => {
-                slot.start.load(Ordering::Acquire) < range.end && range.start < slot.end.load(Ordering::Acquire)
+                slot.start.load(Ordering::Acquire) < range.end
+                    && range.start < slot.end.load(Ordering::Acquire)
             }
             _ => true,
         })

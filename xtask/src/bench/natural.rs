@@ -185,7 +185,8 @@ impl Bytes {
     /// An ext4 image with one file; the longest part of the file that is contiguous on the image.
     fn make(image: &Path) -> Result<Self, String> {
         // Without backup superblocks in between, data is contiguous across groups.
-        let features = "-t ext4 -b 4096 -G 64 -O sparse_super2 -E num_backup_sb=0,lazy_itable_init=0,nodiscard";
+        let features =
+            "-t ext4 -b 4096 -G 64 -O sparse_super2 -E num_backup_sb=0,lazy_itable_init=0,nodiscard";
         make_image(image, FILE_MIB + FILE_MIB / 4, features)?;
         let path = image.display();
         let copy = format!(
@@ -194,14 +195,17 @@ impl Bytes {
         );
         call(&["sh", "-c", &copy])?;
         let text = call(&["target/release/diorite", "extents", "--json", &format!("{path}:/file")])?;
-        let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
+        let json: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
         let mut runs: Vec<Self> = Vec::new();
         for extent in json["extents"].as_array().into_iter().flatten() {
             let number = |name: &str| extent[name].as_u64().unwrap_or(0);
-            let next = Self { in_file: number("offset"), on_image: number("device_offset"), len: number("length") };
+            let next =
+                Self { in_file: number("offset"), on_image: number("device_offset"), len: number("length") };
             match runs.last_mut() {
                 Some(last)
-                    if last.in_file + last.len == next.in_file && last.on_image + last.len == next.on_image =>
+                    if last.in_file + last.len == next.in_file
+                        && last.on_image + last.len == next.on_image =>
                 {
                     last.len += next.len;
                 }
@@ -217,7 +221,9 @@ fn command(contender: &str, place: Place, row: &Row, image: &Path, bytes: &Bytes
     let image_path = image.display().to_string();
     if contender == "diorite" {
         let (offset, span) = (bytes.in_file.to_string(), bytes.len.to_string());
-        return [PROGRAM, row.name, &image_path, "/file", &offset, &span, SECONDS].map(str::to_owned).to_vec();
+        return [PROGRAM, row.name, &image_path, "/file", &offset, &span, SECONDS]
+            .map(str::to_owned)
+            .to_vec();
     }
     let (file, offset) = if contender == "fio" {
         (image_path, bytes.on_image)
@@ -225,7 +231,11 @@ fn command(contender: &str, place: Place, row: &Row, image: &Path, bytes: &Bytes
         (format!("{}/file", mount_point(image).display()), bytes.in_file)
     };
     let mut words = vec!["fio".to_owned(), format!("--name={}", row.name), format!("--filename={file}")];
-    words.extend([format!("--offset={offset}"), format!("--size={}", bytes.len), format!("--runtime={SECONDS}")]);
+    words.extend([
+        format!("--offset={offset}"),
+        format!("--size={}", bytes.len),
+        format!("--runtime={SECONDS}"),
+    ]);
     let common = ["--direct=1", "--time_based", "--norandommap", "--invalidate=0", "--output-format=json"];
     let options = common.iter().chain(row.fio).chain(place.peer(row).0.options());
     words.extend(options.map(|&word| word.to_owned()));
@@ -254,7 +264,9 @@ fn run_once(contender: &str, threads: u32, command: &[String], image: &Path) -> 
         "mkdir -p {mount} && mount -o loop {image} {mount} && losetup --direct-io=on $(findmnt -no SOURCE {mount})"
     );
     // fio's ring lets go of the file a moment after fio has ended.
-    let end = format!("for try in $(seq 50); do umount {mount} 2>/dev/null && rmdir {mount} && exit 0; sleep 0.1; done; exit 1");
+    let end = format!(
+        "for try in $(seq 50); do umount {mount} 2>/dev/null && rmdir {mount} && exit 0; sleep 0.1; done; exit 1"
+    );
     call(&["sh", "-c", &begin])?;
     let run = run_command(&words);
     call(&["sh", "-c", &end])?;
@@ -273,7 +285,8 @@ fn measure(place: Place, image: &Path, bytes: &Bytes, rounds: u32) -> Result<(),
             call(&["dd", &file, "of=/dev/null", "bs=1M", "iflag=direct", "status=none"])?;
             for turn in 0..contenders.len() {
                 let index = (turn + round) % contenders.len();
-                let (contender, command) = (contenders[index], command(contenders[index], place, row, image, bytes));
+                let (contender, command) =
+                    (contenders[index], command(contenders[index], place, row, image, bytes));
                 let run = run_once(contender, row.threads, &command, image)?;
                 store::write(&store.join(format!("{}-{contender}-{round}.json", row.name)), &run.stdout)?;
                 let figures = figures(&run)?;
@@ -319,7 +332,9 @@ fn scaling(series: &[Series]) -> String {
     contenders.sort_unstable();
     contenders.dedup();
     for contender in contenders {
-        let (Some(one), Some(two)) = (of("randread-4k", contender), of("randread-4k-2x", contender)) else { continue };
+        let (Some(one), Some(two)) = (of("randread-4k", contender), of("randread-4k-2x", contender)) else {
+            continue;
+        };
         let ratios: Vec<f64> =
             one.rounds.iter().zip(&two.rounds).map(|(one, two)| two.bandwidth / one.bandwidth).collect();
         let _ = writeln!(text, "| {contender} | {:.2} |", super::measure::median(&ratios));

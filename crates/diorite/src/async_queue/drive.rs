@@ -52,12 +52,15 @@ impl<M: TransferMemory + 'static> AsyncQueue<M> {
         let waker = Waker::from(Arc::clone(&woken));
         let mut future = pin!(future);
         loop {
-            while woken.is_woken.swap(false, Ordering::AcqRel) {
-                if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                    return output;
-                }
+            if woken.is_woken.swap(false, Ordering::AcqRel)
+                && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
+            {
+                return output;
             }
-            if self.shared.descriptor.is_some() {
+            if woken.is_woken.load(Ordering::Acquire) {
+                // It wakes itself: others go on, too.
+                let _ = self.reap();
+            } else if self.shared.descriptor.is_some() {
                 wait_until_readable(self.as_fd());
                 let _ = self.reap();
             } else {

@@ -18,8 +18,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::Waker;
 
-use diorite_block::sync::{Condvar, Mutex, MutexGuard, is_simulated};
 use diorite_block::Notify;
+use diorite_block::sync::{Condvar, Mutex, MutexGuard, is_simulated};
 
 pub use drive::Driver;
 pub use reader::AsyncReader;

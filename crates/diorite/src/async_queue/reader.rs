@@ -112,7 +112,9 @@ impl AsyncReader {
         }
         // The end of the others is asked for when it is their turn.
         let others = self.flying.iter_mut().skip(usize::from(ended.is_pending()));
-        others.filter(|transfer| !transfer.is_submitted()).for_each(|transfer| transfer.poll_submission(context));
+        others
+            .filter(|transfer| !transfer.is_submitted())
+            .for_each(|transfer| transfer.poll_submission(context));
         let (result, memory) = ready!(ended);
         let read = result?;
         self.at_end |= read < len;
@@ -135,7 +137,10 @@ impl AsyncReader {
 
 impl fmt::Debug for AsyncReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsyncReader").field("file", &self.file).field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("AsyncReader")
+            .field("file", &self.file)
+            .field("next", &self.next)
+            .finish_non_exhaustive()
     }
 }
 

@@ -163,7 +163,9 @@ impl AsyncWriter {
 
     fn poll_copy(&mut self, context: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize>> {
         if self.is_last {
-            return Poll::Ready(Err(Error::InvalidArgument("the last piece of the stream has been submitted")));
+            return Poll::Ready(Err(Error::InvalidArgument(
+                "the last piece of the stream has been submitted",
+            )));
         }
         ready!(self.attempt(context, Self::poll_buffer))?;
         let buffer = self.rest_of_buffer();
@@ -193,7 +195,8 @@ impl AsyncWriter {
 
     /// Submit what is not in flight, as far as there is space.
     fn look(&mut self, context: &mut Context<'_>) -> Result<()> {
-        for Flying { transfer, .. } in self.flying.iter_mut().filter(|flying| !flying.transfer.is_submitted()) {
+        for Flying { transfer, .. } in self.flying.iter_mut().filter(|flying| !flying.transfer.is_submitted())
+        {
             transfer.poll_submission(context);
         }
         Ok(())
@@ -260,7 +263,10 @@ impl AsyncWriter {
 
 impl fmt::Debug for AsyncWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsyncWriter").field("file", &self.file).field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("AsyncWriter")
+            .field("file", &self.file)
+            .field("next", &self.next)
+            .finish_non_exhaustive()
     }
 }
 

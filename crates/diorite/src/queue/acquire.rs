@@ -70,7 +70,8 @@ fn poll_range(
 ) -> Result<LockId> {
     let content = file.content();
     // What was asked for before the file grew may be another range.
-    let is_for = |place: &RangeTicket| place.ticket.as_ref().is_some_and(|ticket| ticket.is_for(&range, mode));
+    let is_for =
+        |place: &RangeTicket| place.ticket.as_ref().is_some_and(|ticket| ticket.is_for(&range, mode));
     if !place.as_ref().is_some_and(is_for) {
         *place = None;
         if let Some(id) = content.ranges.try_acquire(range.clone(), mode) {

@@ -247,7 +247,13 @@ impl BackingStore {
 
     /// Steps 5 and 6 of an overwrite within the file that is one bio: what small writes at random places mostly are. `false` where the write
     /// is something else.
-    fn overwrite_one(&self, window: &Range<u64>, memory: &[u8], end: u64, sync: Option<SyncKind>) -> Result<bool> {
+    fn overwrite_one(
+        &self,
+        window: &Range<u64>,
+        memory: &[u8],
+        end: u64,
+        sync: Option<SyncKind>,
+    ) -> Result<bool> {
         let len = window.end - window.start;
         if end > self.map.recorded_size() {
             return Ok(false);

@@ -8,7 +8,10 @@
 
 use std::sync::Arc;
 
-use diorite_block::{Bio, BioMemory, BlockDevice, Completed, Geometry, IoCounters, IoError, IoQueue, Notify, Op, QueuedIo, Sector, Watch};
+use diorite_block::{
+    Bio, BioMemory, BlockDevice, Completed, Geometry, IoCounters, IoError, IoQueue, Notify, Op, QueuedIo,
+    Sector, Watch,
+};
 
 use super::log_map::LogMap;
 use super::replay::{Replay, ReplayedBlock};

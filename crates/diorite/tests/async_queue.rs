@@ -1,0 +1,376 @@
+//! Direct transfers as futures: who drives them, who waits for whom, and what a dropped one leaves behind.
+
+mod common;
+
+use std::future::{Future, poll_fn};
+use std::os::fd::AsFd;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use common::{Random, aligned_pattern, pattern};
+use diorite::{
+    AsyncQueue, AsyncReader, AsyncWriter, Backend, BufferPool, DeviceOptions, DirectIo, DirectQueue, File,
+    Filesystem, FilesystemOptions, PoolBuf, Transfer,
+};
+use diorite_ext_tools::mkfs::MkfsOptions;
+use rustix::event::{PollFd, PollFlags, poll};
+
+const PAGE: usize = 4096;
+
+/// A volume on each kind of queue that a device may have, and a file on it for direct I/O.
+fn each_kind(test: impl Fn(&str, &File)) {
+    for kind in ["io_uring", "threads", "deadline", "inject on threads", "memory"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let image = directory.path().join("image");
+        let mut options = FilesystemOptions::new();
+        if let Some(scheduler) = ["deadline", "inject"].iter().find(|name| kind.starts_with(*name)) {
+            options = options.scheduler(scheduler.parse().expect("a scheduler"));
+        }
+        let filesystem = if kind == "memory" {
+            common::open_memory(16, &MkfsOptions::default(), &options)
+        } else {
+            Filesystem::create(&image, 16 << 20, &MkfsOptions::default())
+                .expect("mkfs")
+                .close()
+                .expect("close");
+            let backend = if kind.ends_with("threads") { Backend::Threads } else { Backend::Auto };
+            let device =
+                diorite::device::FileDevice::open(&image, &DeviceOptions::read_write().backend(backend));
+            options.open_device(device.expect("device")).expect("open")
+        };
+        let open = filesystem.open_options().read(true).write(true).create(true).direct(DirectIo::Required);
+        let file = open.open("/file").expect("file");
+        test(kind, &file);
+        drop(file);
+        filesystem.close().expect("close");
+    }
+}
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Woken {
+    fn poll<F: Future + Unpin>(self: &Arc<Self>, future: &mut F) -> Poll<F::Output> {
+        Pin::new(future).poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
+    }
+
+    fn take(&self) -> usize {
+        self.0.swap(0, Ordering::SeqCst)
+    }
+}
+
+/// Several futures at once.
+async fn all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        for (future, output) in futures.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(ready) = Pin::new(future).poll(context) {
+                *output = Some(ready);
+            }
+        }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
+
+/// An executor without a reactor.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        std::thread::park();
+    }
+}
+
+fn write_and_read(queue: &AsyncQueue, file: &File, pages: u64) -> impl Future<Output = ()> {
+    let (queue, file) = (queue.clone(), file.clone());
+    async move {
+        let at = |page: u64| page * PAGE as u64;
+        let write = |page| queue.write(&file, at(page), aligned_pattern(PAGE, page), PAGE);
+        for (result, _) in all((0..pages).map(write).collect()).await {
+            assert_eq!(result.expect("written"), PAGE);
+        }
+        let read = |page| queue.read(&file, at(page), file.buffer(PAGE).expect("memory"), PAGE);
+        for (page, (result, memory)) in (0..).zip(all((0..pages).map(read).collect()).await) {
+            assert_eq!(result.expect("read"), PAGE);
+            assert!(memory[..] == pattern(PAGE, page)[..], "page {page}");
+        }
+    }
+}
+
+#[test]
+fn many_tasks_share_a_queue_of_small_depth() {
+    each_kind(|_, file| {
+        let queue = AsyncQueue::new(4).expect("queue");
+        queue.run(write_and_read(&queue, file, 100));
+        assert_eq!(queue.in_flight(), 0);
+    });
+}
+
+#[test]
+fn a_thread_drives_the_futures_of_any_executor() {
+    each_kind(|_, file| {
+        let queue = AsyncQueue::new(4).expect("queue");
+        let driver = queue.spawn_driver().expect("driver");
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                // The same pages at once: whole pages of one pattern.
+                scope.spawn(|| block_on(write_and_read(&queue, file, 50)));
+            }
+        });
+        drop(driver);
+    });
+}
+
+/// Whether a descriptor is readable within a time.
+fn is_readable(descriptor: impl AsFd, seconds: i64) -> bool {
+    let timeout = rustix::time::Timespec { tv_sec: seconds, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)).expect("poll") > 0
+}
+
+#[test]
+fn the_descriptor_is_readable_while_something_can_be_reaped() {
+    each_kind(|kind, file| {
+        file.write_all_at(&aligned_pattern(8 * PAGE, 1), 0).expect("write");
+        let mut queue = DirectQueue::new(8);
+        assert!(!is_readable(queue.descriptor().expect("descriptor"), 0), "{kind}");
+        for round in 0..20 {
+            for page in 0..8 {
+                let memory = file.buffer(PAGE).expect("memory");
+                queue.read(file, page * PAGE as u64, memory, PAGE, page).expect("submitted");
+            }
+            queue.issue().expect("issued");
+            let (mut done, mut count) = (Vec::new(), 0);
+            while count < 8 {
+                assert!(
+                    is_readable(queue.descriptor().expect("descriptor"), 20),
+                    "{kind}, {round}: {count} came"
+                );
+                count += queue.reap(0, &mut done).expect("reaped");
+            }
+            assert_eq!(count, 8);
+            assert!(done.iter().all(|finished| finished.result.is_ok()));
+        }
+        // The watcher of a scheduled device may say it once more than needed.
+        queue.reap(0, &mut Vec::new()).expect("reaped");
+        std::thread::sleep(Duration::from_millis(5));
+        queue.reap(0, &mut Vec::new()).expect("reaped");
+        assert!(!is_readable(queue.descriptor().expect("descriptor"), 0), "{kind}: nothing is left");
+    });
+}
+
+/// A transfer that is not reaped holds its range; those on the range wait in the order in which they came, and one that is dropped is
+/// not waited for.
+#[test]
+fn transfers_on_one_range_wait_their_turn() {
+    each_kind(|kind, file| {
+        file.write_all_at(&aligned_pattern(2 * PAGE, 1), 0).expect("write");
+        let queue = AsyncQueue::new(8).expect("queue");
+        let woken = Arc::new(Woken::default());
+        let mut first = queue.write(file, 0, aligned_pattern(2 * PAGE, 2), 2 * PAGE);
+        assert!(!first.is_submitted());
+        // It may have ended by the time it is polled again, but not be over before it is reaped.
+        let ended_at_once = woken.poll(&mut first).is_ready();
+        if ended_at_once {
+            return;
+        }
+        assert!(first.is_submitted());
+        let held = file.clone();
+        let mut second = queue.write(file, PAGE as u64, aligned_pattern(PAGE, 3), PAGE);
+        let mut third = queue.read(&held, PAGE as u64, file.buffer(PAGE).expect("memory"), PAGE);
+        let (pending, waits) = (woken.poll(&mut second).is_pending(), !second.is_submitted());
+        // Each submission reaps what has ended by then.
+        if !waits {
+            return;
+        }
+        assert!(pending, "{kind}");
+        assert!(woken.poll(&mut third).is_pending());
+        drop(second);
+        queue.run(async {
+            let (result, _) = (&mut first).await;
+            assert_eq!(result.expect("written"), 2 * PAGE);
+            let (result, memory) = third.await;
+            assert_eq!(result.expect("read"), PAGE);
+            assert!(memory[..] == pattern(2 * PAGE, 2)[PAGE..], "{kind}: the second was never written");
+        });
+    });
+}
+
+/// One future is woken for one place; one that is dropped then passes the place on.
+#[test]
+fn a_place_in_the_queue_is_passed_on() {
+    each_kind(|kind, file| {
+        file.write_all_at(&aligned_pattern(4 * PAGE, 1), 0).expect("write");
+        let queue = AsyncQueue::new(1).expect("queue");
+        let read = |page: u64| queue.read(file, page * PAGE as u64, file.buffer(PAGE).expect("memory"), PAGE);
+        let (mut first, mut second, mut third) = (read(0), read(1), read(2));
+        let [of_first, of_second, of_third]: [Arc<Woken>; 3] = Default::default();
+        if of_first.poll(&mut first).is_ready() {
+            // Memory is as fast as that.
+            return;
+        }
+        assert!(of_second.poll(&mut second).is_pending() && of_third.poll(&mut third).is_pending());
+        if second.is_submitted() {
+            return;
+        }
+        assert_eq!(of_second.take() + of_third.take(), 0, "{kind}");
+        while queue.reap().expect("reaped") == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!((of_second.take(), of_third.take()), (1, 0), "{kind}");
+        drop(second);
+        assert_eq!(of_third.take(), 1, "{kind}");
+        assert!(queue.run(third).0.is_ok());
+        assert!(queue.run(first).0.is_ok());
+    });
+}
+
+/// Futures are dropped at every point of their life. No memory is lost or freed in flight, no range stays held, each page is whole.
+#[test]
+fn a_dropped_future_leaves_nothing_behind() {
+    const PAGES: u64 = 16;
+    const BUFFERS: u32 = 12;
+    each_kind(|kind, file| {
+        file.write_all_at(&aligned_pattern(PAGES as usize * PAGE, 0), 0).expect("write");
+        let pool = BufferPool::new(PAGE, BUFFERS).expect("pool");
+        let queue: AsyncQueue<PoolBuf> = AsyncQueue::new(4).expect("queue");
+        let mut random = Random(7);
+        let woken = Arc::new(Woken::default());
+        let mut flying: Vec<(Transfer<PoolBuf>, u64)> = Vec::new();
+        for round in 0..400 {
+            if let Some(mut memory) = pool.try_take() {
+                let at = random.below(PAGES) * PAGE as u64;
+                let transfer = if random.below(2) == 0 {
+                    memory.fill(1 + (round % 200) as u8);
+                    queue.write(file, at, memory, PAGE)
+                } else {
+                    queue.read(file, at, memory, PAGE)
+                };
+                flying.push((transfer, random.below(4)));
+            }
+            let mut kept = Vec::new();
+            for (mut transfer, polls) in flying {
+                match polls {
+                    // Never polled, or polled so often.
+                    0 => drop(transfer),
+                    _ => {
+                        if let Poll::Ready((result, memory)) = woken.poll(&mut transfer) {
+                            assert_eq!(result.expect("moved"), PAGE);
+                            drop(memory);
+                        } else {
+                            kept.push((transfer, polls - 1));
+                        }
+                    }
+                }
+            }
+            flying = kept;
+            if round % 3 == 0 {
+                queue.reap().expect("reaped");
+            }
+        }
+        drop(flying);
+        queue.run(poll_fn(|context| {
+            context.waker().wake_by_ref();
+            if queue.in_flight() == 0 { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        assert_eq!(pool.available(), BUFFERS, "{kind}");
+        let mut all = file.buffer(PAGES as usize * PAGE).expect("memory");
+        file.read_exact_at(&mut all, 0).expect("no range is held");
+        let first = pattern(PAGES as usize * PAGE, 0);
+        for (page, was) in all.chunks(PAGE).zip(first.chunks(PAGE)) {
+            assert!(page == was || page.iter().all(|byte| *byte == page[0]), "{kind}: a page of two writes");
+        }
+        assert_eq!(file.write_at(&all, 0).expect("no range is held"), all.len());
+    });
+}
+
+/// A queue that is dropped with transfers in flight, whose futures are gone, waits for them.
+#[test]
+fn a_queue_is_dropped_with_transfers_in_flight() {
+    each_kind(|_, file| {
+        let pool = BufferPool::new(PAGE, 4).expect("pool");
+        let queue: AsyncQueue<PoolBuf> = AsyncQueue::new(4).expect("queue");
+        for page in 0..4 {
+            let mut transfer = queue.write(file, page * PAGE as u64, pool.take(), PAGE);
+            let _ = Arc::new(Woken::default()).poll(&mut transfer);
+        }
+        drop(queue);
+        assert_eq!(pool.available(), 4);
+    });
+}
+
+/// Streams give back what was written, also where calls are given up half way.
+#[test]
+fn streams_lose_nothing_when_a_call_is_given_up() {
+    const LEN: usize = 1_000_003;
+    each_kind(|kind, file| {
+        let data = pattern(LEN, 5);
+        let queue = AsyncQueue::new(3).expect("queue");
+        let written = queue.run(async {
+            let mut writer = AsyncWriter::new(&queue, file.clone(), 0, 8 * PAGE, 4)?;
+            for (index, part) in data.chunks(30_011).enumerate() {
+                writer.write_all(part).await?;
+                if index == 7 {
+                    writer.flush().await?;
+                }
+            }
+            writer.finish().await
+        });
+        assert_eq!(written.expect("written").size(), LEN as u64, "{kind}");
+        let mut back = Vec::new();
+        let mut reader = AsyncReader::new(&queue, file.clone(), 0, 8 * PAGE, 4).expect("reader");
+        let woken = Arc::new(Woken::default());
+        loop {
+            // Polled once and dropped, now and then.
+            if back.len() % 3 == 0 {
+                let mut call = pin!(reader.next_chunk());
+                let mut context = Context::from_waker(Waker::noop());
+                if let Poll::Ready(chunk) = call.as_mut().poll(&mut context) {
+                    match chunk.expect("read") {
+                        Some(chunk) => back.extend_from_slice(chunk),
+                        None => break,
+                    }
+                    continue;
+                }
+            }
+            match queue.run(reader.next_chunk()).expect("read") {
+                Some(chunk) => back.extend_from_slice(chunk),
+                None => break,
+            }
+        }
+        assert!(back == data, "{kind}: {} bytes", back.len());
+        drop(woken);
+    });
+}
+
+#[test]
+fn a_transfer_that_cannot_be_gives_its_memory_back() {
+    each_kind(|_, file| {
+        let queue = AsyncQueue::new(2).expect("queue");
+        let (result, memory) = queue.run(queue.read(file, 7, file.buffer(PAGE).expect("memory"), PAGE));
+        assert!(result.is_err() && memory.len() == PAGE);
+        let (result, _) = queue.run(queue.write(file, 0, memory, 2 * PAGE));
+        assert!(result.is_err());
+    });
+}

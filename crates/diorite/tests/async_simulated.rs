@@ -1,0 +1,165 @@
+//! Futures on a simulated disk, in shuffled order: results are those of a model, whatever is dropped and whenever.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use diorite::{AlignedBuf, AsyncQueue, DirectIo, File, FilesystemOptions, Transfer};
+use diorite_block::{BlockDevice, IoOwner, sync};
+use diorite_ext_tools::mkfs::{MkfsOptions, mkfs};
+use diorite_sim::{Order, SimDisk, Simulation, WorldOptions};
+
+const PAGE: usize = 4096;
+const PAGES: u64 = 8;
+
+/// What a page may hold: one value, and those of writes that were dropped on their way.
+type Model = Vec<BTreeSet<u8>>;
+
+struct Case {
+    queue: AsyncQueue,
+    file: File,
+    state: u64,
+    model: Model,
+    next_value: u8,
+}
+
+/// One transfer of a page.
+struct Flying {
+    page: u64,
+    write: Option<u8>,
+    transfer: Transfer<AlignedBuf>,
+}
+
+impl Case {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) % bound
+    }
+
+    fn start(&mut self, page: u64) -> Flying {
+        let at = page * PAGE as u64;
+        let mut memory = AlignedBuf::zeroed(PAGE, PAGE);
+        if self.below(2) == 0 {
+            return Flying { page, write: None, transfer: self.queue.read(&self.file, at, memory, PAGE) };
+        }
+        self.next_value = self.next_value % 250 + 1;
+        memory.fill(self.next_value);
+        Flying {
+            page,
+            write: Some(self.next_value),
+            transfer: self.queue.write(&self.file, at, memory, PAGE),
+        }
+    }
+
+    fn end(&mut self, flying: &Flying, (result, memory): (diorite::Result<usize>, AlignedBuf)) {
+        assert_eq!(result.expect("moved"), PAGE);
+        let possible = &mut self.model[flying.page as usize];
+        assert!(memory.iter().all(|byte| *byte == memory[0]), "a page is whole");
+        match flying.write {
+            Some(value) => *possible = BTreeSet::from([value]),
+            None => {
+                assert!(possible.contains(&memory[0]), "{} of {possible:?}", memory[0]);
+                *possible = BTreeSet::from([memory[0]]);
+            }
+        }
+    }
+
+    /// One transfer a page at once; some are dropped, before, while or after they are in flight.
+    async fn run(&mut self) {
+        let mut flying: Vec<Flying> = Vec::new();
+        for _ in 0..150 {
+            let page = self.below(PAGES);
+            if flying.iter().all(|other| other.page != page) {
+                let new = self.start(page);
+                flying.push(new);
+            }
+            let waits = flying.len() > 2 && self.below(2) == 0;
+            let ended = std::future::poll_fn(|context| {
+                for (index, one) in flying.iter_mut().enumerate() {
+                    if let Poll::Ready(output) = Pin::new(&mut one.transfer).poll(context) {
+                        return Poll::Ready(Some((index, output)));
+                    }
+                }
+                if waits { Poll::Pending } else { Poll::Ready(None) }
+            })
+            .await;
+            if let Some((index, output)) = ended {
+                let one = flying.swap_remove(index);
+                self.end(&one, output);
+            }
+            if self.below(4) == 0 && !flying.is_empty() {
+                let dropped = flying.swap_remove(self.below(flying.len() as u64) as usize);
+                if let (Some(value), true) = (dropped.write, dropped.transfer.is_submitted()) {
+                    self.model[dropped.page as usize].insert(value);
+                }
+            }
+        }
+        for mut one in flying {
+            let output = (&mut one.transfer).await;
+            self.end(&one, output);
+        }
+        for page in 0..PAGES {
+            let memory = AlignedBuf::zeroed(PAGE, PAGE);
+            let transfer = self.queue.read(&self.file, page * PAGE as u64, memory, PAGE);
+            let mut one = Flying { page, write: None, transfer };
+            let output = (&mut one.transfer).await;
+            self.end(&one, output);
+        }
+    }
+}
+
+/// Reads whole pages meanwhile, by calls that wait.
+fn read_beside(file: &File) {
+    let mut memory = AlignedBuf::zeroed(2 * PAGE, PAGE);
+    for round in 0..40 {
+        let offset = round % (PAGES - 1) * PAGE as u64;
+        file.read_exact_at(&mut memory, offset).expect("read");
+        assert!(memory.chunks(PAGE).all(|page| page.iter().all(|byte| *byte == page[0])), "a page is whole");
+    }
+}
+
+fn simulate(seed: u64) {
+    let disk = SimDisk::named(["ssd", "sata-2009"][seed as usize % 2]).expect("a disk");
+    let options = MkfsOptions { size_bytes: Some(32 << 20), ..MkfsOptions::default() };
+    mkfs(&*disk, &options).expect("mkfs");
+    let kind = ["none", "deadline", "inject"][seed as usize % 3].parse().expect("a scheduler");
+    let world = WorldOptions { seed, order: Order::Shuffled, ..WorldOptions::default() };
+    let simulation = Simulation::with_options(world);
+    let ended = Arc::new(Mutex::new(false));
+    let has_ended = Arc::clone(&ended);
+    simulation.spawn("main", IoOwner::default(), move || {
+        let device: Arc<dyn BlockDevice> = disk;
+        let filesystem = FilesystemOptions::new().scheduler(kind).open_device(device).expect("open");
+        let open = filesystem.open_options().read(true).write(true).create(true).direct(DirectIo::Required);
+        let file = open.open("/file").expect("file");
+        file.write_all_at(&AlignedBuf::zeroed(PAGES as usize * PAGE, PAGE), 0).expect("write");
+        let beside = file.clone();
+        let reader = sync::spawn("reader", move || read_beside(&beside)).expect("a thread");
+        let queue = AsyncQueue::new(1 + (seed % 5) as u32).expect("queue");
+        let model = vec![BTreeSet::from([0]); PAGES as usize];
+        let mut case = Case { queue: queue.clone(), file, state: seed, model, next_value: 0 };
+        queue.run(case.run());
+        // What was dropped in flight is reaped, so that the reader's range is free.
+        while queue.in_flight() > 0 {
+            queue.run(async { queue.reap().expect("reaped") });
+            sync::sleep(Duration::from_millis(1));
+        }
+        reader.join();
+        drop((case, queue));
+        filesystem.close().expect("close");
+        *has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        sync::sleep(Duration::from_secs(100));
+    });
+    simulation.run().unwrap_or_else(|deadlock| panic!("seed {seed}: {deadlock}"));
+    assert!(*ended.lock().unwrap_or_else(PoisonError::into_inner), "seed {seed}");
+}
+
+#[test]
+fn futures_are_those_of_a_model_whatever_is_dropped() {
+    let seeds = std::env::var("DIORITE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
+    (0..seeds).for_each(simulate);
+}
