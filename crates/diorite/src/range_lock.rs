@@ -431,7 +431,7 @@ mod tests {
         let lock = RangeLock::default();
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
-        let mut turn = |ticket: &mut Option<Ticket>| lock.poll_acquire(ticket, &waker);
+        let turn = |ticket: &mut Option<Ticket>| lock.poll_acquire(ticket, &waker);
         let reader = lock.shared_by_many(0..10);
         let mut writer = Some(lock.take_ticket(5..15, LockMode::Exclusive));
         assert!(turn(&mut writer).is_pending());
