@@ -247,20 +247,14 @@ impl BackingStore {
 
     /// Steps 5 and 6 of an overwrite within the file that is one bio: what small writes at random places mostly are. `false` where the write
     /// is something else.
-    fn overwrite_one(
-        &self,
-        window: &Range<u64>,
-        memory: &[u8],
-        end: u64,
-        sync: Option<SyncKind>,
-    ) -> Result<bool> {
+    fn overwrite_one(&self, window: &Range<u64>, memory: &[u8], end: u64, flags: BioFlags) -> Result<bool> {
         let len = window.end - window.start;
         if end > self.map.recorded_size() {
             return Ok(false);
         }
         let Some(sector) = self.whole_on_device(window.start, len)? else { return Ok(false) };
         work(Work::Submit(1));
-        let mut bio = Bio::write(sector, &memory[..len as usize], self.write_flags(sync));
+        let mut bio = Bio::write(sector, &memory[..len as usize], flags);
         self.device().execute(std::slice::from_mut(&mut bio))?;
         self.engine.counters.bios.add(1);
         self.engine.counters.direct_bios.add(1);
@@ -280,7 +274,7 @@ impl BackingStore {
     ) -> Result<u64> {
         if let Some(memory) = segments.clone().next()
             && memory.len() as u64 >= window.end - window.start
-            && self.overwrite_one(&window, memory, end, sync)?
+            && self.overwrite_one(&window, memory, end, flags)?
         {
             return Ok(end);
         }
