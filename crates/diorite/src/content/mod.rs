@@ -38,7 +38,6 @@ mod write_back_together;
 use std::ops::Range;
 use std::sync::Arc;
 
-use diorite_block::BioFlags;
 use diorite_block::sync::{Mutex, Rank};
 
 use crate::Result;
@@ -84,6 +83,7 @@ impl Content {
     /// Drop all cached pages without writing them back.
     pub(crate) fn discard(&self) {
         let _range = self.ranges.exclusive(0..u64::MAX);
+        self.cache.end_windows(0..u64::MAX);
         self.cache.drop_pages(0..u64::MAX);
         self.engine.forget_if_clean(&self.cache);
     }
@@ -95,9 +95,7 @@ impl Content {
         }
         let range = self.store.locked_range(offset, offset.saturating_add(len));
         let _range = self.ranges.exclusive(range.clone());
-        self.cache.write_back(range.clone(), BioFlags::SYNC)?;
-        self.cache.drop_pages(pages_of(range.start, range.end));
-        Ok(())
+        self.cache.settle(&range)
     }
 
     /// Drop the clean pages.

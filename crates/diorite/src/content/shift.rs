@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use diorite_block::BioFlags;
-
-use crate::content::{Content, pages_of};
+use crate::content::Content;
 use crate::map::{SyncKind, WriteCommit};
 use crate::{Error, Result};
 
@@ -64,8 +62,7 @@ impl Content {
     fn write_back_from(&self, offset: u64) -> Result<()> {
         self.store.leave_inode()?;
         let start = self.store.locked_range(offset, 0).start;
-        self.cache.write_back(start..u64::MAX, BioFlags::SYNC)?;
-        self.cache.drop_pages(pages_of(start, u64::MAX));
+        self.cache.settle(&(start..u64::MAX))?;
         let size = self.store.size();
         if self.store.map.recorded_size() < size {
             self.store.commit(WriteCommit { size_at_least: Some(size), ..WriteCommit::default() })?;

@@ -17,8 +17,10 @@ mod write_back;
 use std::ops::Range;
 use std::sync::Arc;
 
+use diorite_block::BioFlags;
 use diorite_block::sync::{Mutex, Rank, Work, work};
 
+use crate::Result;
 use crate::cache::arena::PAGE_SIZE;
 use crate::cache::live::LiveMemory;
 use crate::cache::pages::Pages;
@@ -98,6 +100,16 @@ impl FileCache {
         }
     }
 
+    /// Write back the dirty pages of a range of bytes and drop its pages. The caller has it exclusively. What a window stores meanwhile
+    /// stays in a live page, also if the window is closed.
+    pub(crate) fn settle(&self, range: &Range<u64>) -> Result<()> {
+        let pages = pages_of(range.start, range.end);
+        self.end_windows(pages.clone());
+        self.write_back(range.clone(), BioFlags::SYNC)?;
+        self.drop_pages(pages);
+        Ok(())
+    }
+
     /// Drop the clean pages.
     pub(crate) fn drop_clean(&self) {
         let removed = self.pages.remove_clean(0..u64::MAX);
@@ -109,10 +121,9 @@ impl FileCache {
         self.pages.dirty() == 0 && self.live.is_empty()
     }
 
-    /// Drop the pages of a range (in pages), dirty or not, and their claims. The caller has the range exclusively. Pages that windows
-    /// show stay; where their content changes below them, [`FileCache::reload_live`] or [`FileCache::zero_live`] follows.
+    /// Drop the pages of a range (in pages), dirty or not, and their claims. The caller has the range exclusively. Live pages
+    /// stay; where their content changes below them, [`FileCache::reload_live`] or [`FileCache::zero_live`] follows.
     pub(crate) fn drop_pages(&self, pages: Range<u64>) {
-        self.end_windows(pages.clone());
         let removed = self.pages.remove(pages);
         if removed.is_empty() {
             return;
@@ -133,6 +144,7 @@ impl Drop for FileCache {
         if let Some(error) = self.errors.take_unreported() {
             self.engine.errors.set(error);
         }
+        self.end_windows(0..u64::MAX);
         self.drop_pages(0..u64::MAX);
     }
 }
