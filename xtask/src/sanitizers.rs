@@ -14,6 +14,7 @@ const MIRI: &[&[&str]] = &[
     &["--package", "diorite", "--lib", "cache::arena"],
     &["--package", "diorite", "--lib", "cache::live"],
     &["--package", "diorite", "--lib", "range_lock::"],
+    &["--package", "diorite-pool", "--lib", "memory::"],
 ];
 
 /// What many real threads do at once: range locks, states of pages, the scheduled device, whole files.
@@ -23,6 +24,8 @@ const THREADS: &[&[&str]] = &[
     &["--package", "diorite", "--lib", "cache::"],
     &["--package", "diorite", "--test", "mapped_views"],
     &["--package", "diorite-torture", "--test", "history", "real_threads"],
+    &["--package", "diorite-pool", "--lib", "memory::"],
+    &["--package", "diorite-pool", "--test", "pages", "threads_lose_no_change"],
 ];
 
 /// The unsafe memory code under Miri.

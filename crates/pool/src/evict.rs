@@ -54,6 +54,7 @@ where
 pub(crate) fn give_back<M: Deref<Target = Mapping>>(hold: ExclusiveHold<M>) {
     debug_assert_eq!(hold.frame().page(), NO_PAGE);
     hold.frame().end_change();
+    drop(hold);
 }
 
 /// Count a frame that got a page, which was evicted of late or is on probation.

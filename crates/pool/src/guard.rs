@@ -134,7 +134,7 @@ pub struct Pin<'p> {
 impl<'p> Pin<'p> {
     pub(crate) fn new(core: &'p Core, hold: &SharedHold<&'p Mapping>) -> Self {
         let frame = hold.frame();
-        frame.latch.pin(&frame.holders, core.me);
+        frame.pin(core.me);
         Self { core, frame: hold.index() }
     }
 
@@ -164,8 +164,7 @@ impl<'p> Pin<'p> {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        let frame = self.core.mapping.frame(self.frame);
-        frame.latch.unpin(&frame.holders, self.core.me);
+        self.core.mapping.frame(self.frame).unpin(self.core.me);
     }
 }
 

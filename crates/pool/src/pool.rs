@@ -289,8 +289,7 @@ impl BufferPool {
     fn shut_down(&mut self) -> Result<()> {
         if self.core.is_forked() {
             // The threads are the parent's.
-            self.writer.take().map(std::mem::forget);
-            self.prefetcher.take().map(std::mem::forget);
+            std::mem::forget((self.writer.take(), self.prefetcher.take()));
             return Ok(());
         }
         self.core.is_closing.store(true, Ordering::SeqCst);

@@ -159,7 +159,9 @@ impl Core {
             let Ok(file) = self.file_of(page) else { continue };
             let Some(hold) = self.hold_dirty(key, index, &mut outcome) else { continue };
             match &mut queue {
-                Some(queue) if file.has_queue => self.submit(queue, file, page, hold, &mut outcome),
+                Some(queue) if file.has_queue => {
+                    self.submit(queue, file, page, hold, &mut outcome);
+                }
                 _ => {
                     let follows = run.last().is_some_and(|last| last.frame().page() + 1 == key);
                     if !follows || run.len() >= run_max {
@@ -220,11 +222,11 @@ impl Core {
         let page = PageId::from_key(finished.memory.frame().page());
         match (finished.result, page) {
             (Ok(len), _) if len == self.mapping.layout().page_bytes => {
-                self.written(&finished.memory, outcome)
+                self.written(&finished.memory, outcome);
             }
             (Ok(_), Some(page)) => self.failed(page, libc::ENOSPC, 1),
             (Err(error), Some(page)) => self.failed(page, error.errno(), 1),
-            (_, None) => {}
+            (_, None) => unreachable!("a page that is held has a number"),
         }
         true
     }

@@ -59,13 +59,15 @@ fn hits(options: &Options, raw: &mut String, text: &mut String) -> Result<(), St
         text,
         "| pages in use | fetch and release, ns (target <= {HIT_NS}) | exclusive, ns | |\n|---|---|---|---|"
     );
-    let mut names: Vec<String> =
-        lines.iter().filter_map(|line| line["pages"].as_str()).map(str::to_owned).collect();
-    names.sort();
-    names.dedup();
+    let mut names: Vec<&str> = Vec::new();
+    for name in lines.iter().filter_map(|line| line["pages"].as_str()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     for name in names {
         let of = |key: &str| {
-            let rows = lines.iter().filter(|line| line["pages"].as_str() == Some(&name));
+            let rows = lines.iter().filter(|line| line["pages"].as_str() == Some(name));
             median(&rows.filter_map(|line| line[key].as_f64()).collect::<Vec<_>>())
         };
         let (fetch, exclusive) = (of("fetch_ns"), of("fetch_exclusive_ns"));

@@ -85,7 +85,7 @@ impl Frame {
     /// Begin to change the content, or which page it is. The caller is the owner, and no reader holds the frame.
     pub(crate) fn begin_change(&self, undo: Undo) {
         self.undo.store(undo.to_word(), Ordering::SeqCst);
-        if self.version.load(Ordering::Relaxed) % 2 == 0 {
+        if self.version.load(Ordering::Relaxed).is_multiple_of(2) {
             // An optimistic reader that sees any store from here on also sees the odd version.
             self.version.fetch_add(1, Ordering::SeqCst);
         }
@@ -112,7 +112,7 @@ impl Frame {
     #[inline]
     pub(crate) fn stable_version(&self) -> Option<u64> {
         let version = self.version.load(Ordering::Acquire);
-        (version % 2 == 0).then_some(version)
+        version.is_multiple_of(2).then_some(version)
     }
 
     /// Whether it is still that version, after everything read so far.
@@ -184,6 +184,15 @@ impl Frame {
                 self.heat.store(heat + 1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Keep the page in the frame. The caller holds it.
+    pub(crate) fn pin(&self, me: ProcessSlot) {
+        Latch::pin(&self.holders, me);
+    }
+
+    pub(crate) fn unpin(&self, me: ProcessSlot) {
+        Latch::unpin(&self.holders, me);
     }
 
     /// Whether no process holds or pins it. The caller is the owner.

@@ -198,3 +198,84 @@ pub(crate) fn restore(mapping: &Mapping, dead: ProcessSlot, from: FrameIndex, to
     // SAFETY: two different pages, inside the mapping; their owner is dead, and the one caller that holds its entry acts for it.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), mapping.layout().page_bytes) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Layout, Undo};
+    use crate::options::HugePages;
+
+    fn mapping() -> Arc<Mapping> {
+        let layout = Layout::new(4096, 8).expect("a small pool");
+        Arc::new(Mapping::create(layout, HugePages::Never, true).expect("memory"))
+    }
+
+    /// Threads of three "processes" change and read whole pages through holds, keep some shared after a change, and send some to other threads.
+    #[test]
+    fn bytes_are_seen_under_holds_only() {
+        let mapping = mapping();
+        let (threads, rounds) = if cfg!(miri) { (3, 12) } else { (4, 4_000) };
+        std::thread::scope(|scope| {
+            for number in 0..threads {
+                let mapping = &mapping;
+                scope.spawn(move || {
+                    let me = ProcessSlot(number % 3);
+                    for round in 0..rounds {
+                        let frame = round % 2;
+                        if round % 3 == 0 {
+                            let hold = ExclusiveHold::try_new(Arc::clone(mapping), frame, me, |_| {
+                                std::thread::yield_now();
+                                true
+                            });
+                            let Some(mut hold) = hold else { continue };
+                            let value = hold.bytes()[0].wrapping_add(1);
+                            hold.frame().begin_change(Undo::Discard);
+                            hold.bytes_mut().fill(value);
+                            hold.frame().end_change();
+                            let hold = hold.downgrade(me);
+                            assert!(hold.bytes().iter().all(|byte| *byte == value));
+                            scope.spawn(move || assert_eq!(hold.bytes()[4095], value));
+                        } else if let Some(hold) = SharedHold::try_new(&**mapping, frame, me) {
+                            let first = hold.bytes()[0];
+                            assert!(hold.bytes().iter().all(|byte| *byte == first));
+                        }
+                    }
+                });
+            }
+        });
+        assert!(mapping.frames().iter().all(|frame| frame.latch.owner().is_none() && frame.is_unused()));
+    }
+
+    #[test]
+    fn a_racing_copy_stays_inside_the_page() {
+        let mapping = mapping();
+        let mut hold = ExclusiveHold::try_new(&*mapping, 3, ProcessSlot(0), |_| false).expect("free");
+        hold.bytes_mut().iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+        drop(hold);
+        for (start, end) in [(0, 8), (3, 5), (7, 25), (4090, 4096), (0, 4096), (5, 5)] {
+            let mut copy = vec![0; end - start];
+            assert!(copy_racing(&mapping, 3, start..end, &mut copy));
+            assert!(copy.iter().zip(start..end).all(|(byte, at)| *byte == at as u8), "{start}..{end}");
+        }
+        assert!(!copy_racing(&mapping, 3, 4090..4097, &mut [0; 7]));
+        assert!(!copy_racing(&mapping, 3, 0..8, &mut [0; 7]));
+    }
+
+    /// What a dead process was changing is copied back from its before-image, which belongs to it as well.
+    #[test]
+    fn a_before_image_is_restored() {
+        let mapping = mapping();
+        let dead = ProcessSlot(4);
+        let own = |frame| ExclusiveHold::try_new(&*mapping, frame, dead, |_| false).expect("free");
+        let (mut page, mut before) = (own(1), own(2));
+        before.bytes_mut().fill(1);
+        page.frame().begin_change(Undo::Restore(2));
+        page.bytes_mut()[..100].fill(9);
+        std::mem::forget((page, before));
+        restore(&mapping, dead, 2, 1);
+        mapping.frame(1).end_change();
+        mapping.frame(1).latch.release_exclusive();
+        let page = SharedHold::try_new(&*mapping, 1, ProcessSlot(0)).expect("free");
+        assert!(page.bytes().iter().all(|byte| *byte == 1));
+    }
+}

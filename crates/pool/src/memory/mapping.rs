@@ -75,6 +75,21 @@ impl Mapping {
         Self::map(fd, layout)
     }
 
+    /// Miri knows no shared mappings: memory of the heap, for threads only.
+    #[cfg(miri)]
+    fn map(fd: OwnedFd, layout: Layout) -> io::Result<Self> {
+        // SAFETY: the layout is not empty.
+        let base = unsafe { std::alloc::alloc_zeroed(Self::heap_layout(layout)) };
+        let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, layout, fd, is_huge: false })
+    }
+
+    #[cfg(miri)]
+    fn heap_layout(layout: Layout) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(layout.total, HUGE_PAGE).expect("a small pool")
+    }
+
+    #[cfg(not(miri))]
     fn map(fd: OwnedFd, layout: Layout) -> io::Result<Self> {
         // The address lies as the offset does to a huge page, so that those can be mapped.
         let reserved_bytes = layout.total + HUGE_PAGE;
@@ -194,12 +209,24 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        #[cfg(miri)]
+        // SAFETY: allocated in `map` with this layout.
+        unsafe {
+            std::alloc::dealloc(self.base.as_ptr(), Self::heap_layout(self.layout));
+        }
+        #[cfg(not(miri))]
         // SAFETY: our own mapping, to which no reference is left.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.layout.total) };
     }
 }
 
+#[cfg(miri)]
+fn make(_layout: Layout, _flags: MemfdFlags) -> io::Result<OwnedFd> {
+    Ok(std::fs::OpenOptions::new().read(true).open("/dev/null")?.into())
+}
+
 /// A memfd with all of its memory, which cannot change its size.
+#[cfg(not(miri))]
 fn make(layout: Layout, flags: MemfdFlags) -> io::Result<OwnedFd> {
     let fd = rustix::fs::memfd_create(c"diorite-pool", flags)?;
     rustix::fs::ftruncate(&fd, layout.total as u64)?;

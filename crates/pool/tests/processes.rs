@@ -1,0 +1,191 @@
+//! Processes that share a pool, killed at chosen moments. (At random ones: `cargo xtask torture pool`.)
+//!
+//! A child is this program again, as the test `child` with a task in its environment. It says what it has done by a line, and waits to be killed.
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use diorite::DirectIo;
+use diorite_pool::{BufferPool, Error, FileId, PageFile};
+use tempfile::TempDir;
+
+const TASK: &str = "DIORITE_POOL_TASK";
+const PAGE: usize = 4096;
+
+struct Shared {
+    _directory: TempDir,
+    path: PathBuf,
+    pool: BufferPool,
+    file: FileId,
+}
+
+fn open(pool: &BufferPool, path: &Path) -> FileId {
+    pool.open_file("pages", PageFile::shared(path, DirectIo::Preferred).unwrap()).unwrap()
+}
+
+fn shared() -> Shared {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("pages");
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+    file.set_len(64 * PAGE as u64).unwrap();
+    let pool = BufferPool::options().page_bytes(PAGE).pages(16).shared(true).create().unwrap();
+    let file = open(&pool, &path);
+    Shared { _directory: directory, path, pool, file }
+}
+
+/// Start a child, and wait until it has done its task.
+fn start(shared: &Shared, task: &str) -> Child {
+    let memory = format!("/proc/{}/fd/{}", std::process::id(), shared.pool.as_fd().as_raw_fd());
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(TASK, format!("{task} {memory} {}", shared.path.display()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.ends_with("done")), "the child does its task");
+    child
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn child() {
+    let Ok(task) = std::env::var(TASK) else { return };
+    let words: Vec<_> = task.split(' ').collect();
+    let [task, memory, path] = words[..] else { panic!("{task}") };
+    let memory = std::fs::OpenOptions::new().read(true).write(true).open(memory).unwrap();
+    let pool = BufferPool::attach(memory.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let file = open(&pool, Path::new(path));
+    let done = || -> ! {
+        println!("\ndone");
+        loop {
+            std::thread::park();
+        }
+    };
+    match task {
+        "half" => {
+            let mut page = pool.fetch_exclusive(file.page(3)).unwrap();
+            page[..PAGE / 2].fill(9);
+            done();
+        }
+        "whole-then-half" => {
+            pool.fetch_exclusive(file.page(3)).unwrap().fill(8);
+            let mut page = pool.fetch_exclusive(file.page(3)).unwrap();
+            page[..PAGE / 2].fill(9);
+            done();
+        }
+        "hold" => {
+            let _guards = [pool.fetch(file.page(3)).unwrap(), pool.fetch(file.page(3)).unwrap()];
+            let _pins: Vec<_> = (4..12).map(|number| pool.pin(file.page(number)).unwrap()).collect();
+            done();
+        }
+        "new" => {
+            let mut page = pool.create_page(file.page(3)).unwrap();
+            page[..PAGE / 2].fill(9);
+            done();
+        }
+        "attach" => done(),
+        other => panic!("{other}"),
+    }
+}
+
+/// A clean page that a dead process was changing is read again; a dirty one is what its last whole change left.
+#[test]
+fn a_half_changed_page_is_as_it_was() {
+    for (task, dirty_before, wanted) in
+        [("half", false, 1), ("half", true, 2), ("whole-then-half", false, 8), ("new", false, 1)]
+    {
+        let shared = shared();
+        let Shared { pool, file, .. } = &shared;
+        pool.create_page(file.page(3)).unwrap().fill(1);
+        pool.flush(*file).unwrap();
+        if dirty_before {
+            pool.fetch_exclusive(file.page(3)).unwrap().fill(2);
+        }
+        let child = start(&shared, task);
+        assert!(pool.peek(file.page(3), |page| page.bytes::<1>(0)).is_none(), "it is being changed");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let page = pool.fetch(file.page(3)).unwrap();
+                assert!(page.iter().all(|byte| *byte == wanted), "{task}: {}, {}", page[0], page[PAGE - 1]);
+            });
+            kill(child);
+            let start = Instant::now();
+            waiting.join().unwrap();
+            assert!(start.elapsed() < Duration::from_secs(10), "waited on the dead");
+        });
+        pool.recover();
+        assert_eq!((pool.stats().deaths, pool.stats().processes), (1, 1));
+        pool.check_invariants().unwrap();
+        pool.flush(*file).unwrap();
+        let mut page = vec![0; PAGE];
+        let on_disk = diorite::HostFile::options().read(true).open(&shared.path).unwrap();
+        on_disk.read_exact_at(&mut page, 3 * PAGE as u64).unwrap();
+        assert!(page.iter().all(|byte| *byte == wanted), "{task} on the disk");
+    }
+}
+
+/// A page that another process has pinned stays in its frame when the one that was changing it dies.
+#[test]
+fn a_pinned_page_survives_its_writer() {
+    let shared = shared();
+    let Shared { pool, file, .. } = &shared;
+    pool.create_page(file.page(3)).unwrap().fill(1);
+    pool.flush(*file).unwrap();
+    let pin = pool.pin(file.page(3)).unwrap();
+    kill(start(&shared, "half"));
+    assert!(pin.read().iter().all(|byte| *byte == 1));
+    pin.write().unwrap().fill(5);
+    drop(pin);
+    assert!(pool.fetch(file.page(3)).unwrap().iter().all(|byte| *byte == 5));
+    assert_eq!(pool.stats().restored_pages, 1);
+}
+
+/// Shared guards and pins of a dead process are in no one's way.
+#[test]
+fn holds_of_the_dead_are_gone() {
+    let shared = shared();
+    let Shared { pool, file, .. } = &shared;
+    let child = start(&shared, "hold");
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| pool.fetch_exclusive(file.page(3)).unwrap().fill(7));
+        kill(child);
+        writer.join().unwrap();
+    });
+    let pins: Vec<_> = (20..36).map(|number| pool.pin(file.page(number)).unwrap()).collect();
+    drop(pins);
+    pool.check_invariants().unwrap();
+}
+
+/// A pool has 16 processes at a time; a dead one makes place for another.
+#[test]
+fn a_dead_process_makes_place() {
+    let shared = shared();
+    let mut children: Vec<_> = (0..15).map(|_| start(&shared, "attach")).collect();
+    let fd = || shared.pool.as_fd().try_clone_to_owned().unwrap();
+    assert!(matches!(BufferPool::attach(fd()), Err(Error::Full(_))));
+    kill(children.remove(7));
+    let second = BufferPool::attach(fd()).unwrap();
+    let file = open(&second, &shared.path);
+    second.create_page(file.page(1)).unwrap().fill(6);
+    assert!(shared.pool.fetch(shared.file.page(1)).unwrap().iter().all(|byte| *byte == 6));
+    children.into_iter().for_each(kill);
+}
+
+/// A file of one process cannot be in a pool of several, and no one else writes a file while they have it open.
+#[test]
+fn files_of_a_shared_pool_are_opened_to_be_shared() {
+    let shared = shared();
+    let other = shared.path.with_extension("other");
+    let host = diorite::HostFile::options().read(true).write(true).create(true);
+    let alone = host.open(&other).unwrap();
+    assert!(matches!(shared.pool.open_file("other", alone), Err(Error::InvalidArgument(_))));
+    host.open(&shared.path).expect_err("a writer that does not cooperate");
+}
