@@ -5,7 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+#[cfg(not(miri))]
+use rustix::fs::FallocateFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
+#[cfg(not(miri))]
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::options::HugePages;
