@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use diorite::{Access, host_paths};
 use diorite_bench::job::{
-    HostPlace, JobError, JobFile, JobOutcome, Place, RawPlace, Simulated, VolumePlace, parse, run,
+    HostPlace, JobError, JobFile, JobOutcome, Place, RawPlace, Simulated, VolumePlace, parse_with, run,
     run_simulated,
 };
 
@@ -20,8 +20,9 @@ use crate::progress::StageProgress;
 pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     let name = arguments.file.display().to_string();
     arguments.queueing.choice()?;
+    let text = read(&arguments.file, &name)?;
     let file =
-        parse(&name, &read(&arguments.file, &name)?).map_err(|error| Failure::Failed(error.to_string()))?;
+        parse_with(&name, &text, &arguments.set).map_err(|error| Failure::Failed(error.to_string()))?;
     if !arguments.on.as_deref().is_some_and(|target| target.starts_with("sim:")) {
         // Files that jobs make are whole when the program ends.
         interrupt::is_changing();
@@ -31,7 +32,7 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
         Some(target) if target.starts_with("sim:") => on_simulated(arguments, &file, target, output),
         Some(target) => match target.strip_prefix("raw:") {
             Some(path) => {
-                let writes = file.jobs.iter().any(|job| job.pattern.writes());
+                let writes = file.jobs.iter().any(|job| job.pattern.changes());
                 let device = crate::devices::open(path, writes)?;
                 if writes && !arguments.force {
                     crate::devices::refuse_to_destroy(&*device, path, "the job")?;
@@ -86,6 +87,10 @@ fn on_simulated(arguments: &Job, file: &JobFile, target: &str, output: &mut Outp
 }
 
 fn show(arguments: &Job, outcome: &JobOutcome, output: &mut Output) -> Result<()> {
+    for (name, content) in outcome.results.iter().flat_map(|result| &result.logs) {
+        #[expect(clippy::disallowed_methods, reason = "a report, not data I/O")]
+        std::fs::write(name, content).map_err(|error| Failure::host(name, "write", &error))?;
+    }
     if arguments.reporting.json { output.json(&outcome.json()) } else { output.text(&outcome.text()) }
 }
 

@@ -40,6 +40,42 @@ pub enum JobError {
         /// What is free.
         free_bytes: u64,
     },
+    /// A job has no size, and its file says none.
+    #[error("{job}: {file}: no size: there are {found} bytes, and a transfer has up to {largest}; add one such as size=1g")]
+    NoSize {
+        /// The job, as `file:line: [name]`.
+        job: String,
+        /// Its file.
+        file: String,
+        /// What is there.
+        found: u64,
+        /// The largest transfer of the job.
+        largest: u64,
+    },
+    /// A job may not make its file (`allow_file_create=0`).
+    #[error("{job}: {file}: has {found} bytes of the {needed} that the job needs, and allow_file_create=0")]
+    NoFile {
+        /// The job, as `file:line: [name]`.
+        job: String,
+        /// Its file.
+        file: String,
+        /// What is there.
+        found: u64,
+        /// What the job uses.
+        needed: u64,
+    },
+    /// A job was slower than its `rate_min` or `rate_iops_min`.
+    #[error("{job}: {measured} {unit} a second are less than the {target} that it must have")]
+    TooSlow {
+        /// The job, as `file:line: [name]`.
+        job: String,
+        /// What it must have.
+        target: u64,
+        /// What it had.
+        measured: u64,
+        /// `bytes` or `transfers`.
+        unit: &'static str,
+    },
     /// The user cancelled while a file was laid out.
     #[error("interrupted while {file} was laid out; no job ran")]
     Interrupted {

@@ -35,6 +35,7 @@ impl JobOutcome {
     fn job_json(&self, result: &JobResult) -> Value {
         let mut json = result.json();
         json["read"]["bw_agg"] = self.share_of_group(result, |result| &result.read).into();
+        json["trim"]["bw_agg"] = self.share_of_group(result, |result| &result.trim).into();
         json["write"]["bw_agg"] = self.share_of_group(result, |result| &result.write).into();
         json
     }
@@ -50,13 +51,13 @@ impl JobResult {
         json!({
             "jobname": self.name,
             "groupid": self.group,
-            "error": 0,
+            "error": self.first_error.unwrap_or(0),
             "eta": 0,
             "elapsed": self.elapsed.as_millis().div_ceil(1000) as u64,
             "job options": options(&self.options),
             "read": self.read.json(),
             "write": self.write.json(),
-            "trim": DirectionResult::default().json(),
+            "trim": self.trim.json(),
             "sync": { "total_ios": self.sync_ns.ios, "lat_ns": latency(&self.sync_ns) },
             "job_runtime": self.elapsed.as_millis() as u64,
             "usr_cpu": user,

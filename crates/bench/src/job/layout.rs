@@ -1,23 +1,26 @@
-//! The files of jobs before the jobs run: whether there is space for them, and content for those that are read.
+//! The files of jobs before the jobs run: whether there is space for them, content for those that are read, blocks for those
+//! that are written.
 //!
 //! Interface: nothing is made if the files together do not fit. A file that could not be laid out to its end is removed,
 //! unless it was there before.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 
 use diorite::AlignedBuf;
 
-use super::offsets::Random;
+use super::files::{FileRange, ranges};
 use super::place::FileUse;
+use super::spec::Preallocate;
+use super::verify::randomize;
 use super::worker::Worker;
-use super::{JobError, Place, Verify, verify};
+use super::{JobError, Place};
 use crate::watch::{Cancel, Observer};
 
 /// Bytes of one transfer while files are laid out.
 const LAYOUT_BYTES: usize = 1 << 20;
 
-/// Make the files that the jobs read, where they are not there yet.
+/// Make the files that the jobs use, where they are not there yet.
 pub(super) fn lay_out_all(
     workers: &[Worker],
     place: &dyn Place,
@@ -25,86 +28,128 @@ pub(super) fn lay_out_all(
     cancel: &Cancel,
 ) -> Result<(), JobError> {
     for worker in workers {
-        place.prepare(worker.job.directory.as_deref()).map_err(worker.blame())?;
+        place.prepare(worker.job.directory.as_deref()).map_err(worker.blame_first())?;
     }
     check_space(workers, place)?;
-    for worker in workers.iter().filter(|worker| is_read(worker)) {
-        let was_there = place.size_of(&worker.path).is_some();
-        if let Err(error) = lay_out(worker, place, observer, cancel) {
-            observer.end();
-            if !was_there {
-                // What went wrong first is what is reported.
-                let _ = place.remove(&worker.path);
-            }
-            return Err(error);
+    let mut written: Vec<PathBuf> = Vec::new();
+    for worker in workers {
+        let ranges = match ranges(worker, place) {
+            // What an earlier job makes has a size by then.
+            Err(JobError::NoSize { .. }) if worker.paths.iter().all(|path| written.contains(path)) => continue,
+            other => other?,
+        };
+        for range in &ranges {
+            lay_out_file(worker, range, place, observer, cancel)?;
+        }
+        if worker.job.pattern.writes() {
+            written.extend(worker.paths.iter().cloned());
         }
     }
     Ok(())
 }
 
-/// Whether a job needs content in its file, whatever it is. One that only checks needs what another wrote.
-fn is_read(worker: &Worker) -> bool {
-    let pattern = worker.job.pattern;
-    pattern.reads() && (pattern.writes() || worker.job.verify == Verify::None)
+fn lay_out_file(
+    worker: &Worker,
+    range: &FileRange,
+    place: &dyn Place,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<(), JobError> {
+    let (job, path) = (&worker.job, &range.path);
+    let size = place.size_of(path);
+    if size.is_some_and(|size| size >= range.end()) || job.create_on_open || job.fills_device {
+        return Ok(());
+    }
+    if job.must_exist {
+        let (job, file) = (worker.title(), path.display().to_string());
+        return Err(JobError::NoFile { job, file, found: size.unwrap_or(0), needed: range.end() });
+    }
+    let done = if is_read(worker) {
+        lay_out(worker, range, place, observer, cancel)
+    } else {
+        preallocate(worker, range, place)
+    };
+    if done.is_err() {
+        observer.end();
+        if size.is_none() {
+            // What went wrong first is what is reported.
+            let _ = place.remove(path);
+        }
+    }
+    done
 }
 
-/// Bytes of its file that a job uses.
-fn needed(worker: &Worker) -> u64 {
-    worker.job.offset_bytes.saturating_add(worker.job.size_bytes)
+/// Whether a job needs content in its file, whatever it is. One that only checks needs what another wrote.
+fn is_read(worker: &Worker) -> bool {
+    let job = &worker.job;
+    job.overwrite || job.pattern.reads() && (job.pattern.writes() || !job.verify.is_on())
 }
 
 /// An error that names the job with which the files become too large together.
 fn check_space(workers: &[Worker], place: &dyn Place) -> Result<(), JobError> {
     let Some(free_bytes) = place.free_bytes() else { return Ok(()) };
-    let mut sizes: BTreeMap<&Path, u64> = BTreeMap::new();
+    let mut sizes: BTreeMap<PathBuf, u64> = BTreeMap::new();
     let mut needed_bytes = 0u64;
-    for worker in workers {
-        let size = sizes.entry(&worker.path).or_insert_with(|| place.size_of(&worker.path).unwrap_or(0));
-        needed_bytes = needed_bytes.saturating_add(needed(worker).saturating_sub(*size));
-        *size = needed(worker).max(*size);
-        if needed_bytes > free_bytes {
-            let (job, file) = (worker.title(), worker.path.display().to_string());
-            return Err(JobError::NoSpace { job, file, needed_bytes, free_bytes });
+    for worker in workers.iter().filter(|worker| !worker.job.fills_device) {
+        // What has no size yet takes none.
+        for range in ranges(worker, place).unwrap_or_default() {
+            let there = || place.size_of(&range.path).unwrap_or(0);
+            let size = sizes.entry(range.path.clone()).or_insert_with(there);
+            needed_bytes = needed_bytes.saturating_add(range.end().saturating_sub(*size));
+            *size = range.end().max(*size);
+            if needed_bytes > free_bytes && !worker.job.tolerance.allows_full() {
+                let (job, file) = (worker.title(), range.path.display().to_string());
+                return Err(JobError::NoSpace { job, file, needed_bytes, free_bytes });
+            }
         }
     }
     Ok(())
 }
 
+/// Give a file that is written its blocks, so that the writes need not.
+fn preallocate(worker: &Worker, range: &FileRange, place: &dyn Place) -> Result<(), JobError> {
+    let default = if place.preallocates() { Preallocate::Size } else { Preallocate::None };
+    let how = worker.job.preallocate.unwrap_or(default);
+    if !worker.job.pattern.changes() || how == Preallocate::None {
+        return Ok(());
+    }
+    let purpose = FileUse { write: true, create: true, direct: false };
+    let handle = place.open_handle(&range.path, purpose).map_err(worker.blame(&range.path))?;
+    handle.preallocate(range.end(), how).map_err(worker.blame(&range.path))
+}
+
 /// Make sure that a file which is read has something to read.
 fn lay_out(
     worker: &Worker,
+    range: &FileRange,
     place: &dyn Place,
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<(), JobError> {
-    let needed = needed(worker);
-    if place.size_of(&worker.path).is_some_and(|size| size >= needed) {
-        return Ok(());
-    }
-    let purpose = FileUse { write: true, direct: false };
-    let file = place.open(&worker.path, purpose).map_err(worker.blame())?;
+    let (path, needed) = (&range.path, range.end());
+    let purpose = FileUse { write: true, create: true, direct: false };
+    let file = place.open(path, purpose).map_err(worker.blame(path))?;
     // A device has a size that its name does not say.
     if file.size() >= needed {
         return Ok(());
     }
     let mut at = file.size() / LAYOUT_BYTES as u64 * LAYOUT_BYTES as u64;
-    observer.begin(&format!("laying out {}", worker.path.display()), needed - at);
-    let mut memory: AlignedBuf = file.buffer(LAYOUT_BYTES).map_err(worker.blame())?;
+    observer.begin(&format!("laying out {}", path.display()), needed - at);
+    let mut memory: AlignedBuf = file.buffer(LAYOUT_BYTES).map_err(worker.blame(path))?;
     if !place.lays_out_zeros() {
-        let mut random = Random::new(worker.number);
-        verify::fill(&mut memory, random.next(), worker.number);
+        randomize(&mut memory, worker.number);
     }
     while at < needed {
         if cancel.is_cancelled() {
-            return Err(JobError::Interrupted { file: worker.path.display().to_string() });
+            return Err(JobError::Interrupted { file: path.display().to_string() });
         }
         let len = (needed - at).min(LAYOUT_BYTES as u64) as usize;
-        file.write_all_at(&memory[..len], at).map_err(worker.blame())?;
+        file.write_all_at(&memory[..len], at).map_err(worker.blame(path))?;
         at += len as u64;
         observer.advance(len as u64);
     }
-    file.sync_all().map_err(worker.blame())?;
-    file.drop_cached(0, needed).map_err(worker.blame())?;
+    file.sync_all().map_err(worker.blame(path))?;
+    file.drop_cached(0, needed).map_err(worker.blame(path))?;
     observer.end();
     Ok(())
 }

@@ -1,5 +1,13 @@
 //! Which block comes next.
 
+use std::convert::Infallible;
+
+use rand_core::TryRng;
+use rand_distr::{Distribution as _, Zipf};
+
+use super::Job;
+use super::spec::{Distribution, Strides};
+
 /// A small generator of random numbers, repeatable by seed (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
@@ -18,6 +26,30 @@ impl Random {
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         // The bias is below 2^-32 for every bound that a file has.
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number from 0 to below 1.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+impl TryRng for Random {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        Ok((self.next() >> 32) as u32)
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        Ok(self.next())
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
+        }
+        Ok(())
     }
 }
 
@@ -64,33 +96,178 @@ impl Permutation {
     }
 }
 
-/// Block numbers of one pass after another over a file's range.
+/// How random positions are chosen where they may repeat.
 #[derive(Clone, Debug)]
-pub(crate) enum Offsets {
-    /// One after the other.
-    Sequential { blocks: u64, next: u64 },
-    /// Each once per pass, in random order.
+pub(crate) enum Spread {
+    Uniform,
+    /// By popularity: each rank has a place of its own.
+    Ranked(Ranked),
+    /// Around the middle, with this deviation as a share of the range.
+    Normal(f64),
+    /// Up to this share of the accesses: from, and so many bytes.
+    Zones(Vec<(f64, u64, u64)>),
+}
+
+/// Laws of popularity.
+#[derive(Clone, Debug)]
+pub(crate) enum Ranked {
+    Zipf(Zipf<f64>),
+    Pareto(f64),
+}
+
+impl Spread {
+    /// For a range of so many blocks of `unit` bytes.
+    fn of(distribution: &Distribution, slots: u64, unit: u64) -> Self {
+        let len = slots * unit;
+        let zones = |zones: Vec<(f64, u64)>| {
+            let (mut share, mut from) = (0.0, 0u64);
+            let sum = |(accesses, bytes): (f64, u64)| {
+                let start = from;
+                from = start.saturating_add(bytes).min(len);
+                share += accesses / 100.0;
+                (share, start, from - start)
+            };
+            Self::Zones(zones.into_iter().map(sum).collect())
+        };
+        match distribution {
+            Distribution::Uniform => Self::Uniform,
+            Distribution::Zipf(theta) => Zipf::new(slots as f64, *theta).map_or(Self::Uniform, |zipf| Self::Ranked(Ranked::Zipf(zipf))),
+            Distribution::Pareto(skew) => Self::Ranked(Ranked::Pareto(skew.ln() / (1.0 - skew).ln())),
+            Distribution::Normal(percent) => Self::Normal(percent / 100.0),
+            Distribution::Zoned(parts) => {
+                zones(parts.iter().map(|(share, size)| (*share, (len as f64 * size / 100.0) as u64)).collect())
+            }
+            Distribution::ZonedAbsolute(parts) => zones(parts.clone()),
+        }
+    }
+
+    /// One of so many blocks of `unit` bytes.
+    fn slot(&self, slots: u64, unit: u64, random: &mut Random) -> u64 {
+        match self {
+            Self::Uniform => random.below(slots),
+            Self::Ranked(law) => {
+                let rank = match law {
+                    Ranked::Zipf(zipf) => zipf.sample(random) as u64 - 1,
+                    Ranked::Pareto(power) => (slots as f64 * random.fraction().powf(*power)) as u64,
+                };
+                // Popular blocks lie anywhere, and are the same in each job.
+                mix(rank) % slots
+            }
+            Self::Normal(deviation) => loop {
+                // A sum of twelve is normal enough, and has no tail that never lands.
+                let sum: f64 = (0..12).map(|_| random.fraction()).sum::<f64>() - 6.0;
+                let at = 0.5 + sum * deviation;
+                if (0.0..1.0).contains(&at) {
+                    return (at * slots as f64) as u64;
+                }
+            },
+            Self::Zones(zones) => {
+                let fraction = random.fraction();
+                let zone = zones.iter().find(|(share, ..)| fraction < *share).or(zones.last());
+                let (_, from, bytes) = zone.copied().unwrap_or((1.0, 0, slots * unit));
+                // Zones are cut to whole blocks, and one that is smaller than a block is its first.
+                let first = (from / unit).min(slots - 1);
+                let count = (bytes / unit).clamp(1, slots - first);
+                first + random.below(count)
+            }
+        }
+    }
+}
+
+/// The order of positions in a range.
+#[derive(Clone, Debug)]
+enum Order {
+    /// Each begins `step` after the end of the one before it.
+    Sequential { end: Option<u64>, step: i64 },
+    /// Each block once per pass, in random order.
     Shuffled { permutation: Permutation, next: u64 },
     /// Any, again and again.
-    Random { blocks: u64, random: Random },
+    Random { spread: Spread, random: Random },
+}
+
+/// Positions of one pass after another over a range of bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Offsets {
+    order: Order,
+    /// Bytes that are used, without the gaps of strides.
+    len: u64,
+    /// Random positions are multiples of it.
+    unit: u64,
+    /// No transfer is smaller.
+    least: u64,
+    /// So many transfers in sequence at each random place.
+    run_length: u32,
+    /// How many are still to come, and where the next one begins.
+    run: (u32, u64),
+    strides: Option<Strides>,
 }
 
 impl Offsets {
-    /// The next block; starts over after the last.
-    pub(crate) fn next(&mut self) -> u64 {
-        match self {
-            Self::Sequential { blocks, next } => {
-                let block = *next % *blocks;
-                *next = block + 1;
-                block
+    /// Positions of the job's transfers of one direction (0: reads, 1: writes, 2: holes) in a range of `len` bytes.
+    pub(crate) fn new(job: &Job, direction: usize, len: u64, seed: u64) -> Self {
+        let least = job.blocks[direction].least();
+        let unit = job.block_align.unwrap_or(least).max(1);
+        let used = job.strides.map_or(len, |strides| {
+            let rest = len % strides.pitch.max(1);
+            len / strides.pitch.max(1) * strides.used + rest.min(strides.used)
+        });
+        let slots = (used / unit).max(1);
+        let order = if !job.pattern.is_random() {
+            Order::Sequential { end: None, step: job.step }
+        } else if job.random_may_repeat || job.distribution != Distribution::Uniform {
+            Order::Random { spread: Spread::of(&job.distribution, slots, unit), random: Random::new(seed) }
+        } else {
+            Order::Shuffled { permutation: Permutation::new(slots, seed), next: 0 }
+        };
+        Self { order, len: used, unit, least, run_length: job.run_length, run: (0, 0), strides: job.strides }
+    }
+
+    /// Where the next transfer of `wanted` bytes begins, and how many bytes it has at most. Starts over after the last.
+    pub(crate) fn next(&mut self, wanted: u64) -> (u64, u64) {
+        let (start, room) = self.place();
+        let len = if room >= wanted { wanted } else { room - room % self.least };
+        let (start, len) = if len == 0 { (0, wanted.min(self.len)) } else { (start, len) };
+        if let Order::Sequential { end, .. } = &mut self.order {
+            *end = Some(start + len);
+        }
+        self.run.1 = start + len;
+        match self.strides {
+            None => (start, len),
+            Some(Strides { used, pitch }) => {
+                // A transfer does not leave its zone.
+                let in_zone = start % used;
+                (start / used * pitch + in_zone, len.min(used - in_zone))
             }
-            Self::Shuffled { permutation, next } => {
+        }
+    }
+
+    /// A position, and how many bytes there are from there.
+    fn place(&mut self) -> (u64, u64) {
+        let slots = (self.len / self.unit).max(1);
+        if self.run.0 > 0 && self.run.1 + self.least <= self.len {
+            self.run.0 -= 1;
+            return (self.run.1, self.len - self.run.1);
+        }
+        let start = match &mut self.order {
+            Order::Sequential { end, step } => {
+                let from = end.unwrap_or(if *step < 0 { self.len } else { 0 });
+                let step = if end.is_none() && *step >= 0 { 0 } else { *step };
+                match from.checked_add_signed(step) {
+                    Some(start) if self.len.saturating_sub(start) >= self.least => start,
+                    Some(_) => 0,
+                    // Backwards past the beginning: from the end again.
+                    None => self.len.checked_add_signed(step).unwrap_or(0),
+                }
+            }
+            Order::Shuffled { permutation, next } => {
                 let index = *next % permutation.count;
                 *next = index + 1;
-                permutation.at(index)
+                permutation.at(index) * self.unit
             }
-            Self::Random { blocks, random } => random.below(*blocks),
-        }
+            Order::Random { spread, random } => spread.slot(slots, self.unit, random) * self.unit,
+        };
+        self.run.0 = self.run_length - 1;
+        (start, self.len.saturating_sub(start))
     }
 }
 
@@ -119,7 +296,48 @@ mod tests {
             assert!(value < 10);
             assert_eq!(value, b.below(10));
         }
-        let mut offsets = Offsets::Sequential { blocks: 3, next: 0 };
-        assert_eq!([0; 5].map(|_: u64| offsets.next()), [0, 1, 2, 0, 1]);
+    }
+
+    /// The first positions, in KiB, of a job over so many of them.
+    fn positions<const N: usize>(options: &str, kib: u64) -> [u64; N] {
+        let file = crate::job::parse("x.fio", &format!("[a]\nsize=1g\n{options}")).unwrap();
+        let mut offsets = Offsets::new(&file.jobs[0], 0, kib << 10, 7);
+        [0; N].map(|_: u64| offsets.next(file.jobs[0].blocks[0].least()).0 >> 10)
+    }
+
+    #[test]
+    fn sequences_start_over_step_and_stride() {
+        assert_eq!(positions("rw=read", 12), [0, 4, 8, 0, 4]);
+        assert_eq!(positions("rw=read:-8k", 16), [8, 4, 0, 8], "each begins 8 KiB before the end of the last");
+        assert_eq!(positions("rw=write:4k", 24), [0, 8, 16, 0]);
+        assert_eq!(positions("rw=read\nzonemode=strided\nzonesize=8k\nzoneskip=24k", 64), [0, 4, 32, 36, 0]);
+        assert_eq!(positions("rw=read", 14), [0, 4, 8, 0], "no transfer is shorter than the smallest block");
+    }
+
+    #[test]
+    fn zones_and_ranks_draw_as_they_say() {
+        let count = 20_000;
+        let draw = |options: &str| -> Vec<u64> {
+            let file = crate::job::parse("x.fio", &format!("[a]\nsize=1g\nrw=randread\n{options}")).unwrap();
+            let mut offsets = Offsets::new(&file.jobs[0], 0, 4096 * 1000, 7);
+            (0..count).map(|_| offsets.next(4096).0 / 4096).collect()
+        };
+        let zoned = draw("random_distribution=zoned:50/5:30/15:20/");
+        let share = |from: u64, to: u64| {
+            zoned.iter().filter(|at| (from..to).contains(at)).count() as f64 / f64::from(count)
+        };
+        for (from, to, expected) in [(0, 50, 0.5), (50, 200, 0.3), (200, 1000, 0.2)] {
+            assert!((share(from, to) - expected).abs() < 0.02, "{from}..{to}: {}", share(from, to));
+        }
+        for law in ["zipf:1.2", "pareto:0.1"] {
+            let mut counts = std::collections::BTreeMap::<u64, u32>::new();
+            draw(&format!("random_distribution={law}")).iter().for_each(|at| *counts.entry(*at).or_default() += 1);
+            assert!(counts.values().max().unwrap() > &1000, "{law}: the favourite is drawn often");
+            assert!(counts.keys().all(|at| *at < 1000));
+        }
+        let normal = draw("random_distribution=normal:10");
+        let near = normal.iter().filter(|at| (400..600).contains(*at)).count() as f64 / f64::from(count);
+        assert!((near - 0.68).abs() < 0.02, "{near}");
+        assert_eq!(positions::<4>("rw=randread:2", 4096).windows(2).filter(|pair| pair[1] == pair[0] + 4).count(), 2);
     }
 }

@@ -1,5 +1,7 @@
 //! Where the files of jobs live.
 
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,11 +10,15 @@ use diorite::{
     SchedulerKind,
 };
 
+use super::handle::{Handle, open_in_kernel};
+
 /// What a file is opened for; always for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileUse {
-    /// Written as well, and made if there is none.
+    /// Written as well.
     pub write: bool,
+    /// Made if there is none and it is written.
+    pub create: bool,
     /// Past the page cache.
     pub direct: bool,
 }
@@ -20,7 +26,7 @@ pub struct FileUse {
 impl FileUse {
     fn apply<P: Creates>(self, options: OpenOptions<P>) -> OpenOptions<P> {
         let direct = if self.direct { DirectIo::Required } else { DirectIo::Off };
-        options.read(true).write(self.write).create(self.write).direct(direct)
+        options.read(true).write(self.write).create(self.write && self.create).direct(direct)
     }
 }
 
@@ -36,6 +42,16 @@ pub trait Place: Send + Sync {
 
     /// Open a file.
     fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error>;
+
+    /// Open a file as jobs use it: files of the host that are not direct go through the kernel's page cache.
+    fn open_handle(&self, path: &Path, purpose: FileUse) -> Result<Handle, Error> {
+        self.open(path, purpose).map(Handle::Stack)
+    }
+
+    /// Whether files that are written get their blocks beforehand if a job does not say.
+    fn preallocates(&self) -> bool {
+        false
+    }
 
     /// The I/O scheduler under the files, if there is one.
     fn scheduler(&self) -> Option<Arc<ScheduledDevice>> {
@@ -88,8 +104,27 @@ impl Place for HostPlace {
         purpose.apply(HostFile::options()).open(self.on_host(path))
     }
 
+    fn open_handle(&self, path: &Path, purpose: FileUse) -> Result<Handle, Error> {
+        if purpose.direct {
+            return self.open(path, purpose).map(Handle::Stack);
+        }
+        open_in_kernel(&self.on_host(path), purpose.write, purpose.write && purpose.create)
+    }
+
+    fn preallocates(&self) -> bool {
+        true
+    }
+
     fn size_of(&self, path: &Path) -> Option<u64> {
-        std::fs::metadata(self.on_host(path)).ok().map(|metadata| metadata.len())
+        let path = self.on_host(path);
+        let metadata = std::fs::metadata(&path).ok()?;
+        if metadata.file_type().is_block_device() {
+            // A device has a size that its name does not say.
+            let mut device = std::fs::OpenOptions::new().read(true).open(path).ok()?;
+            return device.seek(SeekFrom::End(0)).ok();
+        }
+        // Such as /dev/zero: there is always more.
+        if metadata.file_type().is_char_device() { Some(u64::MAX) } else { Some(metadata.len()) }
     }
 
     fn free_bytes(&self) -> Option<u64> {

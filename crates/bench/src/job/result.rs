@@ -7,6 +7,7 @@ use jiff::Zoned;
 
 use super::counts::{DepthCounts, Moments};
 use super::disks::DiskUse;
+use super::spec::LatencyTarget;
 use super::usage::Usage;
 use crate::SchedulerReport;
 
@@ -111,6 +112,18 @@ pub struct JobResult {
     pub read: DirectionResult,
     /// Writes.
     pub write: DirectionResult,
+    /// Holes.
+    pub trim: DirectionResult,
+    /// Transfers that failed, where the job went on.
+    pub errors: u64,
+    /// The `errno` of the first of them.
+    pub first_error: Option<i32>,
+    /// What `latency_target` asked for; `depth` is then the largest one that met it, or 0.
+    pub latency_target: Option<LatencyTarget>,
+    /// Whether the rate became steady, where `ss` asks.
+    pub is_steady: Option<bool>,
+    /// Log files: name and content.
+    pub logs: Vec<(String, String)>,
     /// Time of each sync in nanoseconds.
     pub sync_ns: DirectionResult,
     /// What the jobs' threads used of the processor.
@@ -133,12 +146,31 @@ impl JobResult {
         self.depth = self.depth.max(other.depth);
         self.read.add(&other.read);
         self.write.add(&other.write);
+        self.trim.add(&other.trim);
+        self.errors += other.errors;
+        self.first_error = self.first_error.or(other.first_error);
+        self.is_steady = self.is_steady.or(other.is_steady).map(|is| is && other.is_steady.unwrap_or(true));
+        self.logs.extend(other.logs.iter().cloned());
         self.sync_ns.add(&other.sync_ns);
         self.usage.add(&other.usage);
         self.levels.add(&other.levels);
         self.submitted.add(&other.submitted);
         self.completed.add(&other.completed);
         self.elapsed += other.elapsed;
+    }
+
+    /// Transfers of all directions.
+    pub fn total_ios(&self) -> u64 {
+        self.read.ios + self.write.ios + self.trim.ios
+    }
+
+    /// Reads (0), writes (1) or holes.
+    pub(super) fn direction_mut(&mut self, direction: usize) -> &mut DirectionResult {
+        match direction {
+            0 => &mut self.read,
+            1 => &mut self.write,
+            _ => &mut self.trim,
+        }
     }
 
     /// CPU time in user and kernel mode as percentages of the elapsed time.

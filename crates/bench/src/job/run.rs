@@ -1,16 +1,17 @@
 //! Runs the jobs of a file: lays their files out, starts a thread for each clone, and collects the results.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use diorite::TaskId;
 use diorite_block::sync::{Mutex, spawn};
 
 use super::disks::DiskProbe;
+use super::files::paths_of;
 use super::layout::lay_out_all;
 use super::result::{JobOutcome, JobResult};
+use super::shared::Shared;
 use super::worker::{Worker, run_worker};
-use super::{Job, JobError, JobFile, Place};
+use super::{JobError, JobFile, Place};
 use crate::watch::{Cancel, Observer};
 use crate::{SchedulerReport, world_time};
 
@@ -23,7 +24,9 @@ pub fn run(
 ) -> Result<JobOutcome, JobError> {
     let workers = workers_of(file);
     lay_out_all(&workers, &**place, observer, cancel)?;
-    let host_files: Vec<_> = workers.iter().flat_map(|worker| place.host_files(&worker.path)).collect();
+    let shared = Shared::new(&workers, cancel);
+    let paths = workers.iter().flat_map(|worker| &worker.paths);
+    let host_files: Vec<_> = paths.flat_map(|path| place.host_files(path)).collect();
     let disks = DiskProbe::start(&host_files);
     let mut singles = Vec::new();
     let mut rest = workers.as_slice();
@@ -35,7 +38,7 @@ pub fn run(
         let time =
             if longest.is_zero() { String::new() } else { format!(", up to {} s", longest.as_secs_f64()) };
         observer.begin(&format!("running {} job{plural}{time}", wave.len()), 0);
-        singles.extend(run_wave(wave, place, cancel)?);
+        singles.extend(run_wave(wave, place, &shared)?);
         observer.end();
         rest = later;
     }
@@ -68,7 +71,7 @@ pub(super) fn workers_of(file: &JobFile) -> Vec<Worker> {
             let number = workers.len() as u64;
             workers.push(Worker {
                 job: job.clone(),
-                path: path_of(job, clone),
+                paths: paths_of(job, &job.section, clone),
                 group,
                 clone,
                 number,
@@ -79,26 +82,18 @@ pub(super) fn workers_of(file: &JobFile) -> Vec<Worker> {
     workers
 }
 
-/// fio's names: `filename`, or `job.clone.0`, in the job's directory.
-fn path_of(job: &Job, clone: u32) -> PathBuf {
-    let name = job.filename.clone().unwrap_or_else(|| format!("{}.{clone}.0", job.name));
-    match &job.directory {
-        Some(directory) => Path::new(directory).join(name),
-        None => PathBuf::from(name),
-    }
-}
-
 /// Run workers at once and give their results in order. The first error is returned when all have ended.
-fn run_wave(wave: &[Worker], place: &Arc<dyn Place>, cancel: &Cancel) -> Result<Vec<JobResult>, JobError> {
+fn run_wave(wave: &[Worker], place: &Arc<dyn Place>, shared: &Arc<Shared>) -> Result<Vec<JobResult>, JobError> {
     let results = Arc::new(Mutex::new(Vec::new()));
     results.lock().resize_with(wave.len(), || None);
     let mut threads = Vec::new();
     for (index, worker) in wave.iter().enumerate() {
-        let (worker, place, cancel, results) =
-            (worker.clone(), place.clone(), cancel.clone(), results.clone());
+        let (worker, place, shared, results) =
+            (worker.clone(), place.clone(), Arc::clone(shared), results.clone());
         let (name, title) = (worker.job.name.clone(), worker.title());
         let thread = spawn(&name, move || {
-            let result = run_worker(&worker, &*place, &cancel);
+            let result = run_worker(&worker, &*place, &shared);
+            shared.has_ended(worker.number);
             results.lock()[index] = Some(result);
         });
         threads.push(thread.map_err(|source| JobError::Thread { job: title, source }));

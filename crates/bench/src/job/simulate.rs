@@ -133,7 +133,7 @@ fn volume_bytes(file: &JobFile) -> u64 {
     let files = file
         .jobs
         .iter()
-        .map(|job| job.offset_bytes.saturating_add(job.size_bytes).saturating_mul(u64::from(job.clones)));
+        .map(|job| job.stated_bytes().saturating_mul(u64::from(job.clones)));
     let sum = files.fold(0, u64::saturating_add);
     sum.saturating_add(sum / 8).saturating_add(256 << 20) & !0xfff
 }

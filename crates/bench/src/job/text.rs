@@ -30,7 +30,7 @@ impl JobOutcome {
         }
         for group in &self.groups {
             let _ = writeln!(text, "\nRun status group {} (all jobs):", group.group);
-            for (name, direction) in [("READ", &group.read), ("WRITE", &group.write)] {
+            for (name, direction) in [("READ", &group.read), ("WRITE", &group.write), ("TRIM", &group.trim)] {
                 self.write_group_line(&mut text, name, group.group, direction);
             }
         }
@@ -48,9 +48,10 @@ impl JobOutcome {
 
     fn write_result(&self, text: &mut String, result: &JobResult) {
         let JobResult { name, group, jobs, .. } = result;
-        let _ = writeln!(text, "{name}: (groupid={group}, jobs={jobs}): err= 0: {}", self.date());
+        let _ = writeln!(text, "{name}: (groupid={group}, jobs={jobs}): err= {}: {}", result.first_error.unwrap_or(0), self.date());
         result.read.write_text(text, "read", self.share_of_group(result, |result| &result.read));
         result.write.write_text(text, "write", self.share_of_group(result, |result| &result.write));
+        result.trim.write_text(text, "trim", self.share_of_group(result, |result| &result.trim));
         result.write_text(text);
     }
 
@@ -61,7 +62,11 @@ impl JobOutcome {
         let of_group = || self.results.iter().filter(|result| result.group == group);
         let directions = || {
             of_group()
-                .map(|result| if name == "READ" { &result.read } else { &result.write })
+                .map(|result| match name {
+                    "READ" => &result.read,
+                    "WRITE" => &result.write,
+                    _ => &result.trim,
+                })
                 .filter(|d| d.ios > 0)
         };
         let slowest = directions().map(DirectionResult::bandwidth).fold(f64::INFINITY, f64::min);
@@ -104,11 +109,29 @@ impl JobResult {
         write_depths(text, "     complete  :", &self.completed, DepthCounts::BATCHES);
         let _ = writeln!(
             text,
-            "     issued rwts: total={},{},0,{} short={},{},0,0 dropped=0,0,0,0",
-            self.read.ios, self.write.ios, self.sync_ns.ios, self.read.short, self.write.short
+            "     issued rwts: total={},{},{},{} short={},{},0,0 dropped=0,0,0,0",
+            self.read.ios, self.write.ios, self.trim.ios, self.sync_ns.ios, self.read.short, self.write.short
         );
-        let _ =
-            writeln!(text, "     latency   : target=0, window=0, percentile=100.00%, depth={}", self.depth);
+        if self.errors > 0 {
+            let _ = writeln!(
+                text,
+                "     errors    : total={}, first_error={}/<{}>",
+                self.errors,
+                self.first_error.unwrap_or(0),
+                std::io::Error::from_raw_os_error(self.first_error.unwrap_or(0))
+            );
+        }
+        let (target, window, percentile) = self.latency_target.map_or((0, 0, 100.0), |target| {
+            (target.target.as_micros(), target.window.as_micros(), target.percentile)
+        });
+        let _ = writeln!(
+            text,
+            "     latency   : target={target}, window={window}, percentile={percentile:.2}%, depth={}",
+            self.depth
+        );
+        if let Some(is_steady) = self.is_steady {
+            let _ = writeln!(text, "  steadystate  : attained={}", if is_steady { "yes" } else { "no" });
+        }
     }
 }
 

@@ -1,66 +1,322 @@
 //! Blocks that can tell whether they are what was written where they were written.
 //!
-//! On disk: a block begins with a header of 32 bytes, little-endian: magic (4), CRC-32C of the block without the
-//! first 8 bytes (4), offset in the file (8), length of the block (8), the job's seed (8). The rest is pseudo-random,
-//! made from offset and seed.
+//! On disk: each `verify_interval` of a block (or the whole of it) begins with a header, little-endian: magic (4), number
+//! of the check (4), offset in the file (8), length (8), the job's seed (8), and the checksum of everything but itself (as long
+//! as the check makes it). The rest is the pattern, or pseudo-random, made from offset and seed. With `verify=pattern` there is no header.
+
+use std::fmt;
+
+use crc::{CRC_16_ARC, CRC_32_ISO_HDLC, CRC_64_XZ, CRC_7_MMC, Crc};
+use md5::Md5;
+use sha1::Sha1;
+use sha2::{Digest, Sha256, Sha512};
 
 use super::offsets::Random;
 
 const MAGIC: u32 = 0xd105_17e5;
+/// Bytes of the header before the checksum.
 const HEADER: usize = 32;
+/// The longest checksum.
+const LONGEST: usize = 64;
 
-/// Fill `block` with what belongs at `offset`. Blocks shorter than the header hold the start of one.
-pub(crate) fn fill(block: &mut [u8], offset: u64, seed: u64) {
-    let mut random = Random::new(offset ^ seed.rotate_left(32));
+const CRC7: Crc<u8> = Crc::<u8>::new(&CRC_7_MMC);
+const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_ARC);
+const CRC32: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
+const CRC64: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
+
+/// What is checked when data is read back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Check {
+    /// Nothing.
+    #[default]
+    None,
+    /// The header: that the block is where it belongs.
+    Meta,
+    /// The whole content is a pattern.
+    Pattern,
+    /// A CRC-32C.
+    Crc32c,
+    /// A CRC-7.
+    Crc7,
+    /// A CRC-16.
+    Crc16,
+    /// A CRC-32.
+    Crc32,
+    /// A CRC-64.
+    Crc64,
+    /// XXH32.
+    XxHash,
+    /// MD5.
+    Md5,
+    /// SHA-1.
+    Sha1,
+    /// SHA-256.
+    Sha256,
+    /// SHA-512.
+    Sha512,
+}
+
+impl Check {
+    /// fio's names.
+    pub const NAMES: [(&'static str, Self); 15] = [
+        ("none", Self::None),
+        ("0", Self::None),
+        ("meta", Self::Meta),
+        ("pattern", Self::Pattern),
+        ("crc32c", Self::Crc32c),
+        ("crc32c-intel", Self::Crc32c),
+        ("crc7", Self::Crc7),
+        ("crc16", Self::Crc16),
+        ("crc32", Self::Crc32),
+        ("crc64", Self::Crc64),
+        ("xxhash", Self::XxHash),
+        ("md5", Self::Md5),
+        ("sha1", Self::Sha1),
+        ("sha256", Self::Sha256),
+        ("sha512", Self::Sha512),
+    ];
+
+    /// The check of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, check)| *check)
+    }
+
+    /// fio's name for it.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, check)| *check == self).map_or("none", |(name, _)| name)
+    }
+
+    /// Bytes of its checksum.
+    fn sum_bytes(self) -> usize {
+        match self {
+            Self::None | Self::Meta | Self::Pattern => 0,
+            Self::Crc7 => 1,
+            Self::Crc16 => 2,
+            Self::Crc32c | Self::Crc32 | Self::XxHash => 4,
+            Self::Crc64 => 8,
+            Self::Md5 => 16,
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+            Self::Sha512 => 64,
+        }
+    }
+
+    /// The checksum of two pieces, in the first bytes.
+    fn sum(self, head: &[u8], rest: &[u8]) -> [u8; LONGEST] {
+        fn of<D: Digest>(head: &[u8], rest: &[u8], sum: &mut [u8]) {
+            sum.copy_from_slice(&D::new().chain_update(head).chain_update(rest).finalize());
+        }
+        let mut all = [0; LONGEST];
+        let sum = &mut all[..self.sum_bytes()];
+        match self {
+            Self::None | Self::Meta | Self::Pattern => {}
+            Self::Crc32c => sum.copy_from_slice(&crc32c::crc32c_append(crc32c::crc32c(head), rest).to_le_bytes()),
+            Self::Crc7 => {
+                let mut digest = CRC7.digest();
+                digest.update(head);
+                digest.update(rest);
+                sum.copy_from_slice(&digest.finalize().to_le_bytes());
+            }
+            Self::Crc16 => {
+                let mut digest = CRC16.digest();
+                digest.update(head);
+                digest.update(rest);
+                sum.copy_from_slice(&digest.finalize().to_le_bytes());
+            }
+            Self::Crc32 => {
+                let mut digest = CRC32.digest();
+                digest.update(head);
+                digest.update(rest);
+                sum.copy_from_slice(&digest.finalize().to_le_bytes());
+            }
+            Self::Crc64 => {
+                let mut digest = CRC64.digest();
+                digest.update(head);
+                digest.update(rest);
+                sum.copy_from_slice(&digest.finalize().to_le_bytes());
+            }
+            Self::XxHash => {
+                use std::hash::Hasher;
+                let mut hasher = twox_hash::XxHash32::with_seed(0);
+                hasher.write(head);
+                hasher.write(rest);
+                sum.copy_from_slice(&hasher.finish_32().to_le_bytes());
+            }
+            Self::Md5 => of::<Md5>(head, rest, sum),
+            Self::Sha1 => of::<Sha1>(head, rest, sum),
+            Self::Sha256 => of::<Sha256>(head, rest, sum),
+            Self::Sha512 => of::<Sha512>(head, rest, sum),
+        }
+        all
+    }
+}
+
+/// What a job verifies, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verify {
+    /// `verify`.
+    pub check: Check,
+    /// `verify_pattern`; pseudo-random content without one.
+    pub pattern: Vec<u8>,
+    /// `verify_interval`: bytes of each part with a header of its own.
+    pub interval: Option<u64>,
+    /// `do_verify`: read back what was written.
+    pub after: bool,
+    /// `verify_backlog`: not only at the end, but after so many writes.
+    pub backlog: Option<u32>,
+    /// `verify_dump`: keep what was read and what was expected in files.
+    pub dump: bool,
+}
+
+/// What is wrong with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    /// Which part of it: where that begins.
+    pub(crate) offset: u64,
+    pub(crate) what: &'static str,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)
+    }
+}
+
+impl Verify {
+    /// Whether anything is.
+    pub(crate) fn is_on(&self) -> bool {
+        self.check != Check::None
+    }
+
+    /// Bytes at the head of each part that are not content.
+    pub(crate) fn header_bytes(&self) -> usize {
+        match self.check {
+            Check::None | Check::Pattern => 0,
+            check => HEADER + check.sum_bytes(),
+        }
+    }
+
+    /// Fill `block` with what belongs at `offset`.
+    pub(crate) fn fill(&self, block: &mut [u8], offset: u64, seed: u64) {
+        for (offset, part) in self.parts(block.len(), offset) {
+            self.fill_part(&mut block[part], offset, seed);
+        }
+    }
+
+    /// What is wrong with a block that was read from `offset`, if anything.
+    pub(crate) fn check(&self, block: &[u8], offset: u64) -> Result<(), Wrong> {
+        for (offset, part) in self.parts(block.len(), offset) {
+            self.check_part(&block[part], offset).map_err(|what| Wrong { offset, what })?;
+        }
+        Ok(())
+    }
+
+    /// The parts of a block with their offsets in the file. A last one that is too short for a header belongs to the one before it.
+    fn parts(&self, len: usize, offset: u64) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> + use<> {
+        let step = self.interval.map_or(len, |interval| interval as usize).max(1);
+        let least = self.header_bytes();
+        (0..len).step_by(step).filter_map(move |start| {
+            let end = if len.saturating_sub(start + step) < least.max(1) { len } else { start + step };
+            (len - start >= least).then_some((offset + start as u64, start..end))
+        })
+    }
+
+    fn fill_part(&self, part: &mut [u8], offset: u64, seed: u64) {
+        let header = self.header_bytes();
+        if self.pattern.is_empty() {
+            randomize(part, offset ^ seed.rotate_left(32));
+        } else {
+            // The pattern begins with the part, not after the header.
+            part.iter_mut().zip(self.pattern.iter().cycle()).for_each(|(byte, pattern)| *byte = *pattern);
+        }
+        if header == 0 {
+            return;
+        }
+        part[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        part[4..8].copy_from_slice(&(self.check as u32).to_le_bytes());
+        part[8..16].copy_from_slice(&offset.to_le_bytes());
+        let len = part.len() as u64;
+        part[16..24].copy_from_slice(&len.to_le_bytes());
+        part[24..32].copy_from_slice(&seed.to_le_bytes());
+        let sum = self.check.sum(&part[..HEADER], &part[header..]);
+        part[HEADER..header].copy_from_slice(&sum[..header - HEADER]);
+    }
+
+    fn check_part(&self, part: &[u8], offset: u64) -> Result<(), &'static str> {
+        let header = self.header_bytes();
+        let is_pattern = |from: usize| {
+            let expected = self.pattern.iter().cycle().skip(from % self.pattern.len().max(1));
+            self.pattern.is_empty() || part[from..].iter().zip(expected).all(|(byte, expected)| byte == expected)
+        };
+        if header > 0 {
+            let number = |range: std::ops::Range<usize>| {
+                part[range].iter().rev().fold(0u64, |value, byte| (value << 8) | u64::from(*byte))
+            };
+            if number(0..4) != u64::from(MAGIC) {
+                return Err("it is not a block that a job wrote");
+            }
+            if number(4..8) != u64::from(self.check as u32) {
+                return Err("it was written to be verified in another way");
+            }
+            if number(8..16) != offset {
+                return Err("it belongs to another offset");
+            }
+            if number(16..24) != part.len() as u64 {
+                return Err("it has another length");
+            }
+            let sum = self.check.sum(&part[..HEADER], &part[header..]);
+            if part[HEADER..header] != sum[..header - HEADER] {
+                return Err("its checksum does not match its content");
+            }
+        }
+        if is_pattern(header) { Ok(()) } else { Err("it does not hold the pattern") }
+    }
+}
+
+/// Pseudo-random bytes.
+pub(crate) fn randomize(block: &mut [u8], seed: u64) {
+    let mut random = Random::new(seed);
     for chunk in block.chunks_mut(8) {
         chunk.copy_from_slice(&random.next().to_le_bytes()[..chunk.len()]);
     }
-    if block.len() < HEADER {
-        return;
-    }
-    block[..4].copy_from_slice(&MAGIC.to_le_bytes());
-    block[8..16].copy_from_slice(&offset.to_le_bytes());
-    let len = block.len() as u64;
-    block[16..24].copy_from_slice(&len.to_le_bytes());
-    block[24..32].copy_from_slice(&seed.to_le_bytes());
-    let crc = crc32c::crc32c(&block[8..]);
-    block[4..8].copy_from_slice(&crc.to_le_bytes());
-}
-
-/// What is wrong with a block that was read from `offset`, if anything.
-pub(crate) fn check(block: &[u8], offset: u64) -> Result<(), &'static str> {
-    let Some((header, _)) = block.split_at_checked(HEADER) else { return Ok(()) };
-    let number = |range: std::ops::Range<usize>| {
-        header[range].iter().rev().fold(0u64, |value, byte| (value << 8) | u64::from(*byte))
-    };
-    if number(0..4) != u64::from(MAGIC) {
-        return Err("it is not a block that this job wrote");
-    }
-    if number(4..8) != u64::from(crc32c::crc32c(&block[8..])) {
-        return Err("its CRC-32C does not match its content");
-    }
-    if number(8..16) != offset {
-        return Err("it belongs to another offset");
-    }
-    if number(16..24) != block.len() as u64 {
-        return Err("it has another length");
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Every kind of check finds a changed byte, a wrong place and a wrong length, where it looks at them.
     #[test]
     fn a_block_knows_its_content_and_its_place() {
-        let mut block = vec![0; 4096];
-        fill(&mut block, 8192, 1);
-        assert_eq!(check(&block, 8192), Ok(()));
-        assert!(check(&block, 0).is_err());
-        assert!(check(&block[..2048], 8192).is_err());
-        block[4000] ^= 1;
-        assert!(check(&block, 8192).is_err());
-        assert!(check(&[0; 4096], 0).is_err());
+        for (name, check) in Check::NAMES {
+            for interval in [None, Some(512)] {
+                let pattern = if check == Check::Pattern { vec![1, 2, 3] } else { Vec::new() };
+                let verify = Verify { check, interval, pattern, after: true, ..Verify::default() };
+                let mut block = vec![0; 4096];
+                verify.fill(&mut block, 8192, 1);
+                assert_eq!(verify.check(&block, 8192), Ok(()), "{name}");
+                if check == Check::None {
+                    continue;
+                }
+                if verify.header_bytes() > 0 {
+                    assert!(verify.check(&block, 0).is_err(), "{name}");
+                    assert_eq!(verify.check(&block[..2048], 8192).is_err(), interval.is_none(), "{name}");
+                }
+                assert!(verify.check(&[0; 4096], 0).is_err(), "{name}");
+                block[4000] ^= 1;
+                assert_eq!(verify.check(&block, 8192).is_err(), check != Check::Meta, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_checked_after_the_header() {
+        let pattern = vec![0xaa, 0x55, 0x5a];
+        let verify = Verify { check: Check::Meta, pattern, interval: Some(512), ..Verify::default() };
+        let mut block = vec![0; 2048];
+        verify.fill(&mut block, 512, 0);
+        assert_eq!(verify.check(&block, 512), Ok(()));
+        block[600] ^= 1;
+        assert_eq!(verify.check(&block, 512).unwrap_err().offset, 1024);
     }
 }

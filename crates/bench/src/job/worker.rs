@@ -1,27 +1,32 @@
 //! One clone of one job: moves its data, and measures.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use diorite::{AlignedBuf, BufferPool, DirectQueue, File, Finished, PoolBuf};
 use diorite_block::sync::{now, sleep};
-use diorite_block::{IoOwner, Op, TaskId};
+use diorite_block::{IoOwner, TaskId};
 
-use super::offsets::{Offsets, Permutation, Random};
+use super::account::{Account, Transfer};
+use super::content::Contents;
+use super::files::{FileRange, ranges};
+use super::handle::Handle;
+use super::offsets::{Offsets, Random};
+use super::pace::Pace;
 use super::place::FileUse;
 use super::result::JobResult;
+use super::shared::Shared;
+use super::spec::{FileOrder, Size};
+use super::steady::DepthSearch;
 use super::usage::Usage;
-use super::{Engine, Job, JobError, Place, Verify, verify};
-use crate::watch::Cancel;
-
-/// Length of a bandwidth sample.
-const SAMPLE: Duration = Duration::from_millis(500);
+use super::written::Written;
+use super::{Engine, Job, JobError, Place};
 
 /// What one thread is to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Worker {
     pub(crate) job: Job,
-    pub(crate) path: PathBuf,
+    pub(crate) paths: Vec<PathBuf>,
     pub(crate) group: u32,
     /// Which of the job's clones.
     pub(crate) clone: u32,
@@ -43,383 +48,371 @@ impl Worker {
     }
 
     /// Turns a library error into one that names job and file.
-    pub(crate) fn blame(&self) -> impl Fn(diorite::Error) -> JobError + '_ {
+    pub(super) fn blame<'a>(&'a self, path: &'a std::path::Path) -> impl Fn(diorite::Error) -> JobError + 'a {
         |source| JobError::File {
             job: format!("{}: [{}]", self.job.file_origin, self.job.name),
-            file: self.path.display().to_string(),
+            file: path.display().to_string(),
             source: Box::new(source),
         }
+    }
+
+    /// As [`Self::blame`], the first of its files.
+    pub(super) fn blame_first(&self) -> impl Fn(diorite::Error) -> JobError + '_ {
+        self.blame(self.paths.first().map_or(std::path::Path::new(""), PathBuf::as_path))
     }
 }
 
 /// Run one worker on the calling thread.
-pub(crate) fn run_worker(worker: &Worker, place: &dyn Place, cancel: &Cancel) -> Result<JobResult, JobError> {
+pub(super) fn run_worker(worker: &Worker, place: &dyn Place, shared: &Arc<Shared>) -> Result<JobResult, JobError> {
     let job = &worker.job;
+    if let Some(name) = &job.wait_for {
+        shared.wait_for(name);
+    }
     let _owner = IoOwner { task: worker.task(), priority: job.priority }.enter();
     sleep(job.start_delay);
-    let purpose = FileUse { write: job.pattern.writes(), direct: job.direct };
-    let file = place.open(&worker.path, purpose).map_err(worker.blame())?;
-    if job.invalidate {
-        file.drop_cached(0, u64::MAX).map_err(worker.blame())?;
-    }
+    let files = open_files(worker, place)?;
     let used = Usage::of_this_thread();
     let start = now();
-    let mut run = Run::new(worker, file, cancel);
+    let mut run = Run::new(worker, files, shared);
     // One transfer at a time needs no queue: the call that waits for it can submit it, too.
-    let queued = job.engine == Engine::Queue && job.direct && job.depth > 1;
+    let queued = job.engine == Engine::Queue && job.direct && job.depth > 1 && !job.pattern.trims();
     if queued {
         run.queued()?;
     } else {
         run.synchronous()?;
     }
-    run.finish()?;
-    if job.verify == Verify::Crc32c && job.pattern.writes() && !cancel.is_cancelled() {
-        run.verify_all()?;
+    if job.end_fsync {
+        run.sync(Handle::sync_all)?;
     }
-    let mut result = run.result;
+    if job.verify.after {
+        run.verify_written()?;
+    }
+    let ended = now();
+    if let Some(search) = &run.search {
+        (run.account.result.depth, run.account.result.latency_target) = (search.found(), job.latency_target);
+    }
+    let mut result = run.account.finish(ended, worker.number + 1);
     result.usage = Usage::of_this_thread().since(&used);
-    result.elapsed = now().saturating_sub(start);
+    result.elapsed = ended.saturating_sub(start);
+    if job.unlink {
+        for path in &worker.paths {
+            place.remove(path).map_err(worker.blame(path))?;
+        }
+    }
     Ok(result)
 }
 
-/// When a transfer was begun, and when its submission was over, where that is not the end.
-#[derive(Clone, Copy, Debug, Default)]
-struct Times {
-    start: Duration,
-    submitted: Option<Duration>,
+fn open_files(worker: &Worker, place: &dyn Place) -> Result<Vec<OpenFile>, JobError> {
+    let job = &worker.job;
+    let seed = seed_of(worker);
+    let open = |(index, range): (usize, FileRange)| {
+        let purpose = FileUse { write: job.pattern.changes(), create: !job.must_exist, direct: job.direct };
+        let handle = place.open_handle(&range.path, purpose).map_err(worker.blame(&range.path))?;
+        if job.invalidate {
+            handle.drop_cached().map_err(worker.blame(&range.path))?;
+        }
+        let seed = seed.wrapping_add((index as u64) << 32);
+        let offsets = std::array::from_fn(|direction| Offsets::new(job, direction, range.len, seed));
+        Ok(OpenFile { handle, range, offsets, moved: 0 })
+    };
+    ranges(worker, place)?.into_iter().enumerate().map(open).collect()
+}
+
+/// What a worker's random choices begin with.
+fn seed_of(worker: &Worker) -> u64 {
+    worker.job.seed.map_or_else(
+        // In a simulation another run is the same run.
+        || now().as_nanos() as u64 ^ u64::from(std::process::id()) << 32 ^ entropy(),
+        |seed| seed.wrapping_add(worker.number),
+    )
+}
+
+fn entropy() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    if diorite_sim::Context::current().is_some() { 0 } else { RandomState::new().build_hasher().finish() }
+}
+
+/// A file of the job.
+pub(super) struct OpenFile {
+    pub(super) handle: Handle,
+    pub(super) range: FileRange,
+    /// Of reads, writes and holes.
+    offsets: [Offsets; 3],
+    moved: u64,
+}
+
+/// What a worker does next.
+pub(super) enum Step {
+    /// This, now.
+    Go(Transfer),
+    /// Nothing until then.
+    Wait(Duration),
+    /// Nothing more.
+    Over,
 }
 
 /// A worker at work.
-struct Run<'a> {
-    worker: &'a Worker,
-    file: File,
-    cancel: &'a Cancel,
-    result: JobResult,
+pub(super) struct Run<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) files: Vec<OpenFile>,
+    pub(super) shared: &'a Shared,
+    pub(super) account: Account<'a>,
+    pub(super) contents: Contents,
+    pub(super) written: Written,
+    pub(super) search: Option<DepthSearch>,
     random: Random,
-    read_offsets: Offsets,
-    write_offsets: Offsets,
-    /// Counting starts here, after the ramp.
-    counted_from: Duration,
+    pace: Pace,
     deadline: Option<Duration>,
     /// Bytes that are still to be moved; `None` while only time ends the job.
     left: Option<u64>,
-    moved: [u64; 2],
+    ios_left: Option<u64>,
+    /// Which file is next, and for how many transfers.
+    file: usize,
+    turns: u32,
     writes_since_sync: u32,
-    /// What was written is being read back, in blocks as they were written.
-    is_verifying: bool,
-    /// Blocks that were written, for the check afterwards.
-    written: std::collections::BTreeSet<u64>,
-    sample_bytes: [u64; 2],
-    sample_ios: [u64; 2],
-    sample_start: Duration,
-}
-
-/// A transfer that is due.
-#[derive(Clone, Copy, Debug)]
-struct Next {
-    op: Op,
-    offset: u64,
-    len: usize,
-    /// By the clock that the deadline was checked with: reading it once more would cost as much as the check.
-    start: Duration,
+    /// Ended by what it found: no space, a steady rate, a depth.
+    is_over: bool,
 }
 
 impl<'a> Run<'a> {
-    fn new(worker: &'a Worker, file: File, cancel: &'a Cancel) -> Self {
+    fn new(worker: &'a Worker, files: Vec<OpenFile>, shared: &'a Shared) -> Self {
         let job = &worker.job;
-        let blocks = (job.size_bytes / job.read_block_bytes.max(job.write_block_bytes)).max(1);
-        let seed = job.seed.wrapping_add(worker.number);
-        let offsets = || match (job.pattern.is_random(), job.random_may_repeat) {
-            (false, _) => Offsets::Sequential { blocks, next: 0 },
-            (true, false) => Offsets::Shuffled { permutation: Permutation::new(blocks, seed), next: 0 },
-            (true, true) => Offsets::Random { blocks, random: Random::new(seed) },
+        let seed = seed_of(worker);
+        let all: u64 = files.iter().map(|file| file.range.len).fold(0, u64::saturating_add);
+        let stated = match job.size {
+            Some(Size::Bytes(bytes)) => bytes,
+            _ => all,
         };
-        let counted_from = now() + job.ramp_time;
-        let result = JobResult {
-            name: job.name.clone(),
-            group: worker.group,
-            jobs: 1,
-            heading: heading_of(job),
-            options: job.options.clone(),
-            depth: if job.engine == Engine::Queue && job.direct { job.depth } else { 1 },
-            join: job.group_reporting,
-            ..JobResult::default()
-        };
+        let bytes = job.io_bytes.unwrap_or(stated);
+        let start = now();
+        let blocks = bytes / job.blocks[1].least();
         Self {
             worker,
-            file,
-            cancel,
-            result,
+            files,
+            shared,
+            account: Account::new(worker, start),
+            contents: Contents::new(&job.filling, blocks, seed ^ 0xf1, &shared.contents),
+            written: Written::default(),
+            search: job.latency_target.map(|target| DepthSearch::new(target, job.depth, start)),
             random: Random::new(seed ^ 0x5eed),
-            read_offsets: offsets(),
-            write_offsets: offsets(),
-            counted_from,
-            deadline: job.runtime.map(|runtime| counted_from + runtime),
-            left: (!job.time_based).then(|| job.size_bytes.saturating_mul(u64::from(job.loops))),
-            moved: [0; 2],
+            pace: Pace::new(job, start, seed ^ 0x9ace),
+            deadline: job.runtime.map(|runtime| start + job.ramp_time + runtime),
+            left: (!job.time_based).then(|| bytes.saturating_mul(u64::from(job.loops))),
+            ios_left: job.ios,
+            file: 0,
+            turns: 0,
             writes_since_sync: 0,
-            is_verifying: false,
-            written: std::collections::BTreeSet::new(),
-            sample_bytes: [0; 2],
-            sample_ios: [0; 2],
-            sample_start: counted_from,
+            is_over: false,
         }
     }
 
-    /// The next transfer, or `None` when the job is over.
-    fn next(&mut self) -> Option<Next> {
+    /// What is next, at this time.
+    pub(super) fn next(&mut self, at: Duration) -> Step {
         let job = &self.worker.job;
-        let at = now();
-        if self.cancel.is_cancelled() || self.deadline.is_some_and(|deadline| at >= deadline) {
-            return None;
+        let is_late = self.deadline.is_some_and(|deadline| at >= deadline);
+        if is_late || self.is_over || self.ios_left == Some(0) || self.shared.is_stopped(self.worker.number) {
+            return Step::Over;
         }
-        let op = match (job.pattern.reads(), job.pattern.writes()) {
-            (true, true) if self.random.below(100) < u64::from(job.read_percent) => Op::Read,
-            (_, true) => Op::Write,
-            (_, false) => Op::Read,
+        let direction = match (job.pattern.reads(), job.pattern.writes()) {
+            (true, true) if self.random.below(100) < u64::from(job.read_percent) => 0,
+            (_, true) => 1,
+            (true, false) => 0,
+            (false, false) => 2,
         };
-        let (block, len) = if op == Op::Read {
-            (self.read_offsets.next(), job.read_block_bytes)
-        } else {
-            (self.write_offsets.next(), job.write_block_bytes)
-        };
+        let sizes = &job.blocks[direction];
+        let wanted = if sizes.is_one() { sizes.least() } else { sizes.pick(self.random.fraction()) };
+        if self.left.is_some_and(|left| left < wanted.min(sizes.least())) {
+            return Step::Over;
+        }
+        let due = self.pace.due(direction);
+        if due > at {
+            return Step::Wait(due.min(self.deadline.unwrap_or(due)));
+        }
+        if let Some(flow) = &job.flow
+            && self.shared.is_ahead(self.worker.number, flow)
+        {
+            return Step::Wait(at + flow.sleep.max(Duration::from_micros(50)));
+        }
+        let wanted = self.left.map_or(wanted, |left| if left < wanted { sizes.least() } else { wanted });
+        let file = self.turn();
+        let (offset, len) = self.files[file].offsets[direction].next(wanted);
+        self.files[file].moved += len;
         if let Some(left) = &mut self.left {
-            if *left < len {
-                return None;
-            }
-            *left -= len;
+            *left = left.saturating_sub(len);
         }
-        let slot = job.read_block_bytes.max(job.write_block_bytes);
-        let start = self.pace(op, len, at);
-        Some(Next { op, offset: job.offset_bytes + block * slot, len: len as usize, start })
+        if let Some(left) = &mut self.ios_left {
+            *left -= 1;
+        }
+        self.pace.started(job, direction, len);
+        let offset = self.files[file].range.offset + offset;
+        let priority = job.command_priority.filter(|own| {
+            direction < 2 && own.percent[direction] > 0 && self.random.below(100) < u64::from(own.percent[direction])
+        });
+        let priority = priority.map_or(job.priority, |own| own.priority);
+        Step::Go(Transfer { direction, file, offset, len: len as usize, start: at, submitted: None, priority })
     }
 
-    /// Wait until the rate allows another transfer; when it may start, `at` being now.
-    fn pace(&mut self, op: Op, len: u64, at: Duration) -> Duration {
-        let job = &self.worker.job;
-        let moved = self.moved[usize::from(op == Op::Write)];
-        let by_bytes = job.rate_bytes.map(|rate| moved as f64 / rate as f64);
-        let by_count = job.rate_iops.map(|rate| (moved / len.max(1)) as f64 / rate as f64);
-        self.moved[usize::from(op == Op::Write)] += len;
-        if by_bytes.is_none() && by_count.is_none() {
-            return at;
+    /// The file whose turn it is.
+    fn turn(&mut self) -> usize {
+        let count = self.files.len();
+        if count == 1 {
+            return 0;
         }
-        let due = by_bytes.unwrap_or(0.0).max(by_count.unwrap_or(0.0));
-        let due = self.counted_from.saturating_sub(job.ramp_time) + Duration::from_secs_f64(due);
-        sleep(due.saturating_sub(at));
-        now()
-    }
-
-    fn synchronous(&mut self) -> Result<(), JobError> {
-        let mut memory = self.pool(1)?.take();
-        verify::fill(&mut memory, 0, self.worker.number);
-        while let Some(next) = self.next() {
-            let Next { op, offset, len, .. } = next;
-            let start = self.prepare(&next, &mut memory[..len]);
-            let done = match op {
-                Op::Read => self.file.read_at(&mut memory[..len], offset),
-                _ => self.file.write_at(&memory[..len], offset),
-            };
-            let moved = done.map_err(self.worker.blame())?;
-            self.result.levels.record_level(1);
-            self.result.submitted.record_batch(1);
-            self.result.completed.record_batch(1);
-            self.account(op, Times { start, submitted: None }, moved);
-            self.check(op, offset, &memory[..moved])?;
-            self.after(op)?;
-        }
-        Ok(())
-    }
-
-    fn queued(&mut self) -> Result<(), JobError> {
-        let depth = self.worker.job.depth;
-        let pool = self.pool(depth)?;
-        let mut queue: DirectQueue<PoolBuf> = DirectQueue::new(depth);
-        let mut in_flight = vec![(Op::Read, 0u64, Times::default()); depth as usize];
-        let mut over = false;
-        for tag in 0..u64::from(depth) {
-            let mut memory = pool.take();
-            verify::fill(&mut memory, tag, self.worker.number);
-            over = over || !self.submit(&mut queue, memory, tag, &mut in_flight)?;
-        }
-        // Each transfer's memory goes to the next one at once, so that the device is never without work for long.
-        loop {
-            let waits = queue.ended() == 0;
-            let Some(finished) = queue.next_finished().map_err(self.worker.blame())? else { break };
-            if waits {
-                self.result.completed.record_batch(1 + queue.ended());
-            }
-            let Finished { tag, memory, result } = finished;
-            let moved = result.map_err(self.worker.blame())?;
-            let (op, offset, times) = in_flight[tag as usize];
-            self.account(op, times, moved);
-            self.check(op, offset, &memory[..moved])?;
-            self.after(op)?;
-            over = over || !self.submit(&mut queue, memory, tag, &mut in_flight)?;
-        }
-        Ok(())
-    }
-
-    /// Registered memory for so many transfers.
-    fn pool(&self, count: u32) -> Result<BufferPool, JobError> {
-        let job = &self.worker.job;
-        let largest = job.read_block_bytes.max(job.write_block_bytes) as usize;
-        BufferPool::new(largest, count).map_err(|source| {
-            self.worker.blame()(diorite::Error::Os { what: "cannot get memory for transfers", source })
-        })
-    }
-
-    /// Start the next transfer with this memory; whether there was one.
-    fn submit(
-        &mut self,
-        queue: &mut DirectQueue<PoolBuf>,
-        mut memory: PoolBuf,
-        tag: u64,
-        in_flight: &mut [(Op, u64, Times)],
-    ) -> Result<bool, JobError> {
-        let Some(next) = self.next() else { return Ok(false) };
-        let Next { op, offset, len, .. } = next;
-        let start = self.prepare(&next, &mut memory[..len]);
-        let submitted = match op {
-            Op::Read => queue.read(&self.file, offset, memory, len, tag),
-            _ => queue.write(&self.file, offset, memory, len, tag),
+        let is_done = match self.worker.job.file_order {
+            FileOrder::RoundRobin(turns) | FileOrder::Random(turns) => self.turns >= turns,
+            FileOrder::Sequential => self.files[self.file].moved >= self.files[self.file].range.len,
         };
-        submitted.map_err(|refused| self.worker.blame()(refused.into_error()))?;
-        in_flight[tag as usize] = (op, offset, Times { start, submitted: Some(now()) });
-        self.result.levels.record_level(queue.in_flight());
-        self.result.submitted.record_batch(1);
-        Ok(true)
+        if is_done {
+            self.turns = 0;
+            self.files[self.file].moved = 0;
+            self.file = match self.worker.job.file_order {
+                FileOrder::Random(_) => self.random.below(count as u64) as usize,
+                _ => (self.file + 1) % count,
+            };
+        }
+        self.turns += 1;
+        self.file
     }
 
     /// Give a block that is written its content; when the transfer starts.
-    fn prepare(&mut self, next: &Next, memory: &mut [u8]) -> Duration {
-        if next.op == Op::Write && self.worker.job.verify == Verify::Crc32c {
-            verify::fill(memory, next.offset, self.worker.job.seed);
-            self.written.insert(next.offset);
-            return now();
-        }
-        next.start
-    }
-
-    /// Check a block that was read by a job that only reads.
-    fn check(&self, op: Op, offset: u64, memory: &[u8]) -> Result<(), JobError> {
+    pub(super) fn prepare(&mut self, transfer: &mut Transfer, memory: &mut [u8]) {
         let job = &self.worker.job;
-        if op == Op::Read && job.verify == Verify::Crc32c && !job.pattern.writes() {
-            return check_block(self.worker, memory, offset);
-        }
-        Ok(())
-    }
-
-    fn account(&mut self, op: Op, times: Times, bytes: usize) {
-        let end = now();
-        if times.start < self.counted_from {
-            return;
-        }
-        let side = usize::from(op == Op::Write);
-        let job = &self.worker.job;
-        let wanted =
-            if op == Op::Read && !self.is_verifying { job.read_block_bytes } else { job.write_block_bytes };
-        let direction = if op == Op::Read { &mut self.result.read } else { &mut self.result.write };
-        direction.bytes += bytes as u64;
-        direction.ios += 1;
-        direction.short += u64::from((bytes as u64) < wanted);
-        direction.runtime = end.saturating_sub(self.counted_from);
-        let passed = |from: Duration, to: Duration| to.saturating_sub(from).as_nanos() as u64;
-        if let Some(submitted) = times.submitted {
-            direction.submission.record(passed(times.start, submitted));
-        }
-        let completed = passed(times.submitted.unwrap_or(times.start), end);
-        direction.latency_ns.saturating_record(completed);
-        direction.completion.record(completed);
-        direction.total.record(passed(times.start, end));
-        self.sample_bytes[side] += bytes as u64;
-        self.sample_ios[side] += 1;
-        let sampled = end.saturating_sub(self.sample_start);
-        if sampled >= SAMPLE {
-            let seconds = sampled.as_secs_f64() * 1024.0;
-            self.result.read.samples_kib_s.push(self.sample_bytes[0] as f64 / seconds);
-            self.result.write.samples_kib_s.push(self.sample_bytes[1] as f64 / seconds);
-            let seconds = sampled.as_secs_f64();
-            self.result.read.samples_iops.push(self.sample_ios[0] as f64 / seconds);
-            self.result.write.samples_iops.push(self.sample_ios[1] as f64 / seconds);
-            (self.sample_bytes, self.sample_ios) = ([0; 2], [0; 2]);
-            self.sample_start = end;
-        }
-    }
-
-    /// Syncs and pauses that follow a transfer.
-    fn after(&mut self, op: Op) -> Result<(), JobError> {
-        let job = &self.worker.job;
-        if op == Op::Write {
-            self.writes_since_sync += 1;
-            let is_due = |every: Option<u32>| every.is_some_and(|every| self.writes_since_sync >= every);
-            if is_due(job.fsync_every) {
-                self.sync(File::sync_all)?;
-            } else if is_due(job.fdatasync_every) {
-                self.sync(File::sync_data)?;
+        match transfer.direction {
+            1 if job.verify.is_on() => {
+                job.verify.fill(memory, transfer.offset, job.seed.unwrap_or(0));
+                transfer.start = now();
             }
+            1 if job.filling.is_per_write() => {
+                self.contents.refill(memory);
+                transfer.start = now();
+            }
+            _ => {}
         }
-        sleep(job.think_time);
+    }
+
+    /// A transfer has ended: count it, check what was read, and see what follows.
+    pub(super) fn ended(&mut self, transfer: &Transfer, result: diorite::Result<usize>, memory: &[u8]) -> Result<(), JobError> {
+        let job = &self.worker.job;
+        let moved = match result {
+            Ok(moved) => moved,
+            Err(error) => return self.failed(transfer, error),
+        };
+        let end = now();
+        let is_steady = self.account.record(transfer, moved, end);
+        let latency = end.saturating_sub(transfer.submitted.unwrap_or(transfer.start));
+        self.is_over |= is_steady || self.search.as_mut().is_some_and(|search| search.took(latency, end));
+        if let Err(slow) = self.pace.ended(job, transfer.direction, moved as u64, end) {
+            let super::pace::TooSlow { target, measured, unit } = slow;
+            return Err(JobError::TooSlow { job: self.worker.title(), target, measured, unit });
+        }
+        match transfer.direction {
+            0 if job.verify.is_on() && !job.pattern.writes() && job.verify.after => {
+                self.check_block(transfer.file, transfer.offset, &memory[..moved])
+            }
+            1 => {
+                if job.verify.is_on() {
+                    self.written.insert(transfer.file, transfer.offset, moved);
+                }
+                self.writes_since_sync += 1;
+                Ok(())
+            }
+            2 => {
+                self.written.remove(transfer.file, transfer.offset, transfer.len);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A transfer has failed. Whether that ends the job.
+    pub(super) fn failed(&mut self, transfer: &Transfer, error: diorite::Error) -> Result<(), JobError> {
+        let job = &self.worker.job;
+        let number = error.errno();
+        if transfer.direction == 1 && job.fills_device && error.kind() == diorite::ErrorKind::StorageFull {
+            self.is_over = true;
+            return Ok(());
+        }
+        let side = usize::from(transfer.direction > 0);
+        if job.tolerance.ignored[side].contains(&number) {
+            return Ok(());
+        }
+        if [job.tolerance.reads, job.tolerance.writes][side] {
+            self.account.failed(number);
+            return Ok(());
+        }
+        Err(self.worker.blame(&self.files[transfer.file].range.path)(error))
+    }
+
+    /// Whether something must be done for which nothing may be in flight.
+    pub(super) fn must_settle(&self) -> bool {
+        let job = &self.worker.job;
+        let is_due = |every: Option<u32>| every.is_some_and(|every| self.writes_since_sync >= every);
+        let backlog = job.verify.backlog.is_some_and(|backlog| self.written.len() >= backlog as usize);
+        is_due(job.fsync_every) || is_due(job.fdatasync_every) || backlog
+    }
+
+    /// Syncs and checks that are due. Nothing is in flight.
+    pub(super) fn settle(&mut self) -> Result<(), JobError> {
+        let job = &self.worker.job;
+        if job.fsync_every.is_some_and(|every| self.writes_since_sync >= every) {
+            self.sync(Handle::sync_all)?;
+        } else if job.fdatasync_every.is_some_and(|every| self.writes_since_sync >= every) {
+            self.sync(Handle::sync_data)?;
+        }
+        if job.verify.after && job.verify.backlog.is_some_and(|backlog| self.written.len() >= backlog as usize) {
+            self.verify_written()?;
+        }
         Ok(())
     }
 
-    fn sync(&mut self, sync: impl FnOnce(&File) -> diorite::Result<()>) -> Result<(), JobError> {
-        let start = now();
-        sync(&self.file).map_err(self.worker.blame())?;
-        self.result.sync_ns.ios += 1;
-        let took = now().saturating_sub(start).as_nanos() as u64;
-        self.result.sync_ns.latency_ns.saturating_record(took);
-        self.result.sync_ns.completion.record(took);
+    fn sync(&mut self, sync: impl Fn(&Handle) -> diorite::Result<()>) -> Result<(), JobError> {
+        for file in &self.files {
+            let start = now();
+            sync(&file.handle).map_err(self.worker.blame(&file.range.path))?;
+            self.account.synced(now().saturating_sub(start));
+        }
         self.writes_since_sync = 0;
         Ok(())
     }
 
     /// Read back and check what was written. As in fio these are reads of the job.
-    fn verify_all(&mut self) -> Result<(), JobError> {
-        let len = self.worker.job.write_block_bytes as usize;
-        let mut memory: AlignedBuf = self.file.buffer(len).map_err(self.worker.blame())?;
-        // A job that only writes has no reads before: their time begins here.
-        if !self.worker.job.pattern.reads() {
-            self.counted_from = now();
+    fn verify_written(&mut self) -> Result<(), JobError> {
+        if self.written.len() == 0 {
+            return Ok(());
         }
-        self.is_verifying = true;
-        for offset in std::mem::take(&mut self.written) {
+        let most = self.worker.job.blocks[1].most();
+        let mut memory = diorite::AlignedBuf::zeroed(most as usize, 4096);
+        self.account.begin_reads(now());
+        for (file, offset, len) in self.written.take() {
+            if self.shared.is_cancelled() {
+                break;
+            }
             let start = now();
-            let moved = self.file.read_at(&mut memory[..len], offset).map_err(self.worker.blame())?;
-            self.account(Op::Read, Times { start, submitted: None }, moved);
-            check_block(self.worker, &memory[..moved], offset)?;
+            let open = &self.files[file];
+            let moved = open.handle.read_at(&mut memory[..len], offset);
+            let moved = moved.map_err(self.worker.blame(&open.range.path))?;
+            let priority = self.worker.job.priority;
+            let transfer = Transfer { direction: 0, file, offset, len, start, submitted: None, priority };
+            self.account.record(&transfer, moved, now());
+            self.check_block(file, offset, &memory[..moved])?;
         }
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(), JobError> {
-        if self.worker.job.end_fsync {
-            self.sync(File::sync_all)?;
+    fn check_block(&mut self, file: usize, offset: u64, memory: &[u8]) -> Result<(), JobError> {
+        let job = &self.worker.job;
+        let Err(wrong) = job.verify.check(memory, offset) else { return Ok(()) };
+        let path = &self.files[file].range.path;
+        if job.verify.dump {
+            super::written::dump(path, offset, memory, &job.verify, job.seed.unwrap_or(0));
         }
-        Ok(())
+        if job.tolerance.verify {
+            // EILSEQ, as in fio.
+            self.account.failed(84);
+            return Ok(());
+        }
+        let (job, file) = (self.worker.title(), path.display().to_string());
+        Err(JobError::Verify { job, file, offset: wrong.offset, what: wrong.what })
     }
 }
 
-fn check_block(worker: &Worker, memory: &[u8], offset: u64) -> Result<(), JobError> {
-    verify::check(memory, offset).map_err(|what| JobError::Verify {
-        job: worker.title(),
-        file: worker.path.display().to_string(),
-        offset,
-        what,
-    })
-}
-
-/// What fio says of a job before it starts.
-fn heading_of(job: &Job) -> String {
-    format!(
-        "rw={}, bs=(R) {}B-{}B, (W) {}B-{}B, ioengine={}, iodepth={}, direct={}",
-        job.pattern.name(),
-        job.read_block_bytes,
-        job.read_block_bytes,
-        job.write_block_bytes,
-        job.write_block_bytes,
-        job.engine_name,
-        job.depth,
-        u8::from(job.direct)
-    )
-}

@@ -48,15 +48,25 @@ Simulated devices:
 /// After the help of job.
 pub(super) const JOB_OPTIONS: &str = "\
 Options of a job file:
-  what      rw, bs, size, offset, rwmixread, rwmixwrite, loops, norandommap,
-            randseed, verify=crc32c
-  where     filename, directory
-  how       direct, buffered, ioengine, iodepth, numjobs, invalidate,
-            fsync, fdatasync, end_fsync
+  what      rw (also rw=read:STEP, rw=randread:COUNT, trim), bs, bsrange,
+            bssplit, blockalign, size, io_size, number_ios, offset,
+            offset_increment, rwmixread, rwmixwrite, loops, norandommap,
+            random_distribution, zonemode=strided, randseed, randrepeat
+  where     filename, filename_format, directory, nrfiles, filesize,
+            file_service_type, fill_device, fallocate, overwrite,
+            create_on_open, allow_file_create, unlink
+  content   verify and verify_*, do_verify, buffer_pattern, zero_buffers,
+            refill_buffers, buffer_compress_percentage, dedupe_*
+  how       direct, buffered, ioengine, iodepth, numjobs, thread, invalidate,
+            fsync, fdatasync, end_fsync, continue_on_error, ignore_error
   when      runtime, time_based, startdelay, ramp_time, thinktime, rate,
-            rate_iops, stonewall
-  who       prio, prioclass (used by the I/O scheduler, where there is one)
-  report    group_reporting, new_group, description
+            rate_iops, rate_min, rate_process, flow, stonewall, wait_for,
+            exitall, exit_what, ss, latency_target
+  who       prio, prioclass, cmdprio_percentage (for the I/O scheduler)
+  report    group_reporting, new_group, name, description, write_bw_log,
+            write_iops_log, write_lat_log, log_avg_msec, log_offset, log_prio
+  include FILE, and ${VARIABLE} of the environment
+Files of the host that are not direct=1 go through the kernel's page cache.
 Simulated disks:
   sata-2009, sata-2009-stall, sata-2009-nocache, fc-2002, ssd, ide-2001,
   ideal; a file of parameters begins with base = \"NAME\", and then what differs:
@@ -81,6 +91,11 @@ pub(crate) struct DiskPerf {
     pub(crate) reporting: Reporting,
 }
 
+fn option_and_value(text: &str) -> Result<(String, String), String> {
+    let (option, value) = text.split_once('=').ok_or("it is not OPTION=VALUE")?;
+    Ok((option.to_owned(), value.to_owned()))
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Job {
     /// The job file
@@ -96,6 +111,9 @@ pub(crate) struct Job {
     /// Decides every random choice of a simulated disk
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Use this in place of what the job file says; may be repeated
+    #[arg(long, value_name = "OPTION=VALUE", value_parser = option_and_value)]
+    pub(crate) set: Vec<(String, String)>,
     /// Overwrite a filesystem or a partition table that a whole device holds
     #[arg(long)]
     pub(crate) force: bool,

@@ -1,0 +1,184 @@
+//! Counts what a worker does.
+
+use std::time::Duration;
+
+use diorite_block::IoPriority;
+
+use super::log::{Entry, files};
+use super::result::JobResult;
+use super::steady::Steadiness;
+use super::worker::Worker;
+use super::{Engine, Job};
+
+/// Length of a bandwidth sample.
+const SAMPLE: Duration = Duration::from_millis(500);
+
+/// A transfer that is due, or in flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transfer {
+    /// 0: read, 1: write, 2: hole.
+    pub(super) direction: usize,
+    pub(super) file: usize,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+    /// By the clock that the deadline was checked with: reading it once more would cost as much as the check.
+    pub(super) start: Duration,
+    /// When its submission was over, where that is not the end.
+    pub(super) submitted: Option<Duration>,
+    pub(super) priority: IoPriority,
+}
+
+/// Counts of one worker.
+pub(super) struct Account<'a> {
+    job: &'a Job,
+    pub(super) result: JobResult,
+    /// Counting starts here, after the ramp, for reads, writes and holes; with the first transfer.
+    counted_from: [Option<Duration>; 3],
+    /// End of the ramp.
+    ramp_end: Duration,
+    started: Duration,
+    sample_bytes: [u64; 3],
+    sample_ios: [u64; 3],
+    sample_start: Duration,
+    entries: Option<Vec<Entry>>,
+    steadiness: Option<Steadiness>,
+}
+
+impl<'a> Account<'a> {
+    pub(super) fn new(worker: &'a Worker, start: Duration) -> Self {
+        let job = &worker.job;
+        let result = JobResult {
+            name: job.name.clone(),
+            group: worker.group,
+            jobs: 1,
+            heading: heading_of(job),
+            options: job.options.clone(),
+            depth: if job.engine == Engine::Queue && job.direct { job.depth } else { 1 },
+            join: job.group_reporting,
+            ..JobResult::default()
+        };
+        let is_logged = [&job.logs.bandwidth, &job.logs.iops, &job.logs.latency].iter().any(|log| log.is_some());
+        let ramp_end = start + job.ramp_time;
+        Self {
+            job,
+            result,
+            counted_from: [None; 3],
+            ramp_end,
+            started: start,
+            sample_bytes: [0; 3],
+            sample_ios: [0; 3],
+            sample_start: ramp_end,
+            entries: is_logged.then(Vec::new),
+            steadiness: job.steady.map(|state| Steadiness::new(state, start)),
+        }
+    }
+
+    /// A transfer of so many bytes has ended; whether the rate has become steady.
+    pub(super) fn record(&mut self, transfer: &Transfer, bytes: usize, end: Duration) -> bool {
+        let Transfer { direction: side, start, submitted, .. } = *transfer;
+        if start < self.ramp_end {
+            return false;
+        }
+        // The time of a direction is that of the job: a first write that comes late has had to wait for its turn.
+        let from = *self.counted_from[side].get_or_insert(if self.job.ramp_time.is_zero() && self.result.total_ios() == 0 {
+            self.sample_start = start;
+            self.ramp_end = start;
+            start
+        } else {
+            self.ramp_end
+        });
+        let direction = self.result.direction_mut(side);
+        direction.bytes += bytes as u64;
+        direction.ios += 1;
+        direction.short += u64::from(bytes < transfer.len);
+        direction.runtime = end.saturating_sub(from);
+        let completion = end.saturating_sub(submitted.unwrap_or(start));
+        let submission = submitted.map(|submitted| submitted.saturating_sub(start));
+        if let Some(submission) = submission {
+            direction.submission.record(submission.as_nanos() as u64);
+        }
+        direction.latency_ns.saturating_record(completion.as_nanos() as u64);
+        direction.completion.record(completion.as_nanos() as u64);
+        direction.total.record(end.saturating_sub(start).as_nanos() as u64);
+        self.sample_bytes[side] += bytes as u64;
+        self.sample_ios[side] += 1;
+        if end.saturating_sub(self.sample_start) >= SAMPLE {
+            self.end_sample(end);
+        }
+        if let Some(entries) = &mut self.entries {
+            let submission = submission.unwrap_or_default();
+            let (at, priority) = (end.saturating_sub(self.started), number_of(transfer.priority));
+            let (bytes, offset) = (bytes as u64, transfer.offset);
+            entries.push(Entry { at, direction: side, bytes, offset, completion, submission, priority });
+        }
+        let is_steady = self.steadiness.as_mut().map(|steadiness| steadiness.moved(bytes as u64, end));
+        self.result.is_steady = is_steady;
+        is_steady == Some(true)
+    }
+
+    fn end_sample(&mut self, end: Duration) {
+        let seconds = end.saturating_sub(self.sample_start).as_secs_f64().max(1e-9);
+        for side in 0..3 {
+            let (bytes, ios) = (self.sample_bytes[side] as f64, self.sample_ios[side] as f64);
+            let direction = self.result.direction_mut(side);
+            direction.samples_kib_s.push(bytes / seconds / 1024.0);
+            direction.samples_iops.push(ios / seconds);
+        }
+        (self.sample_bytes, self.sample_ios, self.sample_start) = ([0; 3], [0; 3], end);
+    }
+
+    /// Reads of what was written begin: a job that only writes has no reads before, so their time begins here.
+    pub(super) fn begin_reads(&mut self, at: Duration) {
+        if !self.job.pattern.reads() {
+            self.counted_from[0].get_or_insert(at);
+        }
+    }
+
+    /// A transfer has failed, and the job goes on.
+    pub(super) fn failed(&mut self, errno: i32) {
+        self.result.errors += 1;
+        self.result.first_error.get_or_insert(errno);
+    }
+
+    pub(super) fn synced(&mut self, took: Duration) {
+        let took = took.as_nanos() as u64;
+        self.result.sync_ns.ios += 1;
+        self.result.sync_ns.latency_ns.saturating_record(took);
+        self.result.sync_ns.completion.record(took);
+    }
+
+    /// What the worker of this number came to.
+    pub(super) fn finish(mut self, end: Duration, number: u64) -> JobResult {
+        // A job that was shorter than a sample is one.
+        if self.result.read.samples_iops.is_empty() && self.result.total_ios() > 0 {
+            self.end_sample(end);
+        }
+        self.result.logs = self.entries.map(|entries| files(&self.job.logs, &entries, number)).unwrap_or_default();
+        self.result
+    }
+}
+
+/// As `ioprio_set` has it.
+fn number_of(priority: IoPriority) -> u16 {
+    let (class, level) = match priority {
+        IoPriority::RealTime(level) => (1, level),
+        IoPriority::BestEffort(level) => (2, level),
+        IoPriority::Idle => (3, 0),
+    };
+    class << 13 | u16::from(level)
+}
+
+/// What fio says of a job before it starts.
+fn heading_of(job: &Job) -> String {
+    let [reads, writes, holes] = [0, 1, 2].map(|side| {
+        let sizes: &super::BlockSizes = &job.blocks[side];
+        format!("{}B-{}B", sizes.least(), sizes.most())
+    });
+    format!(
+        "rw={}, bs=(R) {reads}, (W) {writes}, (T) {holes}, ioengine={}, iodepth={}, direct={}",
+        job.pattern.name(),
+        job.engine_name,
+        job.depth,
+        u8::from(job.direct)
+    )
+}

@@ -1,0 +1,384 @@
+//! Values of options as fio writes them.
+
+use std::time::Duration;
+
+use diorite_block::IoPriority;
+
+use super::spec::{
+    BlockSizes, Distribution, Engine, FileOrder, Pattern, Preallocate, Size, SteadyState, Tolerance,
+};
+use super::verify::Check;
+
+#[expect(clippy::unnecessary_wraps, reason = "a reader of values, as the others are")]
+pub(super) fn text(value: &str) -> Result<String, &'static str> {
+    Ok(value.to_owned())
+}
+
+pub(super) fn priority(class: Option<u64>, level: Option<u8>) -> IoPriority {
+    match class {
+        Some(1) => IoPriority::RealTime(level.unwrap_or(4)),
+        Some(3) => IoPriority::Idle,
+        _ => IoPriority::BestEffort(level.unwrap_or(4)),
+    }
+}
+
+/// `read`, `read:-8k` (a step between sequential transfers), `randread:8` (so many transfers at a place).
+pub(super) fn pattern(value: &str) -> Result<(Pattern, i64, u32), &'static str> {
+    let (name, modifier) = value.split_once(':').map_or((value, None), |(name, rest)| (name, Some(rest)));
+    let pattern = match name {
+        "read" => Pattern::Read,
+        "write" => Pattern::Write,
+        "randread" => Pattern::RandomRead,
+        "randwrite" => Pattern::RandomWrite,
+        "rw" | "readwrite" => Pattern::Mixed,
+        "randrw" => Pattern::RandomMixed,
+        "trim" => Pattern::Trim,
+        "randtrim" => Pattern::RandomTrim,
+        _ => return Err("is none of read, write, randread, randwrite, rw, randrw, trim, randtrim"),
+    };
+    let Some(modifier) = modifier else { return Ok((pattern, 0, 1)) };
+    if pattern.is_random() {
+        let run = modifier.parse().ok().filter(|run| *run > 0);
+        return run.map(|run| (pattern, 0, run)).ok_or("has no number of transfers after the colon");
+    }
+    let (sign, bytes) = modifier.strip_prefix('-').map_or((1, modifier), |bytes| (-1, bytes));
+    let bytes: i64 = size(bytes)?.try_into().map_err(|_| "is too large")?;
+    Ok((pattern, sign * bytes, 1))
+}
+
+pub(super) fn engine(value: &str) -> Result<(String, Engine), &'static str> {
+    let engine = match value {
+        "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => Engine::Synchronous,
+        "io_uring" | "libaio" | "posixaio" => Engine::Queue,
+        "mmap" => return Err("is not run: diorite job reads and writes files by calls; choose psync"),
+        _ => {
+            return Err("is no engine for files here; those are sync, psync, vsync, pvsync, pvsync2, io_uring, \
+                        libaio, posixaio");
+        }
+    };
+    Ok((value.to_owned(), engine))
+}
+
+pub(super) fn verify(value: &str) -> Result<Check, String> {
+    let names = || Check::NAMES.map(|(name, _)| name).join(", ");
+    Check::named(value).ok_or_else(|| format!("is none of {}", names()))
+}
+
+const BLOCK: &str = "is not a block size such as 4k, 1m or 4k,64k (reads, writes)";
+
+fn block(text: &str) -> Result<u64, &'static str> {
+    match size(text) {
+        Ok(0) | Err(_) => Err(BLOCK),
+        Ok(bytes) if bytes > 1 << 30 => Err("is larger than 1g"),
+        Ok(bytes) => Ok(bytes),
+    }
+}
+
+/// Up to three values with commas in between: reads, writes, holes. A missing one is as the one before it, an empty one `empty`.
+fn by_direction<T: Clone, E>(
+    value: &str,
+    empty: &T,
+    read: impl Fn(&str) -> Result<T, E>,
+    too_many: E,
+) -> Result<[T; 3], E> {
+    let mut values = Vec::new();
+    for part in value.split(',') {
+        values.push(if part.is_empty() { empty.clone() } else { read(part)? });
+    }
+    match values.as_slice() {
+        [all] => Ok([all.clone(), all.clone(), all.clone()]),
+        [reads, writes] => Ok([reads.clone(), writes.clone(), writes.clone()]),
+        [reads, writes, holes] => Ok([reads.clone(), writes.clone(), holes.clone()]),
+        _ => Err(too_many),
+    }
+}
+
+/// `bs=4k` or `bs=4k,64k` (reads, writes).
+pub(super) fn block_sizes(value: &str) -> Result<[BlockSizes; 3], &'static str> {
+    by_direction(value, &BlockSizes::fixed(4096), |text| block(text).map(BlockSizes::fixed), BLOCK)
+}
+
+/// `bsrange=1k-4k` or `bsrange=1k-4k,2k-8k`.
+pub(super) fn block_ranges(value: &str) -> Result<[BlockSizes; 3], &'static str> {
+    const EXPECTED: &str = "is not a range of block sizes such as 1k-4k";
+    let range = |text: &str| {
+        let (least, most) = text.split_once(['-', ':']).ok_or(EXPECTED)?;
+        let (least, most) = (block(least)?, block(most)?);
+        if least > most { Err(EXPECTED) } else { Ok(BlockSizes::range(least, most)) }
+    };
+    by_direction(value, &BlockSizes::fixed(4096), range, EXPECTED)
+}
+
+/// `bssplit=4k/10:64k/50:32k/40` or one for reads and one for writes.
+pub(super) fn block_splits(value: &str) -> Result<[BlockSizes; 3], &'static str> {
+    const EXPECTED: &str = "is not a list such as 4k/60:64k/40 whose percentages come to 100 at most";
+    let split = |text: &str| {
+        let mut sizes = Vec::new();
+        for part in text.split(':') {
+            let (bytes, percent) = part.split_once('/').unwrap_or((part, ""));
+            let percent = match percent {
+                "" => None,
+                number => Some(number.parse::<u8>().ok().filter(|number| *number <= 100).ok_or(EXPECTED)?),
+            };
+            sizes.push((block(bytes)?, percent));
+        }
+        BlockSizes::split(&sizes).ok_or(EXPECTED)
+    };
+    by_direction(value, &BlockSizes::fixed(4096), split, EXPECTED)
+}
+
+/// `random`, `zipf:1.2`, `pareto:0.9`, `normal:20`, `zoned:50/5:30/15:20/`, `zoned_abs:60/20g:40/`.
+pub(super) fn distribution(value: &str) -> Result<Distribution, &'static str> {
+    const EXPECTED: &str = "is none of random, zipf:N, pareto:N, normal:N, zoned:ACCESSES/SIZE:..., zoned_abs:ACCESSES/SIZE:...";
+    let (name, rest) = value.split_once(':').unwrap_or((value, ""));
+    let number = |default: f64, is_right: fn(f64) -> bool| match rest {
+        "" => Ok(default),
+        text => text.parse().ok().filter(|number| is_right(*number)).ok_or("has a number that it cannot have"),
+    };
+    Ok(match name {
+        "random" => Distribution::Uniform,
+        "zipf" => Distribution::Zipf(number(1.1, |theta| theta > 0.0 && (theta - 1.0).abs() > 1e-9 && theta < 100.0)?),
+        "pareto" => Distribution::Pareto(number(0.2, |skew| skew > 0.0 && skew < 1.0)?),
+        "normal" | "gauss" => Distribution::Normal(number(0.0, |percent| (0.0..=100.0).contains(&percent))?),
+        "zoned" => Distribution::Zoned(zones(rest, |text| text.parse().ok(), 100.0, |sum, size| sum + size)?),
+        "zoned_abs" => {
+            Distribution::ZonedAbsolute(zones(rest, |text| size(text).ok(), u64::MAX, u64::saturating_add)?)
+        }
+        _ => return Err(EXPECTED),
+    })
+}
+
+/// Zones with shares of the accesses; a share that is left out is what remains of a hundred, a size what remains of the file.
+fn zones<T: Copy + Default + PartialOrd + std::ops::Sub<Output = T>>(
+    text: &str,
+    size: impl Fn(&str) -> Option<T>,
+    whole: T,
+    add: impl Fn(T, T) -> T,
+) -> Result<Vec<(f64, T)>, &'static str> {
+    const EXPECTED: &str = "has a zone that is not ACCESSES/SIZE, or zones of more than a hundred percent";
+    let parts: Vec<_> = text.split(':').map(|zone| zone.split_once('/').ok_or(EXPECTED)).collect::<Result<_, _>>()?;
+    let mut zones = Vec::new();
+    let (mut accesses, mut sizes) = (0.0, T::default());
+    for (share, bytes) in parts {
+        let share = if share.is_empty() { 100.0 - accesses } else { share.parse::<f64>().map_err(|_| EXPECTED)? };
+        let bytes = match bytes {
+            "" if sizes > whole => return Err(EXPECTED),
+            "" => whole - sizes,
+            text => size(text).ok_or(EXPECTED)?,
+        };
+        (accesses, sizes) = (accesses + share, add(sizes, bytes));
+        zones.push((share, bytes));
+    }
+    if (accesses - 100.0).abs() > 0.01 || sizes > whole { Err(EXPECTED) } else { Ok(zones) }
+}
+
+/// `size=10g` or `size=50%`.
+pub(super) fn size_or_share(value: &str) -> Result<Size, &'static str> {
+    match value.strip_suffix('%') {
+        None => size(value).map(Size::Bytes),
+        Some(percent) => {
+            let percent = percent.parse().ok().filter(|percent| (1..=100).contains(percent));
+            percent.map(Size::Percent).ok_or("is not a share from 1% to 100%")
+        }
+    }
+}
+
+/// `filesize=4k` or `filesize=4k-64k`.
+pub(super) fn file_sizes(value: &str) -> Result<(u64, u64), &'static str> {
+    let (least, most) = value.split_once('-').unwrap_or((value, value));
+    let (least, most) = (size(least)?, size(most)?);
+    if least == 0 || least > most { Err("is not a size of files, or a range of them") } else { Ok((least, most)) }
+}
+
+/// `rate=1m`, or `rate=1m,500k` (reads, writes), or `rate=,500k`.
+pub(super) fn rates(value: &str) -> Result<[Option<u64>; 3], &'static str> {
+    let rate = |text: &str| size(text).map(|rate| Some(rate).filter(|rate| *rate > 0));
+    by_direction(value, &None, rate, "has more than three rates")
+}
+
+/// `percent` of reads, writes and holes, or of all.
+pub(super) fn percents(value: &str) -> Result<[u8; 2], &'static str> {
+    const EXPECTED: &str = "is not a percentage from 0 to 100";
+    let percent = |text: &str| text.parse::<u8>().ok().filter(|percent| *percent <= 100).ok_or(EXPECTED);
+    by_direction(value, &0, percent, EXPECTED).map(|[reads, writes, _]| [reads, writes])
+}
+
+/// `roundrobin`, `random`, `sequential`, with `:N` after it.
+pub(super) fn file_order(value: &str) -> Result<FileOrder, &'static str> {
+    const EXPECTED: &str = "is none of roundrobin, random, sequential";
+    let (name, count) = value.split_once(':').unwrap_or((value, "1"));
+    let count = count.parse().ok().filter(|count| *count > 0).ok_or("has no number of transfers after the colon")?;
+    match name {
+        "roundrobin" => Ok(FileOrder::RoundRobin(count)),
+        "random" => Ok(FileOrder::Random(count)),
+        "sequential" => Ok(FileOrder::Sequential),
+        _ => Err(EXPECTED),
+    }
+}
+
+pub(super) fn preallocate(value: &str) -> Result<Preallocate, &'static str> {
+    match value {
+        "none" | "0" => Ok(Preallocate::None),
+        "native" | "posix" | "1" => Ok(Preallocate::Size),
+        "keep" => Ok(Preallocate::KeepSize),
+        "truncate" => Ok(Preallocate::Truncate),
+        _ => Err("is none of none, native, posix, keep, truncate"),
+    }
+}
+
+/// `none`, `read`, `write`, `io`, `verify`, `all`.
+pub(super) fn tolerance(value: &str) -> Result<Tolerance, &'static str> {
+    let (reads, writes, verify) = match value {
+        "none" | "0" => (false, false, false),
+        "read" => (true, false, false),
+        "write" => (false, true, false),
+        "io" => (true, true, false),
+        "verify" => (false, false, true),
+        "all" | "1" => (true, true, true),
+        _ => return Err("is none of none, read, write, io, verify, all"),
+    };
+    Ok(Tolerance { reads, writes, verify, ignored: Default::default() })
+}
+
+/// Names of errors, for reads and for writes: `EIO:ENOSPC,ENOSPC`.
+pub(super) fn errors(value: &str) -> Result<[Vec<i32>; 2], &'static str> {
+    const EXPECTED: &str = "has a name that is none of EPERM, EIO, EAGAIN, ENOMEM, EBUSY, EINVAL, EFBIG, ENOSPC, EROFS, EILSEQ, \
+                            EOPNOTSUPP, EDQUOT, and no number";
+    let number = |name: &str| {
+        let known = [
+            ("EPERM", 1), ("EIO", 5), ("EAGAIN", 11), ("ENOMEM", 12), ("EBUSY", 16), ("EINVAL", 22), ("EFBIG", 27),
+            ("ENOSPC", 28), ("EROFS", 30), ("EILSEQ", 84), ("EOPNOTSUPP", 95), ("EDQUOT", 122),
+        ];
+        let known = known.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
+        known.or_else(|| name.parse().ok()).ok_or(EXPECTED)
+    };
+    let list = |text: &str| text.split(':').map(number).collect::<Result<Vec<_>, _>>();
+    by_direction(value, &Vec::new(), list, EXPECTED).map(|[reads, writes, _]| [reads, writes])
+}
+
+/// `iops:10%`, `bw_slope:1%`, `bw:100m`: what is to be steady, and how much it may vary.
+pub(super) fn steady(value: &str) -> Result<SteadyState, &'static str> {
+    const EXPECTED: &str = "is not such as iops:10%, bw_slope:1% or bw:1m";
+    let (name, limit) = value.split_once(':').ok_or(EXPECTED)?;
+    let (iops, slope) = match name {
+        "iops" => (true, false),
+        "iops_slope" => (true, true),
+        "bw" => (false, false),
+        "bw_slope" => (false, true),
+        _ => return Err(EXPECTED),
+    };
+    let (limit, is_percent) = match limit.strip_suffix('%') {
+        Some(percent) => (percent.parse().map_err(|_| EXPECTED)?, true),
+        None => (size(limit).map_err(|_| EXPECTED)? as f64, false),
+    };
+    Ok(SteadyState { iops, slope, limit, is_percent, duration: Duration::ZERO, ramp: Duration::ZERO })
+}
+
+/// `0xaa555aa5`, `"text"`, a decimal number: the bytes that are repeated.
+pub(super) fn byte_pattern(value: &str) -> Result<Vec<u8>, &'static str> {
+    const EXPECTED: &str = "is not a pattern such as 0xdeadbeef, 170 or \"text\"";
+    if let Some(text) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).filter(|text| !text.is_empty()) {
+        return Ok(text.as_bytes().to_vec());
+    }
+    if let Some(digits) = value.strip_prefix("0x").filter(|digits| !digits.is_empty() && digits.len() <= 1024) {
+        let digits = if digits.len() % 2 == 1 { format!("0{digits}") } else { digits.to_owned() };
+        let bytes = digits.as_bytes().chunks(2).map(|pair| {
+            std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok())
+        });
+        return bytes.collect::<Option<_>>().ok_or(EXPECTED);
+    }
+    let number: u32 = value.parse().map_err(|_| EXPECTED)?;
+    let bytes = number.to_le_bytes();
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
+    Ok(bytes[..used].to_vec())
+}
+
+/// A number with one of fio's size suffixes.
+pub(super) fn size(value: &str) -> Result<u64, &'static str> {
+    const EXPECTED: &str = "is not a size such as 4096, 64k, 1m or 2g";
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let number: u64 = value[..digits].parse().map_err(|_| EXPECTED)?;
+    let shift = match value[digits..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(EXPECTED),
+    };
+    number.checked_mul(1 << shift).ok_or("is too large")
+}
+
+/// A time; a bare number is seconds.
+pub(super) fn duration(value: &str) -> Result<Duration, &'static str> {
+    time(value, Duration::from_secs(1))
+}
+
+/// A time; a bare number is milliseconds.
+pub(super) fn milliseconds(value: &str) -> Result<Duration, &'static str> {
+    time(value, Duration::from_millis(1))
+}
+
+/// A time; a bare number is microseconds.
+pub(super) fn microseconds(value: &str) -> Result<Duration, &'static str> {
+    time(value, Duration::from_micros(1))
+}
+
+fn time(value: &str, unit: Duration) -> Result<Duration, &'static str> {
+    const EXPECTED: &str = "is not a time such as 10, 500ms, 30s or 2m";
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let number: u32 = value[..digits].parse().map_err(|_| EXPECTED)?;
+    let unit = match &value[digits..] {
+        "" => unit,
+        "us" => Duration::from_micros(1),
+        "ms" => Duration::from_millis(1),
+        "s" => Duration::from_secs(1),
+        "m" => Duration::from_secs(60),
+        "h" => Duration::from_secs(3600),
+        "d" => Duration::from_secs(86400),
+        "ns" => Duration::from_nanos(1),
+        _ => return Err(EXPECTED),
+    };
+    unit.checked_mul(number).ok_or("is too long")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directions_have_values_of_their_own() {
+        assert_eq!(rates("300").unwrap(), [Some(300); 3]);
+        assert_eq!(rates(",500k").unwrap(), [None, Some(500 << 10), Some(500 << 10)]);
+        assert_eq!(errors(",ENOSPC:5").unwrap(), [vec![], vec![28, 5]]);
+        assert!(rates("1,2,3,4").is_err());
+    }
+
+    #[test]
+    fn splits_are_shares_and_what_is_left() {
+        let [reads, writes, _] = block_splits("4k/10:64k/50:32k,2k/50:4k:8k").unwrap();
+        assert_eq!([0.05, 0.15, 0.59, 0.65, 0.99].map(|at| reads.pick(at) >> 10), [4, 64, 64, 32, 32]);
+        assert_eq!([0.4, 0.6, 0.9].map(|at| writes.pick(at) >> 10), [2, 4, 8]);
+        assert!(block_splits("4k/60:8k/60").is_err());
+        let [range, ..] = block_ranges("4k-16k").unwrap();
+        assert_eq!([0.0, 0.3, 0.6, 0.99].map(|at| range.pick(at) >> 10), [4, 8, 12, 16]);
+    }
+
+    #[test]
+    fn zones_share_accesses_and_the_file() {
+        let expected = Distribution::Zoned(vec![(50.0, 5.0), (30.0, 15.0), (20.0, 80.0)]);
+        assert_eq!(distribution("zoned:50/5:30/15:20/").unwrap(), expected);
+        assert!(distribution("zoned:50/5:30/15").is_err());
+        assert!(distribution("zoned:50/60:50/60").is_err());
+        assert_eq!(distribution("zipf:0.5").unwrap(), Distribution::Zipf(0.5));
+    }
+
+    #[test]
+    fn patterns_have_steps() {
+        assert_eq!(pattern("read:-8k").unwrap(), (Pattern::Read, -8192, 1));
+        assert_eq!(pattern("write:112k").unwrap(), (Pattern::Write, 112 << 10, 1));
+        assert_eq!(pattern("randread:4").unwrap(), (Pattern::RandomRead, 0, 4));
+        assert_eq!(byte_pattern("0xaa555aa5").unwrap(), [0xaa, 0x55, 0x5a, 0xa5]);
+        assert_eq!(byte_pattern("170").unwrap(), [170]);
+    }
+}

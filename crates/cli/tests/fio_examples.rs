@@ -1,0 +1,106 @@
+//! The job files that fio ships as examples, read where Debian's package fio-examples has them: each one whose engine is for
+//! files runs, or what keeps it from running is named, as the table in crates/bench/FIO.md says.
+//!
+//! What takes devices, gigabytes or hours is made smaller with `--set`, which replaces values and hides no option.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use common::{Bench, text};
+
+const EXAMPLES: &str = "/usr/share/doc/fio/examples";
+
+/// What is made smaller, where a file has it.
+const SMALLER: &[(&str, &str)] = &[
+    ("size", "4m"),
+    ("filesize", "4m"),
+    ("io_size", "256k"),
+    ("offset_increment", "1m"),
+    ("runtime", "200ms"),
+    ("timeout", "200ms"),
+    ("startdelay", "0"),
+    ("ramp_time", "0"),
+    ("loops", "2"),
+    ("number_ios", "20"),
+    ("ss_dur", "2s"),
+    ("ss_ramp", "0"),
+    ("latency_window", "50ms"),
+];
+
+/// Devices and files that jobs name and that must be there: as files of this size in the directory that the jobs run in.
+const TARGETS: &[&str] =
+    &["dev/XXX", "dev/sda", "dev/sdb", "dev/sdb1", "dev/sdd", "dev/sdj", "dev/nvme0n1", "dev/fioa", "tmp/testfile"];
+const TARGET_BYTES: u64 = 40 << 20;
+
+/// What the comments of a file say that its variables can be.
+const VARIABLES: &[(&str, &str)] = &[("FIO_RW", "randread"), ("FIO_IODEPTH", "4"), ("FIO_BS", "8k")];
+
+/// The table: file, and what is said of it.
+fn documented() -> BTreeMap<String, String> {
+    let page = include_str!("../../bench/FIO.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | "));
+    rows.map(|(name, said)| (name.to_owned(), said.to_owned())).collect()
+}
+
+/// What comes of one file: `runs`, or the complaints about it without the line numbers, each once.
+fn outcome(bench: &Bench, name: &str, content: &str) -> String {
+    let path = format!("{EXAMPLES}/{name}");
+    // Character devices are the machine's own; all others are files of the directory.
+    let on = if content.contains("=/dev/null") { None } else { Some("--on=.") };
+    let mut command = bench.diorite(["job", &path].into_iter().chain(on));
+    for (option, value) in SMALLER {
+        let is_given = content.lines().any(|line| line.trim().strip_prefix(option).is_some_and(|rest| rest.trim_start().starts_with('=')));
+        if is_given {
+            command.arg(format!("--set={option}={value}"));
+        }
+    }
+    let output = command.envs(VARIABLES.iter().copied()).output().expect("the program starts");
+    if output.status.success() {
+        let said = text(&output.stdout);
+        assert!(said.contains("Run status group 0"), "{name}: {said}");
+        return "runs".to_owned();
+    }
+    let failed = text(&output.stderr).replace("diorite: ", "");
+    let mut reasons: Vec<&str> = Vec::new();
+    for line in failed.lines() {
+        let reason = line.strip_prefix(&path).map_or(line, |rest| rest.trim_start_matches(|c: char| c == ':' || c.is_ascii_digit()));
+        let reason = reason.trim();
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    reasons.join("; ")
+}
+
+#[test]
+fn each_example_of_fio_runs_or_says_why_not() {
+    if !Path::new(EXAMPLES).is_dir() {
+        println!("SKIPPED: the package fio-examples is not installed");
+        return;
+    }
+    let bench = Bench::new();
+    for target in TARGETS {
+        let path = bench.path(target);
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        let file = std::fs::File::create_new(path).expect("a new file");
+        file.set_len(TARGET_BYTES).expect("its size");
+    }
+    let mut names: Vec<String> = std::fs::read_dir(EXAMPLES)
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| Path::new(name).extension().is_some_and(|extension| extension == "fio"))
+        .collect();
+    names.sort();
+    let (documented, mut different) = (documented(), String::new());
+    for name in &names {
+        let content = std::fs::read(format!("{EXAMPLES}/{name}")).expect("an example");
+        let found = outcome(&bench, name, &text(&content));
+        if documented.get(name) != Some(&found) {
+            let _ = writeln!(different, "| `{name}` | {found} |");
+        }
+    }
+    assert!(different.is_empty(), "FIO.md says otherwise of these:\n{different}");
+}
