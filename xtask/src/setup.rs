@@ -14,6 +14,8 @@ const TOOLS: &[Tool] = &[
     Tool { program: "fuse2fs", package: "fuse2fs" },
     Tool { program: "fusermount3", package: "fuse3" },
     Tool { program: "fio", package: "fio" },
+    // A file instead of a program: examples that are read.
+    Tool { program: "/usr/share/doc/fio/examples/fsx.fio", package: "fio-examples" },
     Tool { program: "setfattr", package: "attr" },
     Tool { program: "setfacl", package: "acl" },
     Tool { program: "strace", package: "strace" },

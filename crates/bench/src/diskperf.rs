@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diorite::{AlignedBuf, DirectIo, DirectQueue, File, Finished, RawFile};
-use diorite_block::sync::now;
+use diorite_block::sync::{Work, now, work};
 use diorite_block::{BioFlags, BlockDevice, IoError};
 
 use crate::measure::{Latencies, Snapshot, Spent};
@@ -183,15 +183,63 @@ impl fmt::Display for DiskPerfOutcome {
     }
 }
 
-/// Run the test on `targets`, which are used from their first byte on.
+/// What is read or written, from its first byte on.
+#[derive(Clone, Debug)]
+pub enum DiskTarget {
+    /// A device as a whole.
+    Device(Arc<dyn BlockDevice>),
+    /// A file of a volume, open in the mode of the test.
+    File {
+        /// Its name in messages.
+        name: String,
+        /// The file.
+        file: File,
+        /// What its volume lies on.
+        device: Arc<dyn BlockDevice>,
+    },
+}
+
+impl DiskTarget {
+    fn device(&self) -> &Arc<dyn BlockDevice> {
+        match self {
+            Self::Device(device) | Self::File { device, .. } => device,
+        }
+    }
+}
+
+/// Run the test on devices, which are used from their first byte on.
+///
+/// # Errors
+/// As [`run_on`].
 pub fn run(
     targets: &[Arc<dyn BlockDevice>],
     options: DiskPerf,
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<DiskPerfOutcome, DiskPerfError> {
+    let targets: Vec<_> = targets.iter().cloned().map(DiskTarget::Device).collect();
+    run_on(&targets, options, observer, cancel)
+}
+
+/// Run the test on devices, files of volumes, or both.
+///
+/// # Errors
+/// The options contradict each other, a target is too small, or a transfer fails.
+pub fn run_on(
+    targets: &[DiskTarget],
+    options: DiskPerf,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<DiskPerfOutcome, DiskPerfError> {
     check(targets, &options)?;
-    let counts = || targets.iter().map(|device| device.counters().snapshot()).collect::<Vec<_>>();
+    let mut devices: Vec<&Arc<dyn BlockDevice>> = Vec::new();
+    for target in targets {
+        // Files of one volume are counted once.
+        if !devices.iter().any(|device| Arc::ptr_eq(device, target.device())) {
+            devices.push(target.device());
+        }
+    }
+    let counts = || devices.iter().map(|device| device.counters().snapshot()).collect::<Vec<_>>();
     let before = counts();
     observer.begin("moving data", options.blocks * options.block_bytes as u64 * targets.len() as u64);
     let mut test = Test { options, observer, cancel, latencies: Latencies::default(), bytes: 0, copied: 0 };
@@ -215,7 +263,7 @@ pub fn run(
     })
 }
 
-fn check(targets: &[Arc<dyn BlockDevice>], options: &DiskPerf) -> Result<(), DiskPerfError> {
+fn check(targets: &[DiskTarget], options: &DiskPerf) -> Result<(), DiskPerfError> {
     let say = |what| Err(DiskPerfError::Options(what));
     if targets.is_empty() {
         return say("no target; name devices or images to read");
@@ -230,10 +278,20 @@ fn check(targets: &[Arc<dyn BlockDevice>], options: &DiskPerf) -> Result<(), Dis
         return say("nocopy reads only");
     }
     let needed = options.blocks.saturating_mul(options.block_bytes as u64);
-    for device in targets {
-        let capacity = device.geometry().capacity_bytes;
+    for target in targets {
+        let (name, capacity) = match target {
+            DiskTarget::Device(device) => (device.name(), device.geometry().capacity_bytes),
+            DiskTarget::File { .. } if options.mode == DiskMode::Raw => {
+                return say(
+                    "raw needs devices; a file of a volume is read direct, nocopy or through the cache",
+                );
+            }
+            // What is written makes it larger.
+            DiskTarget::File { .. } if options.way == Way::Write => continue,
+            DiskTarget::File { name, file, .. } => (name.clone(), file.size()),
+        };
         if capacity < needed {
-            return Err(DiskPerfError::TooSmall { target: device.name(), capacity, needed });
+            return Err(DiskPerfError::TooSmall { target: name, capacity, needed });
         }
     }
     Ok(())
@@ -251,12 +309,18 @@ impl Target {
     }
 }
 
-fn open_all(targets: &[Arc<dyn BlockDevice>], options: &DiskPerf) -> Result<Vec<Target>, DiskPerfError> {
+fn open_all(targets: &[DiskTarget], options: &DiskPerf) -> Result<Vec<Target>, DiskPerfError> {
     let direct = if options.mode == DiskMode::Direct { DirectIo::Required } else { DirectIo::Off };
     let open = RawFile::options().read(true).write(options.way == Way::Write).direct(direct);
     targets
         .iter()
-        .map(|device| {
+        .map(|target| {
+            let device = match target {
+                DiskTarget::Device(device) => device,
+                DiskTarget::File { name, file, .. } => {
+                    return Ok(Target { name: name.clone(), file: file.clone() });
+                }
+            };
             let name = device.name();
             match open.open_device(device.clone(), options.cache_bytes) {
                 Ok(file) => Ok(Target { name, file }),
@@ -320,15 +384,18 @@ impl Test<'_> {
     }
 
     /// One transfer at a time, straight to the devices.
-    fn raw(&mut self, targets: &[Arc<dyn BlockDevice>]) -> Result<(), DiskPerfError> {
+    fn raw(&mut self, targets: &[DiskTarget]) -> Result<(), DiskPerfError> {
         let mut memory = self.memory()?;
         for block in 0..self.options.blocks {
             let offset = block * self.options.block_bytes as u64;
-            for device in targets {
+            for device in targets.iter().map(DiskTarget::device) {
                 if self.cancel.is_cancelled() {
                     return Ok(());
                 }
                 let start = now();
+                // What a file would charge for its bios: in a simulation these are charged to no file.
+                let largest = u64::from(device.geometry().max_transfer_bytes).max(1);
+                work(Work::Submit((memory.len() as u64).div_ceil(largest)));
                 match self.options.way {
                     Way::Read => device.read_bytes(offset, &mut memory)?,
                     Way::Write => device.write_bytes(offset, &memory, BioFlags::SYNC)?,
@@ -337,7 +404,7 @@ impl Test<'_> {
             }
         }
         if self.options.way == Way::Write {
-            targets.iter().try_for_each(|device| device.flush())?;
+            targets.iter().try_for_each(|target| target.device().flush())?;
         }
         Ok(())
     }

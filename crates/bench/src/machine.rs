@@ -25,6 +25,9 @@ pub struct Machine {
     /// How busy the CPUs were before the measurement, 100 for one CPU: what others did is in machine-wide figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background_cpu_percent: Option<f64>,
+    /// What other programs used during the measurement, 100 for one CPU.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub busy_cpu_percent: Option<f64>,
 }
 
 impl Machine {
@@ -41,6 +44,7 @@ impl Machine {
                 .unwrap_or(0),
             filesystem: directory.and_then(filesystem_of),
             background_cpu_percent: None,
+            busy_cpu_percent: None,
         }
     }
 }

@@ -126,6 +126,45 @@ pub fn background_cpu_percent(time: Duration) -> f64 {
     100.0 * (spent.cpu_s_machine() - spent.cpu_s_process) / spent.seconds.max(1e-9)
 }
 
+/// CPU time of the other programs of the machine. Threads of the kernel are none: they may work for this one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OtherPrograms(f64);
+
+impl OtherPrograms {
+    /// Up to now.
+    pub(crate) fn now() -> Self {
+        Self(cpu_s_of_others().unwrap_or(0.0))
+    }
+
+    /// What they used since then.
+    pub(crate) fn cpu_s_since(self) -> f64 {
+        (cpu_s_of_others().unwrap_or(0.0) - self.0).max(0.0)
+    }
+}
+
+fn cpu_s_of_others() -> Option<f64> {
+    let own = std::process::id();
+    let ids = std::fs::read_dir("/proc")
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let of = |id: u32| cpu_s_of_program(&read_text(&format!("/proc/{id}/stat")).ok()?);
+    Some(ids.filter(|id| *id != own).filter_map(of).sum())
+}
+
+/// From the `stat` file of a process: its CPU time, with that of the children that it has waited for, so that a program that ends
+/// stays in the sum. Nothing for a thread of the kernel.
+fn cpu_s_of_program(stat: &str) -> Option<f64> {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    // The name may have spaces and parentheses.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    if number(6)? & PF_KTHREAD != 0 {
+        return None;
+    }
+    let ticks: u64 = (11..=14).filter_map(number).sum();
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
 /// Resident memory of this process in bytes, 0 where it is unknown.
 pub fn resident_bytes() -> u64 {
     let pages: u64 =
@@ -193,6 +232,22 @@ mod tests {
         assert!((time.idle * second - 1020.0).abs() < 1e-6);
         assert!((time.stolen * second - 30.0).abs() < 1e-6);
         assert!((time.busy * second - 155.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn programs_are_counted_and_threads_of_the_kernel_are_not() {
+        let ticks = rustix::param::clock_ticks_per_second();
+        let stat =
+            |flags: u32| format!("7 (a) b) S 1 7 7 0 -1 {flags} 5 0 0 0 {ticks} {ticks} 0 {ticks} 20 0 1\n");
+        assert_eq!(cpu_s_of_program(&stat(0x0040_0000)), Some(3.0));
+        assert_eq!(cpu_s_of_program(&stat(0x0020_8040)), None);
+        let before = OtherPrograms::now();
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        while before.cpu_s_since() < 0.05 {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub enum Mode {
     BufferedWarm,
     /// Between the disk and the caller's memory.
     Direct,
+    /// As `Direct`, with several transfers in flight where the program of 2001 had one.
+    DirectInFlight,
     /// To a device, page cache or not as the device's own file does it.
     Raw,
     /// Through the cache, without the copy to the caller.
@@ -60,6 +62,7 @@ impl Mode {
             Self::Buffered => "buffered",
             Self::BufferedWarm => "buffered-warm",
             Self::Direct => "direct",
+            Self::DirectInFlight => "direct-in-flight",
             Self::Raw => "raw",
             Self::Nocopy => "nocopy",
         }

@@ -42,8 +42,9 @@ fn fairness_runs_the_stack_the_same_way_twice_and_shows_the_regression() {
 #[test]
 fn full_bios_cost_less_than_a_bio_for_each_page() {
     let outcome = repro::boundary(&options()).expect("runs");
-    assert_holds(&outcome, "CPU with");
-    assert_holds(&outcome, "percent off the published row");
+    assert_holds(&outcome, "time with full bios");
+    assert_holds(&outcome, "percent off the published figure");
+    assert_judged(&outcome, 4);
     assert!(measured(&outcome, "a bio for each page", "bios of a pass") >= 1024.0);
 }
 
@@ -51,6 +52,9 @@ fn full_bios_cost_less_than_a_bio_for_each_page() {
 fn pipelined_direct_reads_overtake_the_page_cache_on_the_array() {
     let outcome = repro::raw(&options()).expect("runs");
     assert_holds(&outcome, "pipelined");
+    assert!(measured(&outcome, "direct and raw", "CPU") > 0.0);
+    assert!(!outcome.lines.iter().any(|line| line.row == "raw"));
+    assert_judged(&outcome, 6);
 }
 
 #[test]
@@ -61,4 +65,25 @@ fn direct_io_saves_cpu_on_the_disk_of_2001() {
             > measured(&outcome, "direct, rewrite", "rate")
     );
     assert_holds(&outcome, "CPU of buffered / direct");
+    assert_judged(&outcome, 19);
+}
+
+/// Every published figure that is shown has its verdict, and the report says what was fitted and how much was done.
+fn assert_judged(outcome: &Outcome, count: usize) {
+    let published: Vec<_> = outcome.lines.iter().filter(|line| line.published.is_some()).collect();
+    assert_eq!(published.len(), count);
+    for line in published {
+        let name = format!("{}: {}, percent off the published figure", line.row, line.column);
+        assert_eq!(
+            outcome.verdicts.iter().filter(|verdict| verdict.name.contains(&name)).count(),
+            1,
+            "{name}"
+        );
+    }
+    assert!(outcome.notes.iter().any(|note| note.contains("itted to")), "{:?}", outcome.notes);
+    assert!(
+        outcome.notes.iter().any(|note| note.contains("1 % of the published work")),
+        "{:?}",
+        outcome.notes
+    );
 }

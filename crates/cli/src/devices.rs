@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use diorite::{BlockDevice, DeviceOptions, SchedulerKind, VolumeInfo, has_partitions, open_target};
+use diorite::{BlockDevice, DeviceOptions, DirectIo, SchedulerKind, VolumeInfo, has_partitions, open_target};
 
 use crate::args::Queueing;
 use crate::failure::{Failure, Result};
@@ -10,6 +10,12 @@ use crate::failure::{Failure, Result};
 /// Open a device or an image as it is; `raw:` in front means the same.
 pub(crate) fn open(name: &str, writes: bool) -> Result<Arc<dyn BlockDevice>> {
     let options = if writes { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
+    open_target(name, &options).map_err(|error| Failure::Failed(error.to_string()))
+}
+
+/// Open a device or an image for writing, past every cache of the host; refused where that cannot be.
+pub(crate) fn open_direct(name: &str) -> Result<Arc<dyn BlockDevice>> {
+    let options = DeviceOptions::read_write().direct(DirectIo::Required);
     open_target(name, &options).map_err(|error| Failure::Failed(error.to_string()))
 }
 

@@ -3,14 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use diorite::{BlockDevice, ScheduledDevice};
+use diorite::{Access, BlockDevice, DirectIo, ScheduledDevice};
 use diorite_bench::diskperf::{
-    DiskMode, DiskPerf, DiskPerfError, DiskPerfOutcome, Way, run, run_simulated, simulated_devices,
+    DiskMode, DiskPerf, DiskPerfError, DiskPerfOutcome, DiskTarget, Way, run_on, run_simulated,
+    simulated_devices,
 };
 use diorite_bench::{Engine, Machine, Observer, Report, SchedulerReport, WorldOptions};
 
-use crate::args::DiskPerf as Arguments;
+use crate::args::{DiskPerf as Arguments, Opening};
 use crate::failure::{Failure, Result};
+use crate::images::Images;
+use crate::location::Location;
 use crate::output::Output;
 use crate::profiling::{self, Profiling};
 use crate::progress::StageProgress;
@@ -27,26 +30,34 @@ pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()>
     if names.iter().any(|name| name.starts_with("sim:")) {
         return simulated(arguments, options, &names, output);
     }
-    let writes = options.way == Way::Write;
-    let mut targets: Vec<Arc<dyn BlockDevice>> =
-        names.iter().map(|name| devices::open(name, writes)).collect::<Result<_>>()?;
-    if writes && !arguments.force {
-        for (device, name) in targets.iter().zip(&names) {
-            devices::refuse_to_destroy(&**device, name, "the write test")?;
-        }
-    }
-    let mut schedulers = Vec::new();
-    for target in &mut targets {
-        let kind = devices::scheduler(&**target, arguments.queueing)?;
-        if let Some(scheduled) = ScheduledDevice::of_kind(target, kind) {
-            *target = scheduled.clone();
-            schedulers.push(scheduled);
-        }
-    }
     interrupt::is_changing();
+    let mut images = Images::new(Opening { queueing: arguments.queueing, ..Opening::default() });
+    let done = measured(arguments, options, &names, &mut images, output);
+    let closed = images.close();
+    done?;
+    closed?;
+    interrupt::check()
+}
+
+/// Run the test on devices, and on files of images, which the caller closes.
+fn measured(
+    arguments: &Arguments,
+    options: DiskPerf,
+    names: &[String],
+    images: &mut Images,
+    output: &mut Output,
+) -> Result<()> {
+    let (mut targets, mut schedulers) = (Vec::new(), Vec::new());
+    for name in names {
+        targets.push(match Location::parse(Path::new(name)) {
+            Location::Image { image, path } => file_target(name, &image, &path, options, images)?,
+            Location::Host(_) => device_target(arguments, name, options, &mut schedulers)?,
+        });
+    }
     let progress = StageProgress::default();
     let profiler = profiling::start(arguments.profiling.profile.as_deref())?;
-    let outcome = run(&targets, options, &progress, &interrupt::cancel())?;
+    let outcome = run_on(&targets, options, &progress, &interrupt::cancel())?;
+    drop(targets);
     let profiled = profiler.map(Profiling::stop);
     let report =
         |scheduler: &Arc<ScheduledDevice>| SchedulerReport::of(scheduler, |_| Some(scheduler.name()));
@@ -56,7 +67,44 @@ pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()>
     if let Some(profiled) = profiled {
         profiled.show(arguments.reporting, output)?;
     }
-    interrupt::check()
+    Ok(())
+}
+
+fn device_target(
+    arguments: &Arguments,
+    name: &str,
+    options: DiskPerf,
+    schedulers: &mut Vec<Arc<ScheduledDevice>>,
+) -> Result<DiskTarget> {
+    let writes = options.way == Way::Write;
+    let device = devices::open(name, writes)?;
+    if writes && !arguments.force {
+        devices::refuse_to_destroy(&*device, name, "the write test")?;
+    }
+    let kind = devices::scheduler(&*device, arguments.queueing)?;
+    let Some(scheduled) = ScheduledDevice::of_kind(&device, kind) else {
+        return Ok(DiskTarget::Device(device));
+    };
+    schedulers.push(scheduled.clone());
+    Ok(DiskTarget::Device(scheduled))
+}
+
+/// A file of a volume; a write test makes it if there is none.
+fn file_target(
+    name: &str,
+    image: &Path,
+    path: &Path,
+    options: DiskPerf,
+    images: &mut Images,
+) -> Result<DiskTarget> {
+    let writes = options.way == Way::Write;
+    let access = if writes { Access::ReadWrite } else { Access::ReadOnly };
+    let filesystem = images.open(image, access)?;
+    let direct = if options.mode == DiskMode::Direct { DirectIo::Required } else { DirectIo::Off };
+    let open = filesystem.open_options().read(true).write(writes).create(writes).direct(direct);
+    let file = open.open(path).map_err(Failure::map(name, "open"))?;
+    let device = Arc::clone(filesystem.device());
+    Ok(DiskTarget::File { name: name.to_owned(), file, device })
 }
 
 /// The same in virtual time, on devices that are all simulated.

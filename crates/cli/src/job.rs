@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use diorite::{Access, host_paths};
 use diorite_bench::job::{
-    HostPlace, JobError, JobFile, JobOutcome, Place, RawPlace, Simulated, VolumePlace, parse_with, run,
-    run_simulated,
+    HostPlace, JobError, JobFile, JobFileError, JobOutcome, Place, RawPlace, Simulated, VolumePlace,
+    parse_with, run, run_simulated,
 };
 
 use crate::args::{Job, Opening};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, complain};
 use crate::images::Images;
 use crate::interrupt;
 use crate::output::Output;
@@ -21,8 +21,7 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     let name = arguments.file.display().to_string();
     arguments.queueing.choice()?;
     let text = read(&arguments.file, &name)?;
-    let file =
-        parse_with(&name, &text, &arguments.set).map_err(|error| Failure::Failed(error.to_string()))?;
+    let file = parse_with(&name, &text, &arguments.set).map_err(|error| refuse(&error))?;
     if !arguments.on.as_deref().is_some_and(|target| target.starts_with("sim:")) {
         // Files that jobs make are whole when the program ends.
         interrupt::is_changing();
@@ -48,6 +47,14 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
             None => on_image(arguments, &file, Path::new(target), output),
         },
     }
+}
+
+/// One line for each complaint.
+fn refuse(error: &JobFileError) -> Failure {
+    let text = error.to_string();
+    let (others, last) = text.rsplit_once('\n').unwrap_or(("", &text));
+    others.lines().for_each(complain);
+    Failure::Failed(last.to_owned())
 }
 
 /// The job file as text.

@@ -44,7 +44,7 @@ pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
 }
 
 fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
-    let options = Options { seed: arguments.seed, ..Options::default() };
+    let options = Options { seed: arguments.seed, amount_percent: arguments.amount, ..Options::default() };
     let simulate = |reproduce: fn(&Options) -> Result<Outcome, ReproError>| {
         let progress = StageProgress::default();
         progress.begin(&format!("{table:?}: simulating"), 0);
@@ -68,7 +68,7 @@ fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
 
 /// The job of 2009 on a real device.
 fn on_device(name: &str, arguments: &Repro) -> Result<Outcome> {
-    let device = devices::open(name, true)?;
+    let device = devices::open_direct(name)?;
     if !arguments.force {
         devices::refuse_to_destroy(&*device, name, "the writer")?;
     }

@@ -25,14 +25,27 @@ const SMALLER: &[(&str, &str)] = &[
     ("ramp_time", "0"),
     ("loops", "2"),
     ("number_ios", "20"),
+    ("rate", "8m"),
+    ("ratemin", "1k"),
     ("ss_dur", "2s"),
     ("ss_ramp", "0"),
     ("latency_window", "50ms"),
 ];
 
 /// Devices and files that jobs name and that must be there: as files of this size in the directory that the jobs run in.
-const TARGETS: &[&str] =
-    &["dev/XXX", "dev/sda", "dev/sdb", "dev/sdb1", "dev/sdd", "dev/sdj", "dev/nvme0n1", "dev/fioa", "tmp/testfile"];
+const TARGETS: &[&str] = &[
+    "dev/XXX",
+    "dev/sda",
+    "dev/sdb",
+    "dev/sdb1",
+    "dev/sdd",
+    "dev/sdj",
+    "dev/nvme0n1",
+    "dev/fioa",
+    "tmp/testfile",
+    "default.0.0",
+    "override.0.0",
+];
 const TARGET_BYTES: u64 = 40 << 20;
 
 /// What the comments of a file say that its variables can be.
@@ -41,18 +54,29 @@ const VARIABLES: &[(&str, &str)] = &[("FIO_RW", "randread"), ("FIO_IODEPTH", "4"
 /// The table: file, and what is said of it.
 fn documented() -> BTreeMap<String, String> {
     let page = include_str!("../../bench/FIO.md");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | "));
+    let rows =
+        page.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | "));
     rows.map(|(name, said)| (name.to_owned(), said.to_owned())).collect()
 }
 
-/// What comes of one file: `runs`, or the complaints about it without the line numbers, each once.
+/// What comes of one file: `runs`, or the complaints about it without the line numbers, each once; only the engine where it is
+/// none for files.
 fn outcome(bench: &Bench, name: &str, content: &str) -> String {
     let path = format!("{EXAMPLES}/{name}");
-    // Character devices are the machine's own; all others are files of the directory.
-    let on = if content.contains("=/dev/null") { None } else { Some("--on=.") };
+    // What fills a disk gets a small one. Character devices are the machine's own; all others are files of the directory.
+    let on = if content.contains("fill_device") {
+        bench.image("small.img", "ext4", "16M");
+        Some("--on=small.img")
+    } else if content.contains("=/dev/null") {
+        None
+    } else {
+        Some("--on=.")
+    };
     let mut command = bench.diorite(["job", &path].into_iter().chain(on));
     for (option, value) in SMALLER {
-        let is_given = content.lines().any(|line| line.trim().strip_prefix(option).is_some_and(|rest| rest.trim_start().starts_with('=')));
+        let is_given = content.lines().any(|line| {
+            line.trim().strip_prefix(option).is_some_and(|rest| rest.trim_start().starts_with('='))
+        });
         if is_given {
             command.arg(format!("--set={option}={value}"));
         }
@@ -66,13 +90,17 @@ fn outcome(bench: &Bench, name: &str, content: &str) -> String {
     let failed = text(&output.stderr).replace("diorite: ", "");
     let mut reasons: Vec<&str> = Vec::new();
     for line in failed.lines() {
-        let reason = line.strip_prefix(&path).map_or(line, |rest| rest.trim_start_matches(|c: char| c == ':' || c.is_ascii_digit()));
+        let reason = line
+            .strip_prefix(&path)
+            .map_or(line, |rest| rest.trim_start_matches(|c: char| c == ':' || c.is_ascii_digit()));
         let reason = reason.trim();
         if !reasons.contains(&reason) {
             reasons.push(reason);
         }
     }
-    reasons.join("; ")
+    let engine =
+        reasons.iter().find_map(|reason| reason.strip_prefix("ioengine=")?.split_once(": is no engine"));
+    engine.map_or_else(|| reasons.join("; "), |(engine, _)| format!("the engine {engine} is not for files"))
 }
 
 #[test]

@@ -90,6 +90,83 @@ fn diskperf_runs_in_virtual_time() {
     assert!(bench.fail("diskperf blocks=1 --scheduler none --rules fixed sim:ssd", 2).contains("--rules"));
 }
 
+/// A file in an image is a target as a device is; what is read is the file, not the image.
+#[test]
+fn diskperf_reads_and_writes_files_of_an_image() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.run("diskperf write blocks=4 direct depth=2 a.img:/data");
+    let json = bench.json("diskperf blocks=4 direct depth=4 a.img:/data");
+    let row = &json["rows"][0];
+    assert_eq!(
+        (row["engine"].as_str(), row["bytes"].as_u64(), row["bytes_copied"].as_u64()),
+        (Some("diorite"), Some(4 << 20), Some(0))
+    );
+    assert!(row["bios"].as_u64() >= Some(1), "{row}");
+    assert!(bench.run("diskperf blocks=512 bs=8k a.img:/data").starts_with("Completed reading 4 mbytes"));
+    assert!(bench.fail("diskperf blocks=5 a.img:/data", 1).contains("a.img:/data: it has 4194304 bytes"));
+    assert!(bench.fail("diskperf blocks=1 raw a.img:/data", 2).contains("raw needs devices"));
+    assert!(bench.fail("diskperf blocks=1 a.img:/none", 1).contains("a.img:/none: cannot open"));
+    bench.must_be_clean("a.img");
+}
+
+/// What a job of one transfer comes to is the time of that transfer.
+#[test]
+fn a_job_of_one_transfer_has_its_rate() {
+    let bench = Bench::new();
+    bench.write("j.fio", b"[j]\nrw=write\nsize=4k\nbs=4k\nfilename=f\n");
+    let json = bench.json("job j.fio --on .");
+    let write = &json["jobs"][0]["write"];
+    let number = |key: &str| write[key].as_f64().expect("a number");
+    let seconds = write["lat_ns"]["mean"].as_f64().expect("a number") / 1e9;
+    assert!((number("iops") * seconds - 1.0).abs() < 0.01, "{write}");
+    assert!((number("bw_bytes") * seconds / 4096.0 - 1.0).abs() < 0.01, "{write}");
+    assert!(number("iops_samples") >= 1.0 && number("iops_mean") > 0.0, "{write}");
+}
+
+/// Options that fio's examples use: several files, block sizes, verification by another job, content, waits, logs.
+#[test]
+fn options_of_fios_examples_do_what_they_say() {
+    let bench = Bench::new();
+    let text = "[global]\nverify=md5\nbssplit=4k/50:16k/50\n[w]\nrw=randwrite\nnrfiles=3\nfilesize=64k\nwrite_lat_log\n\n\
+                [v]\nfilename=w.0.0:w.0.1:w.0.2\nverify_interval=4k\nwait_for=w\nrw=write\nbs=4k\nexitall\nnumber_ios=8\n";
+    bench.write("j.fio", text.as_bytes());
+    let json = bench.json("job j.fio --on .");
+    let bytes = |job: usize, side: &str| json["jobs"][job][side]["io_bytes"].as_u64().expect("a number");
+    assert!(bytes(0, "write") >= 160 << 10, "all three files: {}", bytes(0, "write"));
+    assert!(bytes(0, "read") > 0 && bytes(1, "write") <= 8 * 16384);
+    assert_eq!([0, 1, 2].map(|file| bench.read(&format!("w.0.{file}")).len()), [64 << 10; 3]);
+    assert!(bench.names().contains(&"w_clat.1.log".to_owned()), "{:?}", bench.names());
+    bench.write("bad.fio", b"[v]\nrw=read\nbs=4k\nverify=meta\nfilename=zeros\n");
+    bench.write("zeros", &[0; 8192]);
+    assert!(
+        bench
+            .fail("job bad.fio --on .", 1)
+            .contains("verify failed at byte 0: it is not a block that a job wrote")
+    );
+    bench.write("none.fio", b"[v]\nfilename=absent\n[w]\nnuma_cpu_nodes=0\nsize=1m\n");
+    assert!(bench.fail("job none.fio", 1).contains("none.fio:4: numa_cpu_nodes: threads are not bound"));
+    bench.write("none.fio", b"[v]\nfilename=absent\n");
+    assert!(bench.fail("job none.fio", 1).contains("absent: no size"));
+}
+
+/// A disk that fills ends a job that fills it, and no other.
+#[test]
+fn a_full_volume_ends_a_job_that_fills_it() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    bench.write("j.fio", b"[fill]\nrw=write\nbs=64k\nfill_device=1\nfilename=f\n");
+    let json = bench.json("job j.fio --on a.img");
+    assert!(json["jobs"][0]["write"]["io_bytes"].as_u64() > Some(4 << 20), "{}", json["jobs"][0]["write"]);
+    bench.must_be_clean("a.img");
+    bench.write(
+        "k.fio",
+        b"[w]\nrw=write\nbs=64k\nsize=1m\nfilename=g\nfallocate=none\ncontinue_on_error=write\n",
+    );
+    let json = bench.json("job k.fio --on a.img");
+    assert_eq!(json["jobs"][0]["error"], 28, "ENOSPC is counted, and the job goes on");
+}
+
 /// One seed gives the same bytes, dates included, in any run of the program.
 #[test]
 fn a_simulated_job_says_the_same_twice() {

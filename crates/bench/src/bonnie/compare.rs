@@ -1,4 +1,4 @@
-//! Four ways of moving the same data on the same disk, in one interleaved run, beside the table of 2001.
+//! Ways of moving the same data on the same disk, in one interleaved run, beside the table of 2001.
 //!
 //! How it is kept fair:
 //! - Every round goes from test to test, and lets all contenders do each in turn, in an order that changes from round to round:
@@ -9,12 +9,14 @@
 //! - The block write makes its file anew each time, on the host as in the image, as the program of 2001 did: allocation and
 //!   metadata of the filesystem that holds the file are included. The rewrite goes over blocks that are there.
 //! - Block writes and reads of a stream: the kernel does write-behind and read-ahead for a buffered file, and Diorite's direct streams
-//!   keep several chunks in flight; the host's direct I/O waits for each chunk, as in 2001. The rewrite waits everywhere.
+//!   keep several chunks in flight; the host's direct I/O waits for each chunk, as in 2001, and keeps eight in flight in a row of its own (threads). The rewrite
+//!   waits everywhere.
 //! - The host's old file is gone, journal commit included, before a clock starts: no contender is charged for it.
 //! - Every write test ends with a sync, and every read test begins with a cold cache, except for the row that
 //!   says warm.
 //! - CPU time is that of the whole machine, since kernel threads write back what a buffered program wrote and
-//!   complete what `io_uring` was given. What other programs used just before is measured and reported.
+//!   complete what `io_uring` was given. What other programs used just before and meanwhile is measured and reported;
+//!   where it is more than a twentieth of a CPU, no verdict rests on CPU time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,9 +27,12 @@ use super::place::{FileIo, Place};
 use super::series::Series;
 use super::workload::{Seeking, Workload};
 use super::{CHUNK_BYTES, Test};
+use crate::measure::OtherPrograms;
 use crate::published::{BonnieCell, Odirect2001, mean};
 use crate::{Cancel, CpuScope, Engine, Error, Mode, Observer, Report, Row, Verdict};
 
+/// Busier than this with other programs, in percent of a CPU, the machine's CPU times say little of ours.
+const QUIET_PERCENT: f64 = 5.0;
 /// How long a round reads from a warm cache, at most so many times.
 const WARM_SECONDS: f64 = 0.15;
 const WARM_READINGS_MAX: u32 = 16;
@@ -96,12 +101,13 @@ pub fn measure(
         .iter()
         .map(|contender| {
             let engine = contender.place.engine();
-            let mode = super::single::mode_of(contender.io);
+            let mode = contender.place.mode(contender.io);
             let column = |mode| Column { engine, mode, series: Vec::new() };
             (column(mode), column(Mode::BufferedWarm))
         })
         .collect();
     let start = now();
+    let others = OtherPrograms::now();
     for round in 0..plan.rounds_max {
         if round >= plan.rounds_min && now().saturating_sub(start) > plan.budget {
             break;
@@ -131,7 +137,17 @@ pub fn measure(
             report.rows.extend(series.row(column.engine, mode, CpuScope::Machine));
         }
     }
-    report.verdicts = verdicts(report);
+    let seconds = now().saturating_sub(start).as_secs_f64();
+    let meanwhile = 100.0 * others.cpu_s_since() / seconds.max(1e-9);
+    report.host.busy_cpu_percent = Some(meanwhile);
+    let busy = report.host.background_cpu_percent.unwrap_or(0.0).max(meanwhile);
+    report.verdicts = verdicts(report, busy <= QUIET_PERCENT);
+    if busy > QUIET_PERCENT {
+        report.notes.push(format!(
+            "No verdict on CPU time: other programs used up to {busy:.0} % of a CPU before or during the run, which is in the \
+             machine's CPU times above, and makes direct I/O look worse than it is. Run it again on an idle machine."
+        ));
+    }
     Ok(())
 }
 
@@ -180,13 +196,13 @@ fn read_warm(workload: &Workload<'_>, observer: &dyn Observer, warm: &mut Column
 }
 
 /// What must hold of a comparison, as far as its rows go.
-fn verdicts(report: &Report) -> Vec<Verdict> {
+fn verdicts(report: &Report, is_quiet: bool) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for (test, times) in [(Test::BlockWrite, 6.7), (Test::Rewrite, 6.7), (Test::BlockRead, 5.0)] {
         let name = test.name();
         let Some(buffered) = report.row(Engine::Host, Mode::Buffered, name) else { continue };
         let Some(direct) = report.row(Engine::Diorite, Mode::Direct, name) else { continue };
-        if let Some(measured) = ratio(buffered.cpu_s_per_gb, direct.cpu_s_per_gb) {
+        if let Some(measured) = ratio(buffered.cpu_s_per_gb, direct.cpu_s_per_gb).filter(|_| is_quiet) {
             verdicts.push(Verdict::at_least(
                 format!("{name}: CPU per GB, host buffered / Diorite direct"),
                 times,
@@ -274,9 +290,14 @@ mod tests {
             (row.mb_per_s, row.cpu_s_per_gb, row.bytes_copied) = (Some(rate), Some(cpu), Some(0));
             report.rows.push(row);
         }
-        let verdicts = verdicts(&report);
-        let holds: Vec<_> = verdicts.iter().map(|verdict| verdict.holds).collect();
-        assert_eq!(holds, [true, false, true], "{verdicts:?}");
+        let quiet = verdicts(&report, true);
+        let holds: Vec<_> = quiet.iter().map(|verdict| verdict.holds).collect();
+        assert_eq!(holds, [true, false, true], "{quiet:?}");
+        let busy = verdicts(&report, false);
+        assert!(
+            busy.len() == 2 && busy.iter().all(|verdict| !verdict.name.contains("CPU per GB")),
+            "{busy:?}"
+        );
     }
 
     /// Every contender does every round, whatever the order, and files are the same size afterwards.

@@ -23,9 +23,7 @@ use crate::{Cancel, Error, Machine, Observer, Report};
 /// Bytes that are written to find out how fast the disk is.
 const PROBE_BYTES: u64 = 64 << 20;
 /// Passes over a file that one round of all contenders makes, roughly.
-const PASSES_OF_A_ROUND: f64 = 19.0;
-/// Busier than this, the machine distorts the figures.
-const QUIET_PERCENT: f64 = 5.0;
+const PASSES_OF_A_ROUND: f64 = 24.0;
 
 /// Size of each file, in units of 2^20 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +34,7 @@ pub enum FileSize {
     Affordable {
         /// At least.
         least: u32,
-        /// At most; no more than a third of the free space and of the available memory, either.
+        /// At most; no more than a quarter of the free space and of the available memory, either.
         most: u32,
     },
 }
@@ -91,7 +89,7 @@ pub fn need_space(directory: &Path, bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Compare host buffered, host direct, Diorite buffered (cold and warm) and Diorite direct on files in `directory`.
+/// Compare host buffered, host direct (a chunk at a time, and several in flight), Diorite buffered (cold and warm) and Diorite direct on files in `directory`.
 pub fn compare_all(
     directory: &Path,
     effort: &Effort,
@@ -102,6 +100,7 @@ pub fn compare_all(
     let mut report = Report::new(command, Machine::this(Some(directory)));
     need_space(directory, 2 * PROBE_BYTES)?;
     let host = Arc::new(HostPlace::new(directory, "")?);
+    let queued = Arc::new(HostPlace::new(directory, "q")?.in_flight());
     let io = if supports_direct(host.path())? { HostIo::Direct } else { HostIo::Buffered };
     let mib = match effort.size {
         FileSize::Mib(mib) => mib,
@@ -114,14 +113,14 @@ pub fn compare_all(
     };
     let size = u64::from(mib) * CHUNK_BYTES as u64;
     let image_bytes = image_bytes_for(size);
-    need_space(directory, size + image_bytes)?;
+    need_space(directory, 2 * size + image_bytes)?;
     let image = TemporaryFile::new(directory, format!("Bonnie.{}.img", std::process::id()).as_ref())?;
     fill(image.path(), io, image_bytes, "image", cancel, observer)?;
     let filesystem = make_filesystem(image.path(), size, io)?;
     report.host.background_cpu_percent = Some(background_cpu_percent(Duration::from_millis(400)));
 
     let result = measure(
-        &contenders(&host, &filesystem, image.path(), io, effort.per_byte),
+        &contenders([&host, &queued], &filesystem, image.path(), io, effort.per_byte),
         &plan(size, effort),
         cancel,
         observer,
@@ -145,7 +144,7 @@ fn plan(size: u64, effort: &Effort) -> Plan {
 }
 
 fn contenders(
-    host: &Arc<HostPlace>,
+    [host, queued]: [&Arc<HostPlace>; 2],
     filesystem: &Filesystem,
     image: &Path,
     io: HostIo,
@@ -158,11 +157,13 @@ fn contenders(
         per_byte,
     };
     let host: Arc<dyn Place> = Arc::<HostPlace>::clone(host);
+    let queued: Arc<dyn Place> = Arc::<HostPlace>::clone(queued);
     let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let ours: Arc<dyn Place> = Arc::new(ImagePlace::new(filesystem.clone(), name, "/"));
     let mut contenders = vec![contender(&host, FileIo::Buffered, per_byte)];
     if io == HostIo::Direct {
         contenders.push(contender(&host, FileIo::Direct, false));
+        contenders.push(contender(&queued, FileIo::Direct, false));
     }
     contenders.push(Contender { warm: true, ..contender(&ours, FileIo::Buffered, per_byte) });
     contenders.push(contender(&ours, FileIo::Direct, false));
@@ -176,7 +177,8 @@ fn notes(report: &mut Report, io: HostIo) {
          rewrite goes over the blocks that are there. While the others work, the memory that the host's page cache gave \
          up is not kept warm for it. In the block write and read, Diorite direct is a stream with \
          {IN_FLIGHT} chunks in flight, as the kernel does read-ahead and write-behind for a buffered file; the host's direct \
-         I/O waits for each chunk, as the program of 2001 did, and so does every rewrite."
+         I/O waits for each chunk, as the program of 2001 did, and so does every rewrite; the host's row with \
+         {IN_FLIGHT} in flight has as many threads that read or write the host's file."
     ));
     if io == HostIo::Buffered {
         report.notes.push(
@@ -184,13 +186,6 @@ fn notes(report: &mut Report, io: HostIo) {
              directory to see what direct I/O is."
                 .to_owned(),
         );
-    }
-    let busy = report.host.background_cpu_percent.unwrap_or(0.0);
-    if busy > QUIET_PERCENT {
-        report.notes.push(format!(
-            "Before the run other programs used {busy:.0} % of a CPU: the machine's CPU times above contain such \
-             work, and direct I/O looks worse than it is. Run it again on an idle machine."
-        ));
     }
 }
 
@@ -251,7 +246,7 @@ fn mib_a_second(path: &Path, io: HostIo, cancel: &Cancel) -> Result<f64, Error> 
 
 /// Files of this size leave space for others, on the disk and in memory.
 fn free_mib(directory: &Path) -> Result<u32, Error> {
-    let bytes = free_bytes(directory)?.min(available_memory_bytes()) / 3;
+    let bytes = free_bytes(directory)?.min(available_memory_bytes()) / 4;
     Ok(u32::try_from(bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX))
 }
 

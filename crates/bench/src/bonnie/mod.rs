@@ -1,13 +1,14 @@
 //! Bonnie: the six tests that measured direct I/O in 2001, on host files and on files of an image.
 //!
 //! Where it sits: `workload` does the tests on any [`Place`]; [`run`] does what the seeds' program does on one
-//! target; [`measure`] sets four ways of moving data side by side, with the published table. `table` and
+//! target; [`measure`] sets the ways of moving data side by side, with the published table. `table` and
 //! `csv` make the text.
 
 mod chunks;
 mod compare;
 mod csv;
 mod everything;
+mod host_stream;
 mod image;
 mod place;
 mod render;

@@ -8,8 +8,9 @@ use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
 use super::chunks::{ChunkReader, ChunkWriter, OneAtATime, WorkFile};
+use super::host_stream::{HostStream, Way};
 use crate::host::{HostCreate, HostFile, HostIo, remove_file, sync_filesystem};
-use crate::{Engine, Error};
+use crate::{Engine, Error, Mode};
 
 /// Huge pages begin here, and make direct I/O cheaper for the host as for Diorite.
 const HUGE_BYTES: usize = 2 << 20;
@@ -74,6 +75,14 @@ pub trait Place: Send + Sync + fmt::Debug {
         huge_buffer(len, AlignedBuf::try_zeroed)
     }
 
+    /// What a row of this way is called.
+    fn mode(&self, io: FileIo) -> Mode {
+        match io {
+            FileIo::Buffered => Mode::Buffered,
+            FileIo::Direct => Mode::Direct,
+        }
+    }
+
     /// The file's name in messages.
     fn name(&self) -> String;
 }
@@ -100,6 +109,7 @@ pub(super) fn huge_buffer(
 #[derive(Debug)]
 pub struct HostPlace {
     path: PathBuf,
+    in_flight: bool,
 }
 
 impl HostPlace {
@@ -107,7 +117,31 @@ impl HostPlace {
     pub fn new(directory: &Path, label: &str) -> Result<Self, Error> {
         let path = directory.join(format!("Bonnie.{}{label}", std::process::id()));
         remove_file(&path)?;
-        Ok(Self { path })
+        Ok(Self { path, in_flight: false })
+    }
+
+    /// Block writes and reads that are direct keep eight chunks in flight.
+    #[must_use]
+    pub fn in_flight(mut self) -> Self {
+        self.in_flight = true;
+        self
+    }
+
+    fn open_file(&self, io: FileIo, start: Start) -> Result<HostFile, Error> {
+        let io = match io {
+            FileIo::Buffered => HostIo::Buffered,
+            FileIo::Direct => HostIo::Direct,
+        };
+        let create = match start {
+            Start::New => {
+                remove_file(&self.path)?;
+                // Or the journal would free the old file's blocks while another contender is measured.
+                sync_filesystem(self.path.parent().unwrap_or(Path::new(".")))?;
+                HostCreate::New
+            }
+            Start::Existing => HostCreate::Existing,
+        };
+        HostFile::open(&self.path, io, create)
     }
 
     /// The file.
@@ -129,20 +163,29 @@ impl Place for HostPlace {
     }
 
     fn open(&self, io: FileIo, start: Start) -> Result<Arc<dyn WorkFile>, Error> {
-        let io = match io {
-            FileIo::Buffered => HostIo::Buffered,
-            FileIo::Direct => HostIo::Direct,
-        };
-        let create = match start {
-            Start::New => {
-                remove_file(&self.path)?;
-                // Or the journal would free the old file's blocks while another contender is measured.
-                sync_filesystem(self.path.parent().unwrap_or(Path::new(".")))?;
-                HostCreate::New
-            }
-            Start::Existing => HostCreate::Existing,
-        };
-        Ok(Arc::new(HostFile::open(&self.path, io, create)?))
+        Ok(Arc::new(self.open_file(io, start)?))
+    }
+
+    fn writer(&self, io: FileIo) -> Result<Box<dyn ChunkWriter>, Error> {
+        if !self.in_flight || io == FileIo::Buffered {
+            return Ok(one_at_a_time(self, io, Start::New)?);
+        }
+        Ok(Box::new(HostStream::new(self.open_file(io, Start::New)?, Way::Write)?))
+    }
+
+    fn reader(&self, io: FileIo) -> Result<Box<dyn ChunkReader>, Error> {
+        if !self.in_flight || io == FileIo::Buffered {
+            return Ok(one_at_a_time(self, io, Start::Existing)?);
+        }
+        Ok(Box::new(HostStream::new(self.open_file(io, Start::Existing)?, Way::Read)?))
+    }
+
+    fn mode(&self, io: FileIo) -> Mode {
+        match io {
+            FileIo::Buffered => Mode::Buffered,
+            FileIo::Direct if self.in_flight => Mode::DirectInFlight,
+            FileIo::Direct => Mode::Direct,
+        }
     }
 
     fn forget_cached(&self) -> Result<(), Error> {

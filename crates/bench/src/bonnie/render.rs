@@ -9,9 +9,10 @@ use crate::published::{BonnieCell, Odirect2001};
 use crate::{Better, Engine, Mode, Report, Row, Verdict};
 
 /// The lines of a comparison, in this order.
-const WAYS: [(&str, &str, Engine, Mode); 5] = [
+const WAYS: [(&str, &str, Engine, Mode); 6] = [
     ("host buf", "host, buffered", Engine::Host, Mode::Buffered),
     ("host dir", "host, direct", Engine::Host, Mode::Direct),
+    ("host d8", "host, direct, 8 in flight", Engine::Host, Mode::DirectInFlight),
     ("dio buf", "Diorite, buffered", Engine::Diorite, Mode::Buffered),
     ("dio warm", "Diorite, buffered, warm", Engine::Diorite, Mode::BufferedWarm),
     ("dio dir", "Diorite, direct", Engine::Diorite, Mode::Direct),

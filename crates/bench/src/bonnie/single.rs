@@ -4,7 +4,7 @@ use super::place::{FileIo, Place};
 use super::series::Series;
 use super::workload::{Seeking, Workload};
 use super::{CHUNK_BYTES, Test};
-use crate::{Cancel, CpuScope, Engine, Error, Mode, Observer, Row};
+use crate::{Cancel, CpuScope, Error, Mode, Observer, Row};
 
 /// What is asked of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,22 +26,17 @@ impl Settings {
 
 /// Do the tests on `place`, remove its file, and give a row for each.
 ///
-/// The CPU time of a host file is the machine's, since its kernel works for it in other threads; that of an image
-/// is the process's.
+/// The CPU time is the machine's, for a host file as for an image: the kernel works for both in other threads too.
 pub fn run(
     place: &dyn Place,
     settings: &Settings,
     cancel: &Cancel,
     observer: &dyn Observer,
 ) -> Result<Vec<Row>, Error> {
-    let scope = match place.engine() {
-        Engine::Host => CpuScope::Machine,
-        _ => CpuScope::Process,
-    };
     let size = settings.size_bytes();
     let seeking = settings.seeking.unwrap_or_default();
     let workload = Workload { place, io: settings.io, size, seeking, cancel };
-    let rows = rows(&workload, settings, scope, observer);
+    let rows = rows(&workload, settings, observer);
     // Whatever happened, the file goes; the first error is the one that counts.
     let removed = place.remove();
     let rows = rows?;
@@ -49,12 +44,7 @@ pub fn run(
     Ok(rows)
 }
 
-fn rows(
-    workload: &Workload<'_>,
-    settings: &Settings,
-    scope: CpuScope,
-    observer: &dyn Observer,
-) -> Result<Vec<Row>, Error> {
+fn rows(workload: &Workload<'_>, settings: &Settings, observer: &dyn Observer) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for test in Test::ALL {
         if test == Test::Seeks && settings.seeking.is_none() {
@@ -73,25 +63,17 @@ fn rows(
         observer.end();
         let mut series = Series::default();
         series.push(sample?);
-        let mode = if test.is_per_byte() { Mode::Buffered } else { mode_of(settings.io) };
-        rows.extend(series.row(workload.place.engine(), mode, scope));
+        let mode = if test.is_per_byte() { Mode::Buffered } else { workload.place.mode(settings.io) };
+        rows.extend(series.row(workload.place.engine(), mode, CpuScope::Machine));
     }
     Ok(rows)
-}
-
-/// The mode that a row has for a way of I/O.
-pub(super) fn mode_of(io: FileIo) -> Mode {
-    match io {
-        FileIo::Buffered => Mode::Buffered,
-        FileIo::Direct => Mode::Direct,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Silent;
     use crate::bonnie::place::HostPlace;
+    use crate::{Engine, Silent};
 
     #[test]
     fn host_run_gives_every_row_and_leaves_nothing() {

@@ -57,7 +57,8 @@ impl<'a> Account<'a> {
             join: job.group_reporting,
             ..JobResult::default()
         };
-        let is_logged = [&job.logs.bandwidth, &job.logs.iops, &job.logs.latency].iter().any(|log| log.is_some());
+        let is_logged =
+            [&job.logs.bandwidth, &job.logs.iops, &job.logs.latency].iter().any(|log| log.is_some());
         let ramp_end = start + job.ramp_time;
         Self {
             job,
@@ -80,13 +81,15 @@ impl<'a> Account<'a> {
             return false;
         }
         // The time of a direction is that of the job: a first write that comes late has had to wait for its turn.
-        let from = *self.counted_from[side].get_or_insert(if self.job.ramp_time.is_zero() && self.result.total_ios() == 0 {
-            self.sample_start = start;
-            self.ramp_end = start;
-            start
-        } else {
-            self.ramp_end
-        });
+        let from = *self.counted_from[side].get_or_insert(
+            if self.job.ramp_time.is_zero() && self.result.total_ios() == 0 {
+                self.sample_start = start;
+                self.ramp_end = start;
+                start
+            } else {
+                self.ramp_end
+            },
+        );
         let direction = self.result.direction_mut(side);
         direction.bytes += bytes as u64;
         direction.ios += 1;
@@ -153,7 +156,8 @@ impl<'a> Account<'a> {
         if self.result.read.samples_iops.is_empty() && self.result.total_ios() > 0 {
             self.end_sample(end);
         }
-        self.result.logs = self.entries.map(|entries| files(&self.job.logs, &entries, number)).unwrap_or_default();
+        self.result.logs =
+            self.entries.map(|entries| files(&self.job.logs, &entries, number)).unwrap_or_default();
         self.result
     }
 }

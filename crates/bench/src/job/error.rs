@@ -41,7 +41,9 @@ pub enum JobError {
         free_bytes: u64,
     },
     /// A job has no size, and its file says none.
-    #[error("{job}: {file}: no size: there are {found} bytes, and a transfer has up to {largest}; add one such as size=1g")]
+    #[error(
+        "{job}: {file}: no size: there are {found} bytes, and a transfer has up to {largest}; add one such as size=1g"
+    )]
     NoSize {
         /// The job, as `file:line: [name]`.
         job: String,

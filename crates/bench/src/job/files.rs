@@ -51,7 +51,9 @@ pub(super) fn ranges(worker: &Worker, place: &dyn Place) -> Result<Vec<FileRange
             // fio draws sizes of a range; here they go from the least to the most, file by file.
             (Some((least, most)), _) => Some(least + (most - least) * index as u64 / (count - 1).max(1)),
             (None, Some(Size::Bytes(bytes))) => Some(bytes / count),
-            (None, Some(Size::Percent(percent))) => there().map(|size| (u128::from(size) * u128::from(percent) / 100) as u64),
+            (None, Some(Size::Percent(percent))) => {
+                there().map(|size| (u128::from(size) * u128::from(percent) / 100) as u64)
+            }
             (None, None) => there(),
         };
         let largest = job.largest_block();

@@ -43,7 +43,8 @@ impl Handle {
             Self::Stack(file) => file.punch_hole(offset, len),
             Self::Kernel(file) => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(file, flags, offset, len).map_err(|source| os("cannot punch a hole", source))
+                rustix::fs::fallocate(file, flags, offset, len)
+                    .map_err(|source| os("cannot punch a hole", source))
             }
         }
     }

@@ -35,7 +35,9 @@ pub(super) fn lay_out_all(
     for worker in workers {
         let ranges = match ranges(worker, place) {
             // What an earlier job makes has a size by then.
-            Err(JobError::NoSize { .. }) if worker.paths.iter().all(|path| written.contains(path)) => continue,
+            Err(JobError::NoSize { .. }) if worker.paths.iter().all(|path| written.contains(path)) => {
+                continue;
+            }
             other => other?,
         };
         for range in &ranges {

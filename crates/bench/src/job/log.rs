@@ -39,14 +39,21 @@ enum Sum {
 /// The files of worker `number`, counted from 1.
 pub(super) fn files(logs: &Logs, entries: &[Entry], number: u64) -> Vec<LogFile> {
     let kinds: [Kind<'_>; 5] = [
-        (&logs.bandwidth, "bw", |entry| entry.bytes as f64 / 1024.0 / entry.completion.as_secs_f64().max(1e-9), Sum::Rate),
+        (
+            &logs.bandwidth,
+            "bw",
+            |entry| entry.bytes as f64 / 1024.0 / entry.completion.as_secs_f64().max(1e-9),
+            Sum::Rate,
+        ),
         (&logs.iops, "iops", |_| 1.0, Sum::Rate),
         (&logs.latency, "lat", |entry| (entry.completion + entry.submission).as_nanos() as f64, Sum::Mean),
         (&logs.latency, "clat", |entry| entry.completion.as_nanos() as f64, Sum::Mean),
         (&logs.latency, "slat", |entry| entry.submission.as_nanos() as f64, Sum::Mean),
     ];
     let wanted = kinds.iter().filter_map(|kind| kind.0.as_ref().map(|prefix| (prefix, kind)));
-    wanted.map(|(prefix, kind)| (format!("{prefix}_{}.{number}.log", kind.1), text(logs, entries, kind))).collect()
+    wanted
+        .map(|(prefix, kind)| (format!("{prefix}_{}.{number}.log", kind.1), text(logs, entries, kind)))
+        .collect()
 }
 
 fn text(logs: &Logs, entries: &[Entry], (_, name, value, sum): &Kind<'_>) -> String {
@@ -115,6 +122,9 @@ mod tests {
         let logs = Logs { latency: Some("l".into()), priority: true, ..Logs::default() };
         assert_eq!(files(&logs, &entries, 1)[1], ("l_clat.1.log".into(), "3, 1000000, 0, 4096, 0x2000\n700, 1000000, 0, 4096, 0x2000\n1200, 1000000, 0, 4096, 0x2000\n40, 1000000, 1, 4096, 0x2000\n".into()));
         let logs = Logs { iops: Some("i".into()), average: Some(ms(1000)), ..Logs::default() };
-        assert_eq!(files(&logs, &entries, 1)[0].1, "1000, 2, 0, 4096, 1\n2000, 1, 0, 4096, 1\n1000, 1, 1, 4096, 1\n");
+        assert_eq!(
+            files(&logs, &entries, 1)[0].1,
+            "1000, 2, 0, 4096, 1\n2000, 1, 0, 4096, 1\n1000, 1, 1, 4096, 1\n"
+        );
     }
 }

@@ -43,8 +43,8 @@ pub use result::{DirectionResult, JobOutcome, JobResult};
 pub use run::run;
 pub use simulate::{Simulated, SimulatedError, open_simulated, run_simulated};
 pub use spec::{
-    BlockSizes, CommandPriority, Distribution, EndsWith, Engine, FileOrder, Filling, Flow, Job, JobFile, LatencyTarget, Logs,
-    Pattern, Preallocate, Size, SteadyState, Strides, Tolerance,
+    BlockSizes, CommandPriority, Distribution, EndsWith, Engine, FileOrder, Filling, Flow, Job, JobFile,
+    LatencyTarget, Logs, Pattern, Preallocate, Size, SteadyState, Strides, Tolerance,
 };
-pub use verify::{Check, Verify};
 pub use usage::Usage;
+pub use verify::{Check, Verify};

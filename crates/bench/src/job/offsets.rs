@@ -131,12 +131,14 @@ impl Spread {
         };
         match distribution {
             Distribution::Uniform => Self::Uniform,
-            Distribution::Zipf(theta) => Zipf::new(slots as f64, *theta).map_or(Self::Uniform, |zipf| Self::Ranked(Ranked::Zipf(zipf))),
+            Distribution::Zipf(theta) => {
+                Zipf::new(slots as f64, *theta).map_or(Self::Uniform, |zipf| Self::Ranked(Ranked::Zipf(zipf)))
+            }
             Distribution::Pareto(skew) => Self::Ranked(Ranked::Pareto(skew.ln() / (1.0 - skew).ln())),
             Distribution::Normal(percent) => Self::Normal(percent / 100.0),
-            Distribution::Zoned(parts) => {
-                zones(parts.iter().map(|(share, size)| (*share, (len as f64 * size / 100.0) as u64)).collect())
-            }
+            Distribution::Zoned(parts) => zones(
+                parts.iter().map(|(share, size)| (*share, (len as f64 * size / 100.0) as u64)).collect(),
+            ),
             Distribution::ZonedAbsolute(parts) => zones(parts.clone()),
         }
     }
@@ -308,7 +310,11 @@ mod tests {
     #[test]
     fn sequences_start_over_step_and_stride() {
         assert_eq!(positions("rw=read", 12), [0, 4, 8, 0, 4]);
-        assert_eq!(positions("rw=read:-8k", 16), [8, 4, 0, 8], "each begins 8 KiB before the end of the last");
+        assert_eq!(
+            positions("rw=read:-8k", 16),
+            [8, 4, 0, 8],
+            "each begins 8 KiB before the end of the last"
+        );
         assert_eq!(positions("rw=write:4k", 24), [0, 8, 16, 0]);
         assert_eq!(positions("rw=read\nzonemode=strided\nzonesize=8k\nzoneskip=24k", 64), [0, 4, 32, 36, 0]);
         assert_eq!(positions("rw=read", 14), [0, 4, 8, 0], "no transfer is shorter than the smallest block");
@@ -331,13 +337,18 @@ mod tests {
         }
         for law in ["zipf:1.2", "pareto:0.1"] {
             let mut counts = std::collections::BTreeMap::<u64, u32>::new();
-            draw(&format!("random_distribution={law}")).iter().for_each(|at| *counts.entry(*at).or_default() += 1);
+            draw(&format!("random_distribution={law}"))
+                .iter()
+                .for_each(|at| *counts.entry(*at).or_default() += 1);
             assert!(counts.values().max().unwrap() > &1000, "{law}: the favourite is drawn often");
             assert!(counts.keys().all(|at| *at < 1000));
         }
         let normal = draw("random_distribution=normal:10");
         let near = normal.iter().filter(|at| (400..600).contains(*at)).count() as f64 / f64::from(count);
         assert!((near - 0.68).abs() < 0.02, "{near}");
-        assert_eq!(positions::<4>("rw=randread:2", 4096).windows(2).filter(|pair| pair[1] == pair[0] + 4).count(), 2);
+        assert_eq!(
+            positions::<4>("rw=randread:2", 4096).windows(2).filter(|pair| pair[1] == pair[0] + 4).count(),
+            2
+        );
     }
 }

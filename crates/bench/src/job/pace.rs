@@ -61,7 +61,13 @@ impl Pace {
     }
 
     /// A transfer of so many bytes has ended.
-    pub(super) fn ended(&mut self, job: &Job, direction: usize, bytes: u64, now: Duration) -> Result<(), TooSlow> {
+    pub(super) fn ended(
+        &mut self,
+        job: &Job,
+        direction: usize,
+        bytes: u64,
+        now: Duration,
+    ) -> Result<(), TooSlow> {
         if !job.think_time.is_zero() {
             self.transfers += 1;
             if self.transfers >= job.think_every {
@@ -84,7 +90,9 @@ impl Pace {
             let kinds = [(job.rate_min, bytes, "bytes"), (job.rate_iops_min, count, "transfers")];
             for (targets, amount, unit) in kinds {
                 let measured = (amount as f64 / seconds) as u64;
-                if let Some(target) = targets[direction].filter(|target| measured < *target && does(job, direction)) {
+                if let Some(target) =
+                    targets[direction].filter(|target| measured < *target && does(job, direction))
+                {
                     return Err(TooSlow { target, measured, unit });
                 }
             }

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use super::sections::{Complaints, Origin, Reader, Section, Setting, Settings, canonical};
 use super::spec::{
-    BlockSizes, CommandPriority, EndsWith, Engine, FileOrder, Filling, Flow, Job, JobFile, LatencyTarget, Logs,
-    Pattern, Size, SteadyState, Strides, Tolerance,
+    BlockSizes, CommandPriority, EndsWith, Engine, FileOrder, Filling, Flow, Job, JobFile, LatencyTarget,
+    Logs, Pattern, Size, SteadyState, Strides, Tolerance,
 };
 use super::values::{
-    block_ranges, block_sizes, block_splits, byte_pattern, distribution, duration, engine, errors, file_order,
-    file_sizes, microseconds, milliseconds, pattern, percents, preallocate, priority, rates, size, size_or_share, steady,
-    text, tolerance, verify,
+    block_ranges, block_sizes, block_splits, byte_pattern, distribution, duration, engine, errors,
+    file_order, file_sizes, microseconds, milliseconds, pattern, percents, preallocate, priority, rates,
+    size, size_or_share, steady, text, tolerance, verify,
 };
 use super::verify::{Check, Verify};
 
@@ -89,7 +89,8 @@ pub fn parse_with(file: &str, text: &str, overrides: &[(String, String)]) -> Res
     for (index, job) in jobs.iter().enumerate() {
         let Some(awaited) = &job.wait_for else { continue };
         if !jobs[..index].iter().any(|other| other.name == *awaited) {
-            complaints.push(whole(format!("[{}]: wait_for={awaited}: no job before it has that name", job.name)));
+            complaints
+                .push(whole(format!("[{}]: wait_for={awaited}: no job before it has that name", job.name)));
         }
     }
     // An option of [global] is complained of once, not once per job.
@@ -188,6 +189,7 @@ impl Taker<'_> {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "a line for each option")]
 fn understand(section: &Section, complaints: &mut Complaints) -> Job {
     let mut options = Taker { section, settings: section.settings.clone(), complaints };
     let (pattern, step, run_length) = options.take("rw", pattern).unwrap_or((Pattern::Read, 0, 1));
@@ -334,7 +336,10 @@ fn strides(options: &mut Taker<'_>) -> Option<Strides> {
             Some(Strides { used, pitch: range.unwrap_or(used).saturating_add(skip) })
         }
         ("strided", _) => {
-            options.complain(&["zonesize", "zonemode"], "zonemode=strided needs a zonesize, no larger than the zonerange");
+            options.complain(
+                &["zonesize", "zonemode"],
+                "zonemode=strided needs a zonesize, no larger than the zonerange",
+            );
             None
         }
         ("zbd", _) => {
@@ -425,7 +430,8 @@ fn logs(options: &mut Taker<'_>) -> Logs {
         let name = options.section.name.clone();
         options.text(option).map(|prefix| if matches!(&*prefix, "" | "1") { name } else { prefix })
     };
-    let (bandwidth, iops, latency) = (prefix("write_bw_log"), prefix("write_iops_log"), prefix("write_lat_log"));
+    let (bandwidth, iops, latency) =
+        (prefix("write_bw_log"), prefix("write_iops_log"), prefix("write_lat_log"));
     Logs {
         bandwidth,
         iops,
@@ -487,7 +493,11 @@ fn check(job: &Job, options: &mut Taker<'_>) {
     }
     let part = job.verify.interval.unwrap_or(u64::MAX).min(job.blocks[1].least());
     if job.verify.check != Check::None && part < job.verify.header_bytes() as u64 {
-        let what = format!("verify={} needs blocks of {} bytes or more", job.verify.check.name(), job.verify.header_bytes());
+        let what = format!(
+            "verify={} needs blocks of {} bytes or more",
+            job.verify.check.name(),
+            job.verify.header_bytes()
+        );
         options.complain(&["verify"], &what);
     }
     if job.latency_target.is_some() && job.engine != Engine::Queue {
@@ -507,7 +517,10 @@ mod tests {
     fn reads_the_job_file_of_2009() {
         let file = parse("seed.fio", SEED).unwrap();
         let [writer, reader] = file.jobs.as_slice() else { panic!("two jobs") };
-        assert_eq!((writer.pattern, writer.size, writer.direct), (Pattern::Write, Some(Size::Bytes(4 << 30)), true));
+        assert_eq!(
+            (writer.pattern, writer.size, writer.direct),
+            (Pattern::Write, Some(Size::Bytes(4 << 30)), true)
+        );
         assert_eq!((reader.pattern, reader.clones, reader.direct), (Pattern::Read, 2, false));
         assert_eq!(reader.runtime, Some(Duration::from_secs(10)));
         assert_eq!(reader.blocks[0], BlockSizes::fixed(4096), "fio's default");
@@ -573,12 +586,20 @@ mod tests {
         let set = |option: &str, value: &str| (option.to_owned(), value.to_owned());
         let text = "[global]\nsize=10g\n[a]\nruntime=900\n";
         let file = parse_with("x.fio", text, &[set("size", "1m"), set("runtime", "1")]).unwrap();
-        assert_eq!((file.jobs[0].size, file.jobs[0].runtime), (Some(Size::Bytes(1 << 20)), Some(Duration::from_secs(1))));
+        assert_eq!(
+            (file.jobs[0].size, file.jobs[0].runtime),
+            (Some(Size::Bytes(1 << 20)), Some(Duration::from_secs(1)))
+        );
         let error = parse_with("x.fio", "[a]\nsize=1q\n", &[set("size", "1m")]).unwrap_err();
         assert!(error.to_string().starts_with("x.fio:2: size=1q"), "{error}");
         let error = parse_with("x.fio", "[a]\nnuma_mem_policy=bind:0\n", &[set("size", "1m")]).unwrap_err();
         assert_eq!(error.to_string(), "x.fio:2: numa_mem_policy: memory is not bound to NUMA nodes here");
-        assert!(parse_with("x.fio", text, &[set("colour", "red")]).unwrap_err().to_string().starts_with("--set colour: colour: not an"));
+        assert!(
+            parse_with("x.fio", text, &[set("colour", "red")])
+                .unwrap_err()
+                .to_string()
+                .starts_with("--set colour: colour: not an")
+        );
     }
 
     #[test]

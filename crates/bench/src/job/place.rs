@@ -1,5 +1,6 @@
 //! Where the files of jobs live.
 
+use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,8 @@ use diorite::{
     BlockDevice, Creates, DirectIo, Error, File, Filesystem, HostFile, OpenOptions, RawFile, ScheduledDevice,
     SchedulerKind,
 };
+
+use diorite_block::sync::Mutex;
 
 use super::handle::{Handle, open_in_kernel};
 
@@ -80,12 +83,14 @@ pub trait Place: Send + Sync {
 #[derive(Clone, Debug, Default)]
 pub struct HostPlace {
     root: Option<PathBuf>,
+    /// Files that are open directly: jobs on one file share its handle, and so its size and its locks.
+    shared: Arc<Mutex<BTreeMap<PathBuf, (File, bool)>>>,
 }
 
 impl HostPlace {
     /// Below `root`, whatever the jobs say; directories that a job names are made in it.
     pub fn below(root: impl Into<PathBuf>) -> Self {
-        Self { root: Some(root.into()) }
+        Self { root: Some(root.into()), ..Self::default() }
     }
 
     fn on_host(&self, path: &Path) -> PathBuf {
@@ -101,7 +106,17 @@ impl Place for HostPlace {
     }
 
     fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error> {
-        purpose.apply(HostFile::options()).open(self.on_host(path))
+        let path = self.on_host(path);
+        if !purpose.direct {
+            return purpose.apply(HostFile::options()).open(path);
+        }
+        let mut shared = self.shared.lock();
+        if let Some((file, _)) = shared.get(&path).filter(|(_, writes)| *writes || !purpose.write) {
+            return Ok(file.clone());
+        }
+        let file = purpose.apply(HostFile::options()).open(&path)?;
+        shared.insert(path, (file.clone(), purpose.write));
+        Ok(file)
     }
 
     fn open_handle(&self, path: &Path, purpose: FileUse) -> Result<Handle, Error> {

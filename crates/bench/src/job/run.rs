@@ -83,7 +83,11 @@ pub(super) fn workers_of(file: &JobFile) -> Vec<Worker> {
 }
 
 /// Run workers at once and give their results in order. The first error is returned when all have ended.
-fn run_wave(wave: &[Worker], place: &Arc<dyn Place>, shared: &Arc<Shared>) -> Result<Vec<JobResult>, JobError> {
+fn run_wave(
+    wave: &[Worker],
+    place: &Arc<dyn Place>,
+    shared: &Arc<Shared>,
+) -> Result<Vec<JobResult>, JobError> {
     let results = Arc::new(Mutex::new(Vec::new()));
     results.lock().resize_with(wave.len(), || None);
     let mut threads = Vec::new();

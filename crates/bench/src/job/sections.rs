@@ -67,7 +67,9 @@ impl<'a> Reader<'a> {
             }
             if let Some(heading) = text.strip_prefix('[') {
                 self.begin_section(heading, text, at);
-            } else if let Some(name) = text.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t'])) {
+            } else if let Some(name) =
+                text.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t']))
+            {
                 self.include(file, name.trim(), at);
             } else {
                 self.set(text, at);

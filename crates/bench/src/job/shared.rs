@@ -1,5 +1,7 @@
 //! What the jobs of a file know of each other: who has ended, who is to stop, how far each is.
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +20,7 @@ pub(super) struct Shared {
     ended: Mutex<Vec<bool>>,
     an_end: Condvar,
     flows: Mutex<Vec<Progress>>,
+    written: BTreeSet<PathBuf>,
     /// What `dedupe_global` chooses from.
     pub(super) contents: WorkingSet,
 }
@@ -59,9 +62,19 @@ impl Shared {
             members: workers.iter().map(&mut member).collect(),
             ended: Mutex::new(vec![false; workers.len()]),
             an_end: Condvar::default(),
+            written: workers
+                .iter()
+                .filter(|worker| worker.job.pattern.changes())
+                .flat_map(|worker| worker.paths.iter().cloned())
+                .collect(),
             flows: Mutex::new(vec![Progress::default(); workers.len()]),
             contents: WorkingSet::default(),
         })
+    }
+
+    /// Whether any job changes this file.
+    pub(super) fn is_written(&self, path: &Path) -> bool {
+        self.written.contains(path)
     }
 
     /// Whether a worker is to end, by the user's wish or by the end of another.
@@ -108,7 +121,8 @@ impl Shared {
         let mut progress = self.flows.lock();
         if !progress[index].is_running {
             // One that begins later does not catch up.
-            let level = self.running(&progress, flow.id).map(|(done, weight)| done * f64::from(flow.weight) / weight);
+            let level =
+                self.running(&progress, flow.id).map(|(done, weight)| done * f64::from(flow.weight) / weight);
             progress[index] = Progress { is_running: true, transfers: level.unwrap_or(0.0) as u64 };
         }
         let Some((done, weight)) = self.running(&progress, flow.id) else { return false };

@@ -130,10 +130,7 @@ pub fn open_simulated(name: &str) -> Result<Arc<SimDisk>, SimulatedError> {
 
 /// Space for all files of all jobs, their metadata, and a margin.
 fn volume_bytes(file: &JobFile) -> u64 {
-    let files = file
-        .jobs
-        .iter()
-        .map(|job| job.stated_bytes().saturating_mul(u64::from(job.clones)));
+    let files = file.jobs.iter().map(|job| job.stated_bytes().saturating_mul(u64::from(job.clones)));
     let sum = files.fold(0, u64::saturating_add);
     sum.saturating_add(sum / 8).saturating_add(256 << 20) & !0xfff
 }

@@ -95,7 +95,11 @@ impl DepthSearch {
             return false;
         }
         let is_met = self.late as f64 <= allowed;
-        if is_met { self.good = self.depth } else { self.bad = self.depth }
+        if is_met {
+            self.good = self.depth
+        } else {
+            self.bad = self.depth
+        }
         (self.transfers, self.late, self.window_start) = (0, 0, now);
         if self.bad - self.good <= 1 {
             self.depth = self.good.max(1);
@@ -143,11 +147,17 @@ mod tests {
     fn a_depth_is_found_by_halving() {
         // Each transfer takes as long as the queue is deep.
         for (milliseconds, expected) in [(20, 20), (64, 64), (1, 1), (0, 0), (100, 64)] {
-            let target = LatencyTarget { target: Duration::from_millis(milliseconds), window: seconds(1), percentile: 99.0 };
+            let target = LatencyTarget {
+                target: Duration::from_millis(milliseconds),
+                window: seconds(1),
+                percentile: 99.0,
+            };
             let mut search = DepthSearch::new(target, 64, seconds(0));
             let is_over = |search: &mut DepthSearch, window: u64| {
                 let latency = Duration::from_millis(u64::from(search.depth()));
-                (0..10).any(|tenth| search.took(latency, seconds(window) + Duration::from_millis(tenth * 101 + 99)))
+                (0..10).any(|tenth| {
+                    search.took(latency, seconds(window) + Duration::from_millis(tenth * 101 + 99))
+                })
             };
             assert!((0..20).any(|window| is_over(&mut search, window)));
             assert_eq!(search.found(), expected);

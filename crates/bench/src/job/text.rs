@@ -48,7 +48,12 @@ impl JobOutcome {
 
     fn write_result(&self, text: &mut String, result: &JobResult) {
         let JobResult { name, group, jobs, .. } = result;
-        let _ = writeln!(text, "{name}: (groupid={group}, jobs={jobs}): err= {}: {}", result.first_error.unwrap_or(0), self.date());
+        let _ = writeln!(
+            text,
+            "{name}: (groupid={group}, jobs={jobs}): err= {}: {}",
+            result.first_error.unwrap_or(0),
+            self.date()
+        );
         result.read.write_text(text, "read", self.share_of_group(result, |result| &result.read));
         result.write.write_text(text, "write", self.share_of_group(result, |result| &result.write));
         result.trim.write_text(text, "trim", self.share_of_group(result, |result| &result.trim));

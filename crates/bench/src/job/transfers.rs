@@ -58,6 +58,8 @@ impl Run<'_> {
             idle.push((memory, tag));
         }
         let mut over = false;
+        // The device is given each random transfer at once, as fio does; those in sequence may reach it as one.
+        let is_random = self.worker.job.pattern.is_random();
         loop {
             while !over && queue.in_flight() < self.depth() && !self.must_settle() {
                 match self.next(now()) {
@@ -72,6 +74,9 @@ impl Run<'_> {
                             idle.push((pool.take(), tag));
                         }
                         in_flight[tag as usize] = submitted;
+                        if is_random {
+                            queue.issue().map_err(self.worker.blame_first())?;
+                        }
                     }
                 }
             }

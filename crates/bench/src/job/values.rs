@@ -52,8 +52,10 @@ pub(super) fn engine(value: &str) -> Result<(String, Engine), &'static str> {
         "io_uring" | "libaio" | "posixaio" => Engine::Queue,
         "mmap" => return Err("is not run: diorite job reads and writes files by calls; choose psync"),
         _ => {
-            return Err("is no engine for files here; those are sync, psync, vsync, pvsync, pvsync2, io_uring, \
-                        libaio, posixaio");
+            return Err(
+                "is no engine for files here; those are sync, psync, vsync, pvsync, pvsync2, io_uring, \
+                        libaio, posixaio",
+            );
         }
     };
     Ok((value.to_owned(), engine))
@@ -129,15 +131,20 @@ pub(super) fn block_splits(value: &str) -> Result<[BlockSizes; 3], &'static str>
 
 /// `random`, `zipf:1.2`, `pareto:0.9`, `normal:20`, `zoned:50/5:30/15:20/`, `zoned_abs:60/20g:40/`.
 pub(super) fn distribution(value: &str) -> Result<Distribution, &'static str> {
-    const EXPECTED: &str = "is none of random, zipf:N, pareto:N, normal:N, zoned:ACCESSES/SIZE:..., zoned_abs:ACCESSES/SIZE:...";
+    const EXPECTED: &str =
+        "is none of random, zipf:N, pareto:N, normal:N, zoned:ACCESSES/SIZE:..., zoned_abs:ACCESSES/SIZE:...";
     let (name, rest) = value.split_once(':').unwrap_or((value, ""));
     let number = |default: f64, is_right: fn(f64) -> bool| match rest {
         "" => Ok(default),
-        text => text.parse().ok().filter(|number| is_right(*number)).ok_or("has a number that it cannot have"),
+        text => {
+            text.parse().ok().filter(|number| is_right(*number)).ok_or("has a number that it cannot have")
+        }
     };
     Ok(match name {
         "random" => Distribution::Uniform,
-        "zipf" => Distribution::Zipf(number(1.1, |theta| theta > 0.0 && (theta - 1.0).abs() > 1e-9 && theta < 100.0)?),
+        "zipf" => Distribution::Zipf(number(1.1, |theta| {
+            theta > 0.0 && (theta - 1.0).abs() > 1e-9 && theta < 100.0
+        })?),
         "pareto" => Distribution::Pareto(number(0.2, |skew| skew > 0.0 && skew < 1.0)?),
         "normal" | "gauss" => Distribution::Normal(number(0.0, |percent| (0.0..=100.0).contains(&percent))?),
         "zoned" => Distribution::Zoned(zones(rest, |text| text.parse().ok(), 100.0, |sum, size| sum + size)?),
@@ -156,11 +163,13 @@ fn zones<T: Copy + Default + PartialOrd + std::ops::Sub<Output = T>>(
     add: impl Fn(T, T) -> T,
 ) -> Result<Vec<(f64, T)>, &'static str> {
     const EXPECTED: &str = "has a zone that is not ACCESSES/SIZE, or zones of more than a hundred percent";
-    let parts: Vec<_> = text.split(':').map(|zone| zone.split_once('/').ok_or(EXPECTED)).collect::<Result<_, _>>()?;
+    let parts: Vec<_> =
+        text.split(':').map(|zone| zone.split_once('/').ok_or(EXPECTED)).collect::<Result<_, _>>()?;
     let mut zones = Vec::new();
     let (mut accesses, mut sizes) = (0.0, T::default());
     for (share, bytes) in parts {
-        let share = if share.is_empty() { 100.0 - accesses } else { share.parse::<f64>().map_err(|_| EXPECTED)? };
+        let share =
+            if share.is_empty() { 100.0 - accesses } else { share.parse::<f64>().map_err(|_| EXPECTED)? };
         let bytes = match bytes {
             "" if sizes > whole => return Err(EXPECTED),
             "" => whole - sizes,
@@ -187,7 +196,11 @@ pub(super) fn size_or_share(value: &str) -> Result<Size, &'static str> {
 pub(super) fn file_sizes(value: &str) -> Result<(u64, u64), &'static str> {
     let (least, most) = value.split_once('-').unwrap_or((value, value));
     let (least, most) = (size(least)?, size(most)?);
-    if least == 0 || least > most { Err("is not a size of files, or a range of them") } else { Ok((least, most)) }
+    if least == 0 || least > most {
+        Err("is not a size of files, or a range of them")
+    } else {
+        Ok((least, most))
+    }
 }
 
 /// `rate=1m`, or `rate=1m,500k` (reads, writes), or `rate=,500k`.
@@ -207,7 +220,8 @@ pub(super) fn percents(value: &str) -> Result<[u8; 2], &'static str> {
 pub(super) fn file_order(value: &str) -> Result<FileOrder, &'static str> {
     const EXPECTED: &str = "is none of roundrobin, random, sequential";
     let (name, count) = value.split_once(':').unwrap_or((value, "1"));
-    let count = count.parse().ok().filter(|count| *count > 0).ok_or("has no number of transfers after the colon")?;
+    let count =
+        count.parse().ok().filter(|count| *count > 0).ok_or("has no number of transfers after the colon")?;
     match name {
         "roundrobin" => Ok(FileOrder::RoundRobin(count)),
         "random" => Ok(FileOrder::Random(count)),
@@ -246,8 +260,18 @@ pub(super) fn errors(value: &str) -> Result<[Vec<i32>; 2], &'static str> {
                             EOPNOTSUPP, EDQUOT, and no number";
     let number = |name: &str| {
         let known = [
-            ("EPERM", 1), ("EIO", 5), ("EAGAIN", 11), ("ENOMEM", 12), ("EBUSY", 16), ("EINVAL", 22), ("EFBIG", 27),
-            ("ENOSPC", 28), ("EROFS", 30), ("EILSEQ", 84), ("EOPNOTSUPP", 95), ("EDQUOT", 122),
+            ("EPERM", 1),
+            ("EIO", 5),
+            ("EAGAIN", 11),
+            ("ENOMEM", 12),
+            ("EBUSY", 16),
+            ("EINVAL", 22),
+            ("EFBIG", 27),
+            ("ENOSPC", 28),
+            ("EROFS", 30),
+            ("EILSEQ", 84),
+            ("EOPNOTSUPP", 95),
+            ("EDQUOT", 122),
         ];
         let known = known.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
         known.or_else(|| name.parse().ok()).ok_or(EXPECTED)
@@ -277,14 +301,18 @@ pub(super) fn steady(value: &str) -> Result<SteadyState, &'static str> {
 /// `0xaa555aa5`, `"text"`, a decimal number: the bytes that are repeated.
 pub(super) fn byte_pattern(value: &str) -> Result<Vec<u8>, &'static str> {
     const EXPECTED: &str = "is not a pattern such as 0xdeadbeef, 170 or \"text\"";
-    if let Some(text) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).filter(|text| !text.is_empty()) {
+    if let Some(text) =
+        value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).filter(|text| !text.is_empty())
+    {
         return Ok(text.as_bytes().to_vec());
     }
-    if let Some(digits) = value.strip_prefix("0x").filter(|digits| !digits.is_empty() && digits.len() <= 1024) {
+    if let Some(digits) = value.strip_prefix("0x").filter(|digits| !digits.is_empty() && digits.len() <= 1024)
+    {
         let digits = if digits.len() % 2 == 1 { format!("0{digits}") } else { digits.to_owned() };
-        let bytes = digits.as_bytes().chunks(2).map(|pair| {
-            std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok())
-        });
+        let bytes = digits
+            .as_bytes()
+            .chunks(2)
+            .map(|pair| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok()));
         return bytes.collect::<Option<_>>().ok_or(EXPECTED);
     }
     let number: u32 = value.parse().map_err(|_| EXPECTED)?;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crc::{CRC_16_ARC, CRC_32_ISO_HDLC, CRC_64_XZ, CRC_7_MMC, Crc};
+use crc::{CRC_7_MMC, CRC_16_ARC, CRC_32_ISO_HDLC, CRC_64_XZ, Crc};
 use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha512};
@@ -110,7 +110,9 @@ impl Check {
         let sum = &mut all[..self.sum_bytes()];
         match self {
             Self::None | Self::Meta | Self::Pattern => {}
-            Self::Crc32c => sum.copy_from_slice(&crc32c::crc32c_append(crc32c::crc32c(head), rest).to_le_bytes()),
+            Self::Crc32c => {
+                sum.copy_from_slice(&crc32c::crc32c_append(crc32c::crc32c(head), rest).to_le_bytes())
+            }
             Self::Crc7 => {
                 let mut digest = CRC7.digest();
                 digest.update(head);
@@ -246,7 +248,8 @@ impl Verify {
         let header = self.header_bytes();
         let is_pattern = |from: usize| {
             let expected = self.pattern.iter().cycle().skip(from % self.pattern.len().max(1));
-            self.pattern.is_empty() || part[from..].iter().zip(expected).all(|(byte, expected)| byte == expected)
+            self.pattern.is_empty()
+                || part[from..].iter().zip(expected).all(|(byte, expected)| byte == expected)
         };
         if header > 0 {
             let number = |range: std::ops::Range<usize>| {

@@ -63,14 +63,18 @@ impl Worker {
 }
 
 /// Run one worker on the calling thread.
-pub(super) fn run_worker(worker: &Worker, place: &dyn Place, shared: &Arc<Shared>) -> Result<JobResult, JobError> {
+pub(super) fn run_worker(
+    worker: &Worker,
+    place: &dyn Place,
+    shared: &Arc<Shared>,
+) -> Result<JobResult, JobError> {
     let job = &worker.job;
     if let Some(name) = &job.wait_for {
         shared.wait_for(name);
     }
     let _owner = IoOwner { task: worker.task(), priority: job.priority }.enter();
     sleep(job.start_delay);
-    let files = open_files(worker, place)?;
+    let files = open_files(worker, place, shared)?;
     let used = Usage::of_this_thread();
     let start = now();
     let mut run = Run::new(worker, files, shared);
@@ -102,11 +106,13 @@ pub(super) fn run_worker(worker: &Worker, place: &dyn Place, shared: &Arc<Shared
     Ok(result)
 }
 
-fn open_files(worker: &Worker, place: &dyn Place) -> Result<Vec<OpenFile>, JobError> {
+fn open_files(worker: &Worker, place: &dyn Place, shared: &Shared) -> Result<Vec<OpenFile>, JobError> {
     let job = &worker.job;
     let seed = seed_of(worker);
     let open = |(index, range): (usize, FileRange)| {
-        let purpose = FileUse { write: job.pattern.changes(), create: !job.must_exist, direct: job.direct };
+        // Jobs that share a file share how it is open.
+        let write = job.pattern.changes() || job.direct && shared.is_written(&range.path);
+        let purpose = FileUse { write, create: !job.must_exist, direct: job.direct };
         let handle = place.open_handle(&range.path, purpose).map_err(worker.blame(&range.path))?;
         if job.invalidate {
             handle.drop_cached().map_err(worker.blame(&range.path))?;
@@ -246,10 +252,20 @@ impl<'a> Run<'a> {
         self.pace.started(job, direction, len);
         let offset = self.files[file].range.offset + offset;
         let priority = job.command_priority.filter(|own| {
-            direction < 2 && own.percent[direction] > 0 && self.random.below(100) < u64::from(own.percent[direction])
+            direction < 2
+                && own.percent[direction] > 0
+                && self.random.below(100) < u64::from(own.percent[direction])
         });
         let priority = priority.map_or(job.priority, |own| own.priority);
-        Step::Go(Transfer { direction, file, offset, len: len as usize, start: at, submitted: None, priority })
+        Step::Go(Transfer {
+            direction,
+            file,
+            offset,
+            len: len as usize,
+            start: at,
+            submitted: None,
+            priority,
+        })
     }
 
     /// The file whose turn it is.
@@ -291,7 +307,12 @@ impl<'a> Run<'a> {
     }
 
     /// A transfer has ended: count it, check what was read, and see what follows.
-    pub(super) fn ended(&mut self, transfer: &Transfer, result: diorite::Result<usize>, memory: &[u8]) -> Result<(), JobError> {
+    pub(super) fn ended(
+        &mut self,
+        transfer: &Transfer,
+        result: diorite::Result<usize>,
+        memory: &[u8],
+    ) -> Result<(), JobError> {
         let job = &self.worker.job;
         let moved = match result {
             Ok(moved) => moved,
@@ -359,7 +380,9 @@ impl<'a> Run<'a> {
         } else if job.fdatasync_every.is_some_and(|every| self.writes_since_sync >= every) {
             self.sync(Handle::sync_data)?;
         }
-        if job.verify.after && job.verify.backlog.is_some_and(|backlog| self.written.len() >= backlog as usize) {
+        if job.verify.after
+            && job.verify.backlog.is_some_and(|backlog| self.written.len() >= backlog as usize)
+        {
             self.verify_written()?;
         }
         Ok(())
@@ -415,4 +438,3 @@ impl<'a> Run<'a> {
         Err(JobError::Verify { job, file, offset: wrong.offset, what: wrong.what })
     }
 }
-

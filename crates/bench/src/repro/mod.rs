@@ -11,6 +11,7 @@ mod ground;
 mod here;
 mod odirect;
 mod page;
+mod published;
 mod raw;
 mod real;
 
@@ -37,7 +38,7 @@ pub struct Options {
     pub seed: u64,
     /// Virtual length of the fairness job; the published one took 10 s.
     pub fairness_length: Duration,
-    /// Share of the published amount of data that is moved, in percent; ratios do not depend on it.
+    /// Share of the published amount of data that is moved, in percent, except in the fairness job.
     pub amount_percent: u64,
 }
 

@@ -12,7 +12,7 @@ use diorite_block::sync::{self, Mutex};
 use diorite_block::{Bio, BioFlags, IoError, ScheduledDevice, Sector};
 
 use super::{Line, Outcome, ReproError, latency_us, scheduler_colour};
-use crate::{Engine, Mode, Row};
+use crate::{Engine, Mode, Row, Verdict};
 
 /// What each job transfers at once: the writer, and a reader's read-ahead window.
 const WRITE: u64 = 4096;
@@ -48,6 +48,12 @@ pub fn fairness_on(device: &Arc<dyn BlockDevice>, length: Duration) -> Result<Ou
             "The writer gets {inject:.0} KB/s through inject and {none:.0} KB/s without a scheduler."
         );
     }
+    outcome.judge_real();
+    outcome.notes.push(
+        "Nothing is cached here: the jobs' requests go to the device itself, which is open for direct I/O. What lies below it may \
+         cache all the same, such as a loop device without --direct-io=on."
+            .to_owned(),
+    );
     outcome.notes.push(format!(
         "{}, {} s for each scheduler, real time.",
         device.name(),
@@ -57,6 +63,34 @@ pub fn fairness_on(device: &Arc<dyn BlockDevice>, length: Duration) -> Result<Ou
 }
 
 impl Outcome {
+    /// The scheduler of this device's kind must not cost what the others give: inject beside CFQ as fixed, and beside none.
+    fn judge_real(&mut self) {
+        let measured = |row: &str, column: &str| {
+            let mut lines = self.lines.iter().filter(|line| line.row == row && line.column == column);
+            lines.next().map_or(0.0, |line| line.measured)
+        };
+        let ratio = |column, other| measured("inject", column) / measured(other, column).max(1e-9);
+        let verdicts = [
+            Verdict::at_least(
+                "fairness: on this device: inject/cfq writer",
+                0.9,
+                ratio("writer", "cfq:fixed"),
+            ),
+            Verdict::at_least(
+                "fairness: on this device: inject/cfq readers",
+                0.9,
+                ratio("readers", "cfq:fixed"),
+            ),
+            Verdict::at_least("fairness: on this device: inject/none readers", 0.9, ratio("readers", "none")),
+            Verdict::at_most(
+                "fairness: on this device: inject/none worst write",
+                1.1,
+                ratio("worst write", "none"),
+            ),
+        ];
+        self.verdicts.extend(verdicts);
+    }
+
     fn add_real(&mut self, name: &str, writer: &Tally, readers: [&Tally; 2], seconds: f64) {
         let mut reads = Histogram::default();
         for reader in readers {
@@ -150,5 +184,7 @@ mod tests {
         let moved =
             outcome.lines.iter().filter(|line| line.column == "writer" && line.measured > 0.0).count();
         assert_eq!(moved, 3, "{:#?}", outcome.lines);
+        assert_eq!(outcome.verdicts.len(), 4);
+        assert!(outcome.verdicts.iter().all(|verdict| verdict.measured > 0.0), "{:#?}", outcome.verdicts);
     }
 }

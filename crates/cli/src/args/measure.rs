@@ -40,6 +40,7 @@ pub(super) const DISKPERF_EXAMPLES: &str = "\
 Examples:
   diorite diskperf blocks=2K bs=1m direct depth=4 /dev/sdb /dev/sdc
   diorite diskperf blocks=16K bs=8k nocopy disk.img
+  diorite diskperf blocks=256 direct depth=8 disk.img:/data
   diorite diskperf blocks=64 direct depth=4 sim:fc-array
 Simulated devices:
   sata-2009, sata-2009-stall, sata-2009-nocache, fc-2002, ssd, ide-2001,
@@ -74,7 +75,7 @@ Simulated disks:
 
 #[derive(Debug, Args)]
 pub(crate) struct DiskPerf {
-    /// Options, and the devices or images
+    /// Options, and the devices, images, or files in images (IMAGE:/path)
     #[arg(required = true, value_name = "WORDS... TARGET", value_hint = ValueHint::AnyPath)]
     pub(crate) words: Vec<String>,
     /// Overwrite a filesystem or a partition table that a target holds (write only)
@@ -136,6 +137,9 @@ pub(crate) struct Repro {
     /// Decides every random choice of the simulation
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Percent of the published amount of work that the other tables do
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(crate) amount: u64,
     /// Run the fairness job on this device or image instead, in real time; its first third is overwritten
     #[arg(long, value_name = "DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) on: Option<String>,
