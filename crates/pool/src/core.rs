@@ -17,8 +17,9 @@ use crate::{evict, processes, table};
 
 /// How long to wait before the processes are looked at.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Frames kept for before-images, at most.
+/// Frames kept for before-images, at most; and at most this part of the pool, for every process has its own.
 const RESERVE_MAX: usize = 16;
+const RESERVE_PART: usize = 64;
 
 /// A hold that a queue may have.
 pub(crate) type OwnedExclusive = ExclusiveHold<Arc<Mapping>>;
@@ -212,7 +213,7 @@ impl Core {
 
     pub(crate) fn return_reserve(&self, hold: OwnedExclusive) {
         let mut reserve = self.reserve();
-        if reserve.len() < RESERVE_MAX.min(self.mapping.layout().frames / 8) {
+        if reserve.len() < RESERVE_MAX.min(self.mapping.layout().frames / RESERVE_PART) {
             reserve.push(hold);
         }
     }

@@ -55,7 +55,7 @@
 //! - nothing that it had begun to read or to write is still under way.
 //!
 //! For this an exclusive guard of a dirty page of a shared pool keeps a copy of the page as it was (in a frame of the pool), which costs the time of copying one page.
-//! If the last process dies, the pool is gone, as memory is.
+//! If the last process dies, the pool is gone, as memory is. A forked child does not use its parent's pool; it attaches by itself.
 
 #![warn(clippy::missing_errors_doc)]
 
