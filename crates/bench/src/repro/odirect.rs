@@ -148,8 +148,7 @@ pub fn odirect(options: &Options) -> Result<Outcome, ReproError> {
     ]);
     outcome.judge_published("odirect", &FITTED, options);
     outcome.notes.push(format!(
-        "Rewrite is judged twice. One direct transfer at a time ({:.0} K/s) is what 2001 measured, and is held against the \
-         buffered rate of 2001 ({:.0} K/s). Our own buffered rewrite ({:.0} K/s) is ahead of both: its write-back goes in larger \
+        "Rewrite: one direct transfer at a time ({:.0} K/s) is what 2001 measured, where the buffered one did {:.0} K/s. Our own buffered rewrite ({:.0} K/s) is ahead of both: its write-back goes in larger \
          batches, so the arm travels less. What the seed says of the difference (\u{201c}can be covered by using async-io\u{201d}) \
          is the row with {IN_FLIGHT} transfers in flight ({:.0} K/s), held against our own buffered rate.",
         direct.rewrite.kps(),
