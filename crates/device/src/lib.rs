@@ -10,7 +10,9 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod arena;
+mod arrays;
 mod batch;
+mod bindings;
 mod buffer;
 mod calls;
 mod direct;
@@ -21,7 +23,6 @@ mod fork;
 mod heap;
 mod host_name;
 mod joined;
-mod joined_queue;
 mod kind;
 mod layout;
 mod lock_holder;
@@ -49,9 +50,10 @@ mod thread_queue;
 mod thread_ring;
 mod transfer;
 mod under;
-mod watched;
 mod workers;
 
+pub use arrays::{array_of, mirror_of};
+pub use bindings::RawBindings;
 pub use buffer::AlignedBuf;
 pub use error::OpenError;
 pub use file::FileDevice;

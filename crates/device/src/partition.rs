@@ -10,13 +10,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use diorite_block::{
-    Bio, BlockDevice, Completed, Geometry, IoCounters, IoError, IoQueue, Notify, Op, QueueWait, QueuedIo,
-    Sector, SharedQueue, Watch,
+    Bio, BlockDevice, Completed, Geometry, IoCounters, IoError, IoQueue, Op, QueueWait, QueuedIo, Sector,
+    SharedQueue,
 };
 
 use crate::error::OpenError;
 use crate::table;
-use crate::watched::Watched;
 
 /// See the module's head.
 pub struct PartitionDevice {
@@ -94,6 +93,13 @@ impl PartitionDevice {
             return Err(OpenError::BadWindow { device: device.name(), why });
         }
         Self::window(device, name, Sector::containing(offset_bytes), len)
+    }
+
+    /// The same window, not to be written to.
+    pub(crate) fn read_only(window: &Self) -> Arc<Self> {
+        let geometry = Geometry { read_only: true, ..window.geometry.clone() };
+        let (device, name, start) = (Arc::clone(&window.device), window.name.clone(), window.start);
+        Arc::new(Self { device, name, start, geometry, counters: IoCounters::default() })
     }
 
     /// The device that it is a window on.
@@ -176,12 +182,12 @@ impl BlockDevice for PartitionDevice {
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
         let inner = Arc::clone(&self.device).open_queue(depth)?;
-        Ok(Box::new(WindowQueue { inner, device: self, refused: Vec::new(), notify: Watched::default() }))
+        Ok(Box::new(WindowQueue { inner, device: self, refused: Vec::new() }))
     }
 
     fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
         let inner = Arc::clone(&self.device).open_shared_queue(depth)?;
-        Some(Box::new(WindowQueue { inner, device: self, refused: Vec::new(), notify: Watched::default() }))
+        Some(Box::new(WindowQueue { inner, device: self, refused: Vec::new() }))
     }
 
     fn as_any(&self) -> Option<&dyn std::any::Any> {
@@ -196,8 +202,6 @@ struct WindowQueue<Q: ?Sized> {
     /// Ended without being shown to the device below.
     refused: Vec<Completed>,
     inner: Box<Q>,
-    /// Called for what is refused.
-    notify: Watched,
 }
 
 impl<Q: ?Sized> WindowQueue<Q> {
@@ -243,7 +247,6 @@ impl<Q: IoQueue + ?Sized> IoQueue for WindowQueue<Q> {
         let device = &self.device;
         if let Err(error) = device.check(&io) {
             self.refused.push(Completed { io, result: Err(error) });
-            self.notify.call();
             return Ok(());
         }
         if io.op == Op::Flush {
@@ -272,11 +275,6 @@ impl<Q: IoQueue + ?Sized> IoQueue for WindowQueue<Q> {
         let reaped = self.inner.reap(wait_for.saturating_sub(refused as u32), done)?;
         self.move_out(&mut done[before + refused..]);
         Ok(refused + reaped)
-    }
-
-    fn watch(&mut self, notify: Notify) -> Option<Watch> {
-        self.notify.set(&notify);
-        self.inner.watch(notify)
     }
 }
 

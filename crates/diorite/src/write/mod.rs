@@ -256,8 +256,7 @@ impl BackingStore {
         self.device().execute(std::slice::from_mut(&mut bio))?;
         self.engine.counters.bios.add(1);
         self.engine.counters.direct_bios.add(1);
-        // Nothing to record but the time.
-        self.note_modified();
+        self.commit_written(WriteCommit::default(), end)?;
         Ok(true)
     }
 
