@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         "tsan" => sanitizers::tsan(),
         "bench" => bench::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "bench-in" => bench::run_in(&std::env::args().skip(2).collect::<Vec<_>>()),
+        "bench-databases" => bench::run_databases_in(&std::env::args().skip(2).collect::<Vec<_>>()),
         "mount" => mount::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "guests" => guests::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "torture" => torture(&std::env::args().skip(2).collect::<Vec<_>>()),
