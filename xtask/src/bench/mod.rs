@@ -11,6 +11,7 @@ mod databases;
 mod direct;
 mod measure;
 mod metadata;
+mod mixed;
 mod mounts;
 mod natural;
 mod pool;
@@ -43,6 +44,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("natural-tmpfs", natural::on_tmpfs),
     ("cached", cached::run),
     ("readers", readers::run),
+    ("mixed", mixed::run),
     ("pool", pool::run),
     ("schedulers", schedulers::run),
     ("names", metadata::names),

@@ -168,6 +168,23 @@ impl FileCache {
         }
     }
 
+    /// The device may have anything where live pages were written from: their frames do not have the same, so that all of it is dirty again when
+    /// stores are looked for.
+    pub(crate) fn spoil_frames(&self, batch: &[(u64, PageState)]) {
+        for (page, state) in batch.iter().filter(|(_, state)| state.live) {
+            if let Some(mut frame) = self.engine.cache.arena.write(state.frame) {
+                let mapping = self.live.of_page(*page);
+                let part = self.part_size() as usize;
+                let end = self.bytes_before_end(*page);
+                for start in (0..end).step_by(part).filter(|start| state.dirty >> (start / part) & 1 == 1) {
+                    mapping.page(*page).read(start, &mut frame[start..start + 1]);
+                    frame[start] = !frame[start];
+                }
+                self.pages.update(*page..page + 1, |_, state| state.stored = true);
+            }
+        }
+    }
+
     /// A window on these pages was closed.
     pub(crate) fn close_window(&self, pages: Range<u64>) {
         self.pages.update(pages, |_, state| state.windows -= 1);

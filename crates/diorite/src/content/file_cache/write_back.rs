@@ -49,7 +49,8 @@ impl FileCache {
         }
     }
 
-    /// A batch was written with this result. It is clean then; an error is kept for the next sync.
+    /// A batch was written with this result. It is clean then; an error is kept for the next sync. Live pages are not dropped as others are
+    /// some day, so what failed of them is tried again.
     pub(crate) fn end_batch(
         &self,
         batch: &[(u64, PageState)],
@@ -60,6 +61,9 @@ impl FileCache {
             result = self.write_by_blocks(batch, flags);
         }
         self.mark_clean(batch);
+        if result.is_err() {
+            self.spoil_frames(batch);
+        }
         result.map_err(|error| {
             let error = Arc::new(error);
             self.errors.set(Arc::clone(&error));
