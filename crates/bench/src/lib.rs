@@ -12,6 +12,7 @@ mod world_time;
 pub mod bonnie;
 pub mod diskperf;
 pub mod job;
+pub mod matrix;
 pub mod profile;
 pub mod published;
 pub mod report;

@@ -17,6 +17,7 @@ use crate::size::human;
 /// Images by the names that the user gave them.
 pub(crate) struct Images {
     opening: Opening,
+    read_ahead_bytes: Option<usize>,
     open: Vec<Image>,
 }
 
@@ -28,7 +29,13 @@ struct Image {
 
 impl Images {
     pub(crate) fn new(opening: Opening) -> Self {
-        Self { opening, open: Vec::new() }
+        Self { opening, read_ahead_bytes: None, open: Vec::new() }
+    }
+
+    /// Open images with this largest read-ahead window, if one is given.
+    #[must_use]
+    pub(crate) fn read_ahead(self, read_ahead_bytes: Option<usize>) -> Self {
+        Self { read_ahead_bytes, ..self }
     }
 
     /// The way of file data that the user chose, if any.
@@ -67,6 +74,9 @@ impl Images {
         }
         if let Some(kind) = self.opening.queueing.choice()? {
             options = options.scheduler(kind);
+        }
+        if let Some(bytes) = self.read_ahead_bytes {
+            options = options.read_ahead_bytes(bytes);
         }
         let filesystem = options.open(name).map_err(|error| {
             let failure = Failure::of(name.display(), "open", &error);

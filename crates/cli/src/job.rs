@@ -20,6 +20,13 @@ use crate::progress::StageProgress;
 pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     let name = arguments.file.display().to_string();
     arguments.queueing.choice()?;
+    let is_volume =
+        arguments.on.as_deref().is_some_and(|on| !on.starts_with("raw:") && !Path::new(on).is_dir());
+    if arguments.read_ahead.is_some() && !is_volume {
+        return Err(Failure::Usage(
+            "--read-ahead is for volumes: give an image or sim:NAME with --on".to_owned(),
+        ));
+    }
     let text = read(&arguments.file, &name)?;
     let file = parse_with(&name, &text, &arguments.set).map_err(|error| refuse(&error))?;
     if !arguments.on.as_deref().is_some_and(|target| target.starts_with("sim:")) {
@@ -70,7 +77,8 @@ fn read(path: &Path, name: &str) -> Result<String> {
 
 fn on_image(arguments: &Job, file: &JobFile, image: &Path, output: &mut Output) -> Result<()> {
     let mut images =
-        Images::new(Opening { stats: arguments.stats, queueing: arguments.queueing, ..Opening::default() });
+        Images::new(Opening { stats: arguments.stats, queueing: arguments.queueing, ..Opening::default() })
+            .read_ahead(read_ahead_bytes(arguments));
     let filesystem = images.open(image, Access::ReadWrite)?;
     let files = host_paths(&image.to_string_lossy());
     let place: Arc<dyn Place> = Arc::new(VolumePlace::new(filesystem, "/").on_host(files));
@@ -86,11 +94,16 @@ fn on_simulated(arguments: &Job, file: &JobFile, target: &str, output: &mut Outp
         disk: target.strip_prefix("sim:").unwrap_or(target).to_owned(),
         flavor: arguments.filesystem.flavor(),
         scheduler: arguments.queueing.choice()?,
+        read_ahead_bytes: read_ahead_bytes(arguments),
         seed: arguments.seed,
     };
     let progress = StageProgress::default();
     let outcome = run_simulated(file, &on, &progress).map_err(|error| Failure::Failed(error.to_string()))?;
     show(arguments, &outcome, output)
+}
+
+fn read_ahead_bytes(arguments: &Job) -> Option<usize> {
+    arguments.read_ahead.map(|size| usize::try_from(size.0).unwrap_or(usize::MAX))
 }
 
 fn show(arguments: &Job, outcome: &JobOutcome, output: &mut Output) -> Result<()> {
@@ -104,7 +117,8 @@ fn show(arguments: &Job, outcome: &JobOutcome, output: &mut Output) -> Result<()
 fn on_place(arguments: &Job, file: &JobFile, place: &Arc<dyn Place>, output: &mut Output) -> Result<()> {
     let progress = StageProgress::default();
     let profiler = profiling::start(arguments.profiling.profile.as_deref())?;
-    let outcome = run(file, place, &progress, &interrupt::cancel()).map_err(Failure::from)?;
+    let mut outcome = run(file, place, &progress, &interrupt::cancel()).map_err(Failure::from)?;
+    outcome.read_ahead_bytes = read_ahead_bytes(arguments);
     let profiled = profiler.map(Profiling::stop);
     show(arguments, &outcome, output)?;
     if let Some(profiled) = profiled {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use diorite_bench::repro::{
-    Options, Outcome, ReproError, boundary, fairness, fairness_on, odirect, odirect_here, page, raw,
+    Options, Outcome, ReproError, boundary, fairness, fairness_on, matrix, odirect, odirect_here, page, raw,
 };
 use diorite_bench::{Better, Machine, Observer, Report, Verdict};
 
@@ -60,6 +60,11 @@ fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
             ));
         }
         (Table::Fairness, None) => simulate(fairness)?,
+        (Table::Matrix, None) => {
+            let done = matrix(&options, &StageProgress::default(), &interrupt::cancel());
+            interrupt::check()?;
+            done?
+        }
         (Table::Boundary, None) => simulate(boundary)?,
         (Table::Raw, None) => simulate(raw)?,
         (Table::Odirect, None) => with_this_machine(simulate(odirect)?)?,

@@ -10,9 +10,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod arena;
-mod arrays;
 mod batch;
-mod bindings;
 mod buffer;
 mod calls;
 mod direct;
@@ -52,8 +50,6 @@ mod transfer;
 mod under;
 mod workers;
 
-pub use arrays::{array_of, mirror_of};
-pub use bindings::RawBindings;
 pub use buffer::AlignedBuf;
 pub use error::OpenError;
 pub use file::FileDevice;

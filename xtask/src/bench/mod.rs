@@ -7,7 +7,6 @@
 
 mod cached;
 mod contender;
-mod databases;
 mod direct;
 mod measure;
 mod metadata;
@@ -24,7 +23,6 @@ mod volumes;
 
 use std::path::PathBuf;
 
-pub(crate) use databases::run_in as run_databases_in;
 pub(crate) use mounts::run_in;
 
 /// What the command line asks for.
@@ -33,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) directory: PathBuf,
     /// Rounds.
     pub(crate) rounds: u32,
+    /// `schedulers`: the matrix of workloads and disks, and nothing else.
+    pub(crate) matrix: bool,
 }
 
 /// A suite: measures, prints and stores.
@@ -54,18 +54,18 @@ const SUITES: &[(&str, Suite)] = &[
     ("tree", tree::run),
     ("mount", mounts::on_disk),
     ("mount-tmpfs", mounts::on_tmpfs),
-    ("databases", databases::run),
 ];
 
 /// Run the suites that `arguments` name, or all.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
-    let mut options = Options { directory: PathBuf::from("target/bench"), rounds: 5 };
+    let mut options = Options { directory: PathBuf::from("target/bench"), rounds: 5, matrix: false };
     let mut names = Vec::new();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--directory" => options.directory = PathBuf::from(value()?),
+            "--matrix" => options.matrix = true,
             "--rounds" => options.rounds = value()?.parse().map_err(|_| "--rounds needs a number")?,
             name => names.push(name.to_owned()),
         }

@@ -41,6 +41,9 @@ const SEED_JOB: &str = "[global]\ndirectory=/mnt/sdc/fio/\nruntime=10\n\n[seqwri
                         [seqread]\nrw=read\nsize=2G\nnumjobs=2\n";
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
+    if options.matrix {
+        return matrix(options);
+    }
     call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
     let store = store::directory("schedulers")?;
     let file = options.directory.canonicalize().map_err(|error| error.to_string())?.join("schedulers.bare");
@@ -64,6 +67,41 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         issued?,
         decisions(&store)?,
         simulation(&store)?
+    );
+    store::write(&store.join("README.md"), &text)?;
+    println!("\n{text}\nstored in {}", store.display());
+    Ok(())
+}
+
+/// Every scheduler on every workload on simulated disks, a seed for each round.
+fn matrix(options: &Options) -> Result<(), String> {
+    let store = store::directory("matrix")?;
+    let (json, picture) = (store.join("matrix.json"), store.join("matrix.html"));
+    let seeds: Vec<_> = (1..=options.rounds).map(|seed| seed.to_string()).collect();
+    let (seeds, json, picture) = (seeds.join(","), json.to_string_lossy(), picture.to_string_lossy());
+    let command = [
+        "cargo",
+        "run",
+        "--release",
+        "--quiet",
+        "-p",
+        "diorite-bench",
+        "--example",
+        "matrix",
+        "--",
+        "--seeds",
+        &seeds,
+        "--json",
+        &json,
+        "--picture",
+        &picture,
+    ];
+    let said = call(&command)?;
+    let text = format!(
+        "# Schedulers on workloads\n\n{}\nTotal MB/s and the p99 latency of the owner that is served worst, medians over seeds, in virtual time; \
+         `*`: no other scheduler is better in both by 5 %. Workloads: `crates/bench/src/matrix/workloads.rs`. `{}`\n\n```\n{said}```\n",
+        store::versions(),
+        command.join(" ")
     );
     store::write(&store.join("README.md"), &text)?;
     println!("\n{text}\nstored in {}", store.display());

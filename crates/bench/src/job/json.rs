@@ -21,6 +21,9 @@ impl JobOutcome {
         if !self.disks.is_empty() {
             json["disk_util"] = self.disks.iter().map(DiskUse::json).collect();
         }
+        if let Some(bytes) = self.read_ahead_bytes {
+            json["read_ahead_bytes"] = bytes.into();
+        }
         if let Some(scheduler) = &self.scheduler {
             json["scheduler"] = scheduler.json();
         }

@@ -41,7 +41,7 @@ pub use parse::{JobFileError, parse, parse_with};
 pub use place::{FileUse, HostPlace, Place, RawPlace, VolumePlace};
 pub use result::{DirectionResult, JobOutcome, JobResult};
 pub use run::run;
-pub use simulate::{Simulated, SimulatedError, open_simulated, run_simulated};
+pub use simulate::{LaidOut, Simulated, SimulatedError, open_simulated, run_simulated};
 pub use spec::{
     BlockSizes, CommandPriority, Distribution, EndsWith, Engine, FileOrder, Filling, Flow, Job, JobFile,
     LatencyTarget, Logs, Pattern, Preallocate, Size, SteadyState, Strides, Tolerance,

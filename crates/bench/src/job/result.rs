@@ -195,6 +195,8 @@ pub struct JobOutcome {
     pub disks: Vec<DiskUse>,
     /// Options of `[global]` as the file spells them.
     pub global_options: Vec<(String, String)>,
+    /// Largest read-ahead window, where one was asked for.
+    pub read_ahead_bytes: Option<usize>,
     /// When they ended: by the host's clock, or in the simulated world's time.
     pub(crate) ended: Zoned,
 }

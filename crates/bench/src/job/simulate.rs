@@ -7,6 +7,7 @@ use diorite::mkfs::{Flavor, MkfsError, MkfsOptions, mkfs};
 use diorite::{BlockDevice, Filesystem, SchedulerKind};
 use diorite_block::sync;
 use diorite_sim::disk::ParameterError;
+use diorite_sim::image::SparseImage;
 use diorite_sim::{Deadlock, DiskParameters, SimDisk, Simulation, WorldOptions};
 
 use super::layout::lay_out_all;
@@ -71,51 +72,99 @@ pub struct Simulated {
     pub flavor: Flavor,
     /// I/O scheduler; by the kind of disk if none is given.
     pub scheduler: Option<SchedulerKind>,
+    /// Largest read-ahead window; the library's own if none is given.
+    pub read_ahead_bytes: Option<usize>,
     /// Decides every random choice.
     pub seed: u64,
 }
 
 /// Run the jobs on a simulated disk, on a volume just large enough. Laying out files takes no virtual time.
+///
+/// # Errors
+/// The disk or the volume cannot be made, or a job fails.
 pub fn run_simulated(
     file: &JobFile,
     on: &Simulated,
     observer: &dyn Observer,
 ) -> Result<JobOutcome, SimulatedError> {
-    let (name, seed) = (&*on.disk, on.seed);
-    let disk = open_simulated(name)?;
-    let volume = |source| SimulatedError::Volume { disk: name.to_owned(), source: Box::new(source) };
-    let size_bytes = Some(volume_bytes(file).min(disk.geometry().capacity_bytes));
-    let options = MkfsOptions { flavor: on.flavor, size_bytes, ..MkfsOptions::default() };
-    let options = options.reproducible(seed, world_time::BEGINNING);
-    mkfs(&*disk, &options).map_err(|source| SimulatedError::Mkfs { disk: name.to_owned(), source })?;
-    {
+    LaidOut::new(file, on, observer)?.run(on, observer)
+}
+
+/// A disk with a volume and the files of jobs on it, as it is before they run: every run begins with a copy.
+#[derive(Clone, Debug)]
+pub struct LaidOut {
+    jobs: JobFile,
+    image: SparseImage,
+}
+
+impl LaidOut {
+    /// Make the volume and lay the files out. Scheduler and read-ahead of `on` do not matter yet.
+    ///
+    /// # Errors
+    /// As [`run_simulated`].
+    pub fn new(file: &JobFile, on: &Simulated, observer: &dyn Observer) -> Result<Self, SimulatedError> {
+        let name = &*on.disk;
+        let disk = open_simulated(name)?;
+        let size_bytes = Some(volume_bytes(file).min(disk.geometry().capacity_bytes));
+        let options = MkfsOptions { flavor: on.flavor, size_bytes, ..MkfsOptions::default() };
+        let options = options.reproducible(on.seed, world_time::BEGINNING);
+        mkfs(&*disk, &options).map_err(|source| SimulatedError::Mkfs { disk: name.to_owned(), source })?;
         let options = Filesystem::options().clock(world_time::clock());
-        let filesystem = options.open_device(Arc::clone(&disk) as _).map_err(volume)?;
+        let filesystem = options.open_device(Arc::clone(&disk) as _).map_err(on.blame())?;
         let place = VolumePlace::new(filesystem.clone(), "/").laying_out_zeros();
         lay_out_all(&workers_of(file), &place, observer, &Cancel::default())?;
         drop(place);
-        filesystem.close().map_err(volume)?;
+        filesystem.close().map_err(on.blame())?;
+        Ok(Self { jobs: file.clone(), image: disk.image() })
     }
-    let kind = on.scheduler.unwrap_or_else(|| SchedulerKind::default_for(disk.geometry().rotational));
-    let jobs = file.clone();
-    let world = WorldOptions { seed, ..WorldOptions::default() };
-    observer.begin("simulating", 0);
-    let drive = Arc::clone(&disk);
-    let result = Simulation::run_one(world, move || {
-        let options = Filesystem::options().scheduler(kind).clock(world_time::clock());
-        let filesystem = options.open_device(drive)?;
-        let place: Arc<dyn Place> = Arc::new(VolumePlace::new(filesystem.clone(), "/").laying_out_zeros());
-        let outcome = run(&jobs, &place, &Silent, &Cancel::default());
-        let (activity, ended) = (disk.activity(), sync::now());
-        drop(place);
-        let closed = filesystem.close();
-        Ok((outcome, closed, DiskUse::of_drive(&disk.name(), &activity, ended)))
-    });
-    observer.end();
-    let (outcome, closed, used) = result?.0.map_err(volume)?;
-    let outcome = JobOutcome { disks: vec![used], ..outcome? };
-    closed.map_err(volume)?;
-    Ok(outcome)
+
+    /// Run the jobs in a world of their own, on the disk that they were laid out on or one of another kind.
+    ///
+    /// # Errors
+    /// As [`run_simulated`].
+    pub fn run(&self, on: &Simulated, observer: &dyn Observer) -> Result<JobOutcome, SimulatedError> {
+        let disk = open_simulated(&on.disk)?;
+        disk.set_image(self.image.clone());
+        self.run_on(disk, on, WorldOptions { seed: on.seed, ..WorldOptions::default() }, observer)
+    }
+
+    /// As [`LaidOut::run`], on this disk, in a world with these options.
+    pub(crate) fn run_on(
+        &self,
+        disk: Arc<SimDisk>,
+        on: &Simulated,
+        world: WorldOptions,
+        observer: &dyn Observer,
+    ) -> Result<JobOutcome, SimulatedError> {
+        let kind = on.scheduler.unwrap_or_else(|| SchedulerKind::default_for(disk.geometry().rotational));
+        let (jobs, read_ahead_bytes) = (self.jobs.clone(), on.read_ahead_bytes);
+        observer.begin("simulating", 0);
+        let result = Simulation::run_one(world, move || {
+            let mut options = Filesystem::options().scheduler(kind).clock(world_time::clock());
+            if let Some(bytes) = read_ahead_bytes {
+                options = options.read_ahead_bytes(bytes);
+            }
+            let filesystem = options.open_device(Arc::clone(&disk) as _)?;
+            let place: Arc<dyn Place> =
+                Arc::new(VolumePlace::new(filesystem.clone(), "/").laying_out_zeros());
+            let outcome = run(&jobs, &place, &Silent, &Cancel::default());
+            let (activity, ended) = (disk.activity(), sync::now());
+            drop(place);
+            let closed = filesystem.close();
+            Ok((outcome, closed, DiskUse::of_drive(&disk.name(), &activity, ended)))
+        });
+        observer.end();
+        let (outcome, closed, used) = result?.0.map_err(on.blame())?;
+        let outcome = JobOutcome { disks: vec![used], read_ahead_bytes, ..outcome? };
+        closed.map_err(on.blame())?;
+        Ok(outcome)
+    }
+}
+
+impl Simulated {
+    fn blame(&self) -> impl Fn(diorite::Error) -> SimulatedError + '_ {
+        |source| SimulatedError::Volume { disk: self.disk.clone(), source: Box::new(source) }
+    }
 }
 
 /// The simulated disk of that name, or that a TOML file describes.
@@ -147,7 +196,13 @@ mod tests {
     fn a_job_on_a_simulated_disk_repeats() {
         let text = "[reader]\nrw=read\nsize=64m\nbs=1m\ndirect=1\n[writer]\nrw=write\nsize=16m\nbs=64k\n";
         let file = parse("x.fio", text).unwrap();
-        let on = Simulated { disk: "sim:sata-2009".into(), flavor: Flavor::Ext4, scheduler: None, seed: 7 };
+        let on = Simulated {
+            disk: "sim:sata-2009".into(),
+            flavor: Flavor::Ext4,
+            scheduler: None,
+            read_ahead_bytes: None,
+            seed: 7,
+        };
         let run = || run_simulated(&file, &on, &Silent).unwrap();
         let (first, second) = (run(), run());
         assert_eq!(first.json(), second.json());
@@ -170,6 +225,7 @@ mod tests {
                     disk: "sim:sata-2009".into(),
                     flavor: Flavor::Ext4,
                     scheduler: Some(scheduler.parse().unwrap()),
+                    read_ahead_bytes: None,
                     seed,
                 };
                 let outcome =

@@ -34,6 +34,9 @@ impl JobOutcome {
                 self.write_group_line(&mut text, name, group.group, direction);
             }
         }
+        if let Some(bytes) = self.read_ahead_bytes {
+            let _ = writeln!(text, "\nRead-ahead: at most {} KiB", bytes / 1024);
+        }
         if !self.disks.is_empty() {
             text.push_str("\nDisk stats (read/write):\n");
         }

@@ -95,6 +95,9 @@ pub(super) fn run_worker(
     if let Some(search) = &run.search {
         (run.account.result.depth, run.account.result.latency_target) = (search.found(), job.latency_target);
     }
+    if let Some(scheduler) = place.scheduler() {
+        scheduler.owner_ended(worker.task());
+    }
     let mut result = run.account.finish(ended, worker.number + 1);
     result.usage = Usage::of_this_thread().since(&used);
     result.elapsed = ended.saturating_sub(start);
@@ -128,7 +131,7 @@ fn open_files(worker: &Worker, place: &dyn Place, shared: &Shared) -> Result<Vec
 fn seed_of(worker: &Worker) -> u64 {
     worker.job.seed.map_or_else(
         // In a simulation another run is the same run.
-        || now().as_nanos() as u64 ^ u64::from(std::process::id()) << 32 ^ entropy(),
+        || (now().as_nanos() as u64 ^ entropy()).wrapping_add(worker.number),
         |seed| seed.wrapping_add(worker.number),
     )
 }

@@ -5,6 +5,7 @@
 
 mod bars;
 mod curve;
+mod dots;
 mod page;
 mod style;
 mod svg;
@@ -12,6 +13,7 @@ mod timeline;
 
 pub use bars::{Bar, BarChart, BarGroup};
 pub use curve::{Curve, CurveChart};
+pub use dots::{Dot, DotPlot, DotRow};
 pub use page::{Captioned, Page, Section, Table};
 pub use timeline::{Lane, Timeline};
 

@@ -9,6 +9,7 @@ mod boundary;
 mod fairness;
 mod ground;
 mod here;
+mod matrix;
 mod odirect;
 mod page;
 mod published;
@@ -20,12 +21,13 @@ use std::time::Duration;
 use diorite_block::scheduler::Histogram;
 use diorite_sim::Deadlock;
 
-use crate::report::{Colour, Curve, CurveChart, FigureWidth, Timeline};
+use crate::report::{Colour, Curve, CurveChart, DotPlot, FigureWidth, Timeline};
 use crate::{LatencyUs, Row, Verdict};
 
 pub use boundary::boundary;
 pub use fairness::fairness;
 pub use here::odirect_here;
+pub use matrix::{matrix, outcome_of_matrix};
 pub use odirect::odirect;
 pub use page::page;
 pub use raw::raw;
@@ -44,7 +46,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 1, fairness_length: Duration::from_secs(10), amount_percent: 10 }
+        Self { seed: 1, fairness_length: Duration::from_secs(10), amount_percent: 100 }
     }
 }
 
@@ -84,6 +86,8 @@ pub struct Outcome {
     pub timelines: Vec<(String, FigureWidth, Timeline)>,
     /// Latency of single operations.
     pub latencies: Vec<(String, CurveChart)>,
+    /// Contenders in many rows; they stand in for bars.
+    pub dots: Vec<(String, DotPlot)>,
 }
 
 /// Why a table could not be reproduced.
@@ -161,14 +165,4 @@ impl Outcome {
 fn latency_curve(histogram: &Histogram) -> Vec<(f64, f64)> {
     let at = |percent: f64| (percent, histogram.percentile(percent).as_secs_f64() * 1e6);
     [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 100.0].map(at).to_vec()
-}
-
-/// The colour that a scheduler has in every chart.
-fn scheduler_colour(name: &str) -> Colour {
-    Colour::Series(match name {
-        "cfq:2.6.32" | "none" => 3,
-        "cfq:noidle-regression" => 4,
-        "inject" => 6,
-        _ => 5,
-    })
 }

@@ -24,6 +24,15 @@ pub fn page(outcomes: &[Outcome], machine: &Machine) -> Page {
 fn section(outcome: &Outcome) -> Section {
     let has_published = outcome.lines.iter().any(|line| line.published.is_some());
     let mut legend = vec![(Colour::Measured, "measured now".to_owned())];
+    if let Some((_, plot)) = outcome.dots.first() {
+        let dots = plot.rows.iter().flat_map(|row| &row.dots);
+        legend = Vec::new();
+        for entry in dots.map(|dot| (dot.colour, dot.label.clone())) {
+            if !legend.contains(&entry) {
+                legend.push(entry);
+            }
+        }
+    }
     if has_published {
         legend.insert(0, (Colour::Published, "published".to_owned()));
     }
@@ -41,7 +50,11 @@ fn section(outcome: &Outcome) -> Section {
 
 fn figures(outcome: &Outcome) -> Vec<Captioned> {
     let captioned = |caption: String, width, figure: Box<dyn Figure>| Captioned { caption, width, figure };
-    let bars = columns(outcome).into_iter().map(|(column, unit)| {
+    let dots = outcome
+        .dots
+        .iter()
+        .map(|(caption, plot)| captioned(caption.clone(), FigureWidth::Half, Box::new(plot.clone())));
+    let bars = columns(outcome).into_iter().filter(|_| outcome.dots.is_empty()).map(|(column, unit)| {
         let caption =
             if unit.is_empty() { capitalised(column) } else { format!("{}, {unit}", capitalised(column)) };
         captioned(caption, FigureWidth::Half, Box::new(bars(outcome, column, unit)))
@@ -54,7 +67,7 @@ fn figures(outcome: &Outcome) -> Vec<Captioned> {
         .latencies
         .iter()
         .map(|(caption, chart)| captioned(caption.clone(), FigureWidth::Half, Box::new(chart.clone())));
-    bars.chain(timelines).chain(latencies).collect()
+    dots.chain(bars).chain(timelines).chain(latencies).collect()
 }
 
 fn capitalised(text: &str) -> String {

@@ -11,7 +11,8 @@ use diorite_block::scheduler::{CfqRules, Histogram, SchedulerKind};
 use diorite_block::sync::{self, Mutex};
 use diorite_block::{Bio, BioFlags, IoError, ScheduledDevice, Sector};
 
-use super::{Line, Outcome, ReproError, latency_us, scheduler_colour};
+use super::{Line, Outcome, ReproError, latency_us};
+use crate::matrix::colour_of;
 use crate::{Engine, Mode, Row, Verdict};
 
 /// What each job transfers at once: the writer, and a reader's read-ahead window.
@@ -51,8 +52,7 @@ pub fn fairness_on(device: &Arc<dyn BlockDevice>, length: Duration) -> Result<Ou
     outcome.judge_real();
     outcome.notes.push(
         "Nothing is cached here: the jobs' requests go to the device itself, which is open for direct I/O. What lies below it may \
-         cache all the same, such as a loop device without --direct-io=on; and blocks of an image that were never written read as zeros without \
-             the disk."
+         cache all the same, such as a loop device without --direct-io=on."
             .to_owned(),
     );
     outcome.notes.push(format!(
@@ -111,7 +111,7 @@ impl Outcome {
             row.mb_per_s = Some(bytes as f64 / 1e6 / seconds);
             row.latency_us = Some(latency_us(latency));
             self.rows.push(row);
-            self.add_latency(&format!("Latency: {who}"), name, scheduler_colour(name), latency);
+            self.add_latency(&format!("Latency: {who}"), name, colour_of(name), latency);
         }
     }
 }

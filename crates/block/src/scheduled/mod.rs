@@ -66,7 +66,8 @@ impl ScheduledDevice {
 
     /// The device with a scheduler of this kind, to 32 requests at once; nothing for `none`.
     pub fn of_kind(lower: &Arc<dyn BlockDevice>, kind: SchedulerKind) -> Option<Arc<Self>> {
-        kind.build().map(|scheduler| Self::new(Arc::clone(lower), scheduler, DEFAULT_DEPTH))
+        kind.build_for(lower.geometry().rotational)
+            .map(|scheduler| Self::new(Arc::clone(lower), scheduler, DEFAULT_DEPTH))
     }
 
     /// Put `scheduler` on a device that takes `depth` requests at once.
@@ -107,6 +108,15 @@ impl ScheduledDevice {
     /// The scheduler's name.
     pub fn scheduler_name(&self) -> &'static str {
         self.core.lock().scheduler.name()
+    }
+
+    /// An owner will send nothing more for now: nothing is kept ready for it.
+    pub fn owner_ended(&self, task: TaskId) {
+        let mut state = self.core.lock();
+        let now = sync::now();
+        state.scheduler.owner_ended(task, now);
+        self.core.turn(&mut state, now);
+        Core::depart(&mut state);
     }
 
     /// Share of the disk that an owner gets against owners of the same priority; 100 by default.

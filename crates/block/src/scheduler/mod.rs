@@ -14,7 +14,6 @@ mod cfq;
 mod deadline;
 mod fifo;
 mod inject;
-mod inject_cost;
 mod none;
 mod statistics;
 mod table;
@@ -25,7 +24,7 @@ use std::time::Duration;
 
 pub use cfq::{Cfq, CfqRules, CfqTunables};
 pub use deadline::{Deadline, DeadlineTunables};
-pub use inject::{Inject, InjectTunables, InjectionState};
+pub use inject::{Inject, InjectTunables};
 pub use none::Noop;
 pub use statistics::{Histogram, MAX_OWNERS, OwnerStatistics, Statistics};
 
@@ -99,6 +98,11 @@ pub trait IoScheduler: Send + fmt::Debug {
     /// When to call `dispatch` again at the latest.
     fn next_deadline(&self) -> Option<Duration>;
 
+    /// An owner will send nothing more for now: nothing is to be kept ready for it. It may come back.
+    fn owner_ended(&mut self, task: TaskId, now: Duration) {
+        let _ = (task, now);
+    }
+
     /// Share of the disk that an owner gets against owners of the same priority; 100 by default.
     fn set_weight(&mut self, task: TaskId, weight_percent: u32) {
         let _ = (task, weight_percent);
@@ -134,13 +138,22 @@ impl SchedulerKind {
         if rotational { Self::Inject } else { Self::None }
     }
 
-    /// The scheduler with its default tunables; nothing for `none`.
+    /// The scheduler with its default tunables, for a device where distance costs time; nothing for `none`.
     pub fn build(self) -> Option<Box<dyn IoScheduler>> {
+        self.build_for(true)
+    }
+
+    /// The scheduler with its default tunables for a device; nothing for `none`.
+    pub fn build_for(self, rotational: bool) -> Option<Box<dyn IoScheduler>> {
         match self {
             Self::None => None,
             Self::Deadline => Some(Box::new(Deadline::new(DeadlineTunables::default()))),
-            Self::Cfq(rules) => Some(Box::new(Cfq::new(CfqTunables::for_rules(rules)))),
-            Self::Inject => Some(Box::new(Inject::new(InjectTunables::default()))),
+            Self::Cfq(rules) => {
+                Some(Box::new(Cfq::new(CfqTunables { rotational, ..CfqTunables::for_rules(rules) })))
+            }
+            Self::Inject => {
+                Some(Box::new(Inject::new(InjectTunables { rotational, ..InjectTunables::default() })))
+            }
         }
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Ended {
     pub(super) request: Request,
     pub(super) queue: u32,
     pub(super) service: Duration,
+    /// When it was inserted.
+    pub(super) inserted: Duration,
 }
 
 /// All requests of one scheduler.
@@ -98,21 +100,12 @@ impl RequestTable {
         request
     }
 
-    /// Take a pending request back out, as if it had never been inserted here.
-    pub(super) fn withdraw(&mut self, key: Key) -> (Request, Duration) {
-        let slot = &mut self.slots[key.0 as usize];
-        assert_eq!(slot.state.take(), Some(State::Pending), "only a pending request can be withdrawn");
-        self.pending -= 1;
-        self.free.push(key);
-        (slot.request, slot.inserted)
-    }
-
     pub(super) fn complete(&mut self, id: RequestId, now: Duration) -> Ended {
         let key = self.flying.remove(&id.0).expect("completed what was dispatched");
         let slot = &mut self.slots[key.0 as usize];
         slot.state = None;
         let service = now.saturating_sub(slot.dispatched);
-        let ended = Ended { request: slot.request, queue: slot.queue, service };
+        let ended = Ended { request: slot.request, queue: slot.queue, service, inserted: slot.inserted };
         self.statistics.completed(slot.record, service);
         self.free.push(key);
         ended

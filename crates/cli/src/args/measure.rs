@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use super::shared::{Profiling, Queueing, Reporting};
 use super::volume::FilesystemType;
 use crate::location::Location;
+use crate::size::Size;
 
 #[derive(Debug, Args)]
 pub(crate) struct Bonnie {
@@ -43,7 +44,7 @@ Examples:
   diorite diskperf blocks=256 direct depth=8 disk.img:/data
   diorite diskperf blocks=64 direct depth=4 sim:fc-array
 Simulated devices:
-  sata-2009, sata-2009-stall, sata-2009-nocache, fc-2002, ssd, ide-2001,
+  sata-2009, sata-2009-stall, sata-2009-nocache, sata-2020, fc-2002, ssd, ide-2001,
   ideal, fc-array (eight fc-2002 on one link), FILE.toml";
 
 /// After the help of job.
@@ -69,7 +70,7 @@ Options of a job file:
   include FILE, and ${VARIABLE} of the environment
 Files of the host that are not direct=1 go through the kernel's page cache.
 Simulated disks:
-  sata-2009, sata-2009-stall, sata-2009-nocache, fc-2002, ssd, ide-2001,
+  sata-2009, sata-2009-stall, sata-2009-nocache, sata-2020, fc-2002, ssd, ide-2001,
   ideal; a file of parameters begins with base = \"NAME\", and then what differs:
   rpm = 5400, write_cache_kib = 0, ...";
 
@@ -115,6 +116,9 @@ pub(crate) struct Job {
     /// Use this in place of what the job file says; may be repeated
     #[arg(long, value_name = "OPTION=VALUE", value_parser = option_and_value)]
     pub(crate) set: Vec<(String, String)>,
+    /// Largest read-ahead window of buffered readers, on a volume; Linux' default is 128K [default: the library's, 8M]
+    #[arg(long, value_name = "SIZE", help_heading = "Input and output")]
+    pub(crate) read_ahead: Option<Size>,
     /// Overwrite a filesystem or a partition table that a whole device holds
     #[arg(long)]
     pub(crate) force: bool,
@@ -138,7 +142,7 @@ pub(crate) struct Repro {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Percent of the published amount of work that the other tables do
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) amount: u64,
     /// Run the fairness job on this device or image instead, in real time; its first third is overwritten
     #[arg(long, value_name = "DEVICE", value_hint = ValueHint::AnyPath)]
@@ -163,6 +167,8 @@ enum TableChoice {
     Boundary,
     Raw,
     Odirect,
+    /// Schedulers on workloads on simulated disks: minutes, and not part of all
+    Matrix,
     All,
 }
 
@@ -173,12 +179,16 @@ pub(crate) enum Table {
     Boundary,
     Raw,
     Odirect,
+    Matrix,
 }
 
 impl Repro {
     /// The tables that were asked for, each once.
     pub(crate) fn tables(&self) -> Vec<Table> {
         let is_wanted = |choice| {
+            if choice == TableChoice::Matrix {
+                return self.tables.contains(&choice);
+            }
             self.tables.is_empty() || self.tables.contains(&TableChoice::All) || self.tables.contains(&choice)
         };
         let all = [
@@ -186,6 +196,7 @@ impl Repro {
             (TableChoice::Boundary, Table::Boundary),
             (TableChoice::Raw, Table::Raw),
             (TableChoice::Odirect, Table::Odirect),
+            (TableChoice::Matrix, Table::Matrix),
         ];
         all.into_iter().filter(|(choice, _)| is_wanted(*choice)).map(|(_, table)| table).collect()
     }

@@ -19,7 +19,7 @@ use crate::content::read_ahead::Ahead;
 
 /// Most threads that read ahead. One is started when there is a job and all others are busy: a reader whose disk makes it
 /// wait (for its slice, say) must not hold up another's read-ahead.
-const READERS: usize = 16;
+const READERS: usize = 64;
 /// Read-ahead that waits at most; more is not read ahead.
 const JOBS_MAX: usize = 128;
 /// Pieces under way that keep a device busy.

@@ -127,7 +127,7 @@ impl Journal {
         let tags = self.tags(closed, sequence, &escaped, &logged);
         let own = self.own_blocks(closed, sequence, &tags);
 
-        let mut plug = Plug::new(self.device.geometry(), BioFlags::META | BioFlags::SYNC);
+        let mut plug = Plug::new(self.device.geometry(), BioFlags::META | BioFlags::SYNC | BioFlags::NO_IDLE);
         let mut place = start;
         let mut put = |content| -> Result<()> {
             plug.write(

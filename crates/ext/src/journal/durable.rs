@@ -14,7 +14,7 @@ pub(super) fn write_durably(
     block: &[u8],
     flags: BioFlags,
 ) -> Result<()> {
-    let plain = BioFlags::META | BioFlags::SYNC;
+    let plain = BioFlags::META | BioFlags::SYNC | BioFlags::NO_IDLE;
     let durable = if device.geometry().volatile_cache { flags | BioFlags::FUA } else { BioFlags::NONE };
     Ok(device.write_bytes(offset_bytes, block, plain | durable)?)
 }

@@ -3,10 +3,11 @@
 //! - `abi`, `request`, `reply`: the protocol's structures, taken apart and made
 //! - `dispatch`, `ioctl`: each request as a call of [`Operations`]
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
-//! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
+//! - `channel`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
 //! - `virtiofs`: the transport to virtual machines (feature `virtiofs`)
 //! - `attach`: mounting and unmounting
+//! - `watch`, `mounted`: what a mount is doing, for those who ask
 //! - `sys`: the `ioctl`s of the devices
 
 mod abi;
@@ -14,8 +15,8 @@ mod attach;
 mod channel;
 mod dispatch;
 mod ioctl;
+mod mounted;
 mod payload;
-mod readers;
 mod reply;
 mod request;
 mod ring;
@@ -25,6 +26,7 @@ mod threads;
 mod uring;
 #[cfg(feature = "virtiofs")]
 mod virtiofs;
+mod watch;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -35,7 +37,6 @@ use diorite::Filesystem;
 
 use crate::operations::Operations;
 use crate::options::{IoUring, MountOptions};
-use crate::watch::{Name, Watch};
 pub use attach::detach;
 use attach::{Wish, attach, is_over_io_uring_allowed, tune_writeback};
 use channel::Channels;
@@ -44,6 +45,8 @@ pub use sys::keep_few_arenas;
 use threads::Threads;
 #[cfg(feature = "virtiofs")]
 pub use virtiofs::{VirtioFs, VirtioFsError, VirtioFsStop};
+use watch::Watch;
+pub use watch::{StatusError, status};
 
 /// Why something cannot be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -175,10 +178,7 @@ impl Mount {
         });
         let operations = Operations::new(filesystem, options.settings());
         let session = Arc::new(Session::new(operations, manner, Some(Arc::clone(&device)), log));
-        let watch = Name::mounted_on(directory)
-            .and_then(|name| {
-                Watch::start(&name, session::status_of(&session, target, &directory.to_string_lossy()))
-            })
+        let watch = Watch::start(&session, target, directory)
             .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
         log::info!("{target}: mounted on {}", directory.display());
         let watch = Mutex::new(watch.ok());

@@ -10,8 +10,9 @@
 //! 3. A read whose data is on its way is served by the running stream; the stream goes on reading ahead until `read_ahead_kib`
 //!    beyond what the host has asked for, or until another request needs the arm; it resumes when half of that is used up.
 //! 4. Dirty data goes to the medium when there is more than the limit, when it is too old, when the arm was idle for
-//!    `destage_idle_ms`, or on a flush; in ascending order from the arm's position, all that there is (idle: one range).
-//! 5. Waiting reads are served in the order of shortest positioning time.
+//!    `destage_idle_ms`, or on a flush; in ascending order from the arm's position, up to `destage_ranges` on a trip (idle: one).
+//!    Between two trips in a row one waiting read is served.
+//! 5. Waiting reads are served in the order of shortest positioning time, but for one that has waited for `queue_age_ms`.
 //!
 //! Invariants: [`Rotational::advance`] handles events in the order of their times; a stream's end in its segment never
 //! goes back.
@@ -24,9 +25,6 @@ use diorite_block::Op;
 use super::link::SharedLink;
 use super::platter::Platter;
 use super::{Command, Model, RangeSet, RotationalParameters};
-
-/// Ranges written on one forced trip.
-const TRIP_RANGES: usize = 256;
 
 /// What the firmware does next.
 #[derive(Clone, Copy, Debug)]
@@ -70,9 +68,17 @@ enum Arm {
 #[derive(Clone, Copy, Debug)]
 enum MediaJob {
     /// Read from `from`, in a segment.
-    Read { segment: usize, from: u64 },
+    Read { segment: usize, from: u64, since: u64 },
     /// Write the command's range through.
-    Write { id: u64 },
+    Write { id: u64, since: u64 },
+}
+
+impl MediaJob {
+    fn since(&self) -> u64 {
+        match self {
+            Self::Read { since, .. } | Self::Write { since, .. } => *since,
+        }
+    }
 }
 
 /// The drive.
@@ -99,6 +105,8 @@ pub(super) struct Rotational {
     dirty: RangeSet,
     dirty_since: u64,
     destaging: u64,
+    /// A trip has just ended: a read goes before the next one.
+    read_is_due: bool,
     ended: BTreeSet<(u64, u64)>,
     clock: u64,
 }
@@ -129,6 +137,7 @@ impl Rotational {
             dirty: RangeSet::default(),
             dirty_since: 0,
             destaging: 0,
+            read_is_due: false,
             ended: BTreeSet::new(),
             clock: 0,
         }
@@ -255,7 +264,7 @@ impl Rotational {
             return self.end(id, now);
         }
         if self.cache_limit() == 0 || command.fua {
-            self.media.push(MediaJob::Write { id });
+            self.media.push(MediaJob::Write { id, since: now });
             return self.hurry(now);
         }
         let full =
@@ -307,8 +316,9 @@ impl Rotational {
         self.position = end;
         self.destaging = 0;
         self.arm = Arm::Idle { since: now };
-        if let Some(id) = self.writing_through.take() {
-            self.end(id, now);
+        match self.writing_through.take() {
+            Some(id) => self.end(id, now),
+            None => self.read_is_due = true,
         }
         if self.is_clean() {
             for id in std::mem::take(&mut self.flushing) {
@@ -328,7 +338,8 @@ impl Rotational {
             }
         }
         self.start_firmware(now);
-        self.next_for_arm(now);
+        // What was stored may have started the arm already.
+        self.hurry(now);
     }
 
     // ---- reads ----
@@ -401,7 +412,7 @@ impl Rotational {
             let from = segment.end;
             self.waiting.push((id, index));
             if streaming != Some(index) && !is_planned {
-                self.media.push(MediaJob::Read { segment: index, from });
+                self.media.push(MediaJob::Read { segment: index, from, since: now });
             }
         }
         self.hurry(now);
@@ -455,23 +466,37 @@ impl Rotational {
         if may_stop {
             self.update_stream(now);
             self.next_for_arm(now);
+        } else if let Arm::Read { segment, .. } = self.arm
+            && self.overdue(now).is_some()
+        {
+            self.update_stream(now);
+            self.media.push(MediaJob::Read { segment, from: self.segments[segment].end, since: now });
+            self.next_for_arm(now);
         }
+    }
+
+    /// The job that has waited too long for the arm.
+    fn overdue(&self, now: u64) -> Option<usize> {
+        let age = (self.parameters.queue_age_ms * 1e6) as u64;
+        let oldest = (0..self.media.len()).min_by_key(|index| self.media[*index].since())?;
+        (now.saturating_sub(self.media[oldest].since()) >= age).then_some(oldest)
     }
 
     fn next_for_arm(&mut self, now: u64) {
         if let Arm::Write { .. } = self.arm {
             return;
         }
-        if self.must_destage(now) {
-            return self.destage(now, TRIP_RANGES);
+        let reads_wait = self.media.iter().any(|job| matches!(job, MediaJob::Read { .. }));
+        if self.must_destage(now) && !(self.read_is_due && reads_wait) {
+            return self.destage(now, self.parameters.destage_ranges as usize);
         }
         let target = |job: &MediaJob| match job {
             MediaJob::Read { from, .. } => *from,
-            MediaJob::Write { id } => self.commands[id].start,
+            MediaJob::Write { id, .. } => self.commands[id].start,
         };
         let nearest = (0..self.media.len())
             .min_by_key(|index| (self.positioning(now, target(&self.media[*index])), *index));
-        if let Some(index) = nearest {
+        if let Some(index) = self.overdue(now).or(nearest) {
             return self.start_media(self.media[index], index, now);
         }
         if let Arm::Read { .. } = self.arm {
@@ -500,10 +525,11 @@ impl Rotational {
     fn start_media(&mut self, job: MediaJob, index: usize, now: u64) {
         self.media.remove(index);
         match job {
-            MediaJob::Read { segment, from } => {
+            MediaJob::Read { segment, from, .. } => {
+                self.read_is_due = false;
                 self.arm = Arm::Read { segment, from, at: now + self.positioning(now, from) };
             }
-            MediaJob::Write { id } => {
+            MediaJob::Write { id, .. } => {
                 let command = self.commands[&id];
                 let until =
                     now + self.positioning(now, command.start) + self.streaming(command.start, command.end());

@@ -7,6 +7,13 @@
 //! The rule sets differ in the points that made the regression of 2009 (seed 001): see [`CfqRules`]. Times are counted in
 //! ticks (`jiffies`) of one millisecond, as the original did: its behaviour depends on the coarse clock.
 //!
+//! What is not as it was, and why; the jobs that verdicts are about do not come there:
+//! - Plugging has no delays: submitters unplug at once, so a small request of a lone queue does not wait for others to merge with.
+//! - 2.6.32 marks cooperators, so that two queues do not hand the disk to each other for ever; here a cooperator is any queue that is
+//!   near. Files of different tasks lie apart in the jobs.
+//! - A queue of two joined tasks is divided when it becomes seeky at once, not after a second.
+//! - A task that only stops, without telling ([`IoScheduler::owner_ended`]), is taken for one that thinks.
+//!
 //! Where it sits: `queue` has a queue and its statistics, `trees` the order among queues, `select` the choice of the
 //! active queue, slices, idling and preemption; this file the entry points.
 //!
@@ -101,6 +108,8 @@ pub struct CfqTunables {
     pub target_latency: Duration,
     /// Largest request that merging may make, in sectors.
     pub max_sectors: u64,
+    /// Whether distance costs time. Where it does not and the device takes several requests, the disk is not kept idle.
+    pub rotational: bool,
 }
 
 impl Default for CfqTunables {
@@ -119,6 +128,7 @@ impl Default for CfqTunables {
             low_latency: true,
             target_latency: Duration::from_millis(300),
             max_sectors: 1024,
+            rotational: true,
         }
     }
 }
@@ -160,10 +170,28 @@ pub struct Cfq {
     /// Where the head is believed to be: end of the last dispatched request.
     last_position: u64,
     last_sync_end: Ticks,
+    /// When a synchronous request last completed after its deadline.
+    last_delayed_sync: Ticks,
+    queue_depth: QueueDepth,
     /// Smoothed number of busy queues of each class.
     busy_average: [u32; 3],
     serving: Option<Serving>,
     slices: u64,
+}
+
+/// Whether the device takes several requests at once, as seen from what it was given.
+#[derive(Clone, Copy, Debug)]
+struct QueueDepth {
+    is_deep: bool,
+    peak: u32,
+    samples: u32,
+}
+
+impl Default for QueueDepth {
+    fn default() -> Self {
+        // Until it is known: so that it can be found out.
+        Self { is_deep: true, peak: 0, samples: 0 }
+    }
 }
 
 /// Which tree is being served, and until when.
@@ -193,6 +221,8 @@ impl Cfq {
             idle_until: None,
             last_position: 0,
             last_sync_end: 0,
+            last_delayed_sync: 0,
+            queue_depth: QueueDepth::default(),
             busy_average: [0; 3],
             serving: None,
             slices: 0,
@@ -209,11 +239,6 @@ impl Cfq {
     pub fn active_slice(&self) -> Option<(TaskId, Option<Duration>)> {
         let queue = &self.queues[self.active?.0];
         Some((queue.task, queue.slice_end.map(time_of)))
-    }
-
-    /// Give later slices another length, and another time within which all queues should have had one.
-    pub(super) fn set_slices(&mut self, slice_sync: Duration, target_latency: Duration) {
-        (self.tunables.slice_sync, self.tunables.target_latency) = (slice_sync, target_latency);
     }
 
     /// Number of queues with work, the active one included.
@@ -301,14 +326,13 @@ impl Cfq {
         if sync { self.tunables.fifo_expire_sync } else { self.tunables.fifo_expire_async }
     }
 
-    /// Take a request that arrived some time ago.
-    pub(super) fn insert_arrived(&mut self, mut request: Request, arrived: Duration, now: Duration) {
+    fn insert_request(&mut self, mut request: Request, now: Duration) {
         let tick = ticks(now);
         request.flags = self.flags_by_rules(&request);
         let own = self.queue_of(&request, tick);
         let index = self.joined_queue(own);
-        let expires = arrived + self.expire_of(request.is_sync());
-        let key = self.table.insert(request, index.0 as u32, expires, arrived);
+        let expires = now + self.expire_of(request.is_sync());
+        let key = self.table.insert(request, index.0 as u32, expires, now);
         let next = match self.queues[index.0].next {
             Some(next) => self.better(next, key),
             None => key,
@@ -324,13 +348,10 @@ impl Cfq {
         self.enqueued(index, &request, tick);
     }
 
-    /// A request that this scheduler dispatched has been taken out of the table as completed.
-    pub(super) fn ended(&mut self, ended: &Ended, now: Duration) {
-        self.request_completed(QueueIndex(ended.queue as usize), &ended.request, ticks(now));
-    }
-
-    pub(super) fn table_mut(&mut self) -> &mut RequestTable {
-        &mut self.table
+    /// A request has been taken out of the table as completed.
+    fn ended(&mut self, ended: &Ended, now: Duration) {
+        let arrived = ticks(ended.inserted);
+        self.request_completed(QueueIndex(ended.queue as usize), &ended.request, arrived, ticks(now));
     }
 
     /// The better of two requests for a head at `last_position`; see the specification, A2.
@@ -426,7 +447,7 @@ impl IoScheduler for Cfq {
     }
 
     fn insert(&mut self, request: Request, now: Duration) {
-        self.insert_arrived(request, now, now);
+        self.insert_request(request, now);
     }
 
     fn dispatch(&mut self, now: Duration) -> Option<Request> {
@@ -453,6 +474,12 @@ impl IoScheduler for Cfq {
             return None;
         }
         self.idle_until.map(time_of)
+    }
+
+    fn owner_ended(&mut self, task: TaskId, now: Duration) {
+        if let Some(index) = self.by_task.get(&task).copied() {
+            self.task_ended(index, ticks(now));
+        }
     }
 
     fn set_weight(&mut self, task: TaskId, weight_percent: u32) {

@@ -55,8 +55,10 @@ pub(super) struct Queue {
     pub(super) slice_dispatched: u32,
     pub(super) must_dispatch: bool,
     pub(super) fifo_checked: bool,
-    /// Had four or more requests pending at some time.
+    /// Had four or more requests pending, and has not kept the disk idle for nothing since.
     pub(super) deep: bool,
+    /// Its task sends nothing more for now.
+    pub(super) has_ended: bool,
     pub(super) think: Mean,
     pub(super) seek: Mean,
     pub(super) last_end: Option<u64>,
@@ -94,6 +96,7 @@ impl Queue {
             must_dispatch: false,
             fifo_checked: false,
             deep: false,
+            has_ended: false,
             think: Mean::default(),
             seek: Mean::default(),
             last_end: None,

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use super::queue::Queue;
 use super::trees::{ASYNC, QueueIndex, SYNC, SYNC_NOIDLE, TreeClass, TreeName};
-use super::{Cfq, Key, Serving, Ticks, ticks};
+use super::{Cfq, Key, QueueDepth, Serving, Ticks, ticks};
+use crate::BioFlags;
 use crate::scheduler::Request;
-use crate::{BioFlags, TaskId};
 
 /// Offset of an idle-class queue after the last of its kind, and how far before the first a preempting queue goes.
 const IDLE_CLASS_DELAY: Ticks = 200;
@@ -14,6 +15,12 @@ const FRONT: Ticks = 1000;
 const COOPERATORS_SEEN: usize = 64;
 /// 2.6.32: longest idling for a seeky queue.
 const SEEKY_IDLE: Ticks = 2;
+/// So many requests at once are several.
+const DEEP: u32 = 5;
+/// How often the depth is looked at before it is believed.
+const DEPTH_SAMPLES: u32 = 50;
+/// Bytes of a page.
+const PAGE: u64 = 4096;
 
 impl Cfq {
     // ---- slices ----
@@ -208,13 +215,14 @@ impl Cfq {
         let (_, workload) = [ASYNC, SYNC_NOIDLE, SYNC].into_iter().filter_map(first).min()?;
         let count = self.trees.count(TreeName { class, workload }) as Ticks;
         let busy = self.trees.class_count(class) as Ticks;
-        let average = Ticks::from(self.average_busy(class)).max(busy).max(1);
+        let average = Ticks::from(self.busy_average[class as usize]).max(busy).max(1);
         let share = self.target_latency() * count / average;
         let length = if workload == ASYNC {
             let (sync, background) =
                 (ticks(self.tunables.slice_sync).max(1), ticks(self.tunables.slice_async));
-            let all = Ticks::from(self.busy.max(1));
-            share.min(background * count / all.max(1) + background) * background / sync
+            let queues = |class| self.trees.count(TreeName { class, workload: ASYNC }) as Ticks;
+            let all_async = queues(TreeClass::RealTime) + queues(TreeClass::BestEffort);
+            share.min(self.target_latency() * all_async / Ticks::from(self.busy.max(1))) * background / sync
         } else {
             share.max(2 * ticks(self.tunables.slice_idle))
         };
@@ -225,7 +233,8 @@ impl Cfq {
     /// A queue of the same priority whose next request is near the head.
     fn close_cooperator(&self, active: QueueIndex) -> Option<QueueIndex> {
         let queue = &self.queues[active.0];
-        if !queue.sync || queue.is_idle_class() || self.busy < 2 {
+        let seekiness_counts = !self.is_2_6_32();
+        if !queue.sync || queue.is_idle_class() || self.busy < 2 || seekiness_counts && queue.is_seeky() {
             return None;
         }
         let reach = queue.close_distance();
@@ -237,7 +246,8 @@ impl Cfq {
                 let other = &self.queues[index.0];
                 let next = self.table.request(other.next?).sector.0;
                 let distance = next.abs_diff(self.last_position);
-                let suits = other.sync && other.priority == queue.priority && distance <= reach;
+                let is_like_it = other.sync && other.priority == queue.priority;
+                let suits = is_like_it && distance <= reach && !(seekiness_counts && other.is_seeky());
                 suits.then_some((distance, index))
             })
             .min()
@@ -273,7 +283,8 @@ impl Cfq {
     pub(super) fn may_dispatch(&self, index: QueueIndex, now: Ticks) -> bool {
         let queue = &self.queues[index.0];
         let in_driver_async = self.in_driver - self.in_driver_sync;
-        if queue.idle_window && in_driver_async > 0 {
+        let is_kept = if self.is_2_6_32() { queue.idle_window } else { self.should_idle(index) };
+        if is_kept && in_driver_async > 0 {
             return false;
         }
         if !queue.sync && self.in_driver_sync > 0 {
@@ -287,7 +298,8 @@ impl Cfq {
             limit = if self.is_2_6_32() { limit * 4 } else { u32::MAX };
         }
         if !queue.sync && self.tunables.low_latency {
-            let since = (now - self.last_sync_end).max(0);
+            let last = if self.is_2_6_32() { self.last_sync_end } else { self.last_delayed_sync };
+            let since = (now - last).max(0);
             let mut depth = u32::try_from(since / ticks(self.tunables.slice_sync).max(1)).unwrap_or(u32::MAX);
             if depth == 0 && queue.dispatched == 0 {
                 depth = 1;
@@ -344,12 +356,15 @@ impl Cfq {
         let slice_idle = ticks(self.tunables.slice_idle);
         let queue = &mut self.queues[index.0];
         if queue.sync {
+            queue.has_ended = false;
             queue.learn(request.sector.0, request.end().0, slice_idle, now);
             queue.deep |= queue.requests.len() >= 4;
             self.update_idle_window(index);
         }
         if self.active == Some(index) {
-            if self.idle_until.take().is_some() {
+            // A small request of a lone queue could wait for others to merge with: it must go even if the slice ends meanwhile.
+            let may_wait = request.bytes() <= PAGE && self.busy <= 1;
+            if self.idle_until.take().is_some() && may_wait {
                 self.queues[index.0].must_dispatch = true;
             }
         } else if self.preempts(index, request, now) {
@@ -368,7 +383,12 @@ impl Cfq {
             return;
         }
         let seeky = queue.is_seeky();
-        let forbidden = slice_idle == 0 || (!old_rules && seeky && !queue.deep);
+        let seeks_for_nothing = if old_rules {
+            seeky && !self.tunables.low_latency && self.queue_depth.is_deep
+        } else {
+            seeky && !queue.deep
+        };
+        let forbidden = slice_idle == 0 || queue.has_ended || seeks_for_nothing;
         let longest = if old_rules && seeky { slice_idle.min(SEEKY_IDLE) } else { slice_idle };
         let idle_window = match queue.think.trusted() {
             _ if forbidden => false,
@@ -397,7 +417,7 @@ impl Cfq {
         if !self.is_2_6_32() && self.noidle_over_noidle(index, active) {
             return true;
         }
-        if request.flags.contains(BioFlags::META) && current.meta_pending == 0 && !current.idle_window {
+        if request.flags.contains(BioFlags::META) && current.meta_pending == 0 {
             return true;
         }
         if new.class() == TreeClass::RealTime && current.class() != TreeClass::RealTime {
@@ -418,7 +438,15 @@ impl Cfq {
 
     // ---- completion and idling ----
 
-    pub(super) fn request_completed(&mut self, index: QueueIndex, request: &Request, now: Ticks) {
+    pub(super) fn request_completed(
+        &mut self,
+        index: QueueIndex,
+        request: &Request,
+        arrived: Ticks,
+        now: Ticks,
+    ) {
+        self.learn_queue_depth();
+        let expire_sync = ticks(self.tunables.fifo_expire_sync);
         let queue = &mut self.queues[index.0];
         queue.dispatched -= 1;
         self.in_driver -= 1;
@@ -426,6 +454,9 @@ impl Cfq {
             self.in_driver_sync -= 1;
             queue.last_completion = now;
             self.last_sync_end = now;
+            if now - arrived >= expire_sync {
+                self.last_delayed_sync = now;
+            }
         }
         if self.active != Some(index) {
             return;
@@ -445,6 +476,31 @@ impl Cfq {
         }
     }
 
+    /// Whether the device takes several requests at once: looked at while there is enough to give it.
+    fn learn_queue_depth(&mut self) {
+        let in_driver = self.in_driver;
+        self.queue_depth.peak = self.queue_depth.peak.max(in_driver);
+        if self.table.pending_count() <= DEEP as usize && in_driver <= DEEP {
+            return;
+        }
+        // A queue that is kept the disk for gives it little at once: that says nothing of the device.
+        let active = self.active.map(|active| &self.queues[active.0]);
+        let is_little =
+            |queue: &Queue| queue.idle_window && queue.dispatched + (queue.requests.len() as u32) < DEEP;
+        if active.is_some_and(is_little) && in_driver < DEEP {
+            return;
+        }
+        self.queue_depth.samples += 1;
+        if self.queue_depth.samples > DEPTH_SAMPLES {
+            self.queue_depth = QueueDepth { is_deep: self.queue_depth.peak >= DEEP, peak: 0, samples: 0 };
+        }
+    }
+
+    /// A device without an arm that takes several requests at once has nothing to wait for.
+    fn waiting_is_useless(&self) -> bool {
+        !self.tunables.rotational && self.queue_depth.is_deep
+    }
+
     /// Whether the disk is to be kept for this queue when it runs empty.
     fn should_idle(&self, index: QueueIndex) -> bool {
         let queue = &self.queues[index.0];
@@ -452,13 +508,16 @@ impl Cfq {
             return false;
         }
         let last_of_tree = || queue.sync && self.trees.count(self.tree_of(index)) == 1;
-        queue.idle_window || (!self.is_2_6_32() && last_of_tree())
+        if self.is_2_6_32() {
+            return queue.idle_window;
+        }
+        queue.idle_window && !self.waiting_is_useless() || last_of_tree()
     }
 
     fn arm_idling(&mut self, index: QueueIndex, now: Ticks) {
         let queue = &self.queues[index.0];
         let in_the_way = if self.is_2_6_32() { self.in_driver } else { queue.dispatched };
-        if in_the_way > 0 || !self.should_idle(index) {
+        if in_the_way > 0 || self.waiting_is_useless() || !self.should_idle(index) {
             return;
         }
         let Some(end) = queue.slice_end else { return };
@@ -485,17 +544,20 @@ impl Cfq {
             return;
         }
         let others = self.busy > u32::from(queue.place.is_some());
+        if others && !used {
+            self.queues[active.0].deep = false;
+        }
         if used || others {
             self.expire_slice(false, now);
         }
     }
 
-    /// Make a task's queue give the disk up at once, as if it had nothing more to do.
-    pub(crate) fn end_slice_of(&mut self, task: TaskId, now: Duration) {
-        let owns =
-            self.active.is_some_and(|index| self.queues[index.0].task == task && self.queues[index.0].sync);
-        if owns {
-            self.expire_slice(false, ticks(now));
+    /// A task has ended: the disk is not kept for it.
+    pub(super) fn task_ended(&mut self, index: QueueIndex, now: Ticks) {
+        let queue = &mut self.queues[index.0];
+        (queue.has_ended, queue.idle_window) = (true, false);
+        if self.active == Some(index) && queue.requests.is_empty() {
+            self.expire_slice(false, now);
         }
     }
 }

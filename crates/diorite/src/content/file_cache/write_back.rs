@@ -34,6 +34,8 @@ impl FileCache {
         if self.pages.dirty() == 0 {
             return Ok(0);
         }
+        // What a sync writes is waited for once, and nothing follows it.
+        let flags = if flags.contains(BioFlags::SYNC) { flags | BioFlags::NO_IDLE } else { flags };
         let mut written = 0;
         loop {
             let _one_at_a_time = self.one_write_back.lock();

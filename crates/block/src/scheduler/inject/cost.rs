@@ -48,21 +48,32 @@ struct Sums {
 #[derive(Clone, Debug, Default)]
 pub(super) struct InjectionCost {
     burst: Option<Burst>,
-    /// The last quiet window, and the length of all before it.
-    window: (Duration, Duration),
+    /// Since when nothing has been injected, and how long all such times before took.
+    quiet_since: Option<Duration>,
     quiet_before: Duration,
     sums: Sums,
 }
 
 impl InjectionCost {
-    /// Nothing is injected from `start` to `end`.
-    pub(super) fn quiet_window(&mut self, start: Duration, end: Duration) {
-        self.quiet_before += self.window.1.saturating_sub(self.window.0);
-        self.window = (start, end);
+    /// Nothing is injected from now on.
+    pub(super) fn quiet(&mut self, now: Duration) {
+        self.quiet_since.get_or_insert(now);
+    }
+
+    /// Something is injected now. Returns how long nothing was.
+    pub(super) fn open(&mut self, now: Duration) -> Duration {
+        let length = self.quiet_since.take().map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        self.quiet_before += length;
+        length
+    }
+
+    /// Another one was served: the time until the reader's next request is not its own.
+    pub(super) fn interrupt(&mut self) {
+        self.burst = None;
     }
 
     fn quiet_until(&self, now: Duration) -> Duration {
-        self.quiet_before + now.min(self.window.1).saturating_sub(self.window.0)
+        self.quiet_before + self.quiet_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 
     /// A reader's request has completed. Says whether it finished an interval.
@@ -106,11 +117,6 @@ impl InjectionCost {
         true
     }
 
-    /// Forget everything.
-    pub(super) fn restart(&mut self) {
-        *self = Self { window: self.window, quiet_before: self.quiet_before, ..Self::default() };
-    }
-
     /// Share of the reader's time that injection takes, 0 to 1; none while it cannot be estimated.
     pub(super) fn loss(&self) -> Option<f64> {
         let sums = &self.sums;
@@ -133,16 +139,6 @@ impl InjectionCost {
         let alone = (sums.time - cost * sums.open) / sums.bytes;
         Some((cost / (alone + cost).max(1e-9)).clamp(0.0, 1.0))
     }
-
-    /// Seconds of intervals that the present judgement rests on.
-    pub(super) fn measured_s(&self) -> f64 {
-        self.sums.time + self.sums.trips
-    }
-
-    /// The readers' rate in bytes a second while injection goes on.
-    pub(super) fn rate(&self) -> f64 {
-        if self.sums.time > 0.0 { self.sums.bytes * 1e6 / self.sums.time } else { 0.0 }
-    }
 }
 
 #[cfg(test)]
@@ -160,7 +156,8 @@ mod tests {
             let open = if interval % 5 == 0 { 0.45 } else { 1.0 };
             let took = Duration::from_secs_f64(0.014 * (1.0 - open + open / (1.0 - loss)));
             if interval % 5 == 0 {
-                cost.quiet_window(now, now + took.mul_f64(1.0 - open));
+                cost.quiet(now);
+                cost.open(now + took.mul_f64(1.0 - open));
             }
             now += took;
             for _ in 0..4 {
@@ -182,7 +179,8 @@ mod tests {
         let (mut cost, mut now) = (InjectionCost::default(), Duration::ZERO);
         for step in 0..1500u32 {
             if step % 50 == 0 {
-                cost.quiet_window(now, now + ms(8));
+                cost.quiet(now);
+                cost.open(now + ms(8));
             }
             now += if step % every == every - 1 { trip } else { ms(1) };
             cost.read_completed(TaskId(1), 131_072, now);

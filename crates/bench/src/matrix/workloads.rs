@@ -1,0 +1,128 @@
+//! The workloads of the matrix, as job files.
+//!
+//! Files that are written have a fixed size and are written again and again, so that a run needs little memory. Block sizes are those
+//! that such programs use; where nothing is said, one transfer at a time.
+
+/// One workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub what: &'static str,
+    /// The job file, without a length.
+    pub jobs: &'static str,
+}
+
+const fn workload(name: &'static str, what: &'static str, jobs: &'static str) -> Workload {
+    Workload { name, what, jobs }
+}
+
+/// All workloads.
+pub const WORKLOADS: &[Workload] = &[
+    workload("lone-reader", "one buffered sequential reader", "[reader]\nrw=read\nsize=2g\nbs=64k\n"),
+    workload(
+        "readers",
+        "four buffered sequential readers",
+        "[reader]\nrw=read\nsize=1g\nbs=128k\nnumjobs=4\n",
+    ),
+    workload(
+        "direct-readers",
+        "eight direct sequential readers",
+        "[reader]\nrw=read\nsize=512m\nbs=128k\ndirect=1\nnumjobs=8\n",
+    ),
+    workload(
+        "writers",
+        "four buffered sequential writers",
+        "[writer]\nrw=write\nsize=128m\nbs=1m\nnumjobs=4\n",
+    ),
+    workload(
+        "direct-writers",
+        "sixteen direct sequential writers of 4 KiB",
+        "[writer]\nrw=write\nsize=32m\nbs=4k\ndirect=1\nnumjobs=16\n",
+    ),
+    workload(
+        "random-readers",
+        "eight direct random readers of 4 KiB",
+        "[random]\nrw=randread\nsize=256m\nbs=4k\ndirect=1\nnorandommap\nnumjobs=8\n",
+    ),
+    workload(
+        "random-writers",
+        "eight direct random writers of 4 KiB",
+        "[random]\nrw=randwrite\nsize=64m\nbs=4k\ndirect=1\nnorandommap\nnumjobs=8\n",
+    ),
+    workload(
+        "random-mixed",
+        "four direct random programs of 16 KiB, 70 % reads",
+        "[random]\nrw=randrw\nrwmixread=70\nsize=128m\nbs=16k\ndirect=1\nnorandommap\nnumjobs=4\n",
+    ),
+    workload(
+        "deep-beside-shallow",
+        "random readers of 4 KiB: one with 32 in flight, one with 1",
+        "[deep]\nrw=randread\nsize=512m\nbs=4k\ndirect=1\nnorandommap\nioengine=io_uring\niodepth=32\n\
+         [shallow]\nrw=randread\nsize=512m\nbs=4k\ndirect=1\nnorandommap\n",
+    ),
+    workload(
+        "deep-queues",
+        "two random readers of 4 KiB with 32 in flight",
+        "[deep]\nrw=randread\nsize=512m\nbs=4k\ndirect=1\nnorandommap\nioengine=io_uring\niodepth=32\nnumjobs=2\n",
+    ),
+    workload(
+        "seed-2009",
+        "the job of 2009: a direct writer of 4 KiB beside two buffered readers",
+        "[seqwrite]\nrw=write\nsize=256m\ndirect=1\n[seqread]\nrw=read\nsize=2g\nnumjobs=2\n",
+    ),
+    workload(
+        "readers-and-writer",
+        "two buffered readers beside a buffered writer",
+        "[reader]\nrw=read\nsize=1g\nbs=128k\nnumjobs=2\n[writer]\nrw=write\nsize=256m\nbs=1m\n",
+    ),
+    workload(
+        "stream-beside-random",
+        "a direct stream of 1 MiB reads beside four random readers of 4 KiB",
+        "[stream]\nrw=read\nsize=1g\nbs=1m\ndirect=1\n\
+         [random]\nrw=randread\nsize=256m\nbs=4k\ndirect=1\nnorandommap\nnumjobs=4\n",
+    ),
+    workload(
+        "random-beside-writer",
+        "four random readers of 4 KiB beside a direct sequential writer",
+        "[random]\nrw=randread\nsize=256m\nbs=4k\ndirect=1\nnorandommap\nnumjobs=4\n\
+         [writer]\nrw=write\nsize=64m\nbs=4k\ndirect=1\n",
+    ),
+    workload(
+        "burst-beside-readers",
+        "bursts of sixteen direct writes of 16 KiB, ten a second, beside two buffered readers",
+        "[burst]\nrw=write\nsize=64m\nbs=16k\ndirect=1\nthinktime=100ms\nthinktime_blocks=16\n\
+         [reader]\nrw=read\nsize=1g\nbs=128k\nnumjobs=2\n",
+    ),
+    workload(
+        "fsync-beside-readers",
+        "three writers that sync every 4 KiB beside two buffered readers",
+        "[log]\nrw=write\nsize=32m\nbs=4k\nfsync=1\nnumjobs=3\n[reader]\nrw=read\nsize=1g\nbs=128k\nnumjobs=2\n",
+    ),
+    workload(
+        "many-owners",
+        "32 direct writers of 4 KiB beside 32 buffered readers",
+        "[writer]\nrw=write\nsize=16m\nbs=4k\ndirect=1\nnumjobs=32\n[reader]\nrw=read\nsize=96m\nbs=64k\nnumjobs=32\n",
+    ),
+    workload(
+        "sparse-beside-64",
+        "a random read every 200 ms beside 64 direct sequential readers",
+        "[sparse]\nrw=randread\nsize=256m\nbs=4k\ndirect=1\nnorandommap\nthinktime=200ms\n\
+         [busy]\nrw=read\nsize=64m\nbs=128k\ndirect=1\nnumjobs=64\n",
+    ),
+    workload(
+        "backup-beside-database",
+        "a buffered reader of 1 MiB beside four random readers of 8 KiB and a log that is synced",
+        "[backup]\nrw=read\nsize=2g\nbs=1m\n\
+         [query]\nrw=randread\nsize=512m\nbs=8k\ndirect=1\nnorandommap\nthinktime=2ms\nnumjobs=4\n\
+         [log]\nrw=write\nsize=32m\nbs=8k\nfdatasync=1\nthinktime=5ms\n",
+    ),
+    workload(
+        "copy-beside-editor",
+        "a buffered reader and a buffered writer of 1 MiB beside a program that reads a little and saves with fsync",
+        "[from]\nrw=read\nsize=1g\nbs=1m\n[to]\nrw=write\nsize=256m\nbs=1m\n\
+         [open]\nrw=randread\nsize=256m\nbs=16k\nthinktime=100ms\nnorandommap\n\
+         [save]\nrw=write\nsize=16m\nbs=16k\nfsync=4\nthinktime=400ms\nthinktime_blocks=4\n",
+    ),
+];

@@ -1,0 +1,121 @@
+//! What is learned of the device: what a seek costs, how fast the medium is, whether writes are cached.
+
+use std::time::Duration;
+
+use super::flow::Mean;
+use crate::scheduler::Request;
+
+/// A seek of a drive with an arm until it is measured: half a turn at 7200 rpm and a short way.
+const SEEK_AT_FIRST: f64 = 0.006;
+/// From one end to the other, and a turn: what takes longer is a trip of the arm for another reason.
+const SEEK_MOST: f64 = 0.025;
+/// Distances beyond this many sectors are seeks.
+const FAR_SECTORS: u64 = 8192;
+/// Below this nothing is gained by keeping the device for one owner: the next request is as far away in time.
+const SEEK_LEAST: f64 = 0.0005;
+/// Transfers of so many bytes show the rate of the medium.
+const LONG: u64 = 64 * 1024;
+/// Bytes a second until it is measured.
+const RATE_AT_FIRST: f64 = 100e6;
+
+/// See the module's head. Times in seconds.
+#[derive(Debug)]
+pub(super) struct Device {
+    rotational: bool,
+    /// Time for a byte of long transfers that go on where the last one ended.
+    per_byte: Mean,
+    /// Time beyond its bytes that the slowest request of a run takes: the one for which the arm had to move. The first of a run may find
+    /// its bytes in the drive's memory, read ahead.
+    seeks: Mean,
+    run: Run,
+    /// Share of cacheable writes that were quick.
+    quick_writes: Mean,
+    /// When the last request that needs the arm ended, and the last of any kind.
+    last_arm_end: Duration,
+    last_end: Duration,
+    /// Where the last request that needs the arm ended.
+    position: u64,
+}
+
+/// Requests that follow each other without a way in between.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    is_alone: bool,
+    requests: u32,
+    slowest: f64,
+}
+
+impl Device {
+    pub(super) fn new(rotational: bool) -> Self {
+        Self {
+            rotational,
+            per_byte: Mean::default(),
+            seeks: Mean::default(),
+            run: Run::default(),
+            quick_writes: Mean::default(),
+            last_arm_end: Duration::ZERO,
+            last_end: Duration::ZERO,
+            position: 0,
+        }
+    }
+
+    /// What it costs to leave a place and come back to another.
+    pub(super) fn seek(&self) -> f64 {
+        self.seeks.trusted().unwrap_or(SEEK_AT_FIRST)
+    }
+
+    /// Whether the order of requests matters at all.
+    pub(super) fn has_seeks(&self) -> bool {
+        self.rotational && self.seek() >= SEEK_LEAST
+    }
+
+    /// What moving so many bytes takes of the medium.
+    pub(super) fn transfer(&self, bytes: u64) -> f64 {
+        bytes as f64 * self.per_byte.trusted().unwrap_or(1.0 / RATE_AT_FIRST)
+    }
+
+    /// Whether writes end in a cache, so that they do not need the arm at once.
+    pub(super) fn caches_writes(&self) -> bool {
+        self.quick_writes.get().is_none_or(|share| share >= 0.5)
+    }
+
+    /// A request that needs the arm has ended; `others` of that kind are still in the device. Returns how long the device worked on
+    /// it alone, as far as that can be told.
+    pub(super) fn arm_ended(
+        &mut self,
+        request: &Request,
+        dispatched: Duration,
+        others: u32,
+        now: Duration,
+    ) -> f64 {
+        let took = now.saturating_sub(dispatched.max(self.last_arm_end)).as_secs_f64();
+        let distance = request.sector.0.abs_diff(self.position);
+        (self.last_arm_end, self.last_end, self.position) = (now, now, request.end().0);
+        let bytes = request.bytes();
+        let slowness = (took - self.transfer(bytes)).max(0.0);
+        if distance > FAR_SECTORS {
+            // With several in the device the drive chooses the way: that says nothing of one seek.
+            let run =
+                std::mem::replace(&mut self.run, Run { is_alone: others == 0, requests: 0, slowest: 0.0 });
+            let is_one_seek = run.requests > 1 || run.requests == 1 && run.is_alone;
+            if is_one_seek && run.slowest <= SEEK_MOST {
+                self.seeks.add(run.slowest);
+            }
+        } else if distance == 0 && bytes >= LONG {
+            self.per_byte.add(took / bytes as f64);
+        }
+        self.run.requests += 1;
+        self.run.slowest = self.run.slowest.max(slowness);
+        took
+    }
+
+    /// A cacheable write has ended.
+    pub(super) fn write_ended(&mut self, dispatched: Duration, bytes: u64, now: Duration) -> f64 {
+        let took = now.saturating_sub(dispatched.max(self.last_end)).as_secs_f64();
+        self.last_end = now;
+        // A write that needs the arm waits for half a turn at least.
+        let is_quick = took < self.seek() / 2.0 + self.transfer(bytes);
+        self.quick_writes.add(f64::from(u8::from(is_quick)));
+        took
+    }
+}

@@ -1,0 +1,168 @@
+//! What one owner does in one way (it reads, writes, ...), and what is known of its habits.
+
+use std::time::Duration;
+
+use crate::scheduler::Request;
+use crate::scheduler::fifo::Sorted;
+use crate::{BioFlags, IoPriority, Op, TaskId};
+
+/// Requests closer to the last one's end than this go on from there: no more than a drive reads ahead.
+const NEAR_SECTORS: u64 = 2048;
+/// A mean is believed after so many samples.
+const TRUSTED: u32 = 3;
+
+/// Which way an owner's requests go. Each has a queue of its own: what it costs is learned for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Way {
+    Read,
+    /// Synchronous writes that the drive may keep in its cache.
+    Write,
+    /// Writes that are to be on the medium when they end.
+    Durable,
+    /// Background write-back of all owners of a priority.
+    Background,
+}
+
+/// Names a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct FlowName {
+    pub(super) task: TaskId,
+    pub(super) way: Way,
+}
+
+impl FlowName {
+    pub(super) fn of(request: &Request) -> Self {
+        let task = request.owner.task;
+        let is_durable = request.flags.contains(BioFlags::FUA) || request.flags.contains(BioFlags::PREFLUSH);
+        match (request.op, request.is_sync()) {
+            (Op::Read, _) => Self { task, way: Way::Read },
+            (_, true) if is_durable => Self { task, way: Way::Durable },
+            (_, true) => Self { task, way: Way::Write },
+            (_, false) => {
+                let (class, level) = class_and_level(request.owner.priority);
+                Self { task: TaskId(u64::from(class) * 8 + u64::from(level)), way: Way::Background }
+            }
+        }
+    }
+}
+
+/// Realtime, best effort, idle; and the level in it, 0 to 7.
+pub(super) fn class_and_level(priority: IoPriority) -> (u8, u8) {
+    match priority {
+        IoPriority::RealTime(level) => (0, level.min(7)),
+        IoPriority::BestEffort(level) => (1, level.min(7)),
+        IoPriority::Idle => (2, 7),
+    }
+}
+
+/// A decaying mean.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mean {
+    samples: u32,
+    value: f64,
+}
+
+impl Mean {
+    pub(super) fn add(&mut self, sample: f64) {
+        self.value = if self.samples == 0 { sample } else { self.value + (sample - self.value) / 8.0 };
+        self.samples = self.samples.saturating_add(1);
+    }
+
+    pub(super) fn get(self) -> Option<f64> {
+        (self.samples > 0).then_some(self.value)
+    }
+
+    pub(super) fn trusted(self) -> Option<f64> {
+        (self.samples >= TRUSTED).then_some(self.value)
+    }
+}
+
+/// One flow.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) name: FlowName,
+    pub(super) class: u8,
+    /// Share, 100 for the middle priority.
+    pub(super) weight: u32,
+    pub(super) requests: Sorted,
+    pub(super) in_flight: u32,
+    /// Device time received, in nanoseconds at weight 100.
+    pub(super) time: u64,
+    /// Where it is filed: which set, with which time. Only while requests are pending.
+    pub(super) filed: Option<(super::Set, u64)>,
+    /// Share of requests that go on where the last one ended.
+    pub(super) near: Mean,
+    /// Seconds from the end of all its requests to the next one.
+    pub(super) think: Mean,
+    /// Seconds of the device that a request takes.
+    pub(super) cost: Mean,
+    pub(super) last_end: u64,
+    /// End of the last request that was dispatched.
+    pub(super) position: u64,
+    pub(super) last_completion: Duration,
+    /// Its last request said that nothing follows, or its owner has ended.
+    pub(super) is_last: bool,
+}
+
+impl Flow {
+    pub(super) fn new(name: FlowName, priority: IoPriority) -> Self {
+        let mut flow = Self {
+            name,
+            class: 1,
+            weight: 100,
+            requests: Sorted::default(),
+            in_flight: 0,
+            time: 0,
+            filed: None,
+            near: Mean::default(),
+            think: Mean::default(),
+            cost: Mean::default(),
+            last_end: u64::MAX,
+            position: 0,
+            last_completion: Duration::ZERO,
+            is_last: false,
+        };
+        flow.set_priority(priority, 100);
+        flow
+    }
+
+    /// Shares are those of CFQ's slices: 180 at level 0, 100 at level 4, 40 at level 7.
+    pub(super) fn set_priority(&mut self, priority: IoPriority, percent: u32) {
+        let (class, level) = class_and_level(priority);
+        self.class = class;
+        self.weight = (20 * (9 - u32::from(level)) * percent / 100).max(1);
+    }
+
+    /// Account a request that has arrived.
+    pub(super) fn arrived(&mut self, request: &Request, now: Duration) {
+        let (start, end) = (request.sector.0, request.end().0);
+        if self.last_end != u64::MAX {
+            let is_near = start.abs_diff(self.last_end) <= NEAR_SECTORS;
+            self.near.add(f64::from(u8::from(is_near)));
+            if self.requests.is_empty() && self.in_flight == 0 {
+                self.think.add(now.saturating_sub(self.last_completion).as_secs_f64());
+            } else {
+                self.think.add(0.0);
+            }
+        }
+        self.last_end = end;
+        self.is_last = request.flags.contains(BioFlags::NO_IDLE);
+    }
+
+    /// Whether its requests follow each other on the medium.
+    pub(super) fn is_sequential(&self) -> bool {
+        self.near.get().is_some_and(|near| near > 0.5)
+    }
+
+    /// Whether it uses the device so little that it may go first: it thinks for much longer than it is served.
+    pub(super) fn is_sparse(&self, cost: f64) -> bool {
+        self.think.get().is_none_or(|think| think > SPARSE * self.cost.get().unwrap_or(cost))
+    }
+
+    pub(super) fn charge(&mut self, seconds: f64) {
+        self.time += (seconds * 1e11 / f64::from(self.weight)) as u64;
+    }
+}
+
+/// A flow that asks for less than a ninth of the device is sparse.
+const SPARSE: f64 = 8.0;

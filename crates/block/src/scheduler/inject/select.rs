@@ -1,0 +1,383 @@
+//! Who goes next, for how long, and what it is charged.
+
+use std::time::Duration;
+
+use super::flow::Way;
+use super::{FREE, FlowIndex, Holder, Inject, SPARSE, Set, Slice};
+use crate::scheduler::Request;
+use crate::scheduler::table::{Ended, Key};
+
+impl Inject {
+    // ---- writes that need no arm ----
+
+    /// A request that goes beside whatever has the arm.
+    pub(super) fn next_free(&mut self, now: Duration) -> Option<Request> {
+        let (class, time, index) = *self.set(Set::Free).first()?;
+        let mut index = index;
+        // What no thread waits for must not fill the drive before what one does.
+        let is_background = self.flow(index).name.way == Way::Background;
+        if is_background && self.free_in_flight >= self.tunables.background_depth && self.arm_is_used(now) {
+            return None;
+        }
+        if let Some(Slice { holder: Holder::Stream(_), .. }) = self.slice
+            && self.arm_is_used(now)
+        {
+            // Only while it has not received more than who is served, or has waited too long; and the drive must not be full of it.
+            if self.free_in_flight >= self.tunables.injected_depth || self.is_quiet(now) {
+                return None;
+            }
+            let is_level = time <= self.served_time(now) && class <= self.served_class();
+            if !is_level {
+                index = self.overdue_write(now)?;
+            }
+            self.injections += 1;
+            self.injected_writes += 1;
+            self.injected_bytes += self.table.request(self.next_of(index, now)).bytes();
+        }
+        Some(self.take(index, FREE, now))
+    }
+
+    /// When the oldest request that waits to be injected has waited long enough, and whose it is.
+    fn oldest_write(&self) -> Option<(Duration, FlowIndex)> {
+        let due = |index: FlowIndex| {
+            let oldest = self.flow(index).requests.oldest().expect("a filed flow has requests");
+            self.table.slot(oldest).expires.saturating_sub(self.tunables.expire) + self.tunables.injected_wait
+        };
+        self.set(Set::Free).iter().map(|(_, _, index)| (due(*index), *index)).min()
+    }
+
+    fn overdue_write(&self, now: Duration) -> Option<FlowIndex> {
+        self.oldest_write().filter(|(due, _)| *due <= now).map(|(_, index)| index)
+    }
+
+    /// When `dispatch` may inject although nothing else happens.
+    pub(super) fn next_injection(&self) -> Option<Duration> {
+        if self.set(Set::Free).is_empty() || self.free_in_flight >= self.tunables.injected_depth {
+            return None;
+        }
+        self.quiet_until.or_else(|| self.oldest_write().map(|(due, _)| due))
+    }
+
+    /// Whether some flow works with the arm, or is expected to.
+    fn arm_is_used(&self, now: Duration) -> bool {
+        self.arm_in_flight > 0
+            || self.slice.is_some_and(|slice| slice.kept_until.is_some_and(|until| now < until))
+            || self.waiting_for_arm() > 0
+    }
+
+    /// What the flow that has the arm has received so far.
+    fn served_time(&self, now: Duration) -> u64 {
+        match self.slice {
+            Some(Slice { holder: Holder::Stream(index), charged_until, ends, .. }) => {
+                let flow = self.flow(index);
+                let running = ends.map_or(0, |_| now.saturating_sub(charged_until).as_nanos() as u64);
+                flow.time + running * 100 / u64::from(flow.weight)
+            }
+            _ => self.virtual_time.max(self.pool_time),
+        }
+    }
+
+    fn served_class(&self) -> u8 {
+        match self.slice {
+            Some(Slice { holder: Holder::Stream(index), .. }) => self.flow(index).class,
+            _ => 2,
+        }
+    }
+
+    /// Whether nothing is injected now, to see a stream without. Such windows come when a stream is served.
+    fn is_quiet(&mut self, now: Duration) -> bool {
+        if let Some(until) = self.quiet_until {
+            if now < until {
+                return true;
+            }
+            self.quiet_until = None;
+            return false;
+        }
+        let is_stream = matches!(self.slice, Some(Slice { holder: Holder::Stream(_), ends: Some(_), .. }));
+        if now >= self.next_quiet && is_stream {
+            self.quiet_until = Some(now + self.tunables.quiet_window);
+            self.cost.quiet(now);
+            return true;
+        }
+        false
+    }
+
+    pub(super) fn free_ended(&mut self, index: FlowIndex, ended: &Ended, now: Duration) {
+        self.free_in_flight -= 1;
+        let took = if ended.request.op.is_write() {
+            self.device.write_ended(now.saturating_sub(ended.service), ended.request.bytes(), now)
+        } else {
+            let others = self.arm_in_flight + self.free_in_flight;
+            self.device.arm_ended(&ended.request, now.saturating_sub(ended.service), others, now)
+        };
+        self.flow_mut(index).cost.add(took);
+        self.file(index);
+        if self.free_in_flight == 0 && self.set(Set::Free).is_empty() {
+            self.cost.quiet(now);
+        }
+    }
+
+    // ---- the arm ----
+
+    pub(super) fn next_for_arm(&mut self, now: Duration) -> Option<Request> {
+        if self.sparse_in_flight > 0 {
+            return None;
+        }
+        // Each turn ends a slice or decides.
+        loop {
+            match self.slice.map(|slice| slice.holder) {
+                None => self.begin_slice(now)?,
+                Some(Holder::Stream(index)) => {
+                    let others = self.others_want_the_arm(index);
+                    if others && let Some(request) = self.sparse_request(now) {
+                        return Some(request);
+                    }
+                    let flow = self.flow(index);
+                    let is_over = self.slice_is_over(now);
+                    if !(is_over && others) {
+                        let is_here = matches!(flow.filed, Some((set, _)) if set != Set::Free);
+                        if is_here {
+                            let may = !others || flow.in_flight < self.tunables.stream_depth;
+                            return may.then(|| self.take(index, 0, now));
+                        }
+                        if flow.in_flight > 0 || self.is_kept(now) {
+                            return None;
+                        }
+                    }
+                    self.end_slice(now);
+                }
+                Some(Holder::Pool) => {
+                    let is_over = self.slice_is_over(now) && !self.set(Set::Streams).is_empty();
+                    if let Some(index) = self.first_of_pool().filter(|_| !is_over) {
+                        return Some(self.take(index, 0, now));
+                    }
+                    if self.arm_in_flight > 0 || self.set(Set::Streams).is_empty() {
+                        return None;
+                    }
+                    self.end_slice(now);
+                }
+            }
+        }
+    }
+
+    fn others_want_the_arm(&self, index: FlowIndex) -> bool {
+        let mine = usize::from(matches!(self.flow(index).filed, Some((set, _)) if set != Set::Free));
+        self.waiting_for_arm() > mine
+    }
+
+    fn waiting_for_arm(&self) -> usize {
+        [Set::Streams, Set::Scattered, Set::Sparse].into_iter().map(|set| self.set(set).len()).sum()
+    }
+
+    /// The scattered flow that goes next: sparse ones first.
+    fn first_of_pool(&self) -> Option<FlowIndex> {
+        let first = |set: Set| self.set(set).first().copied();
+        let (sparse, other) = (first(Set::Sparse), first(Set::Scattered));
+        match (sparse, other) {
+            (Some(sparse), Some(other)) if other.0 < sparse.0 => Some(other.2),
+            (Some(first), _) | (None, Some(first)) => Some(first.2),
+            (None, None) => None,
+        }
+    }
+
+    fn slice_is_over(&self, now: Duration) -> bool {
+        self.slice.is_some_and(|slice| slice.ends.is_some_and(|ends| now >= ends))
+    }
+
+    /// Whether the arm is kept for its stream.
+    fn is_kept(&mut self, now: Duration) -> bool {
+        let Some(slice) = self.slice.as_mut() else { return false };
+        slice.kept_until.is_some_and(|until| now < until)
+    }
+
+    /// A request of a sparse flow, for which the stream pauses.
+    fn sparse_request(&mut self, now: Duration) -> Option<Request> {
+        let slice = self.slice.as_ref()?;
+        let Holder::Stream(holder) = slice.holder else { return None };
+        if slice.taken > slice.used {
+            return None;
+        }
+        let (class, _, index) = *self.set(Set::Sparse).first()?;
+        if index == holder || class > self.served_class() {
+            return None;
+        }
+        self.sparse_in_flight += 1;
+        self.cost.interrupt();
+        self.injections += 1;
+        Some(self.take(index, SPARSE, now))
+    }
+
+    /// Give the arm to the stream that has received least, or to the scattered flows together.
+    fn begin_slice(&mut self, now: Duration) -> Option<()> {
+        let stream = self.set(Set::Streams).first().copied();
+        let scattered = self.set(Set::Scattered).len() + self.set(Set::Sparse).len();
+        let pool =
+            self.first_of_pool().map(|index| (self.flow(index).class, self.pool_time.max(self.virtual_time)));
+        let holder = match (stream, pool) {
+            (Some((class, _, index)), Some((other, time))) => {
+                let received = self.flow(index).time;
+                if (other, time) <= (class, received) { Holder::Pool } else { Holder::Stream(index) }
+            }
+            (Some((_, _, index)), None) => Holder::Stream(index),
+            (None, Some(_)) => Holder::Pool,
+            (None, None) => return None,
+        };
+        self.cost.interrupt();
+        // A round of n scattered requests takes the drive's queue about as long as the root of n seeks; a turn of a stream is two.
+        let pool_weight = if scattered > 0 { ((scattered as f64).sqrt() / 2.0).max(1.0) } else { 0.0 };
+        let mine = match holder {
+            Holder::Stream(index) => {
+                self.virtual_time = self.virtual_time.max(self.flow(index).time);
+                self.slices += 1;
+                1.0
+            }
+            Holder::Pool => {
+                self.pool_time = self.pool_time.max(self.virtual_time);
+                self.virtual_time = self.pool_time;
+                pool_weight
+            }
+        };
+        let all = self.set(Set::Streams).len() as f64 + pool_weight;
+        let least = self.device.seek() * f64::from(self.tunables.slice_seeks);
+        let target =
+            if scattered > 0 { self.tunables.target_latency_mixed } else { self.tunables.target_latency };
+        let share = (target.as_secs_f64() / all.max(1.0))
+            .clamp(least, self.tunables.slice_max.as_secs_f64().max(least));
+        self.slice = Some(Slice {
+            holder,
+            ends: None,
+            length: Duration::from_secs_f64(share * mine),
+            weight: mine,
+            charged_until: now,
+            used: 0.0,
+            taken: 0.0,
+            kept_until: None,
+        });
+        if holder == Holder::Pool {
+            self.slice = self.slice.map(|slice| Slice { ends: Some(now + slice.length), ..slice });
+        }
+        Some(())
+    }
+
+    fn end_slice(&mut self, now: Duration) {
+        match self.slice {
+            Some(Slice { holder: Holder::Stream(index), ends: Some(_), .. }) => {
+                self.charge_stream(index, now);
+            }
+            Some(Slice { holder: Holder::Pool, charged_until, weight, .. }) => {
+                let took = now.saturating_sub(charged_until).as_nanos() as f64;
+                self.pool_time += (took / weight.max(1.0)) as u64;
+            }
+            _ => {}
+        }
+        self.slice = None;
+    }
+
+    /// The stream that has the arm pays for the time since it last did.
+    fn charge_stream(&mut self, index: FlowIndex, now: Duration) {
+        let Some(slice) = self.slice.as_mut() else { return };
+        let took = now.saturating_sub(slice.charged_until).as_secs_f64();
+        slice.used += took;
+        self.streamed += took;
+        slice.charged_until = now;
+        self.flow_mut(index).charge(took);
+        self.file(index);
+    }
+
+    /// A request that needs the arm has ended.
+    pub(super) fn arm_ended(&mut self, index: FlowIndex, ended: &Ended, now: Duration) {
+        self.arm_in_flight -= 1;
+        let others = self.arm_in_flight;
+        let took = self.device.arm_ended(&ended.request, now.saturating_sub(ended.service), others, now);
+        self.flow_mut(index).cost.add(took);
+        if ended.queue & SPARSE != 0 {
+            self.sparse_in_flight -= 1;
+            if let Some(slice) = self.slice.as_mut() {
+                slice.taken += took;
+                // The stream does not pay for what it did not have.
+                slice.charged_until = now;
+                slice.ends = slice.ends.map(|ends| ends + Duration::from_secs_f64(took));
+            }
+            self.flow_mut(index).charge(took);
+        } else if self.slice.is_some_and(|slice| slice.holder == Holder::Stream(index)) {
+            self.stream_ended(index, &ended.request, now);
+        } else {
+            self.flow_mut(index).charge(took);
+        }
+        self.file(index);
+    }
+
+    /// A request of the stream that has the arm has ended.
+    fn stream_ended(&mut self, index: FlowIndex, request: &Request, now: Duration) {
+        if let Some(slice) = self.slice.as_mut()
+            && slice.ends.is_none()
+        {
+            slice.ends = Some(now + slice.length);
+        }
+        self.charge_stream(index, now);
+        if self.cost.read_completed(request.owner.task, request.bytes(), now) {
+            self.learn_injected_cost();
+        }
+        let seek = self.device.seek();
+        let flow = self.flow(index);
+        let is_out_of_work = flow.requests.is_empty() && flow.in_flight == 0;
+        // Waiting for as long as a seek costs at most what a seek away and back costs, whatever happens.
+        let is_worth_it = !flow.is_last && flow.think.get().is_none_or(|think| think < seek);
+        if is_out_of_work
+            && is_worth_it
+            && let Some(slice) = self.slice.as_mut()
+        {
+            slice.kept_until = Some(now + Duration::from_secs_f64(seek));
+        }
+    }
+
+    /// What one injected write takes of a stream beyond its bytes: of the share that is lost, over how many there were.
+    fn learn_injected_cost(&mut self) {
+        if self.streamed < 0.1 {
+            return;
+        }
+        let (streamed, count, bytes) = (self.streamed, self.injected_writes, self.injected_bytes);
+        (self.streamed, self.injected_writes, self.injected_bytes) = (0.0, 0, 0);
+        if let Some(loss) = self.cost.loss()
+            && count > 0
+        {
+            let cost = (loss * streamed - self.device.transfer(bytes)).max(0.0) / f64::from(count);
+            self.injected_cost += (cost - self.injected_cost) / 4.0;
+        }
+    }
+
+    // ---- common ----
+
+    /// The next request of a flow that is filed: from where the last one ended, or the oldest if it has waited too long.
+    fn next_of(&self, index: FlowIndex, now: Duration) -> Key {
+        let flow = self.flow(index);
+        let late = flow.requests.oldest().filter(|oldest| self.table.slot(*oldest).expires <= now);
+        let next = || flow.requests.at_or_after(flow.position).or_else(|| flow.requests.first());
+        late.or_else(next).expect("a filed flow has requests")
+    }
+
+    /// Take the next request of a flow out.
+    fn take(&mut self, index: FlowIndex, mark: u32, now: Duration) -> Request {
+        let key = self.next_of(index, now);
+        let request = *self.table.request(key);
+        self.table.slot_mut(key).queue = index.0 | mark;
+        let flow = &mut self.flows[index.0 as usize];
+        flow.requests.remove(&self.table, key);
+        flow.in_flight += 1;
+        flow.position = request.end().0;
+        if mark == FREE {
+            self.free_in_flight += 1;
+            if self.cost.open(now) >= self.tunables.quiet_window {
+                let is_known = self.cost.loss().is_some();
+                let pause = if is_known { self.tunables.quiet_every } else { self.tunables.quiet_window * 5 };
+                self.next_quiet = now + pause;
+            }
+            let cost = self.device.transfer(request.bytes()) + self.injected_cost;
+            self.flow_mut(index).charge(cost);
+        } else {
+            self.arm_in_flight += 1;
+        }
+        self.file(index);
+        self.table.dispatch(key, now)
+    }
+}

@@ -1,0 +1,95 @@
+use super::super::testing::{ms, request};
+use super::*;
+use crate::Op;
+
+fn us(microseconds: u64) -> Duration {
+    Duration::from_micros(microseconds)
+}
+
+#[test]
+fn a_lone_writer_waits_for_nothing() {
+    let mut scheduler = Inject::new(InjectTunables::default());
+    let mut now = ms(0);
+    for id in 0..1000 {
+        scheduler.insert(request(id, Op::Write, id * 8, 1), now);
+        let request = scheduler.dispatch(now).expect("at once");
+        now += us(100);
+        scheduler.completed(request.id, now);
+        scheduler.check_invariants();
+    }
+    assert_eq!(scheduler.injection_count(), 0);
+}
+
+/// A sequential reader and a writer on a drive that serves a read in 1 ms (longer by `penalty` for each write meanwhile) and a write in
+/// `write`. Returns reads, writes, and the longest write.
+fn run(write: Duration, penalty: Duration, length: Duration) -> (Inject, u64, u64, Duration) {
+    let mut scheduler = Inject::new(InjectTunables::default());
+    let (mut now, mut id, mut counts, mut longest) = (ms(0), 10, (0, 0), ms(0));
+    let mut arrivals = vec![(ms(0), request(1, Op::Read, 0, 1)), (ms(0), request(2, Op::Write, 1 << 30, 2))];
+    let mut flying: Vec<(Duration, Request)> = Vec::new();
+    let mut since = HashMap::new();
+    while now < length {
+        if let Some(at) = arrivals.iter().position(|(at, _)| *at <= now) {
+            let (_, next) = arrivals.swap_remove(at);
+            since.insert(next.id, now);
+            scheduler.insert(next, now);
+        } else if let Some(request) = scheduler.dispatch(now) {
+            if request.op == Op::Write {
+                for (end, _) in flying.iter_mut().filter(|(_, other)| other.op == Op::Read) {
+                    *end += penalty;
+                }
+            }
+            flying.push((now + if request.op == Op::Read { ms(1) } else { write }, request));
+        } else if let Some(at) = flying.iter().position(|(end, _)| *end <= now) {
+            let (_, done) = flying.swap_remove(at);
+            scheduler.completed(done.id, now);
+            scheduler.check_invariants();
+            id += 1;
+            if done.op == Op::Read {
+                counts.0 += 1;
+            } else {
+                counts.1 += 1;
+                longest = longest.max(now.saturating_sub(since[&done.id]));
+            }
+            arrivals.push((now + us(30), Request { id: RequestId(id), sector: done.end(), ..done }));
+        } else {
+            let times = arrivals.iter().map(|(at, _)| *at).chain(flying.iter().map(|(end, _)| *end));
+            now = times.chain(scheduler.next_deadline()).filter(|at| *at > now).min().expect("never stuck");
+        }
+    }
+    (scheduler, counts.0, counts.1, longest)
+}
+
+#[test]
+fn a_cached_write_goes_beside_the_stream() {
+    let (scheduler, reads, writes, longest) = run(us(350), us(0), ms(4000));
+    assert!(reads > 3700, "the reader keeps the disk: {reads} of 3883\n{}", scheduler.describe(ms(4000)));
+    assert!(writes > 8000, "the writer waits for its own writes only: {writes} of 10526");
+    assert!(longest <= ms(60), "{longest:?}");
+}
+
+/// What a write costs the reader is its owner's: each gets about half of the time.
+#[test]
+fn a_drive_that_minds_is_shared_by_time() {
+    let (scheduler, reads, writes, longest) = run(us(350), us(300), ms(8000));
+    let text = scheduler.describe(ms(8000));
+    assert!((1500..7000).contains(&reads) && writes > 1500, "{reads} reads, {writes} writes\n{text}");
+    assert!(scheduler.injected_cost() > us(100), "{text}");
+    assert!(longest < ms(500), "{longest:?}");
+}
+
+#[test]
+fn a_write_that_needs_the_arm_gets_slices() {
+    let (scheduler, reads, writes, _) = run(ms(8), us(0), ms(4000));
+    let text = scheduler.describe(ms(4000));
+    assert!(writes > 150 && reads > 1200, "{reads} reads, {writes} writes\n{text}");
+}
+
+#[test]
+fn nothing_is_ordered_where_distance_costs_nothing() {
+    let mut scheduler = Inject::new(InjectTunables { rotational: false, ..InjectTunables::default() });
+    for id in 0..16 {
+        scheduler.insert(request(id, Op::Read, (id * 7_919 % 16) << 20, id % 4), ms(0));
+    }
+    assert_eq!(std::iter::from_fn(|| scheduler.dispatch(ms(0))).count(), 16);
+}
