@@ -8,6 +8,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// What Miri can run, as arguments of `cargo test`: code with `unsafe` and no system call, and the locks above it.
 const MIRI: &[&[&str]] = &[
     &["--package", "diorite-device", "--lib", "buffer::"],
+    &["--package", "diorite-device", "--lib", "heap::"],
     &["--package", "diorite-device", "--lib", "pool::"],
     &["--package", "diorite-device", "--lib", "arena::"],
     &["--package", "diorite-device", "--lib", "shared_memory::"],

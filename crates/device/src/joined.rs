@@ -19,6 +19,7 @@ use diorite_block::{
 
 use crate::batch::{self, Part};
 use crate::error::OpenError;
+use crate::joined_queue::JoinedQueue;
 use crate::layout::{Layout, Run};
 use crate::ring_queue;
 use crate::route::Target;
@@ -394,7 +395,7 @@ impl BlockDevice for JoinedDevice {
         if self.has_files() {
             return Ok(Box::new(thread_queue::open(self, depth)));
         }
-        Ok(<dyn BlockDevice>::immediate_queue(self, depth))
+        Ok(Box::new(JoinedQueue::open(self, depth)?))
     }
 
     fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {

@@ -21,6 +21,7 @@ mod fork;
 mod heap;
 mod host_name;
 mod joined;
+mod joined_queue;
 mod kind;
 mod layout;
 mod lock_holder;
@@ -48,6 +49,7 @@ mod thread_queue;
 mod thread_ring;
 mod transfer;
 mod under;
+mod watched;
 mod workers;
 
 pub use buffer::AlignedBuf;

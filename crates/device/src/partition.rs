@@ -10,12 +10,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use diorite_block::{
-    Bio, BlockDevice, Completed, Geometry, IoCounters, IoError, IoQueue, Op, QueueWait, QueuedIo, Sector,
-    SharedQueue,
+    Bio, BlockDevice, Completed, Geometry, IoCounters, IoError, IoQueue, Notify, Op, QueueWait, QueuedIo,
+    Sector, SharedQueue, Watch,
 };
 
 use crate::error::OpenError;
 use crate::table;
+use crate::watched::Watched;
 
 /// See the module's head.
 pub struct PartitionDevice {
@@ -175,12 +176,12 @@ impl BlockDevice for PartitionDevice {
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
         let inner = Arc::clone(&self.device).open_queue(depth)?;
-        Ok(Box::new(WindowQueue { inner, device: self, refused: Vec::new() }))
+        Ok(Box::new(WindowQueue { inner, device: self, refused: Vec::new(), notify: Watched::default() }))
     }
 
     fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
         let inner = Arc::clone(&self.device).open_shared_queue(depth)?;
-        Some(Box::new(WindowQueue { inner, device: self, refused: Vec::new() }))
+        Some(Box::new(WindowQueue { inner, device: self, refused: Vec::new(), notify: Watched::default() }))
     }
 
     fn as_any(&self) -> Option<&dyn std::any::Any> {
@@ -195,6 +196,8 @@ struct WindowQueue<Q: ?Sized> {
     /// Ended without being shown to the device below.
     refused: Vec<Completed>,
     inner: Box<Q>,
+    /// Called for what is refused.
+    notify: Watched,
 }
 
 impl<Q: ?Sized> WindowQueue<Q> {
@@ -240,6 +243,7 @@ impl<Q: IoQueue + ?Sized> IoQueue for WindowQueue<Q> {
         let device = &self.device;
         if let Err(error) = device.check(&io) {
             self.refused.push(Completed { io, result: Err(error) });
+            self.notify.call();
             return Ok(());
         }
         if io.op == Op::Flush {
@@ -268,6 +272,11 @@ impl<Q: IoQueue + ?Sized> IoQueue for WindowQueue<Q> {
         let reaped = self.inner.reap(wait_for.saturating_sub(refused as u32), done)?;
         self.move_out(&mut done[before + refused..]);
         Ok(refused + reaped)
+    }
+
+    fn watch(&mut self, notify: Notify) -> Option<Watch> {
+        self.notify.set(&notify);
+        self.inner.watch(notify)
     }
 }
 

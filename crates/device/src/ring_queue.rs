@@ -28,7 +28,6 @@
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -43,6 +42,7 @@ use crate::options::Polling;
 use crate::ring::{Ring, RingWait};
 use crate::route::{PartOf, Route, Target, prepare};
 use crate::transfer::{Step, Transfer, is_passing};
+use crate::watched::Watched;
 
 /// Entries of a ring beyond which more depth would not make a device busier.
 const RING_ENTRIES_MAX: u32 = 1024;
@@ -123,17 +123,7 @@ struct RingQueue {
     /// Of a queue that many threads share.
     waiter: Option<Arc<RingWait>>,
     /// Called when a transfer has ended without the ring.
-    notify: Notified,
-}
-
-/// See [`IoQueue::watch`].
-#[derive(Default)]
-struct Notified(Option<Notify>);
-
-impl fmt::Debug for Notified {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "watched" } else { "not watched" })
-    }
+    notify: Watched,
 }
 
 impl RingQueue {
@@ -156,16 +146,14 @@ impl RingQueue {
             route,
             make_ring,
             waiter: None,
-            notify: Notified::default(),
+            notify: Watched::default(),
         })
     }
 
     /// A transfer has ended without the ring.
     fn end(&mut self, io: QueuedIo, result: Result<(), IoError>) {
         self.ended.push(Completed { io, result });
-        if let Notified(Some(notify)) = &self.notify {
-            notify();
-        }
+        self.notify.call();
     }
 
     /// Invariant 3. Where the child can have no ring, its transfers fail, too.
@@ -551,7 +539,7 @@ impl IoQueue for RingQueue {
         self.ring.unregister_files();
         self.ring = ring_for(&mut self.route, self.depth, self.make_ring).ok()?;
         let descriptor = self.ring.descriptor().ok()?;
-        self.notify = Notified(Some(notify));
+        self.notify.set(&notify);
         Some(Watch::Descriptor(descriptor))
     }
 }

@@ -355,3 +355,33 @@ fn signals_change_nothing() {
         }
     }
 }
+
+/// Where a ring would hand each transfer to a thread of the kernel, and a call is only a copy, transfers have ended when they are submitted.
+#[test]
+fn memory_is_moved_by_calls_and_not_by_threads_of_the_kernel() {
+    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
+        return println!("SKIPPED: there is no /dev/shm");
+    };
+    let path = directory.path().join("image");
+    std::fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
+    let device: Arc<dyn BlockDevice> = open(&path);
+    let mut queue = device.open_queue(1).unwrap();
+    let mut done = Vec::new();
+    let mut at_once = 0;
+    for round in 0..2000_u64 {
+        let piece = Piece { sector: Sector(round % 1024 * 8), memory: 0..4096 };
+        let read = QueuedIo {
+            op: Op::Read,
+            pieces: vec![piece],
+            memory: QueuedMemory::Owned(Box::new(AlignedBuf::zeroed(4096, 4096))),
+            flags: BioFlags::SYNC,
+            owner: IoOwner::current(),
+            tag: round,
+        };
+        queue.submit(read).unwrap();
+        at_once += queue.reap(0, &mut done).unwrap();
+        queue.reap(1, &mut done).unwrap();
+    }
+    assert!(done.iter().all(|completed| completed.result.is_ok()) && done.len() == 2000);
+    assert!(at_once > 1000, "{at_once} of 2000 had ended when they were submitted");
+}

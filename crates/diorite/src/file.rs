@@ -183,8 +183,8 @@ impl File {
         }
     }
 
-    /// Memory of `len` bytes that direct I/O takes as it is; from 64 KiB on it is registered with the rings that use it, which saves CPU
-    /// time. (Many smaller buffers: [`BufferPool`](crate::BufferPool).)
+    /// Memory of `len` zeroed bytes that direct I/O takes as it is. From 4 KiB on it lies on huge pages where the system has them, together with other
+    /// buffers, and the rings that use it register it, which saves CPU time.
     ///
     /// # Errors
     /// The system has no memory for it.

@@ -45,14 +45,14 @@ pub use submit_error::SubmitError;
 /// - Dropping the queue waits for everything in flight. Its results are lost.
 ///
 /// ```no_run
-/// use diorite::{AlignedBuf, DirectIo, DirectQueue, Filesystem};
+/// use diorite::{DirectIo, DirectQueue, Filesystem};
 ///
 /// # fn main() -> diorite::Result<()> {
 /// let filesystem = Filesystem::open("disk.img")?;
 /// let file = filesystem.open_options().read(true).direct(DirectIo::Required).open("/data")?;
 /// let mut queue = DirectQueue::new(32);
 /// for page in 0..32 {
-///     queue.read(&file, page * 4096, AlignedBuf::zeroed(4096, 4096), 4096, page)?;
+///     queue.read(&file, page * 4096, file.buffer(4096)?, 4096, page)?;
 /// }
 /// while let Some(finished) = queue.next_finished()? {
 ///     println!("page {}: {} bytes", finished.tag, finished.result?);

@@ -256,7 +256,8 @@ impl BackingStore {
         self.device().execute(std::slice::from_mut(&mut bio))?;
         self.engine.counters.bios.add(1);
         self.engine.counters.direct_bios.add(1);
-        self.commit_written(WriteCommit::default(), end)?;
+        // Nothing to record but the time.
+        self.note_modified();
         Ok(true)
     }
 
