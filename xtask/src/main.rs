@@ -20,7 +20,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bench   [--directory DIR] [--rounds N] [SUITE...]: ratios against peers, stored under bench/runs
   torture SUITE [OPTION...]: power cuts and other long suites (`cargo xtask torture help`)
   mount   [--seconds N] [--seed N] [NAME...]: programs and databases on a mount, also with the daemon killed (needs root)
-  guests  [virtiofs] [nfs]: a virtual machine that uses volumes by virtio-fs and NFS (needs root)
+  guests  [virtiofs] [nfs] [arrays]: a virtual machine that uses volumes by virtio-fs and NFS, and makes arrays of MD and LVM2 (needs root)
   fuzz    [--seconds N] [--seed FIRST_CASE] [--case N]: hostile images, with a limit of memory
 ";
 
@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         "tsan" => sanitizers::tsan(),
         "bench" => bench::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "bench-in" => bench::run_in(&std::env::args().skip(2).collect::<Vec<_>>()),
+        "bench-databases" => bench::run_databases_in(&std::env::args().skip(2).collect::<Vec<_>>()),
         "mount" => mount::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "guests" => guests::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "torture" => torture(&std::env::args().skip(2).collect::<Vec<_>>()),

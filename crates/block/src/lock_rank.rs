@@ -147,6 +147,8 @@ pub enum Rank {
     ScheduledDevice,
     /// A part of a device in memory.
     MemoryShard,
+    /// Superblocks of a mirror: while they are written.
+    ArrayMembers,
     /// Connections of an NBD device: exclusively while they are made again.
     NbdSessions,
     /// The right to send on a connection: while a request is sent.

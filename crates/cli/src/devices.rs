@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use diorite::{BlockDevice, DeviceOptions, DirectIo, SchedulerKind, VolumeInfo, has_partitions, open_target};
+use diorite::{
+    BlockDevice, DeviceOptions, DirectIo, SchedulerKind, VolumeInfo, array_of, has_partitions, open_target,
+};
 
 use crate::args::Queueing;
 use crate::failure::{Failure, Result};
@@ -30,6 +32,8 @@ pub(crate) fn refuse_to_destroy(device: &dyn BlockDevice, name: &str, who: &str)
         "a filesystem"
     } else if has_partitions(device) {
         "a partition table"
+    } else if array_of(device).is_some() {
+        "a part of an array"
     } else {
         return Ok(());
     };

@@ -7,7 +7,9 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use diorite::{DeviceOptions, ErrorKind, Partition, VolumeInfo, open_target, partitions_with_volumes};
+use diorite::{
+    DeviceOptions, ErrorKind, Partition, VolumeInfo, array_of, open_target, partitions_with_volumes,
+};
 
 use crate::foreign;
 
@@ -42,6 +44,11 @@ impl Failure {
             return Self::Failed(format!(
                 "{object}: cannot {what}: not an ext2, ext3 or ext4 volume: {reported}"
             ));
+        }
+        if error.is_no_volume()
+            && let Some(array) = array_text(&object)
+        {
+            return Self::Failed(format!("{object}: cannot {what}: it is {}", visible(&array)));
         }
         if error.is_no_volume()
             && let Some(partitions) = partitions_text(&object)
@@ -121,6 +128,11 @@ pub(crate) fn reason(error: &io::Error) -> String {
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut chars = text.chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// The array that the device `name` is a part of, and how that is opened.
+fn array_text(name: &str) -> Option<String> {
+    array_of(&*open_target(name, &DeviceOptions::read_only()).ok()?)
 }
 
 /// The partitions of the disk `name`, and how to name one.

@@ -26,6 +26,7 @@ mod mount;
 mod output;
 mod profiling;
 mod progress;
+mod raw;
 mod repro;
 mod serve;
 mod size;
@@ -115,6 +116,7 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Status(arguments) => top::status(arguments, output),
         Command::Bonnie(arguments) => bonnie::bonnie(arguments, output),
         Command::Diskperf(arguments) => diskperf::diskperf(arguments, output),
+        Command::Raw(arguments) => raw::raw(arguments, output),
         Command::Job(arguments) => job::job(arguments, output),
         Command::Repro(arguments) => repro::repro(arguments, output),
         Command::Completions(arguments) => generate::completions(arguments, output),

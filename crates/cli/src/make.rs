@@ -9,7 +9,7 @@ use std::time::Duration;
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{
     Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, Filesystem, Geometry, Owner, ReservedBlocks,
-    SetAttributes, Timestamp, VolumeInfo, has_partitions, host_paths, open_target,
+    SetAttributes, Timestamp, VolumeInfo, array_of, has_partitions, host_paths, open_target,
 };
 use diorite_copy::{
     Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, Watch, WatchedInput, unpack,
@@ -105,7 +105,8 @@ fn what_is_there(device: &dyn BlockDevice) -> Option<String> {
         }
         Ok(info) => Some(format!("a filesystem already, `{}`", String::from_utf8_lossy(&info.label))),
         Err(_) => VolumeInfo::external_journal(device)
-            .map(|uuid| format!("the journal of a filesystem elsewhere, UUID {}", uuid_text(&uuid))),
+            .map(|uuid| format!("the journal of a filesystem elsewhere, UUID {}", uuid_text(&uuid)))
+            .or_else(|| array_of(device)),
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn umount(arguments: &args::Umount) -> Result<()> {
 
 /// The daemon of a mount, if it says who it is.
 fn daemon_of(directory: &Path) -> Option<OwnedFd> {
-    let status = diorite_mount::fuse::status(directory).ok()?;
+    let status = diorite_mount::status::ask(directory).ok()?;
     let pid = Pid::from_raw(i32::try_from(status.daemon).ok()?)?;
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }

@@ -1,4 +1,4 @@
-//! Watching a mount: `top`, live or as lines, and `status`.
+//! Watching a mount or a server: `top`, live or as lines, and `status`.
 
 mod screen;
 mod table;
@@ -6,8 +6,7 @@ mod table;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use diorite_mount::fuse::{StatusError, status as ask};
-use diorite_mount::status::{Status, TaskStatus, Totals};
+use diorite_mount::status::{Status, StatusError, TaskStatus, Totals, ask};
 use serde_json::{Value, json};
 
 use crate::args::{self, SortBy};

@@ -41,6 +41,8 @@ over_both_transports! {
     many_look_for_data_at_once,
     users_are_kept_apart,
     times_are_those_of_the_calls,
+    the_one_who_mounted_executes_programs_alone,
+    an_access_list_changes_permission_bits,
     an_append_only_file_has_the_time_of_its_last_append,
     what_cannot_be_mounted_is_an_error,
     a_signal_unmounts_and_open_files_go_on,
@@ -329,6 +331,38 @@ fn a_user_without_rights_mounts_an_image() {
     let status = shell.status().expect("unshare");
     assert!(status.success(), "{}", text(&bench.read("log")));
     bench.must_be_clean("a.img");
+}
+
+/// Without other users permissions are not checked, but a file that no user may execute is no program.
+fn the_one_who_mounted_executes_programs_alone() {
+    use rustix::fs::{Access, access};
+    use rustix::io::Errno;
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let file = served.path("file");
+    fs::write(&file, "#!/bin/sh\n").expect("write");
+    for (mode, program) in [(0o644, Err(Errno::ACCESS)), (0o001, Ok(())), (0, Err(Errno::ACCESS))] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("chmod");
+        assert_eq!(access(&file, Access::READ_OK | Access::WRITE_OK), Ok(()));
+        assert_eq!(access(&file, Access::EXEC_OK), program, "{mode:o}");
+        assert_eq!(Command::new(&file).status().is_ok(), program.is_ok(), "{mode:o}");
+    }
+    assert_eq!(access(served.at(), Access::EXEC_OK), Ok(()));
+    served.must_end_clean();
+}
+
+/// The group's bits are the mask of the list, at once, whether the kernel knows of lists or not.
+fn an_access_list_changes_permission_bits() {
+    for options in ["", "default_permissions"] {
+        let Some(served) = Served::new("ext4", "64M", options) else { return };
+        let file = served.path("file");
+        fs::write(&file, "x").expect("write");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("chmod");
+        let list = ["-m".as_ref(), "u:1000:rwx".as_ref(), file.as_os_str()];
+        let Some(set) = common::tool("setfacl", list) else { return };
+        assert!(set.status.success(), "{}", text(&set.stderr));
+        assert_eq!(fs::metadata(&file).expect("stat").mode() & 0o777, 0o670, "with `{options}`");
+        served.must_end_clean();
+    }
 }
 
 /// Times are those of the calls, whatever is written back when; they are the same after the next mount.

@@ -174,6 +174,17 @@ pub enum OpenError {
         /// What is wrong.
         why: String,
     },
+    /// It is a member of a mirror.
+    #[error(
+        "{device}: not opened for writing: it is {mirror}: what is written to one member alone makes them differ; if the array is no more, \
+         remove its superblock (mdadm --zero-superblock)"
+    )]
+    MirrorMember {
+        /// The device.
+        device: String,
+        /// The mirror, and how it is opened.
+        mirror: String,
+    },
     /// The device was opened, but could not be read.
     #[error(transparent)]
     Io(#[from] IoError),
@@ -187,7 +198,7 @@ impl OpenError {
             Self::Permission { .. } => libc::EACCES,
             Self::ReadOnly { .. } => libc::EROFS,
             Self::Exists { .. } => libc::EEXIST,
-            Self::Locked { .. } | Self::Busy { .. } => libc::EBUSY,
+            Self::Locked { .. } | Self::Busy { .. } | Self::MirrorMember { .. } => libc::EBUSY,
             Self::NotADevice { .. } => libc::ENOTBLK,
             Self::CannotGrow { .. } => libc::ENOSPC,
             Self::NoSuchPartition { .. } => libc::ENXIO,

@@ -179,34 +179,34 @@ impl JoinedDevice {
         cut.lists.into_iter().map(|list| list.bios).collect()
     }
 
-    /// Run each child's bios: files all at once, others in turn.
-    fn run(&self, mut lists: Vec<Vec<Bio<'_>>>) -> Result<(), IoError> {
-        let mut parts = Vec::with_capacity(lists.len());
-        let mut others = Vec::new();
-        for (child, bios) in self.children.iter().zip(&mut lists).filter(|(_, bios)| !bios.is_empty()) {
-            if let Some((device, shift)) = file_under(&**child) {
-                if shift > 0 || !std::ptr::addr_eq(device, &raw const **child) {
-                    for bio in &mut *bios {
-                        child.counters().count(bio.op, bio.len());
-                        bio.sector = Sector(bio.sector.0 + shift);
-                    }
-                }
-                parts.push(Part { device, bios });
-            } else {
-                others.push((child, bios));
-            }
-        }
-        let mut result = if parts.is_empty() { Ok(()) } else { batch::execute_parts(&mut parts) };
-        for (child, bios) in others {
-            let ended = child.execute(bios);
-            result = result.and(ended);
-        }
-        result
-    }
-
     fn flush_children(&self) -> Result<(), IoError> {
-        self.run(self.children.iter().map(|_| vec![Bio::flush()]).collect())
+        run_on(&self.children, self.children.iter().map(|_| vec![Bio::flush()]).collect())
     }
+}
+
+/// Run each child's bios: files all at once, others in turn.
+pub(crate) fn run_on(children: &[Arc<dyn BlockDevice>], mut lists: Vec<Vec<Bio<'_>>>) -> Result<(), IoError> {
+    let mut parts = Vec::with_capacity(lists.len());
+    let mut others = Vec::new();
+    for (child, bios) in children.iter().zip(&mut lists).filter(|(_, bios)| !bios.is_empty()) {
+        if let Some((device, shift)) = file_under(&**child) {
+            if shift > 0 || !std::ptr::addr_eq(device, &raw const **child) {
+                for bio in &mut *bios {
+                    child.counters().count(bio.op, bio.len());
+                    bio.sector = Sector(bio.sector.0 + shift);
+                }
+            }
+            parts.push(Part { device, bios });
+        } else {
+            others.push((child, bios));
+        }
+    }
+    let mut result = if parts.is_empty() { Ok(()) } else { batch::execute_parts(&mut parts) };
+    for (child, bios) in others {
+        let ended = child.execute(bios);
+        result = result.and(ended);
+    }
+    result
 }
 
 fn joined_name(kind: &str, children: &[Arc<dyn BlockDevice>]) -> String {
@@ -378,7 +378,7 @@ impl BlockDevice for JoinedDevice {
             // What was to come after a flush that failed stays undone.
             self.flush_children()?;
         }
-        self.run(self.cut(bios))
+        run_on(&self.children, self.cut(bios))
     }
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {

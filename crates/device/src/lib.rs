@@ -10,7 +10,9 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod arena;
+mod arrays;
 mod batch;
+mod bindings;
 mod buffer;
 mod calls;
 mod direct;
@@ -52,6 +54,8 @@ mod under;
 mod watched;
 mod workers;
 
+pub use arrays::{array_of, mirror_of};
+pub use bindings::RawBindings;
 pub use buffer::AlignedBuf;
 pub use error::OpenError;
 pub use file::FileDevice;

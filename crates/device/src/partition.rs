@@ -96,6 +96,13 @@ impl PartitionDevice {
         Self::window(device, name, Sector::containing(offset_bytes), len)
     }
 
+    /// The same window, not to be written to.
+    pub(crate) fn read_only(window: &Self) -> Arc<Self> {
+        let geometry = Geometry { read_only: true, ..window.geometry.clone() };
+        let (device, name, start) = (Arc::clone(&window.device), window.name.clone(), window.start);
+        Arc::new(Self { device, name, start, geometry, counters: IoCounters::default() })
+    }
+
     /// The device that it is a window on.
     pub fn outer(&self) -> &Arc<dyn BlockDevice> {
         &self.device

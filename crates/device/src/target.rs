@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use diorite_block::BlockDevice;
 
+use crate::arrays::{lvm, md};
+use crate::bindings::RawBindings;
 use crate::error::OpenError;
 use crate::file::FileDevice;
 use crate::joined::JoinedDevice;
 use crate::nbd::{self, NbdDevice};
-use crate::options::{Create, OpenOptions};
+use crate::options::{Access, Create, OpenOptions};
 use crate::partition::PartitionDevice;
 
 /// What one device of a stripe gets in turn, where nothing else is said.
@@ -22,8 +24,11 @@ const CHUNK_BYTES: u64 = 64 << 10;
 /// ```text
 /// PATH                          an image file or a block device
 /// raw:PATH                      the same
+/// raw:NAME, /dev/raw/NAME       what the name is bound to ([`RawBindings`])
 /// stripe:TARGET,TARGET,...      several as one, in turns of 64K; ?chunk=BYTES after the last for other turns
 /// linear:TARGET,TARGET,...      several as one, one after the other
+/// md:TARGET,TARGET,...          the MD array of these members, in any order
+/// lvm:TARGET,...?volume=NAME    a logical volume of LVM2 on these physical volumes; the only one without ?volume
 /// nbd://HOST[:PORT]/EXPORT      an export of an NBD server; nbds:// with TLS
 /// nbd+unix:///EXPORT?socket=PATH  the same over a Unix socket; nbds+unix:// with TLS
 /// TARGET?partition=N            a partition of it
@@ -40,6 +45,9 @@ const CHUNK_BYTES: u64 = 64 << 10;
 pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, OpenError> {
     if Path::new(spec).exists() {
         return Ok(FileDevice::open(spec, options)?);
+    }
+    if let Some(target) = bound(spec)? {
+        return open_target(&target, options);
     }
     if let Some(path) = spec.strip_prefix("raw:") {
         return open_target(path, options);
@@ -58,7 +66,7 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
         if let Some(scheme) = unknown_scheme(spec) {
             return Err(bad(format!(
                 "there are no `{scheme}:` devices here; use PATH, raw:PATH, stripe:A,B, \
-                                    linear:A,B or nbd://HOST/EXPORT"
+                                    linear:A,B, md:A,B, lvm:A,B or nbd://HOST/EXPORT"
             )));
         }
         return Ok(FileDevice::open(spec, options)?);
@@ -66,6 +74,23 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
     let window = Window::parse(query).map_err(bad)?;
     let device = open_target(outer, &options.clone().create(Create::Never))?;
     large_enough(window.of(device)?, options)
+}
+
+/// What a name is bound to, if it is bound. Bindings do not lead to each other.
+fn bound(spec: &str) -> Result<Option<String>, OpenError> {
+    let name = spec.strip_prefix("raw:").unwrap_or(spec);
+    if !(spec.starts_with("raw:") || spec.starts_with("/dev/raw/")) || Path::new(name).exists() {
+        return Ok(None);
+    }
+    let bad = |why: String| OpenError::BadTarget { spec: spec.to_owned(), why };
+    let bindings =
+        RawBindings::of_user().map_err(|error| bad(format!("the bindings cannot be read: {error}")))?;
+    match bindings.target(name) {
+        Some(target) if target.contains("raw:") || target.contains("/dev/raw/") => {
+            Err(bad(format!("it is bound to {target}, which is bound itself; bind it to the device")))
+        }
+        target => Ok(target.map(str::to_owned)),
+    }
 }
 
 fn open_nbd(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, OpenError> {
@@ -94,6 +119,9 @@ pub fn host_paths(spec: &str) -> Vec<PathBuf> {
     if Path::new(spec).exists() {
         return vec![PathBuf::from(spec)];
     }
+    if let Ok(Some(target)) = bound(spec) {
+        return host_paths(&target);
+    }
     if let Some(path) = spec.strip_prefix("raw:") {
         return host_paths(path);
     }
@@ -101,7 +129,10 @@ pub fn host_paths(spec: &str) -> Vec<PathBuf> {
         return Vec::new();
     }
     if let Some((_, list)) = joined_list(spec) {
-        let list = list.rsplit_once("?chunk=").map_or(list, |(list, _)| list);
+        let list = ["?chunk=", "?volume="]
+            .iter()
+            .find_map(|key| list.rsplit_once(key))
+            .map_or(list, |(list, _)| list);
         return list.split(',').flat_map(host_paths).collect();
     }
     split_query(spec).map_or_else(Vec::new, |(outer, _)| host_paths(outer))
@@ -110,15 +141,23 @@ pub fn host_paths(spec: &str) -> Vec<PathBuf> {
 /// How several devices become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JoinKind {
-    Striped { chunk_bytes: u64 },
+    Striped {
+        chunk_bytes: u64,
+    },
     Linear,
+    /// As the superblocks of MD say.
+    Md,
+    /// As the metadata of LVM2 says.
+    Lvm,
 }
 
 /// What is joined, and the list of it.
 fn joined_list(spec: &str) -> Option<(JoinKind, &str)> {
     let striped =
         spec.strip_prefix("stripe:").map(|list| (JoinKind::Striped { chunk_bytes: CHUNK_BYTES }, list));
-    striped.or_else(|| spec.strip_prefix("linear:").map(|list| (JoinKind::Linear, list)))
+    let others = [("linear:", JoinKind::Linear), ("md:", JoinKind::Md), ("lvm:", JoinKind::Lvm)];
+    let other = |(name, kind)| spec.strip_prefix(name).map(|list| (kind, list));
+    striped.or_else(|| others.into_iter().find_map(other))
 }
 
 fn open_joined(
@@ -128,8 +167,15 @@ fn open_joined(
     options: &OpenOptions,
 ) -> Result<Arc<dyn BlockDevice>, OpenError> {
     let bad = |why: String| OpenError::BadTarget { spec: spec.to_owned(), why };
+    let mut volume = None;
+    if let Some((rest, name)) = list.rsplit_once("?volume=") {
+        if layout != JoinKind::Lvm {
+            return Err(bad("?volume belongs to lvm:".to_owned()));
+        }
+        (volume, list) = (Some(name), rest);
+    }
     if let Some((rest, chunk)) = list.rsplit_once("?chunk=") {
-        if layout == JoinKind::Linear {
+        if !matches!(layout, JoinKind::Striped { .. }) {
             return Err(bad("?chunk belongs to stripe:".to_owned()));
         }
         let chunk_bytes = parse_size(chunk).filter(|bytes| *bytes > 0);
@@ -145,6 +191,8 @@ fn open_joined(
     Ok(match layout {
         JoinKind::Striped { chunk_bytes } => JoinedDevice::striped(children, chunk_bytes)?,
         JoinKind::Linear => JoinedDevice::linear(children)?,
+        JoinKind::Md => md::open(spec, children, options.access == Access::ReadWrite)?,
+        JoinKind::Lvm => lvm::open(spec, children, volume)?,
     })
 }
 

@@ -8,7 +8,9 @@
 use std::sync::Arc;
 
 use diorite_block::BlockDevice;
-use diorite_device::{DirectIo, OpenError, OpenOptions, Partition, PartitionDevice, open_target, partitions};
+use diorite_device::{
+    Access, DirectIo, OpenError, OpenOptions, Partition, PartitionDevice, mirror_of, open_target, partitions,
+};
 use diorite_ext::VolumeInfo;
 
 /// The smallest block of any volume.
@@ -22,6 +24,7 @@ const SMALLEST_BLOCK: u32 = 1024;
 /// As [`open_target`].
 pub fn open_volume_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, OpenError> {
     let opened = open_target(spec, options).and_then(only_volume);
+    let opened = opened.and_then(|device| no_mirror_member(device, options.access));
     let is_too_coarse = match &opened {
         Ok(device) => has_smaller_blocks(&**device),
         Err(error) => matches!(error, OpenError::BadWindow { .. }),
@@ -71,6 +74,14 @@ fn only_volume(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>, Ope
         window.is_ok_and(|window| VolumeInfo::find(&*window).is_ok())
     };
     if others.any(is_volume) { Ok(device) } else { Ok(PartitionDevice::open(device, number)?) }
+}
+
+/// The device, unless it is to be written and is one of several that must stay the same.
+fn no_mirror_member(device: Arc<dyn BlockDevice>, access: Access) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    match mirror_of(&*device).filter(|_| access == Access::ReadWrite) {
+        Some(mirror) => Err(OpenError::MirrorMember { device: device.name(), mirror }),
+        None => Ok(device),
+    }
 }
 
 fn has_smaller_blocks(device: &dyn BlockDevice) -> bool {

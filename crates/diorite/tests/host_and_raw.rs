@@ -2,10 +2,11 @@
 
 mod common;
 
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use common::{Random, aligned_pattern, pattern};
-use diorite::{BlockDevice, DirectIo, HostFile, OpenOptions, RawFile, Unaligned};
+use diorite::{AlignedBuf, BlockDevice, DirectIo, Geometry, HostFile, OpenOptions, RawFile, Unaligned};
 use diorite_device::MemoryDevice;
 
 fn options<P>(options: OpenOptions<P>, kind: u64) -> OpenOptions<P> {
@@ -64,4 +65,37 @@ fn a_raw_device_is_one_file_of_fixed_size() {
         device.read_bytes((1 << 20) + 1536 - data.len() as u64, &mut memory).expect("read");
         assert!(memory[..] == data[..], "kind {kind}");
     }
+}
+
+/// Segments of any multiples of a sector, at any sector, are one request: what buffers in a list were to raw devices of 2002.
+#[test]
+fn segments_of_any_sectors_are_one_request() {
+    let geometry =
+        Geometry { memory_alignment: 512, max_segments: 64, ..MemoryDevice::geometry_for(1 << 20) };
+    let device: Arc<dyn BlockDevice> = MemoryDevice::with_geometry("sectors", geometry);
+    let file = options(RawFile::options(), 1)
+        .direct(DirectIo::Required)
+        .open_device(device.clone(), 0)
+        .expect("open");
+    let sectors = [1, 3, 8, 2, 17, 1, 5];
+    let mut parts: Vec<_> = sectors.iter().map(|count| AlignedBuf::zeroed(count * 512, 512)).collect();
+    for (part, number) in parts.iter_mut().zip(1..) {
+        part.fill(number);
+    }
+    let before = device.counters().snapshot();
+    let len: usize = sectors.iter().sum::<usize>() * 512;
+    let segments: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    assert_eq!(file.write_vectored_at(&segments, 7 * 512).expect("written"), len);
+    let written = device.counters().snapshot().since(before);
+    assert_eq!((written.writes, written.write_bytes), (1, len as u64));
+    let mut back: Vec<_> = sectors.iter().rev().map(|count| AlignedBuf::zeroed(count * 512, 512)).collect();
+    let mut segments: Vec<_> = back.iter_mut().map(|part| IoSliceMut::new(part)).collect();
+    assert_eq!(file.read_vectored_at(&mut segments, 7 * 512).expect("read"), len);
+    let read = device.counters().snapshot().since(before);
+    assert_eq!((read.reads, read.read_bytes), (1, len as u64));
+    let (there, again): (Vec<u8>, Vec<u8>) = (
+        parts.iter().flat_map(|part| part.to_vec()).collect(),
+        back.iter().flat_map(|part| part.to_vec()).collect(),
+    );
+    assert!(there == again);
 }

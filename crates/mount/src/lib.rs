@@ -2,7 +2,7 @@
 //!
 //! - [`operations`]: typed requests and replies by inode number, with the credentials of the caller; translation only.
 //! - [`nfs`]: NFS, version 3, over TCP.
-//! - [`status`]: what a mount is doing, for people who watch it.
+//! - [`status`]: what a mount or a server is doing, for people who watch it.
 //! - [`fuse`]: the FUSE protocol over `/dev/fuse`, and how the kernel is asked to mount.
 //!
 //! ```no_run
@@ -17,10 +17,12 @@
 
 mod accounting;
 pub mod fuse;
+mod mounted;
 pub mod nfs;
 pub mod operations;
 mod options;
 pub mod status;
+mod watch;
 
 pub use fuse::{Mount, MountError};
 pub use options::{IoUring, MountOptions};

@@ -43,8 +43,8 @@ pub struct MountOptions {
     pub lazy_time: bool,
     /// Users other than the one who mounts may use it.
     pub allow_other: bool,
-    /// Permission bits and access control lists hold. They do in any case for others and for the superuser's mounts; a user who mounts
-    /// an image without `allow_other` may do anything in it, as with the image itself.
+    /// Permission bits and access control lists hold for the user who mounts it, too. For others they do in any case; without
+    /// `allow_other` there are none, and who mounts an image may do anything in it, as with the image itself.
     pub default_permissions: bool,
     /// Set-user-ID has no effect.
     pub no_suid: bool,
@@ -201,7 +201,7 @@ impl MountOptions {
 
     /// Whether the kernel checks permissions.
     pub(crate) fn checks_permissions(&self) -> bool {
-        self.default_permissions || self.allow_other || rustix::process::geteuid().is_root()
+        self.default_permissions || self.allow_other
     }
 
     /// The target with the part of it that is meant.

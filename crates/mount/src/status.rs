@@ -1,22 +1,26 @@
-//! What a mount is doing, as its daemon says it: one JSON object.
+//! What a mount or a server is doing, as its daemon says it: one JSON object.
+
+use std::time::Instant;
 
 use diorite::Filesystem;
 use serde::{Deserialize, Serialize};
 
+use crate::accounting::Accounting;
 pub use crate::accounting::{InFlight, Latencies, TaskStatus, Totals};
+pub use crate::watch::{StatusError, ask};
 
-/// A mount at one moment. Numbers of bytes and requests are totals since it was mounted, but for what is said to be so now.
+/// A mount or a server at one moment. Numbers of bytes and requests are totals since it was started, but for what is said to be so now.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// Of the program that serves it.
     pub version: String,
     /// The process that serves it.
     pub daemon: u32,
-    /// What is mounted.
+    /// What is mounted or served.
     pub image: String,
-    /// Where.
+    /// Where it is mounted, or the address that it is served on.
     pub directory: String,
-    /// Milliseconds since it was mounted.
+    /// Milliseconds since then.
     pub uptime_ms: u64,
     /// The volume.
     pub volume: VolumeState,
@@ -138,6 +142,30 @@ pub struct OwnerState {
     pub wait_p50_us: u64,
     /// The same for 99 of 100.
     pub wait_p99_us: u64,
+}
+
+impl Status {
+    pub(crate) fn of(
+        filesystem: &Filesystem,
+        accounting: &Accounting,
+        started: Instant,
+        (image, place): (&str, &str),
+    ) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            daemon: std::process::id(),
+            image: image.to_owned(),
+            directory: place.to_owned(),
+            uptime_ms: started.elapsed().as_millis() as u64,
+            volume: VolumeState::of(filesystem),
+            cache: CacheState::of(filesystem),
+            journal: JournalState::of(filesystem),
+            device: DeviceState::of(filesystem),
+            scheduler: SchedulerState::of(filesystem),
+            in_flight: accounting.in_flight(),
+            tasks: accounting.tasks(),
+        }
+    }
 }
 
 impl VolumeState {

@@ -65,6 +65,23 @@ fn attributes(client: &mut Client, of: &nfs_fh3) -> fattr3 {
     client.ok::<GETATTR3resok>(GETATTR, &GETATTR3args { object: of.clone() }).obj_attributes
 }
 
+/// What each client has asked for is known by its connection, and goes with the server.
+#[test]
+fn a_server_says_what_its_clients_do() {
+    let server = Server::new(Squash::default());
+    let (writer, reader) = (&mut server.client(0), &mut server.client(0));
+    let root = writer.mount("/");
+    let file = create(writer, &root, "file", 0o644);
+    write(writer, &file, 0, &[7; 10_000], stable_how::FILE_SYNC);
+    read(reader, &file, 0, 4000);
+    let status = server.status();
+    assert!(status.directory.starts_with("nfs 127.0.0.1:"), "{}", status.directory);
+    let moved: Vec<_> = status.tasks.iter().map(|task| (task.write.bytes, task.read.bytes)).collect();
+    assert_eq!(moved, [(10_000, 0), (0, 4000)], "{:?}", status.tasks);
+    assert!(status.tasks.iter().all(|task| task.command.starts_with("127.0.0.1:")), "{:?}", status.tasks);
+    server.must_end_clean();
+}
+
 /// Every procedure once, and what it did is seen by others.
 #[test]
 fn every_procedure_does_what_it_says() {

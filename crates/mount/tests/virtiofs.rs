@@ -237,6 +237,9 @@ fn guests_use_the_volume_one_after_the_other() {
     assert_eq!(guest.read(file, 4096, 5000), Ok(data[4096..9096].to_vec()));
     guest.ask(FSYNC, file.0, &[0; 16], &[], 64).expect("a reply").expect_err("there is no handle 0");
     assert_eq!(guest.ask(FORGET, file.0, &1_u64.to_ne_bytes(), &[], 0), None);
+    let status = diorite_mount::status::ask(&server.directory.path().join("a.img")).expect("it answers");
+    assert!(status.directory.starts_with("virtiofs "), "{}", status.directory);
+    assert_eq!(status.tasks.iter().map(|task| task.write.bytes).sum::<u64>(), data.len() as u64);
     // It starts anew without a word: nothing of before is open.
     guest.init();
     assert!(guest.read(file, 0, 10).is_err());

@@ -20,9 +20,10 @@ struct Failing {
 fn failing(frames: usize) -> Failing {
     let device = FaultyDevice::new(ImageDevice::new(SparseImage::new(1 << 20)));
     let options = RawFile::options().read(true).write(true).direct(DirectIo::Required);
-    let file = options.open_device(Arc::clone(&device) as _, 0).unwrap();
-    let pool = BufferPool::options().pages(frames).background_writer(false).create().unwrap();
-    let file = pool.open_file("f", file).unwrap();
+    let file = options.open_device(Arc::clone(&device) as _, 0).expect("the test is set up");
+    let pool =
+        BufferPool::options().pages(frames).background_writer(false).create().expect("the test is set up");
+    let file = pool.open_file("f", file).expect("the test is set up");
     Failing { pool, file, device }
 }
 

@@ -275,7 +275,7 @@ fn what_cannot_be_is_refused() {
     assert!(matches!(other.fetch(file.page(0)), Err(Error::NotOpen(0))));
     let fd = pool.as_fd().try_clone_to_owned().unwrap();
     assert!(matches!(BufferPool::attach(fd), Err(Error::InvalidArgument(_))), "it is not shared");
-    let no_pool = std::fs::File::open("/dev/null").unwrap();
+    let no_pool = std::fs::OpenOptions::new().read(true).open("/dev/null").unwrap();
     assert!(matches!(BufferPool::attach(no_pool.into()), Err(Error::Os { .. })));
 }
 

@@ -23,15 +23,18 @@ struct Shared {
 }
 
 fn open(pool: &BufferPool, path: &Path) -> FileId {
-    pool.open_file("pages", PageFile::shared(path, DirectIo::Preferred).unwrap()).unwrap()
+    pool.open_file("pages", PageFile::shared(path, DirectIo::Preferred).expect("the test is set up"))
+        .expect("the test is set up")
 }
 
 fn shared() -> Shared {
-    let directory = TempDir::new().unwrap();
+    let directory = TempDir::new().expect("the test is set up");
     let path = directory.path().join("pages");
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
-    file.set_len(64 * PAGE as u64).unwrap();
-    let pool = BufferPool::options().page_bytes(PAGE).pages(16).shared(true).create().unwrap();
+    let file =
+        std::fs::OpenOptions::new().write(true).create_new(true).open(&path).expect("the test is set up");
+    file.set_len(64 * PAGE as u64).expect("the test is set up");
+    let pool =
+        BufferPool::options().page_bytes(PAGE).pages(16).shared(true).create().expect("the test is set up");
     let file = open(&pool, &path);
     Shared { _directory: directory, path, pool, file }
 }
@@ -39,20 +42,20 @@ fn shared() -> Shared {
 /// Start a child, and wait until it has done its task.
 fn start(shared: &Shared, task: &str) -> Child {
     let memory = format!("/proc/{}/fd/{}", std::process::id(), shared.pool.as_fd().as_raw_fd());
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let mut child = Command::new(std::env::current_exe().expect("the test is set up"))
         .args(["--exact", "child", "--nocapture"])
         .env(TASK, format!("{task} {memory} {}", shared.path.display()))
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        .expect("the test is set up");
+    let lines = BufReader::new(child.stdout.take().expect("the test is set up")).lines();
     assert!(lines.map_while(Result::ok).any(|line| line.ends_with("done")), "the child does its task");
     child
 }
 
 fn kill(mut child: Child) {
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill().expect("the test is set up");
+    child.wait().expect("the test is set up");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 mod cached;
 mod contender;
+mod databases;
 mod direct;
 mod measure;
 mod metadata;
@@ -23,6 +24,7 @@ mod volumes;
 
 use std::path::PathBuf;
 
+pub(crate) use databases::run_in as run_databases_in;
 pub(crate) use mounts::run_in;
 
 /// What the command line asks for.
@@ -54,6 +56,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("tree", tree::run),
     ("mount", mounts::on_disk),
     ("mount-tmpfs", mounts::on_tmpfs),
+    ("databases", databases::run),
 ];
 
 /// Run the suites that `arguments` name, or all.

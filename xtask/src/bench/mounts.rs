@@ -15,32 +15,64 @@ use super::rates::{
     Bound, RateSuite, Runner, TargetRatio, build_worker, can_mount, fuse2fs, kernel, make_image,
 };
 
-/// Bytes of the file that fio moves, as fio writes them.
-const SIZE: &str = "256M";
+/// Bytes of the file that fio moves, as fio writes them: more than a job of 4 KiB transfers touches.
+const SIZE: &str = "1G";
+/// Bytes of it that are read from memory.
+const CACHED_SIZE: &str = "256M";
 /// Seconds of each fio job.
 const SECONDS: u32 = 2;
 /// Files that are created, looked at and removed.
 const FILES: u32 = 50_000;
 /// Files of fuse2fs, which takes its time.
 const FUSE_FILES: u32 = 5000;
-/// Bytes that are written one by one.
-const SINGLE_BYTES: u32 = 400_000;
+/// Bytes that are written one by one, for each of the files.
+const SINGLE_BYTES_PER_FILE: u32 = 8;
+/// What a daemon is to take, and a round trip over io_uring.
+const DAEMON_MIB_MAX: u32 = 100;
+const ROUND_TRIP_US_MAX: u32 = 12;
 /// Files of the tree that is unpacked and removed.
 const TREE_FILES: u32 = 8000;
 
-/// Figure, options of fio, and whether it counts bytes a second rather than transfers.
-const FIO: &[(&str, &str, bool)] = &[
-    ("read_1m", "--rw=read --bs=1M --direct=1", true),
-    ("write_1m", "--rw=write --bs=1M --direct=1", true),
-    ("read_1m_depth8", "--rw=read --bs=1M --direct=1 --ioengine=libaio --iodepth=8", true),
-    ("write_1m_depth8", "--rw=write --bs=1M --direct=1 --ioengine=libaio --iodepth=8", true),
-    ("randread_4k", "--rw=randread --bs=4k --direct=1", false),
-    ("randwrite_4k", "--rw=randwrite --bs=4k --direct=1", false),
-    ("randread_4k_depth32", "--rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=32", false),
-    ("randwrite_4k_depth32", "--rw=randwrite --bs=4k --direct=1 --ioengine=libaio --iodepth=32", false),
-    // After the pass that wrote the file through the cache: from memory.
-    ("cached_read_4k", "--rw=randread --bs=4k --pre_read=1 --invalidate=0", false),
+/// A job of fio.
+struct Job {
+    figure: &'static str,
+    options: &'static str,
+    unit: Unit,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Bytes,
+    Transfers,
+}
+
+/// What is direct on one mount is from the host's page cache on another, so each begins without one, and a writer ends with a sync.
+const JOBS: &[Job] = &[
+    job("read_1m", "--rw=read --bs=1M --direct=1", Unit::Bytes),
+    job("write_1m", "--rw=write --bs=1M --direct=1 --end_fsync=1", Unit::Bytes),
+    job("read_1m_depth8", "--rw=read --bs=1M --direct=1 --ioengine=libaio --iodepth=8", Unit::Bytes),
+    job(
+        "write_1m_depth8",
+        "--rw=write --bs=1M --direct=1 --ioengine=libaio --iodepth=8 --end_fsync=1",
+        Unit::Bytes,
+    ),
+    job("randread_4k", "--rw=randread --bs=4k --direct=1", Unit::Transfers),
+    job("randwrite_4k", "--rw=randwrite --bs=4k --direct=1 --end_fsync=1", Unit::Transfers),
+    job(
+        "randread_4k_depth32",
+        "--rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=32",
+        Unit::Transfers,
+    ),
+    job(
+        "randwrite_4k_depth32",
+        "--rw=randwrite --bs=4k --direct=1 --ioengine=libaio --iodepth=32 --end_fsync=1",
+        Unit::Transfers,
+    ),
 ];
+
+const fn job(figure: &'static str, options: &'static str, unit: Unit) -> Job {
+    Job { figure, options, unit }
+}
 
 /// On the disk of the benchmarks' directory.
 pub(super) fn on_disk(options: &Options) -> Result<(), String> {
@@ -69,7 +101,6 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
     }
     let worker = build_worker()?;
     call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
-    let diorite = Path::new("target/release/diorite").canonicalize().map_err(|error| error.to_string())?;
     let archive = make_archive(directory)?;
     let image = make_image(
         &directory.join("mount.img"),
@@ -83,38 +114,58 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
         [this.as_str(), "bench-in", &mount, &worker, &archive, &files, daemon].map(str::to_owned).to_vec()
     };
     let on = |runner: Runner, files, daemon: &str| Runner { command: command(files, daemon), ..runner };
-    let ours = Runner {
-        name: "diorite",
-        before: vec![format!("mkdir -p {mount} && {} mount {image} {mount}", diorite.display())],
-        command: vec![],
-        // The daemon goes when everything is on the image.
-        after: vec![
-            format!("umount {mount} && while fuser -s {image}; do sleep 0.05; done"),
-            format!("e2fsck -fn {image} >/dev/null 2>&1"),
-        ],
-    };
-    let runners = vec![
-        on(ours, FILES, "diorite mount"),
-        on(kernel(&worker, "", &image, &mount), FILES, ""),
-        on(fuse2fs(&worker, "", &image, &mount), FUSE_FILES, "fuse2fs "),
-    ];
+    let mut runners = Vec::new();
+    for &(name, io_uring) in transports() {
+        let (before, after) = ours(&image, &mount, &format!("io_uring={io_uring}"))?;
+        let runner = Runner { name, before: vec![before], command: vec![], after };
+        runners.push(on(runner, FILES, "diorite mount"));
+    }
+    let names: Vec<&'static str> = runners.iter().map(|runner| runner.name).collect();
+    runners.push(on(kernel(&worker, "", &image, &mount), FILES, ""));
+    runners.push(on(fuse2fs(&worker, "", &image, &mount), FUSE_FILES, "fuse2fs "));
     let about = format!(
-        "One ext4 image {place}, mounted by `diorite mount`, by the kernel (loop device with direct I/O) and by fuse2fs, all with \
-         their defaults. fio for {SECONDS} s each, overwriting or reading a file of {SIZE}: 1 MiB transfers in bytes a second, 4 KiB \
-         in transfers a second. names: {FILES} empty files (fuse2fs: {FUSE_FILES}, which favours it), one thread. appends: 4 KiB and \
-         fsync, 8 threads, each with its file. single_bytes: `dd bs=1`, writes a second. untar and remove: {TREE_FILES} files of \
-         0.2 KB to 1.5 MB, a second, with `syncfs`. daemon_peak_mib: VmHWM of the daemon after all of these. `e2fsck -fn` after each run of ours."
+        "One ext4 image {place}, mounted by `diorite mount` (over `/dev/fuse`, and `diorite-uring` over io_uring), by the kernel (loop \
+         device with direct I/O) and by fuse2fs, all with their defaults. fio for {SECONDS} s each, overwriting or reading a file of \
+         {SIZE}: 1 MiB transfers in bytes a second, 4 KiB in transfers a second. fuse2fs has no direct I/O: its transfers go through the \
+         host's page cache, which is dropped before each job for all, and writers end with an fsync on the clock for all. cached_read_4k: \
+         {CACHED_SIZE} from the kernel's page cache. names: {FILES} empty files (fuse2fs: {FUSE_FILES}, which favours it), one thread; stat \
+         is the first one after a file was closed. appends: 4 KiB and fsync, 8 threads, each with its file. single_bytes: `dd bs=1`, \
+         writes a second. untar and remove: {TREE_FILES} files of 0.2 KB to 1.5 MB, a second, with `syncfs`. round_trip_us: `statfs`. \
+         daemon_peak_mib: VmHWM of the daemon after all of these. `e2fsck -fn` after each run of ours."
     );
-    let suite =
-        RateSuite { name, title: "Programs on a mount", about, rounds: None, runners, targets: targets() };
+    let targets = names.into_iter().flat_map(targets).collect();
+    let suite = RateSuite { name, title: "Programs on a mount", about, rounds: None, runners, targets };
     let result = suite.run(options);
     let _ = (std::fs::remove_file(&image), std::fs::remove_file(&archive));
     result
 }
 
-fn targets() -> Vec<TargetRatio> {
+/// Names of runs of ours, with the option of the mount that chooses how its requests come.
+pub(super) fn transports() -> &'static [(&'static str, &'static str)] {
+    let both = &[("diorite", "off"), ("diorite-uring", "on")];
+    let is_on = |text: String| text.starts_with('Y');
+    let has_uring = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(is_on);
+    if !has_uring {
+        println!("without io_uring: write Y to /sys/module/fuse/parameters/enable_uring to have it measured");
+    }
+    if has_uring { both } else { &both[..1] }
+}
+
+/// How `diorite mount` is started, and how it is ended and the image checked.
+pub(super) fn ours(image: &str, mount: &str, options: &str) -> Result<(String, Vec<String>), String> {
+    let diorite = Path::new("target/release/diorite").canonicalize().map_err(|error| error.to_string())?;
+    let before = format!("mkdir -p {mount} && {} mount -o {options} {image} {mount}", diorite.display());
+    // The daemon goes when everything is on the image.
+    let after = [
+        format!("umount {mount} && while fuser -s {image}; do sleep 0.05; done"),
+        format!("e2fsck -fn {image} >/dev/null 2>&1"),
+    ];
+    Ok((before, after.to_vec()))
+}
+
+fn targets(ours: &'static str) -> Vec<TargetRatio> {
     let against = |peer, figure, bound| TargetRatio {
-        ours: ("diorite", figure),
+        ours: (ours, figure),
         peer: (peer, figure),
         bound: Bound::AtLeast(bound),
     };
@@ -155,10 +206,18 @@ fn targets() -> Vec<TargetRatio> {
         "untar",
         "remove",
     ];
+    // A round trip over io_uring takes at most 12 us, and the daemon at most 100 MiB.
+    let own = [("round_trip_us", "round_trip_us_max"), ("daemon_peak_mib", "daemon_mib_max")];
+    let own = own.into_iter().filter(|(figure, _)| ours == "diorite-uring" || *figure != "round_trip_us");
+    let own = own.map(|(figure, most)| TargetRatio {
+        ours: (ours, figure),
+        peer: (ours, most),
+        bound: Bound::AtMost(1.0),
+    });
     let kernel = kernel.map(|(figure, bound)| against("kernel", figure, bound));
     let fuse = fuse.map(|(figure, bound)| against("fuse2fs", figure, bound));
     let stated = stated.map(|figure| against("kernel", figure, 0.0));
-    kernel.into_iter().chain(fuse).chain(stated).collect()
+    kernel.into_iter().chain(fuse).chain(stated).chain(own).collect()
 }
 
 /// A tar file of a tree of files of mixed sizes, in the host's page cache.
@@ -180,22 +239,10 @@ pub(crate) fn run_in(arguments: &[String]) -> Result<(), String> {
     let [directory, worker, archive, files, daemon] = arguments else {
         return Err("bench-in is for `cargo xtask bench mount`".to_owned());
     };
+    let files: u32 = files.parse().map_err(|_| "bench-in: a number of files is needed")?;
     let mut found = Map::new();
-    let file = format!("{directory}/fio");
-    let fio = |options: &str| {
-        let line = format!("fio --name=job --filename={file} --size={SIZE} --output-format=json {options}");
-        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        run_command(&words)
-    };
-    fio("--rw=write --bs=1M --end_fsync=1")?;
-    for (figure, options, counts_bytes) in FIO {
-        let run = fio(&format!("--time_based --runtime={SECONDS} {options}"))?;
-        let reached = figures(&run)?;
-        let value = if *counts_bytes { reached.bandwidth } else { reached.iops };
-        found.insert((*figure).to_owned(), json!(value));
-    }
-    call(&["rm", &file])?;
-    for workload in [format!("names {files}"), format!("appends 8 {SECONDS}")] {
+    run_jobs(&format!("{directory}/fio"), &mut found)?;
+    for workload in ["round-trips".to_owned(), format!("names {files}"), format!("appends 8 {SECONDS}")] {
         let line = format!("{worker} {workload} --in {directory}");
         let words: Vec<&str> = line.split(' ').collect();
         let text = call(&words)?;
@@ -203,8 +250,9 @@ pub(crate) fn run_in(arguments: &[String]) -> Result<(), String> {
             serde_json::from_str(text.trim()).map_err(|error| format!("the worker's figures: {error}"))?;
         found.extend(value.as_object().cloned().unwrap_or_default());
     }
-    let singles = format!("dd if=/dev/zero of={directory}/singles bs=1 count={SINGLE_BYTES} status=none");
-    found.insert("single_bytes".to_owned(), json!(f64::from(SINGLE_BYTES) / seconds(&singles)?));
+    let bytes = files * SINGLE_BYTES_PER_FILE;
+    let singles = format!("dd if=/dev/zero of={directory}/singles bs=1 count={bytes} status=none");
+    found.insert("single_bytes".to_owned(), json!(f64::from(bytes) / seconds(&singles)?));
     let untar =
         format!("mkdir {directory}/tree && tar -xf {archive} -C {directory}/tree && sync -f {directory}");
     found.insert("untar".to_owned(), json!(f64::from(TREE_FILES) / seconds(&untar)?));
@@ -217,9 +265,33 @@ pub(crate) fn run_in(arguments: &[String]) -> Result<(), String> {
         let peak = call(&["sh", "-c", &peak])?;
         let peak: f64 = peak.trim().parse().map_err(|_| format!("the memory of `{daemon}`: `{peak}`"))?;
         found.insert("daemon_peak_mib".to_owned(), json!(peak));
+        found.insert("daemon_mib_max".to_owned(), json!(DAEMON_MIB_MAX));
+        found.insert("round_trip_us_max".to_owned(), json!(ROUND_TRIP_US_MAX));
     }
     println!("{}", Value::Object(found));
     Ok(())
+}
+
+/// The jobs of fio, on a file that is there for them alone.
+fn run_jobs(file: &str, found: &mut Map<String, Value>) -> Result<(), String> {
+    let fio = |options: &str| {
+        let line = format!("fio --name=job --filename={file} --output-format=json {options}");
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        run_command(&words)
+    };
+    fio(&format!("--size={SIZE} --rw=write --bs=1M --end_fsync=1"))?;
+    for Job { figure, options, unit } in JOBS {
+        call(&["sh", "-c", "sync && echo 3 > /proc/sys/vm/drop_caches"])?;
+        let run = fio(&format!("--size={SIZE} --time_based --runtime={SECONDS} {options}"))?;
+        let reached = figures(&run)?;
+        let value = if *unit == Unit::Bytes { reached.bandwidth } else { reached.iops };
+        found.insert((*figure).to_owned(), json!(value));
+    }
+    let cached = format!(
+        "--size={CACHED_SIZE} --time_based --runtime={SECONDS} --rw=randread --bs=4k --pre_read=1 --invalidate=0"
+    );
+    found.insert("cached_read_4k".to_owned(), json!(figures(&fio(&cached)?)?.iops));
+    call(&["rm", file]).map(drop)
 }
 
 /// How long a shell command takes.

@@ -16,7 +16,7 @@ const CLIENTS: usize = 3;
 const START_LIMIT: Duration = Duration::from_secs(90);
 
 /// A database in a directory of the mount.
-trait Database: Sync {
+pub(crate) trait Database: Sync {
     /// Make it, once.
     fn create(&self, at: &Path) -> Result<(), String>;
     /// Start its server, if it has one.
@@ -34,13 +34,11 @@ pub(crate) fn sqlite(settings: &Settings) -> Result<String, String> {
 }
 
 pub(crate) fn postgresql(settings: &Settings) -> Result<String, String> {
-    let initdb = run("sh", &["-c", "ls -d /usr/lib/postgresql/*/bin | tail -1"])?;
-    let programs = PathBuf::from(String::from_utf8_lossy(&initdb.stdout).trim());
-    kill_and_check(settings, &Postgresql { programs })
+    kill_and_check(settings, &Postgresql::new(Memory::Small)?)
 }
 
 pub(crate) fn mariadb(settings: &Settings) -> Result<String, String> {
-    kill_and_check(settings, &Mariadb)
+    kill_and_check(settings, &Mariadb { memory: Memory::Small })
 }
 
 fn kill_and_check(settings: &Settings, database: &dyn Database) -> Result<String, String> {
@@ -135,6 +133,13 @@ fn check(mut client: Command, acknowledged: &Mutex<BTreeSet<u64>>) -> Result<(),
     Err(said)
 }
 
+/// Have a server end by itself.
+pub(crate) fn stop(server: Option<Child>) -> Result<(), String> {
+    let Some(mut server) = server else { return Ok(()) };
+    shell(&format!("kill -TERM {}", server.id()))?;
+    server.wait().map(drop).map_err(|error| error.to_string())
+}
+
 /// End a server and all processes that it has started.
 fn end(server: Option<Child>) {
     let Some(mut server) = server else { return };
@@ -227,11 +232,34 @@ impl Database for Sqlite {
     }
 }
 
-struct Postgresql {
+/// What a server has for its pages and its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// So little that it writes pages and ends its log all the time.
+    Small,
+    /// What it has without settings.
+    Usual,
+}
+
+pub(crate) struct Postgresql {
     programs: PathBuf,
+    memory: Memory,
 }
 
 impl Postgresql {
+    pub(crate) fn new(memory: Memory) -> Result<Self, String> {
+        let initdb = run("sh", &["-c", "ls -d /usr/lib/postgresql/*/bin | tail -1"])?;
+        let programs = PathBuf::from(String::from_utf8_lossy(&initdb.stdout).trim());
+        Ok(Self { programs, memory })
+    }
+
+    /// The benchmark that comes with it.
+    pub(crate) fn pgbench(&self, at: &Path, arguments: &[&str]) -> Command {
+        let mut command = self.as_user("pgbench");
+        command.arg("-h").arg(log_of(at, "socket")).args(arguments).arg("postgres");
+        command
+    }
+
     fn as_user(&self, program: &str) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "postgres", "--regid", "postgres", "--clear-groups"]);
@@ -243,7 +271,7 @@ impl Postgresql {
 impl Database for Postgresql {
     fn create(&self, at: &Path) -> Result<(), String> {
         shell(&format!(
-            "mkdir {0}/pg; chown postgres: {0}/pg; mkdir {1}; chown postgres: {1}",
+            "mkdir {0}/pg; chown postgres: {0}/pg; mkdir -p {1}; chown postgres: {1}",
             at.display(),
             log_of(at, "socket").display()
         ))?;
@@ -269,16 +297,12 @@ impl Database for Postgresql {
         let log = log_of(at, "postgres.log");
         let mut server = self.as_user("postgres");
         server.arg("-D").arg(at.join("pg")).arg("-k").arg(log_of(at, "socket"));
-        server.args([
-            "-c",
-            "listen_addresses=",
-            "-c",
-            "shared_buffers=16MB",
-            "-c",
-            "max_wal_size=64MB",
-            "-c",
-            "checkpoint_timeout=30s",
-        ]);
+        server.args(["-c", "listen_addresses="]);
+        if self.memory == Memory::Small {
+            for setting in ["shared_buffers=16MB", "max_wal_size=64MB", "checkpoint_timeout=30s"] {
+                server.args(["-c", setting]);
+            }
+        }
         wait_for(spawn(server, &log)?, &log, || {
             let mut client = self.client(at);
             client.args(["-c", "SELECT 1"]);
@@ -303,11 +327,22 @@ impl Database for Postgresql {
     }
 }
 
-struct Mariadb;
+pub(crate) struct Mariadb {
+    pub(crate) memory: Memory,
+}
 
 impl Mariadb {
-    fn query(at: &Path, statements: &str) -> Result<String, String> {
-        let output = Self.client(at).args(["-e", statements]).output().map_err(|error| error.to_string())?;
+    /// Its user makes it, in a directory that all may write to.
+    pub(crate) fn socket(at: &Path) -> PathBuf {
+        let name = at
+            .parent()
+            .and_then(Path::file_name)
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        std::env::temp_dir().join(format!("{name}.sock"))
+    }
+
+    pub(crate) fn query(&self, at: &Path, statements: &str) -> Result<String, String> {
+        let output = self.client(at).args(["-e", statements]).output().map_err(|error| error.to_string())?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() { Ok(said) } else { Err(text(&output)) }
     }
@@ -321,7 +356,7 @@ impl Database for Mariadb {
             data.display()
         ))?;
         let server = self.start(at)?;
-        let made = Self::query(
+        let made = self.query(
             at,
             "CREATE DATABASE IF NOT EXISTS d; CREATE TABLE d.t (n BIGINT PRIMARY KEY, text TEXT) ENGINE=InnoDB",
         );
@@ -333,15 +368,14 @@ impl Database for Mariadb {
         let log = log_of(at, "mariadb.log");
         let mut server = Command::new("mariadbd");
         server.args(["--no-defaults", "--user=mysql", "--skip-networking", "--innodb-flush-method=O_DIRECT"]);
-        server.args([
-            "--innodb-buffer-pool-size=16M",
-            "--innodb-log-file-size=8M",
-            "--innodb-flush-log-at-trx-commit=1",
-        ]);
+        server.arg("--innodb-flush-log-at-trx-commit=1");
+        if self.memory == Memory::Small {
+            server.args(["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M"]);
+        }
         server.arg(format!("--datadir={}", at.join("my").display()));
-        server.arg(format!("--socket={}", socket(at).display()));
+        server.arg(format!("--socket={}", Self::socket(at).display()));
         wait_for(spawn(server, &log)?, &log, || {
-            let mut client = Self.client(at);
+            let mut client = self.client(at);
             client.args(["-e", "SELECT 1"]);
             client
         })
@@ -350,7 +384,7 @@ impl Database for Mariadb {
     fn client(&self, at: &Path) -> Command {
         let mut command = Command::new("mariadb");
         command.args(["--no-defaults", "-uroot", "-N", "-B", "-n", "--skip-reconnect"]);
-        command.arg(format!("--socket={}", socket(at).display()));
+        command.arg(format!("--socket={}", Self::socket(at).display()));
         // Before it is made there is no such database.
         if at.join("my/d").exists() {
             command.arg("-Dd");
@@ -359,16 +393,7 @@ impl Database for Mariadb {
     }
 
     fn is_sound(&self, at: &Path) -> Result<(), String> {
-        let said = Self::query(at, "CHECK TABLE d.t EXTENDED")?;
+        let said = self.query(at, "CHECK TABLE d.t EXTENDED")?;
         if said.contains("OK") { Ok(()) } else { Err(said) }
     }
-}
-
-/// Its user makes it, in a directory that all may write to.
-fn socket(at: &Path) -> PathBuf {
-    let name = at
-        .parent()
-        .and_then(Path::file_name)
-        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    std::env::temp_dir().join(format!("{name}.sock"))
 }

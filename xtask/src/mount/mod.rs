@@ -1,7 +1,7 @@
 //! Programs that live on a mount: what others wrote to exercise filesystems, databases whose daemon is killed under them, devices that
 //! fail. After each the volume is what `e2fsck -fn` likes.
 
-mod databases;
+pub(crate) mod databases;
 mod faults;
 mod programs;
 mod served;

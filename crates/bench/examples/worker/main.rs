@@ -8,6 +8,7 @@ mod appends;
 mod full;
 mod names;
 mod place;
+mod round_trip;
 mod scale;
 mod stream;
 
@@ -49,6 +50,7 @@ fn run() -> Result<Figures, Failure> {
     let mut figures = match workload.as_str() {
         "names" => names::run(&place, number(0, 100_000) as usize),
         "appends" => appends::run(&place, number(0, 1) as usize, number(1, 2)),
+        "round-trips" => round_trip::run(&place, number(0, 20_000) as u32),
         "stream" => stream::run(&place, number(0, 512), &words),
         "million" => scale::million(&place, number(0, 1_000_000) as usize, metadata_mib),
         "far" => scale::far(&place),

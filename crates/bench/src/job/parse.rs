@@ -78,7 +78,9 @@ pub fn parse_with(file: &str, text: &str, overrides: &[(String, String)]) -> Res
     let (global, mut sections) = (reader.global, reader.sections);
     let mut jobs: Vec<Job> = sections.iter().map(|section| understand(section, &mut complaints)).collect();
     if !overrides.is_empty() && complaints.is_empty() {
-        sections.iter_mut().for_each(|section| set(section, overrides));
+        for section in &mut sections {
+            set(section, overrides);
+        }
         jobs = sections.iter().map(|section| understand(section, &mut complaints)).collect();
     }
     let whole = |what: String| (Origin { file: file.to_owned(), line: 0 }, what);

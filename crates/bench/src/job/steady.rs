@@ -96,9 +96,9 @@ impl DepthSearch {
         }
         let is_met = self.late as f64 <= allowed;
         if is_met {
-            self.good = self.depth
+            self.good = self.depth;
         } else {
-            self.bad = self.depth
+            self.bad = self.depth;
         }
         (self.transfers, self.late, self.window_start) = (0, 0, now);
         if self.bad - self.good <= 1 {

@@ -111,7 +111,7 @@ impl Check {
         match self {
             Self::None | Self::Meta | Self::Pattern => {}
             Self::Crc32c => {
-                sum.copy_from_slice(&crc32c::crc32c_append(crc32c::crc32c(head), rest).to_le_bytes())
+                sum.copy_from_slice(&crc32c::crc32c_append(crc32c::crc32c(head), rest).to_le_bytes());
             }
             Self::Crc7 => {
                 let mut digest = CRC7.digest();

@@ -46,7 +46,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 1, fairness_length: Duration::from_secs(10), amount_percent: 100 }
+        Self { seed: 1, fairness_length: Duration::from_secs(10), amount_percent: 10 }
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
 pub(crate) use serve::{Nfs, Protocol, Serve, Served, Virtiofs};
 pub(crate) use shared::{Opening, Profiling, Queueing, Reporting};
+pub(crate) use volume::Raw;
 pub(crate) use volume::{Check, FilesystemType, Info, Mkfs, Trim};
 
 use measure::{DISKPERF_EXAMPLES, JOB_OPTIONS};
@@ -126,6 +127,11 @@ pub(crate) enum Command {
     /// TARGET: a device or an image, `stripe:A,B,...?chunk=64K`, `linear:A,B,...`, or a simulated device in virtual time.
     #[command(after_long_help = DISKPERF_EXAMPLES)]
     Diskperf(DiskPerf),
+    /// Bind names to devices, as raw(8) bound /dev/raw/raw1
+    ///
+    /// A bound name stands for its device: `raw:raw1`, or `/dev/raw/raw1` where there is no such file. Without names it lists what is bound;
+    /// with one it says to what. The names are the user's own (`~/.config/diorite/raw`).
+    Raw(Raw),
     /// Run a fio job file
     ///
     /// On the host's files, or with --on in a directory, in an image, on a bare device, or on a simulated disk. Options

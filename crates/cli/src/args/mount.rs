@@ -16,6 +16,7 @@ Options of -o:
   times     relatime (default), noatime, strictatime, lazytime
   access    allow_other, default_permissions, nosuid, nodev, noexec
 
+Without allow_other only who mounts it uses it, and permissions are not checked; default_permissions has them checked.
 As `mount -t fuse.diorite IMAGE DIR` and in fstab: make /sbin/mount.fuse.diorite a link to this program.
 Root's mounts are of type fuseblk, and sync(1) and umount(8) wait for them. Others need fusermount3 (package fuse3);
 for them fsync makes a file durable, and sync(1) does not wait.
@@ -70,8 +71,8 @@ pub(crate) struct Top {
     /// Print one JSON object for each interval, each on a line
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
-    /// Directory on which it is mounted, or one in it
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    /// Directory on which it is mounted, or one in it; the image, where `diorite serve` has it
+    #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
     pub(crate) directory: PathBuf,
 }
 
@@ -92,8 +93,8 @@ pub(crate) enum SortBy {
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// Directory on which it is mounted, or one in it
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    /// Directory on which it is mounted, or one in it; the image, where `diorite serve` has it
+    #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
     pub(crate) directory: PathBuf,
     /// What it prints is JSON in any case
     #[arg(long, hide = true)]

@@ -112,6 +112,20 @@ pub(crate) struct Trim {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Raw {
+    /// The name, such as raw1
+    pub(crate) name: Option<String>,
+    /// What it is to stand for: an image, a device, `stripe:A,B`, ...
+    #[arg(value_hint = ValueHint::FilePath, conflicts_with = "unbind")]
+    pub(crate) target: Option<String>,
+    /// Unbind the name
+    #[arg(long, requires = "name")]
+    pub(crate) unbind: bool,
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Check {
     /// Show at most so many problems; all are counted
     #[arg(long, value_name = "COUNT", default_value_t = 100)]

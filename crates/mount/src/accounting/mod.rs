@@ -36,9 +36,9 @@ pub(crate) enum Class {
 /// What one process has asked for since the volume was mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskStatus {
-    /// Process; 0: those that are not known, and those that ended long ago.
+    /// Process, or number of a client's connection; 0: those that are not known, and those that ended long ago.
     pub pid: u32,
-    /// Its command.
+    /// Its command, or the client's address.
     pub command: String,
     /// Reads.
     pub read: Totals,
@@ -67,6 +67,15 @@ pub(crate) struct Accounting {
     programs: Programs,
     next: AtomicU64,
     pending: [Mutex<HashMap<u64, Begun>>; SHARDS],
+}
+
+/// Who uses a server over a network.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    /// Takes the place of a process's number.
+    pub(crate) number: u32,
+    /// Takes the place of its command.
+    pub(crate) name: String,
 }
 
 /// A request that was taken, to be given back when it is answered.
@@ -110,10 +119,19 @@ impl Accounting {
 
     /// A request of a thread (0: not known) was taken.
     pub(crate) fn begin(&self, operation: &'static str, thread: u32) -> Begun {
+        self.begun(operation, self.programs.of_thread(thread))
+    }
+
+    fn begun(&self, operation: &'static str, program: Arc<Program>) -> Begun {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let begun = Begun { number, operation, program: self.programs.of_thread(thread), at: Instant::now() };
+        let begun = Begun { number, operation, program, at: Instant::now() };
         self.shard(number).insert(number, begun.clone());
         begun
+    }
+
+    /// A request of a client that is no process of this host was taken.
+    pub(crate) fn begin_of(&self, operation: &'static str, client: &Client) -> Begun {
+        self.begun(operation, self.programs.of_client(client))
     }
 
     /// The request was answered; `bytes` of data were moved for it.

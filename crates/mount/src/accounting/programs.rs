@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use diorite_block::sync::{Mutex, Rank, RwLock};
 
 use super::totals::Counters;
-use super::{Class, TaskStatus};
+use super::{Class, Client, TaskStatus};
 
 /// Processes with totals of their own.
 pub(super) const PROGRAMS_MAX: usize = 1024;
@@ -140,6 +140,11 @@ impl Programs {
             shard.insert(thread, Thread { program: Arc::clone(&program), read_at: now });
         }
         program
+    }
+
+    /// What counts for a client.
+    pub(super) fn of_client(&self, client: &Client) -> Arc<Program> {
+        self.of_process(client.number, &client.name, Instant::now())
     }
 
     fn of_process(&self, pid: u32, command: &str, now: Instant) -> Arc<Program> {

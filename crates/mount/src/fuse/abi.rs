@@ -69,6 +69,7 @@ opcodes! {
     ReadDir = 28,
     ReleaseDir = 29,
     FSyncDir = 30,
+    Access = 34,
     Create = 35,
     Interrupt = 36,
     Destroy = 38,
@@ -201,6 +202,7 @@ structures! {
     OpenIn { flags: u32, open_flags: u32, }
     OpenOut { handle: u64, open_flags: u32, backing: i32, }
     CreateIn { flags: u32, mode: u32, umask: u32, open_flags: u32, }
+    AccessIn { mask: u32, padding: u32, }
     ReadIn {
         handle: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32,
     }

@@ -21,9 +21,9 @@ use rustix::net::{
     socketpair,
 };
 
-use super::mounted::device_numbers;
 use super::session::MAX_TRANSFER;
 use super::{MountError, sys};
+use crate::mounted::device_numbers;
 
 /// What the kernel gets when it mounts.
 #[derive(Debug)]

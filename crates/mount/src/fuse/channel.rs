@@ -3,20 +3,19 @@
 //! A message is read so that the payload of a write begins on a page: it goes to the device as it lies. The data of a read goes from
 //! the device to the same place, and from there to the kernel.
 //!
-//! There are as many threads as requests are under way, up to [`THREADS_MAX`]: one that takes a request while no other waits for
-//! one wakes or starts another. The kernel hands requests to those that wait in turn, so only [`WAITING_MAX`] do: few requests at a time stay
-//! with few threads.
-//!
-//! Locking: `parked` is held for a look or a change, and no other lock is taken under it.
+//! There are as many threads as requests are under way, up to [`THREADS_MAX`]; which of them read, [`Readers`] decides.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
+use zerocopy::FromBytes;
 
-use super::abi::{InHeader, WriteIn};
+use super::abi::{InHeader, Opcode, WriteIn};
 use super::payload::{Payload, Payloads};
+use super::readers::{Readers, Work};
 use super::reply::Reply;
 use super::request::Message;
 use super::session::{Served, Session, Transport};
@@ -31,8 +30,8 @@ const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 const THREADS_MAX: usize = 24;
 /// Requests at a time for which there is memory from the start.
 const REQUESTS: usize = 18;
-/// Threads that wait for requests at most; others are parked.
-const WAITING_MAX: usize = 2;
+/// Requests of `/dev/fuse` beside those of `io_uring`.
+const REQUESTS_BESIDE: usize = 2;
 
 /// See the module's head.
 pub(super) struct Channels {
@@ -42,20 +41,7 @@ pub(super) struct Channels {
     payloads: Arc<Payloads>,
     /// Those that are not in [`Transport::while_others_serve`].
     serving: AtomicUsize,
-    /// Threads that wait for a request.
-    waiting: AtomicUsize,
-    parked: Mutex<Parked>,
-    unparked: Condvar,
-}
-
-/// Threads that neither serve nor wait.
-#[derive(Debug, Default)]
-struct Parked {
-    threads: usize,
-    /// How many of them are to go on.
-    woken: usize,
-    /// There are no more requests.
-    has_ended: bool,
+    readers: Readers,
 }
 
 impl Channels {
@@ -66,16 +52,14 @@ impl Channels {
         device: &Arc<OwnedFd>,
         threads: &Arc<Threads>,
     ) -> diorite::Result<Arc<Self>> {
-        let requests = if session.may_use_io_uring() { uring::entries() + WAITING_MAX } else { REQUESTS };
+        let requests = if session.may_use_io_uring() { uring::entries() + REQUESTS_BESIDE } else { REQUESTS };
         Ok(Arc::new(Self {
             session: Arc::clone(session),
             device: Arc::clone(device),
             threads: Arc::clone(threads),
             payloads: Arc::new(Payloads::new(requests)?),
             serving: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-            parked: Mutex::default(),
-            unparked: Condvar::new(),
+            readers: Readers::default(),
         }))
     }
 
@@ -91,9 +75,9 @@ impl Channels {
         Ok(())
     }
 
-    /// One thread more, if there is none to take the next request.
+    /// One thread more, once there may be.
     fn add_thread(self: &Arc<Self>) {
-        if self.waiting.load(Ordering::Acquire) > 0 || !self.session.is_set_up() || self.wake_parked() {
+        if !self.session.is_set_up() {
             return;
         }
         let one_more = |serving| (serving < THREADS_MAX).then_some(serving + 1);
@@ -118,50 +102,12 @@ impl Channels {
     }
 }
 
-impl Channels {
-    fn parked(&self) -> MutexGuard<'_, Parked> {
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Have a parked thread wait for requests, if there is one.
-    fn wake_parked(&self) -> bool {
-        let mut parked = self.parked();
-        let is_there = parked.threads > parked.woken;
-        if is_there {
-            parked.woken += 1;
-            self.unparked.notify_one();
-        }
-        is_there
-    }
-
-    /// Rest while enough others wait for requests. A thread that takes one after this looked finds this one parked.
-    fn park(&self) {
-        if self.waiting.load(Ordering::Acquire) < WAITING_MAX {
-            return;
-        }
-        let mut parked = self.parked();
-        if self.waiting.load(Ordering::Acquire) < WAITING_MAX {
-            return;
-        }
-        parked.threads += 1;
-        while parked.woken == 0 && !parked.has_ended {
-            parked = self.unparked.wait(parked).unwrap_or_else(PoisonError::into_inner);
-        }
-        parked.threads -= 1;
-        parked.woken = parked.woken.saturating_sub(1);
-    }
-
-    /// There are no more requests.
-    fn end(&self) {
-        self.parked().has_ended = true;
-        self.unparked.notify_all();
-    }
-}
-
 impl Transport for Arc<Channels> {
     fn while_others_serve(&self, wait: &mut dyn FnMut()) {
         self.serving.fetch_sub(1, Ordering::AcqRel);
-        self.add_thread();
+        if self.readers.are_none() && !self.readers.wake_parked() {
+            self.add_thread();
+        }
         wait();
         self.serving.fetch_add(1, Ordering::AcqRel);
     }
@@ -187,32 +133,36 @@ impl Worker {
     /// Serve requests until there are no more to come.
     fn work(&mut self) {
         loop {
-            self.channels.waiting.fetch_add(1, Ordering::AcqRel);
+            let readers = &self.channels.readers;
+            readers.park();
+            readers.begin();
             let channel = self.channel.as_ref().unwrap_or(&self.channels.device);
             let mut parts =
                 [IoSliceMut::new(&mut self.message[..FIRST_LEN]), IoSliceMut::new(&mut self.payload)];
-            let read = rustix::io::readv(channel, &mut parts);
-            self.channels.waiting.fetch_sub(1, Ordering::AcqRel);
-            match read {
+            match rustix::io::readv(channel, &mut parts) {
                 Ok(len) => {
-                    self.channels.add_thread();
-                    self.serve(len);
-                    self.channels.park();
+                    let work = work_of(&self.message);
+                    if readers.take(work) {
+                        self.channels.add_thread();
+                    }
+                    self.serve(len, work);
                 }
                 // The caller was interrupted before the request was read.
-                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
-                // Unmounted, or ended by force.
-                Err(Errno::NODEV | Errno::CONNABORTED) => return self.channels.end(),
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => readers.leave(),
                 Err(error) => {
-                    self.channels.session.log(&format!("cannot read requests: {error}"));
-                    return self.channels.end();
+                    readers.leave();
+                    // Unmounted, or ended by force.
+                    if !matches!(error, Errno::NODEV | Errno::CONNABORTED) {
+                        self.channels.session.log(&format!("cannot read requests: {error}"));
+                    }
+                    return readers.end();
                 }
             }
         }
     }
 
     /// Carry out the request that was read.
-    fn serve(&mut self, len: usize) {
+    fn serve(&mut self, len: usize, work: Work) {
         let (channels, reply) = (&self.channels, &mut self.reply);
         let session = &channels.session;
         let (first, rest) = (len.min(FIRST_LEN), len.saturating_sub(FIRST_LEN));
@@ -232,6 +182,8 @@ impl Worker {
             Served::Read(read) => Some(session.read(&read, &mut self.payload, reply)),
         };
         self.message.resize(FIRST_LEN, 0);
+        let are_others = work != Work::Unawaited && self.has_request();
+        self.channels.readers.give_back(work, are_others);
         if let Some(payload) = payload {
             self.answer(payload);
         }
@@ -239,6 +191,14 @@ impl Worker {
             let Channels { session, device, threads, payloads, .. } = &*self.channels;
             Rings::start(session, device, threads, payloads);
         }
+    }
+
+    /// Whether a request could be read at once.
+    fn has_request(&self) -> bool {
+        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let channel = self.channel.as_ref().unwrap_or(&self.channels.device);
+        let mut events = [PollFd::new(channel, PollFlags::IN)];
+        poll(&mut events, Some(&AT_ONCE)).is_ok_and(|ready| ready > 0)
     }
 
     fn answer(&self, payload: usize) {
@@ -250,5 +210,22 @@ impl Worker {
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
             Err(error) => self.channels.session.log(&format!("cannot answer a request: {error}")),
         }
+    }
+}
+
+/// What serving this message is like.
+fn work_of(message: &[u8]) -> Work {
+    let opcode = InHeader::read_from_prefix(message).ok();
+    match opcode.and_then(|(header, _)| Opcode::from_number(header.opcode)) {
+        Some(
+            Opcode::FSync
+            | Opcode::FSyncDir
+            | Opcode::SyncFs
+            | Opcode::FAllocate
+            | Opcode::CopyFileRange
+            | Opcode::Ioctl,
+        ) => Work::Long,
+        Some(Opcode::Forget | Opcode::BatchForget | Opcode::Release | Opcode::Interrupt) => Work::Unawaited,
+        _ => Work::Short,
     }
 }

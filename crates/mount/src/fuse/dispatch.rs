@@ -1,16 +1,16 @@
 //! Each request of the protocol as a call of [`Operations`].
 
 use diorite::{
-    DirectoryEntry, ErrorKind, FileKind, InodeNumber, RenameMode, SetAttributes, SetTime, Timestamp,
-    XattrMode,
+    Attributes, DirectoryEntry, ErrorKind, FileKind, InodeNumber, RenameMode, SetAttributes, SetTime,
+    Timestamp, XattrMode,
 };
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::abi::{
-    BatchForgetIn, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FAllocateIn, FSYNC_DATA_ONLY, FSyncIn,
-    ForgetIn, ForgetOne, GETATTR_FH, GetAttrIn, GetXattrIn, GetXattrOut, LSeekIn, LSeekOut, LinkIn, MkDirIn,
-    MkNodIn, OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn,
+    AccessIn, BatchForgetIn, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FAllocateIn, FSYNC_DATA_ONLY,
+    FSyncIn, ForgetIn, ForgetOne, GETATTR_FH, GetAttrIn, GetXattrIn, GetXattrOut, LSeekIn, LSeekOut, LinkIn,
+    MkDirIn, MkNodIn, OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn,
     SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, StatFsOut, StatxIn, StatxOut, WriteIn, WriteOut, fattr,
     fopen, write_flags,
 };
@@ -22,6 +22,7 @@ use super::request::{Arguments, Message};
 use super::session::{Session, Transport};
 use crate::operations::{
     Allocation, Caller, Entry, FileHandle, NewNode, OpenFlags, Operations, Privileges, Source, Whence,
+    XATTR_ACCESS_LIST,
 };
 
 /// Bits of `open` flags.
@@ -94,6 +95,10 @@ impl Session {
                 let attributes = self.checked(operations.attributes(request.node))?;
                 reply.push(&attr_out(&attributes, self.block_size()));
                 Ok(())
+            }
+            Opcode::Access => {
+                let AccessIn { mask, .. } = request.arguments.structure();
+                self.access(request.node, mask)
             }
             Opcode::SetAttr => self.set_attributes(request, reply),
             Opcode::Statx => {
@@ -227,6 +232,20 @@ impl Session {
         reply.push(&entry_out(entry, self.block_size(), self.name_valid()));
     }
 
+    /// `access(2)`, where the kernel does not check permissions: who mounted the volume may do anything but execute what is no program.
+    fn access(&self, inode: InodeNumber, mask: u32) -> Done {
+        const EXECUTE: u32 = 1;
+        const WRITE: u32 = 2;
+        const IMMUTABLE: u32 = 0x10;
+        let Attributes { kind, permissions, flags, .. } =
+            self.checked(self.operations().attributes(inode))?;
+        if mask & WRITE != 0 && flags & IMMUTABLE != 0 {
+            return Err(Errno::PERM);
+        }
+        let is_program = kind != FileKind::Regular || permissions & 0o111 != 0;
+        if mask & EXECUTE != 0 && !is_program { Err(Errno::ACCESS) } else { Ok(()) }
+    }
+
     fn set_attributes(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let set: SetAttrIn = request.arguments.structure();
         let changes = changes_of(&set);
@@ -350,7 +369,12 @@ impl Session {
             _ => XattrMode::Set,
         };
         let clear = set.extra_flags & SETXATTR_ACL_KILL_SGID != 0;
-        self.checked(self.operations().set_xattr(request.node, name, value, mode, clear))
+        self.checked(self.operations().set_xattr(request.node, name, value, mode, clear))?;
+        if !self.checks_permissions() && name == XATTR_ACCESS_LIST {
+            // To the kernel it is an attribute as any other: that it changes permission bits, it does not know.
+            self.forget_attributes(request.node);
+        }
+        Ok(())
     }
 
     fn read_directory(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {

@@ -3,11 +3,10 @@
 //! - `abi`, `request`, `reply`: the protocol's structures, taken apart and made
 //! - `dispatch`, `ioctl`: each request as a call of [`Operations`]
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
-//! - `channel`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
+//! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
 //! - `virtiofs`: the transport to virtual machines (feature `virtiofs`)
 //! - `attach`: mounting and unmounting
-//! - `watch`, `mounted`: what a mount is doing, for those who ask
 //! - `sys`: the `ioctl`s of the devices
 
 mod abi;
@@ -15,8 +14,8 @@ mod attach;
 mod channel;
 mod dispatch;
 mod ioctl;
-mod mounted;
 mod payload;
+mod readers;
 mod reply;
 mod request;
 mod ring;
@@ -26,7 +25,6 @@ mod threads;
 mod uring;
 #[cfg(feature = "virtiofs")]
 mod virtiofs;
-mod watch;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -37,6 +35,7 @@ use diorite::Filesystem;
 
 use crate::operations::Operations;
 use crate::options::{IoUring, MountOptions};
+use crate::watch::{Name, Watch};
 pub use attach::detach;
 use attach::{Wish, attach, is_over_io_uring_allowed, tune_writeback};
 use channel::Channels;
@@ -45,8 +44,6 @@ pub use sys::keep_few_arenas;
 use threads::Threads;
 #[cfg(feature = "virtiofs")]
 pub use virtiofs::{VirtioFs, VirtioFsError, VirtioFsStop};
-use watch::Watch;
-pub use watch::{StatusError, status};
 
 /// Why something cannot be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -178,7 +175,10 @@ impl Mount {
         });
         let operations = Operations::new(filesystem, options.settings());
         let session = Arc::new(Session::new(operations, manner, Some(Arc::clone(&device)), log));
-        let watch = Watch::start(&session, target, directory)
+        let watch = Name::mounted_on(directory)
+            .and_then(|name| {
+                Watch::start(&name, session::status_of(&session, target, &directory.to_string_lossy()))
+            })
             .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
         log::info!("{target}: mounted on {}", directory.display());
         let watch = Mutex::new(watch.ok());

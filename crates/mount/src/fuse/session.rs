@@ -21,7 +21,7 @@ use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
 use crate::accounting::{Accounting, Begun, Class, Processes};
 use crate::operations::{FileHandle, Operations};
-use crate::status::{CacheState, DeviceState, JournalState, SchedulerState, Status, VolumeState};
+use crate::status::Status;
 
 /// Bytes of a write or read at most: 256 pages, what the kernel takes by default.
 pub(super) const MAX_TRANSFER: usize = 1 << 20;
@@ -76,6 +76,20 @@ pub(super) struct Read {
 fn peek<T: FromBytes + FromZeros + IntoBytes>(message: &Message<'_>) -> T {
     let mut arguments = message.arguments;
     arguments.structure()
+}
+
+/// What is going on in a session for as long as there is one.
+pub(super) fn status_of(
+    session: &Arc<Session>,
+    image: &str,
+    place: &str,
+) -> impl Fn() -> Option<Status> + Send + use<> {
+    let (session, image, place) = (Arc::downgrade(session), image.to_owned(), place.to_owned());
+    move || {
+        let session = session.upgrade()?;
+        let filesystem = session.operations.filesystem();
+        Some(Status::of(filesystem, &session.accounting, session.started, (&image, &place)))
+    }
 }
 
 /// See the module's head.
@@ -138,6 +152,11 @@ impl Session {
     /// Whether the kernel may have content that is not written here yet.
     pub(super) fn has_write_back(&self) -> bool {
         self.manner.write_back
+    }
+
+    /// Whether the kernel checks permissions, and knows access control lists.
+    pub(super) fn checks_permissions(&self) -> bool {
+        self.manner.checks_permissions
     }
 
     /// Whether the kernel caches no content.
@@ -252,25 +271,6 @@ impl Session {
     fn finish(&self, begun: &Begun, class: Class, done: Result<u64, Errno>) {
         self.accounting.finish(begun, class, done.unwrap_or(0));
         log::debug!("{begun}: {done:?}");
-    }
-
-    /// What is going on.
-    pub(super) fn status(&self, image: &str, directory: &str) -> Status {
-        let filesystem = self.operations.filesystem();
-        Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            daemon: std::process::id(),
-            image: image.to_owned(),
-            directory: directory.to_owned(),
-            uptime_ms: self.started.elapsed().as_millis() as u64,
-            volume: VolumeState::of(filesystem),
-            cache: CacheState::of(filesystem),
-            journal: JournalState::of(filesystem),
-            device: DeviceState::of(filesystem),
-            scheduler: SchedulerState::of(filesystem),
-            in_flight: self.accounting.in_flight(),
-            tasks: self.accounting.tasks(),
-        }
     }
 
     /// What this thread transfers until the result is dropped is charged to a process.

@@ -26,10 +26,11 @@ use super::abi::{InHeader, WriteIn};
 use super::payload::{Payload, Payloads};
 use super::reply::Reply;
 use super::request::Message;
-use super::session::{Log, Manner, Served, Session, Transport};
+use super::session::{Log, Manner, Served, Session, Transport, status_of};
 use super::threads::Threads;
 use crate::MountOptions;
 use crate::operations::Operations;
+use crate::watch::{Name, Watch};
 
 /// Queues: one of requests that others do not hold up, one of all others.
 const QUEUES: usize = 2;
@@ -69,6 +70,8 @@ pub enum VirtioFsError {
 
 /// A volume that is served to virtual machines by [`VirtioFs::serve`].
 pub struct VirtioFs {
+    /// Before the session: it answers for it.
+    _watch: Option<Watch>,
     session: Arc<Session>,
     listener: UnixListener,
     control: Arc<Control>,
@@ -141,8 +144,12 @@ impl VirtioFs {
                 #[allow(clippy::disallowed_methods, reason = "a socket")]
                 let _ = std::fs::remove_file(socket);
             })?;
+        let session = Arc::new(session);
+        let status = status_of(&session, target, &format!("virtiofs {}", socket.display()));
+        let watch = Watch::start(&Name::served(&options.target(target)), status)
+            .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
         log::info!("{target}: virtio-fs on {}", socket.display());
-        Ok(Self { session: Arc::new(session), listener, control: Arc::new(control) })
+        Ok(Self { _watch: watch.ok(), session, listener, control: Arc::new(control) })
     }
 
     /// What ends it.

@@ -8,6 +8,7 @@ use super::open_files::OpenFiles;
 use super::protocol::{Failure, Handle, Procedure, STRING_MAX, Status, write_attributes};
 use super::rpc::{Refusal, UnixAuth};
 use super::xdr::{Reader, Writer};
+use crate::accounting::{Accounting, Class, Client, Processes};
 use crate::operations::permissions::{Credentials, EXECUTE, READ, WRITE};
 use crate::operations::{Caller, Operations};
 
@@ -52,6 +53,7 @@ pub(super) struct Export {
     pub(super) operations: Arc<Operations>,
     pub(super) files: OpenFiles,
     pub(super) uuid: [u8; 16],
+    pub(super) accounting: Accounting,
     squash: Squash,
 }
 
@@ -61,6 +63,8 @@ pub(super) struct Asked<'a> {
     pub(super) who: Credentials,
     pub(super) arguments: Reader<'a>,
     pub(super) reply: &'a mut Writer,
+    /// Bytes of content that were read or written.
+    pub(super) moved: u64,
 }
 
 pub(super) type Done = Result<(), Failure>;
@@ -68,14 +72,15 @@ pub(super) type Done = Result<(), Failure>;
 impl Export {
     pub(super) fn new(operations: Operations, uuid: [u8; 16], squash: Squash) -> Self {
         let operations = Arc::new(operations);
-        Self { files: OpenFiles::new(Arc::clone(&operations)), operations, uuid, squash }
+        let accounting = Accounting::new(Processes::OfOthers);
+        Self { files: OpenFiles::new(Arc::clone(&operations)), operations, uuid, accounting, squash }
     }
 
     /// Carry out a procedure of NFS; its results are added to `reply`.
     pub(super) fn call(
         &self,
         procedure: u32,
-        auth: Option<UnixAuth>,
+        (client, auth): (&Client, Option<UnixAuth>),
         arguments: Reader<'_>,
         reply: &mut Writer,
     ) -> Result<(), Refusal> {
@@ -86,7 +91,16 @@ impl Export {
         let start = reply.bytes.len();
         reply.u32(0);
         let who = self.squash.credentials(auth);
-        let done = Asked { export: self, who, arguments, reply }.carry_out(procedure);
+        let begun = self.accounting.begin_of(procedure.name(), client);
+        let mut asked = Asked { export: self, who, arguments, reply, moved: 0 };
+        let done = asked.carry_out(procedure);
+        let class = match procedure {
+            Procedure::Read => Class::Read,
+            Procedure::Write => Class::Write,
+            Procedure::Commit => Class::Sync,
+            _ => Class::Metadata,
+        };
+        self.accounting.finish(&begun, class, asked.moved);
         log::debug!("{procedure:?}: {done:?}");
         match done {
             Ok(()) => Ok(()),
@@ -151,7 +165,7 @@ impl Export {
 }
 
 impl Asked<'_> {
-    fn carry_out(mut self, procedure: Procedure) -> Done {
+    fn carry_out(&mut self, procedure: Procedure) -> Done {
         let _right = self.operations().reserved_blocks(&self.caller()).enter();
         match procedure {
             Procedure::Null => Ok(()),

@@ -107,6 +107,7 @@ impl Asked<'_> {
         self.reply.bytes.resize(data + count, 0);
         let operations = &self.export.operations;
         let len = operations.read(file.handle, &mut self.reply.bytes[data..], offset)?;
+        self.moved = len as u64;
         let after = operations.attributes(node.inode)?;
         let is_end = len < count || offset + len as u64 >= after.size;
         let mut head = Writer::default();
@@ -135,6 +136,7 @@ impl Asked<'_> {
         file.note_write();
         let source = Source::Caller { clear_privileges: !self.who.is_superuser() };
         let _ = self.operations().write(file.handle, data, offset, source)?;
+        self.moved = data.len() as u64;
         if stable != UNSTABLE {
             file.sync(stable == DATA_SYNC)?;
         }

@@ -31,6 +31,12 @@ macro_rules! procedures {
                 }
             }
 
+            pub(super) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+
             /// Numbers after the status of a reply that is an error, all zero: attributes that are left out.
             pub(super) fn words_of_failure(self) -> usize {
                 match self {

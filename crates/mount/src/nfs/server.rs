@@ -5,10 +5,10 @@
 
 use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use diorite::{Filesystem, VolumeInfo};
@@ -18,7 +18,10 @@ use super::protocol::{MOUNT_PROGRAM, NFS_PROGRAM, VERSION};
 use super::rpc::{self, Call, Refusal};
 use super::xdr::Writer;
 use crate::MountOptions;
+use crate::accounting::Client;
 use crate::operations::Operations;
+use crate::status::Status;
+use crate::watch::{Name, Watch};
 
 const THREADS: usize = 16;
 const CALLS_MAX: usize = 32;
@@ -60,6 +63,8 @@ pub enum ServeError {
 /// A volume that is served to clients by [`NfsServer::serve`].
 #[derive(Debug)]
 pub struct NfsServer {
+    /// Before what it answers for.
+    _watch: Option<Watch>,
     shared: Arc<Shared>,
     listener: TcpListener,
     address: SocketAddr,
@@ -77,6 +82,23 @@ struct Shared {
     export: Export,
     insecure: bool,
     control: Arc<Control>,
+    /// How many connections there have been.
+    connected: AtomicU32,
+}
+
+/// What is going on for as long as there is a server.
+fn status_of(
+    shared: &Arc<Shared>,
+    target: &str,
+    address: SocketAddr,
+) -> impl Fn() -> Option<Status> + Send + use<> {
+    let (shared, started) = (Arc::downgrade(shared), Instant::now());
+    let (image, place) = (target.to_owned(), format!("nfs {address}"));
+    move || {
+        let shared = shared.upgrade()?;
+        let Export { operations, accounting, .. } = &shared.export;
+        Some(Status::of(operations.filesystem(), accounting, started, (&image, &place)))
+    }
 }
 
 /// What is needed to end it.
@@ -104,6 +126,7 @@ struct Connection {
     stream: Arc<TcpStream>,
     /// Held while a reply is written.
     sending: Mutex<()>,
+    client: Client,
 }
 
 impl NfsServer {
@@ -131,8 +154,12 @@ impl NfsServer {
         let uuid = VolumeInfo::read(&**filesystem.device()).map_err(diorite::Error::from)?.uuid;
         let export = Export::new(Operations::new(filesystem, options.settings()), uuid, nfs.squash);
         log::info!("{target}: NFS on {address}");
-        let shared = Shared { export, insecure: nfs.insecure, control: Arc::default() };
-        Ok(Self { shared: Arc::new(shared), listener, address })
+        let shared =
+            Shared { export, insecure: nfs.insecure, control: Arc::default(), connected: AtomicU32::new(0) };
+        let shared = Arc::new(shared);
+        let watch = Watch::start(&Name::served(&options.target(target)), status_of(&shared, target, address))
+            .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
+        Ok(Self { _watch: watch.ok(), shared, listener, address })
     }
 
     /// Where it listens.
@@ -247,7 +274,10 @@ impl Shared {
         connections.push(Arc::clone(&stream));
         drop(connections);
         let (shared, sender) = (Arc::clone(self), sender.clone());
-        let connection = Arc::new(Connection { stream: Arc::clone(&stream), sending: Mutex::new(()) });
+        let number = self.connected.fetch_add(1, Ordering::Relaxed) + 1;
+        let client = Client { number, name: peer.to_string() };
+        let connection = Connection { stream: Arc::clone(&stream), sending: Mutex::new(()), client };
+        let connection = Arc::new(connection);
         let read = move || {
             if let Err(error) = read_calls(&shared, &connection, &sender) {
                 log::warn!("{peer}: {error}");
@@ -267,13 +297,13 @@ impl Shared {
         }
     }
 
-    fn carry_out(&self, record: &[u8], reply: &mut Writer) -> bool {
+    fn carry_out(&self, client: &Client, record: &[u8], reply: &mut Writer) -> bool {
         let (id, refusal) = match rpc::parse(record) {
             None => return false,
             Some(Err((id, refusal))) => (id, Some(refusal)),
             Some(Ok(call)) => {
                 rpc::begin_reply(call.id, reply);
-                (call.id, self.call(call, reply).err())
+                (call.id, self.call(client, call, reply).err())
             }
         };
         match refusal {
@@ -283,9 +313,11 @@ impl Shared {
         true
     }
 
-    fn call(&self, call: Call<'_>, reply: &mut Writer) -> Result<(), Refusal> {
+    fn call(&self, client: &Client, call: Call<'_>, reply: &mut Writer) -> Result<(), Refusal> {
         match (call.program, call.version) {
-            (NFS_PROGRAM, VERSION) => self.export.call(call.procedure, call.auth, call.arguments, reply),
+            (NFS_PROGRAM, VERSION) => {
+                self.export.call(call.procedure, (client, call.auth), call.arguments, reply)
+            }
             (MOUNT_PROGRAM, VERSION) => self.export.mount_call(call.procedure, call.arguments, reply),
             (NFS_PROGRAM | MOUNT_PROGRAM, _) => Err(Refusal::ProgramMismatch(VERSION)),
             _ => Err(Refusal::ProgramUnavailable),
@@ -316,7 +348,7 @@ fn work(shared: &Shared, receiver: &Mutex<Receiver<Received>>) {
     loop {
         let received = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((record, connection)) = received else { return };
-        if !shared.carry_out(&record, &mut reply) {
+        if !shared.carry_out(&connection.client, &record, &mut reply) {
             continue;
         }
         let _sending = connection.sending.lock().unwrap_or_else(PoisonError::into_inner);

@@ -28,6 +28,7 @@ pub use access_time::AccessTimes;
 pub use files::{Allocation, FileHandle, OpenFlags, Privileges, Source, Whence};
 pub use names::NewNode;
 pub use nodes::FileFlags;
+pub(crate) use nodes::XATTR_ACCESS_LIST;
 
 use files::OpenFile;
 use known::Known;

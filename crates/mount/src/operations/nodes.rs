@@ -1,10 +1,11 @@
 //! Inodes: attributes, extended attributes, flags.
 
-use diorite::{Attributes, FileKind, InodeNumber, Result, SetAttributes, XattrMode};
+use diorite::{Attributes, FileKind, InodeNumber, Result, SetAttributes, SetTime, XattrMode};
 
 use super::{Caller, Operations};
 
-const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// The extended attribute that is the access control list of a file or directory.
+pub(crate) const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 /// Flags and project of an inode, as `chattr` knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,9 @@ impl Operations {
     /// As [`diorite::NodeRef::set_attributes`].
     pub fn set_attributes(&self, number: InodeNumber, changes: &SetAttributes) -> Result<Attributes> {
         let node = self.node(number)?;
+        if is_end_of_inode(&node.attributes()?, changes) {
+            return Ok(self.entry(node)?.attributes);
+        }
         let owner_changes = changes.uid.is_some() || changes.gid.is_some();
         let clear_privileges = changes.clear_privileges || owner_changes;
         if clear_privileges && node.kind() == FileKind::Regular {
@@ -126,4 +130,12 @@ impl Operations {
     pub fn sync_node(&self, number: InodeNumber) -> Result<()> {
         self.node(number)?.sync()
     }
+}
+
+/// Whether only the change time of an inode without names is set: that of the removal of its last name, which goes with the inode.
+fn is_end_of_inode(now: &Attributes, changes: &SetAttributes) -> bool {
+    let has_time = |set| matches!(set, SetTime::To(time) | SetTime::Observed(time) if time == now.modified);
+    let is_only_time =
+        SetAttributes { modified: None, changed: None, ..*changes } == SetAttributes::default();
+    now.links == 0 && is_only_time && changes.changed.is_some() && changes.modified.is_none_or(has_time)
 }

@@ -3,6 +3,7 @@
 use diorite::{Attributes, ErrorKind, FileKind, Result};
 
 use super::Operations;
+use super::nodes::XATTR_ACCESS_LIST;
 
 /// Permission bits of one class of users.
 pub(crate) const READ: u16 = 4;
@@ -10,7 +11,6 @@ pub(crate) const WRITE: u16 = 2;
 pub(crate) const EXECUTE: u16 = 1;
 
 const STICKY: u16 = 0o1000;
-const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 /// A user with groups.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -72,6 +72,12 @@ impl Server {
         assert!(report.problems.is_empty(), "{report:?}");
     }
 
+    /// What `diorite status` is told of it.
+    pub(crate) fn status(&self) -> diorite_mount::status::Status {
+        let directory = self.directory.as_ref().expect("it is there");
+        diorite_mount::status::ask(&Self::image(directory)).expect("it answers")
+    }
+
     pub(crate) fn stream(&self) -> TcpStream {
         TcpStream::connect(self.address).expect("it listens")
     }

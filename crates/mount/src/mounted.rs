@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 
 /// A mount of Diorite.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mounted {
+pub(crate) struct Mounted {
     /// Major and minor number of its device: no other mount of the host has them.
-    pub(super) numbers: String,
+    pub(crate) numbers: String,
     /// Where it is.
-    pub(super) directory: PathBuf,
+    pub(crate) directory: PathBuf,
     /// The user who mounted it.
-    pub(super) user: u32,
+    pub(crate) user: u32,
 }
 
 /// What is mounted on a directory or on one above it, if it is a mount of Diorite. The mount itself is not asked: it may be stuck.
-pub(super) fn find(path: &Path) -> Option<Mounted> {
+pub(crate) fn find(path: &Path) -> Option<Mounted> {
     let path = std::path::absolute(path).ok()?;
     let mounts = read_mounts()?;
     // By its own name first: to follow links may ask the mount.
@@ -29,7 +29,7 @@ fn read_mounts() -> Option<Vec<u8>> {
 }
 
 /// Major and minor number of what is mounted on exactly this directory.
-pub(super) fn device_numbers(directory: &Path) -> Option<String> {
+pub(crate) fn device_numbers(directory: &Path) -> Option<String> {
     let directory = std::path::absolute(directory).ok()?;
     let mounts = read_mounts()?;
     let of = |line: &[u8]| parse(line).filter(|(mounted, _)| mounted.directory == directory);

@@ -1,8 +1,11 @@
-//! A virtual machine with Debian's kernel that uses volumes by virtio-fs and by NFS. After each the volume is what `e2fsck -fn` likes.
+//! A virtual machine with Debian's kernel that uses volumes by virtio-fs and by NFS, and that makes the arrays of MD and LVM2 that are opened
+//! here. After each the volume is what `e2fsck -fn` likes.
 //!
 //! QEMU emulates the processor, so this works where there is no virtualization.
 
 #![allow(clippy::disallowed_methods, reason = "files of the host")]
+
+mod arrays;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +33,7 @@ cd / && umount /mnt || fail unmount
 const INIT: &str = "\
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
-export PATH=/bin
+export PATH=/sbin:/bin
 fail() { echo \"GUEST-FAILED: $1\"; poweroff -f; }
 mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev
 for module in $(cat /modules); do insmod /m/$module || fail $module; done
@@ -84,6 +87,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         ("busybox", "busybox-static"),
         ("cpio", "cpio"),
         ("depmod", "kmod"),
+        ("mdadm", "mdadm"),
+        ("lvm", "lvm2"),
     ] {
         if !setup::is_installed(program) {
             shell(Path::new("."), &format!("apt-get install -y -qq --no-install-recommends {package}"))?;
@@ -100,6 +105,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         let said = use_volume(way, &directory, &diorite, &kernel);
         said.map_err(|why| format!("guests: {}: {why}", way.name))?;
         println!("{}: done in {} s", way.name, start.elapsed().as_secs());
+    }
+    if arguments.is_empty() || arguments.iter().any(|name| name == "arrays") {
+        let start = Instant::now();
+        arrays::run(&directory, &diorite, &kernel).map_err(|why| format!("guests: arrays: {why}"))?;
+        println!("arrays: done in {} s", start.elapsed().as_secs());
     }
     Ok(())
 }
@@ -122,10 +132,13 @@ fn unpack_kernel(directory: &Path) -> Result<String, String> {
         version=$(ls kernel/lib/modules)\n\
         depmod -b kernel $version\n\
         rm -rf tree; mkdir -p tree/bin tree/m tree/mnt tree/proc tree/sys tree/dev; cp $(command -v busybox) tree/bin/\n\
-        for module in virtiofs nfsv3 virtio_net virtio_pci; do\n\
+        for module in virtiofs nfsv3 virtio_net virtio_pci virtio_blk ext4 raid0 raid1 linear dm_mod dm_raid dm_mirror; do\n\
         modprobe -d kernel -S $version --show-depends $module | awk '/^insmod/ { print $2 }'; done |\n\
         awk '!seen[$0]++' > list\n\
         for file in $(cat list); do cp $file tree/m/; basename $file; done > tree/modules\n\
+        for program in mdadm lvm mke2fs e2fsck; do program=$(command -v $program || echo /sbin/$program)\n\
+        mkdir -p tree/sbin; cp $program tree/sbin/; for library in $(ldd $program | grep -o '/[^ ]*'); do\n\
+        mkdir -p tree/$(dirname $library); cp -n $library tree/$library || true; done; done\n\
         echo $version";
     let version = shell(directory, fetch)?.trim().to_owned();
     let init = directory.join("tree/init");
@@ -148,23 +161,30 @@ fn use_volume(way: &Way, directory: &Path, diorite: &Path, kernel: &str) -> Resu
     serve.arg("serve").args(way.serve).arg("a.img").current_dir(directory).stderr(Stdio::piped());
     let mut server = Server(serve.spawn().map_err(error)?);
     server.wait_until_it_listens()?;
+    boot(directory, kernel, way.machine)?;
+    server.end()?;
+    shell(directory, &format!("/sbin/e2fsck -fn a.img; {program} stat a.img:/guest a.img:/hard a.img:/fifo"))
+        .map(drop)
+}
+
+/// Run the script of the initial file tree to its end; what it prints.
+fn boot(directory: &Path, kernel: &str, machine: &[&str]) -> Result<String, String> {
     let machine = Command::new("timeout")
         .args([TIME_LIMIT, "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
         .args(["-m", "512M", "-nographic", "-no-reboot", "-initrd", "tree.gz"])
         .args(["-append", "console=ttyS0 panic=-1 quiet", "-kernel"])
         .arg(format!("kernel/boot/vmlinuz-{kernel}"))
-        .args(way.machine)
+        .args(machine)
         .current_dir(directory)
         .stdin(Stdio::null())
         .output()
-        .map_err(error)?;
-    let said = String::from_utf8_lossy(&machine.stdout);
-    if !said.contains("GUEST-DONE") {
-        return Err(format!("the guest did not come to its end:\n{said}"));
+        .map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&machine.stdout).into_owned();
+    if said.contains("GUEST-DONE") {
+        Ok(said)
+    } else {
+        Err(format!("the guest did not come to its end:\n{said}"))
     }
-    server.end()?;
-    shell(directory, &format!("/sbin/e2fsck -fn a.img; {program} stat a.img:/guest a.img:/hard a.img:/fifo"))
-        .map(drop)
 }
 
 /// `diorite serve`; killed when dropped.

@@ -1,0 +1,17 @@
+//! What a system call costs that a FUSE server must answer and that costs the server nothing: `statfs`.
+
+use std::time::Instant;
+
+use crate::place::Place;
+use crate::{Failure, Figures};
+
+pub(crate) fn run(place: &Place, count: u32) -> Result<Figures, Failure> {
+    if matches!(place, Place::Image(_)) {
+        return Err("round trips are those of a mount".into());
+    }
+    let start = Instant::now();
+    for _ in 0..count {
+        rustix::fs::statvfs(".")?;
+    }
+    Ok(vec![("round_trip_us".to_owned(), start.elapsed().as_secs_f64() * 1e6 / f64::from(count))])
+}

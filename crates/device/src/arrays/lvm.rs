@@ -1,0 +1,244 @@
+//! Logical volumes of LVM2: linear, striped, mirrored.
+//!
+//! A mirrored volume is read-only here: which of its images are sound is kept in a log that the kernel's driver writes.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use diorite_block::{BlockDevice, Sector};
+
+use super::lvm_group::{Area, Group, Physical, Segment, SegmentKind};
+use super::lvm_label::{Label, label};
+use super::mirror::MirrorDevice;
+use super::{Result, read};
+use crate::error::OpenError;
+use crate::joined::JoinedDevice;
+use crate::partition::PartitionDevice;
+
+/// Logical volumes in each other: a mirror of images is two.
+const DEPTH_MAX: u32 = 8;
+/// Areas of a volume and of its parts.
+const AREAS_MAX: u32 = 100_000;
+/// Magic number of the state of a dm-raid image, `DmRd`.
+const RAID_STATE: u32 = 0x6452_6d44;
+
+/// What a physical volume belongs to, for a message; none if it is none.
+pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
+    let label = label(device).ok()??;
+    let Some(Ok(group)) = label.text.as_deref().map(Group::parse) else {
+        return Some("a physical volume of LVM2; open it as lvm:A,B with all of its group".to_owned());
+    };
+    let volumes: Vec<_> = group.visible().collect();
+    let others =
+        if group.physical.len() > 1 { format!(" of {}", group.physical.len()) } else { String::new() };
+    let name = device.name();
+    let more = if group.physical.len() > 1 { ",..." } else { "" };
+    Some(format!(
+        "a physical volume{others} of the LVM2 group {} with the volumes {}; open one as lvm:{name}{more}?volume={}",
+        group.name,
+        volumes.join(", "),
+        volumes.first().unwrap_or(&"NAME")
+    ))
+}
+
+/// The logical volume `name`, or the only one, of the group on `devices`.
+///
+/// # Errors
+/// The devices are no whole group, or the volume is not of a kind that is known here.
+pub(crate) fn open(
+    spec: &str,
+    devices: Vec<Arc<dyn BlockDevice>>,
+    name: Option<&str>,
+) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+    let bad = |why: String| OpenError::BadJoin { spec: spec.to_owned(), why };
+    let mut labels = Vec::new();
+    for device in devices {
+        let found = label(&*device).map_err(|why| bad(format!("{}: {why}", device.name())))?;
+        let found = found.ok_or_else(|| bad(format!("{} is no physical volume of LVM2", device.name())))?;
+        labels.push((found, device));
+    }
+    let whole = Whole::of(labels).map_err(bad)?;
+    let name = whole.choose(name).map_err(bad)?;
+    whole.volume(&name, 0).map_err(|why| match why {
+        Problem::Group(why) => bad(format!("volume {name}: {why}")),
+        Problem::Open(error) => error,
+    })
+}
+
+/// A group and the devices of its physical volumes.
+struct Whole {
+    group: Group,
+    devices: Vec<(Label, Arc<dyn BlockDevice>)>,
+    /// Areas that may still be opened.
+    areas_left: Cell<u32>,
+}
+
+/// Why a volume cannot be put together.
+enum Problem {
+    Group(String),
+    Open(OpenError),
+}
+
+impl From<String> for Problem {
+    fn from(why: String) -> Self {
+        Self::Group(why)
+    }
+}
+
+impl From<OpenError> for Problem {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+impl Whole {
+    fn of(devices: Vec<(Label, Arc<dyn BlockDevice>)>) -> Result<Self> {
+        let texts = devices.iter().filter_map(|(label, _)| label.text.as_deref());
+        let groups = texts.map(Group::parse).collect::<Result<Vec<_>>>()?;
+        let newest = groups.iter().max_by_key(|group| group.version);
+        let group = newest.ok_or("none of the devices has a copy of the group's metadata")?.clone();
+        if let Some(other) = groups.iter().find(|other| other.name != group.name) {
+            return Err(format!("the devices belong to two groups, {} and {}", group.name, other.name));
+        }
+        for (label, device) in &devices {
+            if !group.physical.values().any(|volume| volume.id == label.id) {
+                return Err(format!("{} is no longer in the group {}", device.name(), group.name));
+            }
+        }
+        Ok(Self { group, devices, areas_left: Cell::new(AREAS_MAX) })
+    }
+
+    fn choose(&self, name: Option<&str>) -> Result<String> {
+        let all: Vec<_> = self.group.visible().collect();
+        let list = || format!("the group {} has {}: add ?volume=NAME", self.group.name, all.join(", "));
+        match name {
+            Some(name) if all.contains(&name) => Ok(name.to_owned()),
+            Some(name) => Err(format!("there is no volume {name}: {}", list())),
+            None => match &all[..] {
+                [only] => Ok((*only).to_owned()),
+                [] => Err(format!("the group {} has no volume", self.group.name)),
+                _ => Err(list()),
+            },
+        }
+    }
+
+    fn volume(&self, name: &str, depth: u32) -> std::result::Result<Arc<dyn BlockDevice>, Problem> {
+        let group = &self.group;
+        let volume = group.logical.get(name).ok_or_else(|| format!("there is no volume {name}"))?;
+        if depth > DEPTH_MAX {
+            return Err("volumes consist of each other".to_owned().into());
+        }
+        let segments = volume.segments.iter().map(|segment| self.segment(segment, depth));
+        let segments = segments.collect::<std::result::Result<Vec<_>, _>>()?;
+        let name = format!("lvm:{}/{name}", group.name);
+        let device = match <[_; 1]>::try_from(segments) {
+            Ok([segment]) => segment,
+            Err(segments) => JoinedDevice::linear(segments)?,
+        };
+        // A window has a name of its own.
+        let len = device.geometry().capacity_bytes;
+        let window = PartitionDevice::window(device, name, Sector(0), len)?;
+        let writable = volume.is_writable && !group.is_shared;
+        Ok(if writable { window } else { PartitionDevice::read_only(&window) })
+    }
+
+    fn segment(&self, segment: &Segment, depth: u32) -> std::result::Result<Arc<dyn BlockDevice>, Problem> {
+        match &segment.kind {
+            SegmentKind::Striped { chunk_bytes, areas } => {
+                let count = areas.len() as u64;
+                if count == 0 || !segment.extents.is_multiple_of(count) {
+                    return Err(format!("{} extents do not go into {count} stripes", segment.extents).into());
+                }
+                let area = |area| self.area(area, segment.extents / count, depth);
+                let parts = areas.iter().map(area).collect::<std::result::Result<Vec<_>, _>>()?;
+                match <[_; 1]>::try_from(parts) {
+                    Ok([part]) => Ok(part),
+                    Err(parts) => Ok(JoinedDevice::striped(parts, *chunk_bytes)?),
+                }
+            }
+            SegmentKind::Mirrored { images, states } => {
+                let sound = self.sound_images(images, states, depth)?;
+                let area = |area: &&Area| self.area(area, segment.extents, depth);
+                let images = sound.iter().map(area).collect::<std::result::Result<Vec<_>, _>>()?;
+                Ok(MirrorDevice::read_only(images)?)
+            }
+            SegmentKind::Other(kind) => Err(format!(
+                "it is of the kind {kind}, which is not known here; linear, striped, raid0, mirror and raid1 are"
+            )
+            .into()),
+        }
+    }
+
+    /// Extents of a physical or a logical volume.
+    fn area(
+        &self,
+        area: &Area,
+        extents: u64,
+        depth: u32,
+    ) -> std::result::Result<Arc<dyn BlockDevice>, Problem> {
+        let left = self.areas_left.get().checked_sub(1).ok_or_else(|| "it has too many areas".to_owned())?;
+        self.areas_left.set(left);
+        let bytes = |extents: u64| extents.checked_mul(self.group.extent_bytes);
+        let outside = || format!("extents {} of {} are not within it", area.extent, area.volume);
+        let (device, start, available) = if let Some(physical) = self.group.physical.get(&area.volume) {
+            (self.device_of(&area.volume, physical)?, physical.start, physical.extents)
+        } else {
+            let device = self.volume(&area.volume, depth + 1)?;
+            let available = device.geometry().capacity_bytes / self.group.extent_bytes;
+            (device, 0, available)
+        };
+        if area.extent.checked_add(extents).is_none_or(|end| end > available) {
+            return Err(outside().into());
+        }
+        let offset = bytes(area.extent).and_then(|offset| offset.checked_add(start)).ok_or_else(outside)?;
+        let len = bytes(extents).ok_or_else(outside)?;
+        let name = format!("{}?offset={offset}", device.name());
+        Ok(PartitionDevice::window(device, name, Sector::containing(offset), len)?)
+    }
+
+    fn device_of(&self, name: &str, physical: &Physical) -> Result<Arc<dyn BlockDevice>> {
+        let device = self.devices.iter().find(|(label, _)| label.id == physical.id);
+        let missing = || {
+            format!("the physical volume {name} ({}) is not among the devices; name it as well", physical.id)
+        };
+        device.map(|(_, device)| Arc::clone(device)).ok_or_else(missing)
+    }
+
+    /// The images of a mirror that are known to have everything.
+    fn sound_images<'a>(
+        &self,
+        images: &'a [Area],
+        states: &[String],
+        depth: u32,
+    ) -> std::result::Result<Vec<&'a Area>, Problem> {
+        let first = images.first().ok_or_else(|| "a mirror has no images".to_owned())?;
+        if states.is_empty() {
+            // The others are copied from it.
+            return Ok(vec![first]);
+        }
+        let mut found = Vec::new();
+        for (index, (image, state)) in images.iter().zip(states).enumerate() {
+            let device = self.volume(state, depth + 1)?;
+            let state = read(&*device, 0, 48).map_err(OpenError::Io)?;
+            let word = |at: usize| state[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+            let long = |at: usize| state[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+            if word(0) == RAID_STATE {
+                let (events, failed, recovered, in_sync) = (long(16), long(24), long(32), long(40));
+                found.push((index, image, events, failed, recovered == u64::MAX, in_sync == u64::MAX));
+            }
+        }
+        let newest = found.iter().max_by_key(|(_, _, events, ..)| *events).copied();
+        let Some((_, _, newest, failed, _, in_sync)) = newest else {
+            return Err("no image of the mirror has a state".to_owned().into());
+        };
+        let is_sound = |(index, _, events, _, recovered, _): &(usize, &Area, u64, u64, bool, bool)| {
+            *events == newest && *recovered && (failed >> (*index).min(63)) & 1 == 0
+        };
+        let mut sound: Vec<_> =
+            found.iter().filter(|image| is_sound(image)).map(|(_, image, ..)| *image).collect();
+        if !in_sync {
+            sound.truncate(1);
+        }
+        if sound.is_empty() { Err("no image of the mirror is whole".to_owned().into()) } else { Ok(sound) }
+    }
+}

@@ -1,0 +1,271 @@
+//! MD arrays: linear, RAID-0, RAID-1, with superblocks of version 1.
+//!
+//! A RAID-1 is written to only if all of its members are there. Before the first write its superblocks say that the members may differ, and when it
+//! is closed after a flush, that they do not: after a crash the kernel copies one to the others.
+//!
+//! Invariants:
+//! 1. What a superblock says of a mirror is durable before the write that makes it true.
+
+use std::sync::Arc;
+
+use diorite_block::sync::{Mutex, Rank};
+use diorite_block::{BlockDevice, IoError, Sector};
+
+use super::Result;
+use super::md_superblock::{IN_SYNC, Superblock};
+use super::mirror::{MirrorDevice, WriteMarks};
+use crate::error::OpenError;
+use crate::joined::JoinedDevice;
+use crate::partition::PartitionDevice;
+
+/// Layouts of RAID-0 behind the smallest member: turns counted from the start of the array (before Linux 3.14), or of the part.
+const FROM_START_OF_ARRAY: u32 = 1;
+const FROM_START_OF_PART: u32 = 2;
+
+/// What a member belongs to, for a message; none if it is none.
+pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
+    let superblock = Superblock::read(device).ok()??;
+    let level = match superblock.level() {
+        -1 => "linear".to_owned(),
+        level => format!("RAID-{level}"),
+    };
+    let (count, name) = (superblock.members(), superblock.name());
+    let more = if count > 1 { ",..." } else { "" };
+    Some(format!(
+        "one of {count} members of the MD array {name} ({level}); open it as md:{}{more} with all members",
+        device.name()
+    ))
+}
+
+/// Whether it belongs to a RAID-1 whose data begins where the device begins.
+pub(super) fn is_member_that_looks_whole(device: &dyn BlockDevice) -> bool {
+    let superblock = Superblock::read(device).ok().flatten();
+    superblock.is_some_and(|superblock| {
+        superblock.level() == 1 && superblock.data_bytes().0 == 0 && superblock.role().is_some()
+    })
+}
+
+/// A member: its superblock and the device.
+struct Member {
+    superblock: Superblock,
+    device: Arc<dyn BlockDevice>,
+}
+
+impl Member {
+    /// The first `len` bytes of its data.
+    fn data(&self, start: u64, len: u64) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+        let offset = self.superblock.data_bytes().0 + start;
+        let name = format!("{}?offset={offset}", self.device.name());
+        Ok(PartitionDevice::window(Arc::clone(&self.device), name, Sector::containing(offset), len)?)
+    }
+
+    fn len(&self) -> u64 {
+        self.superblock.data_bytes().1
+    }
+}
+
+/// The array on `devices`, in any order.
+///
+/// # Errors
+/// They are no whole array, or it is of a kind that is not known here.
+pub(crate) fn open(
+    spec: &str,
+    devices: Vec<Arc<dyn BlockDevice>>,
+    for_writing: bool,
+) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+    let bad = |why: String| OpenError::BadJoin { spec: spec.to_owned(), why };
+    let members = members(devices).map_err(bad)?;
+    let Some(first) = members.first().map(|member| &member.superblock) else {
+        return Err(bad("no member is up to date".to_owned()));
+    };
+    let name = format!("md:{}", first.name());
+    let is_complete = members.len() == first.members() as usize;
+    if first.level() != 1 && !is_complete {
+        return Err(bad(missing(&members)));
+    }
+    let device: Arc<dyn BlockDevice> = match first.level() {
+        -1 => linear(&members, first.chunk_bytes())?,
+        0 => striped(&members, first.chunk_bytes(), first.layout()).map_err(|problem| match problem {
+            Problem::Array(why) => bad(why),
+            Problem::Open(error) => error,
+        })?,
+        1 => {
+            if for_writing && !is_complete {
+                return Err(bad(format!("{}, or open it read-only", missing(&members))));
+            }
+            if for_writing && first.has_bitmap() {
+                let cure = "remove it (mdadm --grow --bitmap=none), or open it read-only";
+                return Err(bad(format!(
+                    "it has a write-intent bitmap, which would miss what is written here; {cure}"
+                )));
+            }
+            return mirrored(name, members, for_writing);
+        }
+        level => {
+            return Err(bad(format!("it is of level {level}; linear, RAID-0 and RAID-1 are known here")));
+        }
+    };
+    let len = device.geometry().capacity_bytes;
+    Ok(PartitionDevice::window(device, name, Sector(0), len)?)
+}
+
+/// Those that have everything, by their place in the array.
+fn members(devices: Vec<Arc<dyn BlockDevice>>) -> Result<Vec<Member>> {
+    let mut members: Vec<Member> = Vec::new();
+    for device in devices {
+        let said = |why: &str| format!("{}: {why}", device.name());
+        let superblock = Superblock::read(&*device).map_err(|why| said(&why))?;
+        let superblock = superblock.ok_or_else(|| said("it is no member of an MD array of version 1"))?;
+        let features = superblock.unknown_features();
+        if features != 0 {
+            return Err(said(&format!("the array uses features ({features:#x}) that are not known here")));
+        }
+        members.push(Member { superblock, device });
+    }
+    if let [first, others @ ..] = &members[..]
+        && let Some(other) = others.iter().find(|other| other.superblock.array() != first.superblock.array())
+    {
+        return Err(format!("{} and {} are of two arrays", first.device.name(), other.device.name()));
+    }
+    let newest = members.iter().map(|member| member.superblock.events()).max().unwrap_or(0);
+    // A crash between two superblocks leaves one of them an event behind; it says as well that the members may differ.
+    let is_new = |member: &Member| member.superblock.events().saturating_add(1) >= newest;
+    members.retain(|member| is_new(member) && member.superblock.role().is_some());
+    members.sort_by_key(|member| member.superblock.role());
+    let is_twice = |pair: &[Member]| pair[0].superblock.role() == pair[1].superblock.role();
+    if members.windows(2).any(is_twice) {
+        return Err("a member is named twice".to_owned());
+    }
+    Ok(members)
+}
+
+fn missing(members: &[Member]) -> String {
+    let count = members.first().map_or(0, |member| member.superblock.members());
+    let has =
+        |role: &u32| members.iter().any(|member| member.superblock.role().map(u32::from) == Some(*role));
+    let lost: Vec<_> = (0..count).filter(|role| !has(role)).take(8).map(|role| role.to_string()).collect();
+    format!(
+        "{} of {count} members are there and up to date, and {} not; name the others as well",
+        members.len(),
+        lost.join(", ")
+    )
+}
+
+fn linear(members: &[Member], chunk_bytes: u64) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+    let data = |member: &Member| {
+        let len = member.len();
+        member.data(0, if chunk_bytes == 0 { len } else { len - len % chunk_bytes })
+    };
+    Ok(JoinedDevice::linear(members.iter().map(data).collect::<std::result::Result<_, _>>()?)?)
+}
+
+/// Why an array cannot be put together.
+enum Problem {
+    Array(String),
+    Open(OpenError),
+}
+
+impl From<OpenError> for Problem {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+/// All members up to the end of the smallest; what the others have more, among these in the same way, and so on.
+fn striped(
+    members: &[Member],
+    chunk_bytes: u64,
+    layout: u32,
+) -> std::result::Result<Arc<dyn BlockDevice>, Problem> {
+    let bad = |why: &str| Problem::Array(why.to_owned());
+    if chunk_bytes == 0 {
+        return Err(bad("its chunk has no size"));
+    }
+    let whole = |member: &&Member| member.len() - member.len() % chunk_bytes;
+    let (mut parts, mut start, mut chunks) = (Vec::new(), 0, 0_u64);
+    loop {
+        let left: Vec<_> = members.iter().filter(|member| whole(member) > start).collect();
+        let Some(end) = left.iter().map(whole).min() else { break };
+        let mut part = left
+            .iter()
+            .map(|member| member.data(start, end - start))
+            .collect::<std::result::Result<Vec<_>, _>>()?;
+        let count = part.len() as u64;
+        if start > 0 && count > 1 {
+            match layout {
+                FROM_START_OF_ARRAY => part.rotate_left((chunks % count) as usize),
+                FROM_START_OF_PART => {}
+                _ => {
+                    return Err(bad(
+                        "its members differ in size, and the superblock does not say in which layout",
+                    ));
+                }
+            }
+        }
+        chunks += (end - start) / chunk_bytes * count;
+        start = end;
+        parts.push(match <[_; 1]>::try_from(part) {
+            Ok([only]) => only,
+            Err(several) => JoinedDevice::striped(several, chunk_bytes)? as Arc<dyn BlockDevice>,
+        });
+    }
+    match <[_; 1]>::try_from(parts) {
+        Ok([only]) => Ok(only),
+        Err(several) => Ok(JoinedDevice::linear(several)?),
+    }
+}
+
+fn mirrored(
+    name: String,
+    members: Vec<Member>,
+    for_writing: bool,
+) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+    let len =
+        members.iter().map(|member| member.len().min(member.superblock.used_bytes())).min().unwrap_or(0);
+    let data = members.iter().map(|member| member.data(0, len)).collect::<std::result::Result<_, _>>()?;
+    let in_sync = members.iter().all(|member| member.superblock.in_sync_to() == IN_SYNC);
+    let marks = SyncMarks { in_sync, members: Mutex::ranked(Rank::ArrayMembers, (members, false)) };
+    let marks = for_writing.then(|| Box::new(marks) as Box<dyn WriteMarks>);
+    Ok(Arc::new(MirrorDevice::new(name, data, in_sync, marks)?))
+}
+
+/// The superblocks of a mirror.
+struct SyncMarks {
+    /// Whether the members were the same when it was opened.
+    in_sync: bool,
+    /// The members, and whether they are marked.
+    members: Mutex<(Vec<Member>, bool)>,
+}
+
+impl std::fmt::Debug for SyncMarks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SyncMarks").field("in_sync", &self.in_sync).finish_non_exhaustive()
+    }
+}
+
+impl SyncMarks {
+    /// Write the mark on all members, if they were the same when it was opened. Otherwise it is there already, and stays.
+    fn mark(&self, differ: bool) -> std::result::Result<(), IoError> {
+        let mut guard = self.members.lock();
+        let (members, is_marked) = &mut *guard;
+        if *is_marked != differ && self.in_sync {
+            let events = members.iter().map(|member| member.superblock.events()).max().unwrap_or(0) + 1;
+            for member in members {
+                member.superblock.mark(&*member.device, events, if differ { 0 } else { IN_SYNC })?;
+                member.device.flush()?;
+            }
+        }
+        *is_marked = differ;
+        Ok(())
+    }
+}
+
+impl WriteMarks for SyncMarks {
+    fn before_write(&self) -> std::result::Result<(), IoError> {
+        self.mark(true)
+    }
+
+    fn all_is_the_same(&self) -> std::result::Result<(), IoError> {
+        self.mark(false)
+    }
+}

@@ -1,0 +1,252 @@
+//! Several devices with the same content.
+//!
+//! A read goes to the child with the fewest bytes in flight, and to the others where that one fails. A write goes to all, and fails where one of
+//! them fails.
+//!
+//! Invariants:
+//! 1. A write has ended when it has ended on every child.
+//! 2. Where the children may differ, all reads go to the first.
+
+use std::fmt;
+use std::io::IoSliceMut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use diorite_block::{
+    Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op, SharedQueue,
+};
+
+use crate::error::OpenError;
+use crate::joined::run_on;
+use crate::thread_queue;
+
+/// Marks on the children that say whether they may differ.
+pub(super) trait WriteMarks: Send + Sync + fmt::Debug {
+    /// Before each write: that they may differ is on them.
+    fn before_write(&self) -> Result<(), IoError>;
+    /// Everything was written to all of them, and is durable.
+    fn all_is_the_same(&self) -> Result<(), IoError>;
+}
+
+/// See the module's head.
+pub(super) struct MirrorDevice {
+    name: String,
+    children: Vec<Arc<dyn BlockDevice>>,
+    /// Bytes of reads in flight, by child.
+    reading: Vec<AtomicU64>,
+    /// Whether reads may go to any child.
+    in_sync: bool,
+    marks: Option<Box<dyn WriteMarks>>,
+    /// A write has failed on some child.
+    has_failed: AtomicBool,
+    geometry: Geometry,
+    counters: IoCounters,
+}
+
+impl MirrorDevice {
+    /// One that is not written to; all children have everything.
+    pub(super) fn read_only(children: Vec<Arc<dyn BlockDevice>>) -> Result<Arc<dyn BlockDevice>, OpenError> {
+        let mut device = Self::new("mirror".to_owned(), children, true, None)?;
+        device.geometry.read_only = true;
+        Ok(Arc::new(device))
+    }
+
+    /// `marks` is told before writes; without it there are none.
+    pub(super) fn new(
+        name: String,
+        children: Vec<Arc<dyn BlockDevice>>,
+        in_sync: bool,
+        marks: Option<Box<dyn WriteMarks>>,
+    ) -> Result<Self, OpenError> {
+        let first = children
+            .first()
+            .ok_or_else(|| OpenError::BadJoin { spec: name.clone(), why: "there is no device".to_owned() })?;
+        let mut geometry = first.geometry().clone();
+        for other in children.iter().map(|child| child.geometry()) {
+            geometry.capacity_bytes = geometry.capacity_bytes.min(other.capacity_bytes);
+            geometry.logical_block_size = geometry.logical_block_size.max(other.logical_block_size);
+            geometry.physical_block_size = geometry.physical_block_size.max(other.physical_block_size);
+            geometry.memory_alignment = geometry.memory_alignment.max(other.memory_alignment);
+            geometry.max_transfer_bytes = geometry.max_transfer_bytes.min(other.max_transfer_bytes);
+            geometry.max_segments = geometry.max_segments.min(other.max_segments);
+            geometry.volatile_cache |= other.volatile_cache;
+            geometry.fua &= other.fua;
+            geometry.discard &= other.discard;
+            geometry.rotational |= other.rotational;
+            geometry.read_only |= other.read_only;
+        }
+        geometry.capacity_bytes -= geometry.capacity_bytes % u64::from(geometry.logical_block_size);
+        geometry.read_only |= marks.is_none();
+        let reading = children.iter().map(|_| AtomicU64::new(0)).collect();
+        Ok(Self {
+            name,
+            children,
+            reading,
+            in_sync,
+            marks,
+            has_failed: AtomicBool::new(false),
+            geometry,
+            counters: IoCounters::default(),
+        })
+    }
+
+    /// Read from the child with the least to do; what fails there from the others.
+    fn read(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+        let len: u64 = bios.iter().map(Bio::len).sum();
+        let load = |child: &usize| self.reading[*child].load(Ordering::Relaxed);
+        let count = if self.in_sync { self.children.len() } else { 1 };
+        let first = (0..count).min_by_key(load).unwrap_or(0);
+        self.reading[first].fetch_add(len, Ordering::Relaxed);
+        let mut result = self.children[first].execute(bios);
+        self.reading[first].fetch_sub(len, Ordering::Relaxed);
+        for other in (0..count).filter(|other| *other != first) {
+            if result.is_ok() {
+                break;
+            }
+            result = self.children[other].execute(bios);
+        }
+        result.map_err(|error| self.own(error))
+    }
+
+    /// Run everything but reads on all children.
+    fn change(&self, bios: &[Bio<'_>]) -> Result<(), IoError> {
+        if let Some(marks) = &self.marks
+            && bios.iter().any(|bio| bio.op.is_write())
+        {
+            marks.before_write()?;
+        }
+        let lists = self.children.iter().map(|_| bios.iter().map(copy_of).collect()).collect();
+        run_on(&self.children, lists).map_err(|error| {
+            self.has_failed.store(true, Ordering::Relaxed);
+            self.own(error)
+        })
+    }
+
+    fn own(&self, mut error: IoError) -> IoError {
+        error.device = format!("{} ({})", self.name, error.device);
+        error
+    }
+}
+
+/// The same bio again; not of a read.
+fn copy_of<'s>(bio: &'s Bio<'_>) -> Bio<'s> {
+    let memory = match &bio.memory {
+        BioMemory::Write(segments) => BioMemory::Write(segments.clone()),
+        BioMemory::None(len) => BioMemory::None(*len),
+        BioMemory::Read(_) => BioMemory::None(0),
+    };
+    Bio { sector: bio.sector, memory, op: bio.op, flags: bio.flags, owner: bio.owner }
+}
+
+/// The same read, into the same memory.
+fn same_read<'s>(bio: &'s mut Bio<'_>) -> Option<Bio<'s>> {
+    let BioMemory::Read(segments) = &mut bio.memory else { return None };
+    let memory = BioMemory::Read(segments.iter_mut().map(|segment| IoSliceMut::new(segment)).collect());
+    Some(Bio { sector: bio.sector, memory, op: bio.op, flags: bio.flags, owner: bio.owner })
+}
+
+impl Drop for MirrorDevice {
+    /// Where something fails here, the children stay marked as different: no more is lost than time to compare them.
+    fn drop(&mut self) {
+        if let Some(marks) = &self.marks
+            && !self.has_failed.load(Ordering::Relaxed)
+            && self.children.iter().all(|child| child.flush().is_ok())
+        {
+            let _ = marks.all_is_the_same();
+        }
+    }
+}
+
+impl fmt::Debug for MirrorDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MirrorDevice").field("children", &self.children).finish_non_exhaustive()
+    }
+}
+
+impl BlockDevice for MirrorDevice {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn counters(&self) -> &IoCounters {
+        &self.counters
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+        for bio in &*bios {
+            let refused = |kind: IoErrorKind| (self as &dyn BlockDevice).error(bio, kind);
+            self.geometry.check(bio).map_err(refused)?;
+            self.counters.count(bio.op, bio.len());
+        }
+        let changes: Vec<_> = bios.iter().filter(|bio| bio.op != Op::Read).map(copy_of).collect();
+        let changed = if changes.is_empty() { Ok(()) } else { self.change(&changes) };
+        let mut reads: Vec<_> = bios.iter_mut().filter_map(same_read).collect();
+        let read = if reads.is_empty() { Ok(()) } else { self.read(&mut reads) };
+        changed.and(read)
+    }
+
+    fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+        Ok(Box::new(thread_queue::open(self, depth)))
+    }
+
+    fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
+        Some(Box::new(thread_queue::open(self, depth)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use diorite_block::Sector;
+
+    use super::*;
+    use crate::MemoryDevice;
+    use crate::partition::PartitionDevice;
+
+    /// Its reads fail.
+    #[derive(Debug)]
+    struct Unreadable(Arc<MemoryDevice>);
+
+    impl BlockDevice for Unreadable {
+        fn geometry(&self) -> &Geometry {
+            self.0.geometry()
+        }
+        fn counters(&self) -> &IoCounters {
+            self.0.counters()
+        }
+        fn name(&self) -> String {
+            "unreadable".to_owned()
+        }
+        fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+            match bios.iter().find(|bio| bio.op == Op::Read) {
+                Some(bio) => Err((self as &dyn BlockDevice).error(bio, IoErrorKind::Short { done: 0 })),
+                None => self.0.execute(bios),
+            }
+        }
+        fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+            Ok(<dyn BlockDevice>::immediate_queue(self, depth))
+        }
+    }
+
+    #[test]
+    fn what_one_child_cannot_read_another_does() {
+        let (bad, good) = (MemoryDevice::new(1 << 20), MemoryDevice::new(1 << 20));
+        (&*good as &dyn BlockDevice)
+            .write_bytes(4096, &[7; 4096], diorite_block::BioFlags::SYNC)
+            .expect("written");
+        let children: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(Unreadable(bad)), good];
+        let mirror = MirrorDevice::read_only(children.clone()).expect("a mirror");
+        let window = PartitionDevice::window(mirror, "window".to_owned(), Sector(8), 8192).expect("a window");
+        for _ in 0..8 {
+            let mut memory = [0; 4096];
+            (&*window as &dyn BlockDevice).read_bytes(0, &mut memory).expect("from the other");
+            assert_eq!(memory, [7; 4096]);
+        }
+        // Where they may differ, the first alone is right, and its error is the answer.
+        let mirror = MirrorDevice::new("mirror".to_owned(), children, false, None).expect("a mirror");
+        assert!((&mirror as &dyn BlockDevice).read_bytes(0, &mut [0; 4096]).is_err());
+    }
+}

@@ -1,0 +1,43 @@
+//! Devices that the kernel's MD and LVM2 make of several: put together from the metadata on them.
+//!
+//! Where it sits: between targets and joined devices. The metadata is read when a device is opened. LVM2's is never written; MD's only where
+//! a mirror is written to, so that a crash shows (`md`).
+//!
+//! What is read is not trusted: sizes and places are checked, and recursion is bounded.
+
+pub(crate) mod lvm;
+mod lvm_group;
+mod lvm_label;
+mod lvm_text;
+pub(crate) mod md;
+mod md_superblock;
+mod mirror;
+
+use diorite_block::{BlockDevice, IoError};
+
+use crate::buffer::AlignedBuf;
+
+/// Why an array cannot be put together, in words.
+type Result<T> = std::result::Result<T, String>;
+
+/// What a device is a part of, with the name under which the whole is opened; none if nothing says that it is a part.
+pub fn array_of(device: &dyn BlockDevice) -> Option<String> {
+    let part = lvm::describe(device).or_else(|| md::describe(device))?;
+    Some(part)
+}
+
+/// The mirror of which a device is a member, if the device looks like the whole: what is written to it alone makes the members differ.
+pub fn mirror_of(device: &dyn BlockDevice) -> Option<String> {
+    md::is_member_that_looks_whole(device).then(|| md::describe(device)).flatten()
+}
+
+/// `len` bytes at a byte offset, whatever the device's blocks.
+fn read(device: &dyn BlockDevice, offset: u64, len: usize) -> std::result::Result<Vec<u8>, IoError> {
+    let block = u64::from(device.geometry().logical_block_size);
+    let start = offset - offset % block;
+    let end = (offset + len as u64).next_multiple_of(block);
+    let mut memory = AlignedBuf::zeroed((end - start) as usize, 4096);
+    device.read_bytes(start, &mut memory)?;
+    let skip = (offset - start) as usize;
+    Ok(memory[skip..skip + len].to_vec())
+}

@@ -1,0 +1,244 @@
+//! Members of MD arrays as `md_p.h` of Linux describes their superblocks: what is opened, what is refused, and what a mirror's say after
+//! a crash. `cargo xtask guests arrays` has the kernel's own arrays.
+#![allow(clippy::disallowed_methods, reason = "images of other tools")]
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use diorite_block::{BioFlags, BlockDevice};
+use diorite_device::{AlignedBuf, OpenOptions, array_of, mirror_of, open_target};
+
+const BYTES: u64 = 4 << 20;
+const DATA: u64 = 1 << 20;
+const PLACE: u64 = 4096;
+
+/// A superblock of version 1.2.
+#[derive(Clone, Copy)]
+struct Member {
+    level: i32,
+    role: u16,
+    members: u32,
+    events: u64,
+    in_sync_to: u64,
+    features: u32,
+    data_bytes: u64,
+    layout: u32,
+}
+
+const MIRROR: Member = Member {
+    level: 1,
+    role: 0,
+    members: 2,
+    events: 7,
+    in_sync_to: u64::MAX,
+    features: 0,
+    data_bytes: BYTES - DATA,
+    layout: 0,
+};
+
+impl Member {
+    fn bytes(self) -> Vec<u8> {
+        let mut bytes = vec![0; 4096];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &0xa92b_4efc_u32.to_le_bytes());
+        put(4, &1_u32.to_le_bytes());
+        put(8, &self.features.to_le_bytes());
+        put(16, b"array of the tst");
+        put(32, b"any:test");
+        put(72, &self.level.to_le_bytes());
+        put(76, &self.layout.to_le_bytes());
+        put(80, &(self.data_bytes / 512).to_le_bytes());
+        put(88, &128_u32.to_le_bytes());
+        put(92, &self.members.to_le_bytes());
+        put(128, &(DATA / 512).to_le_bytes());
+        put(136, &(self.data_bytes / 512).to_le_bytes());
+        put(144, &(PLACE / 512).to_le_bytes());
+        put(160, &u32::from(self.role).to_le_bytes());
+        put(200, &self.events.to_le_bytes());
+        put(208, &self.in_sync_to.to_le_bytes());
+        put(220, &4_u32.to_le_bytes());
+        for number in 0..4_u16 {
+            let role = if u32::from(number) < self.members { number } else { 0xffff };
+            put(256 + 2 * usize::from(number), &role.to_le_bytes());
+        }
+        let words = bytes[..264]
+            .chunks(4)
+            .map(|word| u64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
+        let sum: u64 = words.sum();
+        let checksum = ((sum & 0xffff_ffff) + (sum >> 32)) as u32;
+        bytes[216..220].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    fn make(self, path: &Path) {
+        let file = std::fs::File::create(path).expect("an image");
+        file.set_len(DATA + self.data_bytes).expect("a size");
+        file.write_all_at(&self.bytes(), PLACE).expect("a superblock");
+    }
+}
+
+fn images(directory: &Path, members: &[Member]) -> Vec<PathBuf> {
+    let image = |(index, member): (usize, &Member)| {
+        let path = directory.join(format!("{index}.img"));
+        Member { role: index as u16, members: members.len() as u32, ..*member }.make(&path);
+        path
+    };
+    members.iter().enumerate().map(image).collect()
+}
+
+fn spec(images: &[PathBuf]) -> String {
+    let names: Vec<_> = images.iter().map(|image| image.to_str().expect("a name")).collect();
+    format!("md:{}", names.join(","))
+}
+
+fn open(images: &[PathBuf]) -> Arc<dyn BlockDevice> {
+    open_target(&spec(images), &OpenOptions::read_write()).expect("an array")
+}
+
+fn refused(images: &[PathBuf]) -> String {
+    open_target(&spec(images), &OpenOptions::read_write()).expect_err("no array").to_string()
+}
+
+fn pattern(len: usize, salt: u64) -> AlignedBuf {
+    let mut memory = AlignedBuf::zeroed(len, 4096);
+    for (index, bytes) in memory.chunks_mut(8).enumerate() {
+        bytes.copy_from_slice(&(index as u64 + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    }
+    memory
+}
+
+fn in_sync_to(image: &Path) -> (u64, u64) {
+    let mut bytes = [0; 16];
+    let file = std::fs::File::open(image).expect("an image");
+    file.read_exact_at(&mut bytes, PLACE + 200).expect("a superblock");
+    let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
+    (long(0), long(8))
+}
+
+/// Opening for reading changes nothing; a write marks first, and a clean end takes the mark away.
+#[test]
+fn a_mirror_says_when_its_members_may_differ() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let images = images(directory.path(), &[MIRROR, MIRROR]);
+    let reversed: Vec<_> = images.iter().rev().cloned().collect();
+    let data = pattern(256 << 10, 1);
+
+    let device = open(&reversed);
+    assert_eq!(device.geometry().capacity_bytes, BYTES - DATA);
+    assert_eq!(in_sync_to(&images[0]), (7, u64::MAX));
+    device.write_bytes(64 << 10, &data, BioFlags::SYNC).expect("written");
+    assert!(images.iter().all(|image| in_sync_to(image) == (8, 0)));
+    drop(device);
+    assert!(images.iter().all(|image| in_sync_to(image) == (9, u64::MAX)));
+    for image in &images {
+        let mut bytes = vec![0; data.len()];
+        let file = std::fs::File::open(image).expect("an image");
+        file.read_exact_at(&mut bytes, DATA + (64 << 10)).expect("data");
+        assert!(bytes == data[..]);
+    }
+
+    // A crash between the superblocks of two members leaves both members, and the first is read.
+    let ahead = Member { in_sync_to: 0, events: 10, ..MIRROR };
+    ahead.make(&directory.path().join("ahead"));
+    let both = [directory.path().join("ahead"), images[1].clone()];
+    assert_eq!(open(&both).geometry().capacity_bytes, BYTES - DATA);
+
+    // A crash: nothing is taken away, and the next run does not say that they are the same.
+    let device = open(&images);
+    device.write_bytes(0, &data, BioFlags::SYNC).expect("written");
+    let file = std::fs::File::options().write(true).open(&images[1]).expect("an image");
+    let marked: Vec<_> = images.iter().map(|image| std::fs::read(image).expect("an image")).collect();
+    drop(device);
+    for (image, bytes) in images.iter().zip(&marked) {
+        std::fs::write(image, bytes).expect("as after the crash");
+    }
+    file.write_all_at(&[0xee; 4096], DATA).expect("what did not arrive");
+    let device = open(&images);
+    let mut back = AlignedBuf::zeroed(data.len(), 4096);
+    for _ in 0..8 {
+        device.read_bytes(0, &mut back).expect("read");
+        assert!(back[..] == data[..], "a read came from the member that is not the first");
+    }
+    device.write_bytes(1 << 20, &data, BioFlags::SYNC).expect("written");
+    drop(device);
+    assert!(images.iter().all(|image| in_sync_to(image).1 == 0));
+}
+
+#[test]
+fn what_is_no_whole_array_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let paths = images(directory.path(), &[MIRROR, MIRROR]);
+    assert!(refused(&paths[..1]).contains("1 of 2 members"));
+    assert!(
+        open_target(&spec(&paths[1..]), &OpenOptions::read_only()).is_ok(),
+        "one member is enough to read"
+    );
+    assert!(refused(&[paths[0].clone(), paths[0].clone()]).contains("0.img"));
+
+    let stale = Member { events: 5, ..MIRROR };
+    let paths = images(directory.path(), &[MIRROR, stale]);
+    assert!(refused(&paths).contains("up to date"));
+    let striped = Member { level: 0, ..MIRROR };
+    let paths = images(directory.path(), &[striped, Member { events: 5, ..striped }]);
+    assert!(refused(&paths).contains("up to date"));
+    let parity = Member { level: 5, ..MIRROR };
+    assert!(refused(&images(directory.path(), &[parity, parity])).contains("level 5"));
+    let reshaped = Member { features: 4, ..MIRROR };
+    assert!(refused(&images(directory.path(), &[reshaped, MIRROR])).contains("not known"));
+    let bitmap = Member { features: 1, ..MIRROR };
+    assert!(refused(&images(directory.path(), &[bitmap, bitmap])).contains("bitmap"));
+
+    let paths = images(directory.path(), &[MIRROR, MIRROR]);
+    std::fs::File::options()
+        .write(true)
+        .open(&paths[1])
+        .expect("an image")
+        .write_all_at(b"x", PLACE + 80)
+        .expect("damage");
+    assert!(refused(&paths).contains("checksum"));
+    let member =
+        open_target(paths[0].to_str().expect("a name"), &OpenOptions::read_only()).expect("a device");
+    assert!(array_of(&*member).expect("a member").contains("RAID-1"));
+    // Its data does not begin where it begins, so it cannot be taken for the whole.
+    assert_eq!(mirror_of(&*member), None);
+}
+
+/// Members of three sizes: behind the smallest, turns go on among the others, in one of two layouts.
+#[test]
+fn unequal_members_are_striped_in_parts() {
+    const CHUNK: u64 = 64 << 10;
+    let directory = tempfile::tempdir().expect("a directory");
+    for layout in [1, 2] {
+        let sized =
+            |chunks: u64| Member { level: 0, features: 4096, layout, data_bytes: chunks * CHUNK, ..MIRROR };
+        let sizes = [11, 4, 7];
+        let paths = images(directory.path(), &sizes.map(sized));
+        // Chunk by chunk, as the kernel's map does it.
+        let mut places = Vec::new();
+        for (from, to) in [(0, 4), (4, 7), (7, 11)] {
+            let members: Vec<_> = (0..3).filter(|member| sizes[*member] >= to).collect();
+            let first = places.len();
+            for chunk in 0..(to - from) * members.len() as u64 {
+                let counted = if layout == 1 { first as u64 + chunk } else { chunk };
+                let member = members[(counted % members.len() as u64) as usize];
+                places.push((member, from + chunk / members.len() as u64));
+            }
+        }
+        let device = open(&paths);
+        let len = places.len() as u64 * CHUNK;
+        assert_eq!(device.geometry().capacity_bytes, len);
+        let data = pattern(len as usize, u64::from(layout));
+        device.write_bytes(0, &data, BioFlags::SYNC).expect("written");
+        drop(device);
+        for ((member, at), expected) in places.into_iter().zip(data.chunks(CHUNK as usize)) {
+            let mut bytes = vec![0; CHUNK as usize];
+            let file = std::fs::File::open(&paths[member]).expect("an image");
+            file.read_exact_at(&mut bytes, DATA + at * CHUNK).expect("data");
+            assert!(bytes == expected, "layout {layout}, chunk {at} of member {member}");
+        }
+    }
+    let unknown = Member { level: 0, ..MIRROR };
+    let longer = Member { data_bytes: 2 * unknown.data_bytes, ..unknown };
+    assert!(refused(&images(directory.path(), &[unknown, longer, longer])).contains("layout"));
+}

@@ -1,0 +1,224 @@
+//! How others on this host learn what a mount or a server is doing: over a Unix socket whose name follows from the mount, or from the image.
+//!
+//! The name is in the abstract namespace, so it goes with the daemon, and has the device numbers of the mount in it, or those of the image. A
+//! connection gets one JSON object, a [`Status`], and ends. A thread of its own answers, so that a mount whose requests are all stuck says so.
+//!
+//! Between users: a daemon answers its own user and the superuser. Any user may take a name first, so who asks believes
+//! only the user who mounted, which the kernel says, or for a server the own user, and the superuser.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{Shutdown, shutdown};
+
+use crate::mounted::{self, Mounted};
+use crate::status::Status;
+
+/// A reader that does not read is given up.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+/// The longest answer that is read.
+const ANSWER_MAX: u64 = 64 << 20;
+
+/// Why it cannot be said what a mount is doing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StatusError {
+    /// It is not one of Diorite, and no image that is served.
+    #[error("{}: not on a mount of diorite, and no image that `diorite serve` has", path.display())]
+    NotMounted {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// No daemon answers.
+    #[error("{}: the daemon does not answer: {source}", directory.display())]
+    NoAnswer {
+        /// The mount or the image.
+        directory: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is the mount of another user.
+    #[error("{}: mounted by user {user}: only that user and the superuser can ask", directory.display())]
+    OfAnother {
+        /// The mount.
+        directory: PathBuf,
+        /// Who mounted it.
+        user: u32,
+    },
+    /// The answer is not from the daemon, or from one of another version.
+    #[error("{}: the answer is not understood: {said}", directory.display())]
+    Strange {
+        /// The mount or the image.
+        directory: PathBuf,
+        /// What is wrong with it.
+        said: String,
+    },
+}
+
+/// Whose status it is, as the name of a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name(String);
+
+impl Name {
+    /// The longest name in the abstract namespace is little longer.
+    const LEN_MAX: usize = 100;
+
+    fn of_mount(numbers: &str) -> Self {
+        Self(format!("diorite-mount/{numbers}"))
+    }
+
+    /// The mount on a directory.
+    pub(crate) fn mounted_on(directory: &Path) -> io::Result<Self> {
+        mounted::device_numbers(directory)
+            .map(|numbers| Self::of_mount(&numbers))
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The server of a target. Any path to an image will do.
+    pub(crate) fn served(target: &str) -> Self {
+        let (place, part) = target.split_once('?').unwrap_or((target, ""));
+        let paths = diorite::host_paths(target);
+        let numbers = match &paths[..] {
+            [path] => std::fs::metadata(path).ok().map(|found| format!("{}:{}", found.dev(), found.ino())),
+            _ => None,
+        };
+        let name = format!("diorite-serve/{}?{part}", numbers.as_deref().unwrap_or(place));
+        if name.len() <= Self::LEN_MAX {
+            return Self(name);
+        }
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        Self(format!("diorite-serve/{:x}", hasher.finish()))
+    }
+
+    fn address(&self) -> io::Result<SocketAddr> {
+        SocketAddr::from_abstract_name(&self.0)
+    }
+
+    fn connect(&self) -> io::Result<UnixStream> {
+        UnixStream::connect_addr(&self.address()?)
+    }
+}
+
+/// What is done with a volume: by the mount that `path` is on, or by the server of the image that it is.
+///
+/// # Errors
+/// It is neither, or the daemon does not answer this user.
+pub fn ask(path: &Path) -> Result<Status, StatusError> {
+    let own = rustix::process::geteuid().as_raw();
+    let no_answer =
+        |directory: &Path, source| StatusError::NoAnswer { directory: directory.to_owned(), source };
+    // By its name alone: a mount may be stuck.
+    if let Some(Mounted { numbers, directory, user }) = mounted::find(path) {
+        if own != 0 && own != user {
+            return Err(StatusError::OfAnother { directory, user });
+        }
+        let stream = Name::of_mount(&numbers).connect().map_err(|source| no_answer(&directory, source))?;
+        return read_status(stream, &directory, user);
+    }
+    let stream = path.to_str().and_then(|target| Name::served(target).connect().ok());
+    let stream = stream.ok_or_else(|| StatusError::NotMounted { path: path.to_owned() })?;
+    read_status(stream, path, own)
+}
+
+/// What a daemon says that is to be of this user.
+fn read_status(stream: UnixStream, of: &Path, user: u32) -> Result<Status, StatusError> {
+    let no_answer = |source| StatusError::NoAnswer { directory: of.to_owned(), source };
+    let strange = |said: String| StatusError::Strange { directory: of.to_owned(), said };
+    stream.set_read_timeout(Some(TIME_LIMIT)).map_err(no_answer)?;
+    let peer = socket_peercred(&stream).map_err(|error| no_answer(error.into()))?.uid.as_raw();
+    if peer != 0 && peer != user {
+        return Err(strange(format!("user {peer} has taken the name of the daemon's socket")));
+    }
+    let mut answer = Vec::new();
+    stream.take(ANSWER_MAX).read_to_end(&mut answer).map_err(no_answer)?;
+    serde_json::from_slice(&answer).map_err(|error| strange(error.to_string()))
+}
+
+/// Take the name. The kernel may use the numbers of a mount again before its daemon has given the name back.
+fn bind(address: &SocketAddr) -> io::Result<UnixListener> {
+    const WAIT_MAX: Duration = Duration::from_secs(2);
+    let start = Instant::now();
+    loop {
+        match UnixListener::bind_addr(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && start.elapsed() < WAIT_MAX => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// The thread that answers; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    listener: UnixListener,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Answer under this name, until there is no `status` any more.
+    ///
+    /// # Errors
+    /// The name of the socket is taken, or there are no threads.
+    pub(crate) fn start(
+        name: &Name,
+        status: impl Fn() -> Option<Status> + Send + 'static,
+    ) -> io::Result<Self> {
+        let listener = bind(&name.address()?)?;
+        let own = listener.try_clone()?;
+        let answer = move || {
+            while let Ok((stream, _)) = own.accept() {
+                let Some(status) = status() else { return };
+                // One that goes away or does not read has its own fault.
+                let _ = answer(&stream, &status);
+            }
+        };
+        let thread = thread::Builder::new().name("status".to_owned()).spawn(answer)?;
+        Ok(Self { listener, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = shutdown(self.listener.as_fd(), Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(mut stream: &UnixStream, status: &Status) -> io::Result<()> {
+    let peer = socket_peercred(stream)?.uid;
+    if !peer.is_root() && peer != rustix::process::geteuid() {
+        return Ok(());
+    }
+    stream.set_write_timeout(Some(TIME_LIMIT))?;
+    stream.write_all(&serde_json::to_vec(status)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_has_one_name_by_whatever_path() {
+        let served = |target: &str| Name::served(target);
+        let path = std::env::current_exe().expect("a file");
+        let (path, directory) =
+            (path.to_str().expect("text"), path.parent().and_then(Path::to_str).expect("text"));
+        let other = path.replace(directory, &format!("{directory}/."));
+        assert_eq!(served(path), served(&other));
+        assert_ne!(served(path), served(&format!("{path}?partition=2")));
+        let long = |last: &str| served(&format!("nbd://{}/{last}", "host.".repeat(30)));
+        assert!(long("a").address().is_ok() && long("a") != long("b"));
+    }
+}

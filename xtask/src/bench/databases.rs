@@ -1,0 +1,165 @@
+//! Suite `databases`: transactions a second of PostgreSQL and MariaDB, each with 8 clients, on a mount by `diorite mount` and on the
+//! kernel's, from the same image.
+//!
+//! Each run gets a copy of an image that the kernel's mount was used to fill. A run starts this program again
+//! (`bench-databases DIRECTORY`), which starts the servers in turn and prints what they reached.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::Options;
+use super::measure::call;
+use super::mounts::{ours, transports};
+use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount, make_image};
+use crate::mount::databases::{Database, Mariadb, Memory, Postgresql, stop};
+use crate::setup;
+
+const CLIENTS: u32 = 8;
+/// Seconds of a run of each.
+const SECONDS: u32 = 10;
+/// `pgbench -s`: 100,000 accounts each.
+const SCALE: u32 = 10;
+const MARIADB_ROWS: u32 = 200_000;
+
+pub(super) fn run(options: &Options) -> Result<(), String> {
+    if !can_mount() {
+        println!("SKIPPED: databases: the kernel's mount needs root");
+        return Ok(());
+    }
+    setup::install_mount_packages()?;
+    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
+    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
+    let template = make_image(
+        &directory.join("databases.img"),
+        1536,
+        "-t ext4 -E lazy_itable_init=0,lazy_journal_init=0",
+    )?;
+    let image = directory.join("databases-run.img").to_string_lossy().into_owned();
+    let mount = directory.join("databases").to_string_lossy().into_owned();
+    let this = std::env::current_exe().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
+    let by_kernel = |image: &str| {
+        format!(
+            "mkdir -p {mount} && mount -o loop {image} {mount} && losetup --direct-io=on $(findmnt -no SOURCE {mount})"
+        )
+    };
+    call(&["sh", "-c", &by_kernel(&template)])?;
+    let filled = fill(Path::new(&mount));
+    call(&["umount", &mount])?;
+    filled?;
+    // Its blocks are the host's: a run is not to pay for their allocation.
+    let fresh = format!("cp --sparse=never {template} {image} && sync -f {image}");
+    let runner = |name, before: String, after| Runner {
+        name,
+        before: vec![fresh.clone(), before],
+        command: vec![this.clone(), "bench-databases".to_owned(), mount.clone()],
+        after,
+    };
+    let mut runners = Vec::new();
+    for &(name, io_uring) in transports() {
+        let (before, after) = ours(&image, &mount, &format!("allow_other,io_uring={io_uring}"))?;
+        runners.push(runner(name, before, after));
+    }
+    runners.push(runner("kernel", by_kernel(&image), vec![format!("umount {mount}")]));
+    let about = format!(
+        "A copy of one ext4 image for each run, mounted by `diorite mount -o allow_other` and by the kernel (loop device with direct I/O). \
+         Each with {CLIENTS} clients for {SECONDS} s: PostgreSQL's pgbench (scale {SCALE}), and MariaDB (InnoDB with `O_DIRECT`, a commit \
+         flushes the log) with mysqlslap: a transaction updates a random row of {MARIADB_ROWS} and inserts one. Transactions a second."
+    );
+    let targets = runners
+        .iter()
+        .filter(|runner| runner.name != "kernel")
+        .flat_map(|runner| ["postgresql", "mariadb"].map(|figure| (runner.name, figure)))
+        .map(|ours| TargetRatio { ours, peer: ("kernel", ours.1), bound: Bound::AtLeast(0.8) })
+        .collect();
+    let suite =
+        RateSuite { name: "databases", title: "Databases on a mount", about, rounds: None, runners, targets };
+    let result = suite.run(options);
+    let _ = (std::fs::remove_file(&image), std::fs::remove_file(&template));
+    result
+}
+
+fn postgresql() -> Result<Postgresql, String> {
+    Postgresql::new(Memory::Usual)
+}
+
+const MARIADB: Mariadb = Mariadb { memory: Memory::Usual };
+
+/// Make both databases with their rows.
+fn fill(at: &Path) -> Result<(), String> {
+    let postgresql = postgresql()?;
+    postgresql.create(at)?;
+    let server = postgresql.start(at)?;
+    let filled = succeed(&mut postgresql.pgbench(at, &["-i", "-q", "-s", &SCALE.to_string()]));
+    stop(server)?;
+    filled?;
+    MARIADB.create(at)?;
+    let server = MARIADB.start(at)?;
+    let filled = MARIADB.query(
+        at,
+        &format!(
+            "CREATE TABLE d.account (n INT PRIMARY KEY, balance BIGINT, text CHAR(100)) ENGINE=InnoDB; \
+             CREATE TABLE d.history (n BIGINT AUTO_INCREMENT PRIMARY KEY, account INT, text CHAR(100)) ENGINE=InnoDB; \
+             INSERT INTO d.account SELECT seq, 0, REPEAT('x', 100) FROM seq_1_to_{MARIADB_ROWS}"
+        ),
+    );
+    stop(server)?;
+    filled.map(drop)
+}
+
+/// `bench-databases DIRECTORY`: run both and print what they reached.
+pub(crate) fn run_in(arguments: &[String]) -> Result<(), String> {
+    let [directory] = arguments else {
+        return Err("bench-databases is for `cargo xtask bench databases`".to_owned());
+    };
+    let at = Path::new(directory);
+    let database = postgresql()?;
+    let server = database.start(at)?;
+    let (clients, seconds) = (CLIENTS.to_string(), SECONDS.to_string());
+    let said = succeed(&mut database.pgbench(at, &["-n", "-c", &clients, "-j", "2", "-T", &seconds]));
+    stop(server)?;
+    let postgresql = number_after(&said?, "tps = ").ok_or("pgbench says no rate")?;
+    let server = MARIADB.start(at)?;
+    let mariadb = transactions(at);
+    stop(server)?;
+    println!("{}", json!({ "postgresql": postgresql, "mariadb": mariadb? }));
+    Ok(())
+}
+
+/// MariaDB's rate: each client does transactions until the time is over.
+fn transactions(at: &Path) -> Result<f64, String> {
+    // As statements of one line each, so that an answer ends each transaction.
+    let transaction = format!(
+        "SET @n = 1 + FLOOR(RAND() * {MARIADB_ROWS}); BEGIN; UPDATE account SET balance = balance + 1 WHERE n = @n; \
+         INSERT INTO history (account, text) VALUES (@n, REPEAT('y', 100)); COMMIT;"
+    );
+    const COUNT: u32 = 1000;
+    let start = Instant::now();
+    let limit = Duration::from_secs(SECONDS.into());
+    let mut done = 0;
+    // mysqlslap does a number of queries, not a time of them.
+    while start.elapsed() < limit {
+        let mut slap = Command::new("mysqlslap");
+        slap.args(["--no-defaults", "-uroot", "--create-schema=d", "--no-drop", "--delimiter=;"]);
+        slap.arg(format!("--socket={}", Mariadb::socket(at).display()));
+        slap.arg(format!("--concurrency={CLIENTS}"));
+        slap.arg(format!("--number-of-queries={}", COUNT * 5)).arg(format!("--query={transaction}"));
+        succeed(&mut slap)?;
+        done += COUNT;
+    }
+    Ok(f64::from(done) / start.elapsed().as_secs_f64())
+}
+
+fn succeed(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+fn number_after(text: &str, words: &str) -> Option<f64> {
+    text.split_once(words)?.1.split_whitespace().next()?.parse().ok()
+}
