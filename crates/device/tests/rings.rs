@@ -363,7 +363,7 @@ fn memory_is_moved_by_calls_and_not_by_threads_of_the_kernel() {
         return println!("SKIPPED: there is no /dev/shm");
     };
     let path = directory.path().join("image");
-    std::fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
+    std::fs::File::options().write(true).create_new(true).open(&path).unwrap().set_len(8 << 20).unwrap();
     let device: Arc<dyn BlockDevice> = open(&path);
     let mut queue = device.open_queue(1).unwrap();
     let mut done = Vec::new();

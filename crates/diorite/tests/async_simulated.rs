@@ -59,12 +59,11 @@ impl Case {
         assert_eq!(result.expect("moved"), PAGE);
         let possible = &mut self.model[flying.page as usize];
         assert!(memory.iter().all(|byte| *byte == memory[0]), "a page is whole");
-        match flying.write {
-            Some(value) => *possible = BTreeSet::from([value]),
-            None => {
-                assert!(possible.contains(&memory[0]), "{} of {possible:?}", memory[0]);
-                *possible = BTreeSet::from([memory[0]]);
-            }
+        if let Some(value) = flying.write {
+            *possible = BTreeSet::from([value]);
+        } else {
+            assert!(possible.contains(&memory[0]), "{} of {possible:?}", memory[0]);
+            *possible = BTreeSet::from([memory[0]]);
         }
     }
 

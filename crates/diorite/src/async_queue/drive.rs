@@ -96,13 +96,12 @@ impl<M: TransferMemory + 'static> Wake for Woken<M> {
     fn wake_by_ref(self: &Arc<Self>) {
         self.is_woken.store(true, Ordering::Release);
         let Some(shared) = self.shared.upgrade() else { return };
-        match &shared.descriptor {
-            Some((_, notify)) => notify(),
-            None => {
-                let (lock, woken) = &shared.woken;
-                drop(lock.lock());
-                woken.notify_all();
-            }
+        if let Some((_, notify)) = &shared.descriptor {
+            notify();
+        } else {
+            let (lock, woken) = &shared.woken;
+            drop(lock.lock());
+            woken.notify_all();
         }
     }
 }

@@ -97,7 +97,11 @@ impl AsyncWriter {
         self.filled += len;
         self.is_last = self.filled < self.pool.buffer_bytes();
         self.submit_whole_blocks();
-        poll_fn(|context| self.attempt(context, |writer, context| Poll::Ready(writer.look(context)))).await
+        poll_fn(|context| {
+            self.look(context);
+            Poll::Ready(Ok(()))
+        })
+        .await
     }
 
     /// Write all of `data`, copied.
@@ -174,7 +178,7 @@ impl AsyncWriter {
         self.filled += len;
         if self.filled == self.pool.buffer_bytes() {
             self.submit_whole_blocks();
-            ready!(self.attempt(context, |writer, context| Poll::Ready(writer.look(context))))?;
+            self.look(context);
         }
         Poll::Ready(Ok(len))
     }
@@ -194,17 +198,16 @@ impl AsyncWriter {
     }
 
     /// Submit what is not in flight, as far as there is space.
-    fn look(&mut self, context: &mut Context<'_>) -> Result<()> {
+    fn look(&mut self, context: &mut Context<'_>) {
         for Flying { transfer, .. } in self.flying.iter_mut().filter(|flying| !flying.transfer.is_submitted())
         {
             transfer.poll_submission(context);
         }
-        Ok(())
     }
 
     /// The end of the transfer that was submitted first; `false` if there is none.
     fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Result<bool>> {
-        self.look(context)?;
+        self.look(context);
         let Some(Flying { offset, len, transfer }) = self.flying.front_mut() else {
             return Poll::Ready(self.write_rest());
         };
