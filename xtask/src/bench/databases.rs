@@ -1,4 +1,4 @@
-//! Suite `databases`: transactions a second of PostgreSQL and MariaDB, each with 8 clients, on a mount by `diorite mount` and on the
+//! Suite `databases`: transactions a second of `PostgreSQL` and `MariaDB`, each with 8 clients, on a mount by `diorite mount` and on the
 //! kernel's, from the same image.
 //!
 //! Each run gets a copy of an image that the kernel's mount was used to fill. A run starts this program again
@@ -128,14 +128,13 @@ pub(crate) fn run_in(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// MariaDB's rate: each client does transactions until the time is over.
+/// The rate of `MariaDB`: each client does transactions until the time is over.
 fn transactions(at: &Path) -> Result<f64, String> {
-    // As statements of one line each, so that an answer ends each transaction.
+    const COUNT: u32 = 1000;
     let transaction = format!(
         "SET @n = 1 + FLOOR(RAND() * {MARIADB_ROWS}); BEGIN; UPDATE account SET balance = balance + 1 WHERE n = @n; \
          INSERT INTO history (account, text) VALUES (@n, REPEAT('y', 100)); COMMIT;"
     );
-    const COUNT: u32 = 1000;
     let start = Instant::now();
     let limit = Duration::from_secs(SECONDS.into());
     let mut done = 0;

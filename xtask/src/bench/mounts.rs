@@ -27,7 +27,7 @@ const FILES: u32 = 50_000;
 const FUSE_FILES: u32 = 5000;
 /// Bytes that are written one by one, for each of the files.
 const SINGLE_BYTES_PER_FILE: u32 = 8;
-/// What a daemon is to take, and a round trip over io_uring.
+/// What a daemon is to take, and a round trip over `io_uring`.
 const DAEMON_MIB_MAX: u32 = 100;
 const ROUND_TRIP_US_MAX: u32 = 12;
 /// Files of the tree that is unpacked and removed.
