@@ -524,6 +524,10 @@ impl IoQueue for RingQueue {
                 self.ring.enter(self.completions_of(wanted - (done.len() - before)), self.polling);
                 self.take_ended(done);
             }
+            if self.notify.is_set() && self.ring.unsubmitted() > 0 {
+                // Who waits for the descriptor does not come back to submit what followed.
+                self.ring.enter(0, Polling::Never);
+            }
         } else {
             done.append(&mut self.ended);
         }

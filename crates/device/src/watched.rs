@@ -13,6 +13,10 @@ impl Watched {
         self.0 = Some(Arc::clone(notify));
     }
 
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub(crate) fn call(&self) {
         if let Some(notify) = &self.0 {
             notify();

@@ -8,8 +8,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::image;
-use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, QueuedMemory, Sector};
-use diorite_device::{AlignedBuf, Backend, BufferPool, FileDevice, OpenOptions, registered_memory};
+use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, QueuedMemory, Sector, Watch};
+use diorite_device::{
+    AlignedBuf, Backend, BufferPool, FileDevice, OpenOptions, Readiness, registered_memory,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 fn open(path: &std::path::Path) -> Arc<FileDevice> {
     FileDevice::open(path, &OpenOptions::read_write().backend(Backend::IoUring)).unwrap()
@@ -384,4 +387,36 @@ fn memory_is_moved_by_calls_and_not_by_threads_of_the_kernel() {
     }
     assert!(done.iter().all(|completed| completed.result.is_ok()) && done.len() == 2000);
     assert!(at_once > 1000, "{at_once} of 2000 had ended when they were submitted");
+}
+
+/// Transfers of more parts than the ring has entries: what waits for an entry is submitted by the look that follows a completion, for nothing
+/// else wakes a program that waits for the descriptor.
+#[test]
+fn a_watched_queue_submits_what_waited_for_an_entry() {
+    const PARTS: usize = 12;
+    let (_directory, path) = image(16 << 20);
+    let mut readiness = Readiness::new().unwrap();
+    let mut queue = (open(&path) as Arc<dyn BlockDevice>).open_queue(4).unwrap();
+    if let Some(Watch::Descriptor(descriptor)) = queue.watch(readiness.notify()) {
+        readiness.add(descriptor).unwrap();
+    }
+    for tag in 0..4 {
+        let piece = |part: usize| Piece {
+            sector: Sector((tag * PARTS as u64 + part as u64) * 16),
+            memory: part * 4096..(part + 1) * 4096,
+        };
+        let memory = QueuedMemory::Owned(Box::new(AlignedBuf::zeroed(PARTS * 4096, 4096)));
+        let pieces = (0..PARTS).map(piece).collect();
+        let (op, flags, owner) = (Op::Write, BioFlags::SYNC, IoOwner::current());
+        queue.submit(QueuedIo { op, pieces, memory, flags, owner, tag }).unwrap();
+    }
+    let mut done = Vec::new();
+    queue.reap(0, &mut done).unwrap();
+    while done.len() < 4 {
+        let mut wait = [PollFd::new(&readiness, PollFlags::IN)];
+        let timeout = Timespec { tv_sec: 10, tv_nsec: 0 };
+        assert_eq!(poll(&mut wait, Some(&timeout)).unwrap(), 1, "nothing ends any more: {} of 4", done.len());
+        readiness.clear();
+        queue.reap(0, &mut done).unwrap();
+    }
 }

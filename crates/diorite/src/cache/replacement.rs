@@ -4,7 +4,7 @@
 //! keys and use counts, and asks whether a frame may go.
 //!
 //! A new page enters the small queue (a tenth of the frames). At its end it goes, unless it was used again while it was there,
-//! in which case it moves to the main queue; one that was read ahead and not used yet gets one more round. A page that went is remembered by key for a while (the ghost
+//! in which case it moves to the main queue. A page that went is remembered by key for a while (the ghost
 //! list); if it comes back it enters the main queue at once. The main queue gives a used page another round.
 //! (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.)
 //!
@@ -92,8 +92,6 @@ struct Link {
     previous: u32,
     next: u32,
     place: Place,
-    /// It has had another round in the small queue, unread.
-    was_spared: bool,
     owner: Option<(Arc<Pages>, u64)>,
 }
 
@@ -126,7 +124,7 @@ pub(crate) struct Replacement {
 impl Replacement {
     /// All frames free.
     pub(crate) fn new(frames: u32) -> Self {
-        let link = || Link { previous: NONE, next: NONE, place: Place::Free, was_spared: false, owner: None };
+        let link = || Link { previous: NONE, next: NONE, place: Place::Free, owner: None };
         Self {
             links: (0..frames).map(|_| link()).collect(),
             free: (0..frames).rev().map(FrameId).collect(),
@@ -149,9 +147,7 @@ impl Replacement {
         let frame = self.free.pop()?;
         let key = PageKey { owner: pages.id(), page };
         uses.set(frame, 0);
-        let link = &mut self.links[frame.0 as usize];
-        link.owner = Some((Arc::clone(pages), page));
-        link.was_spared = false;
+        self.links[frame.0 as usize].owner = Some((Arc::clone(pages), page));
         let place = if self.ghost_keys.remove(&key).is_some() { Place::Main } else { Place::Small };
         self.append(frame, place);
         Some(frame)
@@ -189,12 +185,6 @@ impl Replacement {
             if from_small && used > 1 {
                 uses.set(frame, 0);
                 self.append(frame, Place::Main);
-                continue;
-            }
-            // What was read ahead for a reader that waits for its turn is needed; what another has read by now is not.
-            if from_small && used == 0 && !std::mem::replace(&mut self.links[head as usize].was_spared, true)
-            {
-                self.append(frame, Place::Small);
                 continue;
             }
             if !from_small && used > 0 {
