@@ -245,9 +245,10 @@ impl BackingStore {
 
     /// Steps 5 and 6 of an overwrite within the file that is one bio: what small writes at random places mostly are. `false` where the write
     /// is something else.
-    fn overwrite_one(&self, window: &Range<u64>, memory: &[u8], end: u64, flags: BioFlags) -> Result<bool> {
+    fn overwrite_one(&self, window: &Range<u64>, memory: &[u8], flags: BioFlags) -> Result<bool> {
         let len = window.end - window.start;
-        if end > self.map.recorded_size() {
+        // Beyond it, also in its last block, the mapping has a say: a file of the host would stay longer.
+        if window.end > self.map.recorded_size() {
             return Ok(false);
         }
         let Some(sector) = self.whole_on_device(window.start, len)? else { return Ok(false) };
@@ -273,7 +274,7 @@ impl BackingStore {
     ) -> Result<u64> {
         if let Some(memory) = segments.clone().next()
             && memory.len() as u64 >= window.end - window.start
-            && self.overwrite_one(&window, memory, end, flags)?
+            && self.overwrite_one(&window, memory, flags)?
         {
             return Ok(end);
         }
