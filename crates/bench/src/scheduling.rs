@@ -156,7 +156,7 @@ mod tests {
         let json = report.json();
         assert_eq!((&json["owners"][0]["name"], &json["owners"][0]["ios"]), (&json!("scan"), &json!(3)));
         assert_eq!(json["owners"][1]["read_bytes"], 4096);
-        assert!(json["owners"][1]["wait_us"]["max"].as_f64().expect("a number") > 0.0);
+        assert!(json["owners"][1]["service_us"]["max"].as_f64().expect("a number") > 0.0);
         assert!(report.text().contains("task 2"), "{}", report.text());
     }
 }
