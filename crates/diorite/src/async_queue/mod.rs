@@ -54,7 +54,7 @@ use crate::{AlignedBuf, DirectQueue, Error, File, Finished, Result};
 /// let queue = AsyncQueue::new(32)?;
 /// let copied = queue.run(async {
 ///     let (read, memory) = queue.read(&file, 0, file.buffer(4096)?, 4096).await;
-///     diorite::Result::Ok((read?, memory[0]))
+///     Ok::<_, diorite::Error>((read?, memory[0]))
 /// })?;
 /// # Ok(())
 /// # }

@@ -29,7 +29,7 @@ use crate::{BufferPool, File, PoolBuf, Result};
 ///     while let Some(chunk) = reader.next_chunk().await? {
 ///         len += chunk.len();
 ///     }
-///     diorite::Result::Ok(len)
+///     Ok::<_, diorite::Error>(len)
 /// })?;
 /// # Ok(())
 /// # }
