@@ -108,14 +108,14 @@ fn why_a_volume_became_read_only_is_told() {
 }
 
 /// Under `inject` a program of many threads takes the device from one of a single thread no longer: threads of a program are one owner.
-/// The device makes one transfer of 2 ms after another.
+/// The device is a rotating disk, which makes one transfer of 2 ms after another.
 #[test]
 fn a_greedy_program_leaves_a_light_one_its_share() {
     if tool("fio", ["--version"]).is_none() {
         return;
     }
     let share = |scheduler: &str| {
-        let server = NbdKit::new(&["--filter=delay", "-t", "1"], "rdelay=2ms")?;
+        let server = NbdKit::rotating(&["--filter=delay", "-t", "1"], "rdelay=2ms")?;
         let served = server.mount(&format!("scheduler={scheduler}"));
         let [light, greedy] = [("light", 1), ("greedy", 16)].map(|(name, threads)| {
             fs::write(served.path(name), pattern(8 << 20, 1)).expect("write");
@@ -209,30 +209,54 @@ struct NbdKit {
     bench: Bench,
     server: Child,
     alone: Alone,
+    export: String,
 }
 
 impl NbdKit {
     /// `None`, and a visible line, where that cannot be.
     fn new(options: &[&str], parameters: &str) -> Option<Self> {
+        Self::of(options, parameters, |_| "a.img".to_owned())
+    }
+
+    /// Of a device that says that it rotates.
+    fn rotating(options: &[&str], parameters: &str) -> Option<Self> {
+        Self::of(options, parameters, |bench| {
+            let output = Command::new("losetup").args(["-f", "--show"]).arg(bench.path("a.img")).output();
+            let device =
+                String::from_utf8(output.expect("losetup").stdout).expect("a name").trim().to_owned();
+            let attribute = device.replace("/dev/", "/sys/block/") + "/queue/rotational";
+            fs::write(attribute, "1").expect("an attribute of a loop device");
+            device
+        })
+    }
+
+    fn of(options: &[&str], parameters: &str, export: impl FnOnce(&Bench) -> String) -> Option<Self> {
         let alone = alone();
         if !is_root("a mount by FUSE") || tool("nbdkit", ["--version"]).is_none() {
             return None;
         }
         let bench = Bench::new();
         bench.image("a.img", "ext4", "64M");
+        let export = export(&bench);
         let mut server = Command::new("nbdkit");
-        server.args(["-f", "-U", "socket"]).args(options).args(["file", "a.img"]);
+        server.args(["-f", "-U", "socket"]).args(options).args(["file", &export]);
         server.args(parameters.split(' ').map(|parameter| {
             // The server leaves its directory.
             parameter.replace("error-file=", &format!("error-file={}/", bench.directory.path().display()))
         }));
         let server = server.current_dir(bench.directory.path()).spawn().expect("nbdkit");
         Served::wait_until(|| bench.path("socket").exists());
-        Some(Self { bench, server, alone })
+        Some(Self { bench, server, alone, export })
     }
 
     fn mount(self, options: &str) -> Served {
         let target = format!("nbd+unix:///?socket={}&connections=1", self.bench.path("socket").display());
-        Served::of(self.bench, &target, options, Some(self.server), self.alone)
+        let served = Served::of(self.bench, &target, options, Some(self.server), self.alone);
+        if self.export.starts_with("/dev/loop") {
+            // It goes when the server closes it.
+            let detached = Command::new("losetup").args(["-d", &self.export]).status();
+            assert!(detached.expect("losetup").success());
+        }
+        served
     }
 }
