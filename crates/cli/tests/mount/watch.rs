@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
@@ -108,14 +108,14 @@ fn why_a_volume_became_read_only_is_told() {
 }
 
 /// Under `inject` a program of many threads takes the device from one of a single thread no longer: threads of a program are one owner.
-/// The device is a rotating disk, which makes one transfer of 2 ms after another.
+/// The device is a rotating disk, which makes one transfer after another.
 #[test]
 fn a_greedy_program_leaves_a_light_one_its_share() {
     if tool("fio", ["--version"]).is_none() {
         return;
     }
     let share = |scheduler: &str| {
-        let server = NbdKit::rotating(&["--filter=delay", "-t", "1"], "rdelay=2ms")?;
+        let server = NbdKit::rotating()?;
         let served = server.mount(&format!("scheduler={scheduler}"));
         let [light, greedy] = [("light", 1), ("greedy", 16)].map(|(name, threads)| {
             fs::write(served.path(name), pattern(8 << 20, 1)).expect("write");
@@ -209,54 +209,52 @@ struct NbdKit {
     bench: Bench,
     server: Child,
     alone: Alone,
-    export: String,
 }
 
 impl NbdKit {
     /// `None`, and a visible line, where that cannot be.
     fn new(options: &[&str], parameters: &str) -> Option<Self> {
-        Self::of(options, parameters, |_| "a.img".to_owned())
+        Self::of(options, parameters, |_| ["file".to_owned(), "a.img".to_owned()])
     }
 
-    /// Of a device that says that it rotates.
-    fn rotating(options: &[&str], parameters: &str) -> Option<Self> {
-        Self::of(options, parameters, |bench| {
-            let output = Command::new("losetup").args(["-f", "--show"]).arg(bench.path("a.img")).output();
-            let device =
-                String::from_utf8(output.expect("losetup").stdout).expect("a name").trim().to_owned();
-            let attribute = device.replace("/dev/", "/sys/block/") + "/queue/rotational";
-            fs::write(attribute, "1").expect("an attribute of a loop device");
-            device
+    /// A device that says that it rotates: a script that copies each transfer takes some milliseconds for it.
+    fn rotating() -> Option<Self> {
+        Self::of(&["-t", "1"], "", |bench| {
+            let image = bench.path("a.img");
+            let script = bench.path("disk.sh");
+            let image = image.display();
+            let text = format!(
+                "#!/bin/sh\ncase $1 in\nget_size) stat -L -c %s {image};;\nis_rotational|can_write|can_flush|flush) ;;\n\
+                 pread) dd iflag=skip_bytes,count_bytes skip=$4 count=$3 if={image} bs=1M status=none;;\n\
+                 pwrite) dd oflag=seek_bytes conv=notrunc seek=$4 of={image} bs=1M status=none;;\n*) exit 2;;\nesac\n"
+            );
+            fs::write(&script, text).expect("a script");
+            fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a mode");
+            ["sh".to_owned(), script.display().to_string()]
         })
     }
 
-    fn of(options: &[&str], parameters: &str, export: impl FnOnce(&Bench) -> String) -> Option<Self> {
+    fn of(options: &[&str], parameters: &str, plugin: impl FnOnce(&Bench) -> [String; 2]) -> Option<Self> {
         let alone = alone();
         if !is_root("a mount by FUSE") || tool("nbdkit", ["--version"]).is_none() {
             return None;
         }
         let bench = Bench::new();
         bench.image("a.img", "ext4", "64M");
-        let export = export(&bench);
+        let plugin = plugin(&bench);
         let mut server = Command::new("nbdkit");
-        server.args(["-f", "-U", "socket"]).args(options).args(["file", &export]);
-        server.args(parameters.split(' ').map(|parameter| {
+        server.args(["-f", "-U", "socket"]).args(options).args(plugin);
+        server.args(parameters.split(' ').filter(|parameter| !parameter.is_empty()).map(|parameter| {
             // The server leaves its directory.
             parameter.replace("error-file=", &format!("error-file={}/", bench.directory.path().display()))
         }));
         let server = server.current_dir(bench.directory.path()).spawn().expect("nbdkit");
         Served::wait_until(|| bench.path("socket").exists());
-        Some(Self { bench, server, alone, export })
+        Some(Self { bench, server, alone })
     }
 
     fn mount(self, options: &str) -> Served {
         let target = format!("nbd+unix:///?socket={}&connections=1", self.bench.path("socket").display());
-        let served = Served::of(self.bench, &target, options, Some(self.server), self.alone);
-        if self.export.starts_with("/dev/loop") {
-            // It goes when the server closes it.
-            let detached = Command::new("losetup").args(["-d", &self.export]).status();
-            assert!(detached.expect("losetup").success());
-        }
-        served
+        Served::of(self.bench, &target, options, Some(self.server), self.alone)
     }
 }
