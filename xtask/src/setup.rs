@@ -28,6 +28,7 @@ const TOOLS: &[Tool] = &[
     Tool { program: "nbdkit", package: "nbdkit" },
     Tool { program: "qemu-nbd", package: "qemu-utils" },
     Tool { program: "openssl", package: "openssl" },
+    Tool { program: "pvcreate", package: "lvm2" },
 ];
 
 /// What only `cargo xtask mount` calls.
