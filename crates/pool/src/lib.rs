@@ -48,7 +48,7 @@
 //! volume open, and to a pool that is not shared.)
 //!
 //! A process may die at any moment, also by `SIGKILL`. Then, for the others:
-//! - no guard, pin or lock of it is left; whoever waits for one goes on within a fraction of a second;
+//! - no guard, pin or lock of it is left; a thread that waits for one goes on within a fraction of a second;
 //! - a page that it had exclusively is as it was before the guard was taken, in the pool and on the disk; what it changed under guards that were dropped is
 //!   kept. So a page is never torn. What belongs together on several pages is the application's to log and undo; [`Stats::deaths`] says when to
 //!   look;

@@ -59,7 +59,7 @@ impl PoolOptions {
         self
     }
 
-    /// Whether a thread of the pool writes dirty pages back; one does by default. Without it, whoever needs a frame does.
+    /// Whether a thread of the pool writes dirty pages back; one does by default. Without it, a thread that needs a frame does.
     pub fn background_writer(mut self, writer: bool) -> Self {
         self.has_writer = writer;
         self

@@ -259,7 +259,7 @@ impl Core {
         outcome.written += 1;
     }
 
-    /// Pages stay dirty, and whoever has the file open is told.
+    /// Pages stay dirty, and the error is reported to each process that has the file open.
     fn failed(&self, page: PageId, errno: i32, pages: usize) {
         let entry = &self.mapping.files()[page.file.index()];
         entry.errno.store(errno as u32, Ordering::SeqCst);

@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
         self.in_global = name == "global";
         if !self.in_global {
             let mut settings = self.global.clone();
-            // A name in [global] is nobody's: each section has its own.
+            // A name in [global] has no effect: each section has its own.
             settings.remove("name");
             self.sections.push(Section { name: name.to_owned(), at, settings, own: Vec::new() });
         }

@@ -22,8 +22,7 @@ type Result<T> = std::result::Result<T, String>;
 
 /// What a device is a part of, with the name under which the whole is opened; none if nothing says that it is a part.
 pub fn array_of(device: &dyn BlockDevice) -> Option<String> {
-    let part = lvm::describe(device).or_else(|| md::describe(device))?;
-    Some(part)
+    lvm::describe(device).or_else(|| md::describe(device))
 }
 
 /// The mirror of which a device is a member, if the device looks like the whole: what is written to it alone makes the members differ.

@@ -37,7 +37,7 @@ use crate::{AlignedBuf, DirectQueue, Error, File, Finished, Result};
 /// - **Memory** belongs to the queue while a transfer is in flight. Dropping the future cancels a transfer that was not submitted; one
 ///   that was runs to its end, its memory is dropped then, and of a write it is not known whether it happened.
 /// - **Back-pressure**: with `depth` transfers in flight, and where a range of the file is not free, a future waits its turn.
-/// - **Completions** are reaped by whoever calls [`reap`](Self::reap): a task that waits for the queue's descriptor
+/// - **Completions** are reaped by calls of [`reap`](Self::reap), which come from a task that waits for the queue's descriptor
 ///   ([`AsFd`]) in the runtime's reactor; or a thread ([`spawn_driver`](Self::spawn_driver)); or the thread in
 ///   [`run`](Self::run). Until then nothing ends, and ranges of files are held: have one of them running.
 /// - Metadata that is not in memory is read by the thread that polls, and what a durable write takes

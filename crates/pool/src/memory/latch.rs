@@ -8,7 +8,7 @@
 //! Protocol: a reader counts itself, then looks at the owner; a writer becomes the owner, then looks at the counts. Both are
 //! sequentially consistent, so at least one sees the other: the reader goes back, the writer waits.
 //!
-//! Waiting: the word `wake` is a futex; a waiter sets `WAITING` in the owner's word first, and whoever changes what it waits for then wakes.
+//! Waiting: the word `wake` is a futex; a waiter sets `WAITING` in the owner's word first, and a thread that changes what it waits for wakes it then.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
