@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::TaskId;
 
 /// An interval longer than this and three times what is usual is a trip of the arm (to destage, or to another file). Trips are
-/// accounted apart: rare ones are the price of the pace.
+/// accounted apart: rare ones are part of what a write beside a reader costs.
 const TRIP: f64 = 0.004;
 /// Completions this close together are one.
 const BURST: Duration = Duration::from_micros(100);
