@@ -1,14 +1,31 @@
 //! A running total that many threads add to.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Parts of a total, each in a cache line of its own. Threads beyond that share them.
+/// Parts of a total, each in a cache line of its own. Each part but the first belongs to one thread at a time, which adds by a plain
+/// load and store; the threads that find none free add to the first by an atomic addition.
 const PARTS: usize = 8;
+const SHARED: usize = 0;
+const UNKNOWN: usize = PARTS;
+
+/// The parts that no thread has, one bit each.
+static FREE: AtomicU64 = AtomicU64::new((1 << PARTS) - 1 - (1 << SHARED));
+
+/// A part that a thread has until it ends.
+struct Owned(usize);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        PART.set(SHARED);
+        FREE.fetch_or(1 << self.0, Ordering::Release);
+    }
+}
 
 thread_local! {
-    static PART: Cell<usize> = const { Cell::new(PARTS) };
+    static PART: Cell<usize> = const { Cell::new(UNKNOWN) };
+    static OWNED: OnceCell<Owned> = const { OnceCell::new() };
 }
 
 /// The part that this thread adds to.
@@ -20,8 +37,15 @@ fn part_of_thread() -> usize {
 
 #[cold]
 fn choose_part() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let part = NEXT.fetch_add(1, Ordering::Relaxed) % PARTS;
+    let without_one = |free: u64| (free != 0).then_some(free & free.wrapping_sub(1));
+    let part = OWNED
+        .try_with(|owned| {
+            let free = FREE.fetch_update(Ordering::Acquire, Ordering::Relaxed, without_one).ok()?;
+            Some(owned.get_or_init(|| Owned(free.trailing_zeros() as usize)).0)
+        })
+        .ok()
+        .flatten()
+        .unwrap_or(SHARED);
     PART.set(part);
     part
 }
@@ -40,7 +64,13 @@ impl Counter {
     /// Add to the total.
     #[inline]
     pub fn add(&self, count: u64) {
-        self.parts[part_of_thread()].0.fetch_add(count, Ordering::Relaxed);
+        let part = part_of_thread();
+        let total = &self.parts[part].0;
+        if part == SHARED {
+            total.fetch_add(count, Ordering::Relaxed);
+        } else {
+            total.store(total.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+        }
     }
 
     /// The total now.
@@ -68,5 +98,16 @@ mod tests {
             }
         });
         assert_eq!(counter.get(), 2 * PARTS as u64 * 200);
+    }
+
+    #[test]
+    fn a_part_of_a_thread_that_ended_is_given_to_another() {
+        let counter = Counter::default();
+        for _ in 0..4 * PARTS {
+            std::thread::scope(|scope| {
+                scope.spawn(|| counter.add(1));
+            });
+        }
+        assert_eq!(counter.get(), 4 * PARTS as u64);
     }
 }

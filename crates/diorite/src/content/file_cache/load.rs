@@ -73,6 +73,7 @@ impl FileCache {
         }
     }
 
+    #[inline]
     pub(crate) fn count_copied(&self, offset: u64, len: usize) {
         self.engine.counters.bytes_copied.add(len as u64);
         let pages = pages_of(offset, offset + len as u64);
