@@ -78,6 +78,83 @@ impl Member {
     }
 }
 
+/// A member with a superblock of version 0.90.
+fn make_old(path: &Path, level: i32, role: u32, members: u32) {
+    let mut words = [0_u32; 1024];
+    let mut put = |at: usize, values: &[u32]| words[at..at + values.len()].copy_from_slice(values);
+    put(0, &[0xa92b_4efc, 0, 90, 0, 0, 0x1234]);
+    put(7, &[level.cast_unsigned(), (BYTES >> 10) as u32 - 64, members, members, 3]);
+    put(13, &[0x5678, 0x9abc, 0xdef0]);
+    // Clean, and events.
+    put(33, &[1]);
+    put(39, &[7, 0]);
+    put(65, &[64 << 10]);
+    for disk in 0..members {
+        put(128 + 32 * disk as usize, &[disk, 0, 0, disk, 0b0110]);
+    }
+    put(992, &[role, 0, 0, role, 0b0110]);
+    let sum: u64 = words.iter().map(|word| u64::from(*word)).sum();
+    words[38] = ((sum & 0xffff_ffff) + (sum >> 32)) as u32;
+    let file = std::fs::File::create(path).expect("an image");
+    file.set_len(BYTES + 4096).expect("a size");
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    file.write_all_at(&bytes, BYTES - (64 << 10)).expect("a superblock");
+}
+
+/// Superblocks of version 0.90: arrays without a mirror are used as others, mirrors are read.
+#[test]
+fn arrays_of_version_0_90_are_opened() {
+    const CHUNK: usize = 64 << 10;
+    let directory = tempfile::tempdir().expect("a directory");
+    let make = |level| {
+        let paths: Vec<PathBuf> =
+            (0..2).map(|role| directory.path().join(format!("{level}-{role}.img"))).collect();
+        paths.iter().zip(0..).for_each(|(path, role)| make_old(path, level, role, 2));
+        paths
+    };
+    let len = BYTES - CHUNK as u64;
+    let data = pattern(4 * CHUNK, 1);
+    let at = |path: &Path, offset: usize| {
+        let mut bytes = vec![0; CHUNK];
+        std::fs::File::open(path).expect("an image").read_exact_at(&mut bytes, offset as u64).expect("data");
+        bytes
+    };
+
+    let striped = make(0);
+    let device = open(&[striped[1].clone(), striped[0].clone()]);
+    assert_eq!(device.geometry().capacity_bytes, 2 * len);
+    device.write_bytes(0, &data, BioFlags::SYNC).expect("written");
+    for (chunk, expected) in data.chunks(CHUNK).enumerate() {
+        assert!(at(&striped[chunk % 2], chunk / 2 * CHUNK) == expected, "chunk {chunk}");
+    }
+    drop(device);
+
+    let linear = make(-1);
+    let device = open(&linear);
+    device.write_bytes(len - CHUNK as u64, &data[..2 * CHUNK], BioFlags::SYNC).expect("written");
+    assert!(
+        at(&linear[0], len as usize - CHUNK) == data[..CHUNK] && at(&linear[1], 0) == data[CHUNK..2 * CHUNK]
+    );
+    drop(device);
+
+    let mirror = make(1);
+    assert!(refused(&mirror).contains("version 0.90"), "{}", refused(&mirror));
+    let device = open_target(&spec(&mirror), &OpenOptions::read_only()).expect("read");
+    assert_eq!(device.geometry().capacity_bytes, len);
+    let member =
+        open_target(mirror[0].to_str().expect("a name"), &OpenOptions::read_only()).expect("a device");
+    assert!(array_of(&*member).expect("a member").contains("MD array md3 (RAID-1)"));
+    assert!(mirror_of(&*member).is_some(), "it looks whole, and is one of two");
+
+    std::fs::File::options()
+        .write(true)
+        .open(&mirror[1])
+        .expect("an image")
+        .write_all_at(b"x", len + 4 * 8)
+        .expect("damage");
+    assert!(refused(&mirror).contains("checksum"));
+}
+
 fn images(directory: &Path, members: &[Member]) -> Vec<PathBuf> {
     let image = |(index, member): (usize, &Member)| {
         let path = directory.join(format!("{index}.img"));

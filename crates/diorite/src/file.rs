@@ -349,7 +349,7 @@ impl File {
     /// Make data, and what is needed to read it, durable (`fdatasync`).
     ///
     /// # Errors
-    /// The device failed, now or earlier in the background ([`Error::WriteBack`]: reported once to each open file); the volume is
+    /// The device failed ([`Error::WriteBack`]): what is not on it stays in the cache, and the next sync tries again. The volume is
     /// read-only since an earlier write failed.
     pub fn sync_data(&self) -> Result<()> {
         self.sync(SyncKind::Data)

@@ -335,10 +335,11 @@ impl Filesystem {
         self.volume().superblock().encoding().is_some()
     }
 
-    /// Make everything durable. Reports also data that was lost earlier, in the background, if that was reported to no open file.
+    /// Make everything durable. Reports also what was lost of stores to a [`MappedView`](crate::MappedView), if that was reported to no open file.
     ///
     /// # Errors
-    /// The device failed, now or earlier; the volume is read-only since an earlier write failed.
+    /// The device failed: what is not on it stays in the cache, and the next sync tries again. The volume is read-only since an earlier write
+    /// failed.
     pub fn sync(&self) -> Result<()> {
         self.nodes.sync()
     }

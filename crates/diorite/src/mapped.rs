@@ -128,7 +128,7 @@ impl MappedView {
     /// # Errors
     /// As [`MappedView::read_at`]; [`Error::InvalidArgument`] where all windows would have more than a quarter of the page cache.
     pub fn window(&self, range: Range<u64>) -> Result<MappedWindow> {
-        Ok(MappedWindow { window: self.open(range, WindowUse::Load)? })
+        self.open(range, WindowUse::Load)
     }
 
     /// As [`MappedView::window`], to store to as well. What is stored is written back as other dirty data: in the background, and by the next sync or [`flush`](MappedView::flush) of the file, or before a direct read of it.
@@ -139,12 +139,13 @@ impl MappedView {
     /// cannot be filled.
     pub fn window_mut(&self, range: Range<u64>) -> Result<MappedWindowMut> {
         self.file.check_write()?;
-        Ok(MappedWindowMut { window: MappedWindow { window: self.open(range, WindowUse::Store)? } })
+        Ok(MappedWindowMut { window: self.open(range, WindowUse::Store)? })
     }
 
-    fn open(&self, range: Range<u64>, usage: WindowUse) -> Result<Window> {
+    fn open(&self, range: Range<u64>, usage: WindowUse) -> Result<MappedWindow> {
         let bytes = self.within(range)?;
-        self.file.named(self.file.content().open_window(bytes, Arc::clone(&self.mapping), usage))
+        let opened = self.file.content().open_window(bytes, Arc::clone(&self.mapping), usage);
+        Ok(MappedWindow { window: self.file.named(opened)?, _file: self.file.clone() })
     }
 
     /// Make the file durable, with what was stored in windows of it (`msync`, `fdatasync`).
@@ -171,6 +172,8 @@ impl fmt::Debug for MappedView {
 #[derive(Debug)]
 pub struct MappedWindow {
     window: Window,
+    /// The volume stays open.
+    _file: File,
 }
 
 impl MappedWindow {

@@ -2,10 +2,11 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use diorite::device::{Backend, FileDevice, Polling, Sharing};
-use diorite::{DeviceOptions, DirectIo, File, RawFile};
+use diorite::device::{Backend, FileDevice, JoinedDevice, PartitionDevice, Polling, Sharing, open_target};
+use diorite::{BlockDevice, DeviceOptions, DirectIo, Extent, ExtentKind, File, RawFile};
 
 use crate::error::{Error, Result};
 use crate::memory::{FILES, FileEntry, Mapping, NAME_WORDS};
@@ -63,7 +64,7 @@ impl PageId {
 }
 
 /// What the pages of a file come from: any [`File`]; a host file or device ([`PageFile::open`]); in a pool that several processes share, one
-/// that each of them opens ([`PageFile::shared`]).
+/// that each of them opens ([`PageFile::shared`]), or whose blocks in an image each of them opens ([`PageFile::shared_extents`]).
 #[derive(Debug)]
 pub struct PageFile {
     file: File,
@@ -83,7 +84,8 @@ impl PageFile {
     /// # Errors
     /// What the host says; where direct I/O is required and the host's filesystem does not have it, what to do.
     pub fn open(path: impl AsRef<Path>, direct: DirectIo) -> diorite::Result<Self> {
-        Self::with_options(path.as_ref(), direct, |options| options)
+        let options = Self::device_options(direct);
+        Ok(Self::on_device(FileDevice::open(path, &options)?)?.into())
     }
 
     /// Open a host file of fixed size, or a device, that other processes of the pool open as well. With [`DirectIo::Off`] the kernel's page
@@ -94,20 +96,66 @@ impl PageFile {
     /// # Errors
     /// As [`PageFile::open`].
     pub fn shared(path: impl AsRef<Path>, direct: DirectIo) -> diorite::Result<Self> {
-        let shared = |options: DeviceOptions| options.backend(Backend::Threads).sharing(Sharing::Cooperating);
-        Ok(Self { is_shared: true, ..Self::with_options(path.as_ref(), direct, shared)? })
+        let device = FileDevice::open(path, &Self::shared_options(direct))?;
+        Ok(Self { file: Self::on_device(device)?, is_shared: true })
     }
 
-    fn with_options(
-        path: &Path,
-        direct: DirectIo,
-        options: impl FnOnce(DeviceOptions) -> DeviceOptions,
-    ) -> diorite::Result<Self> {
-        let device = DeviceOptions::read_write().direct(direct).polling(Polling::Never);
-        let device = FileDevice::open(path, &options(device))?;
-        // Past the library's page cache in any case.
-        let file = RawFile::options().read(true).write(true).direct(DirectIo::Required);
-        Ok(file.open_device(device, 0)?.into())
+    /// Open a file in an image or on a device that other processes of the pool open as well, by where its blocks are. `image` is any
+    /// [target](open_target) that has the volume.
+    ///
+    /// One process has the volume open, on a device with [`Sharing::Cooperating`]. It makes the file with its final size (a multiple of the pool's
+    /// pages), writes all of it, syncs it, and tells the others its extents ([`File::extents`]). As long as one of them uses the
+    /// pool, no one writes the file in another way, removes it, or changes its size or its blocks, as with a swap file. A process that dies,
+    /// also the one with the volume, is in no other's way: each moves its pages by itself.
+    ///
+    /// ```no_run
+    /// use diorite::device::{OpenOptions, Sharing, open_target};
+    /// use diorite::{DirectIo, Filesystem, FilesystemOptions};
+    /// use diorite_pool::PageFile;
+    ///
+    /// # fn main() -> diorite::Result<()> {
+    /// let options = OpenOptions::read_write().sharing(Sharing::Cooperating);
+    /// let volume = FilesystemOptions::new().open_device(open_target("disk.img", &options)?)?;
+    /// let extents = volume.open_file("/pages")?.extents()?; // for every process
+    /// let pages = PageFile::shared_extents("disk.img", &extents, DirectIo::Required)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`PageFile::open`]; [`InvalidInput`](diorite::ErrorKind::InvalidInput) if the extents leave something out, or have parts that were never
+    /// written.
+    pub fn shared_extents(image: &str, extents: &[Extent], direct: DirectIo) -> diorite::Result<Self> {
+        let device = open_target(image, &Self::shared_options(direct))?;
+        let (mut parts, mut end) = (Vec::with_capacity(extents.len()), 0);
+        for extent in extents {
+            let (Some(sector), ExtentKind::Data, true) = (extent.sector, extent.kind, extent.offset == end)
+            else {
+                return Err(diorite::Error::InvalidArgument(
+                    "a file that processes share by its extents has no hole and nothing that is not written: write it all, and sync it",
+                ));
+            };
+            let name = format!("{}?offset={}", device.name(), sector.to_bytes());
+            let part: Arc<dyn BlockDevice> =
+                PartitionDevice::window(Arc::clone(&device), name, sector, extent.len)?;
+            parts.push(part);
+            end += extent.len;
+        }
+        Ok(Self { file: Self::on_device(JoinedDevice::linear(parts)?)?, is_shared: true })
+    }
+
+    fn device_options(direct: DirectIo) -> DeviceOptions {
+        DeviceOptions::read_write().direct(direct).polling(Polling::Never)
+    }
+
+    fn shared_options(direct: DirectIo) -> DeviceOptions {
+        Self::device_options(direct).backend(Backend::Threads).sharing(Sharing::Cooperating)
+    }
+
+    /// Past the library's page cache in any case.
+    fn on_device(device: Arc<dyn BlockDevice>) -> diorite::Result<File> {
+        let options = RawFile::options().read(true).write(true).direct(DirectIo::Required);
+        options.open_device(device, 0)
     }
 
     pub(crate) fn is_shared(&self) -> bool {

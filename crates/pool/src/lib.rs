@@ -44,8 +44,8 @@
 //!
 //! # Several processes
 //! A [shared](PoolOptions::shared) pool can be [attached](BufferPool::attach) to by other processes of the user through its file descriptor. Each of them
-//! opens the files by itself ([`PageFile::shared`]): host files of a fixed size, or devices. (A file in an image belongs to the one process that has the
-//! volume open, and to a pool that is not shared.)
+//! opens the files by itself: host files of a fixed size or devices ([`PageFile::shared`]), or, of a file in an image that one of them has open as a
+//! volume, its blocks ([`PageFile::shared_extents`]).
 //!
 //! A process may die at any moment, also by `SIGKILL`. Then, for the others:
 //! - no guard, pin or lock of it is left; a thread that waits for one goes on within a fraction of a second;

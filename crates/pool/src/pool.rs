@@ -83,7 +83,7 @@ impl BufferPool {
         let file = file.into();
         if self.core.is_shared && !file.is_shared() {
             return Err(Error::InvalidArgument(
-                "the files of a shared pool are opened with `PageFile::shared`",
+                "the files of a shared pool are opened with `PageFile::shared`, those in an image with `PageFile::shared_extents`",
             ));
         }
         if !self.page_bytes().is_multiple_of(file.file().alignment().offset as usize) {

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use diorite::DirectIo;
+use diorite::device::{Sharing, open_target};
+use diorite::{
+    BlockDevice, DeviceOptions, DirectIo, Extent, ExtentKind, Filesystem, FilesystemOptions, Sector,
+};
 use diorite_pool::{BufferPool, Error, FileId, PageFile};
 use tempfile::TempDir;
 
@@ -23,8 +26,91 @@ struct Shared {
 }
 
 fn open(pool: &BufferPool, path: &Path) -> FileId {
-    pool.open_file("pages", PageFile::shared(path, DirectIo::Preferred).expect("the test is set up"))
-        .expect("the test is set up")
+    let file = match path.to_str().and_then(|path| path.split_once("#")) {
+        Some((image, extents)) => {
+            PageFile::shared_extents(image, &extents_from(extents), DirectIo::Preferred)
+        }
+        None => PageFile::shared(path, DirectIo::Preferred),
+    };
+    pool.open_file("pages", file.expect("the test is set up")).expect("the test is set up")
+}
+
+/// Extents as a word: sector and length of each.
+fn word_of(extents: &[Extent]) -> String {
+    let of = |extent: &Extent| format!("{}+{}", extent.sector.expect("data").0, extent.len);
+    extents.iter().map(of).collect::<Vec<_>>().join(",")
+}
+
+fn extents_from(word: &str) -> Vec<Extent> {
+    let mut offset = 0;
+    let extent = |word: &str| {
+        let (sector, len) = word.split_once('+').expect("sector and length");
+        let (sector, len) = (Sector(sector.parse().expect("a number")), len.parse().expect("a number"));
+        let extent = Extent { offset, len, sector: Some(sector), kind: ExtentKind::Data };
+        offset += len;
+        extent
+    };
+    word.split(',').map(extent).collect()
+}
+
+/// A volume in an image, open in this process, with a fragmented file of 64 pages.
+fn volume(image: &Path) -> Filesystem {
+    let options = DeviceOptions::read_write().sharing(Sharing::Cooperating);
+    let device: std::sync::Arc<dyn BlockDevice> =
+        open_target(image.to_str().expect("a name"), &options).expect("the image");
+    FilesystemOptions::new().open_device(device).expect("the test is set up")
+}
+
+/// A pool over a file in an image: the blocks of the file are opened by each process, and any may die.
+#[test]
+fn processes_share_a_file_in_an_image() {
+    let directory = TempDir::new().expect("the test is set up");
+    let image = directory.path().join("disk.img");
+    Filesystem::create(&image, 16 << 20, &diorite::mkfs::MkfsOptions::default())
+        .and_then(Filesystem::close)
+        .expect("the test is set up");
+    let filesystem = volume(&image);
+    let create = |path: &str| filesystem.create_file(path).expect("the test is set up");
+    let (pages, other) = (create("/pages"), create("/other"));
+    for at in (0..64).step_by(8).map(|page| page * PAGE as u64) {
+        for file in [&pages, &other] {
+            file.write_all_at(&[1; 8 * PAGE], at).expect("the test is set up");
+            file.sync_all().expect("the test is set up");
+        }
+    }
+    let extents = pages.extents().expect("the test is set up");
+    assert!(extents.len() > 1, "it is fragmented");
+    let hole = &extents[1..];
+    assert!(PageFile::shared_extents(image.to_str().expect("a name"), hole, DirectIo::Preferred).is_err());
+    pages.drop_cached(0, u64::MAX).expect("the test is set up");
+
+    let path = PathBuf::from(format!("{}#{}", image.display(), word_of(&extents)));
+    let pool =
+        BufferPool::options().page_bytes(PAGE).pages(16).shared(true).create().expect("the test is set up");
+    let file = open(&pool, &path);
+    let shared = Shared { _directory: directory, path, pool, file };
+    let pool = &shared.pool;
+    for number in 0..64 {
+        pool.fetch_exclusive(file.page(number)).unwrap()[..2].fill(number as u8 + 2);
+    }
+    kill(start(&shared, "whole-then-half"));
+    kill(start(&shared, "half"));
+    assert!(pool.fetch(file.page(3)).unwrap().iter().all(|byte| *byte == 8), "what was whole stays");
+    pool.flush(file).unwrap();
+    pool.check_invariants().unwrap();
+
+    let (mut found, mut theirs) = (vec![0; 64 * PAGE], vec![0; 64 * PAGE]);
+    pages.read_exact_at(&mut found, 0).unwrap();
+    other.read_exact_at(&mut theirs, 0).unwrap();
+    assert!(theirs.iter().all(|byte| *byte == 1), "the blocks of others are as they were");
+    for (number, page) in found.chunks(PAGE).enumerate() {
+        let start = if number == 3 { 8 } else { number as u8 + 2 };
+        assert!(
+            page[..2] == [start; 2] && page[2..].iter().all(|byte| *byte == if number == 3 { 8 } else { 1 })
+        );
+    }
+    drop((pages, other));
+    filesystem.close().unwrap();
 }
 
 fn shared() -> Shared {

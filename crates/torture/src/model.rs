@@ -1,7 +1,11 @@
 //! One byte model for every way in: what is read must be what a vector of bytes says, whichever way it was written.
 //!
-//! Ways: cached, direct, bounced, vectored, queue, streams, view, on files of a volume, of the host, and on a raw device; with
+//! Ways: cached, direct, bounced, vectored, queue, streams, snapshot views, mapped views with windows that stay open, calls that do not wait or
+//! leave nothing in the cache (`model/mapped.rs`), on files of a volume, of the host, and on a raw device; with
 //! resize, punch, allocate, moved ranges, reopening, tiny caches and volumes that are nearly full.
+
+mod mapped;
+mod queued;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::path::PathBuf;
@@ -9,8 +13,7 @@ use std::sync::Arc;
 
 use diorite::mkfs::{MkfsOptions, mkfs};
 use diorite::{
-    AlignedBuf, DirectIo, DirectQueue, DirectReader, DirectWriter, File, Filesystem, FilesystemOptions,
-    HostFile, OpenOptions, RawFile, Unaligned,
+    AlignedBuf, DirectIo, File, Filesystem, FilesystemOptions, HostFile, OpenOptions, RawFile, Unaligned,
 };
 use diorite_block::BlockDevice;
 
@@ -74,18 +77,13 @@ enum Way {
     Bounced,
 }
 
-/// A queued write, and what was written of it.
-struct Queued {
-    tag: u64,
-    offset: u64,
-    data: Vec<u8>,
-    is_short: bool,
-}
-
 /// The file under test and its model.
 struct Subject {
     place: Place,
     handles: Vec<(Way, File)>,
+    mapped: Option<mapped::Mapped>,
+    /// The volume is nearly full.
+    is_full: bool,
     model: Vec<u8>,
     random: Random,
     stamp: u64,
@@ -115,6 +113,7 @@ pub fn run(case: u64, calls: usize) -> Outcome<u64> {
         }
     };
     let mut subject = Subject::new(place, block, random, case << 20);
+    subject.is_full = full;
     subject.run(calls).map_err(|what| format!("case {case} ({label}): {what}"))?;
     Ok(calls as u64)
 }
@@ -154,7 +153,17 @@ fn volume(format: &Format, full: bool, case: u64) -> Outcome<Place> {
 
 impl Subject {
     fn new(place: Place, block: u64, random: Random, stamp: u64) -> Self {
-        Self { place, handles: Vec::new(), model: Vec::new(), random, stamp, unit: 512, block }
+        Self {
+            place,
+            handles: Vec::new(),
+            mapped: None,
+            is_full: false,
+            model: Vec::new(),
+            random,
+            stamp,
+            unit: 512,
+            block,
+        }
     }
 
     fn run(&mut self, calls: usize) -> Outcome {
@@ -189,6 +198,7 @@ impl Subject {
     /// Close everything and open it again, by other ways and with another cache.
     fn reopen(&mut self) -> Outcome {
         let random = &mut self.random;
+        self.mapped = None;
         self.handles.clear();
         let cache = random.pick(&[256 << 10, 512 << 10, 8 << 20]);
         match &mut self.place {
@@ -263,8 +273,10 @@ impl Subject {
 
     fn step(&mut self) -> Outcome {
         match self.random.below(100) {
-            0..25 => self.write(),
-            25..45 => self.read(),
+            0..20 => self.write(),
+            20..37 => self.read(),
+            37..41 => self.flagged(),
+            41..45 => self.mapped(),
             45..53 => self.queue(),
             53..56 => self.write_stream(),
             56..59 => self.read_stream(),
@@ -346,101 +358,6 @@ impl Subject {
         self.expect(&format!("read by {way:?}"), offset, len, &memory[..got])
     }
 
-    /// Reads and writes in flight at once; where they overlap they take effect in the order of submission.
-    fn queue(&mut self) -> Outcome {
-        let Some((_, file)) = self.handles.iter().find(|(way, _)| *way != Way::Cached).cloned() else {
-            return self.read();
-        };
-        let mut queue: DirectQueue<AlignedBuf> = DirectQueue::new(4);
-        let mut done = Vec::new();
-        let (before, mut writes) = (self.model.clone(), Vec::new());
-        for tag in 0..self.random.within(1..8) {
-            let (offset, len) = self.range(self.unit);
-            while queue.in_flight() >= 4 {
-                tell(queue.reap(1, &mut done), "reap")?;
-            }
-            if self.random.one_in(2) {
-                let memory = self.aligned(offset, len as usize);
-                let data = memory.to_vec();
-                match queue.write(&file, offset, memory, len as usize, tag) {
-                    Ok(()) => {
-                        self.put(offset, &data);
-                        writes.push(Queued { tag, offset, data, is_short: false });
-                    }
-                    Err(refused) => match refused.into_error() {
-                        error if error.kind() == diorite::ErrorKind::StorageFull => {}
-                        error => return Err(format!("queued write of {len} at {offset}: {error:?}")),
-                    },
-                }
-            } else {
-                // What it must see is what was submitted before; nothing else is in flight then.
-                while queue.in_flight() > 0 {
-                    tell(queue.reap(1, &mut done), "reap")?;
-                }
-                if !Self::check_done(&mut done, &mut writes)? {
-                    break;
-                }
-                let memory = AlignedBuf::zeroed(len as usize, 4096);
-                let read = queue.read(&file, offset, memory, len as usize, tag);
-                read.map_err(|refused| format!("queued read: {refused}"))?;
-                let finished = tell(queue.next_finished(), "reap")?.ok_or("nothing was in flight")?;
-                let got = tell(finished.result, "queued read")?;
-                self.expect("queued read", offset, len, &finished.memory[..got])?;
-            }
-            Self::check_done(&mut done, &mut writes)?;
-        }
-        while queue.in_flight() > 0 {
-            tell(queue.reap(1, &mut done), "reap")?;
-        }
-        if !Self::check_done(&mut done, &mut writes)? {
-            self.model = before;
-            for write in &writes {
-                self.put(write.offset, &write.data);
-            }
-        }
-        self.compare_all().map_err(|what| format!("after a queue: {what}"))
-    }
-
-    /// Cut the writes that are done to what was written of them: less than all where the volume filled up. Whether all of all were
-    /// written so far. A write that was accepted does not fail for lack of space.
-    fn check_done(done: &mut Vec<diorite::Finished<AlignedBuf>>, writes: &mut [Queued]) -> Outcome<bool> {
-        for finished in done.drain(..) {
-            let len = tell(finished.result, "queued write")?;
-            let write = writes.iter_mut().find(|write| write.tag == finished.tag);
-            let write = write.ok_or("a write that was not submitted has ended")?;
-            write.is_short = len < write.data.len();
-            write.data.truncate(len);
-        }
-        Ok(!writes.iter().any(|write| write.is_short))
-    }
-
-    fn write_stream(&mut self) -> Outcome {
-        let Some((_, file)) = self.handles.iter().find(|(way, _)| *way != Way::Cached).cloned() else {
-            return self.write();
-        };
-        let (offset, len) = self.range(1);
-        let offset = offset / self.unit * self.unit;
-        let data = self.bytes(offset, len as usize);
-        let chunk = 4096.max(self.unit as usize);
-        let mut done = 0;
-        let mut stream = || -> diorite::Result<()> {
-            let mut writer = DirectWriter::new(file.clone(), offset, chunk, 3)?;
-            for piece in data.chunks(chunk) {
-                writer.buffer()?[..piece.len()].copy_from_slice(piece);
-                writer.submit(piece.len())?;
-                done += piece.len();
-            }
-            writer.finish().map(drop)
-        };
-        let result = stream();
-        if allow(result, format_args!("stream of {len} to {offset}"), &[FULL])?.is_some() {
-            self.put(offset, &data);
-            return Ok(());
-        }
-        // How much arrived is not said: what arrived is there, the rest is as before.
-        self.adopt(offset, &data)
-    }
-
     /// After a change that failed on the way: each byte of the range is old or new, all others are old.
     fn adopt(&mut self, offset: u64, data: &[u8]) -> Outcome {
         let found = self.read_all()?;
@@ -458,19 +375,6 @@ impl Subject {
         }
         self.model = found;
         Ok(())
-    }
-
-    fn read_stream(&mut self) -> Outcome {
-        let Some((_, file)) = self.handles.iter().find(|(way, _)| *way != Way::Cached).cloned() else {
-            return self.view();
-        };
-        let offset = self.random.below(self.size() + 1) / self.unit * self.unit;
-        let mut reader = tell(DirectReader::new(file, offset, 8192.max(self.unit as usize), 3), "stream")?;
-        let mut found = Vec::new();
-        while let Some(piece) = tell(reader.next_chunk(), "stream")? {
-            found.extend_from_slice(piece);
-        }
-        self.expect("stream", offset, u64::MAX / 2, &found)
     }
 
     fn view(&mut self) -> Outcome {
@@ -631,6 +535,7 @@ impl Subject {
     }
 
     fn compare_all(&mut self) -> Outcome {
+        self.compare_window()?;
         let found = self.read_all()?;
         self.expect("read of all", 0, u64::MAX / 2, &found)
     }

@@ -28,8 +28,18 @@ use measure::{DISKPERF_EXAMPLES, JOB_OPTIONS};
 use mount::MOUNT_OPTIONS;
 
 const AFTER_HELP: &str = "\
-IMAGE is an image file or a block device; `?partition=N` or `?offset=BYTES` after it chooses a part.
-A file inside is IMAGE:/path. Paths without `:/` are files of the host.
+IMAGE, and a file inside it IMAGE:/path:
+  PATH                               an image file or a block device; raw:PATH is the same
+  raw:NAME, /dev/raw/NAME            what `diorite raw` has bound the name to
+  stripe:A,B[?chunk=64K]             several as one, in turns
+  linear:A,B                         several as one, one after the other
+  md:A,B                             an array of MD, by its superblocks: linear, RAID-0, RAID-1
+  lvm:A,B[?volume=NAME]              a logical volume of LVM2, by its metadata
+  nbd://HOST[:PORT]/EXPORT           an export of an NBD server; nbds:// with TLS
+  nbd+unix:///EXPORT?socket=PATH     the same over a Unix socket
+  sim:NAME                           a simulated disk (diskperf, job)
+  IMAGE?partition=N, ?offset=BYTES   a part of it; both as ?partition=N&offset=BYTES
+Paths without `:/` are files of the host.
 
 Examples:
   diorite bonnie                              what direct I/O saves here
@@ -124,7 +134,7 @@ pub(crate) enum Command {
     /// WORDS: `blocks=2K` transfers of `bs=1m` bytes per target, `depth=N` of them in flight, a mode (`direct`, `raw`: no file
     /// layer, `nocopy`: into the page cache and no further; else through the page cache), `read` or `write`.
     ///
-    /// TARGET: a device or an image, `stripe:A,B,...?chunk=64K`, `linear:A,B,...`, or a simulated device in virtual time.
+    /// TARGET: any IMAGE (`diorite --help` lists the forms), a file in one, or a simulated device in virtual time.
     #[command(after_long_help = DISKPERF_EXAMPLES)]
     Diskperf(DiskPerf),
     /// Bind names to devices, as raw(8) bound /dev/raw/raw1

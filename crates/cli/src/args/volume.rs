@@ -115,7 +115,7 @@ pub(crate) struct Trim {
 pub(crate) struct Raw {
     /// The name, such as raw1
     pub(crate) name: Option<String>,
-    /// What it is to stand for: an image, a device, `stripe:A,B`, ...
+    /// What it is to stand for: any IMAGE (`diorite --help` lists the forms)
     #[arg(value_hint = ValueHint::FilePath, conflicts_with = "unbind")]
     pub(crate) target: Option<String>,
     /// Unbind the name

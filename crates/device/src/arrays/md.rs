@@ -1,4 +1,4 @@
-//! MD arrays: linear, RAID-0, RAID-1, with superblocks of version 1.
+//! MD arrays: linear, RAID-0, RAID-1, with superblocks of version 1 or 0.90.
 //!
 //! A RAID-1 is written to only if all of its members are there. Before the first write its superblocks say that the members may differ, and when it
 //! is closed after a flush, that they do not: after a crash the kernel copies one to the others.
@@ -93,6 +93,12 @@ pub(crate) fn open(
             if for_writing && !is_complete {
                 return Err(bad(format!("{}, or open it read-only", missing(&members))));
             }
+            if for_writing && members.iter().any(|member| member.superblock.is_old()) {
+                let cure = "convert it (mdadm --assemble --update=metadata), or open it read-only";
+                return Err(bad(format!(
+                    "its superblocks are of version 0.90, which cannot say here that its members may differ; {cure}"
+                )));
+            }
             if for_writing && first.has_bitmap() {
                 let cure = "remove it (mdadm --grow --bitmap=none), or open it read-only";
                 return Err(bad(format!(
@@ -115,7 +121,7 @@ fn members(devices: Vec<Arc<dyn BlockDevice>>) -> Result<Vec<Member>> {
     for device in devices {
         let said = |why: &str| format!("{}: {why}", device.name());
         let superblock = Superblock::read(&*device).map_err(|why| said(&why))?;
-        let superblock = superblock.ok_or_else(|| said("it is no member of an MD array of version 1"))?;
+        let superblock = superblock.ok_or_else(|| said("it is no member of an MD array"))?;
         let features = superblock.unknown_features();
         if features != 0 {
             return Err(said(&format!("the array uses features ({features:#x}) that are not known here")));

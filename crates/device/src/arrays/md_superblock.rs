@@ -1,9 +1,13 @@
-//! The superblock of a member of an MD array, version 1.
+//! The superblock of a member of an MD array: version 1, and 0.90, which is read as if it were of version 1.
 //!
 //! On disk, little-endian, in sectors of 512 bytes: 8 KiB or more before the end (1.0), at the start (1.1) or 4 KiB after it (1.2). Magic at 0,
 //! version at 4, features at 8, array at 16 (16 bytes), name at 32 (32 bytes), level at 72, layout at 76, chunk at 88, members at 92,
 //! place of the bitmap at 96, start of data at 128, its length at 136, own place at 144, recovered up to at 152, number at 160,
 //! events at 200, in sync up to at 208, checksum at 216, number of roles at 220, and from 256 the role of each number, 16 bits.
+//!
+//! Version 0.90, in words of 32 bits, in the last 64 KiB that begin at a multiple of 64 KiB: magic at 0, version at 1 and 2, array at 5 and 13 to 15,
+//! level at 7, KiB of a member at 8, members at 10, number of the array at 11, state at 33, checksum at 38, events at 39 and 40, bytes of
+//! a chunk at 65, from 128 on 32 words of each of 27 disks (number, two of the device, role, state), and at 992 those of this one.
 
 use diorite_block::{BioFlags, BlockDevice, IoError};
 
@@ -27,12 +31,22 @@ const BITMAP: u32 = 1;
 const RECOVERY: u32 = 2;
 const RAID0_LAYOUT: u32 = 4096;
 
+/// Of version 0.90: where it is, and bits of the states of an array and of a disk.
+const OLD_ALIGNMENT: u64 = 64 << 10;
+const OLD_DISKS: usize = 27;
+const OLD_CLEAN: u32 = 1;
+const OLD_BITMAP: u32 = 1 << 8;
+const OLD_DISK_STATES: u32 = 0b1111;
+const OLD_DISK_IN_SYNC: u32 = 0b0110;
+
 /// See the module's head.
 #[derive(Clone, Debug)]
 pub(super) struct Superblock {
     bytes: Vec<u8>,
     /// Its first byte on the member.
     place: u64,
+    /// It is of version 0.90.
+    is_old: bool,
 }
 
 impl Superblock {
@@ -45,12 +59,75 @@ impl Superblock {
                 continue;
             }
             let bytes = read(device, place, BYTES).map_err(|error| error.to_string())?;
-            let superblock = Self { bytes, place };
+            let superblock = Self { bytes, place, is_old: false };
             if superblock.word(0) == MAGIC && superblock.word(4) == 1 {
                 return superblock.check(device.geometry().capacity_bytes).map(Some);
             }
         }
-        Ok(None)
+        Self::read_old(device)
+    }
+
+    /// One of version 0.90.
+    fn read_old(device: &dyn BlockDevice) -> Result<Option<Self>> {
+        let capacity = device.geometry().capacity_bytes;
+        let Some(place) = (capacity / OLD_ALIGNMENT * OLD_ALIGNMENT).checked_sub(OLD_ALIGNMENT) else {
+            return Ok(None);
+        };
+        let bytes = read(device, place, BYTES).map_err(|error| error.to_string())?;
+        let old = Self { bytes, place, is_old: true };
+        let is_old = |version: u32| old.word(0) == MAGIC && old.word(4) == 0 && old.word(8) == version;
+        if old.word(0) == MAGIC.swap_bytes() {
+            return Err("its MD superblock (version 0.90) is of the other byte order".to_owned());
+        }
+        if is_old(91) {
+            return Err("its MD array (version 0.90) is being reshaped".to_owned());
+        }
+        if !is_old(90) {
+            return Ok(None);
+        }
+        let words = (0..BYTES / 4).filter(|word| *word != 38).map(|word| u64::from(old.word(4 * word)));
+        let sum: u64 = words.sum();
+        if (sum as u32).wrapping_add((sum >> 32) as u32) != old.word(4 * 38) {
+            return Err("the checksum of its MD superblock (version 0.90) is wrong".to_owned());
+        }
+        Ok(Some(old.translated()))
+    }
+
+    /// A superblock of version 0.90 as one of version 1.
+    fn translated(self) -> Self {
+        let old = |word: usize| self.word(4 * word);
+        let mut bytes = vec![0; BYTES];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &MAGIC.to_le_bytes());
+        put(4, &1_u32.to_le_bytes());
+        put(8, &(if old(33) & OLD_BITMAP == 0 { 0 } else { BITMAP }).to_le_bytes());
+        for (at, word) in [5, 13, 14, 15].into_iter().enumerate() {
+            put(16 + 4 * at, &old(word).to_le_bytes());
+        }
+        put(32, format!("md{}", old(11)).as_bytes());
+        put(72, &old(7).to_le_bytes());
+        put(80, &(2 * u64::from(old(8))).to_le_bytes());
+        put(88, &(old(65) / SECTOR as u32).to_le_bytes());
+        put(92, &old(10).to_le_bytes());
+        // Its data begins where the member begins, and ends before the superblock.
+        put(136, &(self.place / SECTOR).to_le_bytes());
+        put(144, &(self.place / SECTOR).to_le_bytes());
+        put(160, &old(992).to_le_bytes());
+        put(200, &(u64::from(old(39)) | u64::from(old(40)) << 32).to_le_bytes());
+        put(208, &(if old(33) & OLD_CLEAN == 0 { 0 } else { IN_SYNC }).to_le_bytes());
+        put(220, &(OLD_DISKS as u32).to_le_bytes());
+        for disk in 0..OLD_DISKS {
+            let (role, state) = (old(128 + 32 * disk + 3), old(128 + 32 * disk + 4));
+            let is_member = state & OLD_DISK_STATES == OLD_DISK_IN_SYNC;
+            let role = u16::try_from(role).ok().filter(|_| is_member).unwrap_or(u16::MAX);
+            put(HEADER_BYTES + 2 * disk, &role.to_le_bytes());
+        }
+        Self { bytes, ..self }
+    }
+
+    /// Whether it is of version 0.90.
+    pub(super) fn is_old(&self) -> bool {
+        self.is_old
     }
 
     fn check(self, capacity: u64) -> Result<Self> {

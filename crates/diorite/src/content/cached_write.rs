@@ -31,6 +31,10 @@ impl Content {
         }
         if self.engine.cache.dirty() > self.engine.dirty_limit() {
             self.engine.write_back_to(self.engine.dirty_limit());
+            if self.engine.cache.dirty() > self.engine.dirty_limit() && self.cache.retry.is_waiting() {
+                // A file that cannot be written back does not fill the cache.
+                self.write_back_all()?;
+            }
         }
         let (range, _lock) = self.lock_range(position, len)?;
         if growth == Growth::Refused {

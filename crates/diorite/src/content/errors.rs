@@ -1,16 +1,63 @@
-//! Failed write-backs, kept until they are reported once to each handle (errseq).
+//! Write-backs that failed: those that are tried again, and data that is lost, which is kept until it is reported once to each handle (errseq).
 //!
 //! Invariants:
-//! 1. A handle that existed when a write-back failed gets exactly one error at its next sync, whichever handle syncs first. So does
-//!    one that is opened while the failure is unreported (errseq): its sync must not say that all is well.
-//! 2. An unreported failure of a file that no handle is left of is reported by the next sync of the whole filesystem.
+//! 1. A handle that existed when data was lost gets exactly one error at its next sync, whichever handle syncs first. So does
+//!    one that is opened while the loss is unreported (errseq): its sync must not say that all is well.
+//! 2. An unreported loss of a file that no handle is left of is reported by the next sync of the whole filesystem.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use diorite_block::sync::{Mutex, Rank};
+use diorite_block::sync::{Mutex, Rank, now};
 
 use crate::{Error, Result};
+
+/// How long the background leaves a file alone that could not be written back: each try may take a failing disk seconds.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The last write-back of a file that failed. Its pages are dirty and are written by the next that succeeds.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    /// When the background may try again, in nanoseconds; 0 if nothing failed.
+    after_ns: AtomicU64,
+    last: Mutex<Option<Arc<Error>>>,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { after_ns: AtomicU64::new(0), last: Mutex::ranked(Rank::ContentErrors, None) }
+    }
+}
+
+impl Retry {
+    /// A write-back has failed.
+    pub(crate) fn failed(&self, error: Error) -> Arc<Error> {
+        let error = Arc::new(error);
+        *self.last.lock() = Some(Arc::clone(&error));
+        self.after_ns.store((now() + RETRY_AFTER).as_nanos() as u64, Ordering::Release);
+        error
+    }
+
+    /// All has been written back.
+    pub(crate) fn succeeded(&self) {
+        self.after_ns.store(0, Ordering::Release);
+    }
+
+    /// Whether the background does not try again yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        let after_ns = self.after_ns.load(Ordering::Acquire);
+        after_ns > 0 && (now().as_nanos() as u64) < after_ns
+    }
+
+    /// What failed, while the background does not try again.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.last.lock().clone().filter(|_| self.is_waiting()) {
+            Some(error) => Err(Error::WriteBack(error)),
+            None => Ok(()),
+        }
+    }
+}
 
 /// See the module's head.
 #[derive(Debug)]

@@ -83,8 +83,7 @@ impl Content {
     /// Drop all cached pages without writing them back.
     pub(crate) fn discard(&self) {
         let _range = self.ranges.exclusive(0..u64::MAX);
-        self.cache.end_windows(0..u64::MAX);
-        self.cache.drop_pages(0..u64::MAX);
+        self.cache.discard();
         self.engine.forget_if_clean(&self.cache);
     }
 

@@ -134,8 +134,11 @@ impl Content {
         result
     }
 
-    /// As [`Content::note_stores`], where no other thread is in the way. Failures are kept for the next sync.
+    /// As [`Content::note_stores`], where no other thread is in the way and nothing failed a moment ago.
     pub(crate) fn try_note_stores(&self) {
+        if self.cache.retry.is_waiting() {
+            return;
+        }
         self.close_waiting();
         for pages in self.stored_runs() {
             let range = self.store.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
@@ -170,6 +173,7 @@ impl Drop for Window {
 impl crate::content::file_cache::FileCache {
     /// Have all of `pages` in the cache, pinned, with frames that no snapshot shows. Returns their states. The caller has them exclusively.
     fn pin_read(&self, pages: &Range<u64>) -> Result<Vec<crate::cache::pages::PageState>> {
+        let mut waits = 0;
         loop {
             match self.pages.pin(pages.clone()) {
                 Ok(mut states) => {
@@ -180,7 +184,7 @@ impl crate::content::file_cache::FileCache {
                 }
                 Err(missing) => {
                     if self.load(&missing, BioFlags::SYNC)? == 0 {
-                        self.free_frames(pages)?;
+                        self.free_frames(pages, &mut waits)?;
                     }
                 }
             }

@@ -22,12 +22,15 @@ impl Content {
             result = result.and(written.map(drop));
         }
         self.engine.forget_if_clean(&self.cache);
-        result
+        result.inspect(|()| self.cache.retry.succeeded())
     }
 
-    /// Write back everything whose range is free at this moment: whether that was all. Failures are kept for the next sync.
+    /// Write back everything whose range is free at this moment: whether that was all, but for what failed.
     pub(crate) fn try_write_back_all(&self) -> bool {
         let (mut from, mut all) = (0, true);
+        if self.cache.retry.is_waiting() {
+            return all;
+        }
         while let Some(page) = self.cache.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
             let at = page * PAGE_SIZE;
             // What lies around a range that another thread has goes in small pieces.
@@ -52,29 +55,25 @@ impl Content {
         self.store.locked_range(start, start.saturating_add(BATCH_PAGES as u64 * PAGE_SIZE))
     }
 
-    /// Write back a batch of dirty pages whose range is free at this moment. Returns how many pages; failures are kept for
-    /// the next sync.
+    /// Write back a batch of dirty pages whose range is free at this moment; all others too where one fails, since the file is left
+    /// alone then for a while. Returns how many pages were written.
     pub(crate) fn write_back_step(&self) -> usize {
-        let mut from = 0;
-        while let Some(page) = self.cache.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
+        let (mut from, mut written, mut has_failed) = (0, 0, false);
+        if self.cache.retry.is_waiting() {
+            return written;
+        }
+        // Nothing is written where another thread was writing the same batch: then the next one.
+        while (written == 0 || has_failed)
+            && let Some(page) = self.cache.pages.first_dirty(from..u64::MAX / PAGE_SIZE)
+        {
             let range = self.batch_range(page);
             from = range.end / PAGE_SIZE;
             let Some(_range) = self.ranges.try_shared(range.clone()) else { continue };
-            // Nothing, where another thread was writing the same batch: then the next one.
-            let written = self.step_done(range);
-            if written > 0 {
-                return written;
+            match self.cache.write_back(range, BioFlags::NONE) {
+                Ok(pages) => written += pages,
+                Err(_) => has_failed = true,
             }
         }
-        0
-    }
-
-    fn step_done(&self, range: Range<u64>) -> usize {
-        // A batch that failed is clean, too, and its error kept.
-        let before = self.cache.pages.dirty();
-        match self.cache.write_back(range, BioFlags::NONE) {
-            Ok(written) => written,
-            Err(_) => before.saturating_sub(self.cache.pages.dirty()).max(1),
-        }
+        written
     }
 }

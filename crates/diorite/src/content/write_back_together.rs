@@ -36,6 +36,9 @@ struct Held<'c> {
 impl Content {
     /// All dirty pages, if they are few and free at this moment.
     fn try_hold(&self) -> Option<Held<'_>> {
+        if self.cache.retry.is_waiting() {
+            return None;
+        }
         let first = self.cache.pages.first_dirty(0..u64::MAX / PAGE_SIZE)?;
         let range = self.batch_range(first);
         let pages = range.start / PAGE_SIZE..range.end / PAGE_SIZE;
@@ -94,7 +97,7 @@ impl Engine {
     }
 
     fn write_back_together(&self, files: &[Arc<Content>], flags: BioFlags) -> usize {
-        // An error concerns one file, and is kept there.
+        // An error concerns one file.
         let alone = || files.iter().map(|content| content.write_back_step()).sum();
         if files.len() < 2 { alone() } else { self.try_write_together(files, flags).unwrap_or_else(alone) }
     }
@@ -126,11 +129,12 @@ impl Engine {
         counters.writeback_bios.add(summary.bios);
         counters.writeback_pages.add(pages as u64);
         counters.pages_scanned.add(pages as u64);
+        let mut clean = 0;
         for (Held { content, batch, .. }, commit, end) in to_record {
             let recorded = content.store.commit_written_back(commit, end);
-            // The error is kept for the next sync of the file.
-            let _ = content.cache.end_batch(batch, flags, recorded);
+            let is_clean = content.cache.end_batch(batch, flags, recorded).is_ok();
+            clean += if is_clean { batch.len() } else { 0 };
         }
-        Some(pages)
+        Some(clean)
     }
 }

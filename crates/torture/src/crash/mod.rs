@@ -212,7 +212,7 @@ fn judge_callers(failed: &Failed, oracle: &Oracle) -> Result<(), Wrong> {
     if failed.op == Op::Read {
         let is_meanwhile = |heard: &&Heard| (heard.begin..=heard.end).contains(&failed.event);
         // Write-back reads mappings in the background.
-        let is_later = |heard: &&Heard| heard.what.contains("data written earlier was lost");
+        let is_later = |heard: &&Heard| heard.what.contains("data written earlier is not on the device");
         let mut others = oracle.errors.iter().filter(|heard| !is_meanwhile(heard) && !is_later(heard));
         return others.next().map_or(Ok(()), wrong);
     }

@@ -18,6 +18,8 @@ use crate::write::space::Blocks;
 
 /// How long a writer waits for write-back by other threads before it looks for free frames again.
 const FRAMES_RETRY: Duration = Duration::from_millis(1);
+/// How often, if there are files that cannot be written back.
+const FRAMES_TRIES: u32 = 50;
 
 impl FileCache {
     /// Bytes of a part of a page that is clean or dirty as one.
@@ -89,6 +91,7 @@ impl FileCache {
             let (start, stop) = (page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
             start < size && (start < offset || end < stop.min(size))
         };
+        let mut waits = 0;
         loop {
             let counters = &self.engine.counters;
             let missing = match self.pages.pin(pages.clone()) {
@@ -111,30 +114,31 @@ impl FileCache {
                 made += self.make_fresh(&fresh, offset, end);
             }
             if made == 0 {
-                self.free_frames(pages)?;
+                self.free_frames(pages, &mut waits)?;
             }
         }
     }
 
     /// Have one page in the cache and pinned. The caller has it exclusively.
     pub(crate) fn pin_one(&self, page: u64) -> Result<PageState> {
+        let mut waits = 0;
         loop {
             if let Ok(mut states) = self.pages.pin(page..page + 1) {
                 self.own_frame(page, &mut states[0])?;
                 return Ok(states[0]);
             }
             if self.load(&[page], BioFlags::SYNC)? == 0 {
-                self.free_frames(&(page..page + 1))?;
+                self.free_frames(&(page..page + 1), &mut waits)?;
             }
         }
     }
 
     /// Give a pinned page that a view shows another frame, which can be written. The caller has the page exclusively.
     pub(crate) fn own_frame(&self, page: u64, state: &mut PageState) -> Result<()> {
-        let cache = &self.engine.cache;
+        let (cache, mut waits) = (&self.engine.cache, 0);
         while !state.live && cache.arena.write(state.frame).is_none() {
             let Some((_, frame)) = cache.allocate(&self.pages, &[page]).pop() else {
-                self.free_frames(&(page..page + 1))?;
+                self.free_frames(&(page..page + 1), &mut waits)?;
                 continue;
             };
             let shown = cache.arena.read(state.frame).expect("the range is ours alone");
@@ -171,14 +175,19 @@ impl FileCache {
         list.len()
     }
 
-    /// All frames are dirty or in use: write back what the caller has locked, or else another file.
-    pub(crate) fn free_frames(&self, ours: &Range<u64>) -> Result<()> {
+    /// All frames are dirty or in use: write back what the caller has locked, or else another file. `waits` counts how often there was
+    /// nothing to be written.
+    pub(crate) fn free_frames(&self, ours: &Range<u64>, waits: &mut u32) -> Result<()> {
         let written = self.write_back(
             self.store.locked_range(ours.start * PAGE_SIZE, ours.end * PAGE_SIZE),
             BioFlags::NONE,
         )?;
         if written == 0 && self.engine.write_back_round(self.id(), BioFlags::NONE, |written| written > 0) == 0
         {
+            *waits += 1;
+            if *waits > FRAMES_TRIES {
+                self.engine.dirty_files().iter().try_for_each(|file| file.cache.retry.check())?;
+            }
             sleep(FRAMES_RETRY);
         }
         Ok(())

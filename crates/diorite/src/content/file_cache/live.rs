@@ -95,7 +95,8 @@ impl FileCache {
         Ok(())
     }
 
-    /// Make what windows have stored dirty. What there is no space for is lost, and the error kept.
+    /// Make what windows have stored dirty. What there is no space for is lost, and the error kept; what cannot be made dirty for another
+    /// reason stays where it is, and is found again.
     pub(crate) fn note_stores(&self, pages: Range<u64>) -> Result<()> {
         if self.live.is_empty() {
             return Ok(());
@@ -111,12 +112,13 @@ impl FileCache {
                     state.dirty |= changed;
                     state.claimed += claimed;
                 }),
-                Err(error) => {
+                Err(error) if error.is_out_of_space() => {
                     self.take_live(&[(page, PageState { dirty: changed, ..state })]);
                     let error = Arc::new(error);
                     self.errors.set(Arc::clone(&error));
                     result = Err(Error::WriteBack(error));
                 }
+                Err(error) => result = Err(Error::WriteBack(self.retry.failed(error))),
             }
         }
         result
@@ -141,7 +143,8 @@ impl FileCache {
         let (mut claimed, mut state) = (0, *state);
         for at in (0..8).filter(|at| parts >> at & 1 == 1) {
             let start = page * PAGE_SIZE + at * part;
-            claimed += self.claim_for(&(page..page + 1), &[state], start, start + part)?[0];
+            let claims = self.claim_for(&(page..page + 1), &[state], start, start + part);
+            claimed += claims.inspect_err(|_| self.store.map.release_claim(u64::from(claimed)))?[0];
             // Where a block is larger than a page its claim is with one of its parts.
             state.dirty |= 1 << at;
         }
@@ -168,42 +171,39 @@ impl FileCache {
         }
     }
 
-    /// The device may have anything where live pages were written from: their frames do not have the same, so that all of it is dirty again when
-    /// stores are looked for.
-    pub(crate) fn spoil_frames(&self, batch: &[(u64, PageState)]) {
-        for (page, state) in batch.iter().filter(|(_, state)| state.live) {
-            if let Some(mut frame) = self.engine.cache.arena.write(state.frame) {
-                let mapping = self.live.of_page(*page);
-                let part = self.part_size() as usize;
-                let end = self.bytes_before_end(*page);
-                for start in (0..end).step_by(part).filter(|start| state.dirty >> (start / part) & 1 == 1) {
-                    mapping.page(*page).read(start, &mut frame[start..start + 1]);
-                    frame[start] = !frame[start];
-                }
-                self.pages.update(*page..page + 1, |_, state| state.stored = true);
-            }
-        }
-    }
-
     /// A window on these pages was closed.
     pub(crate) fn close_window(&self, pages: Range<u64>) {
         self.pages.update(pages, |_, state| state.windows -= 1);
     }
 
-    /// Pages that no window shows any more have their content in their frames again.
+    /// Pages that no window shows any more have their content in their frames again. Those with stores that cannot be made dirty now stay
+    /// live, and have their turn later.
     pub(crate) fn end_windows(&self, pages: Range<u64>) {
         if self.live.is_empty() {
             return;
         }
-        let mut ended = self.pages.live_in(pages.clone());
+        let _one_at_a_time = self.one_write_back.lock();
+        let noted = self.note_stores(pages.clone());
+        let mut ended = self.pages.live_in(pages);
         ended.retain(|(_, state)| state.windows == 0);
+        if noted.is_err() {
+            ended.retain(|(page, state)| {
+                let is_noted = !state.stored || self.changed_parts(*page, state) == 0;
+                if !is_noted {
+                    self.live.close_later(*page..*page + 1);
+                }
+                is_noted
+            });
+        }
+        self.end_live(&ended);
+    }
+
+    /// These pages have their content in their frames, and are not live any more.
+    pub(super) fn end_live(&self, ended: &[(u64, PageState)]) {
+        let whole = |(page, state): &(u64, PageState)| (*page, PageState { dirty: u8::MAX, ..*state });
+        self.take_live(&ended.iter().map(whole).collect::<Vec<_>>());
         for run in ended.chunk_by(|(a, _), (b, _)| a + 1 == *b) {
             let pages = run[0].0..run[run.len() - 1].0 + 1;
-            let _one_at_a_time = self.one_write_back.lock();
-            // A failure is kept for the next sync.
-            let _ = self.note_stores(pages.clone());
-            let whole = |(page, state): &(u64, PageState)| (*page, PageState { dirty: u8::MAX, ..*state });
-            self.take_live(&run.iter().map(whole).collect::<Vec<_>>());
             self.pages.update(pages, |_, state| (state.live, state.stored) = (false, false));
         }
         self.live.end(&ended.iter().map(|(page, _)| *page).collect::<Vec<_>>());

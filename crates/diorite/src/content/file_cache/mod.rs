@@ -25,7 +25,7 @@ use crate::cache::arena::PAGE_SIZE;
 use crate::cache::live::LiveMemory;
 use crate::cache::pages::Pages;
 use crate::content::engine::Engine;
-use crate::content::errors::ErrorLatch;
+use crate::content::errors::{ErrorLatch, Retry};
 use crate::content::pages_of;
 use crate::content::store::BackingStore;
 pub(crate) use load::PageRead;
@@ -37,6 +37,7 @@ pub(crate) struct FileCache {
     pub(crate) pages: Arc<Pages>,
     pub(crate) live: LiveMemory,
     pub(crate) errors: ErrorLatch,
+    pub(crate) retry: Retry,
     pub(crate) one_write_back: Mutex<()>,
     store: Arc<BackingStore>,
     engine: Arc<Engine>,
@@ -50,6 +51,7 @@ impl FileCache {
             pages: Arc::new(Pages::new(Arc::clone(&engine.cache.dirty_total))),
             live: LiveMemory::default(),
             errors: ErrorLatch::default(),
+            retry: Retry::default(),
             one_write_back: Mutex::ranked(Rank::WritingBack, ()),
             store,
             engine,
@@ -110,6 +112,14 @@ impl FileCache {
         Ok(())
     }
 
+    /// Drop all pages, dirty or not. No window is open, and the caller has them all exclusively.
+    pub(crate) fn discard(&self) {
+        if !self.live.is_empty() {
+            self.end_live(&self.pages.live_in(0..u64::MAX));
+        }
+        self.drop_pages(0..u64::MAX);
+    }
+
     /// Drop the clean pages.
     pub(crate) fn drop_clean(&self) {
         let removed = self.pages.remove_clean(0..u64::MAX);
@@ -144,7 +154,6 @@ impl Drop for FileCache {
         if let Some(error) = self.errors.take_unreported() {
             self.engine.errors.set(error);
         }
-        self.end_windows(0..u64::MAX);
-        self.drop_pages(0..u64::MAX);
+        self.discard();
     }
 }

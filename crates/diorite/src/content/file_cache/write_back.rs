@@ -3,11 +3,13 @@
 //! The steps are those of all writes (`write/`): blocks are reserved, the data is written, and only then recorded (ARCHITECTURE
 //! invariant 5). No thread changes a page while it is written: write-back holds the range shared.
 //!
+//! Invariant: a page is clean only when it is on the device (ARCHITECTURE invariant 9). What could not be written stays dirty, and each sync, direct
+//! transfer and writer short of frames that needs it written tries again and reports what fails; the background waits a while ([`Retry`](crate::content::errors::Retry)).
+//!
 //! Locking: `one_write_back`, across I/O, makes one write-back at a time of a file: two of them would otherwise reserve a block twice that
 //! is larger than a page.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use diorite_block::BioFlags;
 use diorite_block::sync::{Work, work};
@@ -51,26 +53,18 @@ impl FileCache {
         }
     }
 
-    /// A batch was written with this result. It is clean then; an error is kept for the next sync. Live pages are not dropped as others are
-    /// some day, so what failed of them is tried again.
+    /// A batch was written with this result: it is clean, or stays dirty.
     pub(crate) fn end_batch(
         &self,
         batch: &[(u64, PageState)],
         flags: BioFlags,
-        mut result: Result<()>,
+        result: Result<()>,
     ) -> Result<()> {
-        if result.as_ref().is_err_and(Error::is_no_space) {
-            result = self.write_by_blocks(batch, flags);
-        }
-        self.mark_clean(batch);
-        if result.is_err() {
-            self.spoil_frames(batch);
-        }
-        result.map_err(|error| {
-            let error = Arc::new(error);
-            self.errors.set(Arc::clone(&error));
-            Error::WriteBack(error)
-        })
+        let result = match result {
+            Err(error) if error.is_no_space() => self.write_by_blocks(batch, flags),
+            result => result.inspect(|()| self.mark_clean(batch)),
+        };
+        result.map_err(|error| Error::WriteBack(self.retry.failed(error)))
     }
 
     /// A block that is larger than a page is written as a whole: a full batch ends before the block that it cuts.
@@ -149,14 +143,14 @@ impl FileCache {
         let per_block = (self.store.map.block_size() / PAGE_SIZE).max(1);
         let mut result = Ok(());
         for pages in batch.chunk_by(|(a, _), (b, _)| a / per_block == b / per_block) {
-            let written = self.write_batch(pages, flags);
+            let written = self.write_batch(pages, flags).inspect(|()| self.mark_clean(pages));
             result = result.and(written);
         }
         result
     }
 
-    /// The batch was written, or it is lost and the error kept: either way it is not tried again.
-    pub(crate) fn mark_clean(&self, batch: &[(u64, PageState)]) {
+    /// The batch is on the device.
+    fn mark_clean(&self, batch: &[(u64, PageState)]) {
         let mut claimed = 0;
         let mut at = 0;
         while at < batch.len() {
