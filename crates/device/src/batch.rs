@@ -19,6 +19,7 @@ use diorite_block::{Bio, BioFlags, BlockDevice, IoError, IoErrorKind, Op, Sector
 
 use crate::file::FileDevice;
 use crate::options::Polling;
+use crate::polling;
 use crate::ring::{Ring, RingFile};
 use crate::thread_ring;
 use crate::transfer::{Step, Transfer, is_passing};
@@ -43,7 +44,7 @@ pub(crate) fn execute(device: &FileDevice, bios: &mut [Bio<'_>]) -> Result<(), I
         // SAFETY: the bio is borrowed for the whole call, and the job has ended when `run` returns or unwinds.
         let mut job = unsafe { Job::of_bio(device, bio) };
         match &mut job {
-            Some(job) if !device.is_asynchronous() => job.run_here(),
+            Some(job) if !device.is_asynchronous() || job.is_slept_for() => job.run_here(),
             job => run(job.as_mut_slice()),
         }
         return job.map_or(Ok(()), Job::into_result);
@@ -202,6 +203,13 @@ impl<'d> Job<'d> {
         if let Work::Move(transfer) = &mut self.work {
             transfer.durable = false;
         }
+    }
+
+    /// Whether it is a write that no thread polls for. The host ends an asynchronous write in a thread of its own, which has to wake up
+    /// first; a call ends in its caller.
+    fn is_slept_for(&self) -> bool {
+        self.op == Op::Write
+            && matches!(&self.work, Work::Move(transfer) if polling::short(transfer).is_none())
     }
 
     fn run_here(&mut self) {
