@@ -92,6 +92,11 @@ pub(crate) fn versions() -> String {
     )
 }
 
+/// A latency, where the program reports latencies.
+fn measured(latency_us: f64) -> String {
+    if latency_us.is_nan() { "-".to_owned() } else { format!("{latency_us:.0}") }
+}
+
 /// Medians of all series as a table, and of all target ratios with a verdict.
 pub(crate) fn report(series: &[Series], targets: &[Target]) -> String {
     let mut text = String::from(
@@ -101,13 +106,13 @@ pub(crate) fn report(series: &[Series], targets: &[Target]) -> String {
         let of = |figure: fn(&Figures) -> f64| median(&entry.rounds.iter().map(figure).collect::<Vec<_>>());
         let _ = writeln!(
             text,
-            "| {} | {} | {:.0} | {:.0} | {:.0} | {:.0} | {:.3} | {:.3} |",
+            "| {} | {} | {:.0} | {:.0} | {} | {} | {:.3} | {:.3} |",
             entry.workload,
             entry.contender,
             of(|f| f.bandwidth / 1e6),
             of(|f| f.iops),
-            of(|f| f.p50_us),
-            of(|f| f.p99_us),
+            measured(of(|f| f.p50_us)),
+            measured(of(|f| f.p99_us)),
             of(|f| f.cpu_s_per_gb),
             of(|f| f.own_cpu_s_per_gb),
         );
