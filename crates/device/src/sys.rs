@@ -205,9 +205,16 @@ pub(crate) fn enter_ring(ring: BorrowedFd<'_>, submit: u32, timeout: Option<Dura
 /// # Safety
 /// `segments` must describe memory that is valid for writes and not accessed by anyone else during the call.
 pub(crate) unsafe fn preadv(fd: libc::c_int, segments: &[libc::iovec], offset: u64) -> i64 {
-    if let [segment] = segments {
-        // SAFETY: promised by the caller.
-        return result(unsafe { libc::pread(fd, segment.iov_base, segment.iov_len, offset as libc::off_t) });
+    if let [segment] = segments
+        && segment.iov_len > 0
+    {
+        // SAFETY: promised by the caller; the descriptor is open during the call.
+        let (fd, memory) = unsafe {
+            let memory = std::slice::from_raw_parts_mut(segment.iov_base.cast::<u8>(), segment.iov_len);
+            (BorrowedFd::borrow_raw(fd), memory)
+        };
+        // Without the cancellation points of the C library.
+        return of_rustix(rustix::io::pread(fd, memory, offset));
     }
     let count = segments.len().min(libc::UIO_MAXIOV as usize) as libc::c_int;
     // SAFETY: promised by the caller.
@@ -225,13 +232,26 @@ pub(crate) unsafe fn pwritev(
     offset: u64,
     flags: libc::c_int,
 ) -> i64 {
-    if let ([segment], 0) = (segments, flags) {
-        // SAFETY: promised by the caller.
-        return result(unsafe { libc::pwrite(fd, segment.iov_base, segment.iov_len, offset as libc::off_t) });
+    if let ([segment], 0) = (segments, flags)
+        && segment.iov_len > 0
+    {
+        // SAFETY: promised by the caller; the descriptor is open during the call.
+        let (fd, memory) = unsafe {
+            let memory = std::slice::from_raw_parts(segment.iov_base.cast::<u8>(), segment.iov_len);
+            (BorrowedFd::borrow_raw(fd), memory)
+        };
+        return of_rustix(rustix::io::pwrite(fd, memory, offset));
     }
     let count = segments.len().min(libc::UIO_MAXIOV as usize) as libc::c_int;
     // SAFETY: promised by the caller.
     result(unsafe { libc::pwritev2(fd, segments.as_ptr(), count, offset as libc::off_t, flags) })
+}
+
+fn of_rustix(returned: rustix::io::Result<usize>) -> i64 {
+    match returned {
+        Ok(len) => len as i64,
+        Err(errno) => -i64::from(errno.raw_os_error()),
+    }
 }
 
 fn result(returned: libc::ssize_t) -> i64 {

@@ -145,6 +145,7 @@ fn arrays_of_version_0_90_are_opened() {
         open_target(mirror[0].to_str().expect("a name"), &OpenOptions::read_only()).expect("a device");
     assert!(array_of(&*member).expect("a member").contains("MD array md3 (RAID-1)"));
     assert!(mirror_of(&*member).is_some(), "it looks whole, and is one of two");
+    drop((device, member));
 
     std::fs::File::options()
         .write(true)

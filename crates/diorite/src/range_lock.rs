@@ -23,7 +23,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank};
@@ -36,7 +36,8 @@ const FAST_HOLDERS: u64 = EXCLUSIVE - 1;
 impl Default for RangeLock {
     fn default() -> Self {
         let lists = Mutex::ranked(Rank::RangeLists, Lists::default());
-        Self { fast: AtomicU64::new(0), slots: OnceLock::new(), lists, changed: Condvar::new() }
+        let (fast, has_slots) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { fast, slots: OnceLock::new(), has_slots, lists, changed: Condvar::new() }
     }
 }
 
@@ -69,6 +70,8 @@ pub(crate) struct RangeLock {
     fast: AtomicU64,
     /// Made for the first of many readers.
     slots: OnceLock<Box<RangeSlots>>,
+    /// Whether they are made: of the operations of [`RangeSlots`], invariant 1.
+    has_slots: AtomicBool,
     lists: Mutex<Lists>,
     changed: Condvar,
 }
@@ -156,7 +159,11 @@ impl RangeLock {
         if self.has_exclusive() {
             return None;
         }
-        let slot = self.slots.get_or_init(Box::default).enter(range)?;
+        let slots = self.slots.get_or_init(Box::default);
+        if !self.has_slots.load(Ordering::SeqCst) {
+            self.has_slots.store(true, Ordering::SeqCst);
+        }
+        let slot = slots.enter(range)?;
         if self.has_exclusive() {
             self.leave_slot(slot);
             return None;
@@ -309,9 +316,9 @@ impl RangeLock {
 
     /// Whether all holders of the range are on the list. The caller is counted as an exclusive holder.
     fn has_only_listed(&self, range: &Range<u64>) -> bool {
-        fence(Ordering::SeqCst);
-        self.fast.load(Ordering::Acquire) & FAST_HOLDERS == 0
-            && !self.slots.get().is_some_and(|slots| slots.conflict(range))
+        self.fast.load(Ordering::SeqCst) & FAST_HOLDERS == 0
+            && !(self.has_slots.load(Ordering::SeqCst)
+                && self.slots.get().is_some_and(|slots| slots.conflict(range)))
     }
 }
 

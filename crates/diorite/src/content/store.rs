@@ -129,6 +129,10 @@ impl BackingStore {
 
     /// The end of a write of `len` bytes at `offset`, if the file can have it.
     pub(crate) fn end_of_write(&self, offset: u64, len: u64) -> Result<u64> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size() => return Ok(end),
+            _ => {}
+        }
         let max_bytes = self.map.max_size();
         match offset.checked_add(len) {
             Some(end) if end <= max_bytes => Ok(end),
