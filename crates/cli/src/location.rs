@@ -29,13 +29,9 @@ impl Location {
     /// this name is meant itself.
     pub(crate) fn parse(argument: &Path) -> Self {
         let bytes = argument.as_os_str().as_bytes();
-        let skip = [&b"raw:"[..], b"nbd://", b"nbds://", b"nbd+unix://", b"nbds+unix://"]
-            .iter()
-            .find(|scheme| bytes.starts_with(scheme))
-            .map_or(0, |scheme| scheme.len());
-        let split = bytes[skip..].windows(2).position(|pair| pair == b":/").map(|at| at + skip);
+        let split = end_of_target(bytes);
         match split {
-            Some(at) if at > skip && (skip > 0 || argument.symlink_metadata().is_err()) => Self::Image {
+            Some(at) if argument.symlink_metadata().is_err() => Self::Image {
                 image: PathBuf::from(OsString::from_vec(bytes[..at].to_vec())),
                 path: PathBuf::from(OsString::from_vec(bytes[at + 1..].to_vec())),
             },
@@ -50,6 +46,31 @@ impl Location {
             Self::Image { image, path } => (image, path),
         }
     }
+}
+
+/// Schemes of targets, which may have `:/` in themselves; of several that are joined, each target may have one.
+const JOINED: [&[u8]; 4] = [b"stripe:", b"linear:", b"md:", b"lvm:"];
+const SCHEMES: [&[u8]; 5] = [b"raw:", b"nbd://", b"nbds://", b"nbd+unix://", b"nbds+unix://"];
+
+/// Where the name of a target ends and `:/path` begins.
+fn end_of_target(name: &[u8]) -> Option<usize> {
+    let skip = |schemes: &[&[u8]], at: usize| {
+        at + schemes.iter().find(|scheme| name[at..].starts_with(scheme)).map_or(0, |scheme| scheme.len())
+    };
+    let first = skip(&JOINED, 0);
+    let mut start = skip(&SCHEMES, first);
+    let is_joined = first > 0;
+    for at in 0..name.len() {
+        if at < start {
+            continue;
+        }
+        if is_joined && name[at] == b',' {
+            start = skip(&SCHEMES, at + 1);
+        } else if name[at..].starts_with(b":/") {
+            return (at > start).then_some(at);
+        }
+    }
+    None
 }
 
 /// The name of an image, as the library takes it.
@@ -114,6 +135,13 @@ mod tests {
             ("disk.img?partition=2:/a:/b", image("disk.img?partition=2", "/a:/b")),
             ("./a:b:/c", image("./a:b", "/c")),
             ("raw:/dev/sdb", Location::Host("raw:/dev/sdb".into())),
+            ("stripe:/dev/sdb,/dev/sdc", Location::Host("stripe:/dev/sdb,/dev/sdc".into())),
+            (
+                "stripe:/dev/sdb,/dev/sdc?chunk=4K:/a,b:/c",
+                image("stripe:/dev/sdb,/dev/sdc?chunk=4K", "/a,b:/c"),
+            ),
+            ("md:raw:/dev/sdb,nbd://host/x:/", image("md:raw:/dev/sdb,nbd://host/x", "/")),
+            ("lvm:/dev/sdb?volume=root:/etc", image("lvm:/dev/sdb?volume=root", "/etc")),
             ("nbd://host:10809/x:/a", image("nbd://host:10809/x", "/a")),
             ("plain", Location::Host("plain".into())),
             ("time-12:30", Location::Host("time-12:30".into())),

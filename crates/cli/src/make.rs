@@ -9,7 +9,7 @@ use std::time::Duration;
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{
     Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, Filesystem, Geometry, Owner, ReservedBlocks,
-    SetAttributes, Timestamp, VolumeInfo, array_of, has_partitions, host_paths, open_target,
+    SetAttributes, Timestamp, VolumeInfo, array_of, has_partitions, host_paths, is_new_file, open_target,
 };
 use diorite_copy::{
     Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, Watch, WatchedInput, unpack,
@@ -42,7 +42,7 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
         std::fs::metadata(from).map_err(|error| Failure::host(from.display(), "read", &error))?;
     }
     interrupt::is_changing();
-    let is_new = !image.exists() && !is_window(image);
+    let is_new = is_new_file(name_of_image(image)?);
     let device = open_device(arguments, image, is_new)?;
     // The end of an image that is no whole block of the device cannot be used.
     let block = u64::from(device.geometry().logical_block_size);

@@ -39,6 +39,28 @@ fn names_are_made_moved_linked_and_removed() {
     }
 }
 
+/// Absolute paths have the `:/` in them that ends the name of an image.
+#[test]
+fn several_devices_are_an_image() {
+    let bench = Bench::new();
+    for name in ["a", "b"] {
+        bench.write(name, &vec![0; 16 << 20]);
+    }
+    let absolute = |name: &str| bench.path(name).display().to_string();
+    for joined in ["stripe", "linear"] {
+        let image = format!("{joined}:{},raw:{}", absolute("a"), absolute("b"));
+        bench.write("file", joined.as_bytes());
+        bench.run(&format!("mkfs --force -t ext4 {image}"));
+        bench.run(&format!("cp file {image}:/"));
+        bench.run(&format!("mv {image}:/file {image}:/with,comma"));
+        assert_eq!(bench.run(&format!("cat {image}:/with,comma")), joined);
+        bench.run(&format!("check {image}"));
+    }
+    let missing = format!("stripe:{},{}", absolute("a"), absolute("missing"));
+    assert!(bench.fail(&format!("mkfs -t ext4 {missing} 1G"), 1).contains("missing"));
+    assert!(!bench.path("missing").exists());
+}
+
 /// Hands that know ls, df and du type `-h` for sizes.
 #[test]
 fn sizes_are_easy_to_read_where_h_asks_for_it() {

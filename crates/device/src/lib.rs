@@ -72,5 +72,5 @@ pub use region::PageKind;
 pub use registered::RegisteredMemory;
 pub use shared_memory::{SharedMemory, SharedWords};
 pub use table::{Partition, PartitionKind, has_partitions, partitions};
-pub use target::{host_paths, open_target};
+pub use target::{host_paths, is_new_file, open_target};
 pub use thread_ring::registered_memory;

@@ -114,6 +114,18 @@ fn large_enough(
     }
 }
 
+/// Whether opening the target with [`OpenOptions::create`] makes a file: it is a path, and nothing is there.
+pub fn is_new_file(spec: &str) -> bool {
+    if Path::new(spec).exists() || !matches!(bound(spec), Ok(None)) {
+        return false;
+    }
+    if let Some(path) = spec.strip_prefix("raw:") {
+        return is_new_file(path);
+    }
+    let has_grammar = nbd::is_nbd(spec) || joined_list(spec).is_some() || unknown_scheme(spec).is_some();
+    !has_grammar && split_query(spec).is_none()
+}
+
 /// The files and block devices of the host that a target stands on, as far as its name says.
 pub fn host_paths(spec: &str) -> Vec<PathBuf> {
     if Path::new(spec).exists() {

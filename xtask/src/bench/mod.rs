@@ -9,6 +9,7 @@ mod cached;
 mod contender;
 mod databases;
 mod direct;
+mod eight;
 mod measure;
 mod metadata;
 mod mixed;
@@ -44,6 +45,8 @@ const SUITES: &[(&str, Suite)] = &[
     ("direct", direct::run),
     ("natural", natural::on_disk),
     ("natural-tmpfs", natural::on_tmpfs),
+    ("eight", eight::free),
+    ("eight-limited", eight::limited),
     ("cached", cached::run),
     ("readers", readers::run),
     ("mixed", mixed::run),

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::Options;
+use super::contender::figures;
 use super::measure::{call, median, run as run_command};
 use super::store;
 
@@ -14,7 +15,7 @@ pub(super) struct Runner {
     pub(super) name: &'static str,
     /// Shell commands before each run, not on any clock.
     pub(super) before: Vec<String>,
-    /// The command line that is run; it prints its figures as a JSON object.
+    /// The command line that is run; it prints its figures as a JSON object, or a report of fio or of `diorite`.
     pub(super) command: Vec<String>,
     /// Shell commands after each run.
     pub(super) after: Vec<String>,
@@ -165,7 +166,12 @@ fn run_once(runner: &Runner, raw: &Path) -> Result<Figures, String> {
     store::write(raw, &run.stdout)?;
     let value: serde_json::Value = serde_json::from_str(run.stdout.trim())
         .map_err(|error| format!("{}: its figures: {error}", runner.name))?;
-    let object = value.as_object().ok_or("the figures are no JSON object")?;
+    if value.get("jobs").is_some() {
+        let rate = figures(&run)?.bandwidth / 1e6;
+        return Ok(Figures::from([("mb_per_s".to_owned(), rate)]));
+    }
+    let object = value.pointer("/rows/0").unwrap_or(&value).as_object();
+    let object = object.ok_or("the figures are no JSON object")?;
     Ok(object.iter().filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect())
 }
 

@@ -1,0 +1,167 @@
+//! Suites `eight` and `eight-limited`: one stream over eight devices, against what the devices give together and what one
+//! thread reads into the kernel's page cache without a copy.
+//!
+//! The devices are loop devices on tmpfs. In the second suite the kernel limits each of them to the same rate, as a disk does: all of
+//! them are busy all the time, or the stream is slower than their sum.
+
+use std::path::{Path, PathBuf};
+
+use super::Options;
+use super::measure::call;
+use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount};
+
+const DEVICES: u64 = 8;
+const DEVICE_MIB: u64 = 256;
+const FILE_MIB: u64 = 1536;
+const SECONDS: &str = "4";
+/// What a limited device gives.
+const LIMIT_MB_PER_S: u64 = 100;
+
+pub(super) fn free(options: &Options) -> Result<(), String> {
+    run("eight", options, None)
+}
+
+pub(super) fn limited(options: &Options) -> Result<(), String> {
+    run("eight-limited", options, Some(LIMIT_MB_PER_S * 1_000_000))
+}
+
+fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), String> {
+    if !can_mount() {
+        println!("{name}: skipped, loop devices need root");
+        return Ok(());
+    }
+    let build = ["cargo", "build", "--release", "--quiet", "--target-dir", "target/peers", "--manifest-path"];
+    call(&[&build[..], &["bench/peers/Cargo.toml", "--bin", "natural"]].concat())?;
+    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
+    let devices = Devices::attach(Path::new("/dev/shm"))?;
+    let group = limit.map(|limit| Group::make(&devices, limit)).transpose()?;
+    let stripe = format!("stripe:{}", devices.paths.join(","));
+    let make = format!(
+        "target/release/diorite mkfs --force -t ext4 {stripe} && \
+         dd if=/dev/zero bs=1M count={FILE_MIB} status=none | target/release/diorite cp --direct - {stripe}:/file"
+    );
+    call(&["sh", "-c", &make])?;
+    let runner = |name, command: String| Runner {
+        name,
+        before: Vec::new(),
+        command: [
+            "sh",
+            "-c",
+            &format!("{}exec {command}", group.as_ref().map_or_else(String::new, Group::enter)),
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        after: Vec::new(),
+    };
+    let reader = format!("target/peers/release/natural stream {stripe} /file 0 {} {SECONDS}", FILE_MIB << 20);
+    let jobs: String = devices.paths.iter().map(|path| format!(" --name={path} --filename={path}")).collect();
+    let fio = format!(
+        "fio --output-format=json --group_reporting --rw=read --bs=1m --direct=1 --time_based --runtime={SECONDS} --size={DEVICE_MIB}m \
+         --ioengine=io_uring --iodepth=4 --fixedbufs=1{jobs}"
+    );
+    // As many blocks as the devices have once, so that the page cache has none of them before.
+    let nocopy = format!(
+        "target/release/diorite diskperf --json blocks={DEVICE_MIB} bs=1m nocopy {}",
+        devices.paths.join(" ")
+    );
+    let forget = devices.paths.iter().map(|path| format!("blockdev --flushbufs {path}")).collect();
+    let target = |peer, bound| TargetRatio {
+        ours: ("reader", "mb_per_s"),
+        peer: (peer, "mb_per_s"),
+        bound: Bound::AtLeast(bound),
+    };
+    let rate = limit.map_or_else(
+        || "as fast as the processors are".to_owned(),
+        |_| format!("{LIMIT_MB_PER_S} MB/s each by a limit of the block layer"),
+    );
+    RateSuite {
+        name,
+        title: "One stream over eight devices",
+        about: format!(
+            "{DEVICES} loop devices of {DEVICE_MIB} MiB on tmpfs, {rate}. `reader`: one `DirectReader`, 16 chunks of 1 MiB, of a file on \
+             an ext4 volume over the stripe of all. `devices`: fio on all at once, a process and four transfers of 1 MiB for each. `nocopy`: one thread \
+             reads them in turn into the kernel's page cache, without the copy to its memory.\n"
+        ),
+        rounds: None,
+        runners: vec![
+            runner("reader", reader),
+            runner("devices", fio),
+            Runner { before: forget, ..runner("nocopy", nocopy) },
+        ],
+        targets: vec![target("devices", 0.95), target("nocopy", 1.0)],
+    }
+    .run(options)
+}
+
+/// Loop devices, detached and their files removed when dropped.
+struct Devices {
+    paths: Vec<String>,
+    files: Vec<PathBuf>,
+}
+
+impl Devices {
+    fn attach(directory: &Path) -> Result<Self, String> {
+        let mut devices = Self { paths: Vec::new(), files: Vec::new() };
+        for number in 0..DEVICES {
+            let file = directory.join(format!("diorite-eight-{number}"));
+            let path = file.display().to_string();
+            devices.files.push(file);
+            call(&[
+                "dd",
+                "if=/dev/zero",
+                &format!("of={path}"),
+                "bs=1M",
+                &format!("count={DEVICE_MIB}"),
+                "status=none",
+            ])?;
+            devices.paths.push(call(&["losetup", "--find", "--show", &path])?.trim().to_owned());
+        }
+        Ok(devices)
+    }
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            let _ = call(&["losetup", "--detach", path]);
+        }
+        for file in &self.files {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+/// A control group whose processes read each device at a limited rate.
+struct Group(PathBuf);
+
+impl Group {
+    fn make(devices: &Devices, bytes_per_s: u64) -> Result<Self, String> {
+        // Version 1 of control groups has a hierarchy for each controller, version 2 has one.
+        let (parent, file, prefix) = if Path::new("/sys/fs/cgroup/blkio").exists() {
+            ("/sys/fs/cgroup/blkio", "blkio.throttle.read_bps_device", "")
+        } else {
+            ("/sys/fs/cgroup", "io.max", "rbps=")
+        };
+        let group = Self(Path::new(parent).join("diorite-eight"));
+        let failed = |error: std::io::Error| format!("{}: {error}", group.0.display());
+        std::fs::create_dir_all(&group.0).map_err(failed)?;
+        for path in &devices.paths {
+            let name = path.trim_start_matches("/dev/");
+            let number = std::fs::read_to_string(format!("/sys/class/block/{name}/dev")).map_err(failed)?;
+            std::fs::write(group.0.join(file), format!("{} {prefix}{bytes_per_s}\n", number.trim()))
+                .map_err(failed)?;
+        }
+        Ok(group)
+    }
+
+    /// What a shell does to be in it.
+    fn enter(&self) -> String {
+        format!("echo $$ > {}/cgroup.procs && ", self.0.display())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
