@@ -33,11 +33,14 @@ struct Logger {
 /// From now on no caller reads standard error.
 pub(crate) fn leave_caller() {
     HAS_CALLER.store(false, Ordering::Relaxed);
-    std::panic::set_hook(Box::new(|panic| log::error!("{panic}")));
 }
 
-/// Log from now on.
+/// Log from now on. A panic of any thread is logged and ends the program: what the thread held or was to do, others would wait for.
 pub(crate) fn install(destination: Destination, level: LevelFilter) {
+    std::panic::set_hook(Box::new(|panic| {
+        log::error!("{panic}");
+        std::process::abort();
+    }));
     if log::set_boxed_logger(Box::new(Logger { destination, level })).is_ok() {
         log::set_max_level(level);
     }
@@ -83,4 +86,35 @@ impl Log for Logger {
     }
 
     fn flush(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::Command;
+
+    /// This test runs itself once more, to be ended.
+    #[test]
+    fn a_panic_of_any_thread_ends_a_program_that_serves() {
+        const IS_CHILD: &str = "DIORITE_TEST_PANIC";
+        if std::env::var_os(IS_CHILD).is_some() {
+            install(Destination::StandardError, LevelFilter::Info);
+            let _ = std::thread::spawn(|| panic!("of a thread")).join();
+            return;
+        }
+        let mut child = Command::new(std::env::current_exe().expect("this test"));
+        child.args([
+            "--exact",
+            "logging::tests::a_panic_of_any_thread_ends_a_program_that_serves",
+            "--nocapture",
+        ]);
+        let output = child.env(IS_CHILD, "1").output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.signal() == Some(6) && said.contains("of a thread"),
+            "{}: {said}",
+            output.status
+        );
+    }
 }

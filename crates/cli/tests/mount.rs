@@ -48,6 +48,7 @@ over_both_transports! {
     a_signal_unmounts_and_open_files_go_on,
     all_ways_to_a_file_show_the_same_bytes,
     calls_end_as_on_the_kernels_ext4,
+    blocks_and_access_times_are_told_of_open_files,
 }
 
 /// Content goes in and comes out, the volume is closed when `umount` returns, and nothing of it is left on the host.
@@ -237,6 +238,64 @@ fn data_that_is_not_written_back_is_no_hole() {
     served.must_end_clean();
 }
 
+/// The kernel keeps attributes, and does not count the blocks of what it caches: a file without any would be a hole to `tar -S`.
+/// `stat -c %x` asks for the access time alone.
+fn blocks_and_access_times_are_told_of_open_files() {
+    use rustix::fs::{StatxFlags, statx};
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let blocks = |name: &str| fs::metadata(served.path(name)).expect("stat").blocks();
+    let accessed = |name: &str| {
+        let time =
+            statx(CWD, served.path(name), AtFlags::empty(), StatxFlags::ATIME).expect("statx").stx_atime;
+        (time.tv_sec, time.tv_nsec)
+    };
+    fs::write(served.path("empty"), "").expect("write");
+    Served::wait_until(|| blocks("empty") == 0);
+    for name in ["new", "empty"] {
+        let mut file = OpenOptions::new().create(true).append(true).open(served.path(name)).expect("open");
+        file.write_all(&pattern(300_000, 1)).expect("write");
+        assert!(blocks(name) > 0, "{name}: a hole, before it is written back");
+        file.sync_all().expect("sync");
+        Served::wait_until(|| blocks(name) * 512 >= 300_000);
+    }
+    let before = accessed("new");
+    assert_eq!(fs::read(served.path("new")).expect("read").len(), 300_000);
+    assert!(accessed("new") > before, "the first read after a change");
+    let first = accessed("new");
+    fs::read(served.path("new")).expect("read");
+    assert_eq!(accessed("new"), first, "and no other");
+    std::os::unix::fs::symlink("new", served.path("link")).expect("symlink");
+    let served = served.again("strictatime");
+    let accessed = || fs::symlink_metadata(served.path("link")).map(|stat| (stat.atime(), stat.atime_nsec()));
+    let before = accessed().expect("stat");
+    fs::read_link(served.path("link")).expect("readlink");
+    assert!(accessed().expect("stat") > before);
+    served.must_end_clean();
+}
+
+/// Who looks for data in a file that is being written waits for write-back, which the daemon does. If it is killed meanwhile, it ends, and
+/// so do the callers. Over `io_uring` the kernel keeps the session until `umount -f`.
+#[test]
+fn a_daemon_that_waits_for_write_back_can_be_killed() {
+    const WRITE_AND_LOOK: &str =
+        "sysopen(F, $ARGV[0], 0102) or die; syswrite(F, 'x' x (16 << 20)) or die; sysseek(F, 1, 3)";
+    if !mount::kernel_is_at_least(6, 18) {
+        eprintln!("SKIPPED: before Linux 6.18 it is the daemon's own threads that wait");
+        return;
+    }
+    let Some(served) = mount::on_slow_device("cache=256K") else { return };
+    let mut perl = Command::new("perl");
+    let mut perl = perl.args(["-e", WRITE_AND_LOOK]).arg(served.path("file")).spawn().expect("perl");
+    Served::wait_until(|| {
+        let status: serde_json::Value =
+            serde_json::from_str(&served.bench().run("status at")).expect("one JSON object");
+        status["in_flight"].to_string().contains("LSeek")
+    });
+    served.kill();
+    Served::wait_until(|| perl.try_wait().expect("wait").is_some());
+    served.mount_again("").must_end_clean();
+}
+
 /// Who looks for data waits until the kernel has written back what it caches, by requests: however many wait, those are served.
 fn many_look_for_data_at_once() {
     const PROGRAMS: usize = 40;
@@ -405,6 +464,20 @@ fn an_append_only_file_has_the_time_of_its_last_append() {
     let before = times(&path);
     let served = served.again("");
     assert_eq!(times(&served.path("log")), before);
+    served.must_end_clean();
+}
+
+/// The list of mounts has the source that `fsname` gives and the type that `mount -t` was asked for, as test suites compare them.
+#[test]
+fn a_mount_has_the_name_that_is_asked_for() {
+    let Some(served) = Served::new("ext4", "32M", "fsname=/dev/some disk") else { return };
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("procfs");
+    let line = mounts
+        .lines()
+        .find(|line| line.contains(served.at().to_str().expect("text")))
+        .expect("it is mounted");
+    assert!(line.starts_with("/dev/some\\040disk "), "{line}");
+    assert!(line.contains(" fuse.diorite "), "{line}");
     served.must_end_clean();
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::{FileKind, FsBlock, Owner, Timestamp};
 
 /// A run of blocks on the volume.
@@ -20,7 +22,7 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Timestamp;
 }
 
-/// The system's clock.
+/// The system's clock, as coarse as the kernel's filesystems use it: what the kernel's cache of a mount stamps later is not earlier.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -33,10 +35,8 @@ impl SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
-            Ok(since) => Timestamp { seconds: since.as_secs() as i64, nanoseconds: since.subsec_nanos() },
-            Err(before) => Timestamp { seconds: -(before.duration().as_secs() as i64), nanoseconds: 0 },
-        }
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        Timestamp { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
     }
 }
 

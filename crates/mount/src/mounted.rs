@@ -36,6 +36,13 @@ pub(crate) fn device_numbers(directory: &Path) -> Option<String> {
     lines(&mounts).rev().find_map(of).map(|(mounted, _)| mounted.numbers)
 }
 
+/// The same as one number, as `stat` has it.
+pub(crate) fn device_number(directory: &Path) -> Option<u64> {
+    let numbers = device_numbers(directory)?;
+    let (major, minor) = numbers.split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
 fn lines(mounts: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     mounts.split(|byte| *byte == b'\n')
 }

@@ -70,6 +70,8 @@ pub struct MountOptions {
     pub partition: Option<u32>,
     /// Where the volume begins in the image, as in `IMAGE?offset=`.
     pub offset: Option<String>,
+    /// What the list of mounts calls the image. The mount is of the plain type `fuse.diorite` then.
+    pub source_name: Option<String>,
 }
 
 impl Default for MountOptions {
@@ -95,6 +97,7 @@ impl Default for MountOptions {
             scheduler: None,
             partition: None,
             offset: None,
+            source_name: None,
         }
     }
 }
@@ -187,7 +190,8 @@ impl MountOptions {
             }
             "partition" => self.partition = Some(number()?),
             "offset" => self.offset = Some(value.to_owned()),
-            "fsname" | "subtype" | "max_read" | "blksize" | "errors" | "data" => {}
+            "fsname" => self.source_name = Some(value.to_owned()),
+            "subtype" | "max_read" | "blksize" | "errors" | "data" => {}
             name if name.starts_with("x-") || name.starts_with("X-") => {}
             _ => return Err(format!("{name}: no such option of a mount")),
         }
@@ -251,6 +255,7 @@ impl MountOptions {
             (self.sync, MountFlags::SYNCHRONOUS),
             (self.dir_sync, MountFlags::DIRSYNC),
             (self.access_times == AccessTimes::Never, MountFlags::NOATIME),
+            (self.access_times == AccessTimes::Strict, MountFlags::STRICTATIME),
             (self.lazy_time, MountFlags::LAZYTIME),
             (self.no_suid, MountFlags::NOSUID),
             (self.no_dev, MountFlags::NODEV),

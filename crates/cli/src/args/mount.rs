@@ -14,6 +14,7 @@ Options of -o:
   requests  io_uring=auto (where the kernel offers it), on, off
   safety    sync, dirsync, commit=SECONDS
   times     relatime (default), noatime, strictatime, lazytime
+  name      fsname=NAME (the source in the list of mounts, whose type is fuse.diorite then)
   access    allow_other, default_permissions, nosuid, nodev, noexec
 
 Without allow_other only who mounts it uses it, and permissions are not checked; default_permissions has them checked.

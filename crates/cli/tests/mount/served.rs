@@ -139,7 +139,7 @@ impl Served {
         self.signal(Signal::TERM);
     }
 
-    pub(crate) fn wait_until(condition: impl Fn() -> bool) {
+    pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
         let start = Instant::now();
         while !condition() {
             assert!(start.elapsed() < TIME_LIMIT);
@@ -172,11 +172,17 @@ impl Served {
         self
     }
 
+    /// Kill the daemon, which ends.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+        let mut daemon = self.daemon.borrow_mut().take().expect("it was served");
+        Self::wait_until(|| daemon.try_wait().expect("wait").is_some());
+        self.bench.run("umount -l at");
+    }
+
     /// Kill the daemon, and mount once more, which replays the journal.
     pub(crate) fn kill_and_again(self) -> Self {
-        self.signal(Signal::KILL);
-        let _ = self.daemon.borrow_mut().take().expect("it was served").wait();
-        self.bench.run("umount at");
+        self.kill();
         self.mount_again("")
     }
 

@@ -204,6 +204,11 @@ fn unmounted_is_written() {
     served.wait_until_ended();
 }
 
+/// A volume on a device that takes a tenth of a second for each write.
+pub(crate) fn on_slow_device(options: &str) -> Option<Served> {
+    NbdKit::new(&["--filter=delay"], "wdelay=100ms").map(|server| server.mount(options))
+}
+
 /// An image of 64 MiB behind a server of `nbdkit`.
 struct NbdKit {
     bench: Bench,

@@ -8,15 +8,16 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::abi::{
-    AccessIn, BatchForgetIn, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FAllocateIn, FSYNC_DATA_ONLY,
-    FSyncIn, ForgetIn, ForgetOne, GETATTR_FH, GetAttrIn, GetXattrIn, GetXattrOut, LSeekIn, LSeekOut, LinkIn,
-    MkDirIn, MkNodIn, OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn,
-    SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, StatFsOut, StatxIn, StatxOut, WriteIn, WriteOut, fattr,
-    fopen, write_flags,
+    AccessIn, AttrOut, BatchForgetIn, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FAllocateIn,
+    FSYNC_DATA_ONLY, FSyncIn, ForgetIn, ForgetOne, GETATTR_FH, GetAttrIn, GetXattrIn, GetXattrOut, LSeekIn,
+    LSeekOut, LinkIn, MkDirIn, MkNodIn, OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut, ReadIn, ReleaseIn,
+    Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, StatFsOut, StatxIn, StatxOut,
+    WriteIn, WriteOut, fattr, fopen, write_flags,
 };
 use super::ioctl;
 use super::reply::{
-    Reply, VALID_SECONDS, attr_out, device_of, entry_out, inode_of, kind_of, node_of, statx, type_bits,
+    Reply, VALID_SECONDS, VALID_SECONDS_WRITTEN, attr_out, device_of, entry_out, inode_of, kind_of, node_of,
+    statx, type_bits,
 };
 use super::request::{Arguments, Message};
 use super::session::{Session, Transport};
@@ -93,7 +94,7 @@ impl Session {
                     self.checked(operations.lost_write(request.node))?;
                 }
                 let attributes = self.checked(operations.attributes(request.node))?;
-                reply.push(&attr_out(&attributes, self.block_size()));
+                reply.push(&self.attr_out(&attributes));
                 Ok(())
             }
             Opcode::Access => {
@@ -104,8 +105,9 @@ impl Session {
             Opcode::Statx => {
                 let _: StatxIn = request.arguments.structure();
                 let attributes = self.checked(operations.attributes(request.node))?;
+                let (attributes, valid) = self.with_cached_blocks(&attributes);
                 let stat = statx(&attributes, self.block_size());
-                reply.push(&StatxOut { valid: VALID_SECONDS, stat, ..StatxOut::default() });
+                reply.push(&StatxOut { valid, stat, ..StatxOut::default() });
                 Ok(())
             }
             Opcode::ReadLink => {
@@ -229,7 +231,28 @@ impl Session {
 
     fn reply_entry(&self, entry: &Entry, reply: &mut Reply) {
         self.operations().retain(entry);
-        reply.push(&entry_out(entry, self.block_size(), self.name_valid()));
+        reply.push(&self.entry_out(entry));
+    }
+
+    fn entry_out(&self, entry: &Entry) -> EntryOut {
+        let attributes = self.attr_out(&entry.attributes);
+        entry_out(attributes, entry.attributes.generation, self.name_valid())
+    }
+
+    fn attr_out(&self, attributes: &Attributes) -> AttrOut {
+        let (attributes, valid) = self.with_cached_blocks(attributes);
+        attr_out(&attributes, self.block_size(), valid)
+    }
+
+    /// Attributes, and the seconds for which they hold. A file whose data may be in the kernel's cache alone has at least one block: to
+    /// `tar -S` a file without any is a hole.
+    fn with_cached_blocks(&self, attributes: &Attributes) -> (Attributes, u64) {
+        let is_regular = attributes.kind == FileKind::Regular;
+        if !is_regular || !self.has_write_back() || !self.operations().has_writers(attributes.inode) {
+            return (attributes.clone(), VALID_SECONDS);
+        }
+        let sectors = attributes.sectors.max(u64::from(self.block_size()) / 512);
+        (Attributes { sectors, ..attributes.clone() }, VALID_SECONDS_WRITTEN)
     }
 
     /// `access(2)`, where the kernel does not check permissions: who mounted the volume may do anything but execute what is no program.
@@ -250,7 +273,7 @@ impl Session {
         let set: SetAttrIn = request.arguments.structure();
         let changes = changes_of(&set);
         let attributes = self.checked(self.operations().set_attributes(request.node, &changes))?;
-        reply.push(&attr_out(&attributes, self.block_size()));
+        reply.push(&self.attr_out(&attributes));
         Ok(())
     }
 
@@ -285,6 +308,7 @@ impl Session {
             truncate: flags & O_TRUNC != 0,
             clear_privileges: open_flags & OPEN_KILL_SUIDGID != 0,
             note_access: flags & O_ACCMODE != 1 && flags & (O_NOATIME | O_TRUNC) == 0,
+            is_new: false,
         }
     }
 
@@ -300,8 +324,11 @@ impl Session {
     fn open(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let OpenIn { flags, open_flags } = request.arguments.structure();
         let flags = Self::open_flags(flags, open_flags);
-        let opened = self.operations().open(request.node, flags, &request.caller);
-        reply.push(&self.open_out(self.checked(opened)?));
+        let opened = self.checked(self.operations().open(request.node, flags, &request.caller))?;
+        if opened.has_new_access_time || (opened.is_without_blocks && flags.write && self.has_write_back()) {
+            self.forget_attributes(request.node);
+        }
+        reply.push(&self.open_out(opened.handle));
         Ok(())
     }
 
@@ -325,10 +352,11 @@ impl Session {
 
     /// A file that was just made is opened.
     fn reply_open(&self, entry: &Entry, flags: u32, caller: &Caller, reply: &mut Reply) -> Done {
-        let flags = OpenFlags { note_access: false, truncate: false, ..Self::open_flags(flags, 0) };
-        let handle = self.checked(self.operations().open(entry.node.number(), flags, caller))?;
+        let flags =
+            OpenFlags { is_new: true, note_access: false, truncate: false, ..Self::open_flags(flags, 0) };
+        let opened = self.checked(self.operations().open(entry.node.number(), flags, caller))?;
         self.reply_entry(entry, reply);
-        reply.push(&self.open_out(handle));
+        reply.push(&self.open_out(opened.handle));
         Ok(())
     }
 
@@ -342,7 +370,11 @@ impl Session {
         };
         let written = self.operations().write(FileHandle(write.handle), data, write.offset, source);
         match written {
-            Ok(privileges) => self.note_privileges(request.node, privileges),
+            // The kernel asks for the blocks of what it caches only when it knows none.
+            Ok(written) if written.is_first && source == Source::Cache => {
+                self.forget_attributes(request.node)
+            }
+            Ok(written) => self.note_privileges(request.node, written.privileges),
             Err(error) => {
                 let errno = self.failed(&error);
                 if source == Source::Cache {
@@ -392,7 +424,7 @@ impl Session {
             let is_dot = entry.name == b"." || entry.name == b"..";
             // An inode that cannot be read is listed without attributes, and the error is that of its use.
             let found = if is_dot { None } else { operations.listed(entry).ok() };
-            let out = found.as_ref().map(|found| entry_out(found, self.block_size(), self.name_valid()));
+            let out = found.as_ref().map(|found| self.entry_out(found));
             let fits = push_dirent(reply, entry, size, Some(out.unwrap_or_default()));
             if let (true, Some(found)) = (fits, &found) {
                 operations.retain(found);

@@ -4,6 +4,7 @@
 //! - `dispatch`, `ioctl`: each request as a call of [`Operations`]
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
 //! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
+//! - `write_back`: has the kernel write back what it caches
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
 //! - `virtiofs`: the transport to virtual machines (feature `virtiofs`)
 //! - `attach`: mounting and unmounting
@@ -25,6 +26,7 @@ mod threads;
 mod uring;
 #[cfg(feature = "virtiofs")]
 mod virtiofs;
+mod write_back;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -33,6 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use diorite::Filesystem;
 
+use crate::mounted::device_number;
 use crate::operations::Operations;
 use crate::options::{IoUring, MountOptions};
 use crate::watch::{Name, Watch};
@@ -44,6 +47,7 @@ pub use sys::keep_few_arenas;
 use threads::Threads;
 #[cfg(feature = "virtiofs")]
 pub use virtiofs::{VirtioFs, VirtioFsError, VirtioFsStop};
+use write_back::WriteBack;
 
 /// Why something cannot be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -149,10 +153,11 @@ impl Mount {
         let is_read_only = options.read_only || filesystem.read_only_reason().is_some();
         let mut images = diorite::host_paths(target);
         let checks_permissions = options.checks_permissions();
+        let has_loop = images.len() == 1 && !is_read_only && options.source_name.is_none();
         let wish = Wish {
             directory,
-            source: target,
-            image: if images.len() == 1 && !is_read_only { images.pop() } else { None },
+            source: options.source_name.as_deref().unwrap_or(target),
+            image: if has_loop { images.pop() } else { None },
             flags: options.flags(is_read_only),
             allow_other: options.allow_other,
             default_permissions: checks_permissions,
@@ -174,7 +179,8 @@ impl Mount {
             at_failure(&format!("read-only from now on: a write failed: {reason}"));
         });
         let operations = Operations::new(filesystem, options.settings());
-        let session = Arc::new(Session::new(operations, manner, Some(Arc::clone(&device)), log));
+        let write_back = device_number(directory).and_then(|number| WriteBack::new(directory, number));
+        let session = Arc::new(Session::new(operations, manner, Some(Arc::clone(&device)), write_back, log));
         let watch = Name::mounted_on(directory)
             .and_then(|name| {
                 Watch::start(&name, session::status_of(&session, target, &directory.to_string_lossy()))

@@ -5,11 +5,12 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::abi::{Attr, AttrOut, EntryOut, OutHeader, ROOT_NODE, Statx, StatxTime};
-use crate::operations::Entry;
 use diorite::InodeNumber;
 
 /// Names and attributes change through the kernel only, which knows it: seconds for which it may use its copy.
 pub(super) const VALID_SECONDS: u64 = 24 * 60 * 60;
+/// The same for a file that is open for writing: the kernel does not count the blocks of what it caches.
+pub(super) const VALID_SECONDS_WRITTEN: u64 = 1;
 
 /// A reply that is being made.
 #[derive(Debug, Default)]
@@ -149,19 +150,20 @@ pub(super) fn attr(of: &Attributes, block_size: u32) -> Attr {
     }
 }
 
-/// The reply to what asks for attributes.
-pub(super) fn attr_out(of: &Attributes, block_size: u32) -> AttrOut {
-    AttrOut { valid: VALID_SECONDS, attr: attr(of, block_size), ..AttrOut::default() }
+/// The reply to what asks for attributes. `valid`: seconds for which they are known.
+pub(super) fn attr_out(of: &Attributes, block_size: u32, valid: u64) -> AttrOut {
+    AttrOut { valid, attr: attr(of, block_size), ..AttrOut::default() }
 }
 
-/// The reply to what finds or makes an inode. `valid`: seconds for which its name is known.
-pub(super) fn entry_out(entry: &Entry, block_size: u32, valid: u64) -> EntryOut {
+/// The reply to what finds or makes an inode with these attributes. `valid`: seconds for which its name is known.
+pub(super) fn entry_out(attributes: AttrOut, generation: u32, valid: u64) -> EntryOut {
+    let AttrOut { valid: attr_valid, attr, .. } = attributes;
     EntryOut {
-        node: node_of(entry.attributes.inode),
-        generation: u64::from(entry.attributes.generation),
+        node: node_of(InodeNumber(attr.inode as u32)),
+        generation: u64::from(generation),
         entry_valid: valid,
-        attr_valid: VALID_SECONDS,
-        attr: attr(&entry.attributes, block_size),
+        attr_valid,
+        attr,
         ..EntryOut::default()
     }
 }

@@ -10,6 +10,7 @@
 use std::cell::UnsafeCell;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
@@ -60,6 +61,8 @@ pub(super) struct Entry {
     headers: Box<UnsafeCell<Headers>>,
     payload: Payload,
     queue: u16,
+    /// Not registered: a ring lives as long as memory of its process, and would keep the session of one that was killed.
+    device: Arc<OwnedFd>,
 }
 
 type Ring = IoUring<Entry128, cqueue::Entry>;
@@ -80,10 +83,9 @@ impl Entry {
     ///
     /// # Errors
     /// As `io_uring_setup(2)`.
-    pub(super) fn new(device: &OwnedFd, queue: u16, payload: Payload) -> io::Result<Self> {
+    pub(super) fn new(device: Arc<OwnedFd>, queue: u16, payload: Payload) -> io::Result<Self> {
         let ring = ring()?;
-        ring.submitter().register_files(&[device.as_raw_fd()])?;
-        Ok(Self { ring, headers: Box::new(UnsafeCell::new(Headers::new_zeroed())), payload, queue })
+        Ok(Self { ring, headers: Box::new(UnsafeCell::new(Headers::new_zeroed())), payload, queue, device })
     }
 
     /// Offer the entry to the kernel, and wait for the first request.
@@ -139,7 +141,10 @@ impl Entry {
     fn command(&self, operation: u32, commit_id: u64, address: u64) -> Entry128 {
         let command = Command { flags: 0, commit_id, queue: self.queue, padding: [0; 62] };
         let command: [u8; 80] = zerocopy::transmute!(command);
-        opcode::UringCmd80::new(types::Fixed(0), operation).cmd(command).addr(Some(address)).build()
+        opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), operation)
+            .cmd(command)
+            .addr(Some(address))
+            .build()
     }
 
     /// Submit a command and wait until it has brought a request.

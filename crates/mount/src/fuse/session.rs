@@ -19,6 +19,7 @@ use super::abi::{
 use super::dispatch::{Request, errno};
 use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
+use super::write_back::{Node, WriteBack};
 use crate::accounting::{Accounting, Begun, Class, Processes};
 use crate::operations::{FileHandle, Operations};
 use crate::status::Status;
@@ -100,6 +101,7 @@ pub(super) struct Session {
     name_valid: u64,
     /// Where notifications of changes go, if the client takes any.
     device: Option<Arc<OwnedFd>>,
+    write_back: Option<WriteBack>,
     started: Instant,
     accounting: Accounting,
     log: Log,
@@ -113,6 +115,7 @@ impl Session {
         operations: Operations,
         manner: Manner,
         device: Option<Arc<OwnedFd>>,
+        write_back: Option<WriteBack>,
         log: Log,
     ) -> Self {
         let filesystem = operations.filesystem();
@@ -128,6 +131,7 @@ impl Session {
             block_size,
             name_valid,
             device,
+            write_back,
             started: Instant::now(),
             accounting: Accounting::new(processes),
             log,
@@ -312,6 +316,13 @@ impl Session {
 
     /// Have the kernel write back what it caches of an inode, and wait until that is done. The writes are requests.
     pub(super) fn write_back_cached(&self, inode: InodeNumber) {
+        let write_back = |by: &WriteBack| {
+            let generation = self.operations.attributes(inode).map_err(|error| errno(&error))?.generation;
+            by.of(Node { number: node_of(inode), generation })
+        };
+        if self.write_back.as_ref().is_some_and(|by| write_back(by).is_ok()) {
+            return;
+        }
         self.notify(&NotifyInvalInode { node: node_of(inode), offset: 0, len: 0 });
     }
 

@@ -101,7 +101,8 @@ impl Lane {
         let session = &self.rings.session;
         self.stay_with_queue();
         let mut entry =
-            Entry::new(&self.rings.device, self.queue as u16, self.rings.payloads.take()?).map_err(failed)?;
+            Entry::new(Arc::clone(&self.rings.device), self.queue as u16, self.rings.payloads.take()?)
+                .map_err(failed)?;
         let mut reply = Reply::default();
         let mut next = entry.register();
         loop {

@@ -226,7 +226,7 @@ fn session(filesystem: Filesystem, target: &str, options: &MountOptions) -> Sess
     });
     // The guest's kernel always checks permissions of virtio-fs.
     let manner = Manner { uncached: options.direct, checks_permissions: true, ..Manner::default() };
-    Session::new(Operations::new(filesystem, options.settings()), manner, None, log)
+    Session::new(Operations::new(filesystem, options.settings()), manner, None, None, log)
 }
 
 /// A new socket for this user alone. One that is left over from a server that was killed is replaced.

@@ -123,7 +123,7 @@ impl OpenFiles {
             ));
         }
         let flags = OpenFlags { write, note_access: !write, ..OpenFlags::default() };
-        let handle = self.operations.open(number, flags, &Caller { uid: 0, gid: 0, pid: 0 })?;
+        let handle = self.operations.open(number, flags, &Caller { uid: 0, gid: 0, pid: 0 })?.handle;
         let file = Arc::new(OpenFile {
             operations: Arc::clone(&self.operations),
             verifier: Arc::clone(&self.verifier),

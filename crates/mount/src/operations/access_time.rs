@@ -45,16 +45,16 @@ impl AccessTimes {
 
 impl Operations {
     /// The content is about to be read: record it where that is wanted. What the front end's cache answers is not seen here, so this is
-    /// called when a file is opened for reading.
-    pub(super) fn note_access(&self, node: &NodeRef) -> Result<()> {
+    /// called when a file is opened for reading. Returns whether a time was recorded.
+    pub(super) fn note_access(&self, node: &NodeRef) -> Result<bool> {
         let policy = self.settings.access_times;
         if policy == AccessTimes::Never || self.filesystem.read_only_reason().is_some() {
-            return Ok(());
+            return Ok(false);
         }
         if !policy.are_due(&node.attributes()?, SystemTime::now()) {
-            return Ok(());
+            return Ok(false);
         }
-        if self.settings.lazy_times { node.note_access_lazily() } else { node.note_access() }
+        if self.settings.lazy_times { node.note_access_lazily() } else { node.note_access() }.map(|()| true)
     }
 }
 

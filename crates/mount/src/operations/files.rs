@@ -27,7 +27,7 @@ pub(super) struct OpenFile {
     cached: Option<File>,
     /// Of the caller who opened it, for what a front end's cache writes.
     reserved_blocks: ReservedBlocks,
-    /// It was written by this handle: it has no capabilities since then.
+    /// It was written by this handle, or made for it: it has no capabilities since then.
     is_written: AtomicBool,
     /// The process that opened it.
     opener: u32,
@@ -49,6 +49,26 @@ impl Privileges {
     }
 }
 
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Whether permission bits changed.
+    pub privileges: Privileges,
+    /// It is the first one by a handle of a file that was there before.
+    pub is_first: bool,
+}
+
+/// A file that was opened, and what a client that keeps its attributes does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// For the calls that follow.
+    pub handle: FileHandle,
+    /// An access time was recorded.
+    pub has_new_access_time: bool,
+    /// The file has no blocks.
+    pub is_without_blocks: bool,
+}
+
 /// A client's open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle(pub u64);
@@ -67,6 +87,8 @@ pub struct OpenFlags {
     pub clear_privileges: bool,
     /// Its access time may be recorded.
     pub note_access: bool,
+    /// It was just made.
+    pub is_new: bool,
 }
 
 /// Where the data of a request comes from.
@@ -116,7 +138,7 @@ impl Operations {
     ///
     /// # Errors
     /// As [`diorite::OpenOptions::open`].
-    pub fn open(&self, number: InodeNumber, flags: OpenFlags, caller: &Caller) -> Result<FileHandle> {
+    pub fn open(&self, number: InodeNumber, flags: OpenFlags, caller: &Caller) -> Result<Opened> {
         let node = self.node(number)?;
         if node.kind() == FileKind::Directory {
             return Err(Error::InvalidArgument("a directory is not opened as a file"));
@@ -139,16 +161,16 @@ impl Operations {
                 ..SetAttributes::default()
             })?;
         }
-        if flags.note_access {
-            self.note_access(&node)?;
-        }
+        let has_new_access_time = flags.note_access && self.note_access(&node)?;
+        let is_without_blocks = node.attributes()?.sectors == 0;
         if flags.write {
             self.known.add_writer(number);
         }
-        let is_written = AtomicBool::new(false);
+        let is_written = AtomicBool::new(flags.is_new);
         let reserved_blocks = self.reserved_blocks(caller);
         let file = OpenFile { node, direct, cached, reserved_blocks, is_written, opener: caller.pid };
-        Ok(FileHandle(self.files.insert(file)))
+        let handle = FileHandle(self.files.insert(file));
+        Ok(Opened { handle, has_new_access_time, is_without_blocks })
     }
 
     /// The process that opened a file; 0 if it is not known.
@@ -185,7 +207,7 @@ impl Operations {
     ///
     /// # Errors
     /// As [`File::write_all_at`]: also where a part was written.
-    pub fn write(&self, handle: FileHandle, data: &[u8], offset: u64, source: Source) -> Result<Privileges> {
+    pub fn write(&self, handle: FileHandle, data: &[u8], offset: u64, source: Source) -> Result<Written> {
         let file = self.file(handle)?;
         let cached = file.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
         let is_first = !file.is_written.swap(true, Ordering::AcqRel);
@@ -197,7 +219,7 @@ impl Operations {
         let _right = (source == Source::Cache).then(|| file.reserved_blocks.enter());
         let is_small = source == Source::Cache && data.len() < DIRECT_FROM;
         if is_small { cached } else { &file.direct }.write_all_at(data, offset)?;
-        Ok(Privileges::cleared(cleared))
+        Ok(Written { privileges: Privileges::cleared(cleared), is_first })
     }
 
     /// Data of a front end's cache could not be written. Its program has written on meanwhile, and hears of it at a later write

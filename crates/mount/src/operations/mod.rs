@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, ReservedBlocks, Result};
 
 pub use access_time::AccessTimes;
-pub use files::{Allocation, FileHandle, OpenFlags, Privileges, Source, Whence};
+pub use files::{Allocation, FileHandle, OpenFlags, Opened, Privileges, Source, Whence, Written};
 pub use names::NewNode;
 pub use nodes::FileFlags;
 pub(crate) use nodes::XATTR_ACCESS_LIST;

@@ -53,7 +53,9 @@ impl Operations {
     /// # Errors
     /// As [`diorite::NodeRef::read_link`].
     pub fn read_link(&self, number: InodeNumber) -> Result<Vec<u8>> {
-        self.node(number)?.read_link()
+        let node = self.node(number)?;
+        self.note_access(&node)?;
+        node.read_link()
     }
 
     /// An extended attribute.
