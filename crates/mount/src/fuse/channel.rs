@@ -26,10 +26,8 @@ use super::uring::{self, Rings};
 /// What comes before the payload of a write, and is the first piece of any message.
 const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
-/// Threads at most; each has memory for one transfer.
+/// Threads at most; each has memory for one transfer, from the start: of the heap it would take more.
 const THREADS_MAX: usize = 24;
-/// Requests at a time for which there is memory from the start.
-const REQUESTS: usize = 18;
 /// Requests of `/dev/fuse` beside those of `io_uring`.
 const REQUESTS_BESIDE: usize = 2;
 
@@ -52,7 +50,7 @@ impl Channels {
         device: &Arc<OwnedFd>,
         threads: &Arc<Threads>,
     ) -> diorite::Result<Arc<Self>> {
-        let requests = if session.may_use_io_uring() { uring::entries() + REQUESTS_BESIDE } else { REQUESTS };
+        let requests = if session.may_use_io_uring() { uring::entries() + REQUESTS_BESIDE } else { THREADS_MAX };
         Ok(Arc::new(Self {
             session: Arc::clone(session),
             device: Arc::clone(device),
