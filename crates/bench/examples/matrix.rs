@@ -42,14 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if owners {
         print_owners(&matrix);
     }
-    for scheduler in matrix.schedulers() {
-        for behind in matrix.dominated(&scheduler) {
-            println!(
-                "{}, {}: {} is behind {}: throughput {:.2}, latency {:.2} of its own",
-                behind.disk, behind.workload, behind.scheduler, behind.by, behind.throughput, behind.latency
-            );
-        }
-    }
+    matrix.verdicts("inject").iter().for_each(|verdict| println!("{verdict}"));
     if let Some(file) = json {
         std::fs::write(file, serde_json::to_string_pretty(&matrix.json())?)?;
     }

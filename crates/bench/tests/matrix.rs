@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use diorite::mkfs::Flavor;
+use diorite_bench::job::{Simulated, parse, run_simulated};
 use diorite_bench::matrix::{Cell, Matrix, MatrixOptions, run};
 use diorite_bench::{Cancel, Silent};
 
@@ -22,13 +24,35 @@ fn cell<'a>(matrix: &'a Matrix, workload: &str, scheduler: &str) -> &'a Cell {
 }
 
 #[test]
-fn a_lone_reader_gets_the_disk_under_every_scheduler() {
-    let schedulers = ["none", "deadline", "cfq:fixed", "inject"];
-    let matrix = part("sata-2009", &["lone-reader"], &schedulers);
-    for scheduler in schedulers {
-        let got = cell(&matrix, "lone-reader", scheduler).mb_per_s;
-        assert!(got >= 0.97 * 145.0, "{scheduler}: {got:.1} of 145 MB/s");
+fn a_lone_buffered_reader_gets_the_disk_whatever_its_block_size_and_the_scheduler() {
+    let schedulers =
+        ["none", "deadline", "cfq:2.6.32", "cfq:noidle-regression", "cfq:fixed", "inject"].map(Some);
+    // Without a name it is the default of a rotating disk.
+    for scheduler in schedulers.into_iter().chain([None]) {
+        for block in ["512", "4k", "20k", "128k", "1m"] {
+            let text = format!("[reader]\nrw=read\nsize=512m\nbs={block}\nruntime=1\n");
+            let on = Simulated {
+                disk: "sata-2009".to_owned(),
+                flavor: Flavor::Ext4,
+                scheduler: scheduler.map(|name| name.parse().expect("a known scheduler")),
+                read_ahead_bytes: None,
+                seed: 1,
+            };
+            let jobs = parse("reader.fio", &text).expect("a job file");
+            let outcome = run_simulated(&jobs, &on, &Silent).expect("runs");
+            let got = outcome.results[0].read.bandwidth() / 1e6;
+            assert!(got >= 0.97 * 145.0, "{scheduler:?}, blocks of {block}: {got:.1} of 145 MB/s");
+        }
     }
+}
+
+/// Readers that waited for their slices found pages evicted that had been read ahead for them: a third was read twice.
+#[test]
+fn buffered_readers_in_slices_have_the_rate_of_the_disk() {
+    let matrix = part("sata-2009", &["readers"], &["none", "inject"]);
+    let (none, inject) = (cell(&matrix, "readers", "none"), cell(&matrix, "readers", "inject"));
+    assert!(inject.mb_per_s > 0.95 * none.mb_per_s, "{:.1} and {:.1}", inject.mb_per_s, none.mb_per_s);
+    assert!(inject.jain > 0.95, "{:.2}", inject.jain);
 }
 
 /// Slices keep streams apart; what the drive caches goes beside them; a sparse owner is served within a slice.
@@ -41,7 +65,12 @@ fn streams_get_slices_and_others_do_not_wait_for_them() {
     let writer = &cell(&matrix, "seed-2009", "inject").owners[0];
     assert!(writer.mb_per_s >= 3.0 && writer.max_ms <= 100.0, "{writer:?}");
     let sparse = |scheduler| cell(&matrix, "sparse-beside-64", scheduler).owners[0].p99_ms;
-    assert!(sparse("inject") * 5.0 < sparse("cfq:fixed"), "{} and {}", sparse("inject"), sparse("cfq:fixed"));
+    assert!(
+        sparse("inject") * 10.0 < sparse("cfq:fixed"),
+        "{} and {}",
+        sparse("inject"),
+        sparse("cfq:fixed")
+    );
 }
 
 /// Where there is nothing to gain, `inject` is as if it were not there.

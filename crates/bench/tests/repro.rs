@@ -31,12 +31,12 @@ fn fairness_runs_the_stack_the_same_way_twice_and_shows_the_regression() {
     let outcome = repro::fairness(&options()).expect("runs");
     assert_holds(&outcome, "same seed");
     let writer = |row| measured(&outcome, row, "writer");
-    assert!(writer("cfq:2.6.32 ") > 30.0 * writer("cfq:noidle-regression"));
-    assert!(writer("cfq:fixed on sata-2009") > 30.0 * writer("cfq:noidle-regression"));
+    assert!(writer("cfq:2.6.32 ") > 15.0 * writer("cfq:noidle-regression"));
+    assert!(writer("cfq:fixed on sata-2009") > 15.0 * writer("cfq:noidle-regression"));
     assert!(
         measured(&outcome, "inject on sata-2009", "readers") > measured(&outcome, "cfq:fixed", "readers")
     );
-    assert_eq!(outcome.timelines.len(), 8);
+    assert_eq!(outcome.timelines.len(), 10);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn pipelined_direct_reads_overtake_the_page_cache_on_the_array() {
     assert_holds(&outcome, "pipelined");
     assert!(measured(&outcome, "direct and raw", "CPU") > 0.0);
     assert!(!outcome.lines.iter().any(|line| line.row == "raw"));
-    assert_judged(&outcome, 6);
+    assert_judged(&outcome, 3);
 }
 
 #[test]

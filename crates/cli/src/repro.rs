@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use diorite::host_paths;
 use diorite_bench::repro::{
     Options, Outcome, ReproError, boundary, fairness, fairness_on, matrix, odirect, odirect_here, page, raw,
+    unwritten_bytes,
 };
 use diorite_bench::{Better, Machine, Observer, Report, Verdict};
 
@@ -73,6 +75,7 @@ fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
 
 /// The job of 2009 on a real device.
 fn on_device(name: &str, arguments: &Repro) -> Result<Outcome> {
+    refuse_unwritten(name)?;
     let device = devices::open_direct(name)?;
     if !arguments.force {
         devices::refuse_to_destroy(&*device, name, "the writer")?;
@@ -82,6 +85,21 @@ fn on_device(name: &str, arguments: &Repro) -> Result<Outcome> {
     let outcome = fairness_on(&device, Duration::from_secs(arguments.seconds.into()));
     progress.end();
     Ok(outcome?)
+}
+
+/// What was never written is read without the disk: nothing would be measured.
+fn refuse_unwritten(name: &str) -> Result<()> {
+    for path in host_paths(name) {
+        let bytes = unwritten_bytes(&path).map_err(|error| Failure::host(path.display(), "open", &error))?;
+        if bytes > 0 {
+            let path = path.display();
+            return Err(Failure::Failed(format!(
+                "{name}: {bytes} bytes of {path} were never written, and are read without the disk; write it once before: \
+                 shred -n 1 {path}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Bonnie's table of this machine after the simulated one; where there is no space for its files, the reason.

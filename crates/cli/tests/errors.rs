@@ -55,6 +55,15 @@ fn wrong_scheduler_lists_those_that_there_are() {
     bench.must_be_clean("a.img");
 }
 
+/// Holes are read without the disk: they were measured as if the disk had been that fast.
+#[test]
+fn fairness_on_an_image_that_was_never_written_is_refused() {
+    let bench = Bench::new();
+    let file = std::fs::File::create(bench.path("holes.img")).expect("a file");
+    file.set_len(8 << 20).expect("a size");
+    expect(&bench.fail("repro fairness --on holes.img", 1), &["holes.img", "never written", "shred"]);
+}
+
 #[test]
 fn read_only_changes_nothing() {
     let bench = Bench::new();

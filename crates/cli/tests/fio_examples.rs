@@ -124,8 +124,8 @@ fn each_example_of_fio_runs_or_says_why_not() {
     names.sort();
     let (documented, mut different) = (documented(), String::new());
     for name in &names {
-        let content = std::fs::read(format!("{EXAMPLES}/{name}")).expect("an example");
-        let found = outcome(&bench, name, &text(&content));
+        let content = std::fs::read_to_string(format!("{EXAMPLES}/{name}")).expect("an example");
+        let found = outcome(&bench, name, &content);
         if documented.get(name) != Some(&found) {
             let _ = writeln!(different, "| `{name}` | {found} |");
         }

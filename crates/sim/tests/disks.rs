@@ -58,7 +58,7 @@ fn write_cache_hides_the_arm_until_it_is_full() {
         let disk = SimDisk::named(name).expect("known");
         timed(&disk, move |device| (0..100).for_each(|at| write(device, at * 4096, 4096, flags))) / 100
     };
-    assert!(small("sata-2009", BioFlags::SYNC) < Duration::from_micros(400));
+    assert!(small("sata-2009", BioFlags::SYNC) < Duration::from_micros(450));
     // A write-through drive turns once for each sequential synchronous write: 120 a second.
     for (name, flags) in [("sata-2009-nocache", BioFlags::SYNC), ("sata-2009", BioFlags::FUA)] {
         let each = small(name, flags);

@@ -37,8 +37,7 @@ const DECISIONS_LEAST: f64 = 1e6;
 const SIMULATION_MOST_S: f64 = 5.0;
 
 /// The job of the report of 2009, as it was posted.
-const SEED_JOB: &str = "[global]\ndirectory=/mnt/sdc/fio/\nruntime=10\n\n[seqwrite]\nrw=write\nsize=4G\ndirect=1\n\n\
-                        [seqread]\nrw=read\nsize=2G\nnumjobs=2\n";
+const SEED_JOB: &str = include_str!("../../../crates/bench/published/fairness-2009.fio");
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
     if options.matrix {

@@ -169,7 +169,7 @@ fn number_of(priority: IoPriority) -> u16 {
         IoPriority::BestEffort(level) => (2, level),
         IoPriority::Idle => (3, 0),
     };
-    class << 13 | u16::from(level)
+    (class << 13) | u16::from(level)
 }
 
 /// What fio says of a job before it starts.

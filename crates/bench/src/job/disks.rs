@@ -136,7 +136,7 @@ impl DiskProbe {
 }
 
 /// The directory under `/sys` of the disk that a file lies on, or that a device is; a partition's disk is the whole one.
-fn disk_of(file: &Path) -> Option<PathBuf> {
+pub(crate) fn disk_of(file: &Path) -> Option<PathBuf> {
     // A file that is not there yet will lie where its directory does.
     let near =
         [Some(file), file.parent().filter(|parent| !parent.as_os_str().is_empty()), Some(Path::new("."))];

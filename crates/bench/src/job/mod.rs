@@ -35,6 +35,7 @@ mod written;
 
 pub use counts::{DepthCounts, Moments};
 pub use disks::DiskUse;
+pub(crate) use disks::disk_of;
 pub use error::JobError;
 pub use handle::Handle;
 pub use parse::{JobFileError, parse, parse_with};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use diorite::mkfs::{Flavor, MkfsError, MkfsOptions, mkfs};
 use diorite::{BlockDevice, Filesystem, SchedulerKind};
 use diorite_block::sync;
-use diorite_sim::disk::ParameterError;
+use diorite_sim::disk::{ParameterError, Trace};
 use diorite_sim::image::SparseImage;
 use diorite_sim::{Deadlock, DiskParameters, SimDisk, Simulation, WorldOptions};
 
@@ -125,19 +125,33 @@ impl LaidOut {
     pub fn run(&self, on: &Simulated, observer: &dyn Observer) -> Result<JobOutcome, SimulatedError> {
         let disk = open_simulated(&on.disk)?;
         disk.set_image(self.image.clone());
-        self.run_on(disk, on, WorldOptions { seed: on.seed, ..WorldOptions::default() }, observer)
+        self.run_on(disk, on, observer)
     }
 
-    /// As [`LaidOut::run`], on this disk, in a world with these options.
-    pub(crate) fn run_on(
+    /// As [`LaidOut::run`]; with the commands of the disk.
+    ///
+    /// # Errors
+    /// As [`run_simulated`].
+    pub fn run_traced(&self, on: &Simulated) -> Result<(JobOutcome, Vec<Trace>), SimulatedError> {
+        let disk = open_simulated(&on.disk)?;
+        disk.set_image(self.image.clone());
+        disk.start_trace();
+        let outcome = self.run_on(Arc::clone(&disk), on, &Silent)?;
+        Ok((outcome, disk.take_trace()))
+    }
+
+    fn run_on(
         &self,
         disk: Arc<SimDisk>,
         on: &Simulated,
-        world: WorldOptions,
         observer: &dyn Observer,
     ) -> Result<JobOutcome, SimulatedError> {
+        let world = WorldOptions { seed: on.seed, ..WorldOptions::default() };
         let kind = on.scheduler.unwrap_or_else(|| SchedulerKind::default_for(disk.geometry().rotational));
-        let (jobs, read_ahead_bytes) = (self.jobs.clone(), on.read_ahead_bytes);
+        let (mut jobs, read_ahead_bytes) = (self.jobs.clone(), on.read_ahead_bytes);
+        for job in &mut jobs.jobs {
+            job.seed = job.seed.map(|seed| seed.wrapping_add(on.seed << 32));
+        }
         observer.begin("simulating", 0);
         let result = Simulation::run_one(world, move || {
             let mut options = Filesystem::options().scheduler(kind).clock(world_time::clock());

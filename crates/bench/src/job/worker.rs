@@ -131,7 +131,7 @@ fn open_files(worker: &Worker, place: &dyn Place, shared: &Shared) -> Result<Vec
 fn seed_of(worker: &Worker) -> u64 {
     worker.job.seed.map_or_else(
         // In a simulation another run is the same run.
-        || now().as_nanos() as u64 ^ u64::from(std::process::id()) << 32 ^ entropy(),
+        || (now().as_nanos() as u64 ^ entropy()).wrapping_add(worker.number),
         |seed| seed.wrapping_add(worker.number),
     )
 }

@@ -22,7 +22,7 @@ use crate::job::{
 use crate::watch::{Cancel, Observer, Silent};
 
 pub(crate) use outcome::colour_of;
-pub use outcome::{Dominated, MARGIN, Summary};
+pub use outcome::{Comparison, MARGIN, Summary};
 pub use workloads::{WORKLOADS, Workload};
 
 /// The disks of the matrix: that of the report of 2009, a later one with a deep queue, one without an arm.

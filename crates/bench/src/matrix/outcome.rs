@@ -1,6 +1,6 @@
 //! What the cells come to: medians over seeds, who is on the front, tables and a picture.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::{Cell, Matrix};
 use crate::report::{Colour, Dot, DotPlot, DotRow};
 
-/// A scheduler is worse than another one if that one is better by more than this in throughput and in latency.
+/// A scheduler is worse than another one if that one is better by more than this in throughput and in latency: by a factor of 1.05
+/// in both.
 pub const MARGIN: f64 = 0.05;
 
 /// The cells of one workload, disk and scheduler: medians over seeds.
@@ -30,21 +31,55 @@ pub struct Summary {
     pub worst_max_ms: f64,
 }
 
-/// A scheduler that is not on the front of a workload.
+/// A scheduler on one workload and disk beside another one.
 #[derive(Clone, Debug, Serialize)]
-pub struct Dominated {
+pub struct Comparison {
     /// Name of the workload.
     pub workload: &'static str,
     /// Name of the disk.
     pub disk: String,
     /// Name of the scheduler.
     pub scheduler: String,
-    /// The one that is better.
-    pub by: String,
-    /// Its throughput by that of the dominated one.
+    /// The other one.
+    pub other: String,
+    /// The other one's throughput by its own.
     pub throughput: f64,
-    /// Its latency by that of the dominated one.
+    /// The other one's latency by its own.
     pub latency: f64,
+    /// The factor by which the other one is better in both figures; below 1 where it is worse in one.
+    pub lead: f64,
+}
+
+impl Comparison {
+    fn of(ours: &Summary, other: &Summary) -> Self {
+        let throughput = other.mb_per_s / ours.mb_per_s.max(1e-9);
+        let latency = other.worst_p99_ms / ours.worst_p99_ms.max(1e-9);
+        Self {
+            workload: ours.workload,
+            disk: ours.disk.clone(),
+            scheduler: ours.scheduler.clone(),
+            other: other.scheduler.clone(),
+            throughput,
+            latency,
+            lead: throughput.min(1.0 / latency.max(1e-9)),
+        }
+    }
+
+    /// Whether the other one is better in both figures by more than the margin.
+    pub fn is_behind(&self) -> bool {
+        self.lead > 1.0 + MARGIN
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { workload, disk, scheduler, other, throughput, latency, .. } = self;
+        let (word, relation) = if self.is_behind() { ("BEHIND", "is behind") } else { ("front ", "beside") };
+        write!(
+            f,
+            "{word} {disk}, {workload}: {scheduler} {relation} {other}, which has {throughput:.2} of its throughput, {latency:.2} of its p99"
+        )
+    }
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -83,30 +118,19 @@ impl Matrix {
         summaries
     }
 
-    /// Where `scheduler` is not on the front.
-    pub fn dominated(&self, scheduler: &str) -> Vec<Dominated> {
+    /// `scheduler` on each workload and disk, beside the other one that comes nearest to being better in both figures.
+    pub fn verdicts(&self, scheduler: &str) -> Vec<Comparison> {
         let summaries = self.summaries();
-        let mut dominated = Vec::new();
-        for ours in summaries.iter().filter(|summary| summary.scheduler == scheduler) {
+        let ours = summaries.iter().filter(|summary| summary.scheduler == scheduler);
+        ours.filter_map(|ours| {
             let others = summaries.iter().filter(|other| {
                 (other.workload, &other.disk) == (ours.workload, &ours.disk) && other.scheduler != scheduler
             });
-            for other in others {
-                let throughput = other.mb_per_s / ours.mb_per_s.max(1e-9);
-                let latency = other.worst_p99_ms / ours.worst_p99_ms.max(1e-9);
-                if throughput > 1.0 + MARGIN && latency < 1.0 - MARGIN {
-                    dominated.push(Dominated {
-                        workload: ours.workload,
-                        disk: ours.disk.clone(),
-                        scheduler: scheduler.to_owned(),
-                        by: other.scheduler.clone(),
-                        throughput,
-                        latency,
-                    });
-                }
-            }
-        }
-        dominated
+            others
+                .map(|other| Comparison::of(ours, other))
+                .max_by(|one, other| one.lead.total_cmp(&other.lead))
+        })
+        .collect()
     }
 
     /// The names of the schedulers, in the order of the cells.
@@ -122,7 +146,7 @@ impl Matrix {
     /// A table for each disk: a line for each workload, MB/s and worst p99 in ms of each scheduler; `*` is on the front.
     pub fn text(&self) -> String {
         let (schedulers, summaries) = (self.schedulers(), self.summaries());
-        let fronts: Vec<_> = schedulers.iter().map(|scheduler| self.dominated(scheduler)).collect();
+        let verdicts: Vec<_> = schedulers.iter().map(|scheduler| self.verdicts(scheduler)).collect();
         let mut text = String::new();
         for disk in self.disks() {
             let _ = write!(text, "{disk:<24}");
@@ -132,12 +156,13 @@ impl Matrix {
             text.push('\n');
             for workload in distinct(summaries.iter().map(|summary| summary.workload)) {
                 let _ = write!(text, "{workload:<24}");
-                for (scheduler, dominated) in schedulers.iter().zip(&fronts) {
+                for (scheduler, verdicts) in schedulers.iter().zip(&verdicts) {
                     let cell = summaries.iter().find(|summary| {
                         (summary.workload, &summary.disk, &summary.scheduler) == (workload, &disk, scheduler)
                     });
                     let Some(cell) = cell else { continue };
-                    let is_behind = dominated.iter().any(|it| it.workload == workload && it.disk == disk);
+                    let is_it = |it: &&Comparison| it.workload == workload && it.disk == disk;
+                    let is_behind = verdicts.iter().find(is_it).is_some_and(Comparison::is_behind);
                     let mark = if is_behind { ' ' } else { '*' };
                     let _ = write!(text, " {:>8.2} {:>9.2}ms{mark}", cell.mb_per_s, cell.worst_p99_ms);
                 }
@@ -148,11 +173,17 @@ impl Matrix {
         text
     }
 
-    /// `{ "cells", "summaries", "dominated" }`.
+    /// `{ "cells", "summaries", "verdicts" }`; a verdict has `on_front`.
     pub fn json(&self) -> Value {
-        let dominated: Vec<_> =
-            self.schedulers().iter().flat_map(|scheduler| self.dominated(scheduler)).collect();
-        json!({ "cells": self.cells, "summaries": self.summaries(), "dominated": dominated })
+        let with_word = |it: &Comparison| {
+            let mut verdict = json!(it);
+            verdict["on_front"] = json!(!it.is_behind());
+            verdict
+        };
+        let verdicts: Vec<_> =
+            self.schedulers().iter().flat_map(|scheduler| self.verdicts(scheduler)).collect();
+        let verdicts: Vec<_> = verdicts.iter().map(with_word).collect();
+        json!({ "cells": self.cells, "summaries": self.summaries(), "verdicts": verdicts })
     }
 
     /// Two plots for a disk: throughput by that of the best scheduler, and worst p99.
@@ -239,10 +270,13 @@ mod tests {
             cell("d", 1, 90.0, 12.0),
         ];
         let matrix = Matrix { cells };
-        assert!(matrix.dominated("a").is_empty(), "c is as slow, b has hardly more");
-        let by: Vec<_> = matrix.dominated("d").into_iter().map(|it| it.by).collect();
-        assert_eq!(by, ["a", "b", "c"]);
-        assert!(matrix.text().contains("*"));
+        let verdict = |scheduler| matrix.verdicts(scheduler).remove(0);
+        let of_a = verdict("a");
+        assert!(!of_a.is_behind(), "c is as slow, b has hardly more: {of_a}");
+        let of_d = verdict("d");
+        assert!(of_d.is_behind() && of_d.other == "c" && (of_d.lead - 1.2).abs() < 1e-9, "{of_d}");
+        assert!(matrix.text().contains('*'));
         assert_eq!(matrix.json()["summaries"][0]["mb_per_s"], 100.0);
+        assert_eq!(matrix.json()["verdicts"][0]["on_front"], true);
     }
 }

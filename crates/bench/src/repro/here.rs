@@ -61,7 +61,11 @@ pub fn odirect_here(
 impl Outcome {
     fn add_here(&mut self, mut row: Row) {
         let who = if row.engine == Engine::Host { "host" } else { "Diorite" };
-        let way = if row.mode == Mode::Direct { "direct" } else { "buffered" };
+        let way = match row.mode {
+            Mode::Direct => "direct",
+            Mode::DirectInFlight => "direct, 8 in flight",
+            _ => "buffered",
+        };
         let name = format!("{who} {way}, {}", row.test);
         let mut line = |column, unit, measured| {
             self.lines.push(Line { row: name.clone(), column, unit, published: None, measured });

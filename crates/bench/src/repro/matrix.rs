@@ -34,33 +34,24 @@ pub fn outcome_of_matrix(matrix: &Matrix) -> Outcome {
             line("Jain's index", "", summary.jain),
         ]);
     }
-    let behind = matrix.dominated("inject");
-    for disk in matrix.disks() {
-        let count = behind.iter().filter(|it| it.disk == disk).count();
+    let verdicts = matrix.verdicts("inject");
+    for it in &verdicts {
         let name = format!(
-            "matrix: workloads on {disk} where another scheduler is better in both by 5 % than inject"
+            "matrix: {} on {}: factor by which {} is better than inject in both figures",
+            it.workload, it.disk, it.other
         );
-        outcome.verdicts.push(Verdict::at_most(name, 0.0, count as f64));
+        outcome.verdicts.push(Verdict::at_most(name, 1.0 + MARGIN, it.lead));
+    }
+    for disk in matrix.disks() {
         let [throughput, latency] = matrix.plots(&disk);
         outcome.dots.push((format!("Throughput on {disk}, by that of the best scheduler"), throughput));
         outcome.dots.push((format!("p99 latency of the owner that is served worst, on {disk}"), latency));
     }
-    for it in &behind {
-        outcome.notes.push(format!(
-            "{} on {}: {} moves {:.2} times as much at {:.2} of inject's latency.",
-            it.workload, it.disk, it.by, it.throughput, it.latency
-        ));
-    }
-    let total = summaries.iter().filter(|summary| summary.scheduler == "inject").count();
     outcome.headline = format!(
-        "inject is on the front (no other scheduler better in throughput and latency by {:.0} %) on {} of {total} workloads and disks.",
+        "inject is on the front (no other scheduler better in throughput and latency by {:.0} %) on {} of {} workloads and disks.",
         MARGIN * 100.0,
-        total
-            - behind
-                .iter()
-                .map(|it| (it.workload, &it.disk))
-                .collect::<std::collections::BTreeSet<_>>()
-                .len()
+        verdicts.iter().filter(|it| !it.is_behind()).count(),
+        verdicts.len()
     );
     outcome
 }

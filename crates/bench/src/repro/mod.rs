@@ -9,6 +9,7 @@ mod boundary;
 mod fairness;
 mod ground;
 mod here;
+mod holes;
 mod matrix;
 mod odirect;
 mod page;
@@ -27,6 +28,7 @@ use crate::{LatencyUs, Row, Verdict};
 pub use boundary::boundary;
 pub use fairness::fairness;
 pub use here::odirect_here;
+pub use holes::unwritten_bytes;
 pub use matrix::{matrix, outcome_of_matrix};
 pub use odirect::odirect;
 pub use page::page;
@@ -46,7 +48,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 1, fairness_length: Duration::from_secs(10), amount_percent: 10 }
+        Self { seed: 1, fairness_length: Duration::from_secs(10), amount_percent: 100 }
     }
 }
 
@@ -153,7 +155,10 @@ fn latency_us(histogram: &Histogram) -> LatencyUs {
 impl Outcome {
     /// Add a curve to the chart of that caption.
     fn add_latency(&mut self, caption: &str, label: &str, colour: Colour, histogram: &Histogram) {
-        let curve = Curve { label: label.to_owned(), colour, points: latency_curve(histogram) };
+        self.add_curve(caption, Curve { label: label.to_owned(), colour, points: latency_curve(histogram) });
+    }
+
+    fn add_curve(&mut self, caption: &str, curve: Curve) {
         match self.latencies.iter_mut().find(|(known, _)| known == caption) {
             Some((_, chart)) => chart.curves.push(curve),
             None => self.latencies.push((caption.to_owned(), CurveChart { curves: vec![curve] })),
@@ -161,8 +166,11 @@ impl Outcome {
     }
 }
 
+/// Where latency curves have points.
+const CURVE_PERCENTS: [f64; 11] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 100.0];
+
 /// A latency curve: percent of all operations, microseconds.
 fn latency_curve(histogram: &Histogram) -> Vec<(f64, f64)> {
     let at = |percent: f64| (percent, histogram.percentile(percent).as_secs_f64() * 1e6);
-    [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 100.0].map(at).to_vec()
+    CURVE_PERCENTS.map(at).to_vec()
 }

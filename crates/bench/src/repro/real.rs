@@ -52,8 +52,7 @@ pub fn fairness_on(device: &Arc<dyn BlockDevice>, length: Duration) -> Result<Ou
     outcome.judge_real();
     outcome.notes.push(
         "Nothing is cached here: the jobs' requests go to the device itself, which is open for direct I/O. What lies below it may \
-         cache all the same, such as a loop device without --direct-io=on; and blocks of an image that were never written read as zeros without \
-             the disk."
+         cache all the same, such as a loop device without --direct-io=on. An image with parts that were never written is refused."
             .to_owned(),
     );
     outcome.notes.push(format!(

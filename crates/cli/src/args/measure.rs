@@ -142,9 +142,10 @@ pub(crate) struct Repro {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Percent of the published amount of work that the other tables do
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) amount: u64,
-    /// Run the fairness job on this device or image instead, in real time; its first third is overwritten
+    /// Run the fairness job on this device or image instead, in real time; its first third is overwritten. An image must have
+    /// been written from end to end
     #[arg(long, value_name = "DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) on: Option<String>,
     /// Seconds for each scheduler on a real device

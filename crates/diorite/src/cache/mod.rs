@@ -121,6 +121,12 @@ impl Cache {
         frames
     }
 
+    /// Pages that were read ahead have come, and are not shown yet: the time until they are evicted counts from now.
+    pub(crate) fn renew(&self, list: &[(u64, FrameId)]) {
+        let mut replacement = self.replacement.lock();
+        list.iter().for_each(|(_, frame)| replacement.renew(*frame));
+    }
+
     /// Give frames back. Pages that follow each other in a file get them in the same order again: memory that follows each other
     /// is one segment of a transfer.
     pub(crate) fn release<Frames>(&self, frames: Frames)
@@ -176,6 +182,28 @@ impl Drop for PinnedFrame<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Under a scheduler a read ahead waits while others read as much as the cache holds; when it came it was the oldest of all, and
+    /// was evicted before its reader had seen it.
+    #[test]
+    fn what_was_read_ahead_late_is_not_evicted_first() {
+        let cache = Cache::new(4 << 20, Arc::default()).expect("memory");
+        let pages = Arc::new(Pages::new(Arc::clone(&cache.dirty_total)));
+        let read = |wanted: &[u64]| {
+            let mut list = cache.allocate(&pages, wanted);
+            assert!(pages.begin_loading(&mut list).is_empty());
+            list
+        };
+        let late = read(&(0..64).collect::<Vec<_>>());
+        let others = read(&(1000..1960).collect::<Vec<_>>());
+        pages.end_loading(&others, |_| true);
+        cache.renew(&late);
+        pages.end_loading(&late, |_| true);
+        let more = read(&(5000..5256).collect::<Vec<_>>());
+        pages.end_loading(&more, |_| true);
+        assert_eq!(more.len(), 256);
+        assert!(pages.missing(0..64).is_empty(), "{:?}", pages.missing(0..64));
+    }
 
     #[test]
     fn frames_that_come_back_in_order_go_out_in_order() {

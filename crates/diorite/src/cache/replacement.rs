@@ -4,7 +4,8 @@
 //! keys and use counts, and asks whether a frame may go.
 //!
 //! A new page enters the small queue (a tenth of the frames). At its end it goes, unless it was used again while it was there,
-//! in which case it moves to the main queue. A page that went is remembered by key for a while (the ghost
+//! in which case it moves to the main queue. What was read ahead enters it when it has come ([`Replacement::renew`]): its request may
+//! have waited for long in an I/O scheduler. A page that went is remembered by key for a while (the ghost
 //! list); if it comes back it enters the main queue at once. The main queue gives a used page another round.
 //! (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.)
 //!
@@ -151,6 +152,14 @@ impl Replacement {
         let place = if self.ghost_keys.remove(&key).is_some() { Place::Main } else { Place::Small };
         self.append(frame, place);
         Some(frame)
+    }
+
+    /// The content of a frame has come, and nothing else has used it: its age counts from now.
+    pub(crate) fn renew(&mut self, frame: FrameId) {
+        if self.links[frame.0 as usize].place == Place::Small {
+            self.unlink(frame);
+            self.append(frame, Place::Small);
+        }
     }
 
     /// A frame holds nothing any more.

@@ -13,6 +13,7 @@ use diorite_block::sync::{Mutex, Rank, RwLock};
 use crate::cache::Cache;
 use crate::cache::arena::PAGE_SIZE;
 use crate::content::file_cache::FileCache;
+use crate::content::read_ahead::WINDOW_MIN;
 use crate::content::workers::{Dirty, Workers};
 use crate::content::{Content, ErrorLatch};
 use crate::stats::Counters;
@@ -23,6 +24,8 @@ const ZEROS_BYTES: usize = 64 << 10;
 
 /// Largest read-ahead window, in pages, of a reader who shares the device with others: 2 MiB.
 const WINDOW_OF_MANY: u64 = 512;
+/// Pages under way that keep a device busy: a larger window of one reader would only take the others' place in the cache.
+const ENOUGH_PAGES: usize = 2048;
 
 /// Settings of an [`Engine`].
 #[derive(Clone, Debug)]
@@ -82,11 +85,16 @@ impl Engine {
         }))
     }
 
-    /// Largest read-ahead window at this moment: where many read, each has a small one.
+    /// Largest read-ahead window at this moment: where many read, each has a small one. Half of the cache is for what is under way,
+    /// and a window takes at most an eighth of what is left of that: what is read ahead must stay until it is read.
     #[inline]
     pub(crate) fn read_ahead_pages(&self) -> u64 {
-        let most = if self.workers.read_enough_ahead() { WINDOW_OF_MANY } else { u64::MAX };
-        self.read_ahead_pages.min(most)
+        let under_way = self.workers.pages_ahead();
+        if under_way <= ENOUGH_PAGES {
+            return self.read_ahead_pages;
+        }
+        let left = (self.cache.frames() / 2).saturating_sub(under_way) as u64;
+        self.read_ahead_pages.min(WINDOW_OF_MANY).min((left / 8).max(WINDOW_MIN))
     }
 
     /// Dirty pages above which writers write back themselves.
@@ -215,8 +223,12 @@ mod tests {
         assert_eq!(engine.read_ahead_pages(), large);
         engine.workers.read_ahead(&content, ahead.pieces(8 * 256..8 * 256 + 1));
         assert_eq!(engine.read_ahead_pages(), WINDOW_OF_MANY);
+        for _ in 0..2 {
+            engine.workers.read_ahead(&content, ahead.pieces(8 * 256..16 * 256));
+        }
+        assert!(engine.read_ahead_pages() < WINDOW_OF_MANY / 2, "{}", engine.read_ahead_pages());
         drop(stalled);
-        while engine.workers.read_enough_ahead() {
+        while engine.workers.pages_ahead() > ENOUGH_PAGES {
             std::thread::yield_now();
         }
         assert_eq!(engine.read_ahead_pages(), large);

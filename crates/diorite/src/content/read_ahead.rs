@@ -18,7 +18,7 @@ use crate::cache::arena::PAGE_SIZE;
 use crate::content::Content;
 
 /// The first window: 128 KiB.
-const WINDOW_MIN: u64 = 32;
+pub(crate) const WINDOW_MIN: u64 = 32;
 /// What is read at once of a window: 1 MiB, which most devices take in one transfer.
 const PIECE: u64 = 256;
 const NOWHERE: u64 = u64::MAX;
@@ -60,6 +60,11 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
+    /// Pages of it, whether they are needed still or not.
+    pub(crate) fn len(&self) -> usize {
+        (self.pages.end - self.pages.start) as usize
+    }
+
     /// What of it lies before the reader still.
     fn left(&self) -> Range<u64> {
         self.pages.start.max(self.reader.load(Ordering::Relaxed))..self.pages.end

@@ -19,11 +19,9 @@ use crate::content::read_ahead::Ahead;
 
 /// Most threads that read ahead. One is started when there is a job and all others are busy: a reader whose disk makes it
 /// wait (for its slice, say) must not hold up another's read-ahead.
-const READERS: usize = 64;
+const READERS: usize = 256;
 /// Read-ahead that waits at most; more is not read ahead.
-const JOBS_MAX: usize = 128;
-/// Pieces under way that keep a device busy.
-const ENOUGH_PIECES: usize = 8;
+const JOBS_MAX: usize = 256;
 /// After what time pages are tried again that could not be written back, because they were being written into, say.
 const AGAIN: Duration = Duration::from_millis(5);
 /// How often the age of dirty pages is looked at.
@@ -60,8 +58,8 @@ pub(crate) struct Workers {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Pieces that wait or are being read.
-    pieces: AtomicUsize,
+    /// Pages that wait to be read ahead or are being read.
+    pages_ahead: AtomicUsize,
     read_ahead: Condvar,
     write_back: Condvar,
 }
@@ -84,7 +82,7 @@ impl Workers {
         Self {
             shared: Arc::new(Shared {
                 state: Mutex::ranked(Rank::WorkerState, State::default()),
-                pieces: AtomicUsize::new(0),
+                pages_ahead: AtomicUsize::new(0),
                 read_ahead: Condvar::new(),
                 write_back: Condvar::new(),
             }),
@@ -102,8 +100,8 @@ impl Workers {
             if state.stop || state.jobs.len() >= JOBS_MAX {
                 return;
             }
+            self.shared.pages_ahead.fetch_add(ahead.len(), Ordering::Relaxed);
             state.jobs.push_back((Arc::clone(content), ahead, owner));
-            self.shared.pieces.fetch_add(1, Ordering::Relaxed);
             let needs_thread = state.idle_readers < state.jobs.len() && state.readers < READERS;
             state.readers += usize::from(needs_thread);
             drop(state);
@@ -115,10 +113,10 @@ impl Workers {
         }
     }
 
-    /// Whether so much is being read ahead that more from one reader would only take the others' place in the cache.
+    /// Pages that wait to be read ahead or are being read.
     #[inline]
-    pub(crate) fn read_enough_ahead(&self) -> bool {
-        self.shared.pieces.load(Ordering::Relaxed) > ENOUGH_PIECES
+    pub(crate) fn pages_ahead(&self) -> usize {
+        self.shared.pages_ahead.load(Ordering::Relaxed)
     }
 
     /// There are dirty pages.
@@ -174,7 +172,7 @@ impl Shared {
                 drop(state);
                 let charged = owner.enter();
                 content.read_ahead(&ahead);
-                self.pieces.fetch_sub(1, Ordering::Relaxed);
+                self.pages_ahead.fetch_sub(ahead.len(), Ordering::Relaxed);
                 drop((content, charged));
                 state = self.state.lock();
             } else {

@@ -128,7 +128,8 @@ pub enum DiskParameters {
 }
 
 impl RotationalParameters {
-    /// The 7200 rpm drive that reproduces seed 001's rows. Its write cache goes on streaming for the reader while it takes
+    /// The 7200 rpm drive that reproduces seed 001's rows. The time of a write is fitted to them together with what the host of 2009 did
+    /// between two writes: hosts are those of today here. Its write cache goes on streaming for the reader while it takes
     /// writes; that is a choice of the model, which the published rows do not decide (see `sata-2009-stall`).
     fn sata_2009() -> Self {
         Self {
@@ -140,7 +141,7 @@ impl RotationalParameters {
             seek_ms: [0.8, 8.5, 17.0],
             bus_mb_per_s: 300.0,
             read_command_us: 50.0,
-            write_command_us: 350.0,
+            write_command_us: 400.0,
             completion_us: 15.0,
             write_cache_kib: 8192.0,
             destage_idle_ms: 5.0,

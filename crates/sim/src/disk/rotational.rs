@@ -8,11 +8,13 @@
 //! 1. The cache takes writes while the arm reads or destages (queue depth above 1), up to twice its limit.
 //! 2. `media_stalls`: the stream stands still for as long as the firmware takes a cached write, without losing a turn.
 //! 3. A read whose data is on its way is served by the running stream; the stream goes on reading ahead until `read_ahead_kib`
-//!    beyond what the host has asked for, or until another request needs the arm; it resumes when half of that is used up.
+//!    beyond what the host has asked for, or until another request needs the arm; it resumes when half of that is used up. A stream that
+//!    comes to where another read begins goes on with that one.
 //! 4. Dirty data goes to the medium when there is more than the limit, when it is too old, when the arm was idle for
 //!    `destage_idle_ms`, or on a flush; in ascending order from the arm's position, up to `destage_ranges` on a trip (idle: one).
 //!    Between two trips in a row one waiting read is served.
-//! 5. Waiting reads are served in the order of shortest positioning time, but for one that has waited for `queue_age_ms`.
+//! 5. A flush is a command that is not queued: while it waits for the medium, writes that come after it do.
+//! 6. Waiting reads are served in the order of shortest positioning time, but for one that has waited for `queue_age_ms`.
 //!
 //! Invariants: [`Rotational::advance`] handles events in the order of their times; a stream's end in its segment never
 //! goes back.
@@ -184,6 +186,11 @@ impl Rotational {
         self.dirty.is_empty() && self.destaging == 0
     }
 
+    /// A flush, or a write after one, waits until nothing is dirty.
+    fn is_flushing(&self) -> bool {
+        !self.flushing.is_empty() || self.blocked.iter().any(|id| self.commands[id].preflush)
+    }
+
     fn start_firmware(&mut self, now: u64) {
         if self.firmware_busy.is_some() {
             return;
@@ -270,7 +277,7 @@ impl Rotational {
         let full =
             self.dirty.bytes() + self.destaging + command.len > 2 * self.cache_limit().max(command.len);
         let busy = !self.has_queue() && matches!(self.arm, Arm::Write { .. });
-        if full || busy {
+        if full || busy || self.is_flushing() {
             self.blocked.push_back(id);
             return self.hurry(now);
         }
@@ -325,15 +332,16 @@ impl Rotational {
                 self.end(id, now);
             }
         }
-        for id in std::mem::take(&mut self.blocked) {
-            let command = self.commands[&id];
-            if command.preflush {
-                if self.is_clean() {
-                    self.firmware.push_back(Job::Write(id));
-                } else {
-                    self.blocked.push_back(id);
-                }
-            } else {
+        let mut left = std::mem::take(&mut self.blocked);
+        if self.is_clean() {
+            let (after_flush, others) = left.into_iter().partition(|id| self.commands[id].preflush);
+            left = others;
+            let after_flush: VecDeque<u64> = after_flush;
+            self.firmware.extend(after_flush.into_iter().map(Job::Write));
+        }
+        self.blocked = left;
+        if !self.is_flushing() {
+            for id in std::mem::take(&mut self.blocked) {
                 self.store(id, now);
             }
         }
@@ -455,6 +463,7 @@ impl Rotational {
 
     /// Something may be more urgent than what the arm does.
     fn hurry(&mut self, now: u64) {
+        self.join_streams(now);
         let may_stop = match self.arm {
             Arm::Idle { .. } => true,
             Arm::Read { segment, .. } => {
@@ -480,6 +489,48 @@ impl Rotational {
         let age = (self.parameters.queue_age_ms * 1e6) as u64;
         let oldest = (0..self.media.len()).min_by_key(|index| self.media[*index].since())?;
         (now.saturating_sub(self.media[oldest].since()) >= age).then_some(oldest)
+    }
+
+    /// Reads that begin where another stream has come meanwhile wait for that one.
+    fn join_streams(&mut self, now: u64) {
+        if self.media.is_empty() {
+            return;
+        }
+        self.update_stream(now);
+        let (mut index, mut is_joined) = (0, false);
+        while let Some(job) = self.media.get(index) {
+            let MediaJob::Read { segment, from, since } = *job else {
+                index += 1;
+                continue;
+            };
+            let reaches = |other: &usize| {
+                let it = &self.segments[*other];
+                *other != segment && it.start < it.end && (it.start..=it.end).contains(&from)
+            };
+            let Some(other) = (0..self.segments.len()).find(reaches) else {
+                index += 1;
+                continue;
+            };
+            self.media.remove(index);
+            is_joined = true;
+            let waiting = self.waiting.iter_mut().filter(|(_, waits_for)| *waits_for == segment);
+            waiting.for_each(|(_, waits_for)| *waits_for = other);
+            let left = &mut self.segments[segment];
+            let asked = left.asked;
+            (left.start, left.asked) = (left.end, left.end);
+            let joined = &mut self.segments[other];
+            (joined.asked, joined.used) = (joined.asked.max(asked), now);
+            let is_running = matches!(self.arm, Arm::Read { segment, .. } if segment == other);
+            let is_planned =
+                |job: &MediaJob| matches!(job, MediaJob::Read { segment, .. } if *segment == other);
+            if joined.end < joined.asked && !is_running && !self.media.iter().any(is_planned) {
+                let from = joined.end;
+                self.media.push(MediaJob::Read { segment: other, from, since });
+            }
+        }
+        if is_joined {
+            self.serve_waiting(now);
+        }
     }
 
     fn next_for_arm(&mut self, now: u64) {

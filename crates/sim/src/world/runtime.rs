@@ -311,6 +311,10 @@ impl Runtime for Context {
 
     fn work(&self, work: Work) {
         self.compute(self.core.options.costs.of(work));
+        // What follows is seen by others: it must not happen before its time, and so before what another process submits.
+        if matches!(work, Work::Submit(_)) {
+            self.settle();
+        }
     }
 
     fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> Arc<dyn Join> {

@@ -1,47 +1,52 @@
-//! What injection costs the reader: its time for a byte, with and without.
+//! What an injected write costs the stream beside which it goes.
 //!
-//! An interval is the time between two completions of one reader. Part of it lay in a quiet window, in which nothing is injected:
-//! the clock decides that, not the drive. Least squares over recent intervals, each weighed by its bytes, fit
-//! `time per byte = alone + cost * (share that was not quiet)`; so intervals need not be wholly quiet, and an interval that was
-//! long for another reason (and so saw more injections) does not accuse injection.
+//! An interval is the time between two completions of one stream. Part of it lay in a quiet window, in which nothing is injected: the
+//! clock decides that, not the drive. Least squares over recent intervals, each weighed by its bytes, fit
+//! `time per byte = alone + slope * (share that was not quiet)`, and the same for injected writes per byte; the cost of a write is the
+//! one slope by the other. So intervals need not be wholly quiet, and an interval that was long for another reason (and so saw more
+//! writes) does not accuse them (the windows are an instrumental variable). What chance explains is no cost: less than twice the standard error.
 
 use std::time::Duration;
 
 use crate::TaskId;
 
-/// An interval longer than this and three times what is usual is a trip of the arm (to destage, or to another file). Trips are
-/// accounted apart: rare ones are part of what a write beside a reader costs.
-const TRIP: f64 = 0.004;
+/// An interval counts at most this much beyond what is usual: some turns of the disk. A trip of the arm to write what the drive has cached is
+/// longer; what that takes of the medium is charged with each write.
+const BEYOND_MOST: f64 = 0.025;
 /// Completions this close together are one.
 const BURST: Duration = Duration::from_micros(100);
 /// Once this many seconds have been measured, older ones lose half their weight.
-const MEMORY: f64 = 1.5;
-/// No judgement on less than this.
+const MEMORY: f64 = 3.0;
+/// No judgement on less than this, and on fewer intervals.
 const LEAST: f64 = 0.2;
-/// No judgement by trips on less than this.
-const LEAST_FOR_TRIPS: f64 = 0.8;
+const LEAST_INTERVALS: f64 = 8.0;
 
-/// A reader's completions that came at once.
+/// A stream's completions that came at once.
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     task: TaskId,
     ended: Duration,
     quiet_so_far: Duration,
-    /// Time since the burst before, and how much of it was quiet, if that was the same reader's.
-    took: Option<(Duration, Duration)>,
+    injected_so_far: u64,
+    /// Time since the burst before, how much of it was quiet, and how many writes were injected, if that was the same stream's.
+    took: Option<(Duration, Duration, u64)>,
     bytes: u64,
 }
 
-/// Decaying sums of the intervals; bytes in units of 10^6.
+/// Decaying sums over the intervals; bytes in units of 10^6.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
+    count: f64,
     bytes: f64,
     /// Share not quiet, times bytes.
     open: f64,
     open_open: f64,
     time: f64,
     time_open: f64,
-    trips: f64,
+    /// Time squared, by bytes.
+    time_time: f64,
+    writes: f64,
+    writes_open: f64,
 }
 
 /// The measurement.
@@ -51,6 +56,7 @@ pub(super) struct InjectionCost {
     /// Since when nothing has been injected, and how long all such times before took.
     quiet_since: Option<Duration>,
     quiet_before: Duration,
+    injected: u64,
     sums: Sums,
 }
 
@@ -60,14 +66,15 @@ impl InjectionCost {
         self.quiet_since.get_or_insert(now);
     }
 
-    /// Something is injected now. Returns how long nothing was.
-    pub(super) fn open(&mut self, now: Duration) -> Duration {
+    /// A write is injected now. Returns how long nothing was.
+    pub(super) fn inject(&mut self, now: Duration) -> Duration {
+        self.injected += 1;
         let length = self.quiet_since.take().map_or(Duration::ZERO, |since| now.saturating_sub(since));
         self.quiet_before += length;
         length
     }
 
-    /// Another one was served: the time until the reader's next request is not its own.
+    /// Another one was served: the time until the stream's next request is not its own.
     pub(super) fn interrupt(&mut self) {
         self.burst = None;
     }
@@ -76,68 +83,66 @@ impl InjectionCost {
         self.quiet_before + self.quiet_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 
-    /// A reader's request has completed. Says whether it finished an interval.
-    pub(super) fn read_completed(&mut self, task: TaskId, bytes: u64, now: Duration) -> bool {
+    /// A stream's request has completed. Says whether it finished an interval.
+    pub(super) fn stream_completed(&mut self, task: TaskId, bytes: u64, now: Duration) -> bool {
         if let Some(burst) = self.burst.as_mut().filter(|burst| burst.task == task)
             && now.saturating_sub(burst.ended) < BURST
         {
             burst.bytes += bytes;
             return false;
         }
-        let quiet_so_far = self.quiet_until(now);
+        let (quiet_so_far, injected_so_far) = (self.quiet_until(now), self.injected);
         let finished = self.burst.take();
-        let since =
-            |burst: Burst| (now.saturating_sub(burst.ended), quiet_so_far.saturating_sub(burst.quiet_so_far));
+        let since = |burst: Burst| {
+            let quiet = quiet_so_far.saturating_sub(burst.quiet_so_far);
+            (now.saturating_sub(burst.ended), quiet, injected_so_far - burst.injected_so_far)
+        };
         let took = finished.filter(|burst| burst.task == task).map(since);
-        self.burst = Some(Burst { task, ended: now, quiet_so_far, took, bytes });
+        self.burst = Some(Burst { task, ended: now, quiet_so_far, injected_so_far, took, bytes });
         finished.is_some_and(|burst| self.add(burst))
     }
 
     fn add(&mut self, burst: Burst) -> bool {
-        let Some((took, quiet)) = burst.took else { return false };
-        let (took, bytes) = (took.as_secs_f64(), burst.bytes as f64 / 1e6);
+        let Some((took, quiet, writes)) = burst.took else { return false };
+        let (took, bytes, writes) = (took.as_secs_f64(), burst.bytes as f64 / 1e6, writes as f64);
         let open = 1.0 - (quiet.as_secs_f64() / took.max(1e-9)).clamp(0.0, 1.0);
         let sums = &mut self.sums;
         let usual = if sums.bytes > 0.0 { bytes * sums.time / sums.bytes } else { took };
-        if took > TRIP + 3.0 * usual {
-            sums.trips += took - usual;
-            return true;
-        }
+        let took = took.min(usual + BEYOND_MOST);
+        sums.count += 1.0;
         sums.bytes += bytes;
         sums.open += bytes * open;
         sums.open_open += bytes * open * open;
         sums.time += took;
         sums.time_open += took * open;
+        sums.time_time += took * took / bytes;
+        sums.writes += writes;
+        sums.writes_open += writes * open;
         if sums.time > MEMORY {
-            let Sums { bytes, open, open_open, time, time_open, trips } = sums;
-            for sum in [bytes, open, open_open, time, time_open, trips] {
+            let Sums { count, bytes, open, open_open, time, time_open, time_time, writes, writes_open } =
+                sums;
+            for sum in [count, bytes, open, open_open, time, time_open, time_time, writes, writes_open] {
                 *sum /= 2.0;
             }
         }
         true
     }
 
-    /// Share of the reader's time that injection takes, 0 to 1; none while it cannot be estimated.
-    pub(super) fn loss(&self) -> Option<f64> {
-        let sums = &self.sums;
-        let by_trips =
-            (sums.time + sums.trips > LEAST_FOR_TRIPS).then(|| sums.trips / (sums.time + sums.trips));
-        let by_rate = self.loss_of_rate();
-        match (by_rate, by_trips) {
-            (Some(rate), trips) => Some(rate.max(trips.unwrap_or(0.0))),
-            (None, trips) => trips.filter(|trips| *trips > 0.5),
-        }
-    }
-
-    fn loss_of_rate(&self) -> Option<f64> {
+    /// Seconds of a stream that an injected write takes; none while they cannot be estimated.
+    pub(super) fn of_write(&self) -> Option<f64> {
         let sums = &self.sums;
         let spread = sums.bytes * sums.open_open - sums.open * sums.open;
-        if sums.time < LEAST || spread < 0.005 * sums.bytes * sums.bytes {
+        if sums.time < LEAST || sums.count < LEAST_INTERVALS || spread < 0.001 * sums.bytes * sums.bytes {
             return None;
         }
-        let cost = (sums.bytes * sums.time_open - sums.open * sums.time) / spread;
-        let alone = (sums.time - cost * sums.open) / sums.bytes;
-        Some((cost / (alone + cost).max(1e-9)).clamp(0.0, 1.0))
+        let slope = (sums.bytes * sums.time_open - sums.open * sums.time) / spread;
+        let writes = (sums.bytes * sums.writes_open - sums.open * sums.writes) / spread;
+        let alone = (sums.time - slope * sums.open) / sums.bytes;
+        let unexplained = sums.time_time - alone * sums.time - slope * sums.time_open;
+        let variance = unexplained.max(0.0) / (sums.count - 2.0);
+        let error = (variance * sums.bytes / spread).sqrt();
+        let is_sure = slope > 2.0 * error;
+        (writes > 0.0).then(|| if is_sure { slope / writes } else { 0.0 })
     }
 }
 
@@ -145,52 +150,43 @@ impl InjectionCost {
 mod tests {
     use super::*;
 
-    fn ms(milliseconds: u64) -> Duration {
-        Duration::from_millis(milliseconds)
-    }
-
-    /// A reader whose intervals of 2 MB take 14 ms, and longer by `loss` outside quiet windows of 8 ms.
-    fn measured(loss: f64) -> f64 {
-        let (mut cost, mut now) = (InjectionCost::default(), Duration::ZERO);
-        for interval in 0..60u32 {
-            let open = if interval % 5 == 0 { 0.45 } else { 1.0 };
-            let took = Duration::from_secs_f64(0.014 * (1.0 - open + open / (1.0 - loss)));
-            if interval % 5 == 0 {
-                cost.quiet(now);
-                cost.open(now + took.mul_f64(1.0 - open));
+    /// A stream whose intervals of 2 MB take 14 ms and `cost` for each write, of which there is one in a millisecond outside quiet windows of
+    /// 8 ms; every now and then an interval is longer by `noise`, and sees more writes.
+    fn measured(cost: f64, noise: f64) -> f64 {
+        let (mut measurement, mut now) = (InjectionCost::default(), Duration::ZERO);
+        for interval in 0..400u32 {
+            let is_quiet = interval % 5 == 0;
+            let alone = 0.014 + if interval % 7 == 3 { noise } else { 0.0 };
+            let writes = ((alone - if is_quiet { 0.008 } else { 0.0 }) * 1000.0) as u32;
+            if is_quiet {
+                measurement.quiet(now);
             }
-            now += took;
+            for write in 0..writes {
+                let wait = if is_quiet { 0.008 } else { 0.0 };
+                measurement.inject(now + Duration::from_secs_f64(wait + f64::from(write) * 0.001));
+            }
+            now += Duration::from_secs_f64(alone + cost * f64::from(writes));
             for _ in 0..4 {
-                cost.read_completed(TaskId(1), 500_000, now);
+                measurement.stream_completed(TaskId(1), 500_000, now);
             }
         }
-        cost.loss().expect("measured")
+        measurement.of_write().expect("measured")
     }
 
     #[test]
     fn cost_is_found_in_intervals_that_are_never_wholly_quiet() {
-        assert!(measured(0.0) < 0.01);
-        let loss = measured(0.3);
-        assert!((0.2..0.4).contains(&loss), "{loss}");
+        assert!(measured(0.0, 0.0) < 1e-6);
+        let cost = measured(0.000_4, 0.0);
+        assert!((0.000_3..0.000_5).contains(&cost), "{cost}");
+        let cost = measured(0.008, 0.0);
+        assert!((0.006..0.010).contains(&cost), "{cost}");
     }
 
-    /// A stream of 1 ms an interval, and every so often one of `trip`.
-    fn with_trips(every: u32, trip: Duration) -> Option<f64> {
-        let (mut cost, mut now) = (InjectionCost::default(), Duration::ZERO);
-        for step in 0..1500u32 {
-            if step % 50 == 0 {
-                cost.quiet(now);
-                cost.open(now + ms(8));
-            }
-            now += if step % every == every - 1 { trip } else { ms(1) };
-            cost.read_completed(TaskId(1), 131_072, now);
-        }
-        cost.loss()
-    }
-
+    /// A drive that was measured for a moment only, with intervals that were long by chance, was held to mind writes: none went in any more.
     #[test]
-    fn rare_trips_are_no_cost_and_frequent_ones_are() {
-        assert!(with_trips(700, ms(65)).is_some_and(|loss| loss < 0.12));
-        assert!(with_trips(4, ms(9)).is_some_and(|loss| loss > 0.3), "a lost turn for every fourth read");
+    fn chance_does_not_accuse_writes() {
+        assert!(measured(0.0, 0.008) < 0.000_05);
+        let cost = measured(0.000_4, 0.004);
+        assert!((0.000_2..0.000_5).contains(&cost), "{cost}");
     }
 }

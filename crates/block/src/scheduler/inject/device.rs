@@ -89,7 +89,7 @@ impl Device {
         now: Duration,
     ) -> f64 {
         let took = now.saturating_sub(dispatched.max(self.last_arm_end)).as_secs_f64();
-        let distance = request.sector.0.abs_diff(self.position);
+        let distance = self.distance(request);
         (self.last_arm_end, self.last_end, self.position) = (now, now, request.end().0);
         let bytes = request.bytes();
         let slowness = (took - self.transfer(bytes)).max(0.0);
@@ -109,13 +109,29 @@ impl Device {
         took
     }
 
+    /// A cacheable write that was given the arm has ended. If it was far away, or small, and quick all the same, then the drive caches it.
+    pub(super) fn arm_write_ended(&mut self, took: f64, bytes: u64, distance: u64) {
+        if distance > FAR_SECTORS || bytes < LONG {
+            self.note_write(took, bytes);
+        }
+    }
+
+    /// Sectors from where the last request ended that needed the arm.
+    pub(super) fn distance(&self, request: &Request) -> u64 {
+        request.sector.0.abs_diff(self.position)
+    }
+
     /// A cacheable write has ended.
     pub(super) fn write_ended(&mut self, dispatched: Duration, bytes: u64, now: Duration) -> f64 {
         let took = now.saturating_sub(dispatched.max(self.last_end)).as_secs_f64();
         self.last_end = now;
+        self.note_write(took, bytes);
+        took
+    }
+
+    fn note_write(&mut self, took: f64, bytes: u64) {
         // A write that needs the arm waits for half a turn at least.
         let is_quick = took < self.seek() / 2.0 + self.transfer(bytes);
         self.quick_writes.add(f64::from(u8::from(is_quick)));
-        took
     }
 }

@@ -100,6 +100,8 @@ pub(super) struct Flow {
     /// End of the last request that was dispatched.
     pub(super) position: u64,
     pub(super) last_completion: Duration,
+    /// Number of the slice that it had last.
+    pub(super) last_slice: u64,
     /// Its last request said that nothing follows, or its owner has ended.
     pub(super) is_last: bool,
 }
@@ -120,6 +122,7 @@ impl Flow {
             last_end: u64::MAX,
             position: 0,
             last_completion: Duration::ZERO,
+            last_slice: 0,
             is_last: false,
         };
         flow.set_priority(priority, 100);
@@ -147,6 +150,11 @@ impl Flow {
         }
         self.last_end = end;
         self.is_last = request.flags.contains(BioFlags::NO_IDLE);
+    }
+
+    /// Whether it has sent more than one request.
+    pub(super) fn is_known(&self) -> bool {
+        self.think.get().is_some()
     }
 
     /// Whether its requests follow each other on the medium.

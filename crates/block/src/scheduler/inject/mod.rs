@@ -8,9 +8,11 @@
 //! - **Scattered** flows share a slice: all of them dispatch at once, and the drive's queue finds the shortest way.
 //! - **Writes that the drive caches** need no arm. They are injected at once, beside whatever has it, while their owner has not received
 //!   more than the flow that is served. What one costs is what its bytes take of the medium later, and what it is found to cost the
-//!   stream ([`InjectionCost`]): a drive that minds makes them dear, and so rare.
+//!   stream ([`InjectionCost`]): a drive that minds makes them dear, and so rare. Together they take at most half of the time in which the
+//!   drive takes commands, however many owners there are.
 //! - **Sparse** flows, which use little of the device, are injected into a stream's slice: the stream pauses for one request. All of
-//!   them together take no more of a slice than the stream.
+//!   them together take no more of a slice than the stream. A new flow is taken for sparse; but where many are new at once, few of them
+//!   are in the device, so that one that is sparse does not wait for all.
 //!
 //! Where a seek costs nothing (flash; found by measuring, too), all requests go at once, in the order of arrival. All times are those of
 //! the device: seek, rate and cache are learned (`device`), habits of owners as well (`flow`).
@@ -41,7 +43,7 @@ const FLOWS_KEPT: usize = 1024;
 /// A flow that has done nothing for so long is forgotten when there are many.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 
-/// Received time of streams is compared in steps of about a short slice, in nanoseconds.
+/// Received time of streams is filed in steps of about a short slice, in nanoseconds.
 const TURN: u64 = 1 << 24;
 
 /// What can be tuned: what people want, not what the device is.
@@ -81,7 +83,7 @@ impl Default for InjectTunables {
             target_latency: Duration::from_millis(400),
             target_latency_mixed: Duration::from_millis(100),
             slice_max: Duration::from_millis(200),
-            slice_seeks: 3,
+            slice_seeks: 4,
             stream_depth: 4,
             injected_depth: 4,
             background_depth: 2,
@@ -156,15 +158,18 @@ pub struct Inject {
     virtual_time: u64,
     arm_in_flight: u32,
     free_in_flight: u32,
+    /// Of these, background writes.
+    background_in_flight: u32,
     /// Requests of sparse flows in a stream's slice.
     sparse_in_flight: u32,
+    /// First requests of flows.
+    newcomers_in_flight: u32,
     cost: InjectionCost,
     /// Seconds of a stream that one injected write takes beyond its bytes, as measured.
     injected_cost: f64,
-    /// Seconds of streams, and writes injected, since that was last learned.
-    streamed: f64,
-    injected_writes: u32,
-    injected_bytes: u64,
+    /// When the device has had enough time without injected writes again for another one.
+    next_paced: Duration,
+    waits_for_pace: bool,
     quiet_until: Option<Duration>,
     next_quiet: Duration,
     injections: u64,
@@ -188,12 +193,13 @@ impl Inject {
             virtual_time: 0,
             arm_in_flight: 0,
             free_in_flight: 0,
+            background_in_flight: 0,
             sparse_in_flight: 0,
+            newcomers_in_flight: 0,
             cost: InjectionCost::default(),
             injected_cost: 0.0,
-            streamed: 0.0,
-            injected_writes: 0,
-            injected_bytes: 0,
+            next_paced: Duration::ZERO,
+            waits_for_pace: false,
             quiet_until: None,
             next_quiet: Duration::ZERO,
             injections: 0,
@@ -306,8 +312,9 @@ impl Inject {
     fn file(&mut self, index: FlowIndex) {
         let flow = &self.flows[index.0 as usize];
         let place = (!flow.requests.is_empty()).then(|| match self.set_of(flow) {
-            // Streams go in turn, in the order of their places: what one has received more than another in a turn does not matter.
             Set::Streams => (Set::Streams, flow.time / TURN * TURN),
+            // Those that are known to be sparse go before those of which nothing is known yet.
+            Set::Sparse if !flow.is_known() => (Set::Sparse, flow.time + TURN),
             set => (set, flow.time),
         });
         if place == flow.filed {
@@ -467,10 +474,11 @@ impl IoScheduler for Inject {
     }
 }
 
-/// Marks in the queue number of a request: it needs no arm; it went into another flow's slice.
+/// Marks in the queue number of a request: it needs no arm; it went into another flow's slice; it was its flow's first one.
 const FREE: u32 = 1 << 31;
 const SPARSE: u32 = 1 << 30;
-const MARKS: u32 = FREE | SPARSE;
+const NEWCOMER: u32 = 1 << 29;
+const MARKS: u32 = FREE | SPARSE | NEWCOMER;
 
 #[cfg(test)]
 mod tests;

@@ -3,47 +3,62 @@
 use std::time::Duration;
 
 use super::flow::Way;
-use super::{FREE, FlowIndex, Holder, Inject, SPARSE, Set, Slice};
+use super::{FREE, FlowIndex, Holder, Inject, NEWCOMER, SPARSE, Set, Slice};
 use crate::scheduler::Request;
 use crate::scheduler::table::{Ended, Key};
+
+/// A request of a stream that is so much behind the last one has come late.
+const BEHIND_SECTORS: u64 = 32_768;
+/// What a slice leaves of the cost of an injected write.
+const INJECTED_COST_KEPT: f64 = 0.99;
+/// Injected writes may come together if none came for so long.
+const PACED_BURST: Duration = Duration::from_millis(10);
+/// First requests of flows in the device.
+const NEWCOMERS: u32 = 4;
 
 impl Inject {
     // ---- writes that need no arm ----
 
     /// A request that goes beside whatever has the arm.
     pub(super) fn next_free(&mut self, now: Duration) -> Option<Request> {
-        let (class, time, index) = *self.set(Set::Free).first()?;
-        let mut index = index;
-        // What no thread waits for must not fill the drive before what one does.
-        let is_background = self.flow(index).name.way == Way::Background;
-        if is_background && self.free_in_flight >= self.tunables.background_depth && self.arm_is_used(now) {
-            return None;
-        }
-        if let Some(Slice { holder: Holder::Stream(_), .. }) = self.slice
-            && self.arm_is_used(now)
-        {
+        self.waits_for_pace = false;
+        let is_used = self.arm_is_used(now);
+        let may_go = |index: FlowIndex| !is_used || self.may_inject(index);
+        let (class, time, mut index) = *self.set(Set::Free).iter().find(|(_, _, index)| may_go(*index))?;
+        if is_used && let Some(Slice { holder: Holder::Stream(_), .. }) = self.slice {
             // Only while it has not received more than who is served, or has waited too long; and the drive must not be full of it.
             if self.free_in_flight >= self.tunables.injected_depth || self.is_quiet(now) {
                 return None;
             }
             let is_level = time <= self.served_time(now) && class <= self.served_class();
-            if !is_level {
+            let is_paced = now < self.next_paced;
+            if !is_level || is_paced {
+                self.waits_for_pace = is_level;
                 index = self.overdue_write(now)?;
             }
+            // The drive takes one command after the other: as long as one took it, it is for the stream's afterwards.
+            let took = self.flow(index).cost.get().unwrap_or(0.0).min(self.device.seek());
+            let since = self.next_paced.max(now.saturating_sub(PACED_BURST));
+            self.next_paced = since + Duration::from_secs_f64(2.0 * took);
             self.injections += 1;
-            self.injected_writes += 1;
-            self.injected_bytes += self.table.request(self.next_of(index, now)).bytes();
         }
         Some(self.take(index, FREE, now))
     }
 
-    /// When the oldest request that waits to be injected has waited long enough, and whose it is.
+    /// What no thread waits for must not fill the drive before what one does.
+    fn may_inject(&self, index: FlowIndex) -> bool {
+        self.flow(index).name.way != Way::Background
+            || self.background_in_flight < self.tunables.background_depth
+    }
+
+    /// When the oldest request that may be injected has waited long enough, and whose it is.
     fn oldest_write(&self) -> Option<(Duration, FlowIndex)> {
         let due = |index: FlowIndex| {
             let oldest = self.flow(index).requests.oldest().expect("a filed flow has requests");
             self.table.slot(oldest).expires.saturating_sub(self.tunables.expire) + self.tunables.injected_wait
         };
-        self.set(Set::Free).iter().map(|(_, _, index)| (due(*index), *index)).min()
+        let may_go = self.set(Set::Free).iter().filter(|(_, _, index)| self.may_inject(*index));
+        may_go.map(|(_, _, index)| (due(*index), *index)).min()
     }
 
     fn overdue_write(&self, now: Duration) -> Option<FlowIndex> {
@@ -52,10 +67,13 @@ impl Inject {
 
     /// When `dispatch` may inject although nothing else happens.
     pub(super) fn next_injection(&self) -> Option<Duration> {
-        if self.set(Set::Free).is_empty() || self.free_in_flight >= self.tunables.injected_depth {
+        let is_stream = matches!(self.slice, Some(Slice { holder: Holder::Stream(_), .. }));
+        if !is_stream || self.set(Set::Free).is_empty() || self.free_in_flight >= self.tunables.injected_depth
+        {
             return None;
         }
-        self.quiet_until.or_else(|| self.oldest_write().map(|(due, _)| due))
+        let paced = self.waits_for_pace.then_some(self.next_paced);
+        self.quiet_until.or_else(|| paced.into_iter().chain(self.oldest_write().map(|(due, _)| due)).min())
     }
 
     /// Whether some flow works with the arm, or is expected to.
@@ -104,6 +122,7 @@ impl Inject {
 
     pub(super) fn free_ended(&mut self, index: FlowIndex, ended: &Ended, now: Duration) {
         self.free_in_flight -= 1;
+        self.background_in_flight -= u32::from(self.flow(index).name.way == Way::Background);
         let took = if ended.request.op.is_write() {
             self.device.write_ended(now.saturating_sub(ended.service), ended.request.bytes(), now)
         } else {
@@ -172,7 +191,9 @@ impl Inject {
     /// The scattered flow that goes next: sparse ones first.
     fn first_of_pool(&self) -> Option<FlowIndex> {
         let first = |set: Set| self.set(set).first().copied();
-        let (sparse, other) = (first(Set::Sparse), first(Set::Scattered));
+        let may_go = |index: FlowIndex| self.newcomers_in_flight < NEWCOMERS || self.flow(index).is_known();
+        let sparse = first(Set::Sparse).filter(|(_, _, index)| may_go(*index));
+        let other = first(Set::Scattered);
         match (sparse, other) {
             (Some(sparse), Some(other)) if other.0 < sparse.0 => Some(other.2),
             (Some(first), _) | (None, Some(first)) => Some(first.2),
@@ -201,34 +222,58 @@ impl Inject {
         if index == holder || class > self.served_class() {
             return None;
         }
+        // Many that are new go together, when it is the turn of the scattered ones.
+        if !self.flow(index).is_known() && self.set(Set::Sparse).len() > NEWCOMERS as usize {
+            return None;
+        }
         self.sparse_in_flight += 1;
         self.cost.interrupt();
         self.injections += 1;
         Some(self.take(index, SPARSE, now))
     }
 
-    /// Give the arm to the stream that has received least, or to the scattered flows together.
+    /// Of the streams that have received least, or up to a slice more, the one that has waited longest: so all have their turn, and what a
+    /// slice was too long or too short evens out later.
+    fn next_stream(&self, share: f64) -> Option<FlowIndex> {
+        let first = *self.set(Set::Streams).first()?;
+        let most = first.1 + (share * 1e9) as u64;
+        let level = self.set(Set::Streams).range(first..);
+        let level = level.take_while(|(class, time, _)| *class == first.0 && *time <= most);
+        level.map(|(_, _, index)| *index).min_by_key(|index| self.flow(*index).last_slice)
+    }
+
+    /// Give the arm to a stream, or to the scattered flows together.
     fn begin_slice(&mut self, now: Duration) -> Option<()> {
         let stream = self.set(Set::Streams).first().copied();
-        let scattered = self.set(Set::Scattered).len() + self.set(Set::Sparse).len();
+        let scattered = self.set(Set::Scattered).len();
+        let flows = scattered + self.set(Set::Sparse).len();
+        // A round of n scattered requests takes the drive's queue about as long as the root of n seeks; a turn of a stream is two.
+        let pool_weight = if flows > 0 { ((flows as f64).sqrt() / 2.0).max(1.0) } else { 0.0 };
+        // Sparse flows do not wait for the end of a slice.
+        let all = self.set(Set::Streams).len() as f64 + pool_weight;
+        let least = self.device.seek() * f64::from(self.tunables.slice_seeks);
+        let target =
+            if scattered > 0 { self.tunables.target_latency_mixed } else { self.tunables.target_latency };
+        let share = (target.as_secs_f64() / all.max(1.0))
+            .clamp(least, self.tunables.slice_max.as_secs_f64().max(least));
         let pool =
             self.first_of_pool().map(|index| (self.flow(index).class, self.pool_time.max(self.virtual_time)));
         let holder = match (stream, pool) {
-            (Some((class, _, index)), Some((other, time))) => {
-                let received = self.flow(index).time;
-                if (other, time) <= (class, received) { Holder::Pool } else { Holder::Stream(index) }
+            (Some((class, received, _)), Some(pool)) if pool <= (class, received) => Holder::Pool,
+            (Some((_, received, _)), _) => {
+                self.virtual_time = self.virtual_time.max(received);
+                Holder::Stream(self.next_stream(share)?)
             }
-            (Some((_, _, index)), None) => Holder::Stream(index),
             (None, Some(_)) => Holder::Pool,
             (None, None) => return None,
         };
         self.cost.interrupt();
-        // A round of n scattered requests takes the drive's queue about as long as the root of n seeks; a turn of a stream is two.
-        let pool_weight = if scattered > 0 { ((scattered as f64).sqrt() / 2.0).max(1.0) } else { 0.0 };
         let mine = match holder {
             Holder::Stream(index) => {
-                self.virtual_time = self.virtual_time.max(self.flow(index).time);
                 self.slices += 1;
+                self.flow_mut(index).last_slice = self.slices;
+                // Where writes are too dear to be injected, that is not measured any more: it is forgotten, and tried again.
+                self.injected_cost *= INJECTED_COST_KEPT;
                 1.0
             }
             Holder::Pool => {
@@ -237,12 +282,6 @@ impl Inject {
                 pool_weight
             }
         };
-        let all = self.set(Set::Streams).len() as f64 + pool_weight;
-        let least = self.device.seek() * f64::from(self.tunables.slice_seeks);
-        let target =
-            if scattered > 0 { self.tunables.target_latency_mixed } else { self.tunables.target_latency };
-        let share = (target.as_secs_f64() / all.max(1.0))
-            .clamp(least, self.tunables.slice_max.as_secs_f64().max(least));
         self.slice = Some(Slice {
             holder,
             ends: None,
@@ -278,7 +317,6 @@ impl Inject {
         let Some(slice) = self.slice.as_mut() else { return };
         let took = now.saturating_sub(slice.charged_until).as_secs_f64();
         slice.used += took;
-        self.streamed += took;
         slice.charged_until = now;
         self.flow_mut(index).charge(took);
         self.file(index);
@@ -287,8 +325,13 @@ impl Inject {
     /// A request that needs the arm has ended.
     pub(super) fn arm_ended(&mut self, index: FlowIndex, ended: &Ended, now: Duration) {
         self.arm_in_flight -= 1;
+        self.newcomers_in_flight -= u32::from(ended.queue & NEWCOMER != 0);
         let others = self.arm_in_flight;
+        let distance = self.device.distance(&ended.request);
         let took = self.device.arm_ended(&ended.request, now.saturating_sub(ended.service), others, now);
+        if matches!(self.flow(index).name.way, Way::Write | Way::Background) {
+            self.device.arm_write_ended(took, ended.request.bytes(), distance);
+        }
         self.flow_mut(index).cost.add(took);
         if ended.queue & SPARSE != 0 {
             self.sparse_in_flight -= 1;
@@ -315,8 +358,10 @@ impl Inject {
             slice.ends = Some(now + slice.length);
         }
         self.charge_stream(index, now);
-        if self.cost.read_completed(request.owner.task, request.bytes(), now) {
-            self.learn_injected_cost();
+        if self.cost.stream_completed(request.owner.task, request.bytes(), now)
+            && let Some(cost) = self.cost.of_write()
+        {
+            self.injected_cost += (cost - self.injected_cost) / 16.0;
         }
         let seek = self.device.seek();
         let flow = self.flow(index);
@@ -331,44 +376,42 @@ impl Inject {
         }
     }
 
-    /// What one injected write takes of a stream beyond its bytes: of the share that is lost, over how many there were.
-    fn learn_injected_cost(&mut self) {
-        if self.streamed < 0.1 {
-            return;
-        }
-        let (streamed, count, bytes) = (self.streamed, self.injected_writes, self.injected_bytes);
-        (self.streamed, self.injected_writes, self.injected_bytes) = (0.0, 0, 0);
-        if let Some(loss) = self.cost.loss()
-            && count > 0
-        {
-            let cost = (loss * streamed - self.device.transfer(bytes)).max(0.0) / f64::from(count);
-            self.injected_cost += (cost - self.injected_cost) / 4.0;
-        }
-    }
-
     // ---- common ----
 
-    /// The next request of a flow that is filed: from where the last one ended, or the oldest if it has waited too long.
+    /// The next request of a flow that is filed: from where the last one ended, or the first on the disk, if there is none or one has waited
+    /// too long behind that place. Requests of a stream may arrive in another order than that of the disk, when several threads read
+    /// ahead for it: what is a little behind was late, and goes first.
     fn next_of(&self, index: FlowIndex, now: Duration) -> Key {
         let flow = self.flow(index);
-        let late = flow.requests.oldest().filter(|oldest| self.table.slot(*oldest).expires <= now);
-        let next = || flow.requests.at_or_after(flow.position).or_else(|| flow.requests.first());
-        late.or_else(next).expect("a filed flow has requests")
+        if flow.is_sequential() {
+            let here = flow.requests.at_or_after(flow.position.saturating_sub(BEHIND_SECTORS));
+            return here.or_else(|| flow.requests.first()).expect("a filed flow has requests");
+        }
+        let is_passed_over = flow.requests.oldest().is_some_and(|oldest| {
+            let slot = self.table.slot(oldest);
+            slot.expires <= now && slot.request.sector.0 < flow.position
+        });
+        let onwards = flow.requests.at_or_after(flow.position).filter(|_| !is_passed_over);
+        onwards.or_else(|| flow.requests.first()).expect("a filed flow has requests")
     }
 
     /// Take the next request of a flow out.
     fn take(&mut self, index: FlowIndex, mark: u32, now: Duration) -> Request {
         let key = self.next_of(index, now);
+        let is_newcomer = mark & FREE == 0 && !self.flow(index).is_known();
+        let mark = if is_newcomer { mark | NEWCOMER } else { mark };
+        self.newcomers_in_flight += u32::from(is_newcomer);
         let request = *self.table.request(key);
         self.table.slot_mut(key).queue = index.0 | mark;
         let flow = &mut self.flows[index.0 as usize];
         flow.requests.remove(&self.table, key);
         flow.in_flight += 1;
         flow.position = request.end().0;
-        if mark == FREE {
+        if mark & FREE != 0 {
             self.free_in_flight += 1;
-            if self.cost.open(now) >= self.tunables.quiet_window {
-                let is_known = self.cost.loss().is_some();
+            self.background_in_flight += u32::from(self.flow(index).name.way == Way::Background);
+            if self.cost.inject(now) >= self.tunables.quiet_window {
+                let is_known = self.cost.of_write().is_some();
                 let pause = if is_known { self.tunables.quiet_every } else { self.tunables.quiet_window * 5 };
                 self.next_quiet = now + pause;
             }

@@ -64,7 +64,7 @@ fn run(write: Duration, penalty: Duration, length: Duration) -> (Inject, u64, u6
 fn a_cached_write_goes_beside_the_stream() {
     let (scheduler, reads, writes, longest) = run(us(350), us(0), ms(4000));
     assert!(reads > 3700, "the reader keeps the disk: {reads} of 3883\n{}", scheduler.describe(ms(4000)));
-    assert!(writes > 8000, "the writer waits for its own writes only: {writes} of 10526");
+    assert!(writes > 5500, "the writer has half of the time of commands: {writes} of 10526");
     assert!(longest <= ms(60), "{longest:?}");
 }
 

@@ -122,6 +122,9 @@ impl FileCache {
         }
         match self.fill_frames(&list, flags) {
             Ok(unmapped) => {
+                if flags.contains(BioFlags::READ_AHEAD) {
+                    self.engine.cache.renew(&list);
+                }
                 self.pages.end_loading(&list, |page| {
                     let (start, end) = (page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
                     let next = unmapped.partition_point(|range| range.end <= start);
