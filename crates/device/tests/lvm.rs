@@ -169,6 +169,6 @@ fn what_is_wrong_is_said(targets: &[&str], read_only: &str) {
     // Damage is found.
     let file = std::fs::File::options().write(true).open(Path::new(targets[0])).expect("an image");
     file.write_all_at(b"damage", 4096 + 512 + 100).expect("written");
-    file.write_all_at(&[7; 64 << 10], 8192).expect("written");
+    file.write_all_at(&vec![7; 64 << 10], 8192).expect("written");
     assert!(error(&format!("lvm:{}?volume=lin", targets[0])).contains("checksum"));
 }

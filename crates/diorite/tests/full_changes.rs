@@ -176,3 +176,27 @@ fn a_range_is_inserted_where_the_mapping_has_space() {
     drop(file);
     check(filesystem);
 }
+
+/// An allocation that ran out of space had recorded a larger size than the open file had.
+#[test]
+fn an_allocation_that_runs_out_leaves_one_size() {
+    for flavor in [Flavor::Ext2, Flavor::Ext4] {
+        let filesystem = volume(flavor, 1024, "", 8);
+        filesystem.write("/gap", pattern(40 << 10, 1)).unwrap();
+        let file = filesystem.create_file("/file").unwrap();
+        file.write_all_at(&pattern(1024, 2), 0).unwrap();
+        fill(&filesystem);
+        filesystem.remove_file("/gap").unwrap();
+        filesystem.sync().unwrap();
+        assert_eq!(file.allocate(0, 1 << 20).unwrap_err().errno(), ENOSPC);
+        let size = file.size();
+        drop(file);
+        let device = filesystem.device().clone();
+        filesystem.close().unwrap();
+        let filesystem = FilesystemOptions::new().open_device(device).unwrap();
+        let found = filesystem.read("/file").unwrap();
+        assert_eq!(found.len() as u64, size, "{flavor:?}");
+        assert!(found[..1024] == pattern(1024, 2) && found[1024..].iter().all(|byte| *byte == 0));
+        check(filesystem);
+    }
+}

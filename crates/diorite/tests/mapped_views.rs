@@ -386,3 +386,21 @@ fn a_view_is_the_source_of_a_write_to_itself() {
     let data = pattern(4 * PAGE, 1);
     assert!(bytes(&window) == [&data[..PAGE], &data[..2 * PAGE], &data[3 * PAGE..]].concat());
 }
+
+/// A store into a hole was no data to those who asked before it was written back.
+#[test]
+fn what_a_window_stores_in_a_hole_is_data() {
+    let filesystem = open_on(&memory_volume(64, &options(Flavor::Ext4, 4096)));
+    let file = file(&filesystem, DirectIo::Off);
+    file.write_all_at(&pattern(PAGE, 1), 0).expect("write");
+    file.set_len(8 * PAGE as u64).expect("size");
+    let window = file.map(0..8 * PAGE as u64).expect("map").window_mut(2 * PAGE as u64..6 * PAGE as u64);
+    let window = window.expect("window");
+    file.punch_hole(2 * PAGE as u64, 4 * PAGE as u64).expect("punch");
+    assert_eq!(file.seek_data(PAGE as u64).expect_err("nothing but a hole").errno(), 6);
+    window.store(PAGE, b"data");
+    assert_eq!(file.seek_data(PAGE as u64).expect("data"), 3 * PAGE as u64);
+    assert_eq!(file.seek_hole(3 * PAGE as u64).expect("a hole"), 4 * PAGE as u64);
+    let extents = file.extents().expect("extents");
+    assert!(extents.iter().any(|extent| extent.offset == 3 * PAGE as u64), "{extents:?}");
+}

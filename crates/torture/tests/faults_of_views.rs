@@ -98,7 +98,10 @@ impl World {
         match step % 13 {
             0 => self.write(&self.direct.clone(), at, &memory(value, 2 * PAGE), none),
             1 => self.open_window(at),
-            2 => self.store(value),
+            2 => {
+                self.store(value);
+                Ok(())
+            }
             3 => self.write(&self.cached.clone(), at + 100, &[value; 3000], IoFlags::DONTCACHE),
             4 => self.write_other(value),
             5 => self.read(&self.direct.clone(), none),
@@ -190,14 +193,13 @@ impl World {
         Ok(())
     }
 
-    fn store(&mut self, value: u8) -> Outcome {
+    fn store(&mut self, value: u8) {
         if let Some(window) = self.window.take() {
             window.store(500, &[value; 4000]);
             self.note(window.offset() as usize + 500, &[value; 4000]);
             self.old.clone_from(&self.new);
             self.window = Some(window);
         }
-        Ok(())
     }
 
     fn judge(&self, found: &[u8], what: &str) {

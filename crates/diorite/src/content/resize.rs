@@ -150,9 +150,11 @@ impl Content {
         let keeps_size = beyond == BeyondEnd::KeepSize;
         let file_end = if keeps_size { range.end.min(self.store.size()) } else { range.end };
         let mut blocks = Blocks::unclaimed(&self.engine);
-        blocks.attempt(|blocks| self.store.allocate_locked(&range, file_end, blocks))?;
-        self.store.grow(file_end);
-        Ok(())
+        let allocated = blocks.attempt(|blocks| self.store.allocate_locked(&range, file_end, blocks));
+        // What there was space for is recorded, and the file ends there.
+        let end = if allocated.is_ok() { file_end } else { file_end.min(self.store.map.recorded_size()) };
+        self.store.grow(end);
+        allocated
     }
 
     /// Make a range of the file read as zeros; its size stays, and its blocks are there afterwards.

@@ -128,7 +128,7 @@ impl Subject {
             let what = format!("write of {len} at {offset}, {way:?}, {flags:?}");
             let written = allow(written, &what, &[FULL, WOULD_BLOCK])?.unwrap_or(0);
             self.put(offset, &data[..written]);
-            return Ok(());
+            return self.compare_all().map_err(|wrong| format!("{what} wrote {written}; then {wrong}"));
         }
         let mut memory = AlignedBuf::zeroed(len as usize, 4096);
         let got = file.read_with(&mut [IoSliceMut::new(&mut memory)], offset, flags);
