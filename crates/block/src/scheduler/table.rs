@@ -30,7 +30,7 @@ pub(super) struct Slot {
     /// Which of the scheduler's queues it is in.
     pub(super) queue: u32,
     state: Option<State>,
-    inserted: Duration,
+    pub(super) inserted: Duration,
     dispatched: Duration,
     record: Record,
 }

@@ -50,7 +50,8 @@ impl Channels {
         device: &Arc<OwnedFd>,
         threads: &Arc<Threads>,
     ) -> diorite::Result<Arc<Self>> {
-        let requests = if session.may_use_io_uring() { uring::entries() + REQUESTS_BESIDE } else { THREADS_MAX };
+        let requests =
+            if session.may_use_io_uring() { uring::entries() + REQUESTS_BESIDE } else { THREADS_MAX };
         Ok(Arc::new(Self {
             session: Arc::clone(session),
             device: Arc::clone(device),

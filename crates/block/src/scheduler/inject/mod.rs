@@ -83,7 +83,7 @@ impl Default for InjectTunables {
             target_latency: Duration::from_millis(400),
             target_latency_mixed: Duration::from_millis(100),
             slice_max: Duration::from_millis(200),
-            slice_seeks: 4,
+            slice_seeks: 6,
             stream_depth: 4,
             injected_depth: 4,
             background_depth: 2,
@@ -311,7 +311,11 @@ impl Inject {
     /// Put a flow where it belongs by now, or nowhere.
     fn file(&mut self, index: FlowIndex) {
         let flow = &self.flows[index.0 as usize];
-        let place = (!flow.requests.is_empty()).then(|| match self.set_of(flow) {
+        let place = flow.requests.oldest().map(|oldest| match self.set_of(flow) {
+            // In the order of arrival.
+            Set::Free if !self.device.has_seeks() => {
+                (Set::Free, self.table.slot(oldest).inserted.as_nanos() as u64)
+            }
             Set::Streams => (Set::Streams, flow.time / TURN * TURN),
             // Those that are known to be sparse go before those of which nothing is known yet.
             Set::Sparse if !flow.is_known() => (Set::Sparse, flow.time + TURN),
