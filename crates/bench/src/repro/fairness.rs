@@ -170,6 +170,12 @@ pub fn fairness(options: &Options) -> Result<Outcome, ReproError> {
             .to_owned(),
     );
     outcome.notes.push(
+        "Not reached: the writer of the regressing rules gets about twice the published 19 KB/s, which is two writes for each cycle of both \
+         readers' slices where one is published. At the level of the block layer (diorite-sim, example fairness), where a reader sends \
+         its next request by itself and not by a thread that reads ahead, it is one."
+            .to_owned(),
+    );
+    outcome.notes.push(
         "sata-2009 goes on streaming for a reader while it takes writes into its cache. The published rows do not tell \
          whether the disk of 2009 did; sata-2009-stall is the same disk that does not."
             .to_owned(),
