@@ -124,7 +124,9 @@ impl Cache {
     /// Pages that were read ahead have come, and are not shown yet: the time until they are evicted counts from now.
     pub(crate) fn renew(&self, list: &[(u64, FrameId)]) {
         let mut replacement = self.replacement.lock();
-        list.iter().for_each(|(_, frame)| replacement.renew(*frame));
+        for (_, frame) in list {
+            replacement.renew(*frame);
+        }
     }
 
     /// Give frames back. Pages that follow each other in a file get them in the same order again: memory that follows each other
