@@ -29,7 +29,7 @@ const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 /// Threads at most; each has memory for one transfer, from the start: of the heap it would take more.
 const THREADS_MAX: usize = 24;
 /// Requests of `/dev/fuse` beside those of `io_uring`.
-const REQUESTS_BESIDE: usize = 2;
+const REQUESTS_BESIDE: usize = 4;
 
 /// See the module's head.
 pub(super) struct Channels {
