@@ -372,7 +372,7 @@ impl Session {
         match written {
             // The kernel asks for the blocks of what it caches only when it knows none.
             Ok(written) if written.is_first && source == Source::Cache => {
-                self.forget_attributes(request.node)
+                self.forget_attributes(request.node);
             }
             Ok(written) => self.note_privileges(request.node, written.privileges),
             Err(error) => {
