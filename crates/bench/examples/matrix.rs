@@ -8,6 +8,7 @@ use std::time::Duration;
 use diorite_bench::matrix::{self, Matrix, MatrixOptions};
 use diorite_bench::{Cancel, Machine, Silent};
 
+#[expect(clippy::disallowed_methods, reason = "reports, not data I/O")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut options = MatrixOptions::default();
     let (mut json, mut picture, mut owners) = (None, None, false);
