@@ -9,6 +9,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{Image, assert_clean, pattern};
@@ -134,22 +135,18 @@ fn judge(reported: &[(bool, usize, usize)], given: &Given) {
     }
 }
 
-#[test]
-fn system_calls_of_the_thread_back_end_have_the_callers_addresses() {
-    let image = Image::new(16, &MkfsOptions::default());
-    let trace = image.directory.path().join("trace");
+/// This program under strace, which writes the calls that move data to `trace`.
+fn traced(trace: &Path) -> Command {
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-s", "0", "-e", "trace=pread64,pwrite64,preadv,pwritev,preadv2,pwritev2"]);
-    command.args(["-e", "raw=pread64,pwrite64", "-o"]).arg(&trace);
-    command.arg(std::env::current_exe().expect("this program")).env("DIORITE_IO_BACKEND", "threads");
-    let seen = match Seen::start(command, &image) {
-        Ok(seen) if !seen.reported.is_empty() => seen,
-        Ok(_) => return println!("SKIPPED: strace may not trace here"),
-        Err(error) => return println!("SKIPPED: strace: {error}"),
-    };
-    let (succeeded, reported) = seen.end();
-    assert!(succeeded, "the traced program failed");
-    let text = std::fs::read_to_string(&trace).expect("trace");
+    command.args(["-e", "raw=pread64,pwrite64", "-o"]).arg(trace);
+    command.arg(std::env::current_exe().expect("this program"));
+    command
+}
+
+/// What the calls of a trace were given.
+fn calls(trace: &Path) -> Given {
+    let text = std::fs::read_to_string(trace).expect("trace");
     let mut given = Given::new();
     for line in text.lines() {
         // 123 pwrite64(0x3, 0x7f0000000000, 0x40000, 0x1000) = 0x40000
@@ -165,17 +162,39 @@ fn system_calls_of_the_thread_back_end_have_the_callers_addresses() {
             given.insert((is_write, address), len);
         }
     }
-    judge(&reported, &given);
-    assert_clean(&image.path);
+    given
 }
 
 #[test]
+fn system_calls_of_the_thread_back_end_have_the_callers_addresses() {
+    let image = Image::new(16, &MkfsOptions::default());
+    let trace = image.directory.path().join("trace");
+    let mut command = traced(&trace);
+    command.env("DIORITE_IO_BACKEND", "threads");
+    let seen = match Seen::start(command, &image) {
+        Ok(seen) if !seen.reported.is_empty() => seen,
+        Ok(_) => return println!("SKIPPED: strace may not trace here"),
+        Err(error) => return println!("SKIPPED: strace: {error}"),
+    };
+    let (succeeded, reported) = seen.end();
+    assert!(succeeded, "the traced program failed");
+    judge(&reported, &calls(&trace));
+    assert_clean(&image.path);
+}
+
+/// A single long write is made by a call, what else there is by the ring.
+#[test]
 fn submission_entries_have_the_callers_addresses() {
     let image = Image::new(16, &MkfsOptions::default());
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    let trace = image.directory.path().join("trace");
+    let mut command = traced(&trace);
     command.env_remove("DIORITE_IO_BACKEND");
-    let seen = Seen::start(command, &image).expect("start");
-    let entries = submission_entries(seen.child.id());
+    let seen = match Seen::start(command, &image) {
+        Ok(seen) if !seen.reported.is_empty() => seen,
+        Ok(_) => return println!("SKIPPED: strace may not trace here"),
+        Err(error) => return println!("SKIPPED: strace: {error}"),
+    };
+    let entries = child_of(seen.child.id()).and_then(submission_entries);
     let (succeeded, reported) = seen.end();
     assert!(succeeded, "the program failed");
     let entries = match entries {
@@ -183,7 +202,7 @@ fn submission_entries_have_the_callers_addresses() {
         Ok(_) => return println!("SKIPPED: io_uring is refused here"),
         Err(error) => return println!("SKIPPED: the memory of a ring cannot be read here: {error}"),
     };
-    let mut given = Given::new();
+    let mut given = calls(&trace);
     for entry in entries.chunks_exact(64) {
         let number = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("eight bytes"));
         let (address, len) = (number(16) as usize, number(24) as u32 as usize);
@@ -194,8 +213,16 @@ fn submission_entries_have_the_callers_addresses() {
             _ => None,
         };
     }
+    assert!(given.keys().any(|(is_write, _)| !is_write), "the ring has read");
     judge(&reported, &given);
     assert_clean(&image.path);
+}
+
+/// The process that another has started.
+fn child_of(process: u32) -> std::io::Result<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"))?;
+    let child = children.split_whitespace().next().and_then(|child| child.parse().ok());
+    child.ok_or_else(|| std::io::Error::other("strace has no child"))
 }
 
 /// The submission entries of all rings of a process, as bytes. Entries stay when they are done, until the ring is full.

@@ -177,7 +177,12 @@ impl ExtentTree {
         };
         let max = usize::from(header.capacity);
         if entries.len() <= max {
-            node::write_node(&mut on.handle.modify(&buffer)?, header, entries);
+            // e2fsck clears a whole extent that reaches beyond the size: without a journal the inode is on the disk first.
+            let outgrows = !self.core.has_journal() && header.depth == 0 && self.reach(on.state, entries);
+            let mut bytes =
+                if outgrows { on.handle.modify_moved_from(&buffer)? } else { on.handle.modify(&buffer)? };
+            node::write_node(&mut bytes, header, entries);
+            drop(bytes);
             if node::key_of(&parent[place]) == first {
                 return Ok(());
             }
@@ -194,6 +199,12 @@ impl ExtentTree {
         parent[place] = node::index_entry(first, left);
         parent.insert(place + 1, node::index_entry(node::key_of(&right[0]), sibling));
         self.store_level(on, path, level - 1, &parent)
+    }
+
+    /// Whether the extents of a leaf reach beyond the size that the file has had so far.
+    fn reach(&self, state: &InodeState, leaf: &[RawEntry]) -> bool {
+        let size_blocks = state.size.div_ceil(self.core.block_size().bytes());
+        leaf.last().is_some_and(|last| node::extent_of(last).end() > size_blocks)
     }
 
     /// Store what is left of a node that was split; returns where. Without a journal the old node stays as it is while anything on the
