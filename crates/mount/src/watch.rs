@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{Shutdown, shutdown};
@@ -99,12 +99,27 @@ impl Name {
         Self(format!("diorite-serve/{:x}", hasher.finish()))
     }
 
-    fn address(&self) -> io::Result<SocketAddr> {
-        SocketAddr::from_abstract_name(&self.0)
+    /// Where the daemon may listen. A daemon that the kernel does not let end keeps an address for ever, and the kernel gives the numbers of its
+    /// mount to others.
+    fn addresses(&self) -> impl Iterator<Item = io::Result<SocketAddr>> {
+        let suffixes = std::iter::once(String::new()).chain((1..8).map(|number| format!("#{number}")));
+        suffixes.map(|suffix| SocketAddr::from_abstract_name(format!("{}{suffix}", self.0)))
     }
 
-    fn connect(&self) -> io::Result<UnixStream> {
-        UnixStream::connect_addr(&self.address()?)
+    /// What the daemon at the first address says that has one.
+    fn read_status(&self, of: &Path, user: u32) -> Result<Status, StatusError> {
+        let mut first_error = None;
+        for address in self.addresses() {
+            let connected = address.and_then(|address| UnixStream::connect_addr(&address));
+            let answer = connected
+                .map_err(|source| StatusError::NoAnswer { directory: of.to_owned(), source })
+                .and_then(|stream| read_status(stream, of, user));
+            match answer {
+                Ok(status) => return Ok(status),
+                Err(error) => _ = first_error.get_or_insert(error),
+            }
+        }
+        Err(first_error.expect("there is more than one address"))
     }
 }
 
@@ -114,19 +129,19 @@ impl Name {
 /// It is neither, or the daemon does not answer this user.
 pub fn ask(path: &Path) -> Result<Status, StatusError> {
     let own = rustix::process::geteuid().as_raw();
-    let no_answer =
-        |directory: &Path, source| StatusError::NoAnswer { directory: directory.to_owned(), source };
     // By its name alone: a mount may be stuck.
     if let Some(Mounted { numbers, directory, user }) = mounted::find(path) {
         if own != 0 && own != user {
             return Err(StatusError::OfAnother { directory, user });
         }
-        let stream = Name::of_mount(&numbers).connect().map_err(|source| no_answer(&directory, source))?;
-        return read_status(stream, &directory, user);
+        return Name::of_mount(&numbers).read_status(&directory, user);
     }
-    let stream = path.to_str().and_then(|target| Name::served(target).connect().ok());
-    let stream = stream.ok_or_else(|| StatusError::NotMounted { path: path.to_owned() })?;
-    read_status(stream, path, own)
+    let status = path.to_str().map(|target| Name::served(target).read_status(path, own));
+    match status {
+        Some(Ok(status)) => Ok(status),
+        Some(Err(error @ StatusError::Strange { .. })) => Err(error),
+        _ => Err(StatusError::NotMounted { path: path.to_owned() }),
+    }
 }
 
 /// What a daemon says that is to be of this user.
@@ -143,18 +158,16 @@ fn read_status(stream: UnixStream, of: &Path, user: u32) -> Result<Status, Statu
     serde_json::from_slice(&answer).map_err(|error| strange(error.to_string()))
 }
 
-/// Take the name. The kernel may use the numbers of a mount again before its daemon has given the name back.
-fn bind(address: &SocketAddr) -> io::Result<UnixListener> {
-    const WAIT_MAX: Duration = Duration::from_secs(2);
-    let start = Instant::now();
-    loop {
-        match UnixListener::bind_addr(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && start.elapsed() < WAIT_MAX => {
-                thread::sleep(Duration::from_millis(5));
-            }
+/// Take the first address that is free. The kernel may use the numbers of a mount again before its daemon has given its address back.
+fn bind(name: &Name) -> io::Result<UnixListener> {
+    let mut taken = io::Error::from(io::ErrorKind::AddrInUse);
+    for address in name.addresses() {
+        match UnixListener::bind_addr(&address?) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => taken = error,
             result => return result,
         }
     }
+    Err(taken)
 }
 
 /// The thread that answers; it ends when this is dropped.
@@ -173,7 +186,7 @@ impl Watch {
         name: &Name,
         status: impl Fn() -> Option<Status> + Send + 'static,
     ) -> io::Result<Self> {
-        let listener = bind(&name.address()?)?;
+        let listener = bind(name)?;
         let own = listener.try_clone()?;
         let answer = move || {
             while let Ok((stream, _)) = own.accept() {
@@ -210,6 +223,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_address_that_is_taken_for_ever_is_passed_by() {
+        let name = Name(format!("diorite-test/{}", std::process::id()));
+        let first = bind(&name).expect("an address");
+        shutdown(first.as_fd(), Shutdown::Both).expect("shutdown");
+        let second = bind(&name).expect("another address");
+        let connected = name.addresses().find_map(|address| UnixStream::connect_addr(&address.ok()?).ok());
+        second.set_nonblocking(true).expect("a mode");
+        assert!(connected.is_some() && second.accept().is_ok(), "the one that listens is found");
+    }
+
+    #[test]
     fn an_image_has_one_name_by_whatever_path() {
         let served = |target: &str| Name::served(target);
         let path = std::env::current_exe().expect("a file");
@@ -219,6 +243,6 @@ mod tests {
         assert_eq!(served(path), served(&other));
         assert_ne!(served(path), served(&format!("{path}?partition=2")));
         let long = |last: &str| served(&format!("nbd://{}/{last}", "host.".repeat(30)));
-        assert!(long("a").address().is_ok() && long("a") != long("b"));
+        assert!(long("a").addresses().all(|address| address.is_ok()) && long("a") != long("b"));
     }
 }

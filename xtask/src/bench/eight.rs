@@ -54,10 +54,11 @@ fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), 
         after: Vec::new(),
     };
     let reader = format!("target/peers/release/natural stream {stripe} /file 0 {} {SECONDS}", FILE_MIB << 20);
-    let jobs: String = devices.paths.iter().map(|path| format!(" --name={path} --filename={path}")).collect();
+    let jobs: Vec<_> = devices.paths.iter().map(|path| format!("--name={path} --filename={path}")).collect();
+    let jobs = jobs.join(" ");
     let fio = format!(
         "fio --output-format=json --group_reporting --rw=read --bs=1m --direct=1 --time_based --runtime={SECONDS} --size={DEVICE_MIB}m \
-         --ioengine=io_uring --iodepth=4 --fixedbufs=1{jobs}"
+         --ioengine=io_uring --iodepth=4 --fixedbufs=1 {jobs}"
     );
     // As many blocks as the devices have once, so that the page cache has none of them before.
     let nocopy = format!(
@@ -148,6 +149,7 @@ impl Group {
         for path in &devices.paths {
             let name = path.trim_start_matches("/dev/");
             let number = std::fs::read_to_string(format!("/sys/class/block/{name}/dev")).map_err(failed)?;
+            #[expect(clippy::disallowed_methods, reason = "a setting of the kernel")]
             std::fs::write(group.0.join(file), format!("{} {prefix}{bytes_per_s}\n", number.trim()))
                 .map_err(failed)?;
         }
