@@ -59,8 +59,8 @@ fn wrong_scheduler_lists_those_that_there_are() {
 #[test]
 fn fairness_on_an_image_that_was_never_written_is_refused() {
     let bench = Bench::new();
-    let file = std::fs::File::create(bench.path("holes.img")).expect("a file");
-    file.set_len(8 << 20).expect("a size");
+    let file = std::fs::File::options().write(true).create_new(true).open(bench.path("holes.img"));
+    file.expect("a file").set_len(8 << 20).expect("a size");
     expect(&bench.fail("repro fairness --on holes.img", 1), &["holes.img", "never written", "shred"]);
 }
 

@@ -26,7 +26,7 @@ struct Shared {
 }
 
 fn open(pool: &BufferPool, path: &Path) -> FileId {
-    let file = match path.to_str().and_then(|path| path.split_once("#")) {
+    let file = match path.to_str().and_then(|path| path.split_once('#')) {
         Some((image, extents)) => {
             PageFile::shared_extents(image, &extents_from(extents), DirectIo::Preferred)
         }
@@ -74,7 +74,7 @@ fn processes_share_a_file_in_an_image() {
     let (pages, other) = (create("/pages"), create("/other"));
     for at in (0..64).step_by(8).map(|page| page * PAGE as u64) {
         for file in [&pages, &other] {
-            file.write_all_at(&[1; 8 * PAGE], at).expect("the test is set up");
+            file.write_all_at(&vec![1; 8 * PAGE], at).expect("the test is set up");
             file.sync_all().expect("the test is set up");
         }
     }
