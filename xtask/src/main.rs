@@ -15,6 +15,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test    [--no-skip]: setup, then every test of the workspace; skipped tests are named; with --no-skip one that
           xtask/expected_skips.txt does not list is a failure
   miri    the unsafe memory code under Miri; says what to install where there is no nightly toolchain
+  asan    queues, the arena, mapped views and the buffer pool under AddressSanitizer; as miri
   tsan    locks, states of pages and the scheduled device on real threads under ThreadSanitizer; as miri
   ci      formatting, lints, documentation, then test: before a change lands
   bench   [--directory DIR] [--rounds N] [SUITE...]: ratios against peers, stored under bench/runs
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         "test" => test(&std::env::args().skip(2).collect::<Vec<_>>()),
         "ci" => ci(),
         "miri" => sanitizers::miri(),
+        "asan" => sanitizers::asan(),
         "tsan" => sanitizers::tsan(),
         "bench" => bench::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "bench-in" => bench::run_in(&std::env::args().skip(2).collect::<Vec<_>>()),

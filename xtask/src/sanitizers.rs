@@ -1,4 +1,4 @@
-//! Miri and `ThreadSanitizer` over what has `unsafe` code, locks and atomics. Both need a nightly toolchain.
+//! Miri, `AddressSanitizer` and `ThreadSanitizer` over what has `unsafe` code, locks and atomics. All need a nightly toolchain.
 
 use std::process::{Command, Stdio};
 
@@ -18,6 +18,23 @@ const MIRI: &[&[&str]] = &[
     &["--package", "diorite-pool", "--lib", "memory::"],
 ];
 
+/// What moves memory by system calls, which Miri cannot: rings and queues, the arena, mapped views, the buffer pool.
+const ADDRESSES: &[&[&str]] = &[
+    &[
+        "--package",
+        "diorite-device",
+        "--lib",
+        "--test",
+        "conformance",
+        "--test",
+        "ring_queue_model",
+        "--test",
+        "rings",
+    ],
+    &["--package", "diorite", "--test", "queue", "--test", "async_queue", "--test", "mapped_views"],
+    &["--package", "diorite-pool", "--lib", "--test", "pages", "--test", "errors"],
+];
+
 /// What many real threads do at once: range locks, states of pages, the scheduled device, whole files.
 const THREADS: &[&[&str]] = &[
     &["--package", "diorite-block", "--test", "scheduled"],
@@ -35,6 +52,15 @@ pub(crate) fn miri() -> Result<(), String> {
     need(&["miri", "--version"])?;
     let flags = [("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks")];
     MIRI.iter().try_for_each(|tests| run(&[&["miri", "test"], *tests].concat(), &flags))
+}
+
+/// Memory in use by the kernel and by us, under `AddressSanitizer`.
+pub(crate) fn asan() -> Result<(), String> {
+    need(&["--version"])?;
+    // What lives as long as the process is no leak.
+    let flags = [("RUSTFLAGS", "-Zsanitizer=address"), ("ASAN_OPTIONS", "detect_leaks=0")];
+    let build = ["test", "--target", TARGET, "--target-dir", "target/asan"];
+    ADDRESSES.iter().try_for_each(|tests| run(&[&build, *tests].concat(), &flags))
 }
 
 /// The locks under `ThreadSanitizer`, with a standard library that is built for it.

@@ -12,10 +12,11 @@ use crate::machine::Machine;
 pub const SHORTEST_SECONDS: f64 = 0.5;
 
 /// Who moved the data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
     /// The host's kernel, on its own filesystem.
+    #[default]
     Host,
     /// Diorite, on an image or a device.
     Diorite,
@@ -26,10 +27,11 @@ pub enum Engine {
 }
 
 /// Which way the data went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Through a cache that held nothing of the file.
+    #[default]
     Buffered,
     /// Through a cache that held the file.
     BufferedWarm,
@@ -87,7 +89,7 @@ pub struct LatencyUs {
 }
 
 /// One test of one engine in one mode.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Who moved the data.
     pub engine: Engine,
@@ -100,43 +102,43 @@ pub struct Row {
     /// Time of all rounds.
     pub seconds: f64,
     /// Rounds that the figures come from; rates are medians over them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
     /// Throughput, in 10^6 bytes a second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mb_per_s: Option<f64>,
     /// Smallest and largest throughput of a round.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mb_per_s_range: Option<(f64, f64)>,
     /// Operations a second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ops_per_s: Option<f64>,
     /// CPU time per elapsed time, 100 for one CPU; of the process, or of the whole machine where `cpu_scope` says so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_percent: Option<f64>,
     /// CPU seconds per 10^9 bytes, of the same scope.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_s_per_gb: Option<f64>,
     /// Whose CPU time `cpu_percent` and `cpu_s_per_gb` are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_scope: Option<CpuScope>,
     /// CPU seconds of this process, kernel included.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_s_process: Option<f64>,
     /// CPU seconds of the whole machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_s_machine: Option<f64>,
     /// Latency of single operations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<LatencyUs>,
     /// Bios submitted to the device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bios: Option<u64>,
     /// Bytes of file data that the CPU copied.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_copied: Option<u64>,
     /// Resident memory of the process after the test.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
 
@@ -153,26 +155,7 @@ pub enum CpuScope {
 impl Row {
     /// A row with nothing but what was done.
     pub fn new(engine: Engine, mode: Mode, test: impl Into<String>, bytes: u64, seconds: f64) -> Self {
-        Self {
-            engine,
-            mode,
-            test: test.into(),
-            bytes,
-            seconds,
-            rounds: None,
-            mb_per_s: None,
-            mb_per_s_range: None,
-            ops_per_s: None,
-            cpu_percent: None,
-            cpu_s_per_gb: None,
-            cpu_scope: None,
-            cpu_s_process: None,
-            cpu_s_machine: None,
-            latency_us: None,
-            bios: None,
-            bytes_copied: None,
-            memory_bytes: None,
-        }
+        Self { engine, mode, test: test.into(), bytes, seconds, ..Self::default() }
     }
 
     /// Whether it lasted too short for its rates to mean anything.

@@ -150,12 +150,6 @@ impl IoOwner {
         })
     }
 
-    /// The same task at another priority.
-    #[must_use]
-    pub const fn with_priority(self, priority: IoPriority) -> Self {
-        Self { priority, ..self }
-    }
-
     /// Charge this thread's I/O to `self` until the guard is dropped.
     #[must_use]
     pub fn enter(self) -> OwnerGuard {

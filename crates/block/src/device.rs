@@ -134,6 +134,15 @@ impl dyn BlockDevice + '_ {
         if self.geometry().volatile_cache { self.execute(&mut [Bio::flush()]) } else { Ok(()) }
     }
 
+    /// Check bios against the geometry.
+    ///
+    /// # Errors
+    /// What the first of them that does not fit it is refused with.
+    pub fn check(&self, bios: &[Bio<'_>]) -> Result<(), IoError> {
+        let geometry = self.geometry();
+        bios.iter().try_for_each(|bio| geometry.check(bio).map_err(|kind| self.error(bio, kind)))
+    }
+
     /// The error for `bio` on this device.
     pub fn error(&self, bio: &Bio<'_>, kind: IoErrorKind) -> IoError {
         IoError { device: self.name(), op: bio.op, sector: bio.sector, len: bio.len(), kind }

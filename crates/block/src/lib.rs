@@ -6,6 +6,7 @@
 //! simulation decide who runs.
 #![warn(clippy::missing_errors_doc)]
 
+mod batch_queue;
 mod bio;
 mod counter;
 mod device;
@@ -20,6 +21,7 @@ pub mod scheduler;
 mod sector;
 pub mod sync;
 
+pub use batch_queue::BatchQueue;
 pub use bio::{Bio, BioFlags, BioMemory, IoOwner, IoPriority, Op, OwnerGuard, TaskId};
 pub use counter::Counter;
 pub use device::{Access, BlockDevice, Geometry, IoCounters, IoCounts};

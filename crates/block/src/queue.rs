@@ -15,7 +15,7 @@ use crate::{Bio, BioFlags, BioMemory, BlockDevice, IoError, IoOwner, Op, Sector}
 ///
 /// # Safety
 /// The slices returned must lie at the same address every time, and that memory must stay valid, and be
-/// not accessed by anyone else, from the first call until the value is dropped, wherever the value itself is moved.
+/// not accessed otherwise, from the first call until the value is dropped, wherever the value itself is moved.
 #[allow(unsafe_code, reason = "a promise that implementors make; this crate has no unsafe block")]
 pub unsafe trait IoMemory: Send + fmt::Debug {
     /// The memory, for a write.

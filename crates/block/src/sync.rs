@@ -477,7 +477,7 @@ impl Condvar {
         let lock = guard.lock;
         if let Some(runtime) = runtime() {
             drop(guard);
-            runtime.wait(condition_key(self), Some(runtime.now() + timeout));
+            runtime.wait(condition_key(self), Some(runtime.now().saturating_add(timeout)));
             return lock.lock();
         }
         let inner = guard.inner.take().expect("held until dropped");

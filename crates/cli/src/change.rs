@@ -1,5 +1,6 @@
 //! Commands that change names: mv, rm, mkdir, ln.
 
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -90,7 +91,7 @@ pub(crate) fn mkdir(arguments: &Mkdir, images: &mut Images, output: &mut Output)
         made.push(json_path(path));
         Ok(())
     });
-    report(arguments.reporting, done, output, || json!({ "command": "mkdir", "made": made }))
+    report(arguments.common.reporting, done, output, || json!({ "command": "mkdir", "made": made }))
 }
 
 /// How much was removed.
@@ -128,7 +129,7 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Re
         }
     });
     report(
-        arguments.reporting,
+        arguments.common.reporting,
         done,
         output,
         || json!({ "command": "rm", "files": removed.files, "directories": removed.directories }),
@@ -180,7 +181,7 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
     if sources.len() > 1 && !is_directory {
         return Err(Failure::Usage(format!("{to}: several files need a directory to move into")));
     }
-    let mut moved = Vec::new();
+    let (mut moved, mut inodes) = (Vec::new(), HashSet::new());
     let done = for_each(sources, |from| {
         let (image, path) = in_image(from)?;
         if !is_same_image(image, to_image) {
@@ -191,17 +192,25 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
         }
         let target = destination(&filesystem, path, to_path);
         let mode = if arguments.no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
+        let inode = || filesystem.symlink_metadata(&target).ok().map(|there| there.inode);
+        if mode == RenameMode::Replace && inode().is_some_and(|there| inodes.contains(&there)) {
+            return Err(Failure::Failed(format!(
+                "{from}: not moved: {} was just moved there from another place; move them one by one, or to different names",
+                target.display()
+            )));
+        }
         match filesystem.rename_with(path, &target, mode) {
             // There is something, and it was to be left alone.
             Err(error) if arguments.no_clobber && error.kind() == ErrorKind::AlreadyExists => Ok(()),
             other => {
                 other.map_err(Failure::map(from, "move"))?;
                 moved.push(json!({ "from": json_path(path), "to": json_path(&target) }));
+                inodes.extend(inode());
                 Ok(())
             }
         }
     });
-    report(arguments.reporting, done, output, || json!({ "command": "mv", "moved": moved }))
+    report(arguments.common.reporting, done, output, || json!({ "command": "mv", "moved": moved }))
 }
 
 /// Make a link. With `-f` what is there goes only when the new one has been made.
@@ -246,7 +255,7 @@ pub(crate) fn ln(arguments: &Ln, images: &mut Images, output: &mut Output) -> Re
         Some(path) if path == target => Failure::of(&target_location, "link", &error),
         _ => Failure::of(&arguments.link, "make the link", &error),
     });
-    report(arguments.reporting, done, output, || {
+    report(arguments.common.reporting, done, output, || {
         let kind = if arguments.symbolic { "symbolic" } else { "hard" };
         json!({ "command": "ln", "kind": kind, "link": json_path(&link), "target": json_path(target) })
     })

@@ -1,5 +1,6 @@
 //! Commands that move data: cat and cp.
 
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -140,7 +141,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     if let Location::Host(path) = to
         && is_standard(path)
     {
-        if arguments.reporting.json {
+        if arguments.common.reporting.json {
             return Err(Failure::Usage("--json and `-` both need standard output; leave one out".to_owned()));
         }
         return write_out(sources, images, output);
@@ -174,9 +175,10 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     };
     let progress = CopyProgress::new(total, interrupt::cancel());
     let mut copier = Copier::new(target.sink(), options, &progress);
+    let mut destination = Destination { location: to, is_directory, copied: HashSet::new() };
     let copied = for_each(sources, |from| {
         let Some((_, side)) = jobs.iter().find(|(known, _)| *known == from) else { return Ok(()) };
-        copy_one(&mut copier, side.source(), target.sink(), from, to, is_directory)
+        copy_one(&mut copier, side.source(), target.sink(), from, &mut destination)
     });
     let finished = copier.finish();
     progress.finish();
@@ -184,10 +186,18 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         return copied;
     }
     let summary = finished?;
-    if arguments.reporting.json {
+    if arguments.common.reporting.json {
         output.json(&summary_json("cp", &summary))?;
     }
     if summary.failed + summary.attributes_lost > 0 { Err(Failure::Reported) } else { copied }
+}
+
+/// Where a command copies to.
+struct Destination<'a> {
+    location: &'a Location,
+    is_directory: bool,
+    /// The files and directories that it has put there, by their identity.
+    copied: HashSet<(u64, u64)>,
 }
 
 fn copy_one(
@@ -195,9 +205,9 @@ fn copy_one(
     source: &dyn Source,
     sink: &dyn Sink,
     from: &Location,
-    to: &Location,
-    to_is_directory: bool,
+    destination: &mut Destination<'_>,
 ) -> Result<()> {
+    let &mut Destination { location: to, is_directory: to_is_directory, ref mut copied } = destination;
     let (from_path, to_path) = (path_of(from), path_of(to));
     if let Location::Host(path) = from
         && is_standard(path)
@@ -224,7 +234,16 @@ fn copy_one(
         }
     };
     refuse_nesting(source, sink, from, to, &target, target.parent().unwrap_or(&target))?;
-    Ok(copier.copy(source, from_path, &target)?)
+    let identity = || Ok::<_, Failure>(sink.existing(&target, Follow::No)?.map(|meta| meta.identity));
+    if identity()?.is_some_and(|there| copied.contains(&there)) {
+        return Err(Failure::Failed(format!(
+            "{from}: not copied: {} was just copied there from another source; copy them one by one, or to different names",
+            sink.name_of(&target)
+        )));
+    }
+    copier.copy(source, from_path, &target)?;
+    copied.extend(identity()?);
+    Ok(())
 }
 
 /// A name in a directory, as a user would write it.
@@ -260,10 +279,12 @@ fn refuse_nesting(
     if !is_same_side(from, to) {
         return Ok(());
     }
-    if from_path == target {
+    let meta = source.meta(from_path, Follow::No).ok();
+    let there = sink.existing(target, Follow::No)?.map(|there| there.identity);
+    if from_path == target || there.is_some() && there == meta.as_ref().map(|meta| meta.identity) {
         return Err(diorite_copy::Error::SameFile { name: from.to_string() }.into());
     }
-    let directory = source.meta(from_path, Follow::No).ok().filter(|meta| meta.kind == FileKind::Directory);
+    let directory = meta.filter(|meta| meta.kind == FileKind::Directory);
     if directory.is_some_and(|meta| is_within(sink, into, meta.identity)) {
         return Err(diorite_copy::Error::IntoItself { name: from.to_string() }.into());
     }

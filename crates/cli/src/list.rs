@@ -193,7 +193,7 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
         let attributes = filesystem.symlink_metadata(path).map_err(Failure::map(location, "list"))?;
         // A link on the command line is followed to a directory, as ls does without -l.
         let followed = filesystem.metadata(path).unwrap_or_else(|_| attributes.clone());
-        let wants_all = arguments.long || arguments.reporting.json;
+        let wants_all = arguments.long || arguments.common.reporting.json;
         let shown = if wants_all { Shown::Attributes } else { Shown::Kind };
         let listing = Listing { filesystem: &filesystem, location, shown, hidden: arguments.all };
         let mut waiting = Vec::new();
@@ -201,7 +201,7 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
             waiting.push((path.to_owned(), followed.inode));
         } else {
             let name = path.as_os_str().as_bytes().to_vec();
-            if arguments.reporting.json {
+            if arguments.common.reporting.json {
                 lists.push(json!({ "entries": [json_entry(&filesystem, path, &name, &attributes)] }));
             } else {
                 let (inode, kind) = (attributes.inode, attributes.kind);
@@ -216,7 +216,7 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
             interrupt::check()?;
             seen.note(number).map_err(Failure::map(location, "list"))?;
             let entries = listing.entries(number, &directory, &mut is_partial)?;
-            if arguments.reporting.json {
+            if arguments.common.reporting.json {
                 lists.push(json_list(&filesystem, &directory, &entries));
             } else {
                 if several {
@@ -238,7 +238,7 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
         }
         whole(is_partial)
     });
-    if arguments.reporting.json && is_worth_showing(&done) {
+    if arguments.common.reporting.json && is_worth_showing(&done) {
         output.json(&json!({ "command": "ls", "lists": lists }))?;
     }
     done
@@ -332,7 +332,7 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
     let (image, path) = location.in_image();
     let filesystem = images.open(image, Access::ReadOnly)?;
     let depth_max = arguments.depth.unwrap_or(usize::MAX);
-    if arguments.reporting.json {
+    if arguments.common.reporting.json {
         let mut entries = Vec::new();
         for entry in filesystem.walk(path) {
             let entry = entry.map_err(Failure::map(location, "list"))?;
@@ -429,7 +429,7 @@ pub(crate) fn stat(arguments: &ManyPaths, images: &mut Images, output: &mut Outp
         let attributes = filesystem.symlink_metadata(path).map_err(failure)?;
         let node = filesystem.resolve_link(path).map_err(failure)?;
         let xattrs = node.xattr_names().map_err(failure)?;
-        if arguments.reporting.json {
+        if arguments.common.reporting.json {
             let name = path.file_name().unwrap_or(OsStr::new("/")).as_bytes();
             let mut value = json_entry(&filesystem, path, name, &attributes);
             value["flags"] = json!(attributes.flags);
@@ -440,7 +440,7 @@ pub(crate) fn stat(arguments: &ManyPaths, images: &mut Images, output: &mut Outp
         }
         show_stat(&filesystem, location, path, &attributes, &xattrs, output)
     });
-    if arguments.reporting.json && is_worth_showing(&done) {
+    if arguments.common.reporting.json && is_worth_showing(&done) {
         output.json(&json!({ "command": "stat", "files": files }))?;
     }
     done
@@ -505,7 +505,7 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
         let (image, path) = location.in_image();
         let filesystem = images.open(image, Access::ReadOnly)?;
         let mut show = |bytes: u64, path: &Path| {
-            if arguments.reporting.json {
+            if arguments.common.reporting.json {
                 totals.push(json!({
                     "image": json_name(image.as_os_str().as_bytes()),
                     "path": json_name(path.as_os_str().as_bytes()),
@@ -552,7 +552,7 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
         close_below(&mut stack, 0)?;
         if arguments.summarize { show(total, path) } else { Ok(()) }
     });
-    if arguments.reporting.json && is_worth_showing(&done) {
+    if arguments.common.reporting.json && is_worth_showing(&done) {
         output.json(&json!({ "command": "du", "totals": totals }))?;
     }
     done
@@ -572,7 +572,7 @@ pub(crate) fn extents(arguments: &OnePath, images: &mut Images, output: &mut Out
         ExtentKind::Inline => "inline",
         _ => "other",
     };
-    if arguments.reporting.json {
+    if arguments.common.reporting.json {
         let list: Vec<Value> = extents
             .iter()
             .map(|extent| {

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParserFactory};
+use diorite::end_of_target;
 
 use crate::failure::{Failure, Result};
 
@@ -46,31 +47,6 @@ impl Location {
             Self::Image { image, path } => (image, path),
         }
     }
-}
-
-/// Schemes of targets, which may have `:/` in themselves; of several that are joined, each target may have one.
-const JOINED: [&[u8]; 4] = [b"stripe:", b"linear:", b"md:", b"lvm:"];
-const SCHEMES: [&[u8]; 5] = [b"raw:", b"nbd://", b"nbds://", b"nbd+unix://", b"nbds+unix://"];
-
-/// Where the name of a target ends and `:/path` begins.
-fn end_of_target(name: &[u8]) -> Option<usize> {
-    let skip = |schemes: &[&[u8]], at: usize| {
-        at + schemes.iter().find(|scheme| name[at..].starts_with(scheme)).map_or(0, |scheme| scheme.len())
-    };
-    let first = skip(&JOINED, 0);
-    let mut start = skip(&SCHEMES, first);
-    let is_joined = first > 0;
-    for at in 0..name.len() {
-        if at < start {
-            continue;
-        }
-        if is_joined && name[at] == b',' {
-            start = skip(&SCHEMES, at + 1);
-        } else if name[at..].starts_with(b":/") {
-            return (at > start).then_some(at);
-        }
-    }
-    None
 }
 
 /// The name of an image, as the library takes it.

@@ -65,18 +65,18 @@ fn show(said: &clap::Error) -> ExitCode {
 /// How the images of a command are opened; the same for those that have nothing to choose.
 fn opening_of(command: &Command) -> Opening {
     match command {
-        Command::Trim(arguments) => arguments.opening,
-        Command::Extents(arguments) => arguments.opening,
-        Command::Ls(arguments) => arguments.opening,
-        Command::Tree(arguments) => arguments.opening,
-        Command::Stat(arguments) => arguments.opening,
+        Command::Trim(arguments) => arguments.common.opening,
+        Command::Extents(arguments) => arguments.common.opening,
+        Command::Ls(arguments) => arguments.common.opening,
+        Command::Tree(arguments) => arguments.common.opening,
+        Command::Stat(arguments) => arguments.common.opening,
         Command::Cat(arguments) => arguments.opening,
-        Command::Cp(arguments) => arguments.opening,
-        Command::Mv(arguments) => arguments.opening,
-        Command::Rm(arguments) => arguments.opening,
-        Command::Mkdir(arguments) => arguments.opening,
-        Command::Ln(arguments) => arguments.opening,
-        Command::Du(arguments) => arguments.opening,
+        Command::Cp(arguments) => arguments.common.opening,
+        Command::Mv(arguments) => arguments.common.opening,
+        Command::Rm(arguments) => arguments.common.opening,
+        Command::Mkdir(arguments) => arguments.common.opening,
+        Command::Ln(arguments) => arguments.common.opening,
+        Command::Du(arguments) => arguments.common.opening,
         _ => Opening::default(),
     }
 }

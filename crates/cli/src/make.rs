@@ -47,13 +47,14 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     // The end of an image that is no whole block of the device cannot be used.
     let block = u64::from(device.geometry().logical_block_size);
     options.size_bytes = options.size_bytes.map(|size| size - size % block);
-    if let Some(sizes) = arguments.journal_size {
-        set_journal(&mut options, sizes, device.geometry())?;
-    }
-    let filled = make_on(arguments, image, device, &options, time);
+    let filled = make_on(arguments, image, device, options, time);
     if filled.is_err() && is_new {
         // Made by us a moment ago, and useless now. The first error is the one that counts.
         let _ = std::fs::remove_file(image);
+    }
+    if filled.is_err() && interrupt::check().is_err() {
+        let left = if is_new { "not made" } else { "its new filesystem is not complete; make it again" };
+        return Err(Failure::Failed(format!("{}: interrupted: {left}", image.display())));
     }
     let (report, summary) = filled?;
     show(arguments, image, &report, summary.as_ref(), output)
@@ -63,9 +64,12 @@ fn make_on(
     arguments: &Mkfs,
     image: &Path,
     device: Arc<dyn BlockDevice>,
-    options: &MkfsOptions,
+    mut options: MkfsOptions,
     time: Option<Timestamp>,
 ) -> Result<(MkfsReport, Option<Summary>)> {
+    if let Some(sizes) = arguments.journal_size {
+        set_journal(image, &mut options, sizes, device.geometry())?;
+    }
     if !arguments.force
         && let Some(what) = what_is_there(device.as_ref())
     {
@@ -81,9 +85,9 @@ fn make_on(
         )));
     }
     if let Some(from) = arguments.from.as_deref().filter(|from| from.is_dir()) {
-        free_space::check(image, from, device.geometry(), options)?;
+        free_space::check(image, from, device.geometry(), &options)?;
     }
-    let report = mkfs(device.as_ref(), options).map_err(|error| match error {
+    let report = mkfs(device.as_ref(), &options).map_err(|error| match error {
         MkfsError::Io(error) => Failure::of(image.display(), "make the filesystem", &error.into()),
         error => Failure::Failed(format!("{}: cannot make the filesystem: {error}", image.display())),
     })?;
@@ -235,11 +239,20 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
 }
 
 /// The journal's sizes are given in bytes, and made in blocks, whose size may be chosen by that of the volume.
-fn set_journal(options: &mut MkfsOptions, sizes: JournalSizes, geometry: &Geometry) -> Result<()> {
+fn set_journal(
+    image: &Path,
+    options: &mut MkfsOptions,
+    sizes: JournalSizes,
+    geometry: &Geometry,
+) -> Result<()> {
     let chosen = preview(options, geometry.capacity_bytes, geometry.logical_block_size);
     // What is wrong with the options is said when the volume is made.
     let block = chosen.map_or_else(|_| options.block_size.unwrap_or(4096).into(), |volume| volume.block_size);
-    let blocks = |size: Option<Size>, what| size.map(|size| narrow(size.0 / block.max(1), what)).transpose();
+    let too_large =
+        |what| move |_| Failure::Failed(format!("{}: not made: {what} is too large", image.display()));
+    let blocks = |size: Option<Size>, what| {
+        size.map(|size| u32::try_from(size.0 / block.max(1)).map_err(too_large(what))).transpose()
+    };
     options.journal_blocks = blocks(sizes.log, "the size of the journal")?;
     options.fast_commit_blocks = blocks(sizes.fast_commits, "the size of the area for fast commits")?;
     Ok(())

@@ -37,6 +37,9 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         let reason = if directory.exists() { "it is no directory" } else { "there is no such directory" };
         return Err(Failure::Failed(format!("{}: cannot mount: {reason}", directory.display())));
     }
+    if arguments.fake {
+        return Ok(());
+    }
     let is_daemon = std::env::var_os(IS_DAEMON).is_some();
     if !arguments.foreground && !is_daemon {
         return start_daemon();

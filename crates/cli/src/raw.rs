@@ -11,7 +11,7 @@ pub(crate) fn raw(arguments: &Raw, output: &mut Output) -> Result<()> {
     let failed = |error: std::io::Error| Failure::Failed(format!("bindings: {error}"));
     let mut bindings = RawBindings::of_user().map_err(failed)?;
     let unknown =
-        |name: &str| Failure::Failed(format!("{name}: it is bound to nothing; `diorite raw` lists what is"));
+        |name: &str| Failure::Failed(format!("{name}: it is not bound; `diorite raw` lists the bound names"));
     match (&arguments.name, &arguments.target) {
         (Some(name), Some(target)) => bindings.bind(name, target).map_err(failed)?,
         (Some(name), None) if arguments.unbind => {

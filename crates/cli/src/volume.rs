@@ -34,7 +34,7 @@ pub(crate) fn trim(arguments: &Trim, images: &mut Images, output: &mut Output) -
     let image = Path::new(&arguments.image);
     let filesystem = images.open(image, Access::ReadWrite)?;
     let bytes = filesystem.trim(0..u64::MAX, 0).map_err(Failure::map(image.display(), "trim"))?;
-    if arguments.reporting.json {
+    if arguments.common.reporting.json {
         return output
             .json(&json!({ "image": json_name(image.as_os_str().as_bytes()), "bytes_discarded": bytes }));
     }

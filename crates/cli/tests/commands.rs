@@ -455,6 +455,41 @@ fn times_that_small_inodes_cannot_hold_are_reported() {
     assert!(said.contains("modification time") && said.contains("2038"), "{said}");
     bench.run("mkfs -t ext4 -I 256 large.img 16M");
     bench.run("cp far large.img:/");
+    // The host's filesystem may hold no more than ext4 does: tmpfs does.
+    let farther = tempfile::NamedTempFile::new_in("/dev/shm").expect("a file");
+    let far = far + std::time::Duration::from_secs(12_000_000_000);
+    farther.as_file().set_modified(far).expect("a time");
+    let said = bench.fail(&format!("cp {} large.img:/", farther.path().display()), 1);
+    assert!(said.contains("modification time") && said.contains("no time after 2446"), "{said}");
+}
+
+/// The first was gone, and nothing was said.
+#[test]
+fn two_sources_with_one_name_do_not_replace_each_other() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext4 a.img 16M");
+    bench.run("mkdir a.img:/A a.img:/B a.img:/moved a.img:/copied a.img:/A/tree a.img:/B/tree");
+    for (name, content) in [("A/x", "one"), ("B/x", "two"), ("A/tree/x", "three"), ("B/tree/x", "four")] {
+        bench.write("x", content.as_bytes());
+        bench.run(&format!("cp x a.img:/{name}"));
+    }
+    for line in ["cp a.img:/A/x a.img:/B/x a.img:/copied", "cp -r a.img:/A/tree a.img:/B/tree a.img:/copied"]
+    {
+        let said = bench.fail(line, 1);
+        assert!(said.contains("a.img:/B/") && said.contains("was just copied there"), "{said}");
+    }
+    assert_eq!(bench.run("cat a.img:/copied/x a.img:/copied/tree/x"), "onethree");
+    let said = bench.fail("mv a.img:/A/x a.img:/B/x a.img:/moved", 1);
+    assert!(said.contains("a.img:/B/x: not moved"), "{said}");
+    assert_eq!(bench.run("cat a.img:/moved/x a.img:/B/x"), "onetwo");
+    bench.run("ln a.img:/B/x a.img:/B/same");
+    let said = bench.fail("cp a.img:/B/x a.img:/B/same", 1);
+    assert!(said.contains("the same file"), "{said}");
+    // What was there before is replaced, as ever.
+    bench.run("cp a.img:/B/x a.img:/copied");
+    bench.run("mv a.img:/B/x a.img:/moved");
+    assert_eq!(bench.run("cat a.img:/copied/x a.img:/moved/x"), "twotwo");
+    bench.must_be_clean("a.img");
 }
 
 /// A command before the pipe that failed made an empty image and no error, and what is no archive one with its bytes in the message.

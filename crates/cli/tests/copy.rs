@@ -480,7 +480,7 @@ fn attribute_that_cannot_be_kept_is_reported_and_the_rest_is_copied() {
         .expect("with ea_inode");
     rustix::fs::setxattr(&path, "user.small", b"kept", rustix::fs::XattrFlags::empty()).expect("space");
     drop(mounted);
-    let complaint = "/sub/a: copied without the extended attribute user.large: no ";
+    let complaint = "/sub/a: cannot keep the extended attribute user.large: no ";
     let copy = |to: &str| {
         let words = ["cp", "-a", "--json", "from.img:/tree", to];
         let output = bench.diorite(words).output().expect("the program starts");

@@ -374,6 +374,7 @@ fn failed_mkfs_leaves_no_image() {
     let bench = Bench::new();
     expect(&bench.fail("mkfs -O nonsense a.img 8M", 1), &["a.img", "nonsense"]);
     expect(&bench.fail("mkfs -d missing a.img 8M", 1), &["missing"]);
+    expect(&bench.fail("mkfs -J 9999G a.img 64M", 1), &["a.img", "journal", "too large"]);
     assert!(bench.names().is_empty(), "{:?}", bench.names());
 }
 

@@ -44,6 +44,7 @@ over_both_transports! {
     the_one_who_mounted_executes_programs_alone,
     an_access_list_changes_permission_bits,
     an_append_only_file_has_the_time_of_its_last_append,
+    generations_are_shown,
     what_cannot_be_mounted_is_an_error,
     a_signal_unmounts_and_open_files_go_on,
     all_ways_to_a_file_show_the_same_bytes,
@@ -464,6 +465,17 @@ fn an_append_only_file_has_the_time_of_its_last_append() {
     let before = times(&path);
     let served = served.again("");
     assert_eq!(times(&served.path("log")), before);
+    served.must_end_clean();
+}
+
+/// The number of `FS_IOC_GETVERSION` says 8 bytes, and programs have 4 for it: `lsattr -v` ended with a smashed stack.
+fn generations_are_shown() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    fs::write(served.path("file"), "content").expect("write");
+    let shown = Command::new("lsattr").arg("-v").arg(served.path("file")).output().expect("lsattr");
+    let line = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let generation = line.split_whitespace().next().and_then(|word| word.parse::<u32>().ok());
+    assert!(shown.status.success() && generation.is_some(), "{line:?} {shown:?}");
     served.must_end_clean();
 }
 

@@ -14,7 +14,7 @@ use tar::{Archive, Entry, EntryType};
 
 use crate::acl_text;
 use crate::pax::{Extra, PaxFilter, PaxRecords, Records, SparseMap, decoded};
-use crate::tree::{Attributes, Follow, LostAttribute, Meta, Sink};
+use crate::tree::{Attributes, Follow, Meta, Sink};
 use crate::{Error, Summary, Watch};
 
 /// Size of a write; archives come through pipes in smaller pieces.
@@ -84,10 +84,7 @@ impl Unpacker<'_> {
     fn set_meta(&self, path: &Path, meta: &Meta, attributes: &Attributes) -> Result<(), Error> {
         match self.sink.set_meta(path, meta, attributes)?.into_iter().next() {
             None => Ok(()),
-            Some(LostAttribute { attribute, why }) => {
-                let attribute = String::from_utf8_lossy(&attribute).into_owned();
-                Err(Error::AttributeLost { name: self.sink.name_of(path), attribute, why })
-            }
+            Some(attribute) => Err(attribute.into_error(self.sink.name_of(path))),
         }
     }
 

@@ -402,7 +402,7 @@ impl<'a> Copier<'a> {
     ) -> Result<(), Error> {
         let size = matches!(content, Content::File(..)).then(|| content.meta().size);
         let file = self.sink.create_new(place, size)?;
-        self.copy_data(content, &*file, sync)?;
+        self.copy_data(content, file.content(), sync)?;
         let lost = file.set_meta(content.meta(), &content.attributes()?)?;
         self.report_lost(lost, place.to)?;
         file.complete()
@@ -489,9 +489,8 @@ impl<'a> Copier<'a> {
 
     /// An attribute that the destination does not take is no reason to do without the file.
     fn report_lost(&mut self, lost: Vec<LostAttribute>, to: &Path) -> Result<(), Error> {
-        for LostAttribute { attribute, why } in lost {
-            let attribute = String::from_utf8_lossy(&attribute).into_owned();
-            let error = Error::AttributeLost { name: self.sink.name_of(to), attribute, why };
+        for attribute in lost {
+            let error = attribute.into_error(self.sink.name_of(to));
             if self.options.on_failure == OnFailure::Stop {
                 return Err(error);
             }

@@ -48,8 +48,8 @@ pub enum Error {
         /// The name of the entry.
         entry: String,
     },
-    /// What an extended attribute's value or name asks of the destination is more than it has.
-    #[error("{name}: copied without the extended attribute {attribute}: {why}")]
+    /// An attribute is more than the destination can hold.
+    #[error("{name}: cannot keep the {attribute}: {why}")]
     AttributeLost {
         /// The file.
         name: String,
@@ -107,7 +107,7 @@ pub enum Error {
         why: &'static str,
     },
     /// The user wants no more.
-    #[error("interrupted; what was complete is there, nothing is half written")]
+    #[error("interrupted; complete files are kept, no file is half written")]
     Interrupted,
 }
 

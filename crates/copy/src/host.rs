@@ -362,20 +362,6 @@ struct NewHostFile {
     is_root: bool,
 }
 
-impl WriteFile for NewHostFile {
-    fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
-        self.file.write_at(data, offset)
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), Error> {
-        self.file.set_size(size)
-    }
-
-    fn sync(&self) -> Result<(), Error> {
-        WriteFile::sync(&self.file)
-    }
-}
-
 impl NewHostFile {
     fn link(&self, name: &Path) -> Result<(), Errno> {
         rustix::fs::linkat(CWD, path_of_open(&self.file.file), CWD, name, AtFlags::SYMLINK_FOLLOW)
@@ -383,6 +369,10 @@ impl NewHostFile {
 }
 
 impl NewFile for NewHostFile {
+    fn content(&self) -> &dyn WriteFile {
+        &self.file
+    }
+
     fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<Vec<LostAttribute>, Error> {
         Subject::Open(&self.file.file).set_all(&self.file.path, meta, attributes, self.is_root)
     }

@@ -81,11 +81,11 @@ impl Subject<'_> {
         for (name, value) in attributes {
             match self.set_attribute(OsStr::from_bytes(name), value) {
                 Err(errno) if is_root || !is_for_root(name, errno) => {
-                    lost.push(LostAttribute { attribute: name.clone(), why: reason(errno) });
+                    lost.push(LostAttribute::extended(name, reason(errno)));
                     if name == acl_text::ACCESS_LIST
                         && let Some(group) = acl_text::group_permissions(value)
                     {
-                        // With the list, these bits are the most that anybody in it may; without, what the group may.
+                        // With the list these bits are its mask; without it, the permissions of the group.
                         permissions = permissions & !0o070 | group << 3;
                     }
                 }

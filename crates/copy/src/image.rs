@@ -90,19 +90,26 @@ impl ImageTree {
             match node.set_xattr(name, value, XattrMode::Set) {
                 Err(error) if error.is_about_attribute() => {
                     let why = error.without_path().to_string();
-                    lost.push(LostAttribute { attribute: name.clone(), why });
+                    lost.push(LostAttribute::extended(name, why));
                 }
                 Err(error) => failed = failed.and(Err(self.error(path, "set an extended attribute")(error))),
                 Ok(()) => {}
             }
         }
         node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))?;
-        // Inodes of 128 bytes have 32 bits for a time.
-        if i32::try_from(modified.seconds).is_err()
-            && node.attributes().map_err(self.error(path, "read"))?.modified.seconds != modified.seconds
-        {
-            let why = "the volume's inodes hold times of 1901 to 2038 only".to_owned();
-            lost.push(LostAttribute { attribute: b"modification time".to_vec(), why });
+        // Inodes of 128 bytes have 32 bits for a time, larger ones 34.
+        if i32::try_from(modified.seconds).is_err() {
+            let kept = node.attributes().map_err(self.error(path, "read"))?.modified.seconds;
+            let limit = match kept {
+                _ if kept == modified.seconds => None,
+                ..0 => Some("before 1901"),
+                _ if kept == i64::from(i32::MAX) => Some("after 2038"),
+                _ => Some("after 2446"),
+            };
+            lost.extend(limit.map(|limit| LostAttribute {
+                attribute: "modification time".to_owned(),
+                why: format!("the volume's inodes hold no time {limit}"),
+            }));
         }
         failed.map(|()| lost)
     }
@@ -340,21 +347,11 @@ struct NewImageFile {
     name: Option<PathBuf>,
 }
 
-impl WriteFile for NewImageFile {
-    fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
-        self.file.write_at(data, offset)
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), Error> {
-        self.file.set_size(size)
-    }
-
-    fn sync(&self) -> Result<(), Error> {
-        WriteFile::sync(&self.file)
-    }
-}
-
 impl NewFile for NewImageFile {
+    fn content(&self) -> &dyn WriteFile {
+        &self.file
+    }
+
     fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<Vec<LostAttribute>, Error> {
         self.file.tree.set_node_meta(&self.node, &self.file.path, meta, attributes)
     }

@@ -86,13 +86,25 @@ pub trait ReadStream {
     fn read(&mut self, memory: &mut [u8], watch: &dyn Watch) -> Result<usize, Error>;
 }
 
-/// An extended attribute that the destination did not take, and why.
+/// An attribute that the destination did not take, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostAttribute {
-    /// Its name.
-    pub attribute: Vec<u8>,
+    /// What it is: an extended attribute with its name, or a time.
+    pub attribute: String,
     /// Why it was not set.
     pub why: String,
+}
+
+impl LostAttribute {
+    /// An extended attribute.
+    pub fn extended(name: &[u8], why: String) -> Self {
+        Self { attribute: format!("extended attribute {}", String::from_utf8_lossy(name)), why }
+    }
+
+    /// The error that says so of the file `name`.
+    pub fn into_error(self, name: String) -> Error {
+        Error::AttributeLost { name, attribute: self.attribute, why: self.why }
+    }
 }
 
 /// A tree that is written.
@@ -168,7 +180,9 @@ pub struct Place<'p> {
 }
 
 /// A file that is not complete: dropped, it is gone.
-pub trait NewFile: WriteFile {
+pub trait NewFile {
+    /// Where its content goes.
+    fn content(&self) -> &dyn WriteFile;
     /// As [`Sink::set_meta`].
     fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<Vec<LostAttribute>, Error>;
     /// Give it its name, in place of what has it.

@@ -9,7 +9,6 @@
 //!   is written no more; unless it was opened with [`Growth::Free`], which is for files that are data and not disks.
 //! - [`FileDevice::is_direct`] says whether the host's page cache is bypassed.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -40,6 +39,7 @@ const PROBE_BYTES: usize = 4096;
 const COPIED_BYTES_MAX: u64 = 128 << 10;
 
 /// See the module's head.
+#[derive(Debug)]
 pub struct FileDevice {
     fd: OwnedFd,
     /// Of a loop device: the backing file, locked as this is.
@@ -316,15 +316,5 @@ impl Drop for FileDevice {
                 let _ = rustix::fs::flock(backing, FlockOperation::Unlock);
             }
         }
-    }
-}
-
-impl fmt::Debug for FileDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileDevice")
-            .field("path", &self.path)
-            .field("direct", &self.direct)
-            .field("geometry", &self.geometry)
-            .finish_non_exhaustive()
     }
 }

@@ -26,8 +26,11 @@ use crate::region::{HUGE_PAGE, PageKind, Region};
 const UNIT: usize = 4096;
 /// Chunks are multiples of this long.
 const CHUNK_UNIT: usize = if cfg!(miri) { 64 << 10 } else { HUGE_PAGE };
-/// A new chunk is as long as all others together, up to this; longer only for a buffer that is.
+/// A new chunk is a quarter as long as all others together, up to this; longer only for a buffer that is. It is in memory as a whole, for it
+/// is registered as a whole: a longer one costs what nothing may ever use.
 const CHUNK_BYTES_MAX: usize = 32 << 20;
+/// No memory of Rust's is longer, and no sum of two offsets in it overflows.
+const LEN_MAX: usize = isize::MAX as usize;
 
 /// A part of the heap, zeroed when it is given out.
 #[derive(Debug)]
@@ -76,7 +79,8 @@ impl HeapBuf {
 
     /// A range, and how much of its front was used before.
     fn take(len: usize, alignment: usize) -> io::Result<(Self, usize)> {
-        let whole = len.max(1).checked_next_multiple_of(UNIT).ok_or(io::ErrorKind::OutOfMemory)?;
+        let whole = len.max(1).checked_next_multiple_of(UNIT).filter(|&whole| whole <= LEN_MAX);
+        let whole = whole.ok_or(io::ErrorKind::OutOfMemory)?;
         let mapped = {
             let mut chunks = chunks();
             if let Some(found) = chunks.iter_mut().find_map(|chunk| chunk.take(whole, len, alignment)) {
@@ -84,7 +88,7 @@ impl HeapBuf {
             }
             chunks.iter().map(|chunk| chunk.region.len()).sum::<usize>()
         };
-        let mut chunk = Chunk::new(whole.max(mapped.min(CHUNK_BYTES_MAX)))?;
+        let mut chunk = Chunk::new(whole.max((mapped / 4).min(CHUNK_BYTES_MAX)))?;
         let found = chunk.take(whole, len, alignment).expect("a new chunk has space for what it is made for");
         chunks().push(chunk);
         Ok(found)
@@ -248,6 +252,18 @@ mod tests {
         assert_eq!(place(4096, HUGE_PAGE, 4096), HUGE_PAGE);
         assert_eq!(place(HUGE_PAGE, 3 * HUGE_PAGE, 4096), HUGE_PAGE);
         assert_eq!(place(512, 512, 8192), 8192);
+    }
+
+    /// The end of a range beyond all memory must not wrap around to one that is free.
+    #[test]
+    fn a_length_beyond_all_memory_is_an_error() {
+        let first = HeapBuf::zeroed(UNIT, UNIT).expect("memory");
+        for len in
+            [usize::MAX, usize::MAX & !(UNIT - 1), usize::MAX - 3 * UNIT, isize::MAX as usize + 1, LEN_MAX]
+        {
+            assert!(HeapBuf::zeroed(len, UNIT).is_err(), "{len}");
+        }
+        drop(first);
     }
 
     #[test]

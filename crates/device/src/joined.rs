@@ -8,13 +8,11 @@
 //! 1. A child never gets a bio that is larger, or has more segments, than it takes.
 //! 2. What must come after a flush comes after a flush of every child.
 
-use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use diorite_block::{
-    Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op, Sector,
-    SharedQueue,
+    Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, Sector, SharedQueue,
 };
 
 use crate::batch::{self, Part};
@@ -30,6 +28,7 @@ use crate::under::file_under;
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 
 /// See the module's head.
+#[derive(Debug)]
 pub struct JoinedDevice {
     name: String,
     children: Vec<Arc<dyn BlockDevice>>,
@@ -129,7 +128,7 @@ impl JoinedDevice {
         &self.layout
     }
 
-    /// The files with rings that all children come down to, if they do.
+    /// The files with rings under the children, if each has one.
     fn targets(&self) -> Option<Vec<Target>> {
         self.children.iter().map(Target::of).collect()
     }
@@ -343,16 +342,6 @@ impl<'s> ChildBios<'s> {
     }
 }
 
-impl fmt::Debug for JoinedDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinedDevice")
-            .field("children", &self.children)
-            .field("layout", &self.layout)
-            .field("geometry", &self.geometry)
-            .finish_non_exhaustive()
-    }
-}
-
 impl BlockDevice for JoinedDevice {
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -367,10 +356,7 @@ impl BlockDevice for JoinedDevice {
     }
 
     fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
-        for bio in &*bios {
-            let refused = |kind: IoErrorKind| (self as &dyn BlockDevice).error(bio, kind);
-            self.geometry.check(bio).map_err(refused)?;
-        }
+        (self as &dyn BlockDevice).check(bios)?;
         for bio in &*bios {
             self.counters.count(bio.op, bio.len());
         }

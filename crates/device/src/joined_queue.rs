@@ -79,7 +79,7 @@ unsafe impl IoMemory for Part {
     }
 
     fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and no one else has the range.
+        // SAFETY: as above, and no other part has the range.
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.len) }
     }
 

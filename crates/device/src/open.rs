@@ -199,7 +199,7 @@ fn lock_backing_file(path: &Path, options: &OpenOptions, fd: &OwnedFd) -> Result
     }
 }
 
-/// What is opened for writing can be written, and no one else writes it meanwhile.
+/// A device that is opened for writing is writable, and locked against other writers.
 fn check_writable(path: &Path, fd: &OwnedFd, kind: Kind) -> Result<(), OpenError> {
     match kind {
         Kind::File => match busy_loop_device(fd) {

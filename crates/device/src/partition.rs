@@ -6,7 +6,6 @@
 //! 1. Nothing outside the window is ever touched: every bio and every piece is checked against the window's own size
 //!    before its address is moved.
 
-use std::fmt;
 use std::sync::Arc;
 
 use diorite_block::{
@@ -19,6 +18,7 @@ use crate::table;
 use crate::watched::Watched;
 
 /// See the module's head.
+#[derive(Debug)]
 pub struct PartitionDevice {
     device: Arc<dyn BlockDevice>,
     name: String,
@@ -143,16 +143,6 @@ impl PartitionDevice {
     }
 }
 
-impl fmt::Debug for PartitionDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PartitionDevice")
-            .field("device", &self.device)
-            .field("start", &self.start)
-            .field("capacity_bytes", &self.geometry.capacity_bytes)
-            .finish_non_exhaustive()
-    }
-}
-
 impl BlockDevice for PartitionDevice {
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -167,9 +157,7 @@ impl BlockDevice for PartitionDevice {
     }
 
     fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
-        for bio in &*bios {
-            self.geometry.check(bio).map_err(|kind| (self as &dyn BlockDevice).error(bio, kind))?;
-        }
+        (self as &dyn BlockDevice).check(bios)?;
         for bio in &mut *bios {
             self.counters.count(bio.op, bio.len());
             bio.sector = self.moved_in(bio.op, bio.sector);

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use diorite_block::Notify;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
@@ -22,31 +22,81 @@ pub struct Readiness {
 }
 
 /// A descriptor that is readable from a notification until it is cleared.
+///
+/// States: not set -> being set -> set -> being cleared -> not set. Only the thread that began a step ends it, so the descriptor is never
+/// readable for long while the state is "not set", nor unreadable while it is "set".
 struct Event {
     descriptor: OwnedFd,
-    is_set: AtomicBool,
+    state: AtomicU8,
 }
 
+const NOT_SET: u8 = 0;
+const SETTING: u8 = 1;
+const SET: u8 = 2;
+const CLEARING: u8 = 3;
+
 impl Event {
+    fn new() -> io::Result<Self> {
+        let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { descriptor, state: AtomicU8::new(NOT_SET) })
+    }
+
+    fn step(&self, from: u8, to: u8) -> bool {
+        self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// In any other state a thread that looks afterwards is on its way.
     fn set(&self) {
-        if !self.is_set.swap(true, Ordering::SeqCst) {
+        if self.step(NOT_SET, SETTING) {
             // It fails only where the count is at its end, and the descriptor readable.
             let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
+            self.state.store(SET, Ordering::SeqCst);
         }
     }
 
+    /// The caller looks afterwards for what it was notified of.
     fn clear(&self) {
-        if self.is_set.load(Ordering::SeqCst) {
+        if self.step(SET, CLEARING) {
             let _ = rustix::io::read(&self.descriptor, &mut [0_u8; 8]);
-            // Who set it before this and wrote nothing has what the caller looks for next.
-            self.is_set.store(false, Ordering::SeqCst);
+            self.state.store(NOT_SET, Ordering::SeqCst);
         }
     }
 }
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Event({})", self.is_set.load(Ordering::Relaxed))
+        write!(f, "Event({})", self.state.load(Ordering::Relaxed))
+    }
+}
+
+/// What ends the wait of one thread. Unlike the notifications of a [`Readiness`], which any thread that reaps takes back, it is for that thread
+/// alone.
+#[derive(Clone, Debug)]
+pub struct Wakeup(Arc<Event>);
+
+impl Wakeup {
+    /// Not set yet.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        Event::new().map(Arc::new).map(Self)
+    }
+
+    /// End the wait, or the next one.
+    pub fn set(&self) {
+        self.0.set();
+    }
+
+    /// Wait until this is set or `descriptor` is readable; it is not set then.
+    pub fn wait(&self, descriptor: BorrowedFd<'_>) {
+        let mut both = [
+            PollFd::new(&self.0.descriptor, PollFlags::IN),
+            PollFd::from_borrowed_fd(descriptor, PollFlags::IN),
+        ];
+        // A signal, or a system without memory: the caller looks, and waits again.
+        let _ = poll(&mut both, None);
+        self.0.clear();
     }
 }
 
@@ -57,8 +107,7 @@ impl Readiness {
     /// The process has no descriptors left.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let event = Arc::new(Event { descriptor, is_set: AtomicBool::new(false) });
+        let event = Arc::new(Event::new()?);
         wait_for(&epoll, event.descriptor.as_fd())?;
         Ok(Self { epoll, event, added: Vec::new() })
     }
@@ -96,12 +145,6 @@ impl Readiness {
 fn wait_for(epoll: &OwnedFd, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let data = epoll::EventData::new_u64(0);
     Ok(epoll::add(epoll, descriptor, data, epoll::EventFlags::IN)?)
-}
-
-/// Wait until a descriptor is readable.
-pub fn wait_until_readable(descriptor: BorrowedFd<'_>) {
-    // A signal, or a system without memory: the caller looks, and waits again.
-    let _ = poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], None);
 }
 
 impl AsFd for Readiness {

@@ -179,7 +179,7 @@ fn mark_durable(io: &QueuedIo, parts: &mut [PartOf]) {
 /// Cut one device range, whose memory comes in segments, along the layout.
 ///
 /// # Safety
-/// The memory must stay valid, and for a read not be accessed by anyone else, until the parts have ended.
+/// The memory must stay valid, and for a read not be accessed otherwise, until the parts have ended.
 unsafe fn cut(
     route: &Route,
     direction: Direction,

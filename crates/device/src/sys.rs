@@ -203,7 +203,7 @@ pub(crate) fn enter_ring(ring: BorrowedFd<'_>, submit: u32, timeout: Option<Dura
 /// `pread(2)`, or `preadv2(2)` for several segments: the bytes read, or minus the error number, as `io_uring` reports it.
 ///
 /// # Safety
-/// `segments` must describe memory that is valid for writes and not accessed by anyone else during the call.
+/// `segments` must describe memory that is valid for writes and not accessed otherwise during the call.
 pub(crate) unsafe fn preadv(fd: libc::c_int, segments: &[libc::iovec], offset: u64) -> i64 {
     if let [segment] = segments
         && segment.iov_len > 0
@@ -225,7 +225,7 @@ pub(crate) unsafe fn preadv(fd: libc::c_int, segments: &[libc::iovec], offset: u
 /// reports it.
 ///
 /// # Safety
-/// `segments` must describe memory that is valid for reads and not changed by anyone during the call.
+/// `segments` must describe memory that is valid for reads and not changed during the call.
 pub(crate) unsafe fn pwritev(
     fd: libc::c_int,
     segments: &[libc::iovec],

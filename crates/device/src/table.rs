@@ -264,18 +264,13 @@ fn read_logical(reader: &mut Reader<'_>, base: u64, found: &mut Vec<Partition>) 
 }
 
 /// A device as a file that can be read anywhere, through one block of aligned memory.
+#[derive(Debug)]
 struct Reader<'a> {
     device: &'a dyn BlockDevice,
     position: u64,
     block: AlignedBuf,
     /// Where the block in memory comes from.
     loaded: Option<u64>,
-}
-
-impl fmt::Debug for Reader<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader").field("device", &self.device.name()).finish_non_exhaustive()
-    }
 }
 
 impl<'a> Reader<'a> {

@@ -87,7 +87,7 @@ fn bound(spec: &str) -> Result<Option<String>, OpenError> {
         RawBindings::of_user().map_err(|error| bad(format!("the bindings cannot be read: {error}")))?;
     match bindings.target(name) {
         Some(target) if target.contains("raw:") || target.contains("/dev/raw/") => {
-            Err(bad(format!("it is bound to {target}, which is bound itself; bind it to the device")))
+            Err(bad(format!("it is bound to {target}, which is a bound name itself; bind it to the device")))
         }
         target => Ok(target.map(str::to_owned)),
     }
@@ -163,13 +163,39 @@ enum JoinKind {
     Lvm,
 }
 
+const JOINS: [(&str, JoinKind); 4] = [
+    ("stripe:", JoinKind::Striped { chunk_bytes: CHUNK_BYTES }),
+    ("linear:", JoinKind::Linear),
+    ("md:", JoinKind::Md),
+    ("lvm:", JoinKind::Lvm),
+];
+
 /// What is joined, and the list of it.
 fn joined_list(spec: &str) -> Option<(JoinKind, &str)> {
-    let striped =
-        spec.strip_prefix("stripe:").map(|list| (JoinKind::Striped { chunk_bytes: CHUNK_BYTES }, list));
-    let others = [("linear:", JoinKind::Linear), ("md:", JoinKind::Md), ("lvm:", JoinKind::Lvm)];
-    let other = |(name, kind)| spec.strip_prefix(name).map(|list| (kind, list));
-    striped.or_else(|| others.into_iter().find_map(other))
+    JOINS.into_iter().find_map(|(name, kind)| spec.strip_prefix(name).map(|list| (kind, list)))
+}
+
+/// Where the name of a target ends in `TARGET:/path`: at the first `:/` that is not of a scheme. Each of several that are joined may
+/// have one.
+pub fn end_of_target(name: &[u8]) -> Option<usize> {
+    let after = |schemes: &[&str], at: usize| {
+        let found = schemes.iter().find(|scheme| name[at..].starts_with(scheme.as_bytes()));
+        at + found.map_or(0, |scheme| scheme.len())
+    };
+    let after_one = |at| after(&["raw:"], at).max(after(&nbd::SCHEMES, at));
+    let first = after(&JOINS.map(|(name, _)| name), 0);
+    let mut start = after_one(first);
+    for at in 0..name.len() {
+        if at < start {
+            continue;
+        }
+        if first > 0 && name[at] == b',' {
+            start = after_one(at + 1);
+        } else if name[at..].starts_with(b":/") {
+            return (at > start).then_some(at);
+        }
+    }
+    None
 }
 
 fn open_joined(

@@ -128,7 +128,7 @@ impl IoQueue for ThreadQueue {
                 let (device, op) = (device.name(), io.op);
                 Err(IoError { device, op, sector: Sector(0), len: 0, kind: IoErrorKind::Gone })
             });
-            // The queue may let go of the device as soon as it hears of the last transfer.
+            // The queue may let go of the device as soon as the last transfer is in the list.
             drop(device);
             ended.add(Completed { io, result });
         }));

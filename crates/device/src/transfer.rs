@@ -127,7 +127,7 @@ impl Transfer {
     /// The transfer of one range of memory.
     ///
     /// # Safety
-    /// The memory must stay valid, and for a read not be accessed by anyone else, until the transfer has ended.
+    /// The memory must stay valid, and for a read not be accessed otherwise, until the transfer has ended.
     pub(crate) unsafe fn from_range(
         direction: Direction,
         offset: u64,

@@ -134,7 +134,7 @@ impl FilesystemOptions {
     }
 
     /// Whether calls may use the blocks that are kept for the superuser (`mke2fs -m`); they may not by default, not even those of the superuser.
-    /// [`ReservedBlocks::enter`] says it for single calls.
+    /// [`ReservedBlocks::enter`] allows it for single calls.
     #[must_use]
     pub fn reserved_blocks(self, reserved_blocks: ReservedBlocks) -> Self {
         Self { reserved_blocks, ..self }
@@ -197,7 +197,7 @@ impl FilesystemOptions {
     /// Open the volume on an image, a device or another target of `diorite_device::open_target`.
     ///
     /// # Errors
-    /// [`Error::Open`] if the image or device cannot be opened (it is not there, locked by another program, or `direct` cannot be had);
+    /// [`Error::Open`] if the image or device cannot be opened (it does not exist, is locked by another program, or direct I/O is required and not possible);
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if it holds no volume ([`Error::is_no_volume`]) or a damaged one;
     /// [`Busy`](crate::ErrorKind::Busy) if another host uses the volume.
     pub fn open(&self, target: impl AsRef<Path>) -> Result<Filesystem> {
@@ -246,8 +246,8 @@ impl FilesystemOptions {
     }
 }
 
-/// An open volume. Clones share it. It is synced and closed by [`Filesystem::close`], or without a word on errors when the
-/// last clone, node and file are dropped.
+/// An open volume. Clones share it. It is synced and closed by [`Filesystem::close`]; or when the last clone, node and file are dropped,
+/// and then errors are not reported.
 #[derive(Clone, Debug)]
 pub struct Filesystem {
     nodes: Arc<Nodes>,
@@ -284,8 +284,8 @@ impl Filesystem {
         &self.nodes.volume
     }
 
-    /// The I/O scheduler, if there is one: what each owner has got, its state for a person, the owners' weights. An owner is the
-    /// thread, or what it said with [`IoOwner::enter`](crate::IoOwner::enter), with a priority.
+    /// The I/O scheduler, if there is one: what each owner has received, its state as text, the owners' weights. An owner is the
+    /// thread, or what it set with [`IoOwner::enter`](crate::IoOwner::enter), with a priority.
     pub fn scheduler(&self) -> Option<&Arc<ScheduledDevice>> {
         self.scheduler.as_ref()
     }
@@ -305,9 +305,9 @@ impl Filesystem {
         self.volume().superblock().reserved_blocks_owner()
     }
 
-    /// Tell the device of the free space within a range of bytes of the volume (`fstrim`): a disk that discards forgets it, an image file gets
-    /// holes. Runs of free space shorter than `shortest` bytes are left. Other threads may use the volume meanwhile; a few blocks at a time
-    /// are not free for them, and a write that needs those waits. Returns the bytes that were discarded.
+    /// Discard the free space within a range of bytes of the volume (`fstrim`): a disk can reuse it, an image file gets holes.
+    /// Runs of free space shorter than `shortest` bytes are skipped. Other threads may use the volume meanwhile; a few blocks at a time
+    /// cannot be allocated then, and a write that needs them waits. Returns the bytes that were discarded.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) by the device, [`ReadOnly`](crate::ErrorKind::ReadOnly), or
@@ -320,7 +320,7 @@ impl Filesystem {
         Ok(trim.discarded())
     }
 
-    /// Why nothing can be written, if so.
+    /// Why the volume is read-only, if it is.
     pub fn read_only_reason(&self) -> Option<String> {
         self.volume().read_only_reason()
     }
@@ -330,7 +330,7 @@ impl Filesystem {
         self.volume().defects()
     }
 
-    /// Whether some directories may ignore the case of names (feature `casefold`): a name that is not found may be there in another form.
+    /// Whether some directories may ignore the case of names (feature `casefold`): a name that is not found may exist in another form.
     pub fn ignores_case(&self) -> bool {
         self.volume().superblock().encoding().is_some()
     }
@@ -415,7 +415,7 @@ impl Filesystem {
         self.open_options().read(true).open(path)
     }
 
-    /// Make or empty a file and open it for reading and writing.
+    /// Create or truncate a file and open it for reading and writing.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -485,7 +485,7 @@ impl Filesystem {
         while_stale(|| self.nodes.attributes(&self.find_inode(path, false)?)).at_path(path)
     }
 
-    /// Whether something is there; errors other than "not found" are errors.
+    /// Whether the path exists; only "not found" is `false`, other errors are errors.
     ///
     /// # Errors
     /// As [`Self::resolve`], apart from [`NotFound`](crate::ErrorKind::NotFound).

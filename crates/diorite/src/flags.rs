@@ -26,7 +26,7 @@ impl IoFlags {
     pub const DONTCACHE: Self = Self(1 << 1);
     /// A direct write of which, after a power failure, all or nothing is there (`RWF_ATOMIC`): its length is a power of two, at most
     /// [`Alignment::atomic_write`](crate::Alignment::atomic_write), its offset a multiple of that length, and its range lies within the
-    /// file and in one piece on the device. Otherwise it fails, having done nothing. It is as durable as any write.
+    /// file and is contiguous on the device. Otherwise it fails, having done nothing. It is as durable as any write.
     pub const ATOMIC: Self = Self(1 << 2);
 
     /// Whether all flags of `other` are set.
@@ -97,7 +97,7 @@ impl File {
     /// As [`File::read_vectored_at`], with flags.
     ///
     /// # Errors
-    /// As [`File::read_at`]; [`Error::WouldBlock`]; [`Error::InvalidArgument`] for a read that is to be atomic. `memory` has anything then.
+    /// As [`File::read_at`]; [`Error::WouldBlock`]; [`Error::InvalidArgument`] for an atomic read. The content of `memory` is undefined then.
     pub fn read_with(&self, memory: &mut [IoSliceMut<'_>], offset: u64, flags: IoFlags) -> Result<usize> {
         self.check_read()?;
         if flags.contains(IoFlags::ATOMIC) {

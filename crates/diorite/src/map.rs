@@ -23,13 +23,13 @@ use crate::{Error, Result, SetTime};
 /// What a mapping of a file is on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MappingKind {
-    /// Nothing is there; reads as zeros.
+    /// No blocks; reads as zeros.
     Hole,
     /// Data, from this sector on.
     Mapped(Sector),
     /// Allocated from this sector on and never written; reads as zeros.
     Unwritten(Sector),
-    /// The content lies with the metadata: [`MapBlocks::read_inline`].
+    /// The content is stored with the metadata: [`MapBlocks::read_inline`].
     Inline,
 }
 
@@ -159,7 +159,7 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
     /// The mapping at `offset`, at most `len` long (rounded up to whole blocks).
     fn map(&self, offset: u64, len: u64) -> Result<Mapping>;
 
-    /// Whether the content lies in the inode.
+    /// Whether the content is stored in the inode.
     fn is_inline(&self) -> Result<bool> {
         Ok(self.map(0, 1)?.kind == MappingKind::Inline)
     }
@@ -215,7 +215,7 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
     /// takes writing zeros.
     fn zero(&self, offset: u64, len: u64) -> Result<()> {
         let _ = (offset, len);
-        Err(Error::Unsupported("blocks of this file become zero by being written"))
+        Err(Error::Unsupported("blocks of this file cannot be converted to unwritten ones; write zeros"))
     }
 
     /// Set the size and give up all blocks beyond. The rest of the last block has been zeroed.
@@ -227,13 +227,13 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
     /// Take a range of whole blocks out of the file; what follows it moves to the front. Nothing of it is cached.
     fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
         let _ = (offset, len);
-        Err(Error::Unsupported("nothing can be taken out of this file"))
+        Err(Error::Unsupported("a range of this file cannot be collapsed"))
     }
 
     /// Make a hole of whole blocks; what follows it moves towards the end. Nothing of that is cached.
     fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
         let _ = (offset, len);
-        Err(Error::Unsupported("nothing can be put into this file"))
+        Err(Error::Unsupported("a range cannot be inserted into this file"))
     }
 
     /// The content of a file whose mapping is [`MappingKind::Inline`].

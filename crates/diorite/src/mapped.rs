@@ -5,7 +5,6 @@
 //! Two ways in. The calls of a view are like those of a file: whole, and at one moment. The words of a window are loaded and stored
 //! without a call, each by itself.
 
-use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -21,7 +20,7 @@ use crate::{Error, File, Result};
 /// direct.
 ///
 /// The range has its addresses from the start, and no more: pages are read when a [`window`](MappedView::window) shows them, so a view
-/// of a huge sparse file costs nothing. Two ways in:
+/// of a huge sparse file costs nothing. Two ways to use it:
 ///
 /// - [`read_at`](MappedView::read_at) and [`write_at`](MappedView::write_at) are calls like those of [`File`]: each takes effect whole, at one moment.
 /// - A window is memory. Loads and stores are atomic word by word, and need no call; those of several words are not one step, and a write of
@@ -45,7 +44,7 @@ use crate::{Error, File, Result};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct MappedView {
     file: File,
     range: Range<u64>,
@@ -61,7 +60,7 @@ impl File {
     pub fn map(&self, range: Range<u64>) -> Result<MappedView> {
         self.check_read()?;
         let made = if range.start > range.end || range.end > self.content().store.map.max_size() {
-            Err(Error::InvalidArgument("a view's range lies within what a file can have"))
+            Err(Error::InvalidArgument("the range of a view must lie within the largest possible file"))
         } else {
             let pages = pages_of(range.start, range.end);
             self.content().cache.live.map(pages.start..pages.end.max(pages.start + 1))
@@ -154,15 +153,6 @@ impl MappedView {
     /// As [`File::sync_data`].
     pub fn flush(&self) -> Result<()> {
         self.file.sync_data()
-    }
-}
-
-impl fmt::Debug for MappedView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MappedView")
-            .field("file", &self.file)
-            .field("range", &self.range)
-            .finish_non_exhaustive()
     }
 }
 

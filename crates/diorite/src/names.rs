@@ -49,7 +49,8 @@ impl Filesystem {
     /// Make a directory and all missing parents.
     ///
     /// # Errors
-    /// As [`Self::create_dir`]; [`AlreadyExists`](crate::ErrorKind::AlreadyExists) only if something else has the name.
+    /// As [`Self::create_dir`], but directories that exist are none; [`NotADirectory`](crate::ErrorKind::NotADirectory) if something else has
+    /// one of the names.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let mut at = PathBuf::new();
@@ -118,7 +119,7 @@ impl Filesystem {
         self.search_parent(path).and_then(remove).at_path(path)
     }
 
-    /// Rename, replacing what is there as POSIX says.
+    /// Rename, replacing the target if it exists, as POSIX says.
     ///
     /// # Errors
     /// As [`Self::rename_with`].

@@ -173,7 +173,7 @@ impl NodeRef {
         Ok(File::new(content, Box::new(self.clone()), opening, path))
     }
 
-    /// Whether direct I/O can be had: not on a file whose data is to go through the journal.
+    /// Whether direct I/O is possible: not on a file whose data is to go through the journal.
     fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {
         if wanted == DirectIo::Off || !self.volume().files.wants_journalled_data(self.inode()) {
             return Ok(wanted);

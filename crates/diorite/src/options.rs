@@ -75,13 +75,13 @@ impl Opening {
     /// Fails where `std` would.
     pub(crate) fn check(&self) -> Result<()> {
         if !self.can_read() && !self.can_write() {
-            return Err(Error::InvalidArgument("a file is opened for reading, writing or appending"));
+            return Err(Error::InvalidArgument("a file must be opened with read, write or append"));
         }
         if !self.can_write() && (self.truncate || self.create || self.create_new) {
-            return Err(Error::InvalidArgument("a file that is made or emptied is opened for writing"));
+            return Err(Error::InvalidArgument("create and truncate need write or append"));
         }
         if self.append && self.truncate {
-            return Err(Error::InvalidArgument("a file is opened for appending or emptied, not both"));
+            return Err(Error::InvalidArgument("append and truncate cannot be combined"));
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Opening {
 /// | [`HostFile::options`] | a file of the host: `open(path)` |
 /// | [`RawFile::options`] | a whole device: `open(target)`, `open_device(device, cache_bytes)` |
 ///
-/// Only options of [`Filesystem`] and [`HostFile`] can make or empty a file, and only those of [`Filesystem`] say with which
+/// Only options of [`Filesystem`] and [`HostFile`] can create or truncate a file, and only those of [`Filesystem`] set its
 /// permissions and owner.
 ///
 /// ```no_run
@@ -116,7 +116,7 @@ pub struct OpenOptions<P = Filesystem> {
     opening: Opening,
 }
 
-/// Where files can be made and emptied by path: [`Filesystem`] and [`HostFile`].
+/// Where files can be created and truncated by path: [`Filesystem`] and [`HostFile`].
 pub trait Creates: sealed::Sealed {}
 
 impl Creates for Filesystem {}
@@ -133,19 +133,19 @@ impl<P> OpenOptions<P> {
         Self { place, opening: Opening::new(direct) }
     }
 
-    /// For reading.
+    /// Open for reading.
     pub fn read(mut self, read: bool) -> Self {
         self.opening.read = read;
         self
     }
 
-    /// For writing.
+    /// Open for writing.
     pub fn write(mut self, write: bool) -> Self {
         self.opening.write = write;
         self
     }
 
-    /// For writing at the end, wherever that is at the moment of the write.
+    /// Open for writing at the end, wherever that is at the moment of the write.
     pub fn append(mut self, append: bool) -> Self {
         self.opening.append = append;
         self
@@ -177,19 +177,19 @@ impl<P> OpenOptions<P> {
 }
 
 impl<P: Creates> OpenOptions<P> {
-    /// Emptied when opened.
+    /// Truncate the file when it is opened.
     pub fn truncate(mut self, truncate: bool) -> Self {
         self.opening.truncate = truncate;
         self
     }
 
-    /// Made if there is none.
+    /// Create the file if it does not exist.
     pub fn create(mut self, create: bool) -> Self {
         self.opening.create = create;
         self
     }
 
-    /// Made; an error if there is one.
+    /// Create the file; an error if it exists.
     pub fn create_new(mut self, create_new: bool) -> Self {
         self.opening.create_new = create_new;
         self
@@ -197,13 +197,13 @@ impl<P: Creates> OpenOptions<P> {
 }
 
 impl OpenOptions<Filesystem> {
-    /// Permission bits of a file that is made; 0644 by default.
+    /// Permission bits of a created file; 0644 by default.
     pub fn mode(mut self, permissions: u16) -> Self {
         self.opening.permissions = permissions & 0o7777;
         self
     }
 
-    /// Owner of a file that is made; 0:0 by default.
+    /// Owner of a created file; 0:0 by default.
     pub fn owner(mut self, owner: Owner) -> Self {
         self.opening.owner = owner;
         self
@@ -212,8 +212,8 @@ impl OpenOptions<Filesystem> {
     /// Open the file at a path of the filesystem.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other (no access at all, appending and
-    /// emptying), [`NotFound`](crate::ErrorKind::NotFound), [`AlreadyExists`](crate::ErrorKind::AlreadyExists) with
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other (no access at all, append with
+    /// truncate), [`NotFound`](crate::ErrorKind::NotFound), [`AlreadyExists`](crate::ErrorKind::AlreadyExists) with
     /// [`create_new`](Self::create_new), [`IsADirectory`](crate::ErrorKind::IsADirectory), and what a full, read-only or damaged
     /// volume says. [`Error::DirectRefused`] where direct I/O is required and the file's data goes through the journal.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
@@ -251,10 +251,10 @@ impl OpenOptions<RawFile> {
         RawFile::open_with(target, &self.opening)
     }
 
-    /// Open a device that is at hand, with a page cache of `cache_bytes`.
+    /// Open on a device that is already open, with a page cache of `cache_bytes`.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other; memory for the page cache cannot be had.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other; there is no memory for the page cache.
     pub fn open_device(&self, device: Arc<dyn BlockDevice>, cache_bytes: usize) -> Result<File> {
         RawFile::with_device(device, &self.opening, cache_bytes)
     }

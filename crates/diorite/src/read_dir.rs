@@ -8,7 +8,7 @@ use crate::node::NodeRef;
 use crate::{DirectoryEntry, Filesystem, Result};
 
 /// An iterator over the entries of a directory without `.` and `..`, in no particular order. Names may be made and removed
-/// meanwhile: those that are there all the time come exactly once. After an error it ends.
+/// meanwhile: names that exist all the time are returned exactly once. After an error it ends.
 #[derive(Debug)]
 pub struct ReadDir {
     node: NodeRef,

@@ -15,7 +15,7 @@ pub(crate) fn pool(file: &File, buffer_bytes: usize, buffers: u32) -> Result<Buf
     let unit = file.alignment().offset as usize;
     if buffer_bytes == 0 || !buffer_bytes.is_multiple_of(unit) || buffers == 0 {
         return Err(Error::InvalidArgument(
-            "a stream needs at least one buffer, of a multiple of the device's logical block size",
+            "a stream needs at least one buffer, whose size is a multiple of the device's logical block size",
         ));
     }
     BufferPool::new(buffer_bytes, buffers)
@@ -64,7 +64,7 @@ impl DirectReader {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `buffer_bytes` is no multiple of the file's [`Alignment::offset`](crate::Alignment::offset) or there
-    /// is no buffer; memory cannot be had.
+    /// is no buffer; there is no memory.
     pub fn new(file: File, offset: u64, buffer_bytes: usize, buffers: u32) -> Result<Self> {
         let pool = pool(&file, buffer_bytes, buffers)?;
         let queue = DirectQueue::new(buffers);

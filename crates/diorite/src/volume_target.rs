@@ -63,7 +63,7 @@ fn only_volume(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>, Ope
     if !is_none {
         return Ok(device);
     }
-    // What is wrong with a table is said to those who name a partition.
+    // Errors of a partition table are reported where a partition is named.
     let partitions = partitions_with_volumes(&device).unwrap_or_default();
     let mut volumes = partitions.iter().filter(|(_, volume)| volume.is_some()).map(|(at, _)| at.number);
     let (Some(number), None) = (volumes.next(), volumes.next()) else { return Ok(device) };

@@ -374,3 +374,36 @@ fn a_transfer_that_cannot_be_gives_its_memory_back() {
         assert!(result.is_err());
     });
 }
+
+/// A thread that reaps for all beside threads that reap for their own future: none takes away what wakes another.
+#[test]
+fn futures_end_beside_a_driver() {
+    each_kind(|kind, file| {
+        file.write_all_at(&aligned_pattern(64 * PAGE, 1), 0).expect("write");
+        let queue: AsyncQueue = AsyncQueue::new(2).expect("a queue");
+        let driver = queue.spawn_driver().expect("a thread");
+        let (ended, all_ended) = std::sync::mpsc::channel();
+        let start = |thread: u64| {
+            let (queue, file, ended) = (queue.clone(), file.clone(), ended.clone());
+            std::thread::spawn(move || {
+                queue.run(async {
+                    for turn in 0..300 {
+                        let (page, memory) = ((turn + 20 * thread) % 60, file.buffer(PAGE).expect("memory"));
+                        let (result, _) = queue.write(&file, page * PAGE as u64, memory, PAGE).await;
+                        assert_eq!(result.expect("write"), PAGE);
+                    }
+                });
+                ended.send(()).expect("the test waits");
+            })
+        };
+        let threads = [0, 1, 2].map(start);
+        for _ in 0..3 {
+            let in_time = all_ended.recv_timeout(Duration::from_secs(30));
+            assert!(in_time.is_ok(), "{kind}: a future waits; in flight: {}", queue.in_flight());
+        }
+        for thread in threads {
+            thread.join().expect("a thread");
+        }
+        drop(driver);
+    });
+}

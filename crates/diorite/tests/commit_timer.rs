@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::memory_volume;
 use diorite::{Access, BlockDevice, Filesystem, FilesystemOptions, Timestamp};
-use diorite_block::sync::sleep;
+use diorite_block::sync::{now, sleep};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
 use diorite_sim::disk::SimDisk;
 use diorite_sim::{Simulation, WorldOptions};
@@ -116,4 +116,46 @@ fn a_busy_volume_without_a_journal_is_committed_too() {
     })
     .expect("no deadlock");
     assert!((2..=3).contains(&flushes), "twelve seconds, five between commits: {flushes}");
+}
+
+/// The thread that made the first change after the commit interval waited for the disk, twice: 135 ms beside readers. Now the timer's
+/// thread does, no later; with an interval that never ends none does.
+#[test]
+fn a_change_does_not_wait_for_the_commit_of_old_ones() {
+    let run = |interval: Duration| {
+        let disk = SimDisk::named("sim:sata-2009").expect("disk");
+        let options = MkfsOptions { size_bytes: Some(64 << 20), ..MkfsOptions::new(Flavor::Ext4) };
+        mkfs(&*disk, &options).expect("mkfs");
+        let device: Arc<dyn BlockDevice> = disk;
+        let body = move || {
+            let options = FilesystemOptions::new().commit_interval(interval);
+            let filesystem = options.open_device(Arc::clone(&device)).expect("open");
+            filesystem.create_dir("/directory").expect("create");
+            let (mut longest, mut commits) = (Duration::ZERO, Vec::new());
+            let mut writes = device.counters().snapshot().writes;
+            let begin = now();
+            for mode in 0..1200 {
+                let began = now();
+                filesystem.set_permissions("/directory", mode % 512).expect("change");
+                longest = longest.max(now().saturating_sub(began));
+                sleep(Duration::from_millis(10));
+                let (counted, at) =
+                    (device.counters().snapshot().writes, now().saturating_sub(begin).as_millis());
+                // A commit is several writes.
+                let is_first = commits.last().is_none_or(|last| at > last + 1000);
+                if std::mem::replace(&mut writes, counted) < counted && is_first {
+                    commits.push(at);
+                }
+            }
+            filesystem.close().expect("close");
+            (longest, commits)
+        };
+        Simulation::run_one(WorldOptions::default(), body).expect("no deadlock").0
+    };
+    let (longest, commits) = run(Duration::from_secs(5));
+    assert!(longest < Duration::from_millis(1), "{longest:?}");
+    assert_eq!(commits.len(), 2, "{commits:?}");
+    assert!((5000..5100).contains(&commits[0]) && (10_000..10_200).contains(&commits[1]), "{commits:?}");
+    let (longest, commits) = run(Duration::MAX);
+    assert!(longest < Duration::from_millis(1) && commits.is_empty(), "{longest:?}, {commits:?}");
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use common::{Random, Watched, assert_device_clean, memory_volume, pattern};
+use common::{Random, Watched, aligned_pattern, assert_device_clean, memory_volume, pattern};
 use diorite::{
     AlignedBuf, DirectIo, DirectQueue, DirectReader, DirectWriter, ErrorKind, Filesystem, FilesystemOptions,
 };
@@ -16,12 +16,19 @@ fn open() -> (std::sync::Arc<dyn diorite::BlockDevice>, Filesystem) {
     (device, filesystem)
 }
 
+/// A queue that keeps its transfers in flight, and one that runs them together.
+const KINDS: [fn(u32) -> DirectQueue; 2] = [DirectQueue::new, DirectQueue::batched];
+
 /// generic/207, 239, 465: when a completion is delivered, size and content are there.
 #[test]
 fn a_completion_comes_after_size_and_mapping() {
+    KINDS.into_iter().for_each(size_and_mapping_of);
+}
+
+fn size_and_mapping_of(queue: fn(u32) -> DirectQueue) {
     let (device, filesystem) = open();
     let file = filesystem.create_file("/file").expect("create");
-    let mut queue = DirectQueue::new(8);
+    let mut queue = queue(8);
     let mut done = Vec::new();
     let mut random = Random(7);
     let mut expected = vec![0; 1 << 20];
@@ -71,9 +78,13 @@ fn a_completion_comes_after_size_and_mapping() {
 
 #[test]
 fn overlapping_transfers_of_one_queue_take_effect_in_order() {
+    KINDS.into_iter().for_each(order_of);
+}
+
+fn order_of(queue: fn(u32) -> DirectQueue) {
     let (_, filesystem) = open();
     let file = filesystem.create_file("/file").expect("create");
-    let mut queue = DirectQueue::new(16);
+    let mut queue = queue(16);
     for round in 0..16_u8 {
         let mut memory = AlignedBuf::zeroed(8192, 4096);
         memory.fill(round);
@@ -89,6 +100,41 @@ fn overlapping_transfers_of_one_queue_take_effect_in_order() {
     let mut memory = [1; 12288];
     file.read_exact_at(&mut memory, 0).expect("read");
     assert!(memory[..4096].iter().all(|byte| *byte == 0) && memory[4096..].iter().all(|byte| *byte == 15));
+}
+
+/// A batch is one call of the device, at the first reap; where a part of it fails, only that transfer does.
+#[test]
+fn a_batch_is_one_call_and_each_transfer_has_its_own_result() {
+    let device = Watched::new(memory_volume(32, &MkfsOptions::default()), |_| {});
+    let filesystem = FilesystemOptions::new().open_device(device.clone()).expect("open");
+    let options = filesystem.open_options().read(true).write(true).create(true).direct(DirectIo::Required);
+    let file = options.open("/file").expect("create");
+    file.write_all_at(&aligned_pattern(16 * 4096, 1), 0).expect("write");
+    let fails_from = file.extents().expect("extents")[0].sector.expect("data").to_bytes() + 8 * 4096;
+    let calls = || device.calls.load(SeqCst);
+    for (fails_from, failing) in [(u64::MAX, 0), (fails_from, 8)] {
+        device.writes_fail_from.store(fails_from, SeqCst);
+        let before = calls();
+        let mut queue = DirectQueue::batched(32);
+        for page in 0..16 {
+            queue.write(&file, page * 4096, aligned_pattern(4096, page), 4096, page).expect("submit");
+        }
+        queue.issue().expect("issue");
+        assert_eq!((calls(), queue.in_flight()), (before, 16), "nothing goes to the device yet");
+        let mut done = Vec::new();
+        assert_eq!(queue.reap(1, &mut done).expect("reap"), 16);
+        if failing == 0 {
+            assert_eq!(calls(), before + 1, "all at once");
+        }
+        for finished in done {
+            assert_eq!(finished.result.is_err(), finished.tag >= 16 - failing, "page {}", finished.tag);
+            assert!(finished.memory[..] == pattern(4096, finished.tag), "its own memory");
+        }
+    }
+    device.writes_fail_from.store(u64::MAX, SeqCst);
+    let mut content = AlignedBuf::zeroed(8 * 4096, 4096);
+    file.read_exact_at(&mut content, 0).expect("read");
+    assert!((0..8).all(|page| content[page * 4096..][..4096] == pattern(4096, page as u64)));
 }
 
 #[test]

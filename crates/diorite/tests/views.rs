@@ -149,6 +149,21 @@ fn nested_views_leave_frames_for_everything_else() {
     });
 }
 
+/// Where there is no file there is nothing to show, however far it is.
+#[test]
+fn a_view_past_the_end_is_empty() {
+    within_seconds(|| {
+        let filesystem = filesystem(1 << 20);
+        let file = filesystem.create_file("/file").expect("create");
+        file.write_all_at(&[1; 10_000], 0).expect("write");
+        for offset in [10_000, 1 << 40, u64::MAX - 8191, u64::MAX] {
+            let mut each = |_: &[u8]| panic!("there is nothing at {offset}");
+            assert_eq!(file.view(offset, 100_000, &mut each).expect("view"), 0);
+        }
+        assert_eq!(file.view(9_999, usize::MAX, &mut |shown| assert_eq!(shown, [1])).expect("view"), 1);
+    });
+}
+
 /// A view is whole: writers fill a range with one value after the other, and every view of it shows one value.
 #[test]
 fn a_view_shows_one_moment() {

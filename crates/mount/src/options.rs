@@ -8,7 +8,7 @@ use rustix::mount::MountFlags;
 use crate::operations::{AccessTimes, Settings};
 
 /// Memory for the page cache: small, for content is in the kernel's.
-const CACHE_BYTES: usize = 16 << 20;
+const CACHE_BYTES: usize = 12 << 20;
 /// Memory for metadata; it takes two and a half times this.
 const METADATA_CACHE_BYTES: usize = 16 << 20;
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);

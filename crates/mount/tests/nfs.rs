@@ -146,6 +146,38 @@ fn every_procedure_does_what_it_says() {
     server.must_end_clean();
 }
 
+/// A client forgets what it asked for once it has the reply (RFC 1813, 1.5): names and attributes are durable before it is sent.
+#[test]
+fn what_is_acknowledged_outlives_the_server() {
+    let server = Server::new(Squash::default());
+    let client = &mut server.client(0);
+    let root = client.mount("/");
+    let file = create(client, &root, "file", 0o644);
+    assert!(server.killed().metadata("/file").is_ok());
+    let new_attributes = sattr3 { size: set_size3::Some(3), ..mode(0o600) };
+    let set = SETATTR3args { object: file.clone(), new_attributes, guard: sattrguard3::None };
+    client.ok::<SETATTR3resok>(SETATTR, &set);
+    let there = server.killed().metadata("/file").expect("the file");
+    assert_eq!((there.size, there.permissions), (3, 0o600));
+    let made = MKDIR3args { where_: at(&root, "directory"), attributes: mode(0o750) };
+    client.ok::<MKDIR3resok>(MKDIR, &made);
+    assert!(server.killed().metadata("/directory").is_ok());
+    let symlink = symlinkdata3 { symlink_attributes: sattr3::default(), symlink_data: b"file"[..].into() };
+    client.ok::<SYMLINK3resok>(SYMLINK, &SYMLINK3args { where_: at(&root, "symlink"), symlink });
+    assert_eq!(server.killed().metadata("/symlink").expect("the link and its file").size, 3);
+    client.ok::<LINK3resok>(LINK, &LINK3args { file, link: at(&root, "link") });
+    assert_eq!(server.killed().metadata("/link").expect("the link").links, 2);
+    client.ok::<RENAME3resok>(RENAME, &RENAME3args { from: at(&root, "link"), to: at(&root, "renamed") });
+    let after = server.killed();
+    assert!(after.metadata("/renamed").is_ok() && after.metadata("/link").is_err());
+    drop(after);
+    client.ok::<REMOVE3resok>(REMOVE, &REMOVE3args { object: at(&root, "renamed") });
+    assert!(server.killed().metadata("/renamed").is_err());
+    client.ok::<RMDIR3resok>(RMDIR, &RMDIR3args { object: at(&root, "directory") });
+    assert!(server.killed().metadata("/directory").is_err());
+    server.must_end_clean();
+}
+
 /// A directory is listed whole in pieces of any size, also while what was listed is removed.
 #[test]
 fn directories_are_listed_in_pieces() {

@@ -37,7 +37,7 @@
 //! does not push out what is used again and again. A page that comes back soon after its eviction is protected at once.
 //!
 //! # Write-back
-//! Dirty pages are written by a thread of the pool, in disk order, many in flight, when a quarter of the frames is dirty or frames are
+//! Dirty pages are written by a thread of the pool, in disk order, many at once, when an eighth of the frames is dirty or frames are
 //! needed; all of a file's by [`flush`](BufferPool::flush), which also syncs it. A page that carries a log sequence number
 //! ([`PageMut::set_lsn`]) is not written before the log has it ([`BufferPool::set_durable_lsn`]). A page that cannot be written stays dirty; each process
 //! that has the file open gets the error once, from its next [`flush`](BufferPool::flush) or [`check`](BufferPool::check).

@@ -15,11 +15,13 @@ use crate::error::Result;
 use crate::files::{FileId, OpenFile, PageId};
 use crate::memory::{FrameIndex, Mapping, NO_PAGE, SharedHold};
 
-/// Writes in flight.
-const DEPTH: u32 = 32;
+/// Single pages that are written together.
+const DEPTH: u32 = 64;
 /// Pages of one batch: they are put in order among each other.
 const BATCH: usize = 512;
-/// Pages of one system call.
+/// So many pages that follow each other are one transfer.
+const RUN_PAGES: usize = 4;
+/// The longest one.
 const RUN_BYTES: usize = 1 << 20;
 /// How often the writer looks by itself.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -151,29 +153,20 @@ impl Core {
         let mut outcome = Outcome::default();
         let mut queue = self.queue.try_lock().ok();
         let mut queue =
-            queue.as_deref_mut().map(|queue| queue.get_or_insert_with(|| DirectQueue::new(DEPTH)));
+            queue.as_deref_mut().map(|queue| queue.get_or_insert_with(|| DirectQueue::batched(DEPTH)));
         let run_max = (RUN_BYTES / self.mapping.layout().page_bytes).max(1);
         let mut run: Vec<OwnedShared> = Vec::new();
         for (key, index) in list {
-            let Some(page) = PageId::from_key(key) else { continue };
-            let Ok(file) = self.file_of(page) else { continue };
             let Some(hold) = self.hold_dirty(key, index, &mut outcome) else { continue };
-            match &mut queue {
-                Some(queue) if file.has_queue => {
-                    self.submit(queue, file, page, hold, &mut outcome);
-                }
-                _ => {
-                    let follows = run.last().is_some_and(|last| last.frame().page() + 1 == key);
-                    if !follows || run.len() >= run_max {
-                        self.write_run(&mut run, &mut outcome);
-                    }
-                    run.push(hold);
-                }
+            let follows = run.last().is_some_and(|last| last.frame().page() + 1 == key);
+            if !follows || run.len() >= run_max {
+                self.write_run(&mut run, queue.as_deref_mut(), &mut outcome);
             }
+            run.push(hold);
         }
-        self.write_run(&mut run, &mut outcome);
+        self.write_run(&mut run, queue.as_deref_mut(), &mut outcome);
         if let Some(queue) = queue {
-            while queue.in_flight() > 0 && self.finish_one(queue, &mut outcome) {}
+            self.finish(queue, &mut outcome);
         }
         outcome
     }
@@ -196,16 +189,26 @@ impl Core {
         Some(hold)
     }
 
-    fn submit(
-        &self,
-        queue: &mut WriteQueue,
-        file: &OpenFile,
-        page: PageId,
-        hold: OwnedShared,
-        outcome: &mut Outcome,
-    ) {
-        while queue.in_flight() >= DEPTH && self.finish_one(queue, outcome) {}
-        let len = self.mapping.layout().page_bytes;
+    /// Write pages that follow each other: many by a call, a few with other pages.
+    fn write_run(&self, run: &mut Vec<OwnedShared>, queue: Option<&mut WriteQueue>, outcome: &mut Outcome) {
+        let holds = std::mem::take(run);
+        let Some(page) = holds.first().and_then(|hold| PageId::from_key(hold.frame().page())) else { return };
+        let Ok(file) = self.file_of(page) else { return };
+        match queue {
+            Some(queue) if file.has_queue && holds.len() < RUN_PAGES => {
+                for hold in holds {
+                    self.submit(queue, file, hold, outcome);
+                }
+            }
+            _ => self.write_by_calls(file, holds, outcome),
+        }
+    }
+
+    fn submit(&self, queue: &mut WriteQueue, file: &OpenFile, hold: OwnedShared, outcome: &mut Outcome) {
+        if queue.in_flight() >= DEPTH {
+            self.finish(queue, outcome);
+        }
+        let (page, len) = (page_of(&hold), self.mapping.layout().page_bytes);
         if let Err(error) = queue.write(&file.file, page.number() * len as u64, hold, len, 0) {
             let errno = match &error {
                 diorite::SubmitError::Failed { error, .. } => error.errno(),
@@ -215,35 +218,38 @@ impl Core {
         }
     }
 
-    /// Take what a queue has finished; whether there was anything.
-    fn finish_one(&self, queue: &mut WriteQueue, outcome: &mut Outcome) -> bool {
-        let Ok(Some(finished)) = queue.next_finished() else { return false };
-        self.mapping.header().writes.fetch_add(1, Ordering::Relaxed);
-        let page = PageId::from_key(finished.memory.frame().page());
-        match (finished.result, page) {
-            (Ok(len), _) if len == self.mapping.layout().page_bytes => {
-                self.written(&finished.memory, outcome);
+    /// Write what a queue has.
+    fn finish(&self, queue: &mut WriteQueue, outcome: &mut Outcome) {
+        while let Ok(Some(finished)) = queue.next_finished() {
+            self.mapping.header().writes.fetch_add(1, Ordering::Relaxed);
+            let page = page_of(&finished.memory);
+            match finished.result {
+                Ok(len) if len == self.mapping.layout().page_bytes => {
+                    self.written(&finished.memory, outcome);
+                }
+                Ok(_) => self.failed(page, libc::ENOSPC, 1),
+                Err(error) => self.failed(page, error.errno(), 1),
             }
-            (Ok(_), Some(page)) => self.failed(page, libc::ENOSPC, 1),
-            (Err(error), Some(page)) => self.failed(page, error.errno(), 1),
-            (_, None) => unreachable!("a page that is held has a number"),
         }
-        true
     }
 
-    /// Write pages that follow each other, by one call.
-    fn write_run(&self, run: &mut Vec<OwnedShared>, outcome: &mut Outcome) {
-        let mut holds = std::mem::take(run);
-        while let Some(page) = holds.first().and_then(|hold| PageId::from_key(hold.frame().page())) {
-            let Ok(file) = self.file_of(page) else { return };
+    /// Write pages that follow each other, by one call; each by its own if that failed, so that what can be written is.
+    fn write_by_calls(&self, file: &OpenFile, mut holds: Vec<OwnedShared>, outcome: &mut Outcome) {
+        while let Some(page) = holds.first().map(page_of) {
             self.mapping.header().writes.fetch_add(1, Ordering::Relaxed);
             let slices: Vec<_> = holds.iter().map(|hold| IoSlice::new(hold.bytes())).collect();
             let result = file.write_pages(page.number(), &slices);
             drop(slices);
             let done = match result {
                 Ok(done) if done > 0 => done,
-                Ok(_) => return self.failed(page, libc::ENOSPC, holds.len()),
-                Err(error) => return self.failed(page, error.errno(), holds.len()),
+                _ if holds.len() > 1 => {
+                    for hold in holds {
+                        self.write_by_calls(file, vec![hold], outcome);
+                    }
+                    return;
+                }
+                Ok(_) => return self.failed(page, libc::ENOSPC, 1),
+                Err(error) => return self.failed(page, error.errno(), 1),
             };
             for hold in holds.drain(..done) {
                 self.written(&hold, outcome);
@@ -266,4 +272,8 @@ impl Core {
         entry.errors.fetch_add(pages as u64, Ordering::SeqCst);
         self.mapping.header().write_errors.fetch_add(pages as u64, Ordering::Relaxed);
     }
+}
+
+fn page_of(hold: &OwnedShared) -> PageId {
+    PageId::from_key(hold.frame().page()).expect("a page that is held has a number")
 }

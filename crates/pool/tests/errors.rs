@@ -31,15 +31,17 @@ fn on_page(op: Op, number: u64) -> Fault {
     Fault::on(op, Effect::Error(5)).at(number * SECTORS..(number + 1) * SECTORS)
 }
 
-/// Each write of a flush fails once: the error is reported once, the page is still dirty and right, and the next flush writes it.
+/// Each page of a flush cannot be written, with others and by itself: the error is reported once, the page is still dirty and right, and the
+/// next flush writes it.
 #[test]
 fn a_failed_write_back_is_reported_once_and_lost_never() {
-    for failed in 0..20 {
+    // Pages that follow each other are one transfer, others a batch of several.
+    for (failed, apart) in (0..20).flat_map(|failed| [(failed, 1), (failed * 2, 2)]) {
         let Failing { pool, file, device } = failing(32);
-        for number in 0..20 {
+        for number in (0..20).map(|number| number * apart) {
             pool.create_page(file.page(number)).unwrap().fill(number as u8 + 1);
         }
-        device.add(on_page(Op::Write, failed));
+        device.add(on_page(Op::Write, failed).times(2));
         match pool.flush(file) {
             Err(Error::WriteBack { errors: 1, errno: 5, file }) => assert_eq!(file, "f"),
             other => panic!("{other:?}"),

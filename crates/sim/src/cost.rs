@@ -26,9 +26,6 @@ impl CpuCosts {
     /// Work costs nothing: only devices take time.
     pub const FREE: Self = Self { copy_ps_per_byte: 0, submit_ns: 0, page_ns: 0 };
 
-    /// A server of 2009 (specification A11): 2.5 microseconds to copy a page.
-    pub const OF_2009: Self = Self { copy_ps_per_byte: 500, submit_ns: 15_000, page_ns: 400 };
-
     /// A server of 2013 (seed 002, 3.1 GHz). A bio cost 110 microseconds at 450 MHz, 40 at 733 MHz and 15 in 2009: here half of
     /// that, as the clock and the work in a cycle of these years say. Nothing is fitted to the seed's rows.
     pub const OF_2013: Self = Self { copy_ps_per_byte: 250, submit_ns: 7_000, page_ns: 200 };

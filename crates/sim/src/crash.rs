@@ -141,9 +141,7 @@ impl BlockDevice for RecordingDevice {
     }
 
     fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
-        for bio in bios.iter() {
-            self.geometry.check(bio).map_err(|kind| (self as &dyn BlockDevice).error(bio, kind))?;
-        }
+        (self as &dyn BlockDevice).check(bios)?;
         let endings: Vec<_> = bios.iter().filter_map(|bio| self.issue(bio)).collect();
         self.lower.execute(bios)?;
         self.log().events.extend(endings);

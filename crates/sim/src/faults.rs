@@ -4,7 +4,6 @@
 //! matching ones, so many times), *what* ([`Effect`]). A lost, torn or misdirected write reports success, as a bad drive
 //! would. After a power cut everything fails with [`IoErrorKind::Gone`] until [`FaultyDevice::power_on`].
 
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -90,6 +89,7 @@ struct State {
 }
 
 /// Wraps a device and lets things go wrong.
+#[derive(Debug)]
 pub struct FaultyDevice {
     lower: Arc<dyn BlockDevice>,
     state: Mutex<State>,
@@ -114,11 +114,6 @@ impl FaultyDevice {
     /// How many bios were hit so far.
     pub fn hit_count(&self) -> u64 {
         self.state().hits
-    }
-
-    /// The power fails.
-    pub fn power_cut(&self) {
-        self.state().without_power = true;
     }
 
     /// The power comes back.
@@ -210,12 +205,6 @@ impl BlockDevice for FaultyDevice {
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
         Ok(<dyn BlockDevice>::immediate_queue(self, depth))
-    }
-}
-
-impl fmt::Debug for FaultyDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FaultyDevice({:?})", self.lower)
     }
 }
 

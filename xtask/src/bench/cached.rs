@@ -6,14 +6,14 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::Options;
-use super::measure::{call, median};
+use super::measure::{build, median};
 use super::store;
 
 /// At most so much of the kernel's time.
 const BOUND: f64 = 0.5;
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
-    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite", "--example", "cached_read"])?;
+    build(&["--package", "diorite", "--example", "cached_read"])?;
     let store = store::directory("cached")?;
     let command = "target/release/examples/cached_read --json";
     let mut raw = String::new();
@@ -38,9 +38,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     }
     let _ = write!(text, "\nMedians of the rounds of a run. Command: `{command}`\n");
     store::write(&store.join("cached.jsonl"), &raw)?;
-    store::write(&store.join("README.md"), &text)?;
-    println!("{text}\nstored in {}", store.display());
-    Ok(())
+    store::finish(&store, &text, &text)
 }
 
 /// One size in one run: medians over its interleaved rounds.
@@ -48,7 +46,7 @@ fn row(text: &mut String, run: u32, line: &str) -> Result<(), String> {
     let json: Value = serde_json::from_str(line).map_err(|error| format!("cached_read: {error}: {line}"))?;
     let middle = |name: &str| {
         let values = json[name].as_array().into_iter().flatten();
-        median(&values.filter_map(Value::as_f64).collect::<Vec<_>>())
+        median(values.filter_map(Value::as_f64))
     };
     let (ours, theirs) = (middle("diorite_ns"), middle("pread_ns"));
     let ratio = ours / theirs;

@@ -16,6 +16,10 @@ pub(crate) struct Workload {
     pub(crate) threads: u32,
 }
 
+pub(crate) const fn workload(name: &'static str, options: &'static str, threads: u32) -> Workload {
+    Workload { name, options, threads }
+}
+
 impl Workload {
     /// Whether it changes what it runs on.
     pub(crate) fn writes(&self) -> bool {
@@ -41,6 +45,11 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
+    /// One that needs nothing before or after a run.
+    pub(crate) fn new(name: &'static str, command: CommandFor, options: String) -> Self {
+        Self { name, before: vec![], command, options, after: vec![] }
+    }
+
     /// The job file for a workload.
     pub(crate) fn job_file(&self, workload: &Workload) -> String {
         format!("[{}]\n{}{}", workload.name, workload.options, self.options)
@@ -60,8 +69,7 @@ impl Contender {
 fn each(commands: &[Vec<String>]) -> Result<(), String> {
     let mut result = Ok(());
     for command in commands {
-        let words: Vec<&str> = command.iter().map(String::as_str).collect();
-        if let Err(error) = call(&words) {
+        if let Err(error) = call(command) {
             result = Err(error);
         }
     }

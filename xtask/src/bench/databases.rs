@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::Options;
-use super::measure::call;
+use super::measure::{build, call, shell, words};
 use super::mounts::{ours, transports};
-use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount, make_image};
-use crate::mount::databases::{Database, Mariadb, Memory, Postgresql, stop};
+use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount, loop_mount, make_image};
+use crate::mount::databases::{Database, Mariadb, Memory, Postgresql, stop, succeed};
 use crate::setup;
 
 const CLIENTS: u32 = 8;
@@ -30,8 +30,8 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         return Ok(());
     }
     setup::install_mount_packages()?;
-    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
-    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
+    build(&["--package", "diorite-cli"])?;
+    let directory = &options.directory;
     let template = make_image(
         &directory.join("databases.img"),
         1536,
@@ -40,12 +40,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     let image = directory.join("databases-run.img").to_string_lossy().into_owned();
     let mount = directory.join("databases").to_string_lossy().into_owned();
     let this = std::env::current_exe().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
-    let by_kernel = |image: &str| {
-        format!(
-            "mkdir -p {mount} && mount -o loop {image} {mount} && losetup --direct-io=on $(findmnt -no SOURCE {mount})"
-        )
-    };
-    call(&["sh", "-c", &by_kernel(&template)])?;
+    shell(&loop_mount(&template, &mount))?;
     let filled = fill(Path::new(&mount));
     call(&["umount", &mount])?;
     filled?;
@@ -54,7 +49,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     let runner = |name, before: String, after| Runner {
         name,
         before: vec![fresh.clone(), before],
-        command: vec![this.clone(), "bench-databases".to_owned(), mount.clone()],
+        command: words(&[&this, "bench-databases", &mount]),
         after,
     };
     let mut runners = Vec::new();
@@ -62,7 +57,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         let (before, after) = ours(&image, &mount, &format!("allow_other,io_uring={io_uring}"))?;
         runners.push(runner(name, before, after));
     }
-    runners.push(runner("kernel", by_kernel(&image), vec![format!("umount {mount}")]));
+    runners.push(runner("kernel", loop_mount(&image, &mount), vec![format!("umount {mount}")]));
     let about = format!(
         "A copy of one ext4 image for each run, mounted by `diorite mount -o allow_other` and by the kernel (loop device with direct I/O). \
          Each with {CLIENTS} clients for {SECONDS} s: PostgreSQL's pgbench (scale {SCALE}), and MariaDB (InnoDB with `O_DIRECT`, a commit \
@@ -72,7 +67,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         .iter()
         .filter(|runner| runner.name != "kernel")
         .flat_map(|runner| ["postgresql", "mariadb"].map(|figure| (runner.name, figure)))
-        .map(|ours| TargetRatio { ours, peer: ("kernel", ours.1), bound: Bound::AtLeast(0.8) })
+        .map(|(ours, figure)| TargetRatio::of(figure, ours, "kernel", Bound::AtLeast(0.8)))
         .collect();
     let suite =
         RateSuite { name: "databases", title: "Databases on a mount", about, rounds: None, runners, targets };
@@ -149,14 +144,6 @@ fn transactions(at: &Path) -> Result<f64, String> {
         done += COUNT;
     }
     Ok(f64::from(done) / start.elapsed().as_secs_f64())
-}
-
-fn succeed(command: &mut Command) -> Result<String, String> {
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
 fn number_after(text: &str, words: &str) -> Option<f64> {

@@ -4,33 +4,26 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use super::Options;
-use super::contender::{CommandFor, Contender, Figures, Workload, figures};
-use super::measure::{call, run as run_command};
+use super::contender::{CommandFor, Contender, Figures, Workload, figures, workload};
+use super::measure::{build, call, run as run_command, words};
+use super::rates::{can_mount, loop_mount, unmount_after_fio};
 use super::store::{self, Figure, Series, Target};
 
 const WORKLOADS: &[Workload] = &[
-    Workload { name: "read-1m", options: "rw=read\nbs=1m\niodepth=1\n", threads: 1 },
-    Workload { name: "write-1m", options: "rw=write\nbs=1m\niodepth=1\n", threads: 1 },
-    Workload {
-        name: "randread-4k-qd1",
-        options: "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\n",
-        threads: 1,
-    },
-    Workload {
-        name: "randread-4k-qd32",
-        options: "rw=randread\nbs=4k\niodepth=32\nnorandommap=1\n",
-        threads: 1,
-    },
-    Workload {
-        name: "randread-4k-8x",
-        options: "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\nnumjobs=8\ngroup_reporting=1\n",
-        threads: 8,
-    },
-    Workload {
-        name: "randwrite-4k-8x",
-        options: "rw=randwrite\nbs=4k\niodepth=1\nnorandommap=1\nnumjobs=8\ngroup_reporting=1\n",
-        threads: 8,
-    },
+    workload("read-1m", "rw=read\nbs=1m\niodepth=1\n", 1),
+    workload("write-1m", "rw=write\nbs=1m\niodepth=1\n", 1),
+    workload("randread-4k-qd1", "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\n", 1),
+    workload("randread-4k-qd32", "rw=randread\nbs=4k\niodepth=32\nnorandommap=1\n", 1),
+    workload(
+        "randread-4k-8x",
+        "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\nnumjobs=8\ngroup_reporting=1\n",
+        8,
+    ),
+    workload(
+        "randwrite-4k-8x",
+        "rw=randwrite\nbs=4k\niodepth=1\nnorandommap=1\nnumjobs=8\ngroup_reporting=1\n",
+        8,
+    ),
 ];
 
 /// Size of the file in MiB; the image has a quarter more.
@@ -52,10 +45,10 @@ const RATIOS: &[(&str, &str, Figure, f64)] = &[
 ];
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
-    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
-    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
+    build(&["--package", "diorite-cli"])?;
+    let directory = &options.directory;
     let image = directory.join("direct.img");
-    let result = make_image(&image).and_then(|()| measure(options, &image, &directory));
+    let result = make_image(&image).and_then(|()| measure(options, &image, directory));
     let _ = std::fs::remove_file(&image);
     result
 }
@@ -80,7 +73,7 @@ fn format_command(image: &Path, directory: &Path) -> Result<Vec<String>, String>
         "mke2fs -q -t ext2 -b 4096 -E nodiscard -F {image} && target/release/diorite job {layout} --on {image} && \
          e2fsck -fn {image}"
     );
-    Ok(["sh", "-c", &script].map(str::to_owned).to_vec())
+    Ok(words(&["sh", "-c", &script]))
 }
 
 /// Where the file lies on the image, in bytes: users of the bare image go to the same places, since storage is slower where a
@@ -99,65 +92,27 @@ fn data_offset(image: &Path) -> Result<u64, String> {
 /// Who takes part, on the image, each after the command `before`; those on the bare image from `offset` on.
 fn contenders(image: &Path, offset: u64, directory: &Path, before: Option<&[String]>) -> Vec<Contender> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    let words = |line: &[&str]| line.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let (path, mount) = (text(image), text(&directory.join("mount")));
     let diorite = |on: String| -> CommandFor {
         Box::new(move |job| {
             let job = job.to_string_lossy();
             // What a job on the bare image destroys is made anew before the next run.
-            ["target/release/diorite", "job", "--json", "--force", &job, "--on", &on]
-                .map(str::to_owned)
-                .to_vec()
+            words(&["target/release/diorite", "job", "--json", "--force", &job, "--on", &on])
         })
     };
-    let fio = || -> CommandFor {
-        Box::new(|job| ["fio", "--output-format=json", &job.to_string_lossy()].map(str::to_owned).to_vec())
-    };
+    let fio =
+        || -> CommandFor { Box::new(|job| words(&["fio", "--output-format=json", &job.to_string_lossy()])) };
     let fixed = "fixedbufs=1\nregisterfiles=1\niomem=mmap\n";
     let mut list = vec![
-        Contender {
-            name: "diorite",
-            before: vec![],
-            command: diorite(path.clone()),
-            options: "filename=/file\n".into(),
-            after: vec![],
-        },
-        Contender {
-            name: "raw",
-            before: vec![],
-            command: diorite(format!("raw:{path}")),
-            options: format!("filename=/file\noffset={offset}\n"),
-            after: vec![],
-        },
-        Contender {
-            name: "fio-image",
-            before: vec![],
-            command: fio(),
-            options: format!("filename={path}\noffset={offset}\n{fixed}"),
-            after: vec![],
-        },
+        Contender::new("diorite", diorite(path.clone()), "filename=/file\n".into()),
+        Contender::new("raw", diorite(format!("raw:{path}")), format!("filename=/file\noffset={offset}\n")),
+        Contender::new("fio-image", fio(), format!("filename={path}\noffset={offset}\n{fixed}")),
     ];
     if can_mount() {
-        let _ = std::fs::create_dir_all(&mount);
         list.push(Contender {
-            name: "kernel-ext2",
-            before: vec![words(&[
-                "sh",
-                "-c",
-                &format!(
-                    "mount -o loop {path} {mount} && losetup --direct-io=on $(findmnt -no SOURCE {mount})"
-                ),
-            ])],
-            command: fio(),
-            options: format!("filename={mount}/file\n{fixed}"),
-            // fio's ring lets go of the file a moment after fio has ended.
-            after: vec![words(&[
-                "sh",
-                "-c",
-                &format!(
-                    "for try in $(seq 50); do umount {mount} 2>/dev/null && exit 0; sleep 0.1; done; exit 1"
-                ),
-            ])],
+            before: vec![words(&["sh", "-c", &loop_mount(&path, &mount)])],
+            after: vec![words(&["sh", "-c", &unmount_after_fio(&mount)])],
+            ..Contender::new("kernel-ext2", fio(), format!("filename={mount}/file\n{fixed}"))
         });
     } else {
         println!("SKIPPED: kernel-ext2: it needs root");
@@ -170,11 +125,6 @@ fn contenders(image: &Path, offset: u64, directory: &Path, before: Option<&[Stri
     list
 }
 
-fn can_mount() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
-}
-
 fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), String> {
     let store: PathBuf = store::directory("direct")?;
     let common =
@@ -182,7 +132,7 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
     let (reads, writes): (Vec<_>, Vec<_>) = WORKLOADS.iter().partition(|workload| !workload.writes());
     let (mut series, mut commands) = (Vec::new(), String::new());
     let format = format_command(image, directory)?;
-    call(&format.iter().map(String::as_str).collect::<Vec<_>>())?;
+    call(&format)?;
     let offset = data_offset(image)?;
     // All contenders use the same blocks of the host. Writes to the bare image destroy its filesystem: before each run it is made
     // anew, so that what the disk had to do just before is the same for all, too.
@@ -205,9 +155,7 @@ fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), Stri
         .collect();
     let report = store::report(&series, &targets);
     let text = format!("# Direct I/O through ext2\n\n{}\n{report}\nCommands:\n{commands}", store::versions());
-    store::write(&store.join("README.md"), &text)?;
-    println!("\n{report}\nstored in {}", store.display());
-    Ok(())
+    store::finish(&store, &text, &report)
 }
 
 /// Let the contenders take turns at each workload, `rounds` times; `files` are what they read. Raw output goes to `store`. The series, and the commands as
@@ -274,14 +222,12 @@ fn order(contenders: usize, round: usize) -> Vec<usize> {
 
 /// A thread that waits for each transfer is faster on the CPU that takes the disk's interrupts than on another, by more than
 /// what is to be measured: all contenders of such a workload get the last CPU.
-fn pinned(command: Vec<String>, threads: u32) -> Vec<String> {
+pub(super) fn pinned(command: Vec<String>, threads: u32) -> Vec<String> {
     let last = std::thread::available_parallelism().map_or(0, |cpus| cpus.get() - 1);
     if threads > 1 || call(&["taskset", "--version"]).is_err() {
         return command;
     }
-    let mut pinned = vec!["taskset".to_owned(), "-c".to_owned(), last.to_string()];
-    pinned.extend(command);
-    pinned
+    [words(&["taskset", "-c", &last.to_string()]), command].concat()
 }
 
 fn one_run(contender: &Contender, command: &[String], raw: &Path) -> Result<Figures, String> {

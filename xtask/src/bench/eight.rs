@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Options;
-use super::measure::call;
+use super::measure::{build, build_peers, call, shell, words};
 use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount};
 
 const DEVICES: u64 = 8;
@@ -30,47 +30,39 @@ fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), 
         println!("{name}: skipped, loop devices need root");
         return Ok(());
     }
-    let build = ["cargo", "build", "--release", "--quiet", "--target-dir", "target/peers", "--manifest-path"];
-    call(&[&build[..], &["bench/peers/Cargo.toml", "--bin", "natural"]].concat())?;
-    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
+    build_peers(Some("natural"))?;
+    build(&["--package", "diorite-cli"])?;
     let devices = Devices::attach(Path::new("/dev/shm"))?;
     let group = limit.map(|limit| Group::make(&devices, limit)).transpose()?;
-    let stripe = format!("stripe:{}", devices.paths.join(","));
+    // In turns of what the reader asks for at once, so that each of its transfers is one of a device.
+    let stripe = format!("stripe:{}?chunk=1M", devices.paths.join(","));
     let make = format!(
         "target/release/diorite mkfs --force -t ext4 {stripe} && \
          dd if=/dev/zero bs=1M count={FILE_MIB} status=none | target/release/diorite cp --direct - {stripe}:/file"
     );
-    call(&["sh", "-c", &make])?;
+    shell(&make)?;
+    let enter = group.as_ref().map_or_else(String::new, Group::enter);
     let runner = |name, command: String| Runner {
         name,
         before: Vec::new(),
-        command: [
-            "sh",
-            "-c",
-            &format!("{}exec {command}", group.as_ref().map_or_else(String::new, Group::enter)),
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        command: words(&["sh", "-c", &format!("{enter}exec {command}")]),
         after: Vec::new(),
     };
     let reader = format!("target/peers/release/natural stream {stripe} /file 0 {} {SECONDS}", FILE_MIB << 20);
     let jobs: Vec<_> = devices.paths.iter().map(|path| format!("--name={path} --filename={path}")).collect();
     let jobs = jobs.join(" ");
     let fio = format!(
-        "fio --output-format=json --group_reporting --rw=read --bs=1m --direct=1 --time_based --runtime={SECONDS} --size={DEVICE_MIB}m \
-         --ioengine=io_uring --iodepth=4 --fixedbufs=1 {jobs}"
+        "fio --output-format=json --group_reporting --rw=read --bs=512k --direct=1 --time_based --runtime={SECONDS} --size={DEVICE_MIB}m \
+         --ioengine=io_uring --iodepth=8 --fixedbufs=1 {jobs}"
     );
-    // As many blocks as the devices have once, so that the page cache has none of them before.
+    // At most as many blocks as the devices have, so that the page cache has none of them before; of one device after the other.
+    let blocks = if limit.is_some() { LIMIT_MB_PER_S / 2 } else { DEVICE_MIB };
     let nocopy = format!(
-        "target/release/diorite diskperf --json blocks={DEVICE_MIB} bs=1m nocopy {}",
+        "target/release/diorite diskperf --json blocks={blocks} bs=1m nocopy {}",
         devices.paths.join(" ")
     );
     let forget = devices.paths.iter().map(|path| format!("blockdev --flushbufs {path}")).collect();
-    let target = |peer, bound| TargetRatio {
-        ours: ("reader", "mb_per_s"),
-        peer: (peer, "mb_per_s"),
-        bound: Bound::AtLeast(bound),
-    };
+    let target = |peer, bound| TargetRatio::of("mb_per_s", "reader", peer, Bound::AtLeast(bound));
     let rate = limit.map_or_else(
         || "as fast as the processors are".to_owned(),
         |_| format!("{LIMIT_MB_PER_S} MB/s each by a limit of the block layer"),
@@ -80,7 +72,7 @@ fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), 
         title: "One stream over eight devices",
         about: format!(
             "{DEVICES} loop devices of {DEVICE_MIB} MiB on tmpfs, {rate}. `reader`: one `DirectReader`, 16 chunks of 1 MiB, of a file on \
-             an ext4 volume over the stripe of all. `devices`: fio on all at once, a process and four transfers of 1 MiB for each. `nocopy`: one thread \
+             an ext4 volume over the stripe of all (chunks of 1 MiB). `devices`: fio on all at once, a process and eight transfers of 512 KiB for each (what one request of a loop device takes). `nocopy`: one thread \
              reads them in turn into the kernel's page cache, without the copy to its memory.\n"
         ),
         rounds: None,
@@ -107,14 +99,7 @@ impl Devices {
             let file = directory.join(format!("diorite-eight-{number}"));
             let path = file.display().to_string();
             devices.files.push(file);
-            call(&[
-                "dd",
-                "if=/dev/zero",
-                &format!("of={path}"),
-                "bs=1M",
-                &format!("count={DEVICE_MIB}"),
-                "status=none",
-            ])?;
+            shell(&format!("dd if=/dev/zero of={path} bs=1M count={DEVICE_MIB} status=none"))?;
             devices.paths.push(call(&["losetup", "--find", "--show", &path])?.trim().to_owned());
         }
         Ok(devices)

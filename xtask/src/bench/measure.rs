@@ -1,6 +1,6 @@
 //! Running one command, and what the whole machine spent meanwhile.
 
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Instant;
 
 /// What came of one run.
@@ -11,34 +11,50 @@ pub(crate) struct Run {
     pub(crate) cpu_s: f64,
 }
 
-/// Run a command line; anything but success is an error with what it said.
-pub(crate) fn run(command: &[String]) -> Result<Run, String> {
-    let (program, arguments) = command.split_first().ok_or("an empty command")?;
+/// Run a command line, and see what the machine spends meanwhile.
+pub(crate) fn run<S: AsRef<str>>(command: &[S]) -> Result<Run, String> {
     let idle = idle_seconds()?;
     let start = Instant::now();
-    let output =
-        Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
+    let stdout = call(command)?;
     let seconds = start.elapsed().as_secs_f64();
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
     let cpu_s = (seconds * cpus - (idle_seconds()? - idle)).max(0.0);
-    Ok(Run { stdout: succeed(command, &output)?, cpu_s })
+    Ok(Run { stdout, cpu_s })
 }
 
-/// Run a command for its effect.
-pub(crate) fn call(command: &[&str]) -> Result<String, String> {
-    let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
-    let (program, arguments) = command.split_first().ok_or("an empty command")?;
+/// Run a command line: its output. Anything but success is an error with what it said.
+pub(crate) fn call<S: AsRef<str>>(command: &[S]) -> Result<String, String> {
+    let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
+    let (program, arguments) = words.split_first().ok_or("an empty command")?;
     let output =
         Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
-    succeed(&command, &output)
-}
-
-fn succeed(command: &[String], output: &Output) -> Result<String, String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{}: {}: {}", command.join(" "), output.status, said.trim()))
+    Err(format!("{}: {}: {}", words.join(" "), output.status, said.trim()))
+}
+
+/// Run a line of the shell.
+pub(crate) fn shell(line: &str) -> Result<String, String> {
+    call(&["sh", "-c", line])
+}
+
+/// Build programs in release mode: `what` says which, as cargo takes it.
+pub(crate) fn build(what: &[&str]) -> Result<(), String> {
+    call(&[&["cargo", "build", "--release", "--quiet"], what].concat()).map(drop)
+}
+
+/// Build a program of `bench/peers`, or all.
+pub(crate) fn build_peers(program: Option<&str>) -> Result<(), String> {
+    let peers = ["--target-dir", "target/peers", "--manifest-path", "bench/peers/Cargo.toml"];
+    let program = program.map(|name| ["--bin", name]);
+    build(&[&peers[..], program.as_ref().map_or(&[][..], |words| &words[..])].concat())
+}
+
+/// A command line as a runner has it.
+pub(crate) fn words(line: &[&str]) -> Vec<String> {
+    line.iter().map(|&word| word.to_owned()).collect()
 }
 
 /// Idle and stolen seconds of all CPUs since boot.
@@ -58,12 +74,18 @@ fn idle_seconds() -> Result<f64, String> {
 }
 
 /// The middle of some numbers.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
         0 => f64::NAN,
         len if len % 2 == 1 => sorted[len / 2],
         len => f64::midpoint(sorted[len / 2 - 1], sorted[len / 2]),
     }
+}
+
+/// The least and the most of some numbers.
+pub(crate) fn range(values: &[f64]) -> (f64, f64) {
+    let (least, most) = (f64::INFINITY, 0.0);
+    values.iter().fold((least, most), |(least, most), &value| (value.min(least), value.max(most)))
 }

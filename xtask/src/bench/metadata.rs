@@ -13,7 +13,7 @@ const FUSE_FILES: u32 = 5000;
 /// Create, stat, list and unlink of 100,000 empty files.
 pub(super) fn names(options: &Options) -> Result<(), String> {
     let worker = build_worker()?;
-    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
+    let directory = &options.directory;
     let image = directory.join("names.img");
     let path = make_image(&image, 1024, "-t ext4 -N 200000 -E lazy_itable_init=0,lazy_journal_init=0")?;
     let mount = directory.join("mount").to_string_lossy().into_owned();
@@ -26,18 +26,10 @@ pub(super) fn names(options: &Options) -> Result<(), String> {
     }
     let mut targets = Vec::new();
     for figure in ["create", "stat", "unlink"] {
-        let target = |peer, bound| TargetRatio {
-            ours: ("diorite", figure),
-            peer: (peer, figure),
-            bound: Bound::AtLeast(bound),
-        };
+        let target = |peer, bound| TargetRatio::of(figure, "diorite", peer, Bound::AtLeast(bound));
         targets.extend([target("kernel", 3.0), target("fuse2fs", 10.0)]);
     }
-    targets.push(TargetRatio {
-        ours: ("diorite", "readdir"),
-        peer: ("kernel", "readdir"),
-        bound: Bound::AtLeast(1.0),
-    });
+    targets.push(TargetRatio::of("readdir", "diorite", "kernel", Bound::AtLeast(1.0)));
     let suite = RateSuite {
         name: "names",
         title: "Many small files: files a second, one thread",
@@ -59,7 +51,7 @@ pub(super) fn names(options: &Options) -> Result<(), String> {
 /// Appends of 4 KiB, each synced, by 1 and 8 threads.
 pub(super) fn appends(options: &Options) -> Result<(), String> {
     let worker = build_worker()?;
-    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
+    let directory = &options.directory;
     let image = directory.join("appends.img");
     let path = make_image(&image, 1024, "-t ext4 -E lazy_itable_init=0,lazy_journal_init=0")?;
     let mount = directory.join("mount").to_string_lossy().into_owned();
@@ -71,8 +63,7 @@ pub(super) fn appends(options: &Options) -> Result<(), String> {
             runners.push(Runner { name: kernels, ..kernel(&worker, &workload, &path, &mount) });
         }
     }
-    let against = |ours, peer, bound| TargetRatio { ours: (ours, "appends"), peer: (peer, "appends"), bound };
-    let flushes = "flushes_per_append";
+    let against = |ours, peer, bound| TargetRatio::of("appends", ours, peer, bound);
     let suite = RateSuite {
         name: "appends",
         title: "Synced appends: 4 KiB and fsync, a file for each thread",
@@ -86,11 +77,7 @@ pub(super) fn appends(options: &Options) -> Result<(), String> {
             against("diorite-1", "kernel-1", Bound::AtLeast(1.0)),
             against("diorite-8", "kernel-8", Bound::AtLeast(1.0)),
             against("diorite-8", "diorite-1", Bound::AtLeast(2.0)),
-            TargetRatio {
-                ours: ("diorite-8", flushes),
-                peer: ("diorite-1", flushes),
-                bound: Bound::AtMost(0.5),
-            },
+            TargetRatio::of("flushes_per_append", "diorite-8", "diorite-1", Bound::AtMost(0.5)),
         ],
     };
     let result = suite.run(options);

@@ -1,25 +1,21 @@
 //! Suite `mixed`: a buffered scan and a direct rewrite at the same time, of one file, against the two of files of their own.
 
 use super::Options;
-use super::measure::call;
+use super::measure::{build, words};
 use super::rates::{Bound, RateSuite, Runner, TargetRatio};
 
 const PROGRAM: &str = "target/release/examples/mixed_modes";
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
-    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite", "--example", "mixed_modes"])?;
+    build(&["--package", "diorite", "--example", "mixed_modes"])?;
     let directory = options.directory.to_string_lossy().into_owned();
     let runner = |name: &'static str| Runner {
         name,
         before: Vec::new(),
-        command: [PROGRAM, name, &directory].map(str::to_owned).to_vec(),
+        command: words(&[PROGRAM, name, &directory]),
         after: Vec::new(),
     };
-    let target = |figure| TargetRatio {
-        ours: ("together", figure),
-        peer: ("apart", figure),
-        bound: Bound::AtLeast(0.9),
-    };
+    let target = |figure| TargetRatio::of(figure, "together", "apart", Bound::AtLeast(0.9));
     RateSuite {
         name: "mixed",
         title: "A buffered scan and a direct rewrite of one file",

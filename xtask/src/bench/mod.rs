@@ -30,7 +30,7 @@ pub(crate) use mounts::run_in;
 
 /// What the command line asks for.
 pub(crate) struct Options {
-    /// Where images are made; on the disk that is to be measured.
+    /// Where images are made; on the disk that is to be measured. An absolute path.
     pub(crate) directory: PathBuf,
     /// Rounds.
     pub(crate) rounds: u32,
@@ -82,8 +82,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
             return Err(format!("no suite {name}; there are: {}", known.join(", ")));
         }
     }
-    std::fs::create_dir_all(&options.directory)
-        .map_err(|error| format!("{}: {error}", options.directory.display()))?;
+    let directory = &options.directory;
+    options.directory = std::fs::create_dir_all(directory)
+        .and_then(|()| directory.canonicalize())
+        .map_err(|error| format!("{}: {error}", directory.display()))?;
     for (name, suite) in SUITES {
         if names.is_empty() || names.iter().any(|chosen| chosen == name) {
             suite(&options)?;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::Options;
 use super::contender::figures;
-use super::measure::{call, run as run_command};
+use super::measure::{build, call, run as run_command, shell, words};
 use super::rates::{
     Bound, RateSuite, Runner, TargetRatio, build_worker, can_mount, fuse2fs, kernel, make_image,
 };
@@ -76,19 +76,18 @@ const fn job(figure: &'static str, options: &'static str, unit: Unit) -> Job {
 
 /// On the disk of the benchmarks' directory.
 pub(super) fn on_disk(options: &Options) -> Result<(), String> {
-    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
-    suite("mount", "on the disk", &directory, options)
+    suite("mount", "on the disk", &options.directory, options)
 }
 
 /// On tmpfs, where the CPU is what there is.
 pub(super) fn on_tmpfs(options: &Options) -> Result<(), String> {
-    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?.join("tmpfs");
+    let directory = options.directory.join("tmpfs");
     if !can_mount() {
         println!("SKIPPED: mount-tmpfs: it needs root");
         return Ok(());
     }
     let path = directory.to_string_lossy();
-    call(&["sh", "-c", &format!("mkdir -p {path} && mount -t tmpfs -o size=4G tmpfs {path}")])?;
+    shell(&format!("mkdir -p {path} && mount -t tmpfs -o size=4G tmpfs {path}"))?;
     let result = suite("mount-tmpfs", "on tmpfs", &directory, options);
     call(&["umount", &path])?;
     result
@@ -100,7 +99,7 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
         return Ok(());
     }
     let worker = build_worker()?;
-    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
+    build(&["--package", "diorite-cli"])?;
     let archive = make_archive(directory)?;
     let image = make_image(
         &directory.join("mount.img"),
@@ -111,7 +110,7 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
     let this = std::env::current_exe().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
     let command = |files: u32, daemon: &str| {
         let files = files.to_string();
-        [this.as_str(), "bench-in", &mount, &worker, &archive, &files, daemon].map(str::to_owned).to_vec()
+        words(&[&this, "bench-in", &mount, &worker, &archive, &files, daemon])
     };
     let on = |runner: Runner, files, daemon: &str| Runner { command: command(files, daemon), ..runner };
     let mut runners = Vec::new();
@@ -164,11 +163,7 @@ pub(super) fn ours(image: &str, mount: &str, options: &str) -> Result<(String, V
 }
 
 fn targets(ours: &'static str) -> Vec<TargetRatio> {
-    let against = |peer, figure, bound| TargetRatio {
-        ours: (ours, figure),
-        peer: (peer, figure),
-        bound: Bound::AtLeast(bound),
-    };
+    let against = |peer, figure, bound| TargetRatio::of(figure, ours, peer, Bound::AtLeast(bound));
     let kernel = [
         ("read_1m", 0.8),
         ("write_1m", 0.8),
@@ -226,11 +221,7 @@ fn make_archive(directory: &Path) -> Result<String, String> {
     super::tree::make_mixed_tree(&tree, TREE_FILES)?;
     let archive = directory.join("source.tar").to_string_lossy().into_owned();
     let tree = tree.to_string_lossy();
-    call(&[
-        "sh",
-        "-c",
-        &format!("tar -cf {archive} -C {tree} . && rm -r {tree} && cat {archive} >/dev/null"),
-    ])?;
+    shell(&format!("tar -cf {archive} -C {tree} . && rm -r {tree} && cat {archive} >/dev/null"))?;
     Ok(archive)
 }
 
@@ -262,7 +253,7 @@ pub(crate) fn run_in(arguments: &[String]) -> Result<(), String> {
         let peak = format!(
             "grep VmHWM $(pgrep -f '{daemon}.*{directory}' | sed 's|.*|/proc/&/status|') | awk '{{ print $2 / 1024 }}' | sort -n | tail -1"
         );
-        let peak = call(&["sh", "-c", &peak])?;
+        let peak = shell(&peak)?;
         let peak: f64 = peak.trim().parse().map_err(|_| format!("the memory of `{daemon}`: `{peak}`"))?;
         found.insert("daemon_peak_mib".to_owned(), json!(peak));
         found.insert("daemon_mib_max".to_owned(), json!(DAEMON_MIB_MAX));
@@ -281,7 +272,7 @@ fn run_jobs(file: &str, found: &mut Map<String, Value>) -> Result<(), String> {
     };
     fio(&format!("--size={SIZE} --rw=write --bs=1M --end_fsync=1"))?;
     for Job { figure, options, unit } in JOBS {
-        call(&["sh", "-c", "sync && echo 3 > /proc/sys/vm/drop_caches"])?;
+        shell("sync && echo 3 > /proc/sys/vm/drop_caches")?;
         let run = fio(&format!("--size={SIZE} --time_based --runtime={SECONDS} {options}"))?;
         let reached = figures(&run)?;
         let value = if *unit == Unit::Bytes { reached.bandwidth } else { reached.iops };
@@ -297,6 +288,6 @@ fn run_jobs(file: &str, found: &mut Map<String, Value>) -> Result<(), String> {
 /// How long a shell command takes.
 fn seconds(line: &str) -> Result<f64, String> {
     let start = Instant::now();
-    call(&["sh", "-c", line])?;
+    shell(line)?;
     Ok(start.elapsed().as_secs_f64())
 }

@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 
 use super::Options;
 use super::contender::{Figures, figures};
-use super::measure::{Run, call, run as run_command};
-use super::rates::{can_mount, make_image};
+use super::direct::pinned;
+use super::measure::{Run, build, build_peers, call, run as run_command, shell, words};
+use super::rates::{can_mount, loop_mount, make_image, unmount_after_fio};
 use super::store::{self, Figure, Series, Target};
+
+use Engine::{Psync, Ring};
 
 const FILE_MIB: u32 = 1024;
 const SECONDS: &str = "1.5";
@@ -26,10 +29,10 @@ enum Engine {
 }
 
 impl Engine {
-    fn options(self) -> &'static [&'static str] {
+    fn options(self) -> &'static str {
         match self {
-            Self::Psync => &["--ioengine=psync", "--iomem=shmhuge"],
-            Self::Ring => &["--ioengine=io_uring", "--fixedbufs=1", "--registerfiles=1", "--iomem=mmap"],
+            Self::Psync => "--ioengine=psync --iomem=shmhuge",
+            Self::Ring => "--ioengine=io_uring --fixedbufs=1 --registerfiles=1 --iomem=mmap",
         }
     }
 }
@@ -37,76 +40,50 @@ impl Engine {
 /// A workload of both programs: its name, how fio is asked for it, the threads, and the peer and the least ratio on a disk and on tmpfs.
 struct Row {
     name: &'static str,
-    fio: &'static [&'static str],
+    fio: &'static str,
     threads: u32,
     disk: (Engine, f64),
     tmpfs: (Engine, f64),
 }
 
+const fn row(
+    name: &'static str,
+    fio: &'static str,
+    threads: u32,
+    disk: (Engine, f64),
+    tmpfs: (Engine, f64),
+) -> Row {
+    Row { name, fio, threads, disk, tmpfs }
+}
+
 const ROWS: &[Row] = &[
-    Row {
-        name: "read-1m",
-        fio: &["--rw=read", "--bs=1m"],
-        threads: 1,
-        disk: (Engine::Psync, 0.97),
-        tmpfs: (Engine::Psync, 0.97),
-    },
-    Row {
-        name: "write-1m",
-        fio: &["--rw=write", "--bs=1m"],
-        threads: 1,
-        disk: (Engine::Psync, 0.97),
-        tmpfs: (Engine::Psync, 0.97),
-    },
-    Row {
-        name: "randread-4k",
-        fio: &["--rw=randread", "--bs=4k"],
-        threads: 1,
-        disk: (Engine::Psync, 1.0),
-        tmpfs: (Engine::Psync, 0.8),
-    },
-    Row {
-        name: "randwrite-4k",
-        fio: &["--rw=randwrite", "--bs=4k"],
-        threads: 1,
-        disk: (Engine::Psync, 1.0),
-        tmpfs: (Engine::Psync, 0.8),
-    },
-    Row {
-        name: "randread-4k-qd32",
-        fio: &["--rw=randread", "--bs=4k", "--iodepth=32"],
-        threads: 1,
-        disk: (Engine::Ring, 0.97),
-        tmpfs: (Engine::Ring, 0.9),
-    },
-    Row {
-        name: "randwrite-4k-qd32",
-        fio: &["--rw=randwrite", "--bs=4k", "--iodepth=32"],
-        threads: 1,
-        disk: (Engine::Ring, 0.97),
-        tmpfs: (Engine::Ring, 0.9),
-    },
-    Row {
-        name: "randread-4k-8x",
-        fio: &["--rw=randread", "--bs=4k", "--numjobs=8", "--group_reporting"],
-        threads: 8,
-        disk: (Engine::Ring, 0.97),
-        tmpfs: (Engine::Psync, 0.9),
-    },
-    Row {
-        name: "randwrite-4k-8x",
-        fio: &["--rw=randwrite", "--bs=4k", "--numjobs=8", "--group_reporting"],
-        threads: 8,
-        disk: (Engine::Ring, 0.97),
-        tmpfs: (Engine::Psync, 0.9),
-    },
-    Row {
-        name: "randread-4k-2x",
-        fio: &["--rw=randread", "--bs=4k", "--numjobs=2", "--group_reporting"],
-        threads: 2,
-        disk: (Engine::Ring, 0.97),
-        tmpfs: (Engine::Psync, 0.9),
-    },
+    row("read-1m", "--rw=read --bs=1m", 1, (Psync, 0.97), (Psync, 0.97)),
+    row("write-1m", "--rw=write --bs=1m", 1, (Psync, 0.97), (Psync, 0.97)),
+    row("randread-4k", "--rw=randread --bs=4k", 1, (Psync, 1.0), (Psync, 0.8)),
+    row("randwrite-4k", "--rw=randwrite --bs=4k", 1, (Psync, 1.0), (Psync, 0.8)),
+    row("randread-4k-qd32", "--rw=randread --bs=4k --iodepth=32", 1, (Ring, 0.97), (Ring, 0.9)),
+    row("randwrite-4k-qd32", "--rw=randwrite --bs=4k --iodepth=32", 1, (Ring, 0.97), (Ring, 0.9)),
+    row(
+        "randread-4k-8x",
+        "--rw=randread --bs=4k --numjobs=8 --group_reporting",
+        8,
+        (Ring, 0.97),
+        (Psync, 0.9),
+    ),
+    row(
+        "randwrite-4k-8x",
+        "--rw=randwrite --bs=4k --numjobs=8 --group_reporting",
+        8,
+        (Ring, 0.97),
+        (Psync, 0.9),
+    ),
+    row(
+        "randread-4k-2x",
+        "--rw=randread --bs=4k --numjobs=2 --group_reporting",
+        2,
+        (Ring, 0.97),
+        (Psync, 0.9),
+    ),
 ];
 
 /// What is measured on.
@@ -153,8 +130,7 @@ impl Place {
 }
 
 pub(super) fn on_disk(options: &Options) -> Result<(), String> {
-    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
-    run(Place::Disk, &directory, options.rounds)
+    run(Place::Disk, &options.directory, options.rounds)
 }
 
 pub(super) fn on_tmpfs(options: &Options) -> Result<(), String> {
@@ -162,15 +138,14 @@ pub(super) fn on_tmpfs(options: &Options) -> Result<(), String> {
 }
 
 fn run(place: Place, directory: &Path, rounds: u32) -> Result<(), String> {
-    let build = ["cargo", "build", "--release", "--quiet", "--target-dir", "target/peers", "--manifest-path"];
-    call(&[&build[..], &["bench/peers/Cargo.toml", "--bin", "natural"]].concat())?;
-    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
+    build_peers(Some("natural"))?;
+    build(&["--package", "diorite-cli"])?;
     let image = directory.join("natural.img");
     let reserved = std::fs::read_to_string(HUGE_PAGES).unwrap_or_default();
-    let _ = call(&["sh", "-c", &format!("echo 64 > {HUGE_PAGES}")]);
+    let _ = shell(&format!("echo 64 > {HUGE_PAGES}"));
     let result = Bytes::make(&image).and_then(|bytes| measure(place, &image, &bytes, rounds));
-    let _ = call(&["sh", "-c", &format!("echo {} > {HUGE_PAGES}", reserved.trim())]);
-    let _ = std::fs::remove_file(&image);
+    let _ = shell(&format!("echo {} > {HUGE_PAGES}", reserved.trim()));
+    let _ = (std::fs::remove_file(&image), std::fs::remove_dir(mount_point(&image)));
     result
 }
 
@@ -193,7 +168,7 @@ impl Bytes {
             "dd if=/dev/zero bs=1M count={FILE_MIB} status=none | target/release/diorite cp --direct - {path}:/file && \
              e2fsck -fn {path} && sync"
         );
-        call(&["sh", "-c", &copy])?;
+        shell(&copy)?;
         let text = call(&["target/release/diorite", "extents", "--json", &format!("{path}:/file")])?;
         let json: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
@@ -221,55 +196,39 @@ fn command(contender: &str, place: Place, row: &Row, image: &Path, bytes: &Bytes
     let image_path = image.display().to_string();
     if contender == "diorite" {
         let (offset, span) = (bytes.in_file.to_string(), bytes.len.to_string());
-        return [PROGRAM, row.name, &image_path, "/file", &offset, &span, SECONDS]
-            .map(str::to_owned)
-            .to_vec();
+        return words(&[PROGRAM, row.name, &image_path, "/file", &offset, &span, SECONDS]);
     }
     let (file, offset) = if contender == "fio" {
         (image_path, bytes.on_image)
     } else {
         (format!("{}/file", mount_point(image).display()), bytes.in_file)
     };
-    let mut words = vec!["fio".to_owned(), format!("--name={}", row.name), format!("--filename={file}")];
-    words.extend([
-        format!("--offset={offset}"),
-        format!("--size={}", bytes.len),
-        format!("--runtime={SECONDS}"),
-    ]);
-    let common = ["--direct=1", "--time_based", "--norandommap", "--invalidate=0", "--output-format=json"];
-    let options = common.iter().chain(row.fio).chain(place.peer(row).0.options());
-    words.extend(options.map(|&word| word.to_owned()));
-    words
+    let line = format!(
+        "fio --name={} --filename={file} --offset={offset} --size={} --runtime={SECONDS} --direct=1 --time_based \
+         --norandommap --invalidate=0 --output-format=json {} {}",
+        row.name,
+        bytes.len,
+        row.fio,
+        place.peer(row).0.options()
+    );
+    line.split_whitespace().map(str::to_owned).collect()
 }
 
 fn mount_point(image: &Path) -> PathBuf {
     image.with_extension("mount")
 }
 
-/// Run one contender once. A thread that waits for each transfer is faster on the CPU that takes the disk's interrupts than on another:
-/// all contenders of such a row get the last CPU.
+/// Run one contender once.
 fn run_once(contender: &str, threads: u32, command: &[String], image: &Path) -> Result<Run, String> {
-    let mut words: Vec<String> = Vec::new();
-    if threads == 1 {
-        let last = std::thread::available_parallelism().map_or(0, |cpus| cpus.get() - 1);
-        words.extend(["taskset".to_owned(), "-c".to_owned(), last.to_string()]);
-    }
-    words.extend_from_slice(command);
+    let command = pinned(command.to_vec(), threads);
     if contender != "kernel-ext4" {
-        return run_command(&words);
+        return run_command(&command);
     }
-    let (image, mount) = (image.display(), mount_point(image));
-    let mount = mount.display();
-    let begin = format!(
-        "mkdir -p {mount} && mount -o loop {image} {mount} && losetup --direct-io=on $(findmnt -no SOURCE {mount})"
-    );
-    // fio's ring lets go of the file a moment after fio has ended.
-    let end = format!(
-        "for try in $(seq 50); do umount {mount} 2>/dev/null && rmdir {mount} && exit 0; sleep 0.1; done; exit 1"
-    );
-    call(&["sh", "-c", &begin])?;
-    let run = run_command(&words);
-    call(&["sh", "-c", &end])?;
+    let mount = mount_point(image);
+    let mount = mount.to_string_lossy();
+    shell(&loop_mount(&image.to_string_lossy(), &mount))?;
+    let run = run_command(&command);
+    shell(&unmount_after_fio(&mount))?;
     run
 }
 
@@ -318,9 +277,7 @@ fn measure(place: Place, image: &Path, bytes: &Bytes, rounds: u32) -> Result<(),
         bytes.len >> 20,
         place.suite(),
     );
-    store::write(&store.join("README.md"), &text)?;
-    println!("\n{report}\nstored in {}", store.display());
-    Ok(())
+    store::finish(&store, &text, &report)
 }
 
 /// How much faster two threads are than one, of each contender.
@@ -335,9 +292,8 @@ fn scaling(series: &[Series]) -> String {
         let (Some(one), Some(two)) = (of("randread-4k", contender), of("randread-4k-2x", contender)) else {
             continue;
         };
-        let ratios: Vec<f64> =
-            one.rounds.iter().zip(&two.rounds).map(|(one, two)| two.bandwidth / one.bandwidth).collect();
-        let _ = writeln!(text, "| {contender} | {:.2} |", super::measure::median(&ratios));
+        let ratios = one.rounds.iter().zip(&two.rounds).map(|(one, two)| two.bandwidth / one.bandwidth);
+        let _ = writeln!(text, "| {contender} | {:.2} |", super::measure::median(ratios));
     }
     text
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Options;
-use super::measure::{call, median, run as run_command};
+use super::measure::{build_peers, call, median};
 use super::store;
 
 const PROGRAM: &str = "target/peers/release/pool";
@@ -15,12 +15,11 @@ const PROGRAM: &str = "target/peers/release/pool";
 const HIT_NS: f64 = 60.0;
 /// Frames of the pool: 32 MiB.
 const PAGES: &str = "8192";
-const SECONDS: &str = "6";
+const SECONDS: &str = "4";
 const ENGINES: [&str; 4] = ["pool-direct", "pool-shared", "pool-cached", "kernel"];
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
-    let build = ["cargo", "build", "--release", "--quiet", "--target-dir", "target/peers", "--bin", "pool"];
-    call(&[&build[..], &["--manifest-path", "bench/peers/Cargo.toml"]].concat())?;
+    build_peers(Some("pool"))?;
     let store = store::directory("pool")?;
     let mut raw = String::new();
     let mut text = format!("# The buffer pool\n\n{}\n", store::versions());
@@ -32,9 +31,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         options.rounds
     );
     store::write(&store.join("pool.jsonl"), &raw)?;
-    store::write(&store.join("README.md"), &text)?;
-    println!("{text}\nstored in {}", store.display());
-    Ok(())
+    store::finish(&store, &text, &text)
 }
 
 /// A line of the program's output.
@@ -50,7 +47,7 @@ fn verdict(holds: bool) -> &'static str {
 fn hits(options: &Options, raw: &mut String, text: &mut String) -> Result<(), String> {
     let mut lines = Vec::new();
     for _ in 0..options.rounds {
-        for line in run_command(&[PROGRAM.to_owned(), "hit".to_owned()])?.stdout.lines() {
+        for line in call(&[PROGRAM, "hit"])?.lines() {
             let _ = writeln!(raw, "{line}");
             lines.push(parse(line)?);
         }
@@ -68,7 +65,7 @@ fn hits(options: &Options, raw: &mut String, text: &mut String) -> Result<(), St
     for name in names {
         let of = |key: &str| {
             let rows = lines.iter().filter(|line| line["pages"].as_str() == Some(name));
-            median(&rows.filter_map(|line| line[key].as_f64()).collect::<Vec<_>>())
+            median(rows.filter_map(|line| line[key].as_f64()))
         };
         let (fetch, exclusive) = (of("fetch_ns"), of("fetch_exclusive_ns"));
         let _ = writeln!(text, "| {name} | {fetch:.1} | {exclusive:.1} | {} |", verdict(fetch <= HIT_NS));
@@ -82,15 +79,17 @@ struct Rate {
     wall: f64,
     machine: f64,
     own: f64,
+    /// Pages read an operation.
+    read: f64,
 }
 
 fn work(options: &Options, raw: &mut String, text: &mut String) -> Result<(), String> {
-    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
+    let directory = &options.directory;
     let mut rates: Vec<Vec<Rate>> = vec![Vec::new(); ENGINES.len()];
     let mut is_limited = true;
     for _ in 0..options.rounds {
         for (engine, rates) in ENGINES.iter().zip(&mut rates) {
-            let line = one(engine, &directory)?;
+            let line = one(engine, directory)?;
             let _ = writeln!(raw, "{line}");
             let row = parse(&line)?;
             let number = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
@@ -100,6 +99,7 @@ fn work(options: &Options, raw: &mut String, text: &mut String) -> Result<(), St
                 wall: operations / number("seconds"),
                 machine: operations / number("machine_cpu_s"),
                 own: operations / number("own_cpu_s"),
+                read: number("pages_read") / operations,
             });
         }
     }
@@ -107,13 +107,13 @@ fn work(options: &Options, raw: &mut String, text: &mut String) -> Result<(), St
         if is_limited { "limited for all by a cgroup" } else { "NOT limited: no right to make a cgroup" };
     let _ = writeln!(
         text,
-        "\nFour page changes an operation, one of them in 320 MiB, with 64 MiB of memory ({memory}).\n\n\
-         | engine | operations/s | per CPU second of the machine | per CPU second of the process |\n|---|---|---|---|"
+        "\nFour page changes an operation, one of them in 320 MiB, with 40 MiB of memory, 32 of them the pool ({memory}).\n\n\
+         | engine | operations/s | per CPU second of the machine | per CPU second of the process | pages read an operation |\n|---|---|---|---|---|"
     );
     for (engine, rates) in ENGINES.iter().zip(&rates) {
-        let of = |figure: fn(&Rate) -> f64| median(&rates.iter().map(figure).collect::<Vec<_>>());
-        let (a, b, c) = (of(|r| r.wall), of(|r| r.machine), of(|r| r.own));
-        let _ = writeln!(text, "| {engine} | {a:.0} | {b:.0} | {c:.0} |");
+        let of = |figure: fn(&Rate) -> f64| median(rates.iter().map(figure));
+        let (a, b, c, d) = (of(|r| r.wall), of(|r| r.machine), of(|r| r.own), of(|r| r.read));
+        let _ = writeln!(text, "| {engine} | {a:.0} | {b:.0} | {c:.0} | {d:.3} |");
     }
     let _ = writeln!(
         text,
@@ -121,7 +121,7 @@ fn work(options: &Options, raw: &mut String, text: &mut String) -> Result<(), St
     );
     for (engine, peers) in ENGINES.iter().zip(&rates).skip(2) {
         let ratios = rates[0].iter().zip(peers).map(|(ours, theirs)| ours.machine / theirs.machine);
-        let ratio = median(&ratios.collect::<Vec<_>>());
+        let ratio = median(ratios);
         let _ = writeln!(text, "| pool-direct / {engine} | > 1 | {ratio:.2} | {} |", verdict(ratio > 1.0));
     }
     Ok(())
@@ -130,6 +130,5 @@ fn work(options: &Options, raw: &mut String, text: &mut String) -> Result<(), St
 /// One engine, one round.
 fn one(engine: &str, directory: &Path) -> Result<String, String> {
     let directory = directory.to_string_lossy();
-    let command = [PROGRAM, "work", engine, &directory, PAGES, SECONDS].map(str::to_owned);
-    Ok(run_command(&command)?.stdout.trim().to_owned())
+    Ok(call(&[PROGRAM, "work", engine, &directory, PAGES, SECONDS])?.trim().to_owned())
 }

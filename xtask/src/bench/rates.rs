@@ -6,8 +6,9 @@ use std::path::Path;
 
 use super::Options;
 use super::contender::figures;
-use super::measure::{call, median, run as run_command};
+use super::measure::{build, median, range, run as run_command, shell};
 use super::store;
+pub(super) use crate::setup::is_root as can_mount;
 
 /// Who takes part in a suite.
 pub(super) struct Runner {
@@ -29,6 +30,13 @@ pub(super) struct TargetRatio {
     pub(super) peer: (&'static str, &'static str),
     /// What the ratio is to be.
     pub(super) bound: Bound,
+}
+
+impl TargetRatio {
+    /// One figure of two runners.
+    pub(super) fn of(figure: &'static str, ours: &'static str, peer: &'static str, bound: Bound) -> Self {
+        Self { ours: (ours, figure), peer: (peer, figure), bound }
+    }
 }
 
 /// The side of a bound on which a ratio is to be.
@@ -94,9 +102,7 @@ impl RateSuite {
         for runner in &self.runners {
             let _ = writeln!(text, "- {}: `{}`", runner.name, runner.command.join(" "));
         }
-        store::write(&store.join("README.md"), &text)?;
-        println!("\n{report}\nstored in {}", store.display());
-        Ok(())
+        store::finish(&store, &text, &report)
     }
 
     fn report(&self, rounds: &[Vec<Figures>]) -> String {
@@ -109,9 +115,9 @@ impl RateSuite {
                     text,
                     "| {} | {name} | {} | {} | {} |",
                     runner.name,
-                    number(median(&values)),
-                    number(values.iter().copied().fold(f64::INFINITY, f64::min)),
-                    number(values.iter().copied().fold(0.0, f64::max)),
+                    number(median(values.iter().copied())),
+                    number(range(&values).0),
+                    number(range(&values).1),
                 );
             }
         }
@@ -127,7 +133,7 @@ impl RateSuite {
             };
             let (Some(ours), Some(peer)) = (of(target.ours), of(target.peer)) else { continue };
             let ratios: Vec<f64> = ours.iter().zip(&peer).map(|(ours, peer)| ours / peer).collect();
-            let ratio = median(&ratios);
+            let (ratio, (least, most)) = (median(ratios.iter().copied()), range(&ratios));
             let figure = if target.ours.1 == target.peer.1 {
                 target.ours.1.to_owned()
             } else {
@@ -135,12 +141,10 @@ impl RateSuite {
             };
             let _ = writeln!(
                 text,
-                "| {} / {} | {figure} | {} | {ratio:.3} ({:.3} to {:.3}) | {} |",
+                "| {} / {} | {figure} | {} | {ratio:.3} ({least:.3} to {most:.3}) | {} |",
                 target.ours.0,
                 target.peer.0,
                 target.bound.text(),
-                ratios.iter().copied().fold(f64::INFINITY, f64::min),
-                ratios.iter().copied().fold(0.0, f64::max),
                 if target.bound.holds(ratio) { "holds" } else { "MISSED" },
             );
         }
@@ -157,10 +161,9 @@ fn number(value: f64) -> String {
 }
 
 fn run_once(runner: &Runner, raw: &Path) -> Result<Figures, String> {
-    let shell =
-        |commands: &[String]| commands.iter().try_for_each(|line| call(&["sh", "-c", line]).map(drop));
-    let run = shell(&runner.before).and_then(|()| run_command(&runner.command));
-    let cleaned = shell(&runner.after);
+    let each = |lines: &[String]| lines.iter().try_for_each(|line| shell(line).map(drop));
+    let run = each(&runner.before).and_then(|()| run_command(&runner.command));
+    let cleaned = each(&runner.after);
     let run = run?;
     cleaned?;
     store::write(raw, &run.stdout)?;
@@ -177,24 +180,27 @@ fn run_once(runner: &Runner, raw: &Path) -> Result<Figures, String> {
 
 /// The program that does the workloads through the library or the host's system calls, built.
 pub(super) fn build_worker() -> Result<String, String> {
-    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-bench", "--example", "worker"])?;
+    build(&["--package", "diorite-bench", "--example", "worker"])?;
     let path = Path::new("target/release/examples/worker").canonicalize();
     path.map(|path| path.to_string_lossy().into_owned()).map_err(|error| format!("the worker: {error}"))
 }
 
 /// A runner that works through the library.
 pub(super) fn library(worker: &str, workload: &str, image: &str) -> Runner {
-    Runner { name: "diorite", before: vec![], command: words(worker, workload, "--on", image), after: vec![] }
+    Runner {
+        name: "diorite",
+        before: vec![],
+        command: worker_words(worker, workload, "--on", image),
+        after: vec![],
+    }
 }
 
 /// A runner that works on the kernel's own mount of the image, the loop device past the host's page cache.
 pub(super) fn kernel(worker: &str, workload: &str, image: &str, mount: &str) -> Runner {
     Runner {
         name: "kernel",
-        before: vec![format!(
-            "mkdir -p {mount} && mount -o loop {image} {mount} && losetup --direct-io=on $(findmnt -no SOURCE {mount})"
-        )],
-        command: words(worker, workload, "--in", mount),
+        before: vec![loop_mount(image, mount)],
+        command: worker_words(worker, workload, "--in", mount),
         after: vec![format!("umount {mount}")],
     }
 }
@@ -204,7 +210,7 @@ pub(super) fn fuse2fs(worker: &str, workload: &str, image: &str, mount: &str) ->
     Runner {
         name: "fuse2fs",
         before: vec![format!("mkdir -p {mount} && fuse2fs {image} {mount}")],
-        command: words(worker, workload, "--in", mount),
+        command: worker_words(worker, workload, "--in", mount),
         // The server writes everything back after the unmount; the next one wants the image for itself.
         after: vec![format!(
             "umount {mount} && while pgrep -f '^fuse2fs {image} ' >/dev/null; do sleep 0.05; done"
@@ -212,17 +218,23 @@ pub(super) fn fuse2fs(worker: &str, workload: &str, image: &str, mount: &str) ->
     }
 }
 
-fn words(worker: &str, workload: &str, how: &str, place: &str) -> Vec<String> {
+/// The line that mounts an image by the kernel, the loop device past the host's page cache.
+pub(super) fn loop_mount(image: &str, mount: &str) -> String {
+    format!(
+        "mkdir -p {mount} && mount -o loop {image} {mount} && losetup --direct-io=on $(findmnt -no SOURCE {mount})"
+    )
+}
+
+/// The line that unmounts what fio has used: its ring lets go of the file a moment after fio has ended.
+pub(super) fn unmount_after_fio(mount: &str) -> String {
+    format!("for try in $(seq 50); do umount {mount} 2>/dev/null && exit 0; sleep 0.1; done; exit 1")
+}
+
+fn worker_words(worker: &str, workload: &str, how: &str, place: &str) -> Vec<String> {
     let mut words = vec![worker.to_owned()];
     words.extend(workload.split(' ').map(str::to_owned));
     words.extend([how.to_owned(), place.to_owned()]);
     words
-}
-
-/// Whether this process may mount.
-pub(super) fn can_mount() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 /// An image whose blocks the host has really written, formatted by `mke2fs` with these arguments. `mke2fs` punches holes into
@@ -235,6 +247,6 @@ pub(super) fn make_image(image: &Path, mib: u32, mke2fs: &str) -> Result<String,
         "rm -f {path} && truncate -s {mib}M {path} && mke2fs -q -F {mke2fs} {path} && sync && \
          dd if={path} of={path} bs=1M conv=notrunc oflag=direct status=none && sync"
     );
-    call(&["sh", "-c", &script])?;
+    shell(&script)?;
     Ok(path)
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::measure::{call, median};
+use super::measure::{build, build_peers, call, median, range, shell, words};
 use super::{Options, store};
 
 const FILES: u32 = 5000;
@@ -19,7 +19,6 @@ const LARGE_MIB: usize = 256;
 const WORKLOADS: &[(&str, &str)] = &[("small", "/many"), ("large", "/large")];
 /// Readers that Diorite is to be faster than: the published ones.
 const PEERS: &[&str] = &["rust-fs-ext4", "ext4-view", "dissect.extfs"];
-const PEERS_MANIFEST: &str = "bench/peers/Cargo.toml";
 
 /// Whether the host has the image in its page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +57,8 @@ struct Reported {
 }
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
-    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite", "--example", "read_tree"])?;
-    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?.join("readers");
+    build(&["--package", "diorite", "--example", "read_tree"])?;
+    let directory = options.directory.join("readers");
     let _ = std::fs::remove_dir_all(&directory);
     std::fs::create_dir_all(directory.join("mount")).map_err(|error| error.to_string())?;
     let image = directory.join("readers.img");
@@ -111,14 +110,13 @@ fn readers(directory: &Path, image: &Path) -> Vec<Reader> {
         },
         Reader {
             name: "diorite, cached",
-            command: ["env", "CACHED=1", ours, &image].map(str::to_owned).to_vec(),
+            command: words(&["env", "CACHED=1", ours, &image]),
             mount: None,
             through_cache: Some("DEVICE_DIRECT=0"),
         },
     ];
-    let build = ["cargo", "build", "--release", "--quiet", "--target-dir", "target/peers", "--manifest-path"];
-    match call(&[&build[..], &[PEERS_MANIFEST]].concat()) {
-        Ok(_) => {
+    match build_peers(None) {
+        Ok(()) => {
             for name in ["rust-fs-ext4", "ext4-view"] {
                 let command = program(&format!("target/peers/release/{name}"));
                 list.push(Reader { name, command, mount: None, through_cache: None });
@@ -140,7 +138,6 @@ fn readers(directory: &Path, image: &Path) -> Vec<Reader> {
 /// The kernel's ext4 and fuse2fs, as points of reference.
 fn mounts(directory: &Path, image: &str) -> Vec<Reader> {
     let at = directory.join("mount").to_string_lossy().into_owned();
-    let words = |line: &[&str]| line.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let kinds = [
         ("kernel", words(&["mount", "-o", "loop,ro", image, &at])),
         ("fuse2fs", words(&["fuse2fs", "-o", "ro", image, &at])),
@@ -148,9 +145,8 @@ fn mounts(directory: &Path, image: &str) -> Vec<Reader> {
     let mut list = Vec::new();
     for (name, mount) in kinds {
         let unmount = words(&["umount", &at]);
-        let tried = call_all(&mount).and_then(|()| call_all(&unmount));
-        match tried {
-            Ok(()) => list.push(Reader {
+        match call(&mount).and_then(|_| call(&unmount)) {
+            Ok(_) => list.push(Reader {
                 name,
                 command: words(&["target/peers/release/host", &at]),
                 mount: Some([mount, unmount]),
@@ -162,39 +158,29 @@ fn mounts(directory: &Path, image: &str) -> Vec<Reader> {
     list
 }
 
-fn call_all(command: &[String]) -> Result<(), String> {
-    call(&command.iter().map(String::as_str).collect::<Vec<_>>()).map(drop)
-}
-
 /// A Python with dissect.extfs, in the scratch directory.
 fn python(directory: &Path) -> Result<String, String> {
     let venv = directory.join("venv").to_string_lossy().into_owned();
     call(&["python3", "-m", "venv", &venv])?;
-    call(&[
-        &format!("{venv}/bin/pip"),
-        "--quiet",
-        "--disable-pip-version-check",
-        "install",
-        "dissect.extfs==3.15",
-    ])?;
+    shell(&format!("{venv}/bin/pip --quiet --disable-pip-version-check install dissect.extfs==3.15"))?;
     Ok(format!("{venv}/bin/python"))
 }
 
 impl Reader {
     fn run(&self, directory: &str, cache: Cache, verify: bool) -> Result<Reported, String> {
         if let Some([mount, _]) = &self.mount {
-            call_all(mount)?;
+            call(mount)?;
         }
         let reported = self.run_mounted(directory, cache, verify);
         if let Some([_, unmount]) = &self.mount {
-            call_all(unmount)?;
+            call(unmount)?;
         }
         reported
     }
 
     fn run_mounted(&self, directory: &str, cache: Cache, verify: bool) -> Result<Reported, String> {
         if cache == Cache::Cold {
-            call(&["sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches"])?;
+            shell("sync; echo 3 > /proc/sys/vm/drop_caches")?;
         }
         let mut command = Vec::new();
         if let (Some(variable), Cache::Warm) = (self.through_cache, cache) {
@@ -273,9 +259,7 @@ Times are medians of {} interleaved rounds; ratios are taken within a round: \
         options.rounds,
     );
     store::write(&store.join("runs.csv"), &raw)?;
-    store::write(&store.join("README.md"), &text)?;
-    println!("{report}\nstored in {}", store.display());
-    Ok(())
+    store::finish(&store, &text, &report)
 }
 
 fn table(cache: Cache, workload: &str, readers: &[&Reader], rounds: &[Vec<Reported>]) -> String {
@@ -284,9 +268,9 @@ fn table(cache: Cache, workload: &str, readers: &[&Reader], rounds: &[Vec<Report
         cache.name()
     );
     for (reader, reported) in readers.iter().zip(rounds) {
-        let seconds = median(&reported.iter().map(|reported| reported.seconds).collect::<Vec<_>>());
+        let seconds = median(reported.iter().map(|reported| reported.seconds));
         let ratios: Vec<f64> = reported.iter().zip(&rounds[0]).map(|(a, b)| a.seconds / b.seconds).collect();
-        let ratio = median(&ratios);
+        let (ratio, (least, most)) = (median(ratios.iter().copied()), range(&ratios));
         let verdict = match (PEERS.contains(&reader.name), ratio > 1.0) {
             (false, _) => "",
             (true, true) => "Diorite is faster",
@@ -295,12 +279,10 @@ fn table(cache: Cache, workload: &str, readers: &[&Reader], rounds: &[Vec<Report
         let bytes = reported.first().map_or(0, |reported| reported.bytes);
         let _ = writeln!(
             text,
-            "| {} | {:.0} | {:.0} | {ratio:.2} ({:.2} to {:.2}) | {verdict} |",
+            "| {} | {:.0} | {:.0} | {ratio:.2} ({least:.2} to {most:.2}) | {verdict} |",
             reader.name,
             seconds * 1e3,
             bytes as f64 / f64::from(1 << 20) / seconds,
-            ratios.iter().copied().fold(f64::INFINITY, f64::min),
-            ratios.iter().copied().fold(0.0, f64::max),
         );
     }
     text

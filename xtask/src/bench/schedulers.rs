@@ -8,23 +8,15 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::Options;
-use super::contender::{CommandFor, Contender, Workload};
+use super::contender::{CommandFor, Contender, Workload, workload};
 use super::direct::take_rounds;
-use super::measure::{call, median};
+use super::measure::{build, median, shell, words};
 use super::store::{self, Figure, Target};
 
 const WORKLOADS: &[Workload] = &[
-    Workload { name: "read-128k", options: "rw=read\nbs=128k\niodepth=1\n", threads: 1 },
-    Workload {
-        name: "randread-4k-qd1",
-        options: "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\n",
-        threads: 1,
-    },
-    Workload {
-        name: "randread-4k-qd32",
-        options: "rw=randread\nbs=4k\niodepth=32\nnorandommap=1\n",
-        threads: 1,
-    },
+    workload("read-128k", "rw=read\nbs=128k\niodepth=1\n", 1),
+    workload("randread-4k-qd1", "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\n", 1),
+    workload("randread-4k-qd32", "rw=randread\nbs=4k\niodepth=32\nnorandommap=1\n", 1),
 ];
 /// As `--scheduler` takes them; nothing is said for the first.
 const SCHEDULERS: [&str; 5] = ["unset", "none", "deadline", "cfq", "inject"];
@@ -43,19 +35,11 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     if options.matrix {
         return matrix(options);
     }
-    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
+    build(&["--package", "diorite-cli"])?;
     let store = store::directory("schedulers")?;
-    let file = options.directory.canonicalize().map_err(|error| error.to_string())?.join("schedulers.bare");
+    let file = options.directory.join("schedulers.bare");
     let path = file.to_string_lossy();
-    call(&[
-        "dd",
-        "if=/dev/urandom",
-        &format!("of={path}"),
-        "bs=1M",
-        &format!("count={FILE_MIB}"),
-        "oflag=direct",
-        "status=none",
-    ])?;
+    shell(&format!("dd if=/dev/urandom of={path} bs=1M count={FILE_MIB} oflag=direct status=none"))?;
     let versions = store::versions();
     let issued = direct_issue(options, &store, &file);
     let _ = std::fs::remove_file(&file);
@@ -67,9 +51,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         decisions(&store)?,
         simulation(&store)?
     );
-    store::write(&store.join("README.md"), &text)?;
-    println!("\n{text}\nstored in {}", store.display());
-    Ok(())
+    store::finish(&store, &text, &text)
 }
 
 /// Every scheduler on every workload on simulated disks, a seed for each round.
@@ -78,57 +60,34 @@ fn matrix(options: &Options) -> Result<(), String> {
     let (json, picture) = (store.join("matrix.json"), store.join("matrix.html"));
     let seeds: Vec<_> = (1..=options.rounds).map(|seed| seed.to_string()).collect();
     let (seeds, json, picture) = (seeds.join(","), json.to_string_lossy(), picture.to_string_lossy());
-    let command = [
-        "cargo",
-        "run",
-        "--release",
-        "--quiet",
-        "-p",
-        "diorite-bench",
-        "--example",
-        "matrix",
-        "--",
-        "--seeds",
-        &seeds,
-        "--json",
-        &json,
-        "--picture",
-        &picture,
-    ];
-    let said = call(&command)?;
+    let command = format!(
+        "cargo run --release --quiet -p diorite-bench --example matrix -- --seeds {seeds} --json {json} --picture {picture}"
+    );
+    let said = shell(&command)?;
     let text = format!(
         "# Schedulers on workloads\n\n{}\nTotal MB/s and the p99 latency of the owner that is served worst, medians over seeds, in virtual time; \
          `*`: no other scheduler is better in both by 5 %. Workloads: `crates/bench/src/matrix/workloads.rs`. `{}`\n\n```\n{said}```\n",
         store::versions(),
-        command.join(" ")
+        command
     );
-    store::write(&store.join("README.md"), &text)?;
-    println!("\n{text}\nstored in {}", store.display());
-    Ok(())
+    store::finish(&store, &text, &text)
 }
 
 fn job_command(file: &Path, scheduler: &'static str) -> CommandFor {
     let on = format!("raw:{}", file.display());
     Box::new(move |job| {
         let job = job.to_string_lossy();
-        let mut words =
-            ["target/release/diorite", "job", "--json", &job, "--on", &on].map(str::to_owned).to_vec();
+        let mut line = vec!["target/release/diorite", "job", "--json", &job, "--on", &on];
         if scheduler != SCHEDULERS[0] {
-            words.extend(["--scheduler", scheduler].map(str::to_owned));
+            line.extend(["--scheduler", scheduler]);
         }
-        words
+        words(&line)
     })
 }
 
 /// Direct reads of a bare file through each scheduler.
 fn direct_issue(options: &Options, store: &Path, file: &Path) -> Result<String, String> {
-    let contender = |name| Contender {
-        name,
-        before: vec![],
-        command: job_command(file, name),
-        options: "filename=/file\n".into(),
-        after: vec![],
-    };
+    let contender = |name| Contender::new(name, job_command(file, name), "filename=/file\n".into());
     let contenders: Vec<_> = SCHEDULERS.into_iter().map(contender).collect();
     let common = format!(
         "size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime={RUN_MS}ms\ntime_based=1\ninvalidate=0\n"
@@ -151,13 +110,11 @@ fn direct_issue(options: &Options, store: &Path, file: &Path) -> Result<String, 
 
 /// Decisions a second on one core.
 fn decisions(store: &Path) -> Result<String, String> {
-    let command =
-        ["cargo", "run", "--release", "--quiet", "-p", "diorite-block", "--example", "scheduler_rate"];
-    let said = call(&command)?;
+    let command = "cargo run --release --quiet -p diorite-block --example scheduler_rate";
+    let said = shell(command)?;
     store::write(&store.join("decisions.txt"), &said)?;
     let mut text = format!(
-        "Decisions (insert, dispatch, complete) on one core, `{}`; target {:.0} million a second:\n",
-        command.join(" "),
+        "Decisions (insert, dispatch, complete) on one core, `{command}`; target {:.0} million a second:\n",
         DECISIONS_LEAST / 1e6
     );
     for line in said.lines() {
@@ -179,36 +136,23 @@ fn simulation(store: &Path) -> Result<String, String> {
         format!("The job of 2009, ten virtual seconds; target {SIMULATION_MOST_S} s of real time:\n");
     for scheduler in ["cfq", "inject"] {
         let job = job.to_string_lossy();
-        let command = [
-            "target/release/diorite",
-            "job",
-            &job,
-            "--on",
-            "sim:sata-2009",
-            "--scheduler",
-            scheduler,
-            "--seed",
-            "1",
-            "--json",
-        ];
+        let command = format!(
+            "target/release/diorite job {job} --on sim:sata-2009 --scheduler {scheduler} --seed 1 --json"
+        );
         let (mut seconds, mut cpu_s, mut moved) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..3 {
             let (start, cpu) = (Instant::now(), children_cpu_s()?);
-            let said = call(&command)?;
+            let said = shell(&command)?;
             seconds.push(start.elapsed().as_secs_f64());
             cpu_s.push(children_cpu_s()? - cpu);
             store::write(&store.join(format!("simulation-{scheduler}-{round}.json")), &said)?;
             moved.push(transfers(&said)?);
         }
-        let (taken, same) = (median(&seconds), moved.windows(2).all(|pair| pair[0] == pair[1]));
+        let (taken, same) = (median(seconds), moved.windows(2).all(|pair| pair[0] == pair[1]));
         let verdict = if same && taken < SIMULATION_MOST_S { "holds" } else { "MISSED" };
         let equal = if same { "the same figures three times" } else { "DIFFERENT figures" };
-        let _ = writeln!(
-            text,
-            "- `{}`: {taken:.2} s ({:.2} s of CPU), {equal}: {verdict}",
-            command.join(" "),
-            median(&cpu_s)
-        );
+        let _ =
+            writeln!(text, "- `{command}`: {taken:.2} s ({:.2} s of CPU), {equal}: {verdict}", median(cpu_s));
     }
     Ok(text)
 }

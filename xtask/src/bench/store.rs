@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use super::contender::Figures;
-use super::measure::{call, median};
+use super::measure::{call, median, range};
 
 /// One contender's figures of one workload, round by round.
 pub(crate) struct Series {
@@ -75,6 +75,13 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
+/// Store the text of a run, and show what of it matters.
+pub(crate) fn finish(store: &Path, text: &str, shown: &str) -> Result<(), String> {
+    write(&store.join("README.md"), text)?;
+    println!("\n{shown}\nstored in {}", store.display());
+    Ok(())
+}
+
 /// Versions of everything that took part.
 pub(crate) fn versions() -> String {
     let ask = |command: &[&str]| call(command).map_or_else(|error| error, |text| text.trim().to_owned());
@@ -103,7 +110,7 @@ pub(crate) fn report(series: &[Series], targets: &[Target]) -> String {
         "| workload | contender | MB/s | IOPS | p50 us | p99 us | CPU s/GB | own |\n|---|---|---|---|---|---|---|---|\n",
     );
     for entry in series {
-        let of = |figure: fn(&Figures) -> f64| median(&entry.rounds.iter().map(figure).collect::<Vec<_>>());
+        let of = |figure: fn(&Figures) -> f64| median(entry.rounds.iter().map(figure));
         let _ = writeln!(
             text,
             "| {} | {} | {:.0} | {:.0} | {} | {} | {:.3} | {:.3} |",
@@ -123,24 +130,18 @@ pub(crate) fn report(series: &[Series], targets: &[Target]) -> String {
     for target in targets {
         let find = |name| series.iter().find(|s| s.workload == target.workload && s.contender == name);
         let (Some(ours), Some(peers)) = (find(target.contender), find(target.peer)) else { continue };
-        let ratios: Vec<f64> = ours
-            .rounds
-            .iter()
-            .zip(&peers.rounds)
-            .map(|(a, b)| target.figure.of(a) / target.figure.of(b))
-            .collect();
-        let ratio = median(&ratios);
+        let of = |figures| target.figure.of(figures);
+        let ratios: Vec<f64> = ours.rounds.iter().zip(&peers.rounds).map(|(a, b)| of(a) / of(b)).collect();
+        let (ratio, (least, most)) = (median(ratios.iter().copied()), range(&ratios));
         let sign = if target.figure == Figure::Bandwidth { ">=" } else { "<=" };
         let _ = writeln!(
             text,
-            "| {} | {} / {} | {} | {sign} {} | {ratio:.3} ({:.3} to {:.3}) | {} |",
+            "| {} | {} / {} | {} | {sign} {} | {ratio:.3} ({least:.3} to {most:.3}) | {} |",
             target.workload,
             target.contender,
             target.peer,
             target.figure.name(),
             target.bound,
-            ratios.iter().copied().fold(f64::INFINITY, f64::min),
-            ratios.iter().copied().fold(0.0, f64::max),
             if target.figure.holds(ratio, target.bound) { "holds" } else { "MISSED" },
         );
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Options;
-use super::measure::call;
+use super::measure::{build, call, words};
 use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount, make_image};
 
 /// Small files of the two trees whose CPU time a file is compared.
@@ -16,8 +16,8 @@ const MIXED_BYTES: u64 = 758_000_000;
 const IN_DIRECTORY: u32 = 200;
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
-    call(&["cargo", "build", "--release", "--quiet", "--package", "diorite-cli"])?;
-    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?.join("tree");
+    build(&["--package", "diorite-cli"])?;
+    let directory = options.directory.join("tree");
     let _ = std::fs::remove_dir_all(&directory);
     let small = |file: u32| 100 + u64::from(file) * 37 % 3000;
     make_tree(&directory.join("few"), FEW, small)?;
@@ -75,7 +75,7 @@ echo $figures $before $after | awk '{{
     printf "{{\"seconds\": %f, \"own_cpu_s\": %f, \"machine_cpu_s\": %f, \"own_cpu_us_per_file\": %f}}\n",
         $1, $2 + $3, ($5 - $4) / 100, ($2 + $3) * 1e6 / {files} }}'"#
     );
-    ["bash", "-c", &script].map(str::to_owned).to_vec()
+    words(&["bash", "-c", &script])
 }
 
 fn suite(directory: &Path, image: &str) -> RateSuite {
@@ -96,11 +96,7 @@ fn suite(directory: &Path, image: &str) -> RateSuite {
     };
     let mut runners =
         vec![ours("few", "few", FEW), ours("many", "many", MANY), ours("mixed", "mixed", MIXED)];
-    let ratio = |ours, peer, figure, bound| TargetRatio {
-        ours: (ours, figure),
-        peer: (peer, figure),
-        bound: Bound::AtMost(bound),
-    };
+    let ratio = |ours, peer, figure, bound| TargetRatio::of(figure, ours, peer, Bound::AtMost(bound));
     let mut targets = vec![ratio("many", "few", "own_cpu_us_per_file", 1.15)];
     if can_mount() {
         let line = format!(

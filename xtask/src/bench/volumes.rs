@@ -1,6 +1,7 @@
 //! Suites `stream` and `scale`: large sequential writes, and large numbers of everything.
 
 use super::Options;
+use super::measure::words;
 use super::rates::{
     Bound, RateSuite, Runner, TargetRatio, build_worker, can_mount, kernel, library, make_image,
 };
@@ -11,7 +12,7 @@ pub(super) fn stream(options: &Options) -> Result<(), String> {
     // Runs are short: few of them say little.
     const ROUNDS: u32 = 11;
     let worker = build_worker()?;
-    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
+    let directory = &options.directory;
     let image = directory.join("stream.img");
     let path = make_image(&image, MIB * 5 / 4, "-t ext4")?;
     let mut runners = Vec::new();
@@ -31,7 +32,7 @@ pub(super) fn stream(options: &Options) -> Result<(), String> {
             on(overwrite, "overwrite", " -t ext2 -b 4096"),
         ]);
         let bound = Bound::AtLeast(0.95);
-        targets.push(TargetRatio { ours: (fresh, "mb_per_s"), peer: (overwrite, "mb_per_s"), bound });
+        targets.push(TargetRatio::of("mb_per_s", fresh, overwrite, bound));
     }
     let about = format!(
         "One file of {MIB} MiB in steps of 1 MiB, then `fdatasync`, which is on the clock; through the library, on one image, \
@@ -39,14 +40,8 @@ pub(super) fn stream(options: &Options) -> Result<(), String> {
          file was written in the same way, and removed where it is to be fresh."
     );
     let title = "Sequential writes: fresh files on ext4, overwriting on ext2";
-    let suite = RateSuite {
-        name: "stream",
-        title,
-        about,
-        rounds: Some(options.rounds.max(ROUNDS)),
-        runners,
-        targets,
-    };
+    let rounds = Some(options.rounds.max(ROUNDS));
+    let suite = RateSuite { name: "stream", title, about, rounds, runners, targets };
     let result = suite.run(options);
     let _ = std::fs::remove_file(&image);
     result
@@ -55,7 +50,7 @@ pub(super) fn stream(options: &Options) -> Result<(), String> {
 /// A million names, 16 TiB, 100,000 extents, a full volume: correct, `e2fsck -fn` clean, with times and memory.
 pub(super) fn scale(options: &Options) -> Result<(), String> {
     let worker = build_worker()?;
-    let directory = options.directory.canonicalize().map_err(|error| error.to_string())?;
+    let directory = &options.directory;
     let image = directory.join("scale.img");
     let path = image.to_string_lossy().into_owned();
     let check = format!("e2fsck -fn {path} && rm {path}");
@@ -69,7 +64,7 @@ pub(super) fn scale(options: &Options) -> Result<(), String> {
     };
     let mut far = proof("16-tib", "0", "", "far");
     far.before = vec![format!("rm -f {path}")];
-    far.command = vec![worker.clone(), "far".to_owned(), "--make".to_owned(), path.clone()];
+    far.command = words(&[&worker, "far", "--make", &path]);
     let kept = directory.join("scale-full.img");
     // Not run as the superuser, for whom blocks are reserved.
     let copy =
@@ -108,11 +103,10 @@ pub(super) fn scale(options: &Options) -> Result<(), String> {
             peer.before.concat(),
             format!("echo 0 >/sys/fs/ext4/$(basename $(findmnt -no SOURCE {mount}))/reserved_clusters"),
         ];
-        let as_user = ["setpriv", "--bounding-set=-sys_resource"].map(str::to_owned);
-        peer.command.splice(0..0, as_user);
+        peer.command.splice(0..0, words(&["setpriv", "--bounding-set=-sys_resource"]));
         peer.after.push(check);
         suite.runners.insert(4, peer);
-        let against = |bound| TargetRatio { ours: ("rest", "bytes"), peer: ("rest-kernel", "bytes"), bound };
+        let against = |bound| TargetRatio::of("bytes", "rest", "rest-kernel", bound);
         suite.targets = vec![against(Bound::AtLeast(0.999)), against(Bound::AtMost(1.001))];
     } else {
         println!("SKIPPED: the kernel on the full volume: it needs root");

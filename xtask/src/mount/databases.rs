@@ -9,8 +9,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub(crate) use super::served::succeed;
+use super::served::{Replay, run, shell, text};
 use super::{Served, Settings};
-use crate::mount::served::{Replay, run, shell, text};
 
 const CLIENTS: usize = 3;
 const START_LIMIT: Duration = Duration::from_secs(90);
@@ -275,22 +276,11 @@ impl Database for Postgresql {
             at.display(),
             log_of(at, "socket").display()
         ))?;
-        let mut initdb = self.as_user("initdb");
-        let output = initdb
-            .arg("-D")
-            .arg(at.join("pg"))
-            .args(["-A", "trust"])
-            .output()
-            .map_err(|error| error.to_string())?;
-        if !output.status.success() {
-            return Err(format!("initdb: {}", text(&output)));
-        }
+        succeed(self.as_user("initdb").arg("-D").arg(at.join("pg")).args(["-A", "trust"]))?;
         let server = self.start(at)?;
-        let mut create = self.client(at);
-        let output = create.args(["-c", "CREATE TABLE t (n bigint PRIMARY KEY, text text)"]).output();
+        let made = succeed(self.client(at).args(["-c", "CREATE TABLE t (n bigint PRIMARY KEY, text text)"]));
         end(server);
-        let output = output.map_err(|error| error.to_string())?;
-        if output.status.success() { Ok(()) } else { Err(text(&output)) }
+        made.map(drop)
     }
 
     fn start(&self, at: &Path) -> Result<Option<Child>, String> {
@@ -320,10 +310,8 @@ impl Database for Postgresql {
     }
 
     fn is_sound(&self, at: &Path) -> Result<(), String> {
-        let mut check = self.client(at);
         let scan = "SET enable_indexscan=off; SET enable_bitmapscan=off; SET enable_indexonlyscan=off; SELECT count(text) FROM t";
-        let output = check.args(["-c", scan]).output().map_err(|error| error.to_string())?;
-        if output.status.success() { Ok(()) } else { Err(text(&output)) }
+        succeed(self.client(at).args(["-c", scan])).map(drop)
     }
 }
 
@@ -342,9 +330,7 @@ impl Mariadb {
     }
 
     pub(crate) fn query(&self, at: &Path, statements: &str) -> Result<String, String> {
-        let output = self.client(at).args(["-e", statements]).output().map_err(|error| error.to_string())?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() { Ok(said) } else { Err(text(&output)) }
+        succeed(self.client(at).args(["-e", statements]))
     }
 }
 

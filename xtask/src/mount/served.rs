@@ -196,6 +196,15 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<Output, String> {
     command.output().map_err(|error| format!("{program}: {error}"))
 }
 
+/// Run a command: its output. Anything but success is an error with what it said.
+pub(crate) fn succeed(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!("{command:?}: {}", text(&output)))
+}
+
 /// The end of what a program said.
 pub(crate) fn text(output: &Output) -> String {
     const LINES: usize = 12;

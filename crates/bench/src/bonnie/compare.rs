@@ -4,7 +4,7 @@
 //! - Every round goes from test to test, and lets all contenders do each in turn, in an order that changes from round to round:
 //!   drift of the disk or of the machine hits all alike. Rates are medians over the rounds.
 //! - So the memory that a host's page cache gave up is not what it gets back a moment later: others were at work meanwhile. Where
-//!   free memory has gone back to who runs the virtual machine, having it again costs more than the copying.
+//!   free memory has gone back to the host of the virtual machine, having it again costs more than the copying.
 //! - The image and the host's file lie on the same filesystem; the image was written in full before the first round.
 //! - The block write makes its file anew each time, on the host as in the image, as the program of 2001 did: allocation and
 //!   metadata of the filesystem that holds the file are included. The rewrite goes over blocks that are there.

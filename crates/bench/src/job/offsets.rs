@@ -226,8 +226,8 @@ impl Offsets {
 
     /// Where the next transfer of `wanted` bytes begins, and how many bytes it has at most. Starts over after the last.
     pub(crate) fn next(&mut self, wanted: u64) -> (u64, u64) {
-        let (start, room) = self.place();
-        let len = if room >= wanted { wanted } else { room - room % self.least };
+        let (start, space) = self.place();
+        let len = if space >= wanted { wanted } else { space - space % self.least };
         let (start, len) = if len == 0 { (0, wanted.min(self.len)) } else { (start, len) };
         if let Order::Sequential { end, .. } = &mut self.order {
             *end = Some(start + len);

@@ -8,7 +8,6 @@
 //! and is taken from the published row with the patch: the same work in each pass of both ways. The row without the patch is
 //! then predicted, from the number of bios and the price of one.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,13 +120,7 @@ pub fn boundary(options: &Options) -> Result<Outcome, ReproError> {
 impl Outcome {
     fn add_boundary(&mut self, name: &str, run: &Run, published: PublishedRow) {
         let rounds = run.rounds as f64;
-        let line = |column, unit, published, measured| Line {
-            row: name.to_owned(),
-            column,
-            unit,
-            published,
-            measured,
-        };
+        let line = |column, unit, published, measured| Line::new(name, column, unit, published, measured);
         let cpu_percent = 100.0 * run.cpu_s / run.seconds.max(1e-9);
         self.lines.extend([
             line("time of 1000 passes", "s", Some(published.seconds), run.seconds / rounds * ROUNDS as f64),
@@ -198,6 +191,7 @@ enum Splitting {
 }
 
 /// A device that submits each page of a write as a bio of its own, and charges for it.
+#[derive(Debug)]
 struct SplittingDevice {
     lower: Arc<dyn BlockDevice>,
     splitting: Splitting,
@@ -248,12 +242,6 @@ impl BlockDevice for SplittingDevice {
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
         Ok(<dyn BlockDevice>::immediate_queue(self, depth))
-    }
-}
-
-impl fmt::Debug for SplittingDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SplittingDevice({:?} on {:?})", self.splitting, self.lower)
     }
 }
 

@@ -68,7 +68,7 @@ impl Outcome {
         };
         let name = format!("{who} {way}, {}", row.test);
         let mut line = |column, unit, measured| {
-            self.lines.push(Line { row: name.clone(), column, unit, published: None, measured });
+            self.lines.push(Line::new(&name, column, unit, None, measured));
         };
         line("rate on this machine", "MB/s", row.mb_per_s.unwrap_or(0.0));
         line("CPU on this machine", "s per GB", row.cpu_s_per_gb.unwrap_or(0.0));

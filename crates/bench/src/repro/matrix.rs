@@ -25,8 +25,7 @@ pub fn outcome_of_matrix(matrix: &Matrix) -> Outcome {
     };
     for summary in &summaries {
         let row = format!("{} on {}, {}", summary.workload, summary.disk, summary.scheduler);
-        let line =
-            |column, unit, measured| Line { row: row.clone(), column, unit, published: None, measured };
+        let line = |column, unit, measured| Line::new(&row, column, unit, None, measured);
         outcome.lines.extend([
             line("throughput", "MB/s", summary.mb_per_s),
             line("worst p99", "ms", summary.worst_p99_ms),

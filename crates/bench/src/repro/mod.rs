@@ -67,6 +67,18 @@ pub struct Line {
     pub measured: f64,
 }
 
+impl Line {
+    fn new(
+        row: &str,
+        column: &'static str,
+        unit: &'static str,
+        published: Option<f64>,
+        measured: f64,
+    ) -> Self {
+        Self { row: row.to_owned(), column, unit, published, measured }
+    }
+}
+
 /// What a reproduction came to.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {

@@ -169,18 +169,11 @@ impl Outcome {
     fn add_bonnie(&mut self, name: &str, mode: Mode, run: &Run, published: [Option<BonnieCell>; 3]) {
         let tests = [("block_write", run.write), ("rewrite", run.rewrite), ("block_read", run.read)];
         for ((test, spent), cell) in tests.into_iter().zip(published) {
-            let line = |column, unit, published, measured| Line {
-                row: format!("{name}, {test}"),
-                column,
-                unit,
-                published,
-                measured,
-            };
+            let title = format!("{name}, {test}");
             let kps = cell.map(|cell| cell.kps).filter(|kps| *kps > 0.0);
-            self.lines.push(line("rate", "K/s", kps, spent.kps()));
-            self.lines.push(line("CPU", "%", cell.map(|cell| cell.cpu), spent.cpu_percent()));
-            let mut row =
-                Row::new(Engine::Sim, mode, format!("odirect {name}, {test}"), spent.bytes, spent.seconds);
+            self.lines.push(Line::new(&title, "rate", "K/s", kps, spent.kps()));
+            self.lines.push(Line::new(&title, "CPU", "%", cell.map(|cell| cell.cpu), spent.cpu_percent()));
+            let mut row = Row::new(Engine::Sim, mode, format!("odirect {title}"), spent.bytes, spent.seconds);
             row.mb_per_s = Some(spent.bytes as f64 / 1e6 / spent.seconds.max(1e-9));
             (row.cpu_percent, row.cpu_s_per_gb) = (Some(spent.cpu_percent()), Some(spent.cpu_s_per_gb()));
             row.cpu_s_process = Some(spent.cpu_s);

@@ -110,13 +110,7 @@ impl Outcome {
         row.test = format!("raw {name}");
         let rate = done.bytes as f64 / MIB / done.spent.seconds.max(1e-9);
         let mean = row.latency_us.map_or(0.0, |latency| latency.mean);
-        let line = |column, unit, published, measured| Line {
-            row: name.to_owned(),
-            column,
-            unit,
-            published,
-            measured,
-        };
+        let line = |column, unit, published, measured| Line::new(name, column, unit, published, measured);
         self.lines.push(line("rate", "Mbytes/s", published.map(|row| row.mb_per_s), rate));
         // Of reads one after the other it is the rate said in another way: not judged twice.
         self.lines.push(line("mean time of a read", "us", None, mean));

@@ -99,7 +99,7 @@ impl Outcome {
         }
         let read: u64 = readers.iter().map(|reader| reader.bytes).sum();
         let mut line = |column, unit, measured| {
-            self.lines.push(Line { row: name.to_owned(), column, unit, published: None, measured });
+            self.lines.push(Line::new(name, column, unit, None, measured));
         };
         line("writer", "KB/s", writer.bytes as f64 / 1024.0 / seconds);
         line("readers", "MB/s", read as f64 / 1e6 / seconds);

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::{Args, ValueHint};
 
-use super::shared::{HumanReadable, Opening, Reporting};
+use super::shared::{Common, HumanReadable, Opening, Reporting};
 use crate::location::Location;
 
 #[derive(Debug, Args)]
@@ -14,9 +14,7 @@ pub(crate) struct OnePath {
     #[arg(value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
     pub(crate) path: Location,
     #[command(flatten)]
-    pub(crate) reporting: Reporting,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
@@ -25,9 +23,7 @@ pub(crate) struct ManyPaths {
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
-    pub(crate) reporting: Reporting,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
@@ -48,7 +44,7 @@ pub(crate) struct Ls {
     /// With names that begin with a dot
     #[arg(short = 'a', long)]
     pub(crate) all: bool,
-    /// With directories below, one after the other
+    /// With the content of directories below, one after the other
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
     /// With inode numbers
@@ -63,23 +59,19 @@ pub(crate) struct Ls {
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
-    pub(crate) reporting: Reporting,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Tree {
-    /// So many levels
+    /// At most this many levels
     #[arg(short = 'L', long, value_name = "DEPTH")]
     pub(crate) depth: Option<usize>,
     /// Directory, as IMAGE:/path; IMAGE alone is its root
     #[arg(value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
     pub(crate) path: Location,
     #[command(flatten)]
-    pub(crate) reporting: Reporting,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
@@ -92,10 +84,10 @@ pub(crate) struct Cp {
     /// As -r; owners, permissions, times and attributes are always kept
     #[arg(short = 'a', long)]
     pub(crate) archive: bool,
-    /// Accepted for habit: owners, permissions, times and attributes are always kept
+    /// No effect: owners, permissions, times and attributes are always kept
     #[arg(short = 'p', long)]
     pub(crate) preserve: bool,
-    /// Leave files alone that exist at the destination
+    /// Do not replace files that exist at the destination
     #[arg(short = 'n', long)]
     pub(crate) no_clobber: bool,
     /// Do not wait until the copy is on the disk
@@ -105,24 +97,20 @@ pub(crate) struct Cp {
     #[arg(value_names = ["FROM", "TO"], required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
-    pub(crate) reporting: Reporting,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
 #[command(override_usage = "diorite mv [OPTIONS] <FROM>... <TO>")]
 pub(crate) struct Mv {
-    /// Leave a file alone that exists at the destination
+    /// Do not replace a file that exists at the destination
     #[arg(short = 'n', long)]
     pub(crate) no_clobber: bool,
     /// What to move, then where to: IMAGE:/path of one image
     #[arg(value_names = ["FROM", "TO"], required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
-    pub(crate) reporting: Reporting,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
@@ -140,9 +128,7 @@ pub(crate) struct Rm {
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
-    pub(crate) reporting: Reporting,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
@@ -157,14 +143,12 @@ pub(crate) struct Mkdir {
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
-    pub(crate) reporting: Reporting,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Ln {
-    /// A symbolic link; TARGET is then taken as it stands
+    /// A symbolic link; TARGET is then any text
     #[arg(short = 's', long)]
     pub(crate) symbolic: bool,
     /// Replace LINK if it exists
@@ -177,9 +161,7 @@ pub(crate) struct Ln {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) link: Location,
     #[command(flatten)]
-    pub(crate) reporting: Reporting,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
@@ -208,7 +190,7 @@ pub(crate) struct Du {
     /// Sizes of the content instead of the space on the device
     #[arg(long)]
     pub(crate) apparent_size: bool,
-    /// In bytes, not in units that are easy to read
+    /// In bytes instead of readable units
     #[arg(short = 'b', long, conflicts_with = "human_readable")]
     pub(crate) bytes: bool,
     #[command(flatten)]
@@ -217,9 +199,7 @@ pub(crate) struct Du {
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
-    pub(crate) reporting: Reporting,
-    #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) common: Common,
 }
 
 fn octal_mode(text: &str) -> Result<u16, String> {

@@ -82,7 +82,7 @@ pub(crate) struct DiskPerf {
     /// Overwrite a filesystem or a partition table that a target holds (write only)
     #[arg(long)]
     pub(crate) force: bool,
-    /// Decides every random choice of simulated devices
+    /// Seed of the random choices of simulated devices
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]
@@ -103,17 +103,17 @@ pub(crate) struct Job {
     /// The job file
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Where its files live: in a directory of the host, in an image, on a whole device (`raw:PATH`), or on a simulated
+    /// Where its files are: in a directory of the host, in an image, on a whole device (`raw:PATH`), or on a simulated
     /// disk (`sim:NAME` or `sim:FILE.toml`) [default: the host's files, where the job file says]
     #[arg(long, value_name = "DIR|IMAGE|raw:PATH|sim:NAME", value_hint = ValueHint::AnyPath)]
     pub(crate) on: Option<String>,
     /// Filesystem on a simulated disk
     #[arg(long = "fs", value_name = "TYPE", default_value = "ext4")]
     pub(crate) filesystem: FilesystemType,
-    /// Decides every random choice of a simulated disk
+    /// Seed of the random choices of a simulated disk
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Use this in place of what the job file says; may be repeated
+    /// Replace an option of the job file; may be repeated
     #[arg(long, value_name = "OPTION=VALUE", value_parser = option_and_value)]
     pub(crate) set: Vec<(String, String)>,
     /// Largest read-ahead window of buffered readers, on a volume; Linux' default is 128K [default: the library's, 8M]
@@ -138,7 +138,7 @@ pub(crate) struct Repro {
     /// Which tables [default: all]
     #[arg(value_name = "TABLE", ignore_case = true)]
     tables: Vec<TableChoice>,
-    /// Decides every random choice of the simulation
+    /// Seed of the random choices of the simulation
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Percent of the published amount of work that the other tables do

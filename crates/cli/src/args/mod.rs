@@ -31,8 +31,8 @@ const AFTER_HELP: &str = "\
 IMAGE, and a file inside it IMAGE:/path:
   PATH                               an image file or a block device; raw:PATH is the same
   raw:NAME, /dev/raw/NAME            what `diorite raw` has bound the name to
-  stripe:A,B[?chunk=64K]             several as one, in turns
-  linear:A,B                         several as one, one after the other
+  stripe:A,B[?chunk=64K]             several as one, striped
+  linear:A,B                         several as one, concatenated
   md:A,B                             an array of MD, by its superblocks: linear, RAID-0, RAID-1
   lvm:A,B[?volume=NAME]              a logical volume of LVM2, by its metadata
   nbd://HOST[:PORT]/EXPORT           an export of an NBD server; nbds:// with TLS
@@ -71,7 +71,7 @@ pub(crate) enum Command {
     ///
     /// Exit status 0 if nothing is wrong, 1 if something is, or if it could not be checked.
     Check(Check),
-    /// Tell the device of free space: a disk forgets it, an image file gets holes
+    /// Discard free space: a disk can reuse it, an image file gets holes
     Trim(Trim),
     /// Show where a file's data is on the device
     Extents(OnePath),
@@ -87,7 +87,8 @@ pub(crate) enum Command {
     /// Copy files and directories, in and out of images and between them
     ///
     /// Kept: holes, permissions, times, extended attributes, hard links among the copied files, and owners (into
-    /// an image always, to the host as root). A file appears under its name when it is complete. What cannot be copied
+    /// an image always, to the host as root). A file appears under its name when it is complete: what has the name then,
+    /// also a symbolic link, is replaced and not written into. What cannot be copied
     /// of a tree, or of a file's attributes, is reported, and the rest is copied; the exit status is 1 then.
     ///
     /// Without -r the content of pipes and devices is copied, and content is written into them.
@@ -145,7 +146,7 @@ pub(crate) enum Command {
     /// Run a fio job file
     ///
     /// On the host's files, or with --on in a directory, in an image, on a bare device, or on a simulated disk. Options
-    /// that are not known are named, and nothing runs.
+    /// that are not known are listed, and nothing runs.
     #[command(after_long_help = JOB_OPTIONS)]
     Job(Job),
     /// Reproduce the published tables, each beside what is measured now

@@ -17,7 +17,7 @@ Options of -o:
   name      fsname=NAME (the source in the list of mounts, whose type is fuse.diorite then)
   access    allow_other, default_permissions, nosuid, nodev, noexec
 
-Without allow_other only who mounts it uses it, and permissions are not checked; default_permissions has them checked.
+Without allow_other only the user who mounts it can use it. Permissions are checked with default_permissions only.
 As `mount -t fuse.diorite IMAGE DIR` and in fstab: make /sbin/mount.fuse.diorite a link to this program.
 Root's mounts are of type fuseblk, and sync(1) and umount(8) wait for them. Others need fusermount3 (package fuse3);
 for them fsync makes a file durable, and sync(1) does not wait.
@@ -34,6 +34,9 @@ pub(crate) struct Mount {
     /// Stay in the foreground, and log to standard error
     #[arg(short = 'f', long)]
     pub(crate) foreground: bool,
+    /// Check the arguments, and mount nothing: `mount -f`
+    #[arg(long, hide = true)]
+    pub(crate) fake: bool,
     /// In the background: log to this file [default: the system's log]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "foreground")]
     pub(crate) log: Option<PathBuf>,
@@ -50,7 +53,7 @@ pub(crate) struct Mount {
 
 #[derive(Debug, Args)]
 pub(crate) struct Umount {
-    /// Out of the tree at once; it goes when the last open file in it is closed
+    /// Detach it at once; it is closed with the last open file in it
     #[arg(short = 'l', long)]
     pub(crate) lazy: bool,
     /// Directories on which something is mounted
@@ -60,13 +63,13 @@ pub(crate) struct Umount {
 
 #[derive(Debug, Args)]
 pub(crate) struct Top {
-    /// Seconds between two looks
+    /// Seconds between two samples
     #[arg(short = 'i', long, value_name = "SECONDS", default_value_t = 2.0)]
     pub(crate) interval: f64,
-    /// Look once: what happens in one interval
+    /// Take one sample, over one interval
     #[arg(long)]
     pub(crate) once: bool,
-    /// What comes first
+    /// Sort by
     #[arg(long, value_name = "BY", default_value = "total")]
     pub(crate) sort: SortBy,
     /// Print one JSON object for each interval, each on a line
@@ -97,7 +100,7 @@ pub(crate) struct Status {
     /// Directory on which it is mounted, or one in it; the image, where `diorite serve` has it
     #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
     pub(crate) directory: PathBuf,
-    /// What it prints is JSON in any case
+    /// No effect: it prints JSON in any case
     #[arg(long, hide = true)]
     json: bool,
 }
@@ -140,6 +143,8 @@ pub(super) fn of_mount_helper(arguments: &[OsString]) -> Option<Vec<OsString>> {
             // What it says to other helpers: sloppy, quiet about mtab, verbose; and the type and namespace, which follow.
             Some("-s" | "-n" | "-v" | "-w") => {}
             Some("-t" | "-N") => drop(rest.next()),
+            // `mount -f` mounts nothing; here the letter is another option.
+            Some("-f") => words.push("--fake".into()),
             _ => words.push(word.clone()),
         }
     }
@@ -157,5 +162,7 @@ mod tests {
             of_mount_helper(&words("/sbin/mount.fuse.diorite a.img /mnt -n -t fuse.diorite -o rw,noatime"));
         assert_eq!(helper, Some(words("/sbin/mount.fuse.diorite mount a.img /mnt -o rw,noatime")));
         assert_eq!(of_mount_helper(&words("/usr/bin/diorite mount a.img /mnt")), None);
+        let fake = of_mount_helper(&words("/sbin/mount.fuse.diorite a.img /mnt -f -o rw"));
+        assert_eq!(fake, Some(words("/sbin/mount.fuse.diorite mount a.img /mnt --fake -o rw")));
     }
 }

@@ -15,7 +15,7 @@ Clients, for a server on port 2049 of HOST:
   macOS    mount_nfs -o vers=3,tcp,port=2049,mountport=2049,nolocks,resvport HOST:/ /mnt
   libnfs   nfs-ls 'nfs://HOST/?nfsport=2049&mountport=2049'
 
-Clients say which user calls, and nothing proves it: listen on a network only if all hosts on it are trusted. Permission bits and access
+The users that clients name are not verified: listen on a network only if all hosts on it are trusted. Permission bits and access
 control lists hold for the users that they name. There are no locks between clients (NLM).";
 
 /// After the help of `serve virtiofs`.
@@ -77,10 +77,10 @@ pub(crate) struct Nfs {
     /// Serve also clients on ports that any user of their host may use
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// Take the superuser of a client for the anonymous user
+    /// Map the superuser of a client to the anonymous user
     #[arg(long)]
     pub(crate) root_squash: bool,
-    /// Take all users for the anonymous user
+    /// Map all users to the anonymous user
     #[arg(long)]
     pub(crate) all_squash: bool,
     /// The anonymous user

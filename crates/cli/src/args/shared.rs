@@ -19,12 +19,21 @@ pub(crate) struct Reporting {
 /// For commands where `-h` has meant sizes for longer than it has meant help; they have `disable_help_flag`.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct HumanReadable {
-    /// Sizes in units that are easy to read, as df and du have them without it, too
+    /// Sizes in readable units (df and du: always)
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
+}
+
+/// For commands on files in an image.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Common {
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
 }
 
 /// For commands that open an image.
@@ -40,7 +49,7 @@ pub(crate) struct Opening {
     /// Open images for reading only: an error where the command would change one
     #[arg(long, help_heading = "Input and output")]
     pub(crate) read_only: bool,
-    /// Print on standard error what was read, written, copied and cached, and what the I/O scheduler gave whom
+    /// Print on standard error what was read, written, copied and cached, and how the I/O scheduler shared the device
     #[arg(long, help_heading = "Output")]
     pub(crate) stats: bool,
     #[command(flatten)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use diorite::mkfs::Flavor;
 
-use super::shared::{Opening, Reporting};
+use super::shared::{Common, Reporting};
 use crate::journal_sizes::JournalSizes;
 use crate::size::Size;
 
@@ -25,7 +25,7 @@ pub(crate) struct Mkfs {
     /// Inode size in bytes
     #[arg(short = 'I', long, value_name = "BYTES")]
     pub(crate) inode_size: Option<Size>,
-    /// One inode for each so many bytes of space
+    /// One inode for this many bytes of space
     #[arg(short = 'i', long, value_name = "BYTES")]
     pub(crate) bytes_per_inode: Option<Size>,
     /// Number of inodes
@@ -57,7 +57,7 @@ pub(crate) struct Mkfs {
     /// Fill it with the content of a directory or a tar file (`-`: a tar stream from standard input)
     #[arg(short = 'd', long = "from", value_name = "DIR_OR_TAR", value_hint = ValueHint::AnyPath)]
     pub(crate) from: Option<PathBuf>,
-    /// Overwrite a filesystem or a partition table that is there
+    /// Overwrite an existing filesystem or partition table
     #[arg(short = 'F', long)]
     pub(crate) force: bool,
     /// Image or device
@@ -106,16 +106,14 @@ pub(crate) struct Trim {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: OsString,
     #[command(flatten)]
-    pub(crate) opening: Opening,
-    #[command(flatten)]
-    pub(crate) reporting: Reporting,
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Raw {
     /// The name, such as raw1
     pub(crate) name: Option<String>,
-    /// What it is to stand for: any IMAGE (`diorite --help` lists the forms)
+    /// What the name refers to: any IMAGE (`diorite --help` lists the forms)
     #[arg(value_hint = ValueHint::FilePath, conflicts_with = "unbind")]
     pub(crate) target: Option<String>,
     /// Unbind the name
@@ -127,7 +125,7 @@ pub(crate) struct Raw {
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Show at most so many problems; all are counted
+    /// Show at most this many problems; all are counted
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     pub(crate) problems: usize,
     /// Image or device

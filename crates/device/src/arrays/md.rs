@@ -18,7 +18,7 @@ use crate::error::OpenError;
 use crate::joined::JoinedDevice;
 use crate::partition::PartitionDevice;
 
-/// Layouts of RAID-0 behind the smallest member: turns counted from the start of the array (before Linux 3.14), or of the part.
+/// Layouts of RAID-0 after the end of the smallest member: turns counted from the start of the array (before Linux 3.14), or of the part.
 const FROM_START_OF_ARRAY: u32 = 1;
 const FROM_START_OF_PART: u32 = 2;
 
@@ -134,7 +134,7 @@ fn members(devices: Vec<Arc<dyn BlockDevice>>) -> Result<Vec<Member>> {
         return Err(format!("{} and {} are of two arrays", first.device.name(), other.device.name()));
     }
     let newest = members.iter().map(|member| member.superblock.events()).max().unwrap_or(0);
-    // A crash between two superblocks leaves one of them an event behind; it says as well that the members may differ.
+    // A crash between the writes of two superblocks leaves one an event older than the other: both members are used.
     let is_new = |member: &Member| member.superblock.events().saturating_add(1) >= newest;
     members.retain(|member| is_new(member) && member.superblock.role().is_some());
     members.sort_by_key(|member| member.superblock.role());
@@ -151,7 +151,7 @@ fn missing(members: &[Member]) -> String {
         |role: &u32| members.iter().any(|member| member.superblock.role().map(u32::from) == Some(*role));
     let lost: Vec<_> = (0..count).filter(|role| !has(role)).take(8).map(|role| role.to_string()).collect();
     format!(
-        "{} of {count} members are there and up to date, and {} not; name the others as well",
+        "{} of {count} members are present and up to date, and {} are not; name the others as well",
         members.len(),
         lost.join(", ")
     )

@@ -175,7 +175,7 @@ impl Superblock {
         self.word(72).cast_signed()
     }
 
-    /// Of RAID-0 with members of several sizes: how the parts behind the smallest are laid out; 0 if it is not said.
+    /// Of RAID-0 with members of several sizes: the layout after the end of the smallest; 0 if it is not given.
     pub(super) fn layout(&self) -> u32 {
         if self.word(8) & RAID0_LAYOUT == 0 { 0 } else { self.word(76) }
     }

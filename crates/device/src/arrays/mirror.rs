@@ -12,9 +12,7 @@ use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use diorite_block::{
-    Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op, SharedQueue,
-};
+use diorite_block::{Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, SharedQueue};
 
 use crate::error::OpenError;
 use crate::joined::run_on;
@@ -29,6 +27,7 @@ pub(super) trait WriteMarks: Send + Sync + fmt::Debug {
 }
 
 /// See the module's head.
+#[derive(Debug)]
 pub(super) struct MirrorDevice {
     name: String,
     children: Vec<Arc<dyn BlockDevice>>,
@@ -51,7 +50,7 @@ impl MirrorDevice {
         Ok(Arc::new(device))
     }
 
-    /// `marks` is told before writes; without it there are none.
+    /// `marks` is called before writes, where there are marks.
     pub(super) fn new(
         name: String,
         children: Vec<Arc<dyn BlockDevice>>,
@@ -157,12 +156,6 @@ impl Drop for MirrorDevice {
     }
 }
 
-impl fmt::Debug for MirrorDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MirrorDevice").field("children", &self.children).finish_non_exhaustive()
-    }
-}
-
 impl BlockDevice for MirrorDevice {
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -177,9 +170,8 @@ impl BlockDevice for MirrorDevice {
     }
 
     fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+        (self as &dyn BlockDevice).check(bios)?;
         for bio in &*bios {
-            let refused = |kind: IoErrorKind| (self as &dyn BlockDevice).error(bio, kind);
-            self.geometry.check(bio).map_err(refused)?;
             self.counters.count(bio.op, bio.len());
         }
         let changes: Vec<_> = bios.iter().filter(|bio| bio.op != Op::Read).map(copy_of).collect();
@@ -205,6 +197,7 @@ mod tests {
     use super::*;
     use crate::MemoryDevice;
     use crate::partition::PartitionDevice;
+    use diorite_block::IoErrorKind;
 
     /// Its reads fail.
     #[derive(Debug)]

@@ -74,7 +74,7 @@ fn start_tls(_transport: Transport, _uri: &NbdUri) -> io::Result<Transport> {
     Err(refused("TLS was not compiled in (feature `nbd-tls`)"))
 }
 
-/// Choose the export and hear of it. None where the server does not know this way.
+/// Choose the export and read what the server says of it. None where the server does not know this way.
 fn go(transport: &Transport, name: &str) -> io::Result<Option<Export>> {
     let mut request = (name.len() as u32).to_be_bytes().to_vec();
     request.extend_from_slice(name.as_bytes());

@@ -44,7 +44,7 @@ use crate::error::{OpenError, os_error};
 use crate::options::{Access, OpenOptions};
 use crate::thread_queue;
 
-pub(crate) use self::uri::{is_nbd, parse};
+pub(crate) use self::uri::{SCHEMES, is_nbd, parse};
 
 /// Largest transfer, where the server takes that much.
 const TRANSFER_MAX: u32 = 2 << 20;

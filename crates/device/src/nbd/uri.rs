@@ -45,10 +45,11 @@ pub(crate) struct TlsOptions {
 
 /// Whether a device name is an NBD URI.
 pub(crate) fn is_nbd(spec: &str) -> bool {
-    ["nbd", "nbds", "nbd+unix", "nbds+unix"]
-        .iter()
-        .any(|scheme| spec.strip_prefix(scheme).is_some_and(|rest| rest.starts_with("://")))
+    SCHEMES.iter().any(|scheme| spec.starts_with(scheme))
 }
+
+/// What the names of exports begin with.
+pub(crate) const SCHEMES: [&str; 4] = ["nbd://", "nbds://", "nbd+unix://", "nbds+unix://"];
 
 /// Take a URI apart. What is left of its query (`partition=2&offset=4K`) belongs to the window on the device.
 pub(crate) fn parse(spec: &str) -> Result<(NbdUri, String), String> {

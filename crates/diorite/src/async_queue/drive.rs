@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use diorite_block::Notify;
 use diorite_block::sync::{self, JoinHandle};
-use diorite_device::wait_until_readable;
+use diorite_device::Wakeup;
 
 use super::{AsyncQueue, Shared};
 use crate::queue::TransferMemory;
@@ -19,7 +18,7 @@ use crate::{Error, Result};
 /// A thread that reaps a queue until this is dropped.
 pub struct Driver {
     end: Arc<AtomicBool>,
-    notify: Notify,
+    wakeup: Wakeup,
     thread: Option<JoinHandle>,
 }
 
@@ -27,46 +26,58 @@ impl<M: TransferMemory + 'static> AsyncQueue<M> {
     /// Start a thread that reaps, for executors without a reactor.
     ///
     /// # Errors
-    /// The system has no threads left.
+    /// The system has no threads or descriptors left.
     pub fn spawn_driver(&self) -> Result<Driver> {
-        let Some((_, notify)) = &self.shared.descriptor else {
+        if self.shared.descriptor.is_none() {
             return Err(Error::Unsupported("a simulation has no descriptors"));
-        };
-        let (end, notify) = (Arc::new(AtomicBool::new(false)), Arc::clone(notify));
-        let (of_thread, queue) = (Arc::clone(&end), self.clone());
+        }
+        let wakeup = new_wakeup()?;
+        let end = Arc::new(AtomicBool::new(false));
+        let (of_thread, its_wakeup, queue) = (Arc::clone(&end), wakeup.clone(), self.clone());
         let body = move || {
             while !of_thread.load(Ordering::Acquire) {
-                wait_until_readable(queue.as_fd());
+                its_wakeup.wait(queue.as_fd());
                 // An error of the device is met again by what is submitted next.
                 let _ = queue.reap();
             }
         };
         let thread = sync::spawn("diorite-async", body)
             .map_err(|source| Error::Os { what: "cannot start a thread", source })?;
-        Ok(Driver { end, notify, thread: Some(thread) })
+        Ok(Driver { end, wakeup, thread: Some(thread) })
     }
 
-    /// Run a future in this thread, which reaps the queue whenever the future waits.
+    /// Run a future in this thread, which reaps the queue whenever the future waits. Other threads may do the same at the same time.
+    ///
+    /// # Panics
+    /// Where several threads do it, and the process has no descriptors left.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
-        let woken = Arc::new(Woken { shared: Arc::downgrade(&self.shared), is_woken: AtomicBool::new(true) });
+        let spare = self.shared.wakeups.lock().pop();
+        let wakeup =
+            self.shared.descriptor.as_ref().map(|_| {
+                spare.unwrap_or_else(|| new_wakeup().expect("a descriptor for one more thread in run"))
+            });
+        let shared = Arc::downgrade(&self.shared);
+        let woken = Arc::new(RunWaker { shared, is_woken: AtomicBool::new(true), wakeup });
         let waker = Waker::from(Arc::clone(&woken));
         let mut future = pin!(future);
-        loop {
+        let output = loop {
             if woken.is_woken.swap(false, Ordering::AcqRel)
                 && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
             {
-                return output;
+                break output;
             }
             if woken.is_woken.load(Ordering::Acquire) {
                 // It wakes itself: others go on, too.
                 let _ = self.reap();
-            } else if self.shared.descriptor.is_some() {
-                wait_until_readable(self.as_fd());
+            } else if let Some(wakeup) = &woken.wakeup {
+                wakeup.wait(self.as_fd());
                 let _ = self.reap();
             } else {
                 self.wait_in_simulation(&woken.is_woken);
             }
-        }
+        };
+        self.shared.wakeups.lock().extend(woken.wakeup.clone());
+        output
     }
 
     fn wait_in_simulation(&self, is_woken: &AtomicBool) {
@@ -83,22 +94,23 @@ impl<M: TransferMemory + 'static> AsyncQueue<M> {
 }
 
 /// The waker of [`AsyncQueue::run`].
-struct Woken<M: TransferMemory + 'static> {
+struct RunWaker<M: TransferMemory + 'static> {
     shared: std::sync::Weak<Shared<M>>,
     is_woken: AtomicBool,
+    /// None in a simulation.
+    wakeup: Option<Wakeup>,
 }
 
-impl<M: TransferMemory + 'static> Wake for Woken<M> {
+impl<M: TransferMemory + 'static> Wake for RunWaker<M> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.is_woken.store(true, Ordering::Release);
-        let Some(shared) = self.shared.upgrade() else { return };
-        if let Some((_, notify)) = &shared.descriptor {
-            notify();
-        } else {
+        self.is_woken.store(true, Ordering::SeqCst);
+        if let Some(wakeup) = &self.wakeup {
+            wakeup.set();
+        } else if let Some(shared) = self.shared.upgrade() {
             let (lock, woken) = &shared.woken;
             drop(lock.lock());
             woken.notify_all();
@@ -106,10 +118,14 @@ impl<M: TransferMemory + 'static> Wake for Woken<M> {
     }
 }
 
+pub(super) fn new_wakeup() -> Result<Wakeup> {
+    Wakeup::new().map_err(|source| Error::Os { what: "cannot get a descriptor for a queue", source })
+}
+
 impl Drop for Driver {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Release);
-        (self.notify)();
+        self.wakeup.set();
         if let Some(thread) = self.thread.take() {
             thread.join();
         }

@@ -20,6 +20,7 @@ use std::task::Waker;
 
 use diorite_block::Notify;
 use diorite_block::sync::{Condvar, Mutex, MutexGuard, is_simulated};
+use diorite_device::Wakeup;
 
 pub use drive::Driver;
 pub use reader::AsyncReader;
@@ -68,6 +69,8 @@ struct Shared<M: TransferMemory + 'static> {
     depth: u32,
     /// Readable when something can be reaped, and what makes it so; none in a simulation.
     descriptor: Option<(OwnedFd, Notify)>,
+    /// For threads in [`AsyncQueue::run`]. A leaf lock.
+    wakeups: Mutex<Vec<Wakeup>>,
     /// In a simulation: a future that [`AsyncQueue::run`] polls was woken. A leaf lock.
     woken: (Mutex<()>, Condvar),
 }
@@ -113,17 +116,19 @@ enum Place<M> {
 }
 
 impl<M: TransferMemory + 'static> AsyncQueue<M> {
-    /// A queue for at most `depth` transfers in flight.
+    /// A queue for at most `depth` transfers in flight, and for one if `depth` is 0.
     ///
     /// # Errors
     /// The process has no descriptors left.
     pub fn new(depth: u32) -> Result<Self> {
         let mut queue = DirectQueue::new(depth);
         let descriptor = if is_simulated() { None } else { Some(queue.watched()?) };
+        let wakeups = if is_simulated() { Vec::new() } else { vec![drive::new_wakeup()?] };
         let (places, free, done) = (Vec::new(), Vec::new(), Vec::new());
         let state = State { queue, places, free, for_space: BTreeMap::new(), next_in_line: 0, done };
         let (state, woken) = (Mutex::new(state), (Mutex::new(()), Condvar::new()));
-        Ok(Self { shared: Arc::new(Shared { state, depth: depth.max(1), descriptor, woken }) })
+        let wakeups = Mutex::new(wakeups);
+        Ok(Self { shared: Arc::new(Shared { state, depth: depth.max(1), descriptor, wakeups, woken }) })
     }
 
     /// Read into the first `len` bytes of `memory` from `offset` of `file`. Fewer bytes are read only at the end of the file.

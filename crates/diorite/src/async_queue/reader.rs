@@ -1,7 +1,6 @@
 //! A file from front to back with several direct reads in flight, for async code.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
@@ -34,6 +33,7 @@ use crate::{BufferPool, File, PoolBuf, Result};
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Debug)]
 pub struct AsyncReader {
     queue: AsyncQueue<PoolBuf>,
     file: File,
@@ -132,15 +132,6 @@ impl AsyncReader {
     #[cfg(any(feature = "futures-io", feature = "tokio"))]
     fn consume(&mut self, amount: usize) {
         self.unread.start = self.unread.end.min(self.unread.start + amount);
-    }
-}
-
-impl fmt::Debug for AsyncReader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsyncReader")
-            .field("file", &self.file)
-            .field("next", &self.next)
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,6 @@
 //! A file from front to back with several direct writes in flight, for async code.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,6 +18,7 @@ use crate::{BufferPool, Error, File, PoolBuf, Result};
 ///
 /// What holds for `DirectWriter` holds here: **without `finish` the end of the stream is lost**, nothing is durable before
 /// [`File::sync_data`], and after a failed transfer every call fails with that first error ([`Error::Stream`]).
+#[derive(Debug)]
 pub struct AsyncWriter {
     queue: AsyncQueue<PoolBuf>,
     file: File,
@@ -38,6 +38,7 @@ pub struct AsyncWriter {
     failed: Option<Arc<Error>>,
 }
 
+#[derive(Debug)]
 struct Flying {
     offset: u64,
     len: usize,
@@ -261,15 +262,6 @@ impl AsyncWriter {
         }))?;
         self.is_finished = true;
         Poll::Ready(Ok(()))
-    }
-}
-
-impl fmt::Debug for AsyncWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsyncWriter")
-            .field("file", &self.file)
-            .field("next", &self.next)
-            .finish_non_exhaustive()
     }
 }
 

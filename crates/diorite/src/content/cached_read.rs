@@ -89,6 +89,9 @@ impl Content {
         ahead: &ReadAhead,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
+        if offset >= self.store.size() {
+            return Ok(0);
+        }
         let end = offset.saturating_add(len as u64);
         let mut at = offset;
         while at < end {

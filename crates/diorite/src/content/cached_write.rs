@@ -40,7 +40,7 @@ impl Content {
         if growth == Growth::Refused {
             self.check_within(range.end)?;
         }
-        self.store.leave_inode()?;
+        self.store.move_out_of_inode()?;
         let (mut at, mut blocks) = (range.offset, Blocks::unclaimed(&self.engine));
         let copied =
             data.iter().try_for_each(|segment| self.write_locked(segment, &range, &mut at, &mut blocks));

@@ -68,7 +68,7 @@ impl Content {
     ) -> Result<()> {
         let old = self.store.size();
         if size > old {
-            self.store.leave_inode()?;
+            self.store.move_out_of_inode()?;
             self.store.zero_end()?;
             self.cache.zero_live(old..size);
         }
@@ -142,10 +142,10 @@ impl Content {
     /// Give a range blocks. It keeps its content; the file grows if it ends before the range does, or gets blocks beyond its end.
     pub(crate) fn allocate(self: &Arc<Self>, offset: u64, len: u64, beyond: BeyondEnd) -> Result<()> {
         if len == 0 {
-            return Err(Error::InvalidArgument("a range to allocate is not empty"));
+            return Err(Error::InvalidArgument("the range to allocate is empty"));
         }
         let (range, _lock) = self.lock_range(Position::At(offset), len)?;
-        self.store.leave_inode()?;
+        self.store.move_out_of_inode()?;
         self.cache.write_back(range.whole.clone(), BioFlags::SYNC)?;
         let keeps_size = beyond == BeyondEnd::KeepSize;
         let file_end = if keeps_size { range.end.min(self.store.size()) } else { range.end };
@@ -167,7 +167,7 @@ impl Content {
             return Ok(());
         }
         let range = self.store.locked_range(offset, end);
-        self.store.leave_inode()?;
+        self.store.move_out_of_inode()?;
         // What shares a page or a block with the range keeps its content through the device; claims become blocks. Nothing stays
         // cached: where space ends on the way, a part of the range is zero on the device.
         self.settle_cached_pages(&range)?;

@@ -18,7 +18,7 @@ impl Content {
         let size = self.store.size();
         if offset.checked_add(len).is_none_or(|end| end >= size) {
             return Err(Error::InvalidArgument(
-                "a range that is taken out must end before the end of the file; set_len cuts the end off",
+                "a range to collapse must end before the end of the file; set_len truncates it",
             ));
         }
         self.write_back_from(offset)?;
@@ -36,7 +36,7 @@ impl Content {
         let size = self.store.size();
         if offset >= size {
             return Err(Error::InvalidArgument(
-                "a range that is made must begin before the end of the file; set_len makes it longer",
+                "a range can only be inserted before the end of the file; set_len makes it longer",
             ));
         }
         let grown = self.store.end_of_write(size, len)?;
@@ -51,16 +51,14 @@ impl Content {
     fn check_blocks(&self, offset: u64, len: u64) -> Result<()> {
         let block = self.store.map.block_size();
         if len == 0 || !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
-            return Err(Error::InvalidArgument(
-                "a range that moves consists of whole blocks: offset and length are multiples of the block size",
-            ));
+            return Err(Error::InvalidArgument("offset and length must be multiples of the block size"));
         }
         Ok(())
     }
 
     /// Bring everything from `offset` on to the device, and its size to the volume. The caller has that range alone.
     fn write_back_from(&self, offset: u64) -> Result<()> {
-        self.store.leave_inode()?;
+        self.store.move_out_of_inode()?;
         let start = self.store.locked_range(offset, 0).start;
         self.cache.settle(&(start..u64::MAX))?;
         let size = self.store.size();

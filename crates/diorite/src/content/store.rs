@@ -62,7 +62,10 @@ impl BackingStore {
 
     /// The size is at least `end` now.
     pub(crate) fn grow(&self, end: u64) {
-        self.size.fetch_max(end, Ordering::AcqRel);
+        // Most writes do not grow their file, and a load costs less.
+        if end > self.size() {
+            self.size.fetch_max(end, Ordering::AcqRel);
+        }
     }
 
     /// The mapping has this size now. The caller has everything after the smaller size exclusively.
@@ -150,8 +153,8 @@ impl BackingStore {
         Ok(self.may_be_inline.load(Ordering::Acquire) && self.map.is_inline()?)
     }
 
-    /// Move the content out of the inode, before it is written. The caller has the range exclusively.
-    pub(crate) fn leave_inode(&self) -> Result<()> {
+    /// Move content that is stored in the inode (`inline_data`) to blocks, before it is written. The caller has the range exclusively.
+    pub(crate) fn move_out_of_inode(&self) -> Result<()> {
         if self.may_be_inline.load(Ordering::Acquire) {
             if self.map.is_inline()? {
                 Blocks::unclaimed(&self.engine).attempt(|_| self.map.make_not_inline())?;

@@ -55,7 +55,7 @@ impl Content {
         let lock = self.ranges.exclusive(range);
         self.check_within(bytes.end)?;
         if usage == WindowUse::Store {
-            self.store.leave_inode()?;
+            self.store.move_out_of_inode()?;
             self.store.note_modified();
         }
         let mut opened = Ok(());

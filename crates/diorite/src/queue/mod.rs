@@ -14,7 +14,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use diorite_block::sync::{Work, work};
-use diorite_block::{BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory};
+use diorite_block::{
+    BatchQueue, BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory,
+};
 
 use crate::content::engine::QueuedReservation;
 use crate::direct::check_alignment;
@@ -33,7 +35,7 @@ pub use submit_error::SubmitError;
 /// Many direct transfers in flight from one thread, on any files: submit, [issue](DirectQueue::issue), [reap](DirectQueue::reap).
 ///
 /// - **Memory** belongs to the queue from submission until the transfer is reaped, which gives it back; also a transfer that is not
-///   accepted gives it back ([`SubmitError`]). Any [`TransferMemory`] will do that fits [`File::alignment`].
+///   accepted gives it back ([`SubmitError`]). It can be any [`TransferMemory`] that fits [`File::alignment`].
 /// - **Tags** are the caller's numbers. They come back with the transfer ([`Finished::tag`]) and mean nothing to the queue.
 /// - **Order**: transfers end in any order. Those of one thread on overlapping ranges, of which one writes, take effect in the order of their
 ///   submission.
@@ -64,6 +66,7 @@ pub use submit_error::SubmitError;
 #[derive(Debug)]
 pub struct DirectQueue<M: TransferMemory + 'static = AlignedBuf> {
     depth: u32,
+    is_batched: bool,
     lanes: Vec<Lane>,
     pending: Slots,
     ready: VecDeque<Finished<M>>,
@@ -168,10 +171,22 @@ pub struct Finished<M> {
 type Refused<M> = (M, Error);
 
 impl<M: TransferMemory + 'static> DirectQueue<M> {
-    /// A queue for at most `depth` transfers.
+    /// A queue for at most `depth` transfers, and for one if `depth` is 0.
     pub fn new(depth: u32) -> Self {
+        Self::of_kind(depth, false)
+    }
+
+    /// A queue whose transfers, at most `depth`, wait for [`reap`](DirectQueue::reap) or [`next_finished`](DirectQueue::next_finished) and run
+    /// together then, all of them. A transfer costs the least processor time so, for it shares a system call and a wake-up of the thread
+    /// with the others; but the device has nothing to do between two batches. For work in the background, as a write-back.
+    pub fn batched(depth: u32) -> Self {
+        Self::of_kind(depth, true)
+    }
+
+    fn of_kind(depth: u32, is_batched: bool) -> Self {
         Self {
             depth: depth.max(1),
+            is_batched,
             lanes: Vec::new(),
             pending: Slots::default(),
             ready: VecDeque::new(),
@@ -187,7 +202,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         (self.pending.len() + self.ready.len()) as u32
     }
 
-    /// Transfers that have ended and can be had without waiting.
+    /// Transfers that have ended, and are returned without waiting.
     pub fn ended(&self) -> u32 {
         (self.ready.len() + self.reaped.len()) as u32
     }
@@ -265,7 +280,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     fn check(file: &File, offset: u64, memory: &M, len: usize) -> Result<()> {
         let slice = memory.as_slice();
         if len > slice.len() {
-            return Err(Error::InvalidArgument("a transfer is not longer than its memory"));
+            return Err(Error::InvalidArgument("the transfer is longer than its memory"));
         }
         check_alignment(file.content().store.geometry(), offset, [(slice.as_ptr().addr(), len)].into_iter())
     }
@@ -275,7 +290,11 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         if let Some(at) = self.lanes.iter().position(same) {
             return Ok(at);
         }
-        let mut queue = Arc::clone(device).open_queue(self.depth)?;
+        let mut queue: Box<dyn IoQueue> = if self.is_batched {
+            Box::new(BatchQueue::new(Arc::clone(device), self.depth))
+        } else {
+            Arc::clone(device).open_queue(self.depth)?
+        };
         if let Some(readiness) = &mut self.readiness {
             watch::add(readiness, &mut *queue)?;
         }
@@ -327,13 +346,13 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             self.ready.push_back(Finished { tag, memory, result: Ok(0) });
             return Ok(());
         }
-        let (pending, pieces, alone) = match self.prepare_write(file, offset, len, tag, acquire) {
+        let (pending, pieces, exclusive) = match self.prepare_write(file, offset, len, tag, acquire) {
             Ok(prepared) => prepared,
             Err(error) => return Err((memory, error)),
         };
         let flags = file.content().store.write_flags(file.sync_mode());
         self.submit(pending, Op::Write, pieces, memory, flags)?;
-        if alone.is_none() {
+        if exclusive.is_none() {
             return Ok(());
         }
         // What is accepted does not fail for lack of space later: this one is recorded before another thread may take blocks.
@@ -347,8 +366,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         }
     }
 
-    /// The steps of a write (`write/`) before it is submitted. With the right to take blocks where it must not end before the write is
-    /// recorded.
+    /// The steps of a write (`write/`) before it is submitted. Also the right to take blocks, where it is exclusive and must be held
+    /// until the write is recorded.
     fn prepare_write<'f>(
         &mut self,
         file: &'f File,
@@ -361,7 +380,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let lock = |range| self.lock(file, range, LockMode::Exclusive, acquire);
         let (range, lock) = content.lock_range_with(Position::At(offset), len as u64, lock)?;
         let lock = content.ranges.guard(lock);
-        content.store.leave_inode()?;
+        content.store.move_out_of_inode()?;
         content.settle_cached_pages(&range.whole)?;
         let list = self.spare.pop().unwrap_or_default();
         let mut blocks = Blocks::unclaimed(&content.engine);
@@ -376,7 +395,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             }
             placed => placed?,
         };
-        let alone = placed.is_counted().then_some(blocks);
+        let exclusive = placed.is_counted().then_some(blocks);
         let reservation =
             (!placed.commit.reserved.is_empty()).then(|| content.engine.note_queued_reservation());
         let len = (placed.end - offset) as usize;
@@ -388,7 +407,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             _reservation: reservation,
         };
         let (file, lock) = (file.clone(), lock.keep());
-        Ok((Pending { file, lock, tag, len, kind: Kind::Write(Box::new(end)) }, pieces, alone))
+        Ok((Pending { file, lock, tag, len, kind: Kind::Write(Box::new(end)) }, pieces, exclusive))
     }
 
     fn submit(

@@ -27,7 +27,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     pub fn descriptor(&mut self) -> Result<BorrowedFd<'_>> {
         if self.readiness.is_none() {
             if !self.lanes.is_empty() {
-                return Err(Error::InvalidArgument("a queue is watched before its first transfer"));
+                return Err(Error::InvalidArgument("a queue must be watched before its first transfer"));
             }
             self.readiness = Some(Readiness::new().map_err(no_descriptor)?);
         }

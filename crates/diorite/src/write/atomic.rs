@@ -37,7 +37,7 @@ impl BackingStore {
                     Error::Unsupported("the range is not aligned on the device as an atomic write needs it")
                 })
             }
-            _ => Err(Error::Unsupported("the range is not in one piece on the device")),
+            _ => Err(Error::Unsupported("the range is not contiguous on the device")),
         }
     }
 

@@ -1,6 +1,6 @@
-//! The way of every write to the device: direct, through aligned memory, queued, and the write-back of cached pages.
+//! The path of every write to the device: direct, through aligned memory, queued, and the write-back of cached pages.
 //!
-//! Where it sits: below the ways to write (`direct/`, `queue/`, `content/cached_write.rs`, `content/write_back.rs`), above the walk over
+//! Where it sits: below the ways to write (`direct/`, `queue/`, `content/cached_write.rs`, `content/file_cache/write_back.rs`), above the walk over
 //! mappings (`placement.rs`) and [`MapBlocks`](crate::map::MapBlocks).
 //!
 //! The steps, in this order (ARCHITECTURE, "The path of a direct write"):
@@ -194,7 +194,7 @@ impl Content {
             self.check_settled(&pages_of(range.whole.start, range.whole.end))?;
             self.check_mapped(range.offset..range.end)?;
         }
-        self.store.leave_inode()?;
+        self.store.move_out_of_inode()?;
         self.settle_cached_pages(&range.whole)?;
         if mode.flags.contains(IoFlags::ATOMIC) {
             self.store.prepare_atomic(&range)?;

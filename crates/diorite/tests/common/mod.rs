@@ -116,6 +116,8 @@ pub struct Watched {
     pub writes_fail_from: std::sync::atomic::AtomicU64,
     /// Reads and writes that failed so far.
     pub failures: std::sync::atomic::AtomicU64,
+    /// Calls that read or write.
+    pub calls: std::sync::atomic::AtomicU64,
     /// Reads fail while this is set.
     pub reads_fail: std::sync::atomic::AtomicBool,
     /// Data writes wait here until as many are in flight at once.
@@ -136,6 +138,7 @@ impl Watched {
             geometry,
             writes_fail_from: u64::MAX.into(),
             failures: 0.into(),
+            calls: 0.into(),
             reads_fail: false.into(),
             gather: 0.into(),
             in_flight: Default::default(),
@@ -183,6 +186,7 @@ impl BlockDevice for Watched {
             len: bio.len(),
             kind: IoErrorKind::Device(std::io::Error::from_raw_os_error(5)),
         };
+        self.calls.fetch_add(1, SeqCst);
         for bio in bios.iter() {
             let note = |address: usize, len| self.addresses.lock().expect("lock").push((address, len));
             match &bio.memory {

@@ -57,35 +57,38 @@ impl Checker<'_> {
             }
         } else {
             let bitmap = self.reader.block(descriptor.block_bitmap)?;
-            let bits = self.layout.clusters_per_group;
-            let right = self.superblock.checksum_seed().bitmap(&bitmap, bits);
-            if self.superblock.features().metadata_csum()
-                && !descriptor.block_bitmap_checksum_is(right, &self.superblock)
-            {
-                self.problem(
-                    ProblemKind::BlockBitmap,
-                    place,
-                    "the checksum of the block bitmap does not match",
-                );
-            }
+            let right = self.superblock.checksum_seed().bitmap(&bitmap, self.layout.clusters_per_group);
+            let is_right = descriptor.block_bitmap_checksum_is(right, &self.superblock);
             let words = self.used.words(group).map(<[u64]>::to_vec).unwrap_or_default();
             let is_used =
                 |bit: u32| words.get(bit as usize / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1);
             let start = self.layout.first_block(group).0;
             let step = u64::from(self.layout.blocks_per_cluster);
             let name = |bit: u32| start + u64::from(bit) * step;
-            for what in differences(&bitmap, clusters, &is_used, &name, "block") {
-                self.problem(ProblemKind::BlockBitmap, place, what);
-            }
-            if !padding_is_set(&bitmap, clusters) {
-                self.problem(ProblemKind::BlockBitmap, place, "the bits after the last block are not set");
-            }
+            let found = differences(&bitmap, clusters, &is_used, &name, "block");
+            self.report_bitmap((ProblemKind::BlockBitmap, "block"), place, is_right, found);
         }
         if descriptor.free_clusters != free {
             let what = format!("it counts {} free blocks, but has {free}", descriptor.free_clusters);
             self.problem(ProblemKind::Count, place, what);
         }
         Ok(())
+    }
+
+    /// What is wrong with a bitmap of blocks or inodes, the checksum first.
+    fn report_bitmap(
+        &mut self,
+        (kind, unit): (ProblemKind, &str),
+        place: Place,
+        checksum_is_right: bool,
+        differences: Vec<String>,
+    ) {
+        if self.superblock.features().metadata_csum() && !checksum_is_right {
+            self.problem(kind, place, format!("the checksum of the {unit} bitmap does not match"));
+        }
+        for what in differences {
+            self.problem(kind, place, what);
+        }
     }
 
     /// Clusters that are in use in a group without a bitmap.
@@ -125,22 +128,10 @@ impl Checker<'_> {
         } else {
             let bitmap = self.reader.block(descriptor.inode_bitmap)?;
             let right = self.superblock.checksum_seed().bitmap(&bitmap, inodes);
-            if self.superblock.features().metadata_csum()
-                && !descriptor.inode_bitmap_checksum_is(right, &self.superblock)
-            {
-                self.problem(
-                    ProblemKind::InodeBitmap,
-                    place,
-                    "the checksum of the inode bitmap does not match",
-                );
-            }
+            let is_right = descriptor.inode_bitmap_checksum_is(right, &self.superblock);
             let name = |bit: u32| u64::from(layout.inode_at(group, bit).0);
-            for what in differences(&bitmap, inodes, &is_used, &name, "inode") {
-                self.problem(ProblemKind::InodeBitmap, place, what);
-            }
-            if !padding_is_set(&bitmap, inodes) {
-                self.problem(ProblemKind::InodeBitmap, place, "the bits after the last inode are not set");
-            }
+            let found = differences(&bitmap, inodes, &is_used, &name, "inode");
+            self.report_bitmap((ProblemKind::InodeBitmap, "inode"), place, is_right, found);
         }
         if descriptor.free_inodes != free {
             let what = format!("it counts {} free inodes, but has {free}", descriptor.free_inodes);
@@ -211,13 +202,12 @@ fn differences(
     if more > 0 {
         reported.push(format!("the bitmap is wrong in {more} more places"));
     }
+    if !(bits..bitmap.len() as u32 * 8).all(|bit| is_set(bitmap, bit)) {
+        reported.push(format!("the bits after the last {unit} are not set"));
+    }
     reported
 }
 
 fn is_set(bitmap: &BlockMemory, bit: u32) -> bool {
     bitmap.get(bit as usize / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
-}
-
-fn padding_is_set(bitmap: &BlockMemory, bits: u32) -> bool {
-    (bits..bitmap.len() as u32 * 8).all(|bit| is_set(bitmap, bit))
 }

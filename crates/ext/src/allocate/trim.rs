@@ -1,4 +1,4 @@
-//! Free space that the device is told of (`fstrim`).
+//! Discards free space on the device (`fstrim`).
 //!
 //! A run of free clusters is busy while it is discarded, so that no write goes to it. What a transaction freed that is not durable is busy
 //! anyway: what a crash brings back is never discarded.
@@ -61,7 +61,7 @@ impl Volume {
         Ok(Trim { rest, shortest: shortest.div_ceil(block).max(1), is_within: false, discarded: 0 })
     }
 
-    /// Discard the next run; `false` at the end. While this runs, its blocks are free for no one, and a promise may fail that would not
+    /// Discard the next run; `false` at the end. While this runs, no thread can allocate its blocks, and a promise may fail that would not
     /// otherwise.
     pub fn trim_step(&self, trim: &mut Trim) -> Result<bool> {
         let most = (RUN_BYTES_MAX / self.core.block_size().bytes()).max(self.core.blocks_per_cluster());
@@ -95,7 +95,7 @@ impl Allocator {
         Ok(None)
     }
 
-    /// Look at one stretch of bits, free or in use, and go past it; what is free and long enough is taken.
+    /// Look at one run of bits, free or in use, and go past it; what is free and long enough is taken.
     fn take_free_at(&self, trim: &mut Trim, most: u32) -> Result<Option<BlockRun>> {
         let per_cluster = self.blocks_per_cluster();
         let at = FsBlock(trim.rest.start);

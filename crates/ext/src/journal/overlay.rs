@@ -81,10 +81,7 @@ impl BlockDevice for OverlayDevice {
     }
 
     fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
-        for bio in bios.iter() {
-            let checked = self.geometry.check(bio);
-            checked.map_err(|kind| (self as &dyn BlockDevice).error(bio, kind))?;
-        }
+        (self as &dyn BlockDevice).check(bios)?;
         self.lower.execute(bios)?;
         for bio in bios {
             if let BioMemory::Read(segments) = &mut bio.memory {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Mutex, now, sleep};
 use diorite_block::{BioFlags, BlockDevice, IoErrorKind};
 use diorite_sim::crash::{RecordingDevice, Tearing};
 use diorite_sim::image::{ImageDevice, SparseImage};
+use diorite_sim::{Simulation, WorldOptions};
 
 use super::format::{CompatFeatures, IncompatFeatures, JournalSuperblock, MAGIC};
 use super::log_map::LogMap;
@@ -328,7 +329,7 @@ fn failed_log_write_latches() {
     world.log.sync().unwrap();
     world.set(&[1, 2], 8).unwrap();
     failing.1.store(true, Ordering::Relaxed);
-    assert!(world.log.sync().is_err(), "the caller of the sync hears of it");
+    assert!(world.log.sync().is_err(), "the sync reports it");
     failing.1.store(false, Ordering::Relaxed);
     assert!(world.latch.is_aborted());
     assert!(world.log.begin(1).is_err() && world.log.sync().is_err() && world.log.close().is_err());
@@ -375,4 +376,32 @@ fn old_transactions_are_committed_by_the_next_handle() {
     std::thread::sleep(Duration::from_millis(5));
     world.log.commit_old().unwrap();
     assert!(world.log.durable() > first);
+}
+
+/// A handle leaves what is old to the timer's thread, but not for longer than that may be late; one that never is old stays.
+#[test]
+fn a_timer_that_is_late_is_not_waited_for() {
+    Simulation::run_one(WorldOptions::default(), || {
+        let device: Arc<dyn BlockDevice> = ImageDevice::new(image(80));
+        let mut world = open(&device, 80, true);
+        let first = world.set(&[1], 1).unwrap();
+        let began = now();
+        assert!(world.log.wait_until_old());
+        let waited = now().saturating_sub(began);
+        assert!(waited > world.log.interval && waited <= world.log.interval + Duration::from_millis(1));
+        sleep(Duration::from_millis(900));
+        assert_eq!(world.set(&[1], 2).unwrap(), first, "the timer may still come");
+        sleep(Duration::from_millis(200));
+        let second = world.set(&[1], 3).unwrap();
+        assert_eq!((world.log.durable(), second.0), (first, first.0 + 1), "it has not come for a second");
+        world.log.end_waiting();
+        assert!(!world.log.wait_until_old());
+        sleep(world.log.interval + Duration::from_millis(1));
+        let third = world.set(&[1], 4).unwrap();
+        assert_eq!((world.log.durable(), third.0), (second, second.0 + 1), "without a timer");
+        world.log.interval = Duration::MAX;
+        sleep(Duration::from_secs(1_000_000));
+        assert_eq!(world.set(&[1], 5).unwrap(), third);
+    })
+    .unwrap();
 }

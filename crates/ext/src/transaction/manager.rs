@@ -1,8 +1,9 @@
 //! The transactions of a volume: handles of all threads join one running transaction, and a commit makes it durable whole.
 //!
 //! Where it sits: below every [`Handle`](super::Handle), above the [`CommitStore`] that writes closed transactions: the
-//! [journal](crate::journal), or blocks [in place](crate::in_place). There is no commit thread: the thread that needs a transaction on the
-//! disk commits it, all others that need the same one wait for it (group commit).
+//! [journal](crate::journal), or blocks [in place](crate::in_place). The thread that needs a transaction on the disk commits it, all others
+//! that need the same one wait for it (group commit). What is older than the commit interval is committed by the caller's timer thread
+//! ([`Transactions::wait_until_old`]), without one by the next handle.
 //!
 //! States of a transaction: running (handles join it) -> closing (no new handle; waits for the open ones and freezes its
 //! buffers) -> committing (being written; the next one runs) -> durable.
@@ -33,6 +34,8 @@ use crate::{Error, FsBlock, InodeNumber, Result};
 
 /// How much later than the interval is over a timer wakes: then it is over for certain.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
+/// How late a timer may be, and never more than the interval: then the next handle commits, as without a timer.
+const TIMER_LATE_MAX: Duration = Duration::from_secs(1);
 /// A commit waits at most this long for other threads to join it.
 const BATCH_MAX: Duration = Duration::from_micros(500);
 
@@ -71,7 +74,7 @@ pub(crate) struct Transactions {
     releaser: Arc<dyn ReleaseFreed>,
     /// Most blocks of one transaction.
     blocks_max: u64,
-    /// How long a transaction runs before the next handle commits it.
+    /// How long a transaction runs before it is committed.
     pub(crate) interval: Duration,
     state: Mutex<State>,
     /// Something in `state` changed that others wait for.
@@ -95,8 +98,17 @@ struct State {
     last_syncers: Vec<u64>,
     /// How long a commit takes, averaged.
     commit_time: Duration,
+    timer: Timer,
+}
+
+/// Whether a thread commits what is old, so that no handle waits for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Timer {
+    None,
+    /// A thread was in [`Transactions::wait_until_old`]. It may have died since.
+    Runs,
     /// No thread may wait for the running transaction to become old any more.
-    timer_ended: bool,
+    Ended,
 }
 
 /// The commit that is under way.
@@ -178,7 +190,7 @@ impl Transactions {
             batching: false,
             last_syncers: Vec::new(),
             commit_time: Duration::ZERO,
-            timer_ended: false,
+            timer: Timer::None,
         };
         Self {
             blocks_max: store.blocks_max(),
@@ -209,7 +221,8 @@ impl Transactions {
             let running = &state.running;
             let has_content = !running.is_empty() || running.handles > 0;
             let is_full = running.blocks_with(credits) > self.blocks_max;
-            if (is_full || running.is_old(self.interval)) && has_content && state.commit == Commit::None {
+            let is_late = running.is_old(self.interval.saturating_add(self.timer_may_be_late(&state)));
+            if (is_full || is_late) && has_content && state.commit == Commit::None {
                 state = self.commit_running(state)?;
                 continue;
             }
@@ -243,6 +256,11 @@ impl Transactions {
             }
             return Ok(running.id);
         }
+    }
+
+    /// How long handles leave what is old to the timer's thread: they would wait for the disk.
+    fn timer_may_be_late(&self, state: &State) -> Duration {
+        if state.timer == Timer::Runs { self.interval.min(TIMER_LATE_MAX) } else { Duration::ZERO }
     }
 
     fn commit_running<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
@@ -390,15 +408,16 @@ impl Transactions {
     pub(crate) fn wait_until_old(&self) -> bool {
         let mut state = self.state.lock();
         loop {
-            if state.timer_ended || self.latch.is_aborted() {
+            if state.timer == Timer::Ended || self.latch.is_aborted() {
                 return false;
             }
+            state.timer = Timer::Runs;
             let Some(started) = state.running.started else {
                 state = self.started.wait(state);
                 continue;
             };
             match self.interval.checked_sub(now().saturating_sub(started)) {
-                Some(left) => state = self.started.wait_timeout(state, left + TIMER_SLACK),
+                Some(left) => state = self.started.wait_timeout(state, left.saturating_add(TIMER_SLACK)),
                 // Handles that changed nothing: it starts with the next one.
                 None if state.running.is_empty() => state.running.started = None,
                 None => return true,
@@ -408,7 +427,7 @@ impl Transactions {
 
     /// No waiter is in [`Self::wait_until_old`] from now on.
     pub(crate) fn end_waiting(&self) {
-        self.state.lock().timer_ended = true;
+        self.state.lock().timer = Timer::Ended;
         self.started.notify_all();
     }
 

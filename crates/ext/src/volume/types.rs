@@ -34,7 +34,8 @@ pub struct VolumeOptions {
     /// them take at most one and a half times as much again: two and a half times this together. Each group of the volume takes
     /// about 100 bytes besides. At least 256 blocks are kept, however small this is.
     pub metadata_cache_bytes: usize,
-    /// How long a transaction stays open before it is committed by the next caller.
+    /// How long a transaction stays open before it is committed: by the caller's timer ([`Volume::wait_until_old`](crate::Volume::wait_until_old)),
+    /// and without one, or if that is late by as much or by a second, by the next change.
     pub commit_interval: Duration,
     /// What the journal does for data; what the volume's superblock asks for (`tune2fs -o`) if `None`.
     pub data_mode: Option<DataMode>,

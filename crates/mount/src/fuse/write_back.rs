@@ -6,20 +6,29 @@
 //! file in the mount by its number, and closes it: that writes back. A kill ends the other threads, which closes the session, which ends the
 //! wait.
 //!
+//! Over `io_uring` a request that comes while all entries of its queue are busy waits there until one of them sends a reply, even where an
+//! entry has been added since. Such a request may be the write that is waited for, and all entries may belong to callers who wait. So a caller
+//! who has waited for some time makes a request of its own, which an added entry takes: with its reply it fetches the one that waits.
+//!
 //! Only the superuser may open by number. Over `io_uring` the kernel keeps the session for longer, and `umount -f` ends it; with a shared table
 //! that would not end it either.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::fs::{Mode, OFlags, fstat, open, statvfs};
 use rustix::io::Errno;
 
 use super::sys;
 
 /// Before this one a close may wait for the lock that a caller who looks for data holds.
 const KERNEL_MIN: (u32, u32) = (6, 18);
+
+/// A caller has waited for so long: it makes a request of its own, and again after twice the time, up to the second.
+const NUDGE_AFTER: Duration = Duration::from_millis(4);
+const NUDGE_AFTER_MAX: Duration = Duration::from_millis(250);
 
 /// A file, as the kernel numbers it.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +67,20 @@ impl WriteBack {
         }
         let sent = thread.as_ref().is_some_and(|thread| thread.send((node, sender)).is_ok());
         drop(thread);
-        if sent { receiver.recv().unwrap_or(Err(Errno::IO)) } else { Err(Errno::IO) }
+        if !sent {
+            return Err(Errno::IO);
+        }
+        let mut wait = NUDGE_AFTER;
+        loop {
+            match receiver.recv_timeout(wait) {
+                Ok(done) => return done,
+                Err(RecvTimeoutError::Disconnected) => return Err(Errno::IO),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            // Of the processor's queue on which this thread runs. What it says is of no use.
+            let _ = statvfs(&self.directory);
+            wait = (wait * 2).min(NUDGE_AFTER_MAX);
+        }
     }
 
     fn start(&self) -> Result<Sender<Request>, Errno> {

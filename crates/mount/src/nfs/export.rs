@@ -257,11 +257,14 @@ impl Asked<'_> {
     }
 
     /// What was made, and its directory after that.
-    pub(super) fn push_made(&mut self, made: &Attributes, directory: InodeNumber) {
+    pub(super) fn push_made(&mut self, made: &Attributes, directory: InodeNumber) -> Done {
+        // With its name, which the same transaction made.
+        self.operations().sync_node(made.inode)?;
         self.reply.u32(1);
         Handle::of(made).write(&self.export.uuid, self.reply);
         self.push_attributes(made);
         self.push_after(directory);
+        Ok(())
     }
 
     fn access(&mut self) -> Done {

@@ -45,8 +45,7 @@ impl Asked<'_> {
             }
             Some(_) => return Err(Status::EXIST.into()),
         };
-        self.push_made(&made, directory.inode);
-        Ok(())
+        self.push_made(&made, directory.inode)
     }
 
     /// Make an inode with a name. What its maker may not set of it, is not set.
@@ -79,8 +78,7 @@ impl Asked<'_> {
         let name = read_new_name(&mut self.arguments, Status::EXIST)?;
         let changes = read_changes(&mut self.arguments)?;
         let made = self.make(&directory, name, FileKind::Directory, (0, 0), changes)?;
-        self.push_made(&made, directory.inode);
-        Ok(())
+        self.push_made(&made, directory.inode)
     }
 
     pub(super) fn make_node(&mut self) -> Done {
@@ -102,8 +100,7 @@ impl Asked<'_> {
             }
         }
         let made = self.make(&directory, name, kind, device, changes)?;
-        self.push_made(&made, directory.inode);
-        Ok(())
+        self.push_made(&made, directory.inode)
     }
 
     pub(super) fn symlink(&mut self) -> Done {
@@ -116,8 +113,7 @@ impl Asked<'_> {
             return Err(Status::INVAL.into());
         }
         let made = self.operations().symlink(directory.inode, name, target, &self.caller())?.attributes;
-        self.push_made(&made, directory.inode);
-        Ok(())
+        self.push_made(&made, directory.inode)
     }
 
     pub(super) fn remove(&mut self) -> Done {
@@ -137,6 +133,7 @@ impl Asked<'_> {
         let removed = self.removable(&directory, name)?.ok_or(Status::NOENT)?;
         remove(self.operations(), directory.inode, name)?;
         self.name_gone(&removed);
+        self.operations().sync_node(directory.inode)?;
         self.push_after(directory.inode);
         Ok(())
     }
@@ -177,6 +174,8 @@ impl Asked<'_> {
         if let Some(replaced) = replaced.filter(|replaced| replaced.inode != moved.inode) {
             self.name_gone(&replaced);
         }
+        // Both directories are changed by one transaction.
+        self.operations().sync_node(to.inode)?;
         self.push_after(from.inode);
         self.push_after(to.inode);
         Ok(())
@@ -187,6 +186,7 @@ impl Asked<'_> {
         let directory = self.directory(WRITE)?;
         let name = read_new_name(&mut self.arguments, Status::EXIST)?;
         let linked = self.operations().link(original.inode, directory.inode, name)?.attributes;
+        self.operations().sync_node(directory.inode)?;
         self.push_attributes(&linked);
         self.push_after(directory.inode);
         Ok(())

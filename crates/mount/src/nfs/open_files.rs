@@ -27,7 +27,7 @@ pub(super) struct OpenFile {
     is_unsynced: AtomicBool,
 }
 
-/// What tells clients whether what they wrote may be lost.
+/// The write verifier: it changes when what clients wrote may be lost.
 #[derive(Debug)]
 pub(super) struct WriteVerifier(AtomicU64);
 

@@ -30,6 +30,7 @@ impl Asked<'_> {
         }
         let changes = self.permitted(&node, changes)?;
         self.operations().set_attributes(node.inode, &changes)?;
+        self.operations().sync_node(node.inode)?;
         self.push_after(node.inode);
         Ok(())
     }
@@ -199,7 +200,7 @@ impl Asked<'_> {
         let node = self.node()?;
         let ignores_case = self.operations().filesystem().ignores_case();
         self.push_attributes(&node);
-        // Names are not cut, and only the superuser gives files away; case is kept.
+        // Names are not truncated, and only the superuser gives files away; case is kept.
         self.reply.words([LINKS_MAX, NAME_MAX as u32, 1, 1, u32::from(ignores_case), 1]);
         Ok(())
     }

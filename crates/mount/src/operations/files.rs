@@ -222,7 +222,7 @@ impl Operations {
         Ok(Written { privileges: Privileges::cleared(cleared), is_first })
     }
 
-    /// Data of a front end's cache could not be written. Its program has written on meanwhile, and hears of it at a later write
+    /// Data of a front end's cache could not be written. Its program has written on meanwhile, and gets the error at a later write
     /// ([`Self::lost_write`]).
     pub fn note_lost_write(&self, number: InodeNumber, error: Error) {
         self.known.note_lost_write(number, error);

@@ -59,13 +59,13 @@ impl Caller {
     }
 }
 
-/// An inode and what `stat` tells of it. The inode lives as long as this does, so that a front end can count it
+/// An inode and what `stat` returns for it. The inode lives as long as this does, so that a front end can count it
 /// ([`Operations::retain`]) before it can go.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The inode.
     pub node: NodeRef,
-    /// What `stat` tells.
+    /// What `stat` returns.
     pub attributes: Attributes,
 }
 

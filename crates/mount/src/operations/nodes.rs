@@ -17,7 +17,7 @@ pub struct FileFlags {
 }
 
 impl Operations {
-    /// What `stat` tells.
+    /// What `stat` returns.
     ///
     /// # Errors
     /// As [`Operations::node`].

@@ -72,6 +72,14 @@ impl Server {
         assert!(report.problems.is_empty(), "{report:?}");
     }
 
+    /// The volume as it would be if the server ended now, without a word.
+    pub(crate) fn killed(&self) -> Filesystem {
+        let image = Self::image(self.directory.as_ref().expect("it is there"));
+        let copy = image.with_file_name("copy.img");
+        std::fs::copy(image, &copy).expect("a copy");
+        Filesystem::open(copy).expect("open")
+    }
+
     /// What `diorite status` is told of it.
     pub(crate) fn status(&self) -> diorite_mount::status::Status {
         let directory = self.directory.as_ref().expect("it is there");

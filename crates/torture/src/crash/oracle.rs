@@ -197,11 +197,6 @@ impl FileLog {
         self.eras.last_mut().expect("there is always one").end = Some(end);
     }
 
-    /// That call has failed and changed nothing.
-    pub fn cancel_move(&mut self) {
-        self.eras.pop();
-    }
-
     /// A call that moves bytes has failed on the way, for a transfer failed: what it has done is not known.
     pub fn forget_content(&mut self) {
         self.is_unknown = true;

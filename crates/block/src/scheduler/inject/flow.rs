@@ -102,6 +102,8 @@ pub(super) struct Flow {
     pub(super) last_completion: Duration,
     /// Number of the slice that it had last.
     pub(super) last_slice: u64,
+    /// Number of streams' slices when it had one or began to wait.
+    pub(super) waits_since: u64,
     /// Its last request said that nothing follows, or its owner has ended.
     pub(super) is_last: bool,
 }
@@ -123,6 +125,7 @@ impl Flow {
             position: 0,
             last_completion: Duration::ZERO,
             last_slice: 0,
+            waits_since: 0,
             is_last: false,
         };
         flow.set_priority(priority, 100);

@@ -4,7 +4,7 @@
 //! it uses it (reads, cacheable writes, durable writes, background writes). A flow has received so much device time, by its weight;
 //! the one that has received least goes next, and one that comes back from a pause is put level with it.
 //! - **Streams** (flows whose requests follow each other) have the arm for a slice, alone. It is kept for them between requests as long as
-//!   waiting is cheaper than a seek.
+//!   waiting is cheaper than a seek. One that has waited for a round of slices is next, whatever it has received; so are the scattered flows.
 //! - **Scattered** flows share a slice: all of them dispatch at once, and the drive's queue finds the shortest way.
 //! - **Writes that the drive caches** need no arm. They are injected at once, beside whatever has it, while their owner has not received
 //!   more than the flow that is served. What one costs is what its bytes take of the medium later, and what it is found to cost the
@@ -154,6 +154,8 @@ pub struct Inject {
     slice: Option<Slice>,
     /// What the scattered flows together have received, by their weight.
     pool_time: u64,
+    /// Number of streams' slices when they began to wait.
+    pool_waits_since: u64,
     /// Device time received by the flow that went last: those that come back are not behind it.
     virtual_time: u64,
     arm_in_flight: u32,
@@ -190,6 +192,7 @@ impl Inject {
             sets: Default::default(),
             slice: None,
             pool_time: 0,
+            pool_waits_since: 0,
             virtual_time: 0,
             arm_in_flight: 0,
             free_in_flight: 0,
@@ -371,10 +374,11 @@ impl IoScheduler for Inject {
     fn insert(&mut self, request: Request, now: Duration) {
         let index = self.flow_of(&request, now);
         let key = self.table.insert(request, index.0, now + self.tunables.expire, now);
-        let level = self.virtual_time;
+        let (level, slices) = (self.virtual_time, self.slices);
         let flow = &mut self.flows[index.0 as usize];
         if flow.requests.is_empty() && flow.in_flight == 0 {
             flow.time = flow.time.max(level);
+            flow.waits_since = slices;
         }
         flow.arrived(&request, now);
         flow.requests.insert(&self.table, key);

@@ -13,6 +13,8 @@ const BEHIND_SECTORS: u64 = 32_768;
 const INJECTED_COST_KEPT: f64 = 0.99;
 /// Injected writes may come together if none came for so long.
 const PACED_BURST: Duration = Duration::from_millis(10);
+/// Slices of a round at least: where few share, received time evens out what slices were too long or too short.
+const ROUND_LEAST: u64 = 8;
 /// First requests of flows in the device.
 const NEWCOMERS: u32 = 4;
 
@@ -218,12 +220,11 @@ impl Inject {
         if slice.taken > slice.used {
             return None;
         }
-        let (class, _, index) = *self.set(Set::Sparse).first()?;
-        if index == holder || class > self.served_class() {
-            return None;
-        }
         // Many that are new go together, when it is the turn of the scattered ones.
-        if !self.flow(index).is_known() && self.set(Set::Sparse).len() > NEWCOMERS as usize {
+        let has_many = self.set(Set::Sparse).len() > NEWCOMERS as usize;
+        let may_go = |index: FlowIndex| !has_many || self.flow(index).is_known();
+        let (class, _, index) = *self.set(Set::Sparse).iter().find(|(_, _, index)| may_go(*index))?;
+        if index == holder || class > self.served_class() {
             return None;
         }
         self.sparse_in_flight += 1;
@@ -232,14 +233,28 @@ impl Inject {
         Some(self.take(index, SPARSE, now))
     }
 
-    /// Of the streams that have received least, or up to a slice more, the one that has waited longest: so all have their turn, and what a
-    /// slice was too long or too short evens out later.
+    /// The stream that goes next: one that has waited for a round; or of those that have received least, or up to a slice more, the one that
+    /// has waited longest. So all have their turn, and what a slice was too long or too short evens out later.
     fn next_stream(&self, share: f64) -> Option<FlowIndex> {
-        let first = *self.set(Set::Streams).first()?;
+        let streams = self.set(Set::Streams);
+        let first = *streams.first()?;
         let most = first.1 + (share * 1e9) as u64;
-        let level = self.set(Set::Streams).range(first..);
-        let level = level.take_while(|(class, time, _)| *class == first.0 && *time <= most);
-        level.map(|(_, _, index)| *index).min_by_key(|index| self.flow(*index).last_slice)
+        let of_class = || streams.iter().take_while(|(class, ..)| *class == first.0);
+        let overdue = of_class().map(|(.., index)| *index).filter(|index| {
+            let flow = self.flow(*index);
+            self.is_overdue(flow.waits_since, flow.weight)
+        });
+        let level = of_class().take_while(|(_, time, _)| *time <= most).map(|(.., index)| *index);
+        overdue
+            .min_by_key(|index| self.flow(*index).waits_since)
+            .or_else(|| level.min_by_key(|index| self.flow(*index).last_slice))
+    }
+
+    /// Whether each stream could have had a slice since. Received time alone bounds no wait: what one received when slices were longer, or
+    /// the others fewer, is many short slices of many.
+    fn is_overdue(&self, since: u64, weight: u32) -> bool {
+        let round = self.set(Set::Streams).len() as u64;
+        (self.slices - since) * u64::from(weight.min(100)) >= round.max(ROUND_LEAST) * 100
     }
 
     /// Give the arm to a stream, or to the scattered flows together.
@@ -256,29 +271,40 @@ impl Inject {
             if scattered > 0 { self.tunables.target_latency_mixed } else { self.tunables.target_latency };
         let share = (target.as_secs_f64() / all.max(1.0))
             .clamp(least, self.tunables.slice_max.as_secs_f64().max(least));
-        let pool =
-            self.first_of_pool().map(|index| (self.flow(index).class, self.pool_time.max(self.virtual_time)));
+        let pool = self.first_of_pool().map(|index| self.flow(index).class);
         let holder = match (stream, pool) {
-            (Some((class, received, _)), Some(pool)) if pool <= (class, received) => Holder::Pool,
+            (None, None) => return None,
+            (None, Some(_)) => Holder::Pool,
+            (Some((class, received, _)), Some(pool)) if self.is_turn_of_pool(pool, class, received) => {
+                Holder::Pool
+            }
             (Some((_, received, _)), _) => {
                 self.virtual_time = self.virtual_time.max(received);
                 Holder::Stream(self.next_stream(share)?)
             }
-            (None, Some(_)) => Holder::Pool,
-            (None, None) => return None,
         };
         self.cost.interrupt();
         let mine = match holder {
             Holder::Stream(index) => {
                 self.slices += 1;
-                self.flow_mut(index).last_slice = self.slices;
+                let (now, most) = (self.slices, self.virtual_time + (share * 1e9) as u64);
+                let flow = self.flow_mut(index);
+                (flow.last_slice, flow.waits_since) = (now, now);
+                // Where its turn came by a round, what it had received beyond is forgiven.
+                flow.time = flow.time.min(most);
+                if pool.is_none() {
+                    self.pool_waits_since = now;
+                }
                 // Where writes are too dear to be injected, that is not measured any more: it is forgotten, and tried again.
                 self.injected_cost *= INJECTED_COST_KEPT;
                 1.0
             }
             Holder::Pool => {
-                self.pool_time = self.pool_time.max(self.virtual_time);
+                // Where its turn came by a round, what they had received beyond is forgiven.
+                let most = stream.map_or(u64::MAX, |(_, received, _)| received).max(self.virtual_time);
+                self.pool_time = self.pool_time.clamp(self.virtual_time, most);
                 self.virtual_time = self.pool_time;
+                self.pool_waits_since = self.slices;
                 pool_weight
             }
         };
@@ -296,6 +322,11 @@ impl Inject {
             self.slice = self.slice.map(|slice| Slice { ends: Some(now + slice.length), ..slice });
         }
         Some(())
+    }
+
+    fn is_turn_of_pool(&self, pool: u8, class: u8, received: u64) -> bool {
+        let is_level = self.pool_time.max(self.virtual_time) <= received;
+        pool < class || pool == class && (is_level || self.is_overdue(self.pool_waits_since, 100))
     }
 
     fn end_slice(&mut self, now: Duration) {

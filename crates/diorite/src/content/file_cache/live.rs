@@ -62,7 +62,7 @@ impl FileCache {
         let states: Vec<PageState> = pages.clone().filter_map(|page| self.pages.get(page)).collect();
         let new = states.iter().filter(|state| !state.live).count();
         if states.iter().any(|state| state.windows == u8::MAX) {
-            return Err(Error::InvalidArgument("a page is shown by 255 windows at most"));
+            return Err(Error::InvalidArgument("a page can be in at most 255 windows"));
         }
         if !self.engine.cache.add_live(new) {
             return Err(Error::InvalidArgument(

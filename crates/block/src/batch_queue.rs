@@ -1,0 +1,91 @@
+//! A queue whose transfers go to the device together, when they are reaped.
+//!
+//! Where it sits: for write-back and other work in the background, that is to cost little processor time: a batch is one
+//! [`BlockDevice::execute`], which on a device with rings is one system call and one wake-up for all of its transfers. A queue that is to keep
+//! a device busy is that of [`BlockDevice::open_queue`].
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use crate::{Bio, BioMemory, BlockDevice, Completed, IoError, IoQueue, Op, QueuedIo, QueuedMemory};
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct BatchQueue {
+    device: Arc<dyn BlockDevice>,
+    depth: u32,
+    waiting: Vec<QueuedIo>,
+}
+
+impl BatchQueue {
+    /// A queue on `device`, for batches of at most `depth` transfers.
+    pub fn new(device: Arc<dyn BlockDevice>, depth: u32) -> Self {
+        Self { device, depth: depth.max(1), waiting: Vec::new() }
+    }
+
+    /// Execute what one bio can move, all of it at once; whether that ended well.
+    fn run_together(&mut self) -> bool {
+        let mut bios: Vec<_> = self.waiting.iter_mut().filter_map(only_bio).collect();
+        bios.is_empty() || self.device.execute(&mut bios).is_ok()
+    }
+
+    /// Execute a transfer by itself.
+    fn run_alone(&self, io: &mut QueuedIo) -> Result<(), IoError> {
+        match io.op {
+            Op::Flush => self.device.flush(),
+            _ => io.for_each_bio(|bio| self.device.execute(std::slice::from_mut(bio))),
+        }
+    }
+}
+
+/// A transfer as a bio, if it is one.
+fn only_bio(io: &mut QueuedIo) -> Option<Bio<'_>> {
+    let (op, flags, owner) = (io.op, io.flags, io.owner);
+    let ([piece], QueuedMemory::Owned(memory)) = (&io.pieces[..], &mut io.memory) else { return None };
+    let (sector, range) = (piece.sector, piece.memory.clone());
+    let memory = match op {
+        Op::Read => BioMemory::Read(vec![IoSliceMut::new(memory.as_mut_slice().get_mut(range)?)]),
+        Op::Write => BioMemory::Write(vec![IoSlice::new(memory.as_slice().get(range)?)]),
+        _ => return None,
+    };
+    Some(Bio { sector, memory, op, flags, owner })
+}
+
+impl IoQueue for BatchQueue {
+    fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.waiting.len() as u32
+    }
+
+    fn submit(&mut self, io: QueuedIo) -> Result<(), QueuedIo> {
+        if self.in_flight() >= self.depth {
+            return Err(io);
+        }
+        self.waiting.push(io);
+        Ok(())
+    }
+
+    /// Nothing is issued before it is waited for.
+    fn issue(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
+
+    fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
+        if wait_for == 0 {
+            return Ok(0);
+        }
+        let together = self.run_together();
+        let waiting = std::mem::take(&mut self.waiting);
+        let count = waiting.len();
+        for mut io in waiting {
+            // Of a batch that failed only the first error is known: each of its transfers is tried again.
+            let is_done = together && only_bio(&mut io).is_some();
+            let result = if is_done { Ok(()) } else { self.run_alone(&mut io) };
+            done.push(Completed { io, result });
+        }
+        Ok(count)
+    }
+}
