@@ -14,19 +14,26 @@ use diorite_device::{AlignedBuf, Backend, FileDevice, OpenOptions};
 
 const PART: usize = 4096;
 const PARTS: usize = 64;
+/// Reads that keep the device busy for milliseconds, behind the parts.
+const LONG: usize = 4 << 20;
+const LONG_READS: usize = 8;
 
 fn mark(part: usize) -> u8 {
     part as u8 + 1
 }
 
-/// A device whose 4 KiB parts each hold their own mark.
-fn device() -> (tempfile::TempDir, std::path::PathBuf, Arc<FileDevice>) {
-    let (directory, path) = image((PART * PARTS) as u64);
+/// A device whose 4 KiB parts each hold their own mark, with `more` bytes behind them.
+fn device_with(more: usize) -> (tempfile::TempDir, std::path::PathBuf, Arc<FileDevice>) {
+    let (directory, path) = image((PART * PARTS + more) as u64);
     let device = FileDevice::open(&path, &OpenOptions::read_write().backend(Backend::IoUring)).unwrap();
-    let mut data = AlignedBuf::zeroed(PART * PARTS, PART);
-    data.chunks_mut(PART).enumerate().for_each(|(part, bytes)| bytes.fill(mark(part)));
+    let mut data = AlignedBuf::zeroed(PART * PARTS + more, PART);
+    data.chunks_mut(PART).take(PARTS).enumerate().for_each(|(part, bytes)| bytes.fill(mark(part)));
     (&*device as &dyn BlockDevice).write_bytes(0, &data, BioFlags::NONE).unwrap();
     (directory, path, device)
+}
+
+fn device() -> (tempfile::TempDir, std::path::PathBuf, Arc<FileDevice>) {
+    device_with(0)
 }
 
 fn transfer(op: Op, part: usize, tag: u64) -> QueuedIo {
@@ -59,17 +66,26 @@ fn assert_holds(completed: &mut Completed, expected: u8) {
     assert!(memory.as_slice().iter().all(|byte| *byte == expected), "part {}", completed.io.tag);
 }
 
-/// Reads submitted, and reads that the device was asked for.
+/// The parts are read while the device is busy; returns how many reads it was asked for.
 fn read_parts(parts: &[usize]) -> u64 {
-    let (_directory, _path, device) = device();
+    let (_directory, _path, device) = device_with(LONG * LONG_READS);
+    let mut queue =
+        (Arc::clone(&device) as Arc<dyn BlockDevice>).open_queue((PARTS + LONG_READS) as u32).unwrap();
+    for number in 0..LONG_READS {
+        let start = (PARTS * PART + number * LONG) as u64;
+        let pieces = vec![Piece { sector: Sector::containing(start), memory: 0..LONG }];
+        let memory = QueuedMemory::Owned(Box::new(AlignedBuf::zeroed(LONG, PART)));
+        let io = transfer(Op::Read, 0, (PARTS + number) as u64);
+        queue.submit(QueuedIo { pieces, memory, ..io }).unwrap();
+    }
+    queue.issue().unwrap();
     let before = device.counters().snapshot().reads;
-    let mut queue = (Arc::clone(&device) as Arc<dyn BlockDevice>).open_queue(PARTS as u32).unwrap();
     for part in parts {
         queue.submit(transfer(Op::Read, *part, *part as u64)).unwrap();
     }
     let mut done = reap_all(&mut *queue);
-    assert_eq!(done.len(), parts.len());
-    for completed in &mut done {
+    assert_eq!(done.len(), parts.len() + LONG_READS);
+    for completed in &mut done[..parts.len()] {
         let expected = mark(completed.io.tag as usize);
         assert_holds(completed, expected);
     }
