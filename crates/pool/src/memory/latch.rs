@@ -218,7 +218,7 @@ mod tests {
     // SAFETY: for the test, which takes the latch first.
     unsafe impl Sync for Guarded {}
 
-    fn patience() -> Duration {
+    fn wait_limit() -> Duration {
         Duration::from_millis(20)
     }
 
@@ -235,10 +235,10 @@ mod tests {
                     for round in 0..rounds {
                         if round % 2 == 0 {
                             while guarded.latch.try_own(me).is_err() {
-                                guarded.latch.wait_for_owner(patience());
+                                guarded.latch.wait_for_owner(wait_limit());
                             }
                             while !Latch::is_drained(&guarded.holders) {
-                                guarded.latch.wait_for_holders(&guarded.holders, patience());
+                                guarded.latch.wait_for_holders(&guarded.holders, wait_limit());
                             }
                             // SAFETY: owned, and no reader.
                             let value = unsafe { &mut *guarded.value.get() };
@@ -256,7 +256,7 @@ mod tests {
                             }
                         } else {
                             while guarded.latch.try_shared(&guarded.holders, me).is_err() {
-                                guarded.latch.wait_for_owner(patience());
+                                guarded.latch.wait_for_owner(wait_limit());
                             }
                             // SAFETY: held shared.
                             let value = unsafe { &*guarded.value.get() };
