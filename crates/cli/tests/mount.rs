@@ -12,6 +12,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use common::{Mounted, pattern, text};
 use mount::{Served, Transport};
@@ -122,7 +123,18 @@ fn free_space_is_trimmed() {
     fs::write(served.path("large"), vec![7; 100 << 20]).expect("write");
     fs::write(served.path("kept"), pattern(1 << 20, 1)).expect("write");
     rustix::fs::syncfs(fs::File::open(served.at()).expect("open")).expect("syncfs");
+    let free = |served: &Served| {
+        let volume = rustix::fs::statvfs(served.at()).expect("statvfs");
+        volume.f_bfree * volume.f_frsize
+    };
+    let wanted = free(&served) + (100 << 20);
     fs::remove_file(served.path("large")).expect("remove");
+    // The kernel forgets the file by a request of its own, for which nothing waits.
+    let start = Instant::now();
+    while free(&served) < wanted {
+        assert!(start.elapsed() < Duration::from_secs(60), "a removed file keeps its blocks");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     rustix::fs::syncfs(fs::File::open(served.at()).expect("open")).expect("syncfs");
     let before = allocated(&served);
     served.open_to_all();
