@@ -36,7 +36,7 @@ fn fairness_runs_the_stack_the_same_way_twice_and_shows_the_regression() {
     assert!(
         measured(&outcome, "inject on sata-2009", "readers") > measured(&outcome, "cfq:fixed", "readers")
     );
-    assert_eq!(outcome.timelines.len(), 10);
+    assert_eq!(outcome.timelines.len(), 11);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use diorite_sim::{Deadlock, DiskParameters, SimDisk, Simulation, WorldOptions};
 
 use super::layout::lay_out_all;
 use super::run::workers_of;
-use super::{DiskUse, JobError, JobFile, JobOutcome, Place, VolumePlace, run};
+use super::{DiskUse, FileUse, JobError, JobFile, JobOutcome, Place, VolumePlace, run};
 use crate::watch::{Cancel, Observer, Silent};
 use crate::world_time;
 
@@ -159,8 +159,9 @@ impl LaidOut {
                 options = options.read_ahead_bytes(bytes);
             }
             let filesystem = options.open_device(Arc::clone(&disk) as _)?;
-            let place: Arc<dyn Place> =
-                Arc::new(VolumePlace::new(filesystem.clone(), "/").laying_out_zeros());
+            let place = VolumePlace::new(filesystem.clone(), "/").laying_out_zeros();
+            settle(&jobs, &filesystem, &place)?;
+            let place: Arc<dyn Place> = Arc::new(place);
             let outcome = run(&jobs, &place, &Silent, &Cancel::default());
             let (activity, ended) = (disk.activity(), sync::now());
             drop(place);
@@ -173,6 +174,20 @@ impl LaidOut {
         closed.map_err(on.blame())?;
         Ok(outcome)
     }
+}
+
+/// Bring a volume that has just been opened to where laying out its files leaves it, since jobs run on the mount that they
+/// laid their files out on: marked as in use, its journal begun, the mappings of the files in memory.
+fn settle(jobs: &JobFile, filesystem: &Filesystem, place: &VolumePlace) -> diorite::Result<()> {
+    let purpose = FileUse { write: false, create: false, direct: false };
+    for path in workers_of(jobs).iter().flat_map(|worker| &worker.paths) {
+        if place.size_of(path).is_some() {
+            place.open(path, purpose)?.extents()?;
+        }
+    }
+    let permissions = filesystem.metadata("/")?.permissions;
+    filesystem.set_permissions("/", permissions)?;
+    filesystem.sync()
 }
 
 impl Simulated {
