@@ -1,5 +1,5 @@
-//! Suite `schedulers`: what each I/O scheduler costs on the direct-issue path, how many decisions it makes a second, and how fast
-//! the fairness job of 2009 runs in a simulation.
+//! Suite `schedulers`: what each I/O scheduler costs on the direct-issue path, of a device that takes time and of one that takes
+//! none, how many decisions it makes a second, and how fast the fairness job of 2009 runs in a simulation.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -25,6 +25,8 @@ const FILE_MIB: u32 = 512;
 const RUN_MS: u32 = 600;
 /// Decisions a second that each scheduler must reach on one core.
 const DECISIONS_LEAST: f64 = 1e6;
+/// Time of a read in memory with `none`, by that without a scheduler.
+const NONE_MOST: f64 = 1.02;
 /// Real seconds for ten virtual ones.
 const SIMULATION_MOST_S: f64 = 5.0;
 
@@ -45,9 +47,10 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     let _ = std::fs::remove_file(&file);
     let text = format!(
         "# What I/O schedulers cost\n\n{}\nWith `none` and where nothing is said the device is used as it is: both are the same way, and the ratio \
-         shows what the machine's noise is. `own` is CPU time of the job's threads.\n\n{}\n{}\n{}",
+         shows what the machine's noise is. `own` is CPU time of the job's threads.\n\n{}\n{}\n{}\n{}",
         versions,
         issued?,
+        in_memory(&store)?,
         decisions(&store)?,
         simulation(&store)?
     );
@@ -106,6 +109,23 @@ fn direct_issue(options: &Options, store: &Path, file: &Path) -> Result<String, 
         .collect();
     let text = store::report(&series, &targets);
     Ok(text + "\nCommands:\n" + &commands)
+}
+
+/// Reads of 4 KiB from a device in memory, in turns without a scheduler and through each.
+fn in_memory(store: &Path) -> Result<String, String> {
+    let command = "cargo run --release --quiet -p diorite-bench --example scheduler_cost";
+    let said = shell(command)?;
+    store::write(&store.join("in-memory.txt"), &said)?;
+    let ratio = said
+        .lines()
+        .find(|line| line.starts_with("none "))
+        .and_then(|line| line.split(" of bare").next()?.split_whitespace().next_back()?.parse::<f64>().ok())
+        .ok_or("the cost of none is not said")?;
+    let verdict = if ratio <= NONE_MOST { "holds" } else { "MISSED" };
+    Ok(format!(
+        "One thread reads 4 KiB from a device in memory, `{command}`:\n\n```\n{said}```\n\n- none / without a scheduler: {ratio:.3} \
+         (target at most {NONE_MOST}): {verdict}\n"
+    ))
 }
 
 /// Decisions a second on one core.

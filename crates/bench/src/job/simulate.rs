@@ -1,5 +1,6 @@
 //! Jobs on a simulated disk: the same runner and the same stack, in virtual time.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -177,16 +178,22 @@ impl LaidOut {
 }
 
 /// Bring a volume that has just been opened to where laying out its files leaves it, since jobs run on the mount that they
-/// laid their files out on: marked as in use, its journal begun, the mappings of the files in memory.
+/// laid their files out on: marked as in use, its journal begun, the mappings of the files in memory, and the bitmaps of the groups
+/// of their directories.
 fn settle(jobs: &JobFile, filesystem: &Filesystem, place: &VolumePlace) -> diorite::Result<()> {
+    let paths: Vec<_> = workers_of(jobs).into_iter().flat_map(|worker| worker.paths).collect();
     let purpose = FileUse { write: false, create: false, direct: false };
-    for path in workers_of(jobs).iter().flat_map(|worker| &worker.paths) {
-        if place.size_of(path).is_some() {
-            place.open(path, purpose)?.extents()?;
-        }
+    for path in paths.iter().filter(|path| place.size_of(path).is_some()) {
+        place.open(path, purpose)?.extents()?;
     }
-    let permissions = filesystem.metadata("/")?.permissions;
-    filesystem.set_permissions("/", permissions)?;
+    let beside = |path: &PathBuf| path.with_file_name("laid-out");
+    let beside: BTreeSet<_> = paths.iter().map(beside).filter(|path| place.size_of(path).is_none()).collect();
+    for path in &beside {
+        let purpose = FileUse { write: true, create: true, direct: false };
+        place.open(path, purpose)?.write_all_at(&[0; 4096], 0)?;
+    }
+    filesystem.sync()?;
+    beside.iter().try_for_each(|path| place.remove(path))?;
     filesystem.sync()
 }
 

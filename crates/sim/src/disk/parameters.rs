@@ -141,7 +141,7 @@ impl RotationalParameters {
             seek_ms: [0.8, 8.5, 17.0],
             bus_mb_per_s: 300.0,
             read_command_us: 50.0,
-            write_command_us: 430.0,
+            write_command_us: 420.0,
             completion_us: 15.0,
             write_cache_kib: 8192.0,
             destage_idle_ms: 5.0,
