@@ -77,11 +77,12 @@ impl<'a> Account<'a> {
     /// A transfer of so many bytes has ended; whether the rate has become steady.
     pub(super) fn record(&mut self, transfer: &Transfer, bytes: usize, end: Duration) -> bool {
         let Transfer { direction: side, start, submitted, .. } = *transfer;
-        if start < self.ramp_end {
+        // Without a ramp all count: what was submitted first may end after what was submitted later.
+        if !self.job.ramp_time.is_zero() && start < self.ramp_end {
             return false;
         }
         // The time of a direction is that of the job: a first write that comes late has had to wait for its turn.
-        let from = *self.counted_from[side].get_or_insert(
+        let from = self.counted_from[side].get_or_insert(
             if self.job.ramp_time.is_zero() && self.result.total_ios() == 0 {
                 self.sample_start = start;
                 self.ramp_end = start;
@@ -90,6 +91,8 @@ impl<'a> Account<'a> {
                 self.ramp_end
             },
         );
+        *from = (*from).min(start);
+        let from = *from;
         let direction = self.result.direction_mut(side);
         direction.bytes += bytes as u64;
         direction.ios += 1;
