@@ -64,6 +64,9 @@ pub struct MountOptions {
     pub cache_bytes: usize,
     /// Whether requests come over `io_uring`.
     pub io_uring: IoUring,
+    /// While requests follow one another, idle CPUs poll for work instead of halting, where this process may have it so (root) and there
+    /// are few CPUs.
+    pub idle_polling: bool,
     /// The I/O scheduler.
     pub scheduler: Option<SchedulerKind>,
     /// The partition of the image.
@@ -94,6 +97,7 @@ impl Default for MountOptions {
             commit: COMMIT_INTERVAL,
             cache_bytes: CACHE_BYTES,
             io_uring: IoUring::Auto,
+            idle_polling: true,
             scheduler: None,
             partition: None,
             offset: None,
@@ -182,6 +186,13 @@ impl MountOptions {
                     "on" => IoUring::On,
                     "off" => IoUring::Off,
                     _ => return Err(wrong("auto, on or off is needed")),
+                };
+            }
+            "idle_polling" => {
+                self.idle_polling = match value {
+                    "auto" => true,
+                    "off" => false,
+                    _ => return Err(wrong("auto or off is needed")),
                 };
             }
             "scheduler" => {
@@ -293,7 +304,7 @@ mod tests {
         assert_eq!((options.commit, options.cache_bytes), (Duration::from_secs(30), 8 << 20));
         assert_eq!(options.target("disk.img"), "disk.img?partition=2");
         assert!(options.flags(true).contains(MountFlags::RDONLY | MountFlags::NOSUID));
-        for wrong in ["umask=9", "cache=x", "what", "what=1", "commit=soon", "io_uring=1"] {
+        for wrong in ["umask=9", "cache=x", "what", "what=1", "commit=soon", "io_uring=1", "idle_polling=on"] {
             assert!(options.set(wrong).is_err(), "{wrong}");
         }
     }

@@ -110,12 +110,21 @@ impl LaidOut {
         let options = MkfsOptions { flavor: on.flavor, size_bytes, ..MkfsOptions::default() };
         let options = options.reproducible(on.seed, world_time::BEGINNING);
         mkfs(&*disk, &options).map_err(|source| SimulatedError::Mkfs { disk: name.to_owned(), source })?;
-        let options = Filesystem::options().clock(world_time::clock());
-        let filesystem = options.open_device(Arc::clone(&disk) as _).map_err(on.blame())?;
-        let place = VolumePlace::new(filesystem.clone(), "/").laying_out_zeros();
-        lay_out_all(&workers_of(file), &place, observer, &Cancel::default())?;
-        drop(place);
-        filesystem.close().map_err(on.blame())?;
+        observer.begin("laying out", 0);
+        let world = WorldOptions { seed: on.seed, ..WorldOptions::default() };
+        let (jobs, device) = (file.clone(), Arc::clone(&disk));
+        // In a world too: the order of the stack's own threads decides where blocks go.
+        let result = Simulation::run_one(world, move || {
+            let filesystem = Filesystem::options().clock(world_time::clock()).open_device(device as _)?;
+            let place = VolumePlace::new(filesystem.clone(), "/").laying_out_zeros();
+            let laid_out = lay_out_all(&workers_of(&jobs), &place, &Silent, &Cancel::default());
+            drop(place);
+            Ok((laid_out, filesystem.close()))
+        });
+        observer.end();
+        let (laid_out, closed) = result?.0.map_err(on.blame())?;
+        laid_out?;
+        closed.map_err(on.blame())?;
         Ok(Self { jobs: file.clone(), image: disk.image() })
     }
 

@@ -20,7 +20,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank, now};
@@ -36,17 +36,14 @@ use crate::{Error, FsBlock, InodeNumber, Result};
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 /// How late a timer may be, and never more than the interval: then the next handle commits, as without a timer.
 const TIMER_LATE_MAX: Duration = Duration::from_secs(1);
-/// A commit waits at most this long for other threads to join it.
+/// A commit waits at most this long for other syncs to join it.
 const BATCH_MAX: Duration = Duration::from_micros(500);
+/// A thread that sleeps for less than this sleeps longer than it asks for (`PR_SET_TIMERSLACK`): it does not wait then.
+const BATCH_MIN: Duration = Duration::from_micros(50);
 
 thread_local! {
     /// Open handles of this thread, counted in debug builds: a thread that waits for a commit with a handle open waits for itself.
     static OPEN_HANDLES: Cell<u32> = const { Cell::new(0) };
-    /// Identifies threads that sync; unlike a thread's own identifier it costs nothing to compare.
-    static SYNCER: u64 = {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    };
 }
 
 /// Called by a thread that may wait for a commit.
@@ -56,7 +53,7 @@ fn check_no_open_handle() {
     }
 }
 
-/// Whether a commit waits for other threads that are about to sync (jbd2: `j_min_batch_time`).
+/// Whether a commit waits for other syncs that are about to come (jbd2: `j_min_batch_time`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Batching {
     /// The caller syncs: so may others.
@@ -79,10 +76,12 @@ pub(crate) struct Transactions {
     state: Mutex<State>,
     /// Something in `state` changed that others wait for.
     changed: Condvar,
+    /// Handles may join the running transaction again.
+    reopened: Condvar,
     /// The last handle of a closing transaction has ended.
     handles_ended: Condvar,
-    /// Another thread has joined the commit that is being batched.
-    batch_grew: Condvar,
+    /// As many have joined the commit that is being batched as the last one.
+    batch_is_complete: Condvar,
     /// The running transaction has its first handle, or the timer ends.
     started: Condvar,
 }
@@ -92,10 +91,10 @@ struct State {
     running: Running,
     commit: Commit,
     durable: TransactionId,
-    /// A thread is about to close the running transaction and waits for others that sync.
+    /// A thread is about to close the running transaction and waits for other syncs.
     batching: bool,
-    /// Threads that synced the last transaction.
-    last_syncers: Vec<u64>,
+    /// Syncs that waited for the last transaction.
+    last_syncs: usize,
     /// How long a commit takes, averaged.
     commit_time: Duration,
     timer: Timer,
@@ -105,8 +104,10 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Timer {
     None,
-    /// A thread was in [`Transactions::wait_until_old`]. It may have died since.
+    /// A thread was in [`Transactions::wait_until_old`], until a time. It may have died since.
     Runs,
+    /// As before, and it waits to be woken by the next handle.
+    Idle,
     /// No thread may wait for the running transaction to become old any more.
     Ended,
 }
@@ -132,8 +133,8 @@ struct Running {
     revoked: HashSet<FsBlock>,
     moves: Moves,
     freed: Freed,
-    /// Threads that wait for it to be committed.
-    syncers: Vec<u64>,
+    /// Syncs that wait for it to be committed.
+    syncs: usize,
     /// When the first handle began.
     started: Option<Duration>,
 }
@@ -156,6 +157,11 @@ impl Running {
     /// Whether a commit would have nothing to write.
     fn is_empty(&self) -> bool {
         self.buffers.is_empty() && self.revoked.is_empty() && self.freed.is_empty()
+    }
+
+    /// Whether nothing was changed, and no handle may.
+    fn is_untouched(&self) -> bool {
+        self.is_empty() && self.handles == 0
     }
 }
 
@@ -188,7 +194,7 @@ impl Transactions {
             commit: Commit::None,
             durable: TransactionId(first.0 - 1),
             batching: false,
-            last_syncers: Vec::new(),
+            last_syncs: 0,
             commit_time: Duration::ZERO,
             timer: Timer::None,
         };
@@ -201,8 +207,9 @@ impl Transactions {
             interval,
             state: Mutex::ranked(Rank::Transactions, state),
             changed: Condvar::new(),
+            reopened: Condvar::new(),
             handles_ended: Condvar::new(),
-            batch_grew: Condvar::new(),
+            batch_is_complete: Condvar::new(),
             started: Condvar::new(),
         }
     }
@@ -215,11 +222,11 @@ impl Transactions {
         loop {
             self.latch.check()?;
             if state.commit == Commit::Closing {
-                state = self.changed.wait(state);
+                state = self.reopened.wait(state);
                 continue;
             }
             let running = &state.running;
-            let has_content = !running.is_empty() || running.handles > 0;
+            let has_content = !running.is_untouched();
             let is_full = running.blocks_with(credits) > self.blocks_max;
             let is_late = running.is_old(self.interval.saturating_add(self.timer_may_be_late(&state)));
             if (is_full || is_late) && has_content && state.commit == Commit::None {
@@ -249,18 +256,20 @@ impl Transactions {
             running.credits += credits;
             if running.started.is_none() {
                 running.started = Some(now());
-                self.started.notify_all();
+                if state.timer == Timer::Idle {
+                    self.started.notify_all();
+                }
             }
             if cfg!(debug_assertions) {
                 OPEN_HANDLES.set(OPEN_HANDLES.get() + 1);
             }
-            return Ok(running.id);
+            return Ok(state.running.id);
         }
     }
 
     /// How long handles leave what is old to the timer's thread: they would wait for the disk.
     fn timer_may_be_late(&self, state: &State) -> Duration {
-        if state.timer == Timer::Runs { self.interval.min(TIMER_LATE_MAX) } else { Duration::ZERO }
+        if matches!(state.timer, Timer::Runs | Timer::Idle) { self.interval.min(TIMER_LATE_MAX) } else { Duration::ZERO }
     }
 
     fn commit_running<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
@@ -413,6 +422,7 @@ impl Transactions {
             }
             state.timer = Timer::Runs;
             let Some(started) = state.running.started else {
+                state.timer = Timer::Idle;
                 state = self.started.wait(state);
                 continue;
             };
@@ -441,11 +451,10 @@ impl Transactions {
     fn commit(&self, id: TransactionId, batching: Batching) -> Result<()> {
         check_no_open_handle();
         let mut state = self.state.lock();
-        let syncer = SYNCER.with(|syncer| *syncer);
-        if batching == Batching::Wait && state.running.id == id && !state.running.syncers.contains(&syncer) {
-            state.running.syncers.push(syncer);
-            if state.batching {
-                self.batch_grew.notify_all();
+        if batching == Batching::Wait && state.running.id == id && !state.running.is_untouched() {
+            state.running.syncs += 1;
+            if state.batching && state.running.syncs >= state.last_syncs {
+                self.batch_is_complete.notify_all();
             }
         }
         loop {
@@ -458,7 +467,7 @@ impl Transactions {
             }
             state = self.changed.wait(state);
         }
-        if state.running.is_empty() && state.running.handles == 0 {
+        if state.running.is_untouched() {
             // Nothing was changed in it, so there is nothing that could be lost.
             return Ok(());
         }
@@ -475,25 +484,29 @@ impl Transactions {
             Err(error) => {
                 let error = self.abort(error);
                 self.state.lock().commit = Commit::None;
+                self.reopened.notify_all();
                 self.changed.notify_all();
                 Err(error)
             }
         }
     }
 
-    /// Threads that shared the last commit are likely to sync again at once: give them a moment to join this one. A thread
-    /// that syncs alone does not wait, and one that does not come back is waited for only once.
+    /// Those that shared the last commit are likely to sync again at once: give them a moment to join this one. One that syncs
+    /// alone does not wait, and one that does not come back is waited for only once. They are counted, not known: a thread may sync for
+    /// many, as that of a mount does.
     fn wait_for_batch<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let until = now() + (state.commit_time / 4).min(BATCH_MAX);
+        let time = (state.commit_time / 4).min(BATCH_MAX);
+        if time < BATCH_MIN {
+            return state;
+        }
+        let until = now() + time;
         state.batching = true;
         loop {
-            let here = &state.running.syncers;
-            let is_complete = state.last_syncers.iter().all(|syncer| here.contains(syncer));
             let left = until.saturating_sub(now());
-            if is_complete || left.is_zero() {
+            if state.running.syncs >= state.last_syncs || left.is_zero() {
                 break;
             }
-            state = self.batch_grew.wait_timeout(state, left);
+            state = self.batch_is_complete.wait_timeout(state, left);
         }
         state.batching = false;
         state
@@ -507,7 +520,7 @@ impl Transactions {
         }
         let next = Running { id: TransactionId(state.running.id.0 + 1), ..Running::default() };
         let closing = std::mem::replace(&mut state.running, next);
-        state.last_syncers = closing.syncers;
+        state.last_syncs = closing.syncs;
         drop(state);
         self.latch.check()?;
         let closed = Closed {
@@ -519,7 +532,7 @@ impl Transactions {
         };
         self.store.place(&closed)?;
         self.state.lock().commit = Commit::Writing;
-        self.changed.notify_all();
+        self.reopened.notify_all();
         Ok(closed)
     }
 
@@ -555,6 +568,7 @@ impl Transactions {
     fn abort(&self, error: Error) -> Error {
         self.latch.abort(&error);
         let _state = self.state.lock();
+        self.reopened.notify_all();
         self.changed.notify_all();
         self.started.notify_all();
         error

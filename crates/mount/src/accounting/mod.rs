@@ -99,6 +99,11 @@ impl Begun {
         self.program.pid()
     }
 
+    /// When it was taken.
+    pub(crate) fn at(&self) -> Instant {
+        self.at
+    }
+
     fn age(&self) -> Duration {
         self.at.elapsed()
     }

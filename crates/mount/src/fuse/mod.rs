@@ -4,6 +4,7 @@
 //! - `dispatch`, `ioctl`: each request as a call of [`Operations`]
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
 //! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
+//! - `idle_polling`: CPUs that do not halt between requests
 //! - `write_back`: has the kernel write back what it caches
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
 //! - `virtiofs`: the transport to virtual machines (feature `virtiofs`)
@@ -14,6 +15,7 @@ mod abi;
 mod attach;
 mod channel;
 mod dispatch;
+mod idle_polling;
 mod ioctl;
 mod payload;
 mod readers;
@@ -172,6 +174,7 @@ impl Mount {
             uncached: options.direct,
             checks_permissions,
             io_uring,
+            idle_polling: options.idle_polling,
         };
         tune_writeback(directory);
         let at_failure = Arc::clone(&log);

@@ -18,6 +18,7 @@ use super::abi::{
 };
 use super::dispatch::{Request, errno};
 use super::reply::{Reply, VALID_SECONDS, node_of};
+use super::idle_polling::IdlePolling;
 use super::request::{Arguments, Message};
 use super::write_back::{Node, WriteBack};
 use crate::accounting::{Accounting, Begun, Class, Processes};
@@ -42,6 +43,8 @@ pub(super) struct Manner {
     pub(super) checks_permissions: bool,
     /// Requests may come over `io_uring`.
     pub(super) io_uring: bool,
+    /// CPUs may be kept from halting between requests.
+    pub(super) idle_polling: bool,
 }
 
 /// What is said of things that go wrong apart from any caller.
@@ -104,6 +107,7 @@ pub(super) struct Session {
     write_back: Option<WriteBack>,
     started: Instant,
     accounting: Accounting,
+    idle_polling: Option<IdlePolling>,
     log: Log,
     /// Flags of `FUSE_INIT`; 0 before it.
     agreed: AtomicU64,
@@ -124,6 +128,7 @@ impl Session {
         let block_size = (filesystem.statfs().block_size as u32).max(PAGE as u32);
         // Without a kernel here, processes are those of a guest.
         let processes = if device.is_some() { Processes::OfThisHost } else { Processes::OfOthers };
+        let idle_polling = if manner.idle_polling { IdlePolling::start() } else { None };
         let (agreed, is_closed) = (AtomicU64::new(0), AtomicBool::new(false));
         Self {
             operations,
@@ -134,6 +139,7 @@ impl Session {
             write_back,
             started: Instant::now(),
             accounting: Accounting::new(processes),
+            idle_polling,
             log,
             agreed,
             is_closed,
@@ -268,7 +274,11 @@ impl Session {
             }
             _ => message.header.pid,
         };
-        self.accounting.begin(opcode.map_or("unknown", Opcode::name), thread)
+        let begun = self.accounting.begin(opcode.map_or("unknown", Opcode::name), thread);
+        if let Some(polling) = &self.idle_polling {
+            polling.note(begun.at());
+        }
+        begun
     }
 
     /// A request was carried out, and moved so many bytes.

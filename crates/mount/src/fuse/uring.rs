@@ -150,7 +150,7 @@ fn possible_processors() -> usize {
 }
 
 /// How many numbers there are in a list such as `0-3,8`.
-fn count_of(list: &str) -> usize {
+pub(super) fn count_of(list: &str) -> usize {
     let len = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
