@@ -77,6 +77,24 @@ fn json_says_what_fio_says() {
     }
 }
 
+/// Two processes: their memory lies elsewhere and their threads run as they like, and a seed gives one run all the same.
+#[test]
+fn a_simulated_job_repeats_in_another_process() {
+    let bench = Bench::new();
+    let job = "[buffered]\nrw=write\nsize=8m\nbs=64k\nnumjobs=2\n[synced]\nrw=randwrite\nfsync=4\nsize=2m\nbs=4k\n\
+               [direct]\nrw=write\ndirect=1\nsize=2m\nbs=4k\n[reader]\nrw=read\nsize=32m\nnumjobs=2\n";
+    bench.write("j.fio", job.as_bytes());
+    for scheduler in ["none", "cfq", "inject"] {
+        let run = |seed| {
+            let line = format!("job j.fio --on sim:sata-2009 --scheduler {scheduler} --seed {seed} --json");
+            bench.run(&line)
+        };
+        let first = run(3);
+        assert_eq!(first, run(3), "{scheduler}");
+        assert_ne!(first, run(4), "{scheduler}: the seed decides");
+    }
+}
+
 /// Simulated devices: the same seed gives the same figures.
 #[test]
 fn diskperf_runs_in_virtual_time() {

@@ -304,7 +304,8 @@ mod tests {
         assert_eq!((options.commit, options.cache_bytes), (Duration::from_secs(30), 8 << 20));
         assert_eq!(options.target("disk.img"), "disk.img?partition=2");
         assert!(options.flags(true).contains(MountFlags::RDONLY | MountFlags::NOSUID));
-        for wrong in ["umask=9", "cache=x", "what", "what=1", "commit=soon", "io_uring=1", "idle_polling=on"] {
+        for wrong in ["umask=9", "cache=x", "what", "what=1", "commit=soon", "io_uring=1", "idle_polling=on"]
+        {
             assert!(options.set(wrong).is_err(), "{wrong}");
         }
     }

@@ -269,7 +269,11 @@ impl Transactions {
 
     /// How long handles leave what is old to the timer's thread: they would wait for the disk.
     fn timer_may_be_late(&self, state: &State) -> Duration {
-        if matches!(state.timer, Timer::Runs | Timer::Idle) { self.interval.min(TIMER_LATE_MAX) } else { Duration::ZERO }
+        if matches!(state.timer, Timer::Runs | Timer::Idle) {
+            self.interval.min(TIMER_LATE_MAX)
+        } else {
+            Duration::ZERO
+        }
     }
 
     fn commit_running<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {

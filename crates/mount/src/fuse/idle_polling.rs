@@ -176,8 +176,8 @@ mod tests {
     }
 
     fn polling() -> (IdlePolling, Asked) {
-        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
-        (IdlePolling::with(writer, POLLING_US).expect("a thread"), Asked(reader))
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        (IdlePolling::with(writer.into(), POLLING_US).expect("a thread"), Asked(reader.into()))
     }
 
     /// From the time when the test began: its own speed changes nothing.

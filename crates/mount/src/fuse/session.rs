@@ -17,8 +17,8 @@ use super::abi::{
     ReadIn, WriteIn, init,
 };
 use super::dispatch::{Request, errno};
-use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::idle_polling::IdlePolling;
+use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
 use super::write_back::{Node, WriteBack};
 use crate::accounting::{Accounting, Begun, Class, Processes};
