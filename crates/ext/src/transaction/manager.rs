@@ -80,7 +80,7 @@ pub(crate) struct Transactions {
     reopened: Condvar,
     /// The last handle of a closing transaction has ended.
     handles_ended: Condvar,
-    /// As many have joined the commit that is being batched as the last one.
+    /// As many have joined the commit that is being batched as are expected.
     batch_is_complete: Condvar,
     /// The running transaction has its first handle, or the timer ends.
     started: Condvar,
@@ -93,8 +93,8 @@ struct State {
     durable: TransactionId,
     /// A thread is about to close the running transaction and waits for other syncs.
     batching: bool,
-    /// Syncs that waited for the last transaction.
-    last_syncs: usize,
+    /// Syncs that are likely to come soon: those of the last commit, and those that waited for its end.
+    expected_syncs: usize,
     /// How long a commit takes, averaged.
     commit_time: Duration,
     timer: Timer,
@@ -194,7 +194,7 @@ impl Transactions {
             commit: Commit::None,
             durable: TransactionId(first.0 - 1),
             batching: false,
-            last_syncs: 0,
+            expected_syncs: 0,
             commit_time: Duration::ZERO,
             timer: Timer::None,
         };
@@ -457,7 +457,7 @@ impl Transactions {
         let mut state = self.state.lock();
         if batching == Batching::Wait && state.running.id == id && !state.running.is_untouched() {
             state.running.syncs += 1;
-            if state.batching && state.running.syncs >= state.last_syncs {
+            if state.batching && state.running.syncs >= state.expected_syncs {
                 self.batch_is_complete.notify_all();
             }
         }
@@ -507,7 +507,7 @@ impl Transactions {
         state.batching = true;
         loop {
             let left = until.saturating_sub(now());
-            if state.running.syncs >= state.last_syncs || left.is_zero() {
+            if state.running.syncs >= state.expected_syncs || left.is_zero() {
                 break;
             }
             state = self.batch_is_complete.wait_timeout(state, left);
@@ -524,7 +524,7 @@ impl Transactions {
         }
         let next = Running { id: TransactionId(state.running.id.0 + 1), ..Running::default() };
         let closing = std::mem::replace(&mut state.running, next);
-        state.last_syncs = closing.syncs;
+        state.expected_syncs = closing.syncs;
         drop(state);
         self.latch.check()?;
         let closed = Closed {
@@ -559,6 +559,7 @@ impl Transactions {
             let mut state = self.state.lock();
             state.commit = Commit::None;
             state.durable = closed.id;
+            state.expected_syncs += state.running.syncs;
             state.commit_time = (state.commit_time * 7 + took) / 8;
             self.changed.notify_all();
         }
