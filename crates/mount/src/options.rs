@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use diorite::{Access, ContentTimes, Filesystem, FilesystemOptions, SchedulerKind};
+use diorite::{Access, ContentTimes, DataMode, Filesystem, FilesystemOptions, SchedulerKind};
 use rustix::mount::MountFlags;
 
 use crate::operations::{AccessTimes, Settings};
@@ -12,6 +12,25 @@ const CACHE_BYTES: usize = 12 << 20;
 /// Memory for metadata; it takes two and a half times this.
 const METADATA_CACHE_BYTES: usize = 16 << 20;
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+/// Options with a value.
+const VALUES: &[&str] = &[
+    "uid",
+    "gid",
+    "umask",
+    "commit",
+    "cache",
+    "io_uring",
+    "idle_polling",
+    "scheduler",
+    "partition",
+    "offset",
+    "fsname",
+    "subtype",
+    "max_read",
+    "blksize",
+    "errors",
+    "data",
+];
 
 /// Whether requests come over `io_uring` (FUSE, Linux 6.14).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +79,8 @@ pub struct MountOptions {
     pub umask: u16,
     /// Age at which changes become durable by themselves.
     pub commit: Duration,
+    /// How file data and the journal go together, where the volume's own default is not wanted.
+    pub data_mode: Option<DataMode>,
     /// Memory for the page cache.
     pub cache_bytes: usize,
     /// Whether requests come over `io_uring`.
@@ -95,6 +116,7 @@ impl Default for MountOptions {
             gid: None,
             umask: 0,
             commit: COMMIT_INTERVAL,
+            data_mode: None,
             cache_bytes: CACHE_BYTES,
             io_uring: IoUring::Auto,
             idle_polling: true,
@@ -157,6 +179,9 @@ impl MountOptions {
             "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "nofail"
             | "_netdev" | "diratime" | "nodiratime" | "acl" | "user_xattr" => {}
             word if word.starts_with("x-") || word.starts_with("X-") => {}
+            word if VALUES.contains(&word) => {
+                return Err(format!("{word}: a value is needed, as in {word}=..."));
+            }
             _ => return Err(format!("{word}: no such option of a mount")),
         }
         Ok(())
@@ -165,9 +190,13 @@ impl MountOptions {
     fn set_value(&mut self, name: &str, value: &str) -> Result<(), String> {
         let wrong = |what: &str| format!("{name}={value}: {what}");
         let number = || value.parse::<u32>().map_err(|_| wrong("a number is needed"));
+        let id = || match number()? {
+            u32::MAX => Err(wrong("no user and no group has this number")),
+            id => Ok(id),
+        };
         match name {
-            "uid" => self.uid = Some(number()?),
-            "gid" => self.gid = Some(number()?),
+            "uid" => self.uid = Some(id()?),
+            "gid" => self.gid = Some(id()?),
             "umask" => {
                 let bits = u16::from_str_radix(value, 8).ok().filter(|bits| *bits <= 0o777);
                 self.umask = bits.ok_or_else(|| wrong("an octal number up to 777 is needed"))?;
@@ -201,8 +230,18 @@ impl MountOptions {
             }
             "partition" => self.partition = Some(number()?),
             "offset" => self.offset = Some(value.to_owned()),
+            "fsname" if value.is_empty() => return Err(wrong("a name is needed")),
             "fsname" => self.source_name = Some(value.to_owned()),
-            "subtype" | "max_read" | "blksize" | "errors" | "data" => {}
+            "errors" if value != "remount-ro" => return Err(wrong("only remount-ro is there")),
+            "data" => {
+                self.data_mode = Some(match value {
+                    "ordered" => DataMode::Ordered,
+                    "writeback" => DataMode::Writeback,
+                    "journal" => DataMode::Journal,
+                    _ => return Err(wrong("ordered, writeback or journal is needed")),
+                });
+            }
+            "subtype" | "max_read" | "blksize" | "errors" => {}
             name if name.starts_with("x-") || name.starts_with("X-") => {}
             _ => return Err(format!("{name}: no such option of a mount")),
         }
@@ -241,6 +280,10 @@ impl MountOptions {
             .cache_bytes(self.cache_bytes)
             .metadata_cache_bytes(METADATA_CACHE_BYTES)
             .commit_interval(self.commit);
+        let options = match self.data_mode {
+            Some(mode) => options.data_mode(mode),
+            None => options,
+        };
         match self.scheduler {
             Some(kind) => options.scheduler(kind),
             None => options,
@@ -304,8 +347,20 @@ mod tests {
         assert_eq!((options.commit, options.cache_bytes), (Duration::from_secs(30), 8 << 20));
         assert_eq!(options.target("disk.img"), "disk.img?partition=2");
         assert!(options.flags(true).contains(MountFlags::RDONLY | MountFlags::NOSUID));
-        for wrong in ["umask=9", "cache=x", "what", "what=1", "commit=soon", "io_uring=1", "idle_polling=on"]
-        {
+        for wrong in [
+            "umask=9",
+            "cache=x",
+            "what",
+            "what=1",
+            "commit=soon",
+            "io_uring=1",
+            "idle_polling=on",
+            "uid",
+            "uid=4294967295",
+            "data=none",
+            "errors=panic",
+            "fsname=",
+        ] {
             assert!(options.set(wrong).is_err(), "{wrong}");
         }
     }

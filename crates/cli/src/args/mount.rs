@@ -12,10 +12,11 @@ Options of -o:
   what      ro, rw, partition=N, offset=BYTES, uid=N, gid=N, umask=OCTAL
   caching   direct (the kernel caches no content), cache=SIZE, scheduler=NAME
   requests  io_uring=auto (where the kernel offers it), on, off; idle_polling=auto, off
-  safety    sync, dirsync, commit=SECONDS
+  safety    sync, dirsync, commit=SECONDS, data=ordered, writeback, journal
   times     relatime (default), noatime, strictatime, lazytime
   name      fsname=NAME (the source in the list of mounts, whose type is fuse.diorite then)
   access    allow_other, default_permissions, nosuid, nodev, noexec
+  fstab     words for others (defaults, noauto, user, nofail, _netdev, x-...), errors=remount-ro: no effect
 
 Without allow_other only the user who mounts it can use it. Permissions are checked with default_permissions only.
 As `mount -t fuse.diorite IMAGE DIR` and in fstab: make /sbin/mount.fuse.diorite a link to this program.

@@ -10,16 +10,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::abi::{Opcode, ReadIn};
 use super::payload::Payloads;
 use super::reply::Reply;
+use super::request::Message;
 use super::ring::Entry;
 use super::session::{Served, Session, Transport};
 use super::threads::Threads;
 
 /// Entries of all queues together, as far as each queue has enough.
 const ENTRIES: usize = 16;
+/// Transfers of so many bytes take longer than to wake another processor: they need not be served one after the other.
+const LARGE: usize = 128 << 10;
 /// Entries of a queue: what one program can have under way.
 const ENTRIES_OF_QUEUE: std::ops::RangeInclusive<usize> = 4..=8;
 
@@ -30,8 +34,20 @@ pub(super) struct Rings {
     threads: Arc<Threads>,
     payloads: Arc<Payloads>,
     of_queue: usize,
-    /// Of each queue, the entries that are not in [`Transport::while_others_serve`].
-    serving: Vec<AtomicUsize>,
+    /// Where threads may run: each would otherwise begin where the one that started it does.
+    processors: Option<CpuSet>,
+    queues: Vec<Queue>,
+    /// Entries that there were so far.
+    entries: AtomicUsize,
+}
+
+/// What the threads of a queue know of each other.
+#[derive(Default)]
+struct Queue {
+    /// Entries that are not in [`Transport::while_others_serve`].
+    serving: AtomicUsize,
+    /// The entry that served the last large transfer.
+    last_large: AtomicUsize,
 }
 
 impl Rings {
@@ -50,7 +66,9 @@ impl Rings {
             threads: Arc::clone(threads),
             payloads: Arc::clone(payloads),
             of_queue,
-            serving: (0..queues).map(|_| AtomicUsize::new(0)).collect(),
+            processors: sched_getaffinity(None).ok(),
+            queues: (0..queues).map(|_| Queue::default()).collect(),
+            entries: AtomicUsize::new(0),
         });
         for queue in (0..queues).flat_map(|queue| std::iter::repeat_n(queue, of_queue)) {
             Lane { rings: Arc::clone(&rings), queue }.add_thread();
@@ -65,8 +83,17 @@ struct Lane {
 }
 
 impl Lane {
+    fn shared(&self) -> &Queue {
+        &self.rings.queues[self.queue]
+    }
+
     fn serving(&self) -> &AtomicUsize {
-        &self.rings.serving[self.queue]
+        &self.shared().serving
+    }
+
+    /// Whether large transfers meet on this queue: an entry that is alone serves one after the other.
+    fn has_other(&self, entry: usize) -> bool {
+        self.shared().last_large.swap(entry, Ordering::Relaxed) != entry
     }
 
     /// One entry more.
@@ -85,21 +112,21 @@ impl Lane {
         }
     }
 
-    /// Run on the processor whose requests these are: the caller, which waits, leaves it free, and no other has to be woken. A thread that
-    /// may not, as in a set of processors, serves from where it is.
-    fn stay_with_queue(&self) {
+    /// The processor whose requests these are.
+    fn own_processor(&self) -> CpuSet {
         let mut processors = CpuSet::new();
         if self.queue < CpuSet::MAX_CPU {
             processors.set(self.queue);
-            let _ = sched_setaffinity(None, &processors);
         }
+        processors
     }
 
     /// Serve requests until there are no more to come.
     fn work(&self) -> diorite::Result<()> {
         let failed = |source: std::io::Error| diorite::Error::Os { what: "cannot serve", source };
         let session = &self.rings.session;
-        self.stay_with_queue();
+        let number = self.rings.entries.fetch_add(1, Ordering::Relaxed);
+        let mut places = Places::new(self.own_processor(), self.rings.processors);
         let mut entry =
             Entry::new(Arc::clone(&self.rings.device), self.queue as u16, self.rings.payloads.take()?)
                 .map_err(failed)?;
@@ -112,12 +139,47 @@ impl Lane {
                 Err(Errno::NOTCONN | Errno::CONNABORTED) => return Ok(()),
                 Err(error) => return Err(failed(error.into())),
             }
-            let len = match session.serve(entry.message(), self, &mut reply) {
+            let message = entry.message();
+            places.choose(bytes_of(&message) >= LARGE && self.has_other(number));
+            let len = match session.serve(message, self, &mut reply) {
                 Served::Read(read) => session.read(&read, entry.payload(), &mut reply),
                 Served::Reply | Served::Silent => reply.put_body(entry.payload()),
             };
             next = entry.reply_and_fetch(&reply.header(), len);
         }
+    }
+}
+
+/// Where a thread of a queue runs: on its processor. The caller, which waits, leaves it free, no other has to be woken, and what is transferred
+/// is in its caches. Where large transfers meet, on any, so that those of one program do not wait for each other's copying.
+struct Places {
+    own: CpuSet,
+    all: Option<CpuSet>,
+    is_free: bool,
+}
+
+impl Places {
+    /// A thread that may not choose, as in a set of processors, serves from where it is.
+    fn new(own: CpuSet, all: Option<CpuSet>) -> Self {
+        let _ = sched_setaffinity(None, &own);
+        Self { own, all, is_free: false }
+    }
+
+    /// A request is taken: the next one is likely to be such a one again.
+    fn choose(&mut self, is_free: bool) {
+        let Some(all) = self.all.as_ref().filter(|_| is_free != self.is_free) else { return };
+        let _ = sched_setaffinity(None, if is_free { all } else { &self.own });
+        self.is_free = is_free;
+    }
+}
+
+/// Bytes that a request transfers.
+fn bytes_of(message: &Message<'_>) -> usize {
+    let mut arguments = message.arguments;
+    match message.opcode() {
+        // Both structures begin alike.
+        Some(Opcode::Read | Opcode::Write) => arguments.structure::<ReadIn>().size as usize,
+        _ => 0,
     }
 }
 
