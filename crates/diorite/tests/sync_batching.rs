@@ -53,7 +53,7 @@ fn syncs_one_after_the_other_do_not_wait_whichever_thread_they_are_of() {
                     appends();
                 }
             }
-            now() - start
+            now().saturating_sub(start)
         })
     };
     let (one, many) = (time(false), time(true));

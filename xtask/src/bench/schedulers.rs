@@ -31,7 +31,7 @@ const NONE_MOST: f64 = 1.02;
 const SIMULATION_MOST_S: f64 = 5.0;
 
 /// The job of the report of 2009, as it was posted.
-const SEED_JOB: &str = include_str!("../../../crates/bench/published/fairness-2009.fio");
+const SEED_JOB: &str = "crates/bench/published/fairness-2009.fio";
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
     if options.matrix {
@@ -151,7 +151,8 @@ fn decisions(store: &Path) -> Result<String, String> {
 /// The job of 2009 twice in virtual time: how long that takes, and whether both runs are the same.
 fn simulation(store: &Path) -> Result<String, String> {
     let job = store.join("fairness-2009.fio");
-    store::write(&job, SEED_JOB)?;
+    let text = std::fs::read_to_string(SEED_JOB).map_err(|error| format!("{SEED_JOB}: {error}"))?;
+    store::write(&job, &text)?;
     let mut text =
         format!("The job of 2009, ten virtual seconds; target {SIMULATION_MOST_S} s of real time:\n");
     for scheduler in ["cfq", "inject"] {

@@ -1,7 +1,7 @@
 //! While requests follow one another, idle CPUs poll for work instead of halting.
 //!
 //! A request wakes a thread of the daemon, and its reply wakes the caller. A CPU that has halted in between takes 10 to 30 us to
-//! start again in a virtual machine, several times what a small request needs. The kernel lets a program ask for less: its PM QoS
+//! start again in a virtual machine, several times what a small request needs. The kernel lets a program ask for less: its PM `QoS`
 //! request of CPU latency, `/dev/cpu_dma_latency`, which root may open. It is the kernel's to undo when the file is closed, so
 //! it ends with the daemon, however that ends.
 //!
