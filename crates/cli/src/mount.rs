@@ -4,16 +4,17 @@
 //! when the volume can be used, and errors until then are written to its standard error.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite_mount::fuse::{detach, keep_few_arenas};
+use diorite_mount::fuse::{detach, keep_descriptors_here, keep_few_arenas};
 use diorite_mount::{MountError, MountOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -29,12 +30,23 @@ const IS_DAEMON: &str = "DIORITE_MOUNT_DAEMON";
 pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     let mut options = MountOptions { read_only: arguments.read_only, ..MountOptions::default() };
     for words in &arguments.options {
-        options.set(words).map_err(Failure::Usage)?;
+        let wrong = |error| Failure::Usage(format!("{error} (the options: `diorite help mount`)"));
+        options.set(words).map_err(wrong)?;
     }
-    let directory = std::path::absolute(&arguments.directory)
-        .map_err(|error| Failure::host(arguments.directory.display(), "be mounted on", &error))?;
-    if !directory.is_dir() {
-        let reason = if directory.exists() { "it is no directory" } else { "there is no such directory" };
+    // As the kernel's list of mounts has it, so that others find the daemon.
+    let directory = arguments.directory.canonicalize().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Failure::Failed(format!(
+            "{}: cannot mount: there is no such directory",
+            arguments.directory.display()
+        )),
+        _ => Failure::host(arguments.directory.display(), "be mounted on", &error),
+    })?;
+    let reason = match &directory {
+        directory if !directory.is_dir() => Some("it is no directory"),
+        directory if directory.parent().is_none() => Some("it is the root of the host's tree"),
+        _ => None,
+    };
+    if let Some(reason) = reason {
         return Err(Failure::Failed(format!("{}: cannot mount: {reason}", directory.display())));
     }
     if arguments.fake {
@@ -76,16 +88,43 @@ const WAIT_BEFORE_WORD: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// `diorite umount`: when it returns, everything is on the image, and the daemon is gone. The kernel itself waits for that with
-/// mounts of type `fuseblk` only.
+/// mounts of type `fuseblk` only. One that fails leaves the others.
 pub(crate) fn umount(arguments: &args::Umount) -> Result<()> {
+    let mut all = Ok(());
     for directory in &arguments.directories {
-        let daemon = if arguments.lazy { None } else { daemon_of(directory) };
-        detach(directory, arguments.lazy).map_err(|error| Failure::Failed(error.to_string()))?;
-        if let Some(daemon) = daemon {
-            wait_for_end(directory, &daemon)?;
+        if let Err(failure) = unmount(directory, arguments.lazy) {
+            failure.report();
+            all = Err(Failure::Reported);
         }
     }
-    Ok(())
+    all
+}
+
+fn unmount(directory: &Path, lazily: bool) -> Result<()> {
+    // As the kernel's list of mounts has it. That of a mount whose daemon is gone is what it is.
+    let directory = &directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let daemon = if lazily { None } else { daemon_of(directory) };
+    // Of what the daemon cannot write when it ends, only its log would tell.
+    let written = if daemon.is_some() { write_back(directory) } else { Ok(()) };
+    detach(directory, lazily).map_err(|error| Failure::Failed(error.to_string()))?;
+    if let Some(daemon) = daemon {
+        wait_for_end(directory, &daemon)?;
+    }
+    written.map_err(|error| {
+        let why = std::io::Error::from(error);
+        let directory = directory.display();
+        Failure::Failed(format!("{directory}: unmounted, but what was not synced before may be lost: it could not be written to the image: {why}"))
+    })
+}
+
+/// Have everything on the image that was written to a mount.
+fn write_back(directory: &Path) -> rustix::io::Result<()> {
+    match rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(directory) => rustix::fs::syncfs(&directory).and_then(|()| rustix::fs::fsync(&directory)),
+        // It may be for others than the one who unmounts it.
+        Err(Errno::ACCESS | Errno::PERM) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The daemon of a mount, if it says who it is.
@@ -158,6 +197,7 @@ fn start_daemon() -> Result<()> {
     // By its own name: that of a mount helper has a meaning.
     std::os::unix::process::CommandExt::arg0(&mut command, std::env::args_os().next().unwrap_or_default());
     command.args(std::env::args_os().skip(1)).env(IS_DAEMON, "1");
+    keep_descriptors_here();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut ready = [0];
     let is_ready = child.stdout.as_mut().is_some_and(|pipe| pipe.read(&mut ready).is_ok_and(|got| got == 1));

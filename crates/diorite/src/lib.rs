@@ -77,7 +77,7 @@ pub use diorite_ext::layout;
 pub use async_queue::{AsyncQueue, AsyncReader, AsyncWriter, Driver, Transfer};
 pub use diorite_block::QueueLoad;
 pub use diorite_block::scheduler::{
-    CfqRules, Histogram, OwnerStatistics, SchedulerKind, Statistics as SchedulerStatistics,
+    CfqRules, Histogram, OwnerStatistics, SchedulerKind, Statistics as SchedulerStatistics, UnknownScheduler,
 };
 pub use diorite_block::{
     BlockDevice, Geometry, IoCounts, IoError, IoErrorKind, IoOwner, IoPriority, OwnerGuard, SECTOR_SIZE,

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use diorite::{Access, ContentTimes, DataMode, Filesystem, FilesystemOptions, SchedulerKind};
+use diorite::{
+    Access, ContentTimes, DataMode, Filesystem, FilesystemOptions, SchedulerKind, UnknownScheduler,
+};
 use rustix::mount::MountFlags;
 
 use crate::operations::{AccessTimes, Settings};
@@ -189,7 +191,7 @@ impl MountOptions {
 
     fn set_value(&mut self, name: &str, value: &str) -> Result<(), String> {
         let wrong = |what: &str| format!("{name}={value}: {what}");
-        let number = || value.parse::<u32>().map_err(|_| wrong("a number is needed"));
+        let number = || value.parse::<u32>().map_err(|_| wrong("a number from 0 to 4294967295 is needed"));
         let id = || match number()? {
             u32::MAX => Err(wrong("no user and no group has this number")),
             id => Ok(id),
@@ -225,14 +227,16 @@ impl MountOptions {
                 };
             }
             "scheduler" => {
-                let kind = value.parse().map_err(|_| wrong("there is no such I/O scheduler"))?;
+                let kind = value.parse().map_err(|error: UnknownScheduler| wrong(&error.to_string()))?;
                 self.scheduler = Some(kind);
             }
             "partition" => self.partition = Some(number()?),
             "offset" => self.offset = Some(value.to_owned()),
             "fsname" if value.is_empty() => return Err(wrong("a name is needed")),
             "fsname" => self.source_name = Some(value.to_owned()),
-            "errors" if value != "remount-ro" => return Err(wrong("only remount-ro is there")),
+            "errors" if value != "remount-ro" => {
+                return Err(wrong("only remount-ro is there, which is so without the option"));
+            }
             "data" => {
                 self.data_mode = Some(match value {
                     "ordered" => DataMode::Ordered,
@@ -243,6 +247,7 @@ impl MountOptions {
             }
             "subtype" | "max_read" | "blksize" | "errors" => {}
             name if name.starts_with("x-") || name.starts_with("X-") => {}
+            name if self.clone().set_switch(name).is_ok() => return Err(wrong("this option has no value")),
             _ => return Err(format!("{name}: no such option of a mount")),
         }
         Ok(())
@@ -360,6 +365,7 @@ mod tests {
             "data=none",
             "errors=panic",
             "fsname=",
+            "rw=1",
         ] {
             assert!(options.set(wrong).is_err(), "{wrong}");
         }

@@ -38,7 +38,7 @@ pub enum StatusError {
         path: PathBuf,
     },
     /// No daemon answers.
-    #[error("{}: the daemon does not answer: {source}", directory.display())]
+    #[error("{}: the daemon does not answer: {source}; if it has ended, `umount` removes its mount", directory.display())]
     NoAnswer {
         /// The mount or the image.
         directory: PathBuf,

@@ -45,7 +45,7 @@ pub use attach::detach;
 use attach::{Wish, attach, is_over_io_uring_allowed, tune_writeback};
 use channel::Channels;
 use session::{Log, Manner, Session};
-pub use sys::keep_few_arenas;
+pub use sys::{keep_descriptors_here, keep_few_arenas};
 use threads::Threads;
 #[cfg(feature = "virtiofs")]
 pub use virtiofs::{VirtioFs, VirtioFsError, VirtioFsStop};

@@ -1,0 +1,100 @@
+//! `diorite mount` and `diorite umount` as commands: names of directories, several of them, what they leave to a daemon, what they report.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::{Alone, alone};
+use crate::common::{Bench, is_root, text};
+
+/// A place for mounts that daemons serve in the background.
+fn bench() -> Option<(Bench, Alone)> {
+    if !is_root("a mount by FUSE") || !Path::new("/dev/fuse").exists() {
+        return None;
+    }
+    let alone = alone();
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    ["one", "two", "three"].iter().for_each(|name| fs::create_dir(bench.path(name)).expect("mkdir"));
+    Some((bench, alone))
+}
+
+/// The daemon has a socket by the kernel's name of the mount, whatever name the user has for it.
+#[test]
+fn a_directory_has_one_name() {
+    let Some((bench, _alone)) = bench() else { return };
+    std::os::unix::fs::symlink("one", bench.path("link")).expect("symlink");
+    for name in ["link", "two/../one", "one/."] {
+        bench.run(&format!("mount a.img {name}"));
+        let status: serde_json::Value =
+            serde_json::from_str(&bench.run(&format!("status {name}"))).expect("JSON");
+        assert_eq!(status["directory"], bench.path("one").to_str().expect("text"), "{name}");
+        bench.run(&format!("umount {name}"));
+        assert_eq!(fs::read_dir(bench.path("one")).expect("list").count(), 0, "{name}: unmounted");
+    }
+    assert!(bench.fail("mount a.img /", 1).contains("/: cannot mount: it is the root"));
+    bench.must_be_clean("a.img");
+}
+
+#[test]
+fn umount_goes_on_after_one_that_fails() {
+    let Some((bench, _alone)) = bench() else { return };
+    bench.image("b.img", "ext4", "32M");
+    bench.run("mount a.img one");
+    bench.run("mount b.img two");
+    let said = bench.fail("umount one nowhere three two", 1);
+    assert!(said.contains("nowhere: cannot unmount") && said.contains("three: cannot unmount"), "{said}");
+    // Both daemons are gone.
+    bench.must_be_clean("a.img");
+    bench.must_be_clean("b.img");
+}
+
+/// A daemon holds no lock of the one who mounted.
+#[test]
+fn a_daemon_inherits_nothing() {
+    let Some((bench, _alone)) = bench() else { return };
+    let program = bench.diorite(["--version"]);
+    let script = format!("( flock 9; exec {:?} mount a.img one ) 9>lock", program.get_program());
+    let locked = Command::new("sh").args(["-c", &script]).current_dir(bench.path(".")).status();
+    assert!(locked.expect("sh").success());
+    let free = Command::new("flock").args(["-n", "lock", "true"]).current_dir(bench.path(".")).status();
+    assert!(free.expect("flock").success(), "the daemon still has it");
+    bench.run("umount one");
+}
+
+/// The host's filesystem of an image, full.
+struct Full(std::path::PathBuf);
+
+impl Full {
+    fn new(directory: std::path::PathBuf) -> Self {
+        mount("none", &directory, "tmpfs", MountFlags::empty(), Some(c"size=20m")).expect("root may");
+        Self(directory)
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+/// What could not be written before the daemon ended is an error of `umount`, and it is unmounted all the same.
+#[test]
+fn umount_reports_what_could_not_be_written() {
+    let Some((bench, _alone)) = bench() else { return };
+    let full = Full::new(bench.path("two"));
+    bench.image("two/small.img", "ext4", "100M");
+    bench.run("mount two/small.img one");
+    let mut zeros = fs::File::open("/dev/zero").expect("open");
+    let mut fill = fs::File::create(full.0.join("fill")).expect("create");
+    std::io::copy(&mut zeros, &mut fill).expect_err("it is full");
+    fs::create_dir(bench.path("one/directory")).expect("mkdir");
+    fs::write(bench.path("one/directory/file"), [1; 500_000]).expect("into memory");
+    let output = bench.diorite(["umount", "one"]).output().expect("the program starts");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("one: unmounted") && said.contains("could not be written to the image"), "{said}");
+    assert_eq!(fs::read_dir(bench.path("one")).expect("list").count(), 0, "unmounted");
+}
