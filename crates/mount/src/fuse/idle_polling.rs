@@ -90,7 +90,7 @@ impl IdlePolling {
         let shared = &*self.shared;
         let now_us = at.saturating_duration_since(shared.began).as_micros() as u64;
         let last_us = shared.last_us.swap(now_us, Ordering::Relaxed);
-        if shared.is_held.load(Ordering::Relaxed) {
+        if shared.is_held.load(Ordering::Acquire) {
             return;
         }
         if now_us.saturating_sub(last_us) > CLOSE.as_micros() as u64 {
@@ -114,11 +114,12 @@ impl Shared {
     }
 
     fn ask(&self, state: &mut State, latency_us: i32) {
+        // Before the kernel knows: a request that comes meanwhile counts for what is true afterwards.
+        state.is_held = latency_us != ANY_US;
+        self.streak.store(0, Ordering::Relaxed);
+        self.is_held.store(state.is_held, Ordering::Release);
         // Without it everything works as before, only not as soon.
         let _ = rustix::io::write(&self.device, &latency_us.to_ne_bytes());
-        state.is_held = latency_us != ANY_US;
-        self.is_held.store(state.is_held, Ordering::Relaxed);
-        self.streak.store(0, Ordering::Relaxed);
     }
 
     fn hold(&self) {
