@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::args;
-use crate::failure::{Failure, Result, print_error, visible};
+use crate::failure::{Failure, Result, complain, print_error, visible};
 use crate::interrupt;
 use crate::logging::{self, Destination};
 
@@ -113,18 +113,29 @@ fn unmount(directory: &Path, lazily: bool) -> Result<()> {
     written.map_err(|error| {
         let why = std::io::Error::from(error);
         let directory = directory.display();
-        Failure::Failed(format!("{directory}: unmounted, but what was not synced before may be lost: it could not be written to the image: {why}"))
+        Failure::Failed(format!("{directory}: unmounted, but what was not synced before may be lost: {why}"))
     })
 }
 
 /// Have everything on the image that was written to a mount.
 fn write_back(directory: &Path) -> rustix::io::Result<()> {
-    match rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(directory) => rustix::fs::syncfs(&directory).and_then(|()| rustix::fs::fsync(&directory)),
+    let opened =
+        rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let opened = match opened {
         // It may be for others than the one who unmounts it.
-        Err(Errno::ACCESS | Errno::PERM) => Ok(()),
-        Err(error) => Err(error),
+        Err(Errno::ACCESS | Errno::PERM) => return Ok(()),
+        opened => opened?,
+    };
+    if let Err(error) = rustix::fs::syncfs(&opened) {
+        // Of any time since it was mounted, such as when the volume was full: the programs that synced know of it.
+        complain(&format!(
+            "{}: some of what was written to it could not be written to the image: {}",
+            directory.display(),
+            std::io::Error::from(error)
+        ));
     }
+    // Whether the volume itself is in order.
+    rustix::fs::fsync(&opened)
 }
 
 /// The daemon of a mount, if it says who it is.
