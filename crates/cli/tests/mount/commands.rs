@@ -17,7 +17,9 @@ fn bench() -> Option<(Bench, Alone)> {
     let alone = alone();
     let bench = Bench::new();
     bench.image("a.img", "ext4", "32M");
-    ["one", "two", "three"].iter().for_each(|name| fs::create_dir(bench.path(name)).expect("mkdir"));
+    for name in ["one", "two", "three"] {
+        fs::create_dir(bench.path(name)).expect("mkdir");
+    }
     Some((bench, alone))
 }
 
@@ -91,7 +93,7 @@ fn umount_reports_what_could_not_be_written() {
     let mut fill = fs::File::create(full.0.join("fill")).expect("create");
     std::io::copy(&mut zeros, &mut fill).expect_err("it is full");
     fs::create_dir(bench.path("one/directory")).expect("mkdir");
-    fs::write(bench.path("one/directory/file"), [1; 500_000]).expect("into memory");
+    fs::write(bench.path("one/directory/file"), vec![1; 500_000]).expect("into memory");
     let output = bench.diorite(["umount", "one"]).output().expect("the program starts");
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
