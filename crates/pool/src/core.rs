@@ -16,7 +16,7 @@ use crate::write_back::{Wakeup, WriteQueue};
 use crate::{evict, processes, table};
 
 /// How long to wait before the processes are looked at.
-const PATIENCE: Duration = Duration::from_millis(20);
+const LATCH_TIMEOUT: Duration = Duration::from_millis(20);
 /// Frames kept for before-images, at most; and at most this part of the pool, for every process has its own.
 const RESERVE_MAX: usize = 16;
 const RESERVE_PART: usize = 64;
@@ -116,7 +116,7 @@ impl Core {
     #[inline]
     pub(crate) fn own(&self, index: FrameIndex) -> Option<ExclusiveHold<&Mapping>> {
         ExclusiveHold::try_new(&*self.mapping, index, self.me, |frame| {
-            if frame.latch.wait_for_holders(&frame.holders, PATIENCE) {
+            if frame.latch.wait_for_holders(&frame.holders, LATCH_TIMEOUT) {
                 self.recover();
             }
             true
@@ -143,7 +143,7 @@ impl Core {
 
     /// Wait a while for a frame's owner, if it has one. A dead one is recovered.
     pub(crate) fn wait_for_owner(&self, frame: &Frame) {
-        if frame.latch.wait_for_owner(PATIENCE) {
+        if frame.latch.wait_for_owner(LATCH_TIMEOUT) {
             self.recover();
         }
     }
