@@ -4,10 +4,8 @@
 mod common;
 
 use common::{aligned_pattern, assert_device_clean, memory_volume, pattern};
-use diorite::{AlignedBuf, DirectIo, DirectQueue, File, Filesystem, FilesystemOptions};
+use diorite::{AlignedBuf, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
-
-const ENOSPC: i32 = 28;
 
 fn volume(flavor: Flavor, block_size: u32, features: &str, megabytes: u64) -> Filesystem {
     let options = MkfsOptions {
@@ -63,7 +61,7 @@ fn a_queued_write_that_was_accepted_has_space() {
             let (file, at) = (number as usize % 2, (number / 2 * 2 + 1) * block as u64);
             match queue.write(&files[file], at, aligned_pattern(block, number), block, number) {
                 Ok(()) => accepted.push((file, at, number)),
-                Err(refused) => assert_eq!(refused.into_error().errno(), ENOSPC),
+                Err(refused) => assert_eq!(refused.into_error().kind(), ErrorKind::StorageFull),
             }
         }
         while let Some(finished) = queue.next_finished().unwrap() {
@@ -98,7 +96,7 @@ fn cached_data_for_unwritten_blocks_has_space() {
                 assert_eq!(written, 1024);
                 accepted.push((at, number));
             }
-            Err(error) => assert_eq!(error.errno(), ENOSPC),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::StorageFull),
         }
     }
     assert!(!accepted.is_empty());
@@ -188,7 +186,7 @@ fn an_allocation_that_runs_out_leaves_one_size() {
         fill(&filesystem);
         filesystem.remove_file("/gap").unwrap();
         filesystem.sync().unwrap();
-        assert_eq!(file.allocate(0, 1 << 20).unwrap_err().errno(), ENOSPC);
+        assert_eq!(file.allocate(0, 1 << 20).unwrap_err().kind(), ErrorKind::StorageFull);
         let size = file.size();
         drop(file);
         let device = filesystem.device().clone();

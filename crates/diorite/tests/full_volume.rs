@@ -7,12 +7,11 @@ mod common;
 use std::sync::Arc;
 
 use common::{Random, assert_device_clean, memory_volume, pattern};
-use diorite::{AlignedBuf, DirectIo, Filesystem, FilesystemOptions};
+use diorite::{AlignedBuf, DirectIo, ErrorKind, Filesystem, FilesystemOptions};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 const UNIT: usize = 4096;
 const MEGABYTES: u64 = 48;
-const ENOSPC: i32 = 28;
 
 /// A file, and the units of it that were accepted: number and seed.
 type Accepted = (String, Vec<(u64, u64)>);
@@ -130,7 +129,7 @@ fn a_refused_write_leaves_no_others_data_in_the_cache() {
         // With a whole step of pages, and with one whose ends are not those of pages.
         for (at, len) in [(0, 16 * UNIT), (UNIT as u64 * 32, UNIT), ((1 << 20) - 100, UNIT)] {
             let refused = sparse.write_at(&vec![0xBB; len], at).unwrap_err();
-            assert_eq!(refused.errno(), ENOSPC);
+            assert_eq!(refused.kind(), ErrorKind::StorageFull);
         }
         assert_eq!(sparse.size(), 1 << 20);
         let mut memory = vec![1; 1 << 20];

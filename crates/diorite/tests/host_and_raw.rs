@@ -6,7 +6,9 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use common::{Random, aligned_pattern, pattern};
-use diorite::{AlignedBuf, BlockDevice, DirectIo, Geometry, HostFile, OpenOptions, RawFile, Unaligned};
+use diorite::{
+    AlignedBuf, BlockDevice, DirectIo, ErrorKind, Geometry, HostFile, OpenOptions, RawFile, Unaligned,
+};
 use diorite_device::MemoryDevice;
 
 fn options<P>(options: OpenOptions<P>, kind: u64) -> OpenOptions<P> {
@@ -58,7 +60,10 @@ fn a_raw_device_is_one_file_of_fixed_size() {
         assert_eq!(file.size(), (1 << 20) + 1536);
         let data = aligned_pattern(5 * 4096, kind);
         file.write_all_at(&data, (1 << 20) + 1536 - data.len() as u64).expect("write up to the end");
-        assert_eq!(file.write_at(&data, (1 << 20) - 4096).expect_err("beyond the end").errno(), 27);
+        assert_eq!(
+            file.write_at(&data, (1 << 20) - 4096).expect_err("beyond the end").kind(),
+            ErrorKind::FileTooLarge
+        );
         assert!(file.set_len(4096).is_err());
         drop(file);
         let mut memory = aligned_pattern(data.len(), 100);

@@ -7,10 +7,9 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{Random, assert_device_clean, memory_volume, pattern};
-use diorite::{DirectIo, File, Filesystem, FilesystemOptions};
+use diorite::{DirectIo, ErrorKind, File, Filesystem, FilesystemOptions};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
-const ENOSPC: i32 = 28;
 const FLAVORS: [Flavor; 3] = [Flavor::Ext2, Flavor::Ext3, Flavor::Ext4];
 
 /// An open volume on which nothing is kept for the superuser.
@@ -58,7 +57,7 @@ fn random_writers_are_refused_rightly(flavor: Flavor, block: usize) {
         // Nothing has become free, and no other thread has written to the file.
         let again = file.write_at(&pattern(block, 1), refused * block as u64);
         let error = again.expect_err("what was refused, though nothing has become free, fits");
-        assert_eq!(error.errno(), ENOSPC);
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
         filesystem.drop_caches().unwrap();
         let mut memory = vec![0; block];
         for (at, seed) in taken {
@@ -97,7 +96,7 @@ fn a_file_that_grows_takes_the_last_block() {
                     Err(error) => break error,
                 }
             };
-            assert_eq!(error.errno(), ENOSPC);
+            assert_eq!(error.kind(), ErrorKind::StorageFull);
             file.sync_all().unwrap();
             let left = filesystem.statfs().blocks_free;
             // Where the next block needs index blocks as well, all of them must fit.

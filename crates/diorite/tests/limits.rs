@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use common::{Watched, aligned_pattern, assert_device_clean, memory_volume, pattern};
-use diorite::{AlignedBuf, BlockDevice, DirectIo, Error, FilesystemOptions, Unaligned};
+use diorite::{AlignedBuf, BlockDevice, DirectIo, Error, ErrorKind, FilesystemOptions, Unaligned};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 /// A full disk: writes fail with ENOSPC when they are made, not later; everything accepted is there; removal frees space again.
@@ -46,7 +46,7 @@ fn a_full_volume_refuses_and_keeps_what_it_took() {
                 match file.write_at(&chunk, *written) {
                     Ok(len) => *written += len as u64,
                     Err(error) => {
-                        assert_eq!(error.errno(), 28, "{error}");
+                        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
                         break 'full;
                     }
                 }
@@ -190,7 +190,7 @@ fn a_read_that_fails_is_an_error_and_not_cached() {
     device.reads_fail.store(true, Ordering::SeqCst);
     let mut memory = vec![0; 50_000];
     let error = file.read_exact_at(&mut memory, 0).expect_err("the device fails");
-    assert!(error.errno() == 5 && error.to_string().contains("/file"), "{error}");
+    assert!(error.kind() == ErrorKind::Io && error.to_string().contains("/file"), "{error}");
     device.reads_fail.store(false, Ordering::SeqCst);
     file.read_exact_at(&mut memory, 0).expect("read");
     assert!(memory == data);
@@ -211,7 +211,7 @@ fn misalignment_is_told_in_full() {
     let expect = |result: diorite::Result<usize>, text: &str| {
         let error = result.expect_err(text);
         assert!(error.to_string().contains(text), "{error}");
-        assert_eq!(error.errno(), 22);
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::InvalidInput);
     };
     expect(file.read_at(&mut memory[..1024], 1536), "the offset 0x600 is 512 bytes past a multiple of 1024");
@@ -286,9 +286,12 @@ fn marked_files_are_refused_when_opened() {
     };
     mark(0x10);
     let error = filesystem.open_options().write(true).open("/file").expect_err("immutable");
-    assert!(error.errno() == 1 && error.to_string().contains("/file"), "{error}");
+    assert!(error.kind() == ErrorKind::PermissionDenied && error.to_string().contains("/file"), "{error}");
     mark(0x20);
-    assert_eq!(filesystem.open_options().write(true).open("/file").expect_err("append-only").errno(), 1);
+    assert_eq!(
+        filesystem.open_options().write(true).open("/file").expect_err("append-only").kind(),
+        ErrorKind::PermissionDenied
+    );
     let mut file = filesystem.open_options().append(true).open("/file").expect("append");
     std::io::Write::write_all(&mut file, b"more").expect("append");
     assert_eq!(file.size(), 4);

@@ -5,7 +5,7 @@ mod common;
 use std::io::{Read, Seek, SeekFrom, Write};
 
 use common::{assert_device_clean, memory_volume};
-use diorite::{FileKind, FilesystemOptions, RenameMode, SetTime, Timestamp, XattrMode};
+use diorite::{ErrorKind, FileKind, FilesystemOptions, RenameMode, SetTime, Timestamp, XattrMode};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 #[test]
@@ -28,18 +28,21 @@ fn a_tree_by_paths() {
         assert_eq!(filesystem.metadata("/root-link/link").expect("through two links").size, 12);
         assert_eq!(filesystem.symlink_metadata("/a/link").expect("lstat").kind, FileKind::Symlink);
         assert_eq!(filesystem.read_link("/a/link").expect("target").to_str(), Some("b/file"));
-        assert_eq!(filesystem.metadata("/loop").expect_err("loop").errno(), 40);
+        assert_eq!(filesystem.metadata("/loop").expect_err("loop").kind(), ErrorKind::FilesystemLoop);
         let missing = filesystem.open_file("/a/none").expect_err("missing");
         assert_eq!(missing.to_string(), "/a/none: no such file or directory");
-        assert_eq!(filesystem.open_file("/a/b/file/x").expect_err("not a directory").errno(), 20);
-        assert_eq!(filesystem.create_file("/a/b").expect_err("a directory").errno(), 21);
-        assert_eq!(filesystem.metadata("/a/b/file/").expect_err("a slash").errno(), 20);
+        assert_eq!(
+            filesystem.open_file("/a/b/file/x").expect_err("not a directory").kind(),
+            ErrorKind::NotADirectory
+        );
+        assert_eq!(filesystem.create_file("/a/b").expect_err("a directory").kind(), ErrorKind::IsADirectory);
+        assert_eq!(filesystem.metadata("/a/b/file/").expect_err("a slash").kind(), ErrorKind::NotADirectory);
         assert_eq!(filesystem.metadata("/a/b/../b/./file").expect("dots").links, 1);
         filesystem.hard_link("/a/b/file", "/hard").expect("link");
         assert_eq!(filesystem.metadata("/hard").expect("stat").links, 2);
         filesystem.rename("/hard", "/a/b/c/moved").expect("rename");
         let refused = filesystem.rename_with("/a/link", "/a/b/file", RenameMode::NoReplace);
-        assert_eq!(refused.expect_err("there").errno(), 17);
+        assert_eq!(refused.expect_err("there").kind(), ErrorKind::AlreadyExists);
         filesystem.set_permissions("/a/b/file", 0o4751).expect("mode");
         filesystem.set_owner("/a/b/file", Some(1000), Some(70_000)).expect("owner");
         let time = Timestamp { seconds: 1_000_000_000, nanoseconds: 5 };
@@ -58,7 +61,7 @@ fn a_tree_by_paths() {
         assert_eq!(attributes.modified.seconds, 1_000_000_000);
         assert_eq!(filesystem.xattr("/a/b/file", b"user.color").expect("xattr"), b"red");
         let open = filesystem.open_file("/a/b/file").expect("open");
-        assert_eq!(filesystem.clone().close().expect_err("open files").errno(), 16);
+        assert_eq!(filesystem.clone().close().expect_err("open files").kind(), ErrorKind::Busy);
         drop(open);
         filesystem.remove_dir_all("/a").expect("remove");
         let left: Vec<Vec<u8>> =

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use common::{aligned_pattern, assert_device_clean, memory_volume};
 use diorite::{
-    BlockDevice, Clock, DirectIo, File, FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner,
+    BlockDevice, Clock, DirectIo, ErrorKind, File, FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner,
     QuotaLimits, Result, SetAttributes, Timestamp,
 };
 use diorite_ext::layout::QuotaKind;
@@ -144,7 +144,7 @@ fn soft_limits_hold_when_their_time_is_over() {
 
 fn assert_exceeded<T: std::fmt::Debug>(result: Result<T>, what: &str) {
     let error = result.unwrap_err();
-    assert_eq!(error.errno(), 122, "{error}");
+    assert_eq!(error.kind(), ErrorKind::QuotaExceeded, "{error}");
     let text = format!("quota exceeded: user 1000 may have no more {what}");
     assert!(error.to_string().contains(&text), "{error}");
 }

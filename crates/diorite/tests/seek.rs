@@ -3,7 +3,7 @@
 mod common;
 
 use common::{open_memory, pattern};
-use diorite::{File, FilesystemOptions};
+use diorite::{ErrorKind, File, FilesystemOptions};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 /// Mappings of data, found by going from data to hole to data.
@@ -13,8 +13,8 @@ fn data(file: &File) -> Vec<(u64, u64)> {
         at = file.seek_hole(start).expect("at the end at the latest");
         found.push((start, at));
     }
-    assert_eq!(file.seek_data(file.size()).expect_err("the end").errno(), 6);
-    assert_eq!(file.seek_hole(file.size()).expect_err("the end").errno(), 6);
+    assert_eq!(file.seek_data(file.size()).expect_err("the end").kind(), ErrorKind::BeyondEnd);
+    assert_eq!(file.seek_hole(file.size()).expect_err("the end").kind(), ErrorKind::BeyondEnd);
     found
 }
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use common::{Random, assert_device_clean, garbage_volume, pattern};
 use diorite::{
-    AlignedBuf, DirectIo, Error, Filesystem, FilesystemOptions, Owner, RenameMode, Unaligned, XattrMode,
+    AlignedBuf, DirectIo, Error, ErrorKind, Filesystem, FilesystemOptions, Owner, RenameMode, Unaligned,
+    XattrMode,
 };
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
@@ -92,8 +93,18 @@ fn step(filesystem: &Filesystem, random: &mut Random) -> diorite::Result<()> {
 
 /// What others may have done to a name in the meantime.
 fn is_of_others(error: &Error) -> bool {
-    // Not found, exists, (not) a directory, not empty, invalid (into itself), too many links, not permitted, busy.
-    matches!(error.errno(), 2 | 17 | 20 | 21 | 22 | 39 | 40 | 1 | 16)
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
+            | ErrorKind::NotADirectory
+            | ErrorKind::IsADirectory
+            | ErrorKind::DirectoryNotEmpty
+            | ErrorKind::InvalidInput // A directory into itself.
+            | ErrorKind::FilesystemLoop
+            | ErrorKind::PermissionDenied
+            | ErrorKind::Busy
+    )
 }
 
 fn storm(options: &MkfsOptions) {

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{aligned_pattern, open_memory, pattern};
-use diorite::{AlignedBuf, DirectIo, DirectQueue, File, Filesystem, FilesystemOptions, Unaligned};
+use diorite::{AlignedBuf, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions, Unaligned};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 const PAGE: usize = 4096;
@@ -58,8 +58,8 @@ fn everything_inside(with_writer: bool) {
             let mut queue = DirectQueue::new(1);
             queue.read(&direct, 0, memory, PAGE, 1).expect("submit");
             queue.next_finished().expect("reap").expect("one").result.expect("queued read");
-            let data = file.seek_data(0).map_err(|error| error.errno());
-            assert!(matches!(data, Ok(0) | Err(6)), "{data:?}");
+            let data = file.seek_data(0).map_err(|error| error.kind());
+            assert!(matches!(data, Ok(0) | Err(ErrorKind::BeyondEnd)), "{data:?}");
             file.extents().expect("extents");
             file.sync_data().expect("sync");
             file.drop_cached(0, 16 * PAGE as u64).expect("drop");

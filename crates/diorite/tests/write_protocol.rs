@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use common::{Watched, aligned_pattern, memory_volume, pattern};
 use diorite::{
-    Access, BlockDevice, DirectIo, DirectQueue, File, Filesystem, FilesystemOptions, OpenOptions, Unaligned,
+    Access, BlockDevice, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions, OpenOptions,
+    Unaligned,
 };
 use diorite_block::{Bio, BioFlags, Geometry, IoCounters, IoError, IoQueue, Op};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
@@ -278,7 +279,7 @@ fn write_all_keeps_the_error() {
     // Its last page is covered in part, and must be read.
     let error = file.write_all_at(&data, 0).unwrap_err();
     device.reads_fail.store(false, SeqCst);
-    assert_eq!(error.errno(), 5, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
 }
 
 /// Claims count a cluster for each block: an append of 4.4 MiB to a volume with 23 MiB free ended with "no space" and a part of it.
@@ -340,7 +341,7 @@ fn a_full_volume_with_an_unreaped_queue_hangs_no_thread() {
             for round in 0..400_u64 {
                 let error =
                     file.write_at(&aligned_pattern(1024, round), round % 8 * 4096 + 1024).unwrap_err();
-                assert_eq!(error.errno(), 28);
+                assert_eq!(error.kind(), ErrorKind::StorageFull);
             }
             done.send(()).unwrap();
         }
@@ -352,7 +353,7 @@ fn a_full_volume_with_an_unreaped_queue_hangs_no_thread() {
                 queue.write(&file, page * 4096, aligned_pattern(1024, round), 1024, 0).unwrap();
             }
             let error = other.write_at(&aligned_pattern(1024, round), round * 4096).unwrap_err();
-            assert_eq!(error.errno(), 28);
+            assert_eq!(error.kind(), ErrorKind::StorageFull);
             while let Some(finished) = queue.next_finished().unwrap() {
                 finished.result.unwrap();
             }
@@ -390,7 +391,7 @@ fn a_queue_takes_the_last_blocks() {
                 match queue.write(&file, at, data, 16384, at) {
                     Ok(()) => at += 16384,
                     Err(refused) => {
-                        assert_eq!(refused.into_error().errno(), 28);
+                        assert_eq!(refused.into_error().kind(), ErrorKind::StorageFull);
                         is_full = true;
                     }
                 }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use diorite::mkfs::{MkfsOptions, mkfs};
 use diorite::{
-    AlignedBuf, DirectIo, File, Filesystem, FilesystemOptions, HostFile, OpenOptions, RawFile, Unaligned,
+    AlignedBuf, DirectIo, ErrorKind, File, Filesystem, FilesystemOptions, HostFile, OpenOptions, RawFile,
+    Unaligned,
 };
 use diorite_block::BlockDevice;
 
@@ -28,15 +29,19 @@ const LARGEST: u64 = 300 << 10;
 type Outcome<T = ()> = Result<T, String>;
 
 fn tell<T>(result: diorite::Result<T>, what: impl std::fmt::Display) -> Outcome<T> {
-    result.map_err(|error| format!("{what}: {error} (errno {})", error.errno()))
+    result.map_err(|error| format!("{what}: {error} ({:?})", error.kind()))
 }
 
 /// A call that may also end with "no space" or "not supported".
-fn allow<T>(result: diorite::Result<T>, what: impl std::fmt::Display, errnos: &[i32]) -> Outcome<Option<T>> {
+fn allow<T>(
+    result: diorite::Result<T>,
+    what: impl std::fmt::Display,
+    kinds: &[ErrorKind],
+) -> Outcome<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if errnos.contains(&error.errno()) => Ok(None),
-        Err(error) => Err(format!("{what}: {error} (errno {})", error.errno())),
+        Err(error) if kinds.contains(&error.kind()) => Ok(None),
+        Err(error) => Err(format!("{what}: {error} ({:?})", error.kind())),
     }
 }
 
@@ -50,8 +55,8 @@ fn options<P>(way: Way, options: OpenOptions<P>, random: &mut Random) -> OpenOpt
         .dsync(random.one_in(6))
 }
 
-const FULL: i32 = 28;
-const UNSUPPORTED: i32 = 95;
+const FULL: ErrorKind = ErrorKind::StorageFull;
+const UNSUPPORTED: ErrorKind = ErrorKind::Unsupported;
 
 /// Where the file is.
 enum Place {
@@ -417,7 +422,7 @@ impl Subject {
         let done = if punch { file.punch_hole(offset, len) } else { file.zero_range(offset, len) };
         let what = format!("{} of {len} at {offset}", if punch { "punch_hole" } else { "zero_range" });
         // A full volume can be emptied.
-        let allowed: &[i32] = if punch { &[UNSUPPORTED] } else { &[FULL, UNSUPPORTED] };
+        let allowed: &[ErrorKind] = if punch { &[UNSUPPORTED] } else { &[FULL, UNSUPPORTED] };
         if allow(done, &what, allowed)?.is_none() {
             return self.adopt(offset, &vec![0; len as usize]);
         }
@@ -464,15 +469,19 @@ impl Subject {
                 && allow(
                     file.collapse_range(offset, len),
                     format_args!("collapse {len} at {offset}"),
-                    &[FULL, 22],
+                    &[FULL, ErrorKind::InvalidInput],
                 )?
                 .is_some()
             {
                 self.model.drain(offset as usize..(offset + len) as usize);
             }
         } else if self.size() + len <= LARGEST
-            && allow(file.insert_range(offset, len), format_args!("insert {len} at {offset}"), &[FULL, 22])?
-                .is_some()
+            && allow(
+                file.insert_range(offset, len),
+                format_args!("insert {len} at {offset}"),
+                &[FULL, ErrorKind::InvalidInput],
+            )?
+            .is_some()
         {
             let zeros = vec![0; len as usize];
             self.model.splice(offset as usize..offset as usize, zeros);
@@ -505,7 +514,7 @@ impl Subject {
         while at < self.size() {
             let data = match file.seek_data(at) {
                 Ok(data) => data,
-                Err(error) if error.errno() == 6 => self.size(),
+                Err(error) if error.kind() == ErrorKind::BeyondEnd => self.size(),
                 Err(error) => return Err(format!("seek_data: {error}")),
             };
             let hole = &self.model[at as usize..data.min(self.size()) as usize];

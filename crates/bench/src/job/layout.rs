@@ -66,7 +66,7 @@ fn lay_out_file(
         let (job, file) = (worker.title(), path.display().to_string());
         return Err(JobError::NoFile { job, file, found: size.unwrap_or(0), needed: range.end() });
     }
-    let done = if is_read(worker) {
+    let done = if needs_content(worker, place) {
         lay_out(worker, range, place, observer, cancel)
     } else {
         preallocate(worker, range, place)
@@ -82,9 +82,12 @@ fn lay_out_file(
 }
 
 /// Whether a job needs content in its file, whatever it is. One that only checks needs what another wrote.
-fn is_read(worker: &Worker) -> bool {
+fn needs_content(worker: &Worker, place: &dyn Place) -> bool {
     let job = &worker.job;
-    job.overwrite || job.pattern.reads() && (job.pattern.writes() || !job.verify.is_on())
+    // An earlier run leaves what it wrote.
+    let is_left = || place.is_simulated() && job.pattern.writes() && job.preallocate.is_none() && !job.unlink;
+    job.overwrite.unwrap_or_else(is_left)
+        || job.pattern.reads() && (job.pattern.writes() || !job.verify.is_on())
 }
 
 /// An error that names the job with which the files become too large together.
@@ -138,7 +141,7 @@ fn lay_out(
     let mut at = file.size() / LAYOUT_BYTES as u64 * LAYOUT_BYTES as u64;
     observer.begin(&format!("laying out {}", path.display()), needed - at);
     let mut memory: AlignedBuf = file.buffer(LAYOUT_BYTES).map_err(worker.blame(path))?;
-    if !place.lays_out_zeros() {
+    if !place.is_simulated() {
         randomize(&mut memory, worker.number);
     }
     while at < needed {

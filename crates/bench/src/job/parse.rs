@@ -263,7 +263,7 @@ fn understand(section: &Section, complaints: &mut Complaints) -> Job {
         verify: verification(&mut options),
         filling: filling(&mut options),
         preallocate: options.take("fallocate", preallocate),
-        overwrite: options.is_on("overwrite"),
+        overwrite: options.flag("overwrite"),
         create_on_open: options.is_on("create_on_open"),
         must_exist: !options.flag("allow_file_create").unwrap_or(true),
         unlink: options.is_on("unlink"),

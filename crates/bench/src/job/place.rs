@@ -73,8 +73,9 @@ pub trait Place: Send + Sync {
     /// What a file of this place lies on in the host's eyes: files or block devices.
     fn host_files(&self, path: &Path) -> Vec<PathBuf>;
 
-    /// Whether files laid out for reading are written as zeros: a simulated disk then needs no memory for them.
-    fn lays_out_zeros(&self) -> bool {
+    /// Whether the disk is a simulated one. Its files hold zeros, which need no memory; and it is as an earlier run of the jobs
+    /// left it: files that jobs write are there, unless a job says otherwise.
+    fn is_simulated(&self) -> bool {
         false
     }
 }
@@ -160,20 +161,20 @@ impl Place for HostPlace {
 pub struct VolumePlace {
     filesystem: Filesystem,
     root: PathBuf,
-    zeros: bool,
+    simulated: bool,
     host_files: Vec<PathBuf>,
 }
 
 impl VolumePlace {
     /// Files of `filesystem`, under `root`.
     pub fn new(filesystem: Filesystem, root: impl Into<PathBuf>) -> Self {
-        Self { filesystem, root: root.into(), zeros: false, host_files: Vec::new() }
+        Self { filesystem, root: root.into(), simulated: false, host_files: Vec::new() }
     }
 
-    /// Lay files out as zeros.
+    /// The volume lies on a simulated disk.
     #[must_use]
-    pub fn laying_out_zeros(mut self) -> Self {
-        self.zeros = true;
+    pub(super) fn simulated(mut self) -> Self {
+        self.simulated = true;
         self
     }
 
@@ -219,8 +220,8 @@ impl Place for VolumePlace {
         self.host_files.clone()
     }
 
-    fn lays_out_zeros(&self) -> bool {
-        self.zeros
+    fn is_simulated(&self) -> bool {
+        self.simulated
     }
 }
 

@@ -116,7 +116,7 @@ impl LaidOut {
         // In a world too: the order of the stack's own threads decides where blocks go.
         let result = Simulation::run_one(world, move || {
             let filesystem = Filesystem::options().clock(world_time::clock()).open_device(device as _)?;
-            let place = VolumePlace::new(filesystem.clone(), "/").laying_out_zeros();
+            let place = VolumePlace::new(filesystem.clone(), "/").simulated();
             let laid_out = lay_out_all(&workers_of(&jobs), &place, &Silent, &Cancel::default());
             drop(place);
             Ok((laid_out, filesystem.close()))
@@ -169,7 +169,7 @@ impl LaidOut {
                 options = options.read_ahead_bytes(bytes);
             }
             let filesystem = options.open_device(Arc::clone(&disk) as _)?;
-            let place = VolumePlace::new(filesystem.clone(), "/").laying_out_zeros();
+            let place = VolumePlace::new(filesystem.clone(), "/").simulated();
             settle(&jobs, &filesystem, &place)?;
             let place: Arc<dyn Place> = Arc::new(place);
             let outcome = run(&jobs, &place, &Silent, &Cancel::default());

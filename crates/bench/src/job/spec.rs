@@ -442,8 +442,8 @@ pub struct Job {
     pub filling: Filling,
     /// `fallocate`; by the place of the files if it is not given.
     pub preallocate: Option<Preallocate>,
-    /// `overwrite`: files that are written are laid out as those that are read.
-    pub overwrite: bool,
+    /// `overwrite`: files that are written are laid out as those that are read; by the place of the files if it is not given.
+    pub overwrite: Option<bool>,
     /// `create_on_open`: no file is laid out.
     pub create_on_open: bool,
     /// `allow_file_create=0`: files must be there.

@@ -163,6 +163,8 @@ fn run_row(
     let mut jobs = parse(workload.name, workload.jobs).expect("the workloads are parsed in a test");
     for job in &mut jobs.jobs {
         (job.runtime, job.time_based) = (Some(length), true);
+        // New files, so that allocation and the journal take part.
+        job.overwrite = Some(false);
     }
     let mut on = Simulated {
         disk: disk.to_owned(),

@@ -1,8 +1,8 @@
 //! Seed 001: one direct writer beside two buffered sequential readers, for ten seconds, on one disk.
 //!
 //! Every row is the posted job file, run as `diorite job fairness-2009.fio --on sim:DISK --fs ext4 --scheduler NAME` runs it: the
-//! product's page cache and read-ahead, or with `--read-ahead 128K` that of Linux in 2009; `--set overwrite=1` lays the writer's
-//! file out before. The three published rows come from three rule sets of CFQ. Then `inject`, ours, on the same disk, and both on two drives that are less friendly.
+//! product's page cache and read-ahead, or with `--read-ahead 128K` that of Linux in 2009. The simulated disk is as an earlier run left it;
+//! `--set overwrite=0` lets the job make the writer's file. The three published rows come from three rule sets of CFQ. Then `inject`, ours, on the same disk, and both on two drives that are less friendly.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ const FITTED: [Fitted; 4] = [
     ),
     ("cfq:2.6.32 on sata-2009", "readers", "how far the drive reads ahead (read_ahead_kib)"),
     ("cfq:noidle-regression on sata-2009", "readers", "the rate of the outer zone (outer_mb_per_s)"),
-    ("cfq:noidle-regression on sata-2009", "writer", "that the writer's file is there before (overwrite=1)"),
+    ("cfq:noidle-regression on sata-2009", "writer", "that the writer's file is there before"),
 ];
 
 #[derive(Deserialize)]
@@ -98,7 +98,7 @@ struct Bench<'a> {
 /// The writer's file before the job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriterFile {
-    /// There, in its full size.
+    /// There, in its full size: what a simulated disk has if nothing is said.
     Written,
     /// Made by the job.
     New,
@@ -109,7 +109,7 @@ impl<'a> Bench<'a> {
         let mut jobs = parse("fairness-2009.fio", JOB).expect("embedded file, parsed in a test");
         for job in &mut jobs.jobs {
             job.runtime = Some(options.fairness_length);
-            job.overwrite = writer_file == WriterFile::Written;
+            job.overwrite = (writer_file == WriterFile::New).then_some(false);
         }
         let on = Self::on("sata-2009", SchedulerKind::None, None, options);
         Ok(Self { laid_out: LaidOut::new(&jobs, &on, &Silent)?, options })
@@ -181,14 +181,14 @@ pub fn fairness(options: &Options) -> Result<Outcome, ReproError> {
     let options = Options { amount_percent: (done * 100.0) as u64, ..options.clone() };
     outcome.judge_published("fairness", &FITTED, &options);
     outcome.notes.push(
-        "Each row is `diorite job fairness-2009.fio --on sim:DISK --fs ext4 --set overwrite=1 --scheduler NAME`, with --read-ahead 128K, \
+        "Each row is `diorite job fairness-2009.fio --on sim:DISK --fs ext4 --scheduler NAME`, with --read-ahead 128K, \
          which Linux had in 2009, where nothing else is said. The disk is sata-2009 of Diorite's own; the host costs what a machine \
          of today does, so what the host of 2009 did between two writes is in the disk's time for a write."
             .to_owned(),
     );
     outcome.notes.push(
-        "With overwrite=1 the writer's file is there before the job runs. The post does not say whether it was; three kernels ran the job in \
-         one directory. Where the job makes the file (\"the writer's file new\"), every write allocates, and the journal's commit \
+        "A simulated disk holds the files as an earlier run of the job left them. The post does not say whether they were there; three kernels ran \
+         the job in one directory. Where the job makes the writer's file (--set overwrite=0: \"the writer's file new\"), every write allocates, and the journal's commit \
          after five seconds is a fourth queue for CFQ, whose average of busy queues stays at four from then on: slices of 75 ms for \
          100. The writer of the regressing rules gets one write in a cycle of both readers' slices, and so more of them: 28 % more than \
          published."

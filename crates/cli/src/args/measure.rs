@@ -69,7 +69,8 @@ Options of a job file:
             write_iops_log, write_lat_log, log_avg_msec, log_offset, log_prio
   include FILE, and ${VARIABLE} of the environment
 Files of the host that are not direct=1 go through the kernel's page cache.
-Simulated disks:
+Simulated disks hold the files as an earlier run of the jobs left them; with
+overwrite=0 the files of writers are new. Their names:
   sata-2009, sata-2009-stall, sata-2009-nocache, sata-2020, fc-2002, ssd, ide-2001,
   ideal; a file of parameters begins with base = \"NAME\", and then what differs:
   rpm = 5400, write_cache_kib = 0, ...";

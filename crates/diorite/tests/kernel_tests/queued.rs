@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use diorite::{AlignedBuf, BlockDevice, DirectQueue, File};
+use diorite::{AlignedBuf, BlockDevice, DirectQueue, ErrorKind, File};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 use super::common::{Random, Watched, aligned_pattern, garbage_volume, pattern};
 use super::{PAGE, Volume, assert_all, content, memory};
 
 /// Writes, all in flight at once; the results.
-fn write_all(file: &File, writes: Vec<(u64, AlignedBuf)>) -> Vec<Result<usize, i32>> {
+fn write_all(file: &File, writes: Vec<(u64, AlignedBuf)>) -> Vec<Result<usize, ErrorKind>> {
     let mut queue = DirectQueue::new(writes.len() as u32);
     for (tag, (offset, data)) in (0..).zip(writes) {
         let len = data.len();
@@ -21,7 +21,7 @@ fn write_all(file: &File, writes: Vec<(u64, AlignedBuf)>) -> Vec<Result<usize, i
         queue.reap(1, &mut done).expect("reap");
     }
     done.sort_by_key(|finished| finished.tag);
-    done.into_iter().map(|finished| finished.result.map_err(|error| error.errno())).collect()
+    done.into_iter().map(|finished| finished.result.map_err(|error| error.kind())).collect()
 }
 
 /// Queued, buffered and mapped I/O, and copies, of several threads on their regions of one file.
@@ -189,7 +189,7 @@ fn g252_class_6_failed_writes_of_unwritten_blocks_show_nothing_old() {
     volume.filesystem.sync().expect("sync");
     device.writes_fail_from.store(0, Ordering::SeqCst);
     let writes = (0..8).map(|at| (at * 65536, memory(7, 32768))).collect();
-    assert!(write_all(&file, writes).iter().all(|result| *result == Err(5)));
+    assert!(write_all(&file, writes).iter().all(|result| *result == Err(ErrorKind::Io)));
     device.writes_fail_from.store(u64::MAX, Ordering::SeqCst);
     assert_all(&content(&file), 0, "never written");
     drop(file);

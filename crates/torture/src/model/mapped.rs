@@ -6,9 +6,6 @@ use diorite::{AlignedBuf, ErrorKind, IoFlags, MappedView, MappedWindowMut};
 
 use super::{FULL, LARGEST, Outcome, Subject, Way, allow, tell};
 
-const WOULD_BLOCK: i32 = 11;
-const INVALID: i32 = 22;
-
 /// A view, and a window of it that stays open over other calls.
 pub(super) struct Mapped {
     view: MappedView,
@@ -38,7 +35,7 @@ impl Subject {
         match done {
             Ok(()) if end <= self.size() => Ok(true),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof && end > self.size() => Ok(false),
-            Err(error) if error.errno() == FULL => Ok(false),
+            Err(error) if error.kind() == FULL => Ok(false),
             done => Err(format!("{what} to byte {end} of {}: {done:?}", self.size())),
         }
     }
@@ -57,7 +54,7 @@ impl Subject {
         let (offset, len) = self.range(1);
         let data = self.bytes(offset, len as usize);
         let done = self.mapped_view().write_at(&data, offset);
-        if done.as_ref().is_err_and(|error| error.errno() == FULL) {
+        if done.as_ref().is_err_and(|error| error.kind() == FULL) {
             return self.adopt(offset, &data);
         }
         if self.within(done, "a write of a view", offset + len)? {
@@ -74,7 +71,7 @@ impl Subject {
             if !self.is_full {
                 let opened = self.mapped_view().window_mut(offset..offset + len);
                 // Windows have a quarter of the cache at most.
-                let opened = if opened.as_ref().is_err_and(|error| error.errno() == INVALID) {
+                let opened = if opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::InvalidInput) {
                     None
                 } else {
                     let (done, window) = match opened {
@@ -126,14 +123,14 @@ impl Subject {
             let data = self.aligned(offset, len as usize);
             let written = file.write_with(&[IoSlice::new(&data)], offset, flags);
             let what = format!("write of {len} at {offset}, {way:?}, {flags:?}");
-            let written = allow(written, &what, &[FULL, WOULD_BLOCK])?.unwrap_or(0);
+            let written = allow(written, &what, &[FULL, ErrorKind::WouldBlock])?.unwrap_or(0);
             self.put(offset, &data[..written]);
             return self.compare_all().map_err(|wrong| format!("{what} wrote {written}; then {wrong}"));
         }
         let mut memory = AlignedBuf::zeroed(len as usize, 4096);
         let got = file.read_with(&mut [IoSliceMut::new(&mut memory)], offset, flags);
         let what = format!("read of {len} at {offset}, {way:?}, {flags:?}");
-        match allow(got, &what, &[WOULD_BLOCK])? {
+        match allow(got, &what, &[ErrorKind::WouldBlock])? {
             Some(got) => self.expect(&what, offset, len, &memory[..got]),
             None => Ok(()),
         }
