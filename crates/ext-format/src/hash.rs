@@ -103,8 +103,13 @@ impl DirectoryHash {
         let pad = pad | pad << 16;
         let text = &text[..text.len().min(N * 4)];
         let mut words = [pad; N];
-        for (word, chunk) in words.iter_mut().zip(text.chunks(4)) {
-            *word = chunk.iter().fold(pad, |value, byte| self.character(*byte).wrapping_add(value << 8));
+        let (whole, rest) = text.as_chunks::<4>();
+        let add = |value: u32, byte: &u8| self.character(*byte).wrapping_add(value << 8);
+        for (word, characters) in words.iter_mut().zip(whole) {
+            *word = characters.iter().fold(0, add);
+        }
+        if let Some(word) = words.get_mut(whole.len()) {
+            *word = rest.iter().fold(pad, add);
         }
         words
     }

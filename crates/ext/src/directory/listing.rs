@@ -23,15 +23,9 @@ const IN_LINE: u64 = 1 << 62;
 /// Bits of a key below the hash.
 const MINOR_BITS: u32 = 31;
 
-/// An entry with its place in the order of hashes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Keyed {
-    /// Hash with bit 0 clear.
-    hash: u32,
-    minor: u32,
-    name: Vec<u8>,
-    inode: u32,
-    kind: u8,
+/// The smallest key of the names with these hashes.
+fn group_of(hash: u32, minor: u32) -> u64 {
+    (u64::from(hash >> 1) << MINOR_BITS) | u64::from(minor >> 9) << 8
 }
 
 impl<B: Blocks> Directory<'_, B> {
@@ -137,7 +131,8 @@ impl<B: Blocks> Directory<'_, B> {
             self.collect(&way.root, way.leaf, range, &mut entries)?;
             if continues {
                 // Names of this hash go on in the next leaf: one group in the order.
-                (carried, entries) = entries.into_iter().partition(|entry| entry.hash == last);
+                let group = group_of(last, 0);
+                (carried, entries) = entries.into_iter().partition(|entry| entry.next_cursor >= group);
             }
             let entries = in_order(entries, least);
             if !entries.is_empty() || next.is_none() {
@@ -148,14 +143,14 @@ impl<B: Blocks> Directory<'_, B> {
         self.bad_index(0, "more leaves in the index than blocks in the directory")
     }
 
-    /// The entries of a block, but the dots, whose hashes are forced into the range that the index gives the block, so
-    /// that a name in a wrong leaf is seen, and once.
+    /// The entries of a block, but the dots, each with the smallest key of its hashes as its cursor. The hashes are
+    /// forced into the range that the index gives the block, so that a name in a wrong leaf is seen, and once.
     fn collect(
         &self,
         root: &Root,
         number: u32,
         (first, last): (u32, u32),
-        entries: &mut Vec<Keyed>,
+        entries: &mut Vec<DirectoryEntry>,
     ) -> Result<()> {
         let format = &self.rules.format;
         let indexed = self.blocks.is_indexed() && self.blocks.count() > 1;
@@ -172,12 +167,11 @@ impl<B: Blocks> Directory<'_, B> {
                 }
                 let name = self.form.shown(record.name).map_err(|what| BadEntry { offset, what })?;
                 let (hash, minor) = self.rules.hash.both(root.hash_version, &self.form.key(record.name));
-                entries.push(Keyed {
-                    hash: hash.max(first).min(last),
-                    minor: minor >> 9,
+                entries.push(DirectoryEntry {
                     name,
-                    inode: record.inode,
-                    kind: record.kind,
+                    inode: InodeNumber(record.inode),
+                    kind: kind_of_code(record.kind),
+                    next_cursor: group_of(hash.max(first).min(last), minor),
                 });
             }
             Ok(())
@@ -234,24 +228,19 @@ fn form_of(record: &Record<'_>, form: NameForm) -> NameForm {
     if record.name == b"." || record.name == b".." { NameForm::Plain } else { form }
 }
 
-/// Entries sorted, from key `least` on.
-fn in_order(mut entries: Vec<Keyed>, least: u64) -> Vec<DirectoryEntry> {
-    entries.sort_unstable();
-    let (mut before, mut nth) = (None, 0_u64);
-    let mut listed = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let group = (u64::from(entry.hash >> 1) << MINOR_BITS) | u64::from(entry.minor) << 8;
+/// Entries, which have the smallest keys of their hashes as cursors, sorted, with their own cursors, from key `least` on.
+fn in_order(mut entries: Vec<DirectoryEntry>, least: u64) -> Vec<DirectoryEntry> {
+    entries.sort_unstable_by(|left, right| {
+        left.next_cursor.cmp(&right.next_cursor).then_with(|| left.name.cmp(&right.name))
+    });
+    let (mut before, mut nth) = (None, 0);
+    entries.retain_mut(|entry| {
+        let group = entry.next_cursor;
         nth = if before == Some(group) { (nth + 1).min(255) } else { 0 };
         before = Some(group);
         let key = group | nth;
-        if key >= least {
-            listed.push(DirectoryEntry {
-                name: entry.name,
-                inode: InodeNumber(entry.inode),
-                kind: kind_of_code(entry.kind),
-                next_cursor: key + 1 + FIRST_KEY,
-            });
-        }
-    }
-    listed
+        entry.next_cursor = key + 1 + FIRST_KEY;
+        key >= least
+    });
+    entries
 }
