@@ -77,6 +77,21 @@ fn json_says_what_fio_says() {
     }
 }
 
+/// A drive that still has commands at the end of the jobs has been busy until then.
+#[test]
+fn a_simulated_drive_is_busy_to_the_end() {
+    let bench = Bench::new();
+    bench.write(
+        "j.fio",
+        b"[w]\nrw=write\ndirect=1\nbs=64k\nsize=1g\nruntime=2\n[r]\nrw=read\nbs=64k\nsize=64m\n\
+                           time_based\nruntime=2\n",
+    );
+    let json = bench.run("job j.fio --on sim:sata-2009 --scheduler none --json");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let busy = json["disk_util"][0]["util"].as_f64().expect("a number");
+    assert!((80.0..=100.0).contains(&busy), "{busy}");
+}
+
 /// Two processes: their memory lies elsewhere and their threads run as they like, and a seed gives one run all the same.
 #[test]
 fn a_simulated_job_repeats_in_another_process() {

@@ -173,7 +173,8 @@ impl LaidOut {
             settle(&jobs, &filesystem, &place)?;
             let place: Arc<dyn Place> = Arc::new(place);
             let outcome = run(&jobs, &place, &Silent, &Cancel::default());
-            let (activity, ended) = (disk.activity(), sync::now());
+            let ended = sync::now();
+            let activity = disk.activity(ended);
             drop(place);
             let closed = filesystem.close();
             Ok((outcome, closed, DiskUse::of_drive(&disk.name(), &activity, ended)))

@@ -225,9 +225,11 @@ impl SimDisk {
         lock(&self.drive).trace.take().unwrap_or_default()
     }
 
-    /// What the drive did in the latest world.
-    pub fn activity(&self) -> Activity {
-        lock(&self.drive).activity
+    /// What the drive did in the latest world until `now`.
+    pub fn activity(&self, now: Duration) -> Activity {
+        let activity = lock(&self.drive).activity;
+        let still = activity.busy_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        Activity { busy: activity.busy + still, ..activity }
     }
 
     /// The drive's state, for a person.
