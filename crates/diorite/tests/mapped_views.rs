@@ -274,6 +274,36 @@ fn views_share_pages_and_keep_to_what_the_file_is_open_for() {
     filesystem.close().expect("close");
 }
 
+/// A window that is closed at any moment of a direct write of the same block: what it stored is on the device when it is read next.
+#[test]
+fn a_window_that_is_closed_beside_a_direct_write_loses_no_store() {
+    const ROUNDS: u64 = 4000;
+    const STORED: usize = 512;
+    const SHOWN: usize = 15 * PAGE;
+    let filesystem = open_on(&memory_volume(64, &options(Flavor::Ext4, 65536)));
+    let (buffered, direct) = both(&filesystem);
+    buffered.write_all_at(&pattern(16 * PAGE, 1), 0).expect("write");
+    let view = buffered.map(0..SHOWN as u64).expect("map");
+    let is_over = AtomicBool::new(false);
+    let lost = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let data = aligned_pattern(PAGE, 2);
+            while !is_over.load(Ordering::Relaxed) {
+                direct.write_all_at(&data, SHOWN as u64).expect("write");
+            }
+        });
+        let lost = (0..ROUNDS).find(|round| {
+            let stored = pattern(STORED, round + 3);
+            // The other thread has many pages to look at meanwhile.
+            view.window_mut(0..SHOWN as u64).expect("window").store(0, &stored);
+            read_direct(&direct, 0, STORED) != stored
+        });
+        is_over.store(true, Ordering::Relaxed);
+        lost
+    });
+    assert_eq!(lost, None, "the store of this round is not on the device");
+}
+
 /// A window may be closed by the thread whose own queue has its range in flight.
 #[test]
 fn a_window_is_closed_while_its_range_is_in_flight() {

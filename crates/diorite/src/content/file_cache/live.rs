@@ -183,12 +183,13 @@ impl FileCache {
             return;
         }
         let _one_at_a_time = self.one_write_back.lock();
-        let noted = self.note_stores(pages.clone());
-        let mut ended = self.pages.live_in(pages);
+        // What a window stored that is closed while stores are made dirty may have been missed: its pages stay live.
+        let mut ended = self.pages.live_in(pages.clone());
         ended.retain(|(_, state)| state.windows == 0);
-        if noted.is_err() {
-            ended.retain(|(page, state)| {
-                let is_noted = !state.stored || self.changed_parts(*page, state) == 0;
+        if self.note_stores(pages).is_err() {
+            ended.retain(|(page, _)| {
+                let state = self.pages.get(*page).expect("a live page is cached");
+                let is_noted = !state.stored || self.changed_parts(*page, &state) == 0;
                 if !is_noted {
                     self.live.close_later(*page..*page + 1);
                 }
