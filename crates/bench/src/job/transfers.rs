@@ -58,8 +58,10 @@ impl Run<'_> {
             idle.push((memory, tag));
         }
         let mut over = false;
-        // The device is given each random transfer at once, as fio does; those in sequence may reach it as one.
-        let is_random = self.worker.job.pattern.is_random();
+        // The device is given each random write at once, as fio does. Random reads cost less time of the processor in the batches of the
+        // queue, and what is in sequence may reach the device as one.
+        let pattern = self.worker.job.pattern;
+        let issues_each = pattern.is_random() && pattern.writes();
         loop {
             while !over && queue.in_flight() < self.depth() && !self.must_settle() {
                 match self.next(now()) {
@@ -74,7 +76,7 @@ impl Run<'_> {
                             idle.push((pool.take(), tag));
                         }
                         in_flight[tag as usize] = submitted;
-                        if is_random {
+                        if issues_each {
                             queue.issue().map_err(self.worker.blame_first())?;
                         }
                     }
