@@ -1,17 +1,16 @@
 //! `diorite mount` and `diorite umount` as commands: names of directories, several of them, what they leave to a daemon, what they report.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::{Alone, alone};
-use crate::common::{Bench, is_root, text};
+use super::{Alone, alone, can_mount};
+use crate::common::{Bench, text};
 
 /// A place for mounts that daemons serve in the background.
 fn bench() -> Option<(Bench, Alone)> {
-    if !is_root("a mount by FUSE") || !Path::new("/dev/fuse").exists() {
+    if !can_mount() {
         return None;
     }
     let alone = alone();

@@ -8,7 +8,7 @@ mod watch;
 
 pub(crate) use exercise::exercise;
 pub(crate) use posix::posix_calls;
-pub(crate) use served::{Alone, Served, Transport, alone};
+pub(crate) use served::{Alone, Served, Transport, alone, can_mount};
 pub(crate) use watch::on_slow_device;
 
 /// Whether the host's kernel is of this version or a later one.

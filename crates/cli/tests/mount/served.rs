@@ -46,6 +46,15 @@ pub(crate) struct Served {
     _alone: Alone,
 }
 
+/// Whether FUSE can be used here; a visible line where it cannot.
+pub(crate) fn can_mount() -> bool {
+    let has_fuse = Path::new("/dev/fuse").exists();
+    if !has_fuse {
+        eprintln!("SKIPPED: there is no /dev/fuse");
+    }
+    has_fuse && is_root("a mount by FUSE")
+}
+
 impl Served {
     /// Run a test over a transport; or say, visibly, that it is not there.
     pub(crate) fn over(transport: Transport, test: fn()) {
@@ -59,11 +68,7 @@ impl Served {
 
     /// A new image, mounted with options; `None`, and a visible line, where that cannot be.
     pub(crate) fn new(kind: &str, size: &str, options: &str) -> Option<Self> {
-        if !is_root("a mount by FUSE") {
-            return None;
-        }
-        if !Path::new("/dev/fuse").exists() {
-            eprintln!("SKIPPED: there is no /dev/fuse");
+        if !can_mount() {
             return None;
         }
         let alone = alone();
