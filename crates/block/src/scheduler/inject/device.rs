@@ -13,6 +13,8 @@ const SEEK_MOST: f64 = 0.025;
 const FAR_SECTORS: u64 = 8192;
 /// Below this nothing is gained by keeping the device for one owner: the next request is as far away in time.
 const SEEK_LEAST: f64 = 0.0005;
+/// Most bytes at the beginning of a run that a drive may have in its memory. What is slow after them is not slow for the way there.
+const READ_AHEAD_MOST: u64 = 4 << 20;
 /// Transfers of so many bytes show the rate of the medium.
 const LONG: u64 = 64 * 1024;
 /// Bytes a second until it is measured.
@@ -24,8 +26,8 @@ pub(super) struct Device {
     rotational: bool,
     /// Time for a byte of long transfers that go on where the last one ended.
     per_byte: Mean,
-    /// Time beyond its bytes that the slowest request of a run takes: the one for which the arm had to move. The first of a run may find
-    /// its bytes in the drive's memory, read ahead.
+    /// Time beyond its bytes that the slowest request at the beginning of a run takes: the one for which the arm had to move. The first of
+    /// a run may find its bytes in the drive's memory, read ahead.
     seeks: Mean,
     run: Run,
     /// Share of cacheable writes that were quick.
@@ -42,6 +44,7 @@ pub(super) struct Device {
 struct Run {
     is_alone: bool,
     requests: u32,
+    bytes: u64,
     slowest: f64,
 }
 
@@ -95,8 +98,7 @@ impl Device {
         let slowness = (took - self.transfer(bytes)).max(0.0);
         if distance > FAR_SECTORS {
             // With several in the device the drive chooses the way: that says nothing of one seek.
-            let run =
-                std::mem::replace(&mut self.run, Run { is_alone: others == 0, requests: 0, slowest: 0.0 });
+            let run = std::mem::replace(&mut self.run, Run { is_alone: others == 0, ..Run::default() });
             let is_one_seek = run.requests > 1 || run.requests == 1 && run.is_alone;
             if is_one_seek && run.slowest <= SEEK_MOST {
                 self.seeks.add(run.slowest);
@@ -104,8 +106,11 @@ impl Device {
         } else if distance == 0 && bytes >= LONG {
             self.per_byte.add(took / bytes as f64);
         }
-        self.run.requests += 1;
-        self.run.slowest = self.run.slowest.max(slowness);
+        let run = &mut self.run;
+        if run.bytes < READ_AHEAD_MOST {
+            run.slowest = run.slowest.max(slowness);
+        }
+        (run.requests, run.bytes) = (run.requests + 1, run.bytes + bytes);
         took
     }
 
