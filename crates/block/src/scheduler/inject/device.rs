@@ -11,8 +11,13 @@ const SEEK_AT_FIRST: f64 = 0.006;
 const SEEK_MOST: f64 = 0.025;
 /// Distances beyond this many sectors are seeks.
 const FAR_SECTORS: u64 = 8192;
-/// Below this nothing is gained by keeping the device for one owner: the next request is as far away in time.
+/// What takes less is no seek: nothing is gained then by keeping the device for one owner.
 const SEEK_LEAST: f64 = 0.0005;
+/// Share of slow runs from which on it is the arm: a drive hides many of its seeks behind what it has read ahead, and a device without an
+/// arm has a slow request now and then.
+const SLOW_RUNS_LEAST: f64 = 0.25;
+/// Runs over which that share is taken: such requests come several at once.
+const SLOW_RUNS_MEMORY: u32 = 64;
 /// Most bytes at the beginning of a run that a drive may have in its memory. What is slow after them is not slow for the way there.
 const READ_AHEAD_MOST: u64 = 4 << 20;
 /// Transfers of so many bytes show the rate of the medium.
@@ -29,6 +34,9 @@ pub(super) struct Device {
     /// Time beyond its bytes that the slowest request at the beginning of a run takes: the one for which the arm had to move. The first of
     /// a run may find its bytes in the drive's memory, read ahead.
     seeks: Mean,
+    /// Share of runs that began with such a request, of this many.
+    slow_runs: f64,
+    runs: u32,
     run: Run,
     /// Share of cacheable writes that were quick.
     quick_writes: Mean,
@@ -54,6 +62,8 @@ impl Device {
             rotational,
             per_byte: Mean::default(),
             seeks: Mean::default(),
+            slow_runs: 0.0,
+            runs: 0,
             run: Run::default(),
             quick_writes: Mean::default(),
             last_arm_end: Duration::ZERO,
@@ -67,9 +77,14 @@ impl Device {
         self.seeks.trusted().unwrap_or(SEEK_AT_FIRST)
     }
 
+    /// Whether the cost of a seek was measured.
+    pub(super) fn is_known(&self) -> bool {
+        self.seeks.trusted().is_some()
+    }
+
     /// Whether the order of requests matters at all.
     pub(super) fn has_seeks(&self) -> bool {
-        self.rotational && self.seek() >= SEEK_LEAST
+        self.rotational && (!self.is_known() || self.slow_runs >= SLOW_RUNS_LEAST)
     }
 
     /// What moving so many bytes takes of the medium.
@@ -102,6 +117,9 @@ impl Device {
             let is_one_seek = run.requests > 1 || run.requests == 1 && run.is_alone;
             if is_one_seek && run.slowest <= SEEK_MOST {
                 self.seeks.add(run.slowest);
+                self.runs = SLOW_RUNS_MEMORY.min(self.runs + 1);
+                let is_slow = f64::from(u8::from(run.slowest >= SEEK_LEAST));
+                self.slow_runs += (is_slow - self.slow_runs) / f64::from(self.runs);
             }
         } else if distance == 0 && bytes >= LONG {
             self.per_byte.add(took / bytes as f64);

@@ -114,7 +114,7 @@ impl Inject {
             return false;
         }
         let is_stream = matches!(self.slice, Some(Slice { holder: Holder::Stream(_), ends: Some(_), .. }));
-        if now >= self.next_quiet && is_stream {
+        if now >= self.next_quiet && is_stream && self.device.is_known() {
             self.quiet_until = Some(now + self.tunables.quiet_window);
             self.cost.quiet(now);
             return true;
@@ -269,8 +269,9 @@ impl Inject {
         let least = self.device.seek() * f64::from(self.tunables.slice_seeks);
         let target =
             if scattered > 0 { self.tunables.target_latency_mixed } else { self.tunables.target_latency };
-        let share = (target.as_secs_f64() / all.max(1.0))
-            .clamp(least, self.tunables.slice_max.as_secs_f64().max(least));
+        // Until the device is known slices are short: a round of them shows whether they are needed.
+        let most = if self.device.is_known() { self.tunables.slice_max.as_secs_f64() } else { least };
+        let share = (target.as_secs_f64() / all.max(1.0)).clamp(least, most.max(least));
         let pool = self.first_of_pool().map(|index| self.flow(index).class);
         let holder = match (stream, pool) {
             (None, None) => return None,

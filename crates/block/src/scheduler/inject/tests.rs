@@ -93,3 +93,41 @@ fn nothing_is_ordered_where_distance_costs_nothing() {
     }
     assert_eq!(std::iter::from_fn(|| scheduler.dispatch(ms(0))).count(), 16);
 }
+
+/// Two sequential readers of a device that takes 100 us for a request, `seek` more after one of the other reader, and 4 ms more for one in
+/// 300. Returns the most requests that were in the device at once at the end.
+fn depth_of_two_readers(seek: Duration) -> usize {
+    let mut scheduler = Inject::new(InjectTunables::default());
+    let (mut now, mut last_task, mut free_at, mut at_once) = (ms(0), TaskId(0), ms(0), 0);
+    let mut flying: Vec<(Duration, Request)> = Vec::new();
+    for task in [1, 2] {
+        scheduler.insert(Request { sectors: 256, ..request(task, Op::Read, task << 30, task) }, now);
+    }
+    for id in 3..40_000 {
+        while let Some(request) = scheduler.dispatch(now) {
+            let way = if request.owner.task == last_task { ms(0) } else { seek };
+            let hiccup = if request.id.0 % 300 == 0 { ms(4) } else { ms(0) };
+            last_task = request.owner.task;
+            free_at = free_at.max(now) + us(100) + way + hiccup;
+            flying.push((free_at, request));
+        }
+        at_once = if id < 30_000 { 0 } else { at_once.max(flying.len()) };
+        let Some(at) = (0..flying.len()).min_by_key(|at| flying[*at].0) else {
+            now = scheduler.next_deadline().expect("never stuck");
+            continue;
+        };
+        let (end, done) = flying.swap_remove(at);
+        now = end;
+        scheduler.completed(done.id, now);
+        scheduler.insert(Request { id: RequestId(id), sector: done.end(), ..done }, now);
+        scheduler.check_invariants();
+    }
+    at_once
+}
+
+/// A virtual disk says that it rotates, whatever is below it, and is slow now and then.
+#[test]
+fn a_device_without_seeks_is_found_out() {
+    assert_eq!(depth_of_two_readers(ms(0)), 2);
+    assert_eq!(depth_of_two_readers(ms(8)), 1, "a stream has the arm alone");
+}
