@@ -77,10 +77,10 @@ fn device_target(
     schedulers: &mut Vec<Arc<ScheduledDevice>>,
 ) -> Result<DiskTarget> {
     let writes = options.way == Way::Write;
-    let device = devices::open(name, writes)?;
     if writes && !arguments.force {
-        devices::refuse_to_destroy(&*device, name, "the write test")?;
+        devices::refuse_to_destroy(name, "the write test")?;
     }
+    let device = devices::open(name, writes)?;
     let kind = devices::scheduler(&*device, arguments.queueing)?;
     let Some(scheduled) = ScheduledDevice::of_kind(&device, kind) else {
         return Ok(DiskTarget::Device(device));

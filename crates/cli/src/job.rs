@@ -19,9 +19,16 @@ use crate::progress::StageProgress;
 
 pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     let name = arguments.file.display().to_string();
-    arguments.queueing.choice()?;
     let is_volume =
         arguments.on.as_deref().is_some_and(|on| !on.starts_with("raw:") && !Path::new(on).is_dir());
+    let is_host = arguments.on.as_deref().is_none_or(|on| Path::new(on).is_dir());
+    if arguments.queueing.choice()?.is_some() && is_host {
+        return Err(Failure::Usage(
+            "--scheduler is for devices: files of the host are scheduled by the host's kernel; give an image, raw:DEVICE or \
+             sim:NAME with --on"
+                .to_owned(),
+        ));
+    }
     if arguments.read_ahead.is_some() && !is_volume {
         return Err(Failure::Usage(
             "--read-ahead is for volumes: give an image or sim:NAME with --on".to_owned(),
@@ -34,26 +41,44 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
         interrupt::is_changing();
     }
     match arguments.on.as_deref() {
-        None => on_place(arguments, &file, &(Arc::new(HostPlace::default()) as Arc<dyn Place>), output),
+        None => {
+            refuse_to_destroy(arguments, &file, Path::new(""))?;
+            on_place(arguments, &file, &(Arc::new(HostPlace::default()) as Arc<dyn Place>), output)
+        }
         Some(target) if target.starts_with("sim:") => on_simulated(arguments, &file, target, output),
         Some(target) => match target.strip_prefix("raw:") {
             Some(path) => {
                 let writes = file.jobs.iter().any(|job| job.pattern.changes());
-                let device = crate::devices::open(path, writes)?;
                 if writes && !arguments.force {
-                    crate::devices::refuse_to_destroy(&*device, path, "the job")?;
+                    crate::devices::refuse_to_destroy(path, "the job")?;
                 }
+                let device = crate::devices::open(path, writes)?;
                 let kind = crate::devices::scheduler(&*device, arguments.queueing)?;
                 let place: Arc<dyn Place> = Arc::new(RawPlace::new(device, kind, host_paths(path)));
                 on_place(arguments, &file, &place, output)
             }
             None if Path::new(target).is_dir() => {
+                refuse_to_destroy(arguments, &file, Path::new(target))?;
                 let place: Arc<dyn Place> = Arc::new(HostPlace::below(target));
                 on_place(arguments, &file, &place, output)
             }
             None => on_image(arguments, &file, Path::new(target), output),
         },
     }
+}
+
+/// Files of the host that jobs name, and write to, hold no filesystem: disks, and images of them.
+fn refuse_to_destroy(arguments: &Job, file: &JobFile, below: &Path) -> Result<()> {
+    if arguments.force {
+        return Ok(());
+    }
+    for name in file.jobs.iter().filter(|job| job.pattern.changes()).flat_map(|job| job.named_files()) {
+        let inside =
+            if below.as_os_str().is_empty() { &name } else { name.strip_prefix("/").unwrap_or(&name) };
+        let path = below.join(inside);
+        crate::devices::refuse_to_destroy(&path.display().to_string(), "the job")?;
+    }
+    Ok(())
 }
 
 /// One line for each complaint.
@@ -99,7 +124,16 @@ fn on_simulated(arguments: &Job, file: &JobFile, target: &str, output: &mut Outp
     };
     let progress = StageProgress::default();
     let outcome = run_simulated(file, &on, &progress).map_err(|error| Failure::Failed(error.to_string()))?;
-    show(arguments, &outcome, output)
+    show(arguments, &outcome, output)?;
+    say_what_failed(outcome)
+}
+
+/// One line for each job that ended before its end.
+fn say_what_failed(outcome: JobOutcome) -> Result<()> {
+    let mut failures = outcome.failures.into_iter();
+    let Some(last) = failures.next_back() else { return Ok(()) };
+    failures.for_each(|failure| complain(&failure.to_string()));
+    Err(last.into())
 }
 
 fn read_ahead_bytes(arguments: &Job) -> Option<usize> {
@@ -127,7 +161,7 @@ fn on_place(arguments: &Job, file: &JobFile, place: &Arc<dyn Place>, output: &mu
     if interrupt::cancel().is_cancelled() {
         return Err(Failure::Failed("interrupted; the figures are those until then".to_owned()));
     }
-    Ok(())
+    say_what_failed(outcome)
 }
 
 impl From<JobError> for Failure {

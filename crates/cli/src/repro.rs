@@ -76,10 +76,10 @@ fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
 /// The job of 2009 on a real device.
 fn on_device(name: &str, arguments: &Repro) -> Result<Outcome> {
     refuse_unwritten(name)?;
-    let device = devices::open_direct(name)?;
     if !arguments.force {
-        devices::refuse_to_destroy(&*device, name, "the writer")?;
+        devices::refuse_to_destroy(name, "the writer")?;
     }
+    let device = devices::open_direct(name)?;
     let progress = StageProgress::default();
     progress.begin(&format!("{name}: three schedulers, {} s each", arguments.seconds), 0);
     let outcome = fairness_on(&device, Duration::from_secs(arguments.seconds.into()));

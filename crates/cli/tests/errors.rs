@@ -146,7 +146,7 @@ fn partition_table_is_not_overwritten_by_accident() {
     expect(&bench.fail("mkfs disk.img", 1), &["disk.img: not made: there is a partition table", "--force"]);
     expect(
         &bench.fail("diskperf write blocks=1 bs=1m disk.img", 1),
-        &["disk.img: it holds a partition table", "--force"],
+        &["disk.img: there is a partition table", "--force"],
     );
     assert!(bench.read("disk.img") == disk);
     bench.run("mkfs disk.img?partition=1");

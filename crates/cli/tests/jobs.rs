@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Bench;
+use common::{Bench, text};
 use serde_json::Value;
 
 /// A job that writes would destroy a volume that it takes for a bare device.
@@ -181,6 +181,89 @@ fn options_of_fios_examples_do_what_they_say() {
     assert!(bench.fail("job none.fio", 1).contains("none.fio:4: numa_cpu_nodes: threads are not bound"));
     bench.write("none.fio", b"[v]\nfilename=absent\n");
     assert!(bench.fail("job none.fio", 1).contains("absent: no size"));
+}
+
+/// One job that fails takes nothing from the figures of the others; its own are those until then.
+#[test]
+fn a_job_that_fails_leaves_the_figures() {
+    let bench = Bench::new();
+    let jobs = "[good]\nrw=write\nsize=64k\n[bad]\nrw=read\nfilename=zeros\nverify=meta\nbs=4k\n[later]\nstonewall\nrw=write\nsize=8k\n";
+    bench.write("j.fio", jobs.as_bytes());
+    bench.write("zeros", &[0; 8192]);
+    let output = bench.diorite(["job", "j.fio", "--on", ".", "--json"]).output().expect("runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("zeros: verify failed at byte 0"), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures =
+        |job: usize| (json["jobs"][job]["error"].as_i64(), json["jobs"][job]["write"]["io_bytes"].as_u64());
+    assert_eq!(
+        [figures(0), figures(1), figures(2)],
+        [(Some(0), Some(64 << 10)), (Some(84), Some(0)), (Some(0), Some(8 << 10))]
+    );
+}
+
+/// As many syncs as fio makes, however many writes are in flight; each direction at its own rate; as much as fio moves.
+#[test]
+fn jobs_do_as_much_as_fio() {
+    let bench = Bench::new();
+    let job = |options: &str| {
+        bench.write("j.fio", format!("[j]\n{options}").as_bytes());
+        bench.json("job j.fio --on .")["jobs"][0].clone()
+    };
+    let deep = "rw=randwrite\nioengine=libaio\ndirect=1\niodepth=32\nsize=1m\nbs=4k\n";
+    assert_eq!(job(&format!("{deep}fsync=1\n"))["sync"]["total_ios"], 256);
+    assert_eq!(job(&format!("{deep}fdatasync=8\n"))["sync"]["total_ios"], 32);
+    let mixed = job("rw=randrw\nsize=16m\nbs=4k\ntime_based\nruntime=2\nrate_iops=400,40\n");
+    let ios = |side: &str| mixed[side]["total_ios"].as_u64().expect("a number");
+    assert!(
+        (700..=810).contains(&ios("read")) && (60..=82).contains(&ios("write")),
+        "{} {}",
+        ios("read"),
+        ios("write")
+    );
+    let moved = |job: &serde_json::Value, side: &str| job[side]["io_bytes"].as_u64();
+    assert_eq!(moved(&job("rw=write\nsize=4m\nfilesize=1m\nnrfiles=2\n"), "write"), Some(2 << 20));
+    assert_eq!(moved(&job("rw=write\nsize=1m\nnumber_ios=10\nloops=3\n"), "write"), Some(30 * 4096));
+    assert_eq!(
+        moved(&job("rw=write\nsize=64k\nverify_pattern=0xff\n"), "read"),
+        Some(64 << 10),
+        "it is checked"
+    );
+    job("rw=write\nsize=64k\nnumjobs=3\nfilename=shared\nunlink=1\n");
+    job("rw=write\nsize=8k\nnumjobs=3\ndirectory=d1:d2\nname=n\n");
+    let names = |name: &str| std::fs::read_dir(bench.path(name)).expect("list").count();
+    assert_eq!((names("d1"), names("d2")), (2, 1), "clones go to the directories in turn");
+}
+
+/// Neither a device nor an image that a job names loses what it holds unasked; nor a member of what a name joins.
+#[test]
+fn tests_that_write_destroy_nothing_unasked() {
+    let bench = Bench::new();
+    bench.image("volume.img", "ext4", "16M");
+    bench.write("blank.img", &vec![0; 16 << 20]);
+    let mut swap = vec![0; 16 << 20];
+    swap[4086..4096].copy_from_slice(b"SWAPSPACE2");
+    bench.write("swap.img", &swap);
+    let refused = |line: &str, what: &str| {
+        let said = bench.fail(line, 1);
+        assert!(said.contains(what), "{line}: {said}");
+    };
+    bench.write("w.fio", b"[w]\nrw=write\nbs=64k\nsize=8m\ndirect=1\n");
+    let path = bench.path("volume.img").display().to_string();
+    bench.write("named.fio", format!("[w]\nrw=write\nbs=64k\nsize=8m\nfilename={path}\n").as_bytes());
+    refused("job named.fio", "there is a filesystem");
+    refused("job --on raw:swap.img w.fio", "there is swap space");
+    refused("diskperf write blocks=1 bs=1m swap.img", "there is swap space");
+    for name in ["stripe:blank.img,volume.img", "stripe:volume.img,blank.img", "volume.img?offset=1M"] {
+        refused(&format!("job --on raw:{name} w.fio"), "there is a filesystem");
+        refused(&format!("diskperf write blocks=1 bs=1m {name}"), "there is a filesystem");
+        refused(&format!("mkfs -t ext4 {name}"), "there is a filesystem");
+    }
+    refused("mkfs -t ext4 swap.img", "there is swap space");
+    bench.must_be_clean("volume.img");
+    assert!(bench.read("swap.img") == swap, "nothing was written");
+    bench.run("job --force --on raw:swap.img w.fio");
+    assert!(bench.read("swap.img") != swap, "--force is for that");
 }
 
 /// A disk that fills ends a job that fills it, and no other.

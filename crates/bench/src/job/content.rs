@@ -39,21 +39,29 @@ impl Contents {
         } else if self.filling.pattern.is_empty() {
             randomize(memory, self.random.next());
         } else {
-            let pattern = self.filling.pattern.iter().cycle();
-            memory.iter_mut().zip(pattern).for_each(|(byte, pattern)| *byte = *pattern);
+            self.fill_with_pattern(memory);
         }
     }
 
     /// Content for one write, where each has its own.
     pub(super) fn refill(&mut self, memory: &mut [u8]) {
-        if !self.filling.is_per_write() || self.filling.zeros || !self.filling.pattern.is_empty() {
+        let has_pattern = !self.filling.pattern.is_empty();
+        if !self.filling.is_per_write()
+            || self.filling.zeros
+            || has_pattern && self.filling.compress_percent == 0
+        {
             return;
         }
         let seed = self.seed();
-        let zeros = memory.len() * usize::from(self.filling.compress_percent) / 100;
-        let (random, rest) = memory.split_at_mut(memory.len() - zeros);
+        let same = memory.len() * usize::from(self.filling.compress_percent) / 100;
+        let (random, rest) = memory.split_at_mut(memory.len() - same);
         randomize(random, seed);
-        rest.fill(0);
+        if has_pattern { self.fill_with_pattern(rest) } else { rest.fill(0) }
+    }
+
+    fn fill_with_pattern(&self, memory: &mut [u8]) {
+        let pattern = self.filling.pattern.iter().cycle();
+        memory.iter_mut().zip(pattern).for_each(|(byte, pattern)| *byte = *pattern);
     }
 
     /// The seed of a content: one that was there before, or another.
@@ -105,10 +113,12 @@ mod tests {
     }
 
     #[test]
-    fn part_of_a_block_is_zeros() {
-        let filling = Filling { compress_percent: 75, ..Filling::default() };
-        let mut memory = vec![1; 4096];
-        Contents::new(&filling, 1, 1, &WorkingSet::default()).refill(&mut memory);
-        assert_eq!(memory.iter().rev().take_while(|byte| **byte == 0).count(), 3072);
+    fn part_of_a_block_is_zeros_or_the_pattern() {
+        for (pattern, same) in [(vec![], 0), (vec![7], 7)] {
+            let filling = Filling { compress_percent: 75, pattern, ..Filling::default() };
+            let mut memory = vec![1; 4096];
+            Contents::new(&filling, 1, 1, &WorkingSet::default()).refill(&mut memory);
+            assert_eq!(memory.iter().rev().take_while(|byte| **byte == same).count(), 3072);
+        }
     }
 }

@@ -93,3 +93,23 @@ pub enum JobError {
         source: std::io::Error,
     },
 }
+
+impl JobError {
+    /// The number that fio's report has for it.
+    pub(super) fn errno(&self) -> i32 {
+        match self {
+            Self::File { source, .. } => source.errno(),
+            // EILSEQ
+            Self::Verify { .. } => 84,
+            // ENOSPC
+            Self::NoSpace { .. } => 28,
+            // EIO
+            Self::TooSlow { .. } => 5,
+            // EINTR
+            Self::Interrupted { .. } => 4,
+            Self::Thread { source, .. } => source.raw_os_error().unwrap_or(11),
+            // EINVAL
+            Self::NoSize { .. } | Self::NoFile { .. } => 22,
+        }
+    }
+}

@@ -31,8 +31,14 @@ pub(super) fn paths_of(job: &Job, section: &str, clone: u32) -> Vec<PathBuf> {
     } else {
         job.filenames.clone()
     };
-    let directory = job.directory.as_deref().map_or(Path::new(""), Path::new);
+    let directory = directory_of(job, clone).map_or(Path::new(""), Path::new);
     names.into_iter().map(|name| directory.join(name)).collect()
+}
+
+/// The directory of a job's clone.
+pub(super) fn directory_of(job: &Job, clone: u32) -> Option<&str> {
+    let count = job.directories.len().max(1);
+    job.directories.get(clone as usize % count).map(String::as_str)
 }
 
 /// How far a file is filled that has no size but that of its disk.

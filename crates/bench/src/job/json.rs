@@ -56,7 +56,7 @@ impl JobResult {
             "groupid": self.group,
             "error": self.first_error.unwrap_or(0),
             "eta": 0,
-            "elapsed": self.elapsed.as_millis().div_ceil(1000) as u64,
+            "elapsed": self.longest.as_secs() + 1,
             "job options": options(&self.options),
             "read": self.read.json(),
             "write": self.write.json(),

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use diorite::AlignedBuf;
 
-use super::files::{FileRange, ranges};
+use super::files::{FileRange, directory_of, ranges};
 use super::place::FileUse;
 use super::spec::Preallocate;
 use super::verify::randomize;
@@ -28,7 +28,7 @@ pub(super) fn lay_out_all(
     cancel: &Cancel,
 ) -> Result<(), JobError> {
     for worker in workers {
-        place.prepare(worker.job.directory.as_deref()).map_err(worker.blame_first())?;
+        place.prepare(directory_of(&worker.job, worker.clone)).map_err(worker.blame_first())?;
     }
     check_space(workers, place)?;
     let mut written: Vec<PathBuf> = Vec::new();

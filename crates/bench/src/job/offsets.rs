@@ -185,6 +185,32 @@ enum Order {
     Shuffled { permutation: Permutation, next: u64 },
     /// Any, again and again.
     Random { spread: Spread, random: Random },
+    /// Any of one zone, until so much was moved in it; then of the next one.
+    InZones { random: Random, zone: Zone },
+}
+
+/// A zone of random transfers.
+#[derive(Clone, Copy, Debug)]
+struct Zone {
+    strides: Strides,
+    start: u64,
+    moved: u64,
+}
+
+impl Zone {
+    /// Where the next transfer of `wanted` bytes begins in a file of `len`, and its bytes.
+    fn next(&mut self, len: u64, wanted: u64, unit: u64, random: &mut Random) -> (u64, u64) {
+        if self.moved >= self.strides.used {
+            let next = self.start + self.strides.pitch;
+            (self.start, self.moved) = (if len.saturating_sub(next) >= wanted { next } else { 0 }, 0);
+        }
+        let end = len.min(self.start.saturating_add(self.strides.range));
+        let slots = ((end - self.start) / unit).max(1);
+        let offset = self.start + random.below(slots) * unit;
+        let bytes = wanted.min(end - offset);
+        self.moved += bytes;
+        (offset, bytes)
+    }
 }
 
 /// Positions of one pass after another over a range of bytes.
@@ -216,6 +242,10 @@ impl Offsets {
         let slots = (used / unit).max(1);
         let order = if !job.pattern.is_random() {
             Order::Sequential { end: None, step: job.step }
+        } else if let Some(strides) = job.strides {
+            let zone = Zone { strides, start: 0, moved: 0 };
+            let order = Order::InZones { random: Random::new(seed), zone };
+            return Self { order, len, unit, least, run_length: 1, run: (0, 0), strides: None };
         } else if job.random_may_repeat || job.distribution != Distribution::Uniform {
             Order::Random { spread: Spread::of(&job.distribution, slots, unit), random: Random::new(seed) }
         } else {
@@ -226,6 +256,9 @@ impl Offsets {
 
     /// Where the next transfer of `wanted` bytes begins, and how many bytes it has at most. Starts over after the last.
     pub(crate) fn next(&mut self, wanted: u64) -> (u64, u64) {
+        if let Order::InZones { random, zone } = &mut self.order {
+            return zone.next(self.len, wanted, self.unit, random);
+        }
         let (start, space) = self.place();
         let len = if space >= wanted { wanted } else { space - space % self.least };
         let (start, len) = if len == 0 { (0, wanted.min(self.len)) } else { (start, len) };
@@ -235,7 +268,7 @@ impl Offsets {
         self.run.1 = start + len;
         match self.strides {
             None => (start, len),
-            Some(Strides { used, pitch }) => {
+            Some(Strides { used, pitch, .. }) => {
                 // A transfer does not leave its zone.
                 let in_zone = start % used;
                 (start / used * pitch + in_zone, len.min(used - in_zone))
@@ -267,6 +300,7 @@ impl Offsets {
                 permutation.at(index) * self.unit
             }
             Order::Random { spread, random } => spread.slot(slots, self.unit, random) * self.unit,
+            Order::InZones { .. } => unreachable!("a zone has its own way"),
         };
         self.run.0 = self.run_length - 1;
         (start, self.len.saturating_sub(start))
@@ -318,6 +352,17 @@ mod tests {
         assert_eq!(positions("rw=write:4k", 24), [0, 8, 16, 0]);
         assert_eq!(positions("rw=read\nzonemode=strided\nzonesize=8k\nzoneskip=24k", 64), [0, 4, 32, 36, 0]);
         assert_eq!(positions("rw=read", 14), [0, 4, 8, 0], "no transfer is shorter than the smallest block");
+    }
+
+    #[test]
+    fn random_transfers_stay_in_their_zone() {
+        let options = "rw=randread\nzonemode=strided\nzonesize=16k\nzonerange=64k\nzoneskip=64k";
+        let zones = positions::<40>(options, 512).map(|kib| (kib / 128, kib % 128));
+        assert!(zones.iter().all(|(_, within)| *within < 64), "{zones:?}");
+        let order: Vec<Vec<u64>> =
+            zones.chunks(4).map(|four| four.iter().map(|(zone, _)| *zone).collect()).collect();
+        assert_eq!(order, (0..10).map(|zone| vec![zone % 4; 4]).collect::<Vec<_>>());
+        assert!(zones.iter().any(|(_, within)| *within >= 16), "anywhere in the range");
     }
 
     #[test]

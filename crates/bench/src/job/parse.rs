@@ -246,7 +246,7 @@ fn understand(section: &Section, complaints: &mut Complaints) -> Job {
         filename_format: options.text("filename_format"),
         files: options.number("nrfiles", 1, 1 << 20).unwrap_or(1) as u32,
         file_order: options.take("file_service_type", file_order).unwrap_or(FileOrder::RoundRobin(1)),
-        directory: options.text("directory"),
+        directories: options.text("directory").map(|names| split_names(&names)).unwrap_or_default(),
         think_time: options.take("thinktime", microseconds).unwrap_or_default(),
         think_every: options.number("thinktime_blocks", 1, u64::from(u32::MAX)).unwrap_or(1) as u32,
         rate_bytes: options.take("rate", rates).unwrap_or_default(),
@@ -335,7 +335,8 @@ fn strides(options: &mut Taker<'_>) -> Option<Strides> {
     match (&*mode, used) {
         ("none", _) => None,
         ("strided", Some(used)) if used > 0 && range.unwrap_or(used) >= used => {
-            Some(Strides { used, pitch: range.unwrap_or(used).saturating_add(skip) })
+            let range = range.unwrap_or(used);
+            Some(Strides { used, range, pitch: range.saturating_add(skip) })
         }
         ("strided", _) => {
             options.complain(
@@ -387,8 +388,9 @@ fn tolerated(options: &mut Taker<'_>) -> Tolerance {
 }
 
 fn verification(options: &mut Taker<'_>) -> Verify {
-    let check = options.take("verify", verify).unwrap_or(Check::None);
+    let check = options.take("verify", verify);
     let pattern = options.take("verify_pattern", byte_pattern);
+    let check = check.unwrap_or(if pattern.is_some() { Check::Pattern } else { Check::None });
     if check == Check::Pattern && pattern.is_none() {
         options.complain(&["verify"], "verify=pattern needs a verify_pattern");
     }
@@ -526,7 +528,7 @@ mod tests {
         assert_eq!((reader.pattern, reader.clones, reader.direct), (Pattern::Read, 2, false));
         assert_eq!(reader.runtime, Some(Duration::from_secs(10)));
         assert_eq!(reader.blocks[0], BlockSizes::fixed(4096), "fio's default");
-        assert_eq!(reader.directory.as_deref(), Some("/mnt/sdc/fio/"));
+        assert_eq!(reader.directories, ["/mnt/sdc/fio/"]);
     }
 
     #[test]

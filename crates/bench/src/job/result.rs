@@ -5,6 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use jiff::Zoned;
 
+use super::JobError;
 use super::counts::{DepthCounts, Moments};
 use super::disks::DiskUse;
 use super::spec::LatencyTarget;
@@ -136,6 +137,8 @@ pub struct JobResult {
     pub completed: DepthCounts,
     /// Elapsed time, summed over the jobs.
     pub elapsed: Duration,
+    /// That of the one that took longest.
+    pub longest: Duration,
     /// Report together with the job before.
     pub(crate) join: bool,
 }
@@ -157,6 +160,7 @@ impl JobResult {
         self.submitted.add(&other.submitted);
         self.completed.add(&other.completed);
         self.elapsed += other.elapsed;
+        self.longest = self.longest.max(other.longest);
     }
 
     /// Transfers of all directions.
@@ -181,7 +185,7 @@ impl JobResult {
 }
 
 /// What a whole job file came to.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct JobOutcome {
     /// One for each job, or for each group that is reported as one.
     pub results: Vec<JobResult>,
@@ -195,6 +199,8 @@ pub struct JobOutcome {
     pub disks: Vec<DiskUse>,
     /// Options of `[global]` as the file spells them.
     pub global_options: Vec<(String, String)>,
+    /// Why jobs ended before their end.
+    pub failures: Vec<JobError>,
     /// Largest read-ahead window, where one was asked for.
     pub read_ahead_bytes: Option<usize>,
     /// When they ended: by the host's clock, or in the simulated world's time.
@@ -202,6 +208,14 @@ pub struct JobOutcome {
 }
 
 impl JobOutcome {
+    /// The outcome, if no job failed.
+    ///
+    /// # Errors
+    /// Why the first one did.
+    pub fn complete(mut self) -> Result<Self, JobError> {
+        if self.failures.is_empty() { Ok(self) } else { Err(self.failures.swap_remove(0)) }
+    }
+
     /// From the results of the single jobs, in order.
     pub(crate) fn collect(singles: Vec<JobResult>) -> Self {
         let mut outcome = Self::default();

@@ -16,6 +16,10 @@ use crate::watch::{Cancel, Observer};
 use crate::{SchedulerReport, world_time};
 
 /// Run all jobs of `file` on `place`. Jobs run at once, except that one with `stonewall` waits for those before it.
+///
+/// # Errors
+/// Nothing ran: files could not be laid out, or threads not be started. What fails later is in [`JobOutcome::failures`], beside what was
+/// done until then.
 pub fn run(
     file: &JobFile,
     place: &Arc<dyn Place>,
@@ -28,7 +32,7 @@ pub fn run(
     let paths = workers.iter().flat_map(|worker| &worker.paths);
     let host_files: Vec<_> = paths.flat_map(|path| place.host_files(path)).collect();
     let disks = DiskProbe::start(&host_files);
-    let mut singles = Vec::new();
+    let (mut singles, mut failures) = (Vec::new(), Vec::new());
     let mut rest = workers.as_slice();
     while !rest.is_empty() {
         let end = rest.iter().skip(1).position(|worker| worker.starts_wave).map_or(rest.len(), |at| at + 1);
@@ -38,7 +42,10 @@ pub fn run(
         let time =
             if longest.is_zero() { String::new() } else { format!(", up to {} s", longest.as_secs_f64()) };
         observer.begin(&format!("running {} job{plural}{time}", wave.len()), 0);
-        singles.extend(run_wave(wave, place, &shared)?);
+        for (single, failed) in run_wave(wave, place, &shared)? {
+            singles.push(single);
+            failures.extend(failed);
+        }
         observer.end();
         rest = later;
     }
@@ -57,7 +64,7 @@ pub fn run(
     let scheduler = place.scheduler().map(|device| SchedulerReport::of(&device, name_of));
     let (disks, global_options) = (disks.finish(), file.global_options.clone());
     let ended = world_time::date();
-    Ok(JobOutcome { scheduler, disks, global_options, ended, ..JobOutcome::collect(singles) })
+    Ok(JobOutcome { scheduler, disks, global_options, ended, failures, ..JobOutcome::collect(singles) })
 }
 
 /// One worker for each clone of each job, with its file.
@@ -82,12 +89,12 @@ pub(super) fn workers_of(file: &JobFile) -> Vec<Worker> {
     workers
 }
 
-/// Run workers at once and give their results in order. The first error is returned when all have ended.
+/// Run workers at once and give their results in order, when all have ended.
 fn run_wave(
     wave: &[Worker],
     place: &Arc<dyn Place>,
     shared: &Arc<Shared>,
-) -> Result<Vec<JobResult>, JobError> {
+) -> Result<Vec<(JobResult, Option<JobError>)>, JobError> {
     let results = Arc::new(Mutex::new(Vec::new()));
     results.lock().resize_with(wave.len(), || None);
     let mut threads = Vec::new();
@@ -113,5 +120,5 @@ fn run_wave(
         return Err(error);
     }
     let results = std::mem::take(&mut *results.lock());
-    results.into_iter().flatten().collect()
+    Ok(results.into_iter().flatten().collect())
 }

@@ -1,9 +1,11 @@
 //! What a job file asks for, once it has been read.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use diorite_block::IoPriority;
 
+use super::files::paths_of;
 use super::verify::Verify;
 
 /// Which way the data moves, and in which order.
@@ -233,7 +235,7 @@ pub struct Filling {
     pub refill: bool,
     /// `buffer_pattern`.
     pub pattern: Vec<u8>,
-    /// `buffer_compress_percentage`: so much of each block is zeros.
+    /// `buffer_compress_percentage`: so much of each block is zeros, or the pattern.
     pub compress_percent: u8,
     /// `dedupe_percentage`: so many blocks have been written before.
     pub dedupe_percent: u8,
@@ -253,8 +255,10 @@ impl Filling {
 /// Parts of a range that are used and passed over in turn: `zonemode=strided`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strides {
-    /// `zonesize`: bytes used of each zone.
+    /// `zonesize`: bytes moved in each zone.
     pub used: u64,
+    /// `zonerange`: bytes of a zone, among which random transfers choose.
+    pub range: u64,
     /// `zonerange` and `zoneskip`: from the start of a zone to that of the next.
     pub pitch: u64,
 }
@@ -408,8 +412,8 @@ pub struct Job {
     pub files: u32,
     /// `file_service_type`.
     pub file_order: FileOrder,
-    /// `directory`: where files are made.
-    pub directory: Option<String>,
+    /// `directory`: where files are made; clones go to them in turn.
+    pub directories: Vec<String>,
     /// `thinktime`: pause after each block.
     pub think_time: Duration,
     /// `thinktime_blocks`: pause only after so many.
@@ -481,6 +485,16 @@ pub struct Job {
 }
 
 impl Job {
+    /// The files that it names, which may be there before it makes any.
+    pub fn named_files(&self) -> Vec<PathBuf> {
+        if self.filenames.is_empty() {
+            return Vec::new();
+        }
+        (0..self.directories.len().max(1) as u32)
+            .flat_map(|clone| paths_of(self, &self.section, clone))
+            .collect()
+    }
+
     /// Bytes of the job's files together, as far as the file says: what they take where nothing is there yet.
     pub fn stated_bytes(&self) -> u64 {
         let all = match self.size {

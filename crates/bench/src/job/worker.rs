@@ -62,35 +62,26 @@ impl Worker {
     }
 }
 
-/// Run one worker on the calling thread.
+/// Run one worker on the calling thread: what it did, and why it ended before its end.
 pub(super) fn run_worker(
     worker: &Worker,
     place: &dyn Place,
     shared: &Arc<Shared>,
-) -> Result<JobResult, JobError> {
+) -> (JobResult, Option<JobError>) {
     let job = &worker.job;
     if let Some(name) = &job.wait_for {
         shared.wait_for(name);
     }
     let _owner = IoOwner { task: worker.task(), priority: job.priority }.enter();
     sleep(job.start_delay);
-    let files = open_files(worker, place, shared)?;
+    let (files, failed) = match open_files(worker, place, shared) {
+        Ok(files) => (files, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
     let used = Usage::of_this_thread();
     let start = now();
     let mut run = Run::new(worker, files, shared);
-    // One transfer at a time needs no queue: the call that waits for it can submit it, too.
-    let queued = job.engine == Engine::Queue && job.direct && job.depth > 1 && !job.pattern.trims();
-    if queued {
-        run.queued()?;
-    } else {
-        run.synchronous()?;
-    }
-    if job.end_fsync {
-        run.sync(Handle::sync_all)?;
-    }
-    if job.verify.after {
-        run.verify_written()?;
-    }
+    let failed = failed.or_else(|| run.work().err());
     let ended = now();
     if let Some(search) = &run.search {
         (run.account.result.depth, run.account.result.latency_target) = (search.found(), job.latency_target);
@@ -101,12 +92,24 @@ pub(super) fn run_worker(
     let mut result = run.account.finish(ended, worker.number + 1);
     result.usage = Usage::of_this_thread().since(&used);
     result.elapsed = ended.saturating_sub(start);
-    if job.unlink {
-        for path in &worker.paths {
-            place.remove(path).map_err(worker.blame(path))?;
+    result.longest = result.elapsed;
+    let failed = failed.or_else(|| remove_files(worker, place).err());
+    if let Some(error) = &failed {
+        result.first_error.get_or_insert(error.errno());
+    }
+    (result, failed)
+}
+
+/// Remove the files of a job, if it is to.
+fn remove_files(worker: &Worker, place: &dyn Place) -> Result<(), JobError> {
+    for path in worker.paths.iter().filter(|_| worker.job.unlink) {
+        match place.remove(path) {
+            // Another clone of the job was faster.
+            Err(error) if error.kind() == diorite::ErrorKind::NotFound => {}
+            removed => removed.map_err(worker.blame(path))?,
         }
     }
-    Ok(result)
+    Ok(())
 }
 
 fn open_files(worker: &Worker, place: &dyn Place, shared: &Shared) -> Result<Vec<OpenFile>, JobError> {
@@ -178,6 +181,7 @@ pub(super) struct Run<'a> {
     /// Which file is next, and for how many transfers.
     file: usize,
     turns: u32,
+    /// Begun since the last sync. The next one waits for them.
     writes_since_sync: u32,
     /// Ended by what it found: no space, a steady rate, a depth.
     is_over: bool,
@@ -189,6 +193,8 @@ impl<'a> Run<'a> {
         let seed = seed_of(worker);
         let all: u64 = files.iter().map(|file| file.range.len).fold(0, u64::saturating_add);
         let stated = match job.size {
+            // Files of their own size are read and written once.
+            Some(Size::Bytes(bytes)) if job.file_bytes.is_some() => bytes.min(all),
             Some(Size::Bytes(bytes)) => bytes,
             _ => all,
         };
@@ -207,12 +213,27 @@ impl<'a> Run<'a> {
             pace: Pace::new(job, start, seed ^ 0x9ace),
             deadline: job.runtime.map(|runtime| start + job.ramp_time + runtime),
             left: (!job.time_based).then(|| bytes.saturating_mul(u64::from(job.loops))),
-            ios_left: job.ios,
+            ios_left: job.ios.map(|ios| ios.saturating_mul(u64::from(job.loops))),
             file: 0,
             turns: 0,
             writes_since_sync: 0,
             is_over: false,
         }
+    }
+
+    /// All that the job does with its files.
+    fn work(&mut self) -> Result<(), JobError> {
+        let job = &self.worker.job;
+        // One transfer at a time needs no queue: the call that waits for it can submit it, too.
+        if job.engine == Engine::Queue && job.direct && job.depth > 1 && !job.pattern.trims() {
+            self.queued()?;
+        } else {
+            self.synchronous()?;
+        }
+        if job.end_fsync {
+            self.sync(Handle::sync_all)?;
+        }
+        if job.verify.after { self.verify_written() } else { Ok(()) }
     }
 
     /// What is next, at this time.
@@ -223,8 +244,13 @@ impl<'a> Run<'a> {
             return Step::Over;
         }
         let direction = match (job.pattern.reads(), job.pattern.writes()) {
-            (true, true) if self.random.below(100) < u64::from(job.read_percent) => 0,
-            (_, true) => 1,
+            (true, true) => {
+                let drawn = usize::from(self.random.below(100) >= u64::from(job.read_percent));
+                // Each direction has its own rate: what is due goes.
+                let (due, other) = (self.pace.due(drawn), self.pace.due(1 - drawn));
+                if due > at && other < due { 1 - drawn } else { drawn }
+            }
+            (false, true) => 1,
             (true, false) => 0,
             (false, false) => 2,
         };
@@ -253,6 +279,7 @@ impl<'a> Run<'a> {
             *left -= 1;
         }
         self.pace.started(job, direction, len);
+        self.writes_since_sync += u32::from(direction == 1);
         let offset = self.files[file].range.offset + offset;
         let priority = job.command_priority.filter(|own| {
             direction < 2
@@ -337,7 +364,6 @@ impl<'a> Run<'a> {
                 if job.verify.is_on() {
                     self.written.insert(transfer.file, transfer.offset, moved);
                 }
-                self.writes_since_sync += 1;
                 Ok(())
             }
             2 => {

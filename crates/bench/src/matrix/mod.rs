@@ -177,7 +177,7 @@ fn run_row(
     for scheduler in &options.schedulers {
         for seed in &options.seeds {
             (on.scheduler, on.seed) = (Some(*scheduler), *seed);
-            let outcome = laid_out.run(&on, &Silent)?;
+            let outcome = laid_out.run(&on, &Silent)?.complete()?;
             matrix.cells.push(Cell::of(workload.name, &on, &outcome));
             if after_each() {
                 return Ok(());

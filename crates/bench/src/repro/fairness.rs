@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::published::Fitted;
 use super::{CURVE_PERCENTS, Line, Options, Outcome, ReproError};
-use crate::job::{DirectionResult, JobOutcome, LaidOut, Simulated, parse};
+use crate::job::{DirectionResult, JobOutcome, LaidOut, Simulated, SimulatedError, parse};
 use crate::matrix::colour_of;
 use crate::report::{Colour, Curve, FigureWidth, Lane, Timeline};
 use crate::watch::Silent;
@@ -128,7 +128,7 @@ impl<'a> Bench<'a> {
     fn run(&self, disk: &str, scheduler: &str, read_ahead: Option<usize>) -> Result<Run, ReproError> {
         let kind = scheduler.parse().expect("a scheduler of this table");
         let (outcome, trace) = self.laid_out.run_traced(&Self::on(disk, kind, read_ahead, self.options))?;
-        Ok(Run { outcome, trace })
+        Ok(Run { outcome: outcome.complete().map_err(SimulatedError::from)?, trace })
     }
 }
 

@@ -31,7 +31,11 @@ pub fn mirror_of(device: &dyn BlockDevice) -> Option<String> {
 }
 
 /// `len` bytes at a byte offset, whatever the device's blocks.
-fn read(device: &dyn BlockDevice, offset: u64, len: usize) -> std::result::Result<Vec<u8>, IoError> {
+pub(crate) fn read(
+    device: &dyn BlockDevice,
+    offset: u64,
+    len: usize,
+) -> std::result::Result<Vec<u8>, IoError> {
     let block = u64::from(device.geometry().logical_block_size);
     let start = offset - offset % block;
     let end = (offset + len as u64).next_multiple_of(block);
