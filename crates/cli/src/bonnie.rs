@@ -11,7 +11,7 @@ use diorite_bench::{Machine, Report, Row};
 use diorite::Access;
 
 use crate::args::{Bonnie, Opening};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
@@ -47,6 +47,18 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
     };
     let (cancel, progress) = (interrupt::cancel(), StageProgress::default());
     let (machine, rows) = match directory {
+        Location::Host(path) if !path.is_dir() => {
+            return Err(Failure::Failed(format!(
+                "{}: not a directory; IMAGE:/ is the root of an image or a disk",
+                path.display()
+            )));
+        }
+        Location::Host(_) if arguments.queueing.choice()?.is_some() => {
+            return Err(Failure::Usage(
+                "--scheduler is for images and disks: files of the host are scheduled by the host's kernel"
+                    .to_owned(),
+            ));
+        }
         Location::Host(path) => {
             need_space(path, settings.size_bytes())?;
             let place = HostPlace::new(path, "")?;

@@ -145,6 +145,7 @@ fn understand(words: &[String]) -> Result<(DiskPerf, Vec<String>)> {
     let mut options = DiskPerf::default();
     let mut targets = Vec::new();
     let mut mode: Option<(&str, DiskMode)> = None;
+    let mut way: Option<(&str, Way)> = None;
     for word in words {
         match word.split_once('=') {
             Some(("blocks", value)) => options.blocks = number(word, value, u64::MAX)?,
@@ -160,20 +161,21 @@ fn understand(words: &[String]) -> Result<(DiskPerf, Vec<String>)> {
                 "direct" => choose(&mut mode, word, DiskMode::Direct)?,
                 "raw" => choose(&mut mode, word, DiskMode::Raw)?,
                 "nocopy" => choose(&mut mode, word, DiskMode::Nocopy)?,
-                "read" => options.way = Way::Read,
-                "write" => options.way = Way::Write,
+                "read" => choose(&mut way, word, Way::Read)?,
+                "write" => choose(&mut way, word, Way::Write)?,
                 _ => targets.push(word.clone()),
             },
         }
     }
     options.mode = mode.map_or(DiskMode::Buffered, |(_, mode)| mode);
+    options.way = way.map_or(options.way, |(_, way)| way);
     Ok((options, targets))
 }
 
-/// One mode, not two.
-fn choose<'a>(chosen: &mut Option<(&'a str, DiskMode)>, word: &'a str, mode: DiskMode) -> Result<()> {
-    match chosen.replace((word, mode)) {
-        Some((former, other)) if other != mode => {
+/// One of a kind, not two.
+fn choose<'a, T: Copy + PartialEq>(chosen: &mut Option<(&'a str, T)>, word: &'a str, one: T) -> Result<()> {
+    match chosen.replace((word, one)) {
+        Some((former, other)) if other != one => {
             Err(Failure::Usage(format!("{former} and {word}: the data moves one way; give one of them")))
         }
         _ => Ok(()),
