@@ -29,7 +29,7 @@ use crate::{Error, File, Result};
 /// A view does not make the file longer, and what lies beyond the end of the file is an error
 /// ([`Error::UnexpectedEnd`]), never a signal. If the file is truncated under a window, the lost part of the window is zeros, and what is stored
 /// there is lost. A window that stores has space for what it shows from the start; if a hole is made under it and the volume is full then, what is stored
-/// in that hole is lost, and the next sync says so.
+/// in that hole stays in memory, and each sync fails until there is space for it.
 ///
 /// ```no_run
 /// # fn main() -> diorite::Result<()> {

@@ -21,6 +21,8 @@ use crate::{Error, Result};
 /// Bytes of a word.
 pub(crate) const WORD: usize = size_of::<u64>();
 const PAGE_WORDS: usize = PAGE_SIZE as usize / WORD;
+/// Pages of a mapping, or a multiple: few large ones, which views share. A process can have some ten thousand.
+const MAPPED_PAGES: u64 = 1 << 18;
 /// Bytes of the memory of one file, nearly all of which never exist.
 const MEMORY_BYTES: u64 = 1 << 62;
 
@@ -102,6 +104,8 @@ impl LiveMemory {
             let made = SharedMemory::sparse(MEMORY_BYTES).map_err(no_memory)?;
             self.memory.get_or_init(|| made)
         };
+        let end = pages.end.next_multiple_of(MAPPED_PAGES).min(MEMORY_BYTES / PAGE_SIZE);
+        let pages = pages.start / MAPPED_PAGES * MAPPED_PAGES..end;
         let mut mappings = self.mappings.lock();
         if let Some(found) = mappings.iter().find(|mapping| mapping.contains(&pages)) {
             return Ok(Arc::clone(found));

@@ -49,6 +49,8 @@ pub(crate) struct PageState {
     pub(crate) pinned: bool,
     /// Its content is in the file's live memory; the frame has what the device has, or is being given.
     pub(crate) live: bool,
+    /// Its live memory may be older than the device, which could not be read: it is read again before the page is used.
+    pub(crate) stale: bool,
     /// Windows store to it, so that parts of it may be newer than the device without being dirty.
     pub(crate) stored: bool,
     /// It is to go when it was used: only calls brought it in that leave nothing in the cache.

@@ -120,7 +120,7 @@ impl Content {
             let last = pages.end.min(pages.start + self.engine.pages_per_step());
             let end = (*at + data.len() as u64).min(last * PAGE_SIZE);
             let (now, later) = data.split_at((end - *at) as usize);
-            let written = self.cache.write_step(now, *at, blocks);
+            let written = self.cache.write_step(now, *at, &range.whole, blocks);
             // Only until what was promised has its pages: evicting pages must not stop other threads.
             blocks.give_up();
             written?;

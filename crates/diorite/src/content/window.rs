@@ -75,7 +75,8 @@ impl Content {
     }
 
     fn show_step(&self, step: &Range<u64>, window: &Window, usage: WindowUse) -> Result<()> {
-        let states = self.cache.pin_read(step)?;
+        let held = self.store.locked_range(window.bytes.start, window.bytes.end);
+        let states = self.cache.pin_read(step, &held)?;
         let mut blocks = Blocks::unclaimed(&self.engine);
         let bytes = &window.bytes;
         let claims = match usage {
@@ -101,24 +102,26 @@ impl Content {
 
     /// Close what was closed while its range was in use.
     fn close_waiting(&self) {
-        if self.cache.live.is_empty() {
-            return;
-        }
         for pages in self.cache.live.take_closing() {
             self.end_windows(pages);
         }
     }
 
-    /// End the windows on these pages that were closed, now or later: a thread may close one whose range its own queue has in flight.
-    fn end_windows(&self, pages: Range<u64>) {
+    /// End the windows on these pages that were closed, now or later: a thread may close one whose range its own queue has in flight. Whether
+    /// that was now.
+    fn end_windows(&self, pages: Range<u64>) -> bool {
         let range = self.store.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
         match self.ranges.try_acquire(range, LockMode::Exclusive) {
             Some(id) => {
                 let _range = self.ranges.guard(id);
                 self.cache.end_windows(pages);
             }
-            None => self.cache.live.close_later(pages),
+            None => {
+                self.cache.live.close_later(pages);
+                return false;
+            }
         }
+        true
     }
 
     /// Make what windows have stored dirty.
@@ -130,6 +133,26 @@ impl Content {
             let _range = self.ranges.shared(range);
             let _one_at_a_time = self.cache.one_write_back.lock();
             result = result.and(self.cache.note_stores(pages));
+        }
+        if result.as_ref().is_err_and(Error::is_no_space) { self.write_stores() } else { result }
+    }
+
+    /// What windows have stored goes to the device at once, as far as there is space: none can be promised to it.
+    fn write_stores(&self) -> Result<()> {
+        let mut blocks = Blocks::unclaimed(&self.engine);
+        blocks.make_exclusive();
+        let mut result = Ok(());
+        for pages in self.stored_runs() {
+            let range = self.store.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
+            // Who takes blocks alone waits for no range.
+            let Some(_range) = self.ranges.try_shared(range) else {
+                result = result.and(Err(diorite_ext::Error::NoSpace.into()));
+                continue;
+            };
+            let _one_at_a_time = self.cache.one_write_back.lock();
+            let noted = self.cache.note_stores(pages.clone());
+            let is_short = noted.as_ref().is_err_and(Error::is_no_space);
+            result = result.and(if is_short { self.cache.write_stores(pages, &mut blocks) } else { noted });
         }
         result
     }
@@ -148,13 +171,13 @@ impl Content {
         }
     }
 
-    /// Runs of pages that windows store to.
+    /// Runs of pages that windows store to, or that are to be read again.
     fn stored_runs(&self) -> Vec<Range<u64>> {
         if self.cache.live.is_empty() {
             return Vec::new();
         }
         let mut pages = self.cache.pages.live_in(0..u64::MAX);
-        pages.retain(|(_, state)| state.stored);
+        pages.retain(|(_, state)| state.stored || state.stale);
         let runs = pages.chunk_by(|(a, _), (b, _)| a + 1 == *b);
         runs.map(|run| run[0].0..run[run.len() - 1].0 + 1).collect()
     }
@@ -166,27 +189,30 @@ impl Drop for Window {
             return;
         }
         self.content.cache.close_window(self.shown.clone());
-        self.content.end_windows(self.shown.clone());
+        if !self.content.end_windows(self.shown.clone()) {
+            // The background comes by, also where the window stored nothing.
+            self.content.engine.note_dirty(&self.content);
+        }
     }
 }
 
 impl crate::content::file_cache::FileCache {
-    /// Have all of `pages` in the cache, pinned, with frames that no snapshot shows. Returns their states. The caller has them exclusively.
-    fn pin_read(&self, pages: &Range<u64>) -> Result<Vec<crate::cache::pages::PageState>> {
+    /// Have all of `pages` in the cache, pinned, with frames that no snapshot shows. Returns their states. The caller has them exclusively,
+    /// and all of the bytes `held`.
+    fn pin_read(&self, pages: &Range<u64>, held: &Range<u64>) -> Result<Vec<crate::cache::pages::PageState>> {
         let mut waits = 0;
         loop {
-            match self.pages.pin(pages.clone()) {
+            let is_loaded = match self.pages.pin(pages.clone()) {
                 Ok(mut states) => {
-                    for (page, state) in pages.clone().zip(&mut states) {
-                        self.own_frame(page, state)?;
+                    if self.prepare_change(pages, &mut states)? {
+                        return Ok(states);
                     }
-                    return Ok(states);
+                    false
                 }
-                Err(missing) => {
-                    if self.load(&missing, BioFlags::SYNC)? == 0 {
-                        self.free_frames(pages, &mut waits)?;
-                    }
-                }
+                Err(missing) => self.load(&missing, BioFlags::SYNC)? > 0,
+            };
+            if !is_loaded {
+                self.wait_for_frames(pages, held, &mut waits)?;
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::Result;
 use crate::cache::arena::PAGE_SIZE;
 use crate::content::Content;
 use crate::content::file_cache::BATCH_PAGES;
+use crate::range_lock::RangeGuard;
 
 impl Content {
     /// Write back everything.
@@ -32,11 +33,7 @@ impl Content {
             return all;
         }
         while let Some(page) = self.cache.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
-            let at = page * PAGE_SIZE;
-            // What lies around a range that another thread has goes in small pieces.
-            let ranges = [self.batch_range(page), self.store.locked_range(at, at + PAGE_SIZE)];
-            let locked =
-                ranges.into_iter().find_map(|range| Some((self.ranges.try_shared(range.clone())?, range)));
+            let locked = self.try_lock_batch(page);
             from = locked.as_ref().map_or(page + 1, |(_, range)| range.end / PAGE_SIZE);
             match locked {
                 Some((_range, range)) => drop(self.cache.write_back(range, BioFlags::NONE)),
@@ -47,6 +44,13 @@ impl Content {
         drop(self.cache.one_write_back.lock());
         self.engine.forget_if_clean(&self.cache);
         all
+    }
+
+    /// A batch from `page` on whose range is free at this moment: what lies around a range that another thread has goes in small pieces.
+    pub(super) fn try_lock_batch(&self, page: u64) -> Option<(RangeGuard<'_>, Range<u64>)> {
+        let at = page * PAGE_SIZE;
+        let ranges = [self.batch_range(page), self.store.locked_range(at, at + PAGE_SIZE)];
+        ranges.into_iter().find_map(|range| Some((self.ranges.try_shared(range.clone())?, range)))
     }
 
     /// One batch from `page` on, as a range to lock.
@@ -66,9 +70,9 @@ impl Content {
         while (written == 0 || has_failed)
             && let Some(page) = self.cache.pages.first_dirty(from..u64::MAX / PAGE_SIZE)
         {
-            let range = self.batch_range(page);
-            from = range.end / PAGE_SIZE;
-            let Some(_range) = self.ranges.try_shared(range.clone()) else { continue };
+            let locked = self.try_lock_batch(page);
+            from = locked.as_ref().map_or(page + 1, |(_, range)| range.end / PAGE_SIZE);
+            let Some((_range, range)) = locked else { continue };
             match self.cache.write_back(range, BioFlags::NONE) {
                 Ok(pages) => written += pages,
                 Err(_) => has_failed = true,

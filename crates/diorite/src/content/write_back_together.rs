@@ -39,17 +39,22 @@ impl Content {
         if self.cache.retry.is_waiting() {
             return None;
         }
-        let first = self.cache.pages.first_dirty(0..u64::MAX / PAGE_SIZE)?;
-        let range = self.batch_range(first);
+        let mut from = 0;
+        let (guard, range) = loop {
+            let page = self.cache.pages.first_dirty(from..u64::MAX / PAGE_SIZE)?;
+            match self.try_lock_batch(page) {
+                Some(locked) => break locked,
+                None => from = page + 1,
+            }
+        };
         let pages = range.start / PAGE_SIZE..range.end / PAGE_SIZE;
-        let range = self.ranges.try_shared(range)?;
         let one_at_a_time = self.cache.one_write_back.try_lock()?;
         let batch = self.cache.pages.dirty_in(pages, SMALL_PAGES + 1);
         if batch.is_empty() || batch.len() > SMALL_PAGES {
             return None;
         }
         let frames = self.cache.frames_of(&batch);
-        Some(Held { content: self, batch, frames, _one_at_a_time: one_at_a_time, _range: range })
+        Some(Held { content: self, batch, frames, _one_at_a_time: one_at_a_time, _range: guard })
     }
 }
 
@@ -104,13 +109,13 @@ impl Engine {
 
     /// One submission for all files; `None` if anything failed before the first was recorded, and nothing was done.
     fn try_write_together(&self, files: &[Arc<Content>], flags: BioFlags) -> Option<usize> {
-        let held: Vec<Held<'_>> = files.iter().filter_map(|content| content.try_hold()).collect();
+        let mut held: Vec<Held<'_>> = files.iter().filter_map(|content| content.try_hold()).collect();
         let Some(first) = held.first() else { return Some(0) };
         let device = first.content.store.map.device();
         let mut plug = Plug::new(device.geometry(), flags);
         let mut to_record = Vec::with_capacity(held.len());
         let mut pages = 0;
-        for file in &held {
+        for (at, file) in held.iter().enumerate() {
             let content = file.content;
             let (parts, segments) = content.cache.dirty_parts(&file.batch, &file.frames);
             let end = parts.last().map_or(0, |last| last.end);
@@ -118,7 +123,7 @@ impl Engine {
             let mut target = PlugWrites::new(device.geometry(), flags, segments.into_iter(), &self.zeros);
             let placed = place_write(&*content.store.map, &parts, &mut blocks, &mut target).ok()?;
             plug.append(target.into_plug());
-            to_record.push((file, placed.commit, end));
+            to_record.push((at, placed.commit, end));
             pages += file.batch.len();
         }
         work(Work::Page(pages as u64));
@@ -130,7 +135,12 @@ impl Engine {
         counters.writeback_pages.add(pages as u64);
         counters.pages_scanned.add(pages as u64);
         let mut clean = 0;
-        for (Held { content, batch, .. }, commit, end) in to_record {
+        // They are filled again where a batch is tried again.
+        for file in &mut held {
+            file.frames.clear();
+        }
+        for (at, commit, end) in to_record {
+            let Held { content, batch, .. } = &held[at];
             let recorded = content.store.commit_written_back(commit, end);
             let is_clean = content.cache.end_batch(batch, flags, recorded).is_ok();
             clean += if is_clean { batch.len() } else { 0 };

@@ -37,11 +37,17 @@ impl FileCache {
         below(to) & !below(from)
     }
 
-    /// Write a few pages' worth.
-    pub(crate) fn write_step(&self, data: &[u8], offset: u64, blocks: &mut Blocks<'_>) -> Result<()> {
+    /// Write a few pages' worth, of a write that has the bytes `held`.
+    pub(crate) fn write_step(
+        &self,
+        data: &[u8],
+        offset: u64,
+        held: &Range<u64>,
+        blocks: &mut Blocks<'_>,
+    ) -> Result<()> {
         let end = offset + data.len() as u64;
         let pages = pages_of(offset, end);
-        let prepared = self.pin_pages(&pages, offset, end).and_then(|states| {
+        let prepared = self.pin_pages(&pages, held, offset, end).and_then(|states| {
             blocks.share()?;
             let claims = self.claim_for(&pages, &states, offset, end)?;
             Ok((states, claims))
@@ -84,8 +90,15 @@ impl FileCache {
     }
 
     /// Have all of `pages` in the cache and pinned: read where the write covers them in part, else with anything where it will go.
-    /// Returns their states. If that fails, or the write does not follow, [`FileCache::give_up_pinned`] is due.
-    pub(crate) fn pin_pages(&self, pages: &Range<u64>, offset: u64, end: u64) -> Result<Vec<PageState>> {
+    /// Returns their states. If that fails, or the write does not follow, [`FileCache::give_up_pinned`] is due. The caller has the
+    /// bytes `held`.
+    pub(crate) fn pin_pages(
+        &self,
+        pages: &Range<u64>,
+        held: &Range<u64>,
+        offset: u64,
+        end: u64,
+    ) -> Result<Vec<PageState>> {
         let size = self.store.size();
         let must_read = |page: u64| {
             let (start, stop) = (page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
@@ -97,10 +110,10 @@ impl FileCache {
             let missing = match self.pages.pin(pages.clone()) {
                 Ok(mut states) => {
                     counters.cache_hits.add(pages.end - pages.start);
-                    for (page, state) in pages.clone().zip(&mut states) {
-                        self.own_frame(page, state)?;
+                    if self.prepare_change(pages, &mut states)? {
+                        return Ok(states);
                     }
-                    return Ok(states);
+                    Vec::new()
                 }
                 Err(missing) => missing,
             };
@@ -114,33 +127,62 @@ impl FileCache {
                 made += self.make_fresh(&fresh, offset, end);
             }
             if made == 0 {
-                self.free_frames(pages, &mut waits)?;
+                self.wait_for_frames(pages, held, &mut waits)?;
             }
         }
     }
 
     /// Have one page in the cache and pinned. The caller has it exclusively.
     pub(crate) fn pin_one(&self, page: u64) -> Result<PageState> {
-        let mut waits = 0;
+        let (pages, mut waits) = (page..page + 1, 0);
         loop {
-            if let Ok(mut states) = self.pages.pin(page..page + 1) {
-                self.own_frame(page, &mut states[0])?;
-                return Ok(states[0]);
-            }
-            if self.load(&[page], BioFlags::SYNC)? == 0 {
-                self.free_frames(&(page..page + 1), &mut waits)?;
+            let is_loaded = if let Ok(mut states) = self.pages.pin(pages.clone()) {
+                if self.prepare_change(&pages, &mut states)? {
+                    return Ok(states[0]);
+                }
+                false
+            } else {
+                self.load(&[page], BioFlags::SYNC)? > 0
+            };
+            if !is_loaded {
+                let held = self.store.locked_range(page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
+                self.wait_for_frames(&pages, &held, &mut waits)?;
             }
         }
     }
 
-    /// Give a pinned page that a view shows another frame, which can be written. The caller has the page exclusively.
-    pub(crate) fn own_frame(&self, page: u64, state: &mut PageState) -> Result<()> {
-        let (cache, mut waits) = (&self.engine.cache, 0);
+    /// Have pinned pages as they can be changed: in frames that no view shows, and with all that the device has. Whether there were frames
+    /// for that. The caller has the pages exclusively.
+    pub(crate) fn prepare_change(&self, pages: &Range<u64>, states: &mut [PageState]) -> Result<bool> {
+        for (page, state) in pages.clone().zip(states) {
+            if state.stale {
+                let _one_at_a_time = self.one_write_back.lock();
+                self.refresh_live(page, state)?;
+            }
+            if !self.own_frame(page, state) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// No frame is free for pages that may be pinned. They are given up meanwhile: threads that all wait for frames must not keep them from
+    /// each other.
+    pub(crate) fn wait_for_frames(
+        &self,
+        pages: &Range<u64>,
+        held: &Range<u64>,
+        waits: &mut u32,
+    ) -> Result<()> {
+        self.give_up_pinned(pages.clone());
+        self.free_frames(held, waits)
+    }
+
+    /// Give a pinned page that a view shows another frame, which can be written; whether there was one. The caller has the page exclusively.
+    pub(crate) fn own_frame(&self, page: u64, state: &mut PageState) -> bool {
+        let cache = &self.engine.cache;
         while !state.live && cache.arena.write(state.frame).is_none() {
-            let Some((_, frame)) = cache.allocate(&self.pages, &[page]).pop() else {
-                self.free_frames(&(page..page + 1), &mut waits)?;
-                continue;
-            };
+            let Some((_, frame)) = cache.allocate(&self.pages, &[page]).pop() else { return false };
             let shown = cache.arena.read(state.frame).expect("the range is ours alone");
             cache.arena.write(frame).expect("a new frame").copy_from_slice(&shown);
             drop(shown);
@@ -149,15 +191,22 @@ impl FileCache {
             state.frame = frame;
             self.engine.counters.bytes_copied.add(PAGE_SIZE);
         }
-        Ok(())
+        true
     }
 
-    /// As [`FileCache::own_frame`], for a page that may be cached.
+    /// As [`FileCache::prepare_change`], for a page that may be cached.
     pub(crate) fn own_cached_page(&self, page: u64) -> Result<()> {
-        let Ok(mut states) = self.pages.pin(page..page + 1) else { return Ok(()) };
-        let owned = self.own_frame(page, &mut states[0]);
-        self.pages.unpin(page..page + 1);
-        owned
+        let (pages, mut waits) = (page..page + 1, 0);
+        while let Ok(mut states) = self.pages.pin(pages.clone()) {
+            let is_owned = self.prepare_change(&pages, &mut states);
+            if !matches!(is_owned, Ok(false)) {
+                self.pages.unpin(pages);
+                return is_owned.map(drop);
+            }
+            let held = self.store.locked_range(page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
+            self.wait_for_frames(&pages, &held, &mut waits)?;
+        }
+        Ok(())
     }
 
     /// Pages whose content comes from the writer of `[offset, end)`: what stands there is anything until it has. What it does not cover
@@ -175,13 +224,10 @@ impl FileCache {
         list.len()
     }
 
-    /// All frames are dirty or in use: write back what the caller has locked, or else another file. `waits` counts how often there was
-    /// nothing to be written.
-    pub(crate) fn free_frames(&self, ours: &Range<u64>, waits: &mut u32) -> Result<()> {
-        let written = self.write_back(
-            self.store.locked_range(ours.start * PAGE_SIZE, ours.end * PAGE_SIZE),
-            BioFlags::NONE,
-        )?;
+    /// All frames are dirty or in use: write back all that the caller has locked, which no other thread can, or else another file. `waits`
+    /// counts how often there was nothing to be written.
+    fn free_frames(&self, held: &Range<u64>, waits: &mut u32) -> Result<()> {
+        let written = self.write_back(held.clone(), BioFlags::NONE)?;
         if written == 0 && self.engine.write_back_round(self.id(), BioFlags::NONE, |written| written > 0) == 0
         {
             *waits += 1;
@@ -263,6 +309,8 @@ impl FileCache {
                 self.put(page, &PageState { live: false, ..*state }, within, zeros);
             }
             state.dirty &= ((1_u16 << keep) - 1) as u8;
+            // The blocks after it are gone.
+            state.mapped = false;
             // A part has at most one claim.
             let kept = state.claimed.min(state.dirty.count_ones() as u8);
             unwanted = u64::from(state.claimed - kept);

@@ -16,7 +16,6 @@
 //! shared, and `one_write_back`.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use diorite_block::BioFlags;
 
@@ -26,17 +25,18 @@ use crate::cache::live::Mapping;
 use crate::cache::pages::PageState;
 use crate::content::file_cache::FileCache;
 use crate::content::pages_of;
-use crate::map::MappingKind;
 use crate::placement::PlugReads;
+use crate::write::space::Blocks;
 use crate::{AlignedBuf, Error, Result};
 
 /// Pages that are read at once to refresh live ones.
 const RELOAD_PAGES: usize = 256;
 
 impl FileCache {
-    /// Copy bytes of a live page; whether it is one.
+    /// Copy bytes of a live page; whether it is one, and not stale.
     pub(crate) fn read_live(&self, page: u64, at: usize, into: &mut [u8]) -> bool {
-        let is_live = !self.live.is_empty() && self.pages.get(page).is_some_and(|state| state.live);
+        let is_live =
+            !self.live.is_empty() && self.pages.get(page).is_some_and(|state| state.live && !state.stale);
         if is_live {
             self.live.of_page(page).page(page).read(at, into);
         }
@@ -46,6 +46,12 @@ impl FileCache {
     /// A copy of a live page.
     pub(crate) fn copy_live(&self, page: u64) -> Result<AlignedBuf> {
         let mut content = memory_of_pages(1)?;
+        {
+            let _one_at_a_time = self.one_write_back.lock();
+            if let Some(mut state) = self.pages.get(page).filter(|state| state.stale) {
+                self.refresh_live(page, &mut state)?;
+            }
+        }
         self.live.of_page(page).page(page).read(0, &mut content);
         Ok(content)
     }
@@ -95,33 +101,77 @@ impl FileCache {
         Ok(())
     }
 
-    /// Make what windows have stored dirty. What there is no space for is lost, and the error kept; what cannot be made dirty for another
-    /// reason stays where it is, and is found again.
+    /// Make what windows have stored dirty. What cannot be made dirty, as where there is no space for it, stays where it is, and is found
+    /// again.
     pub(crate) fn note_stores(&self, pages: Range<u64>) -> Result<()> {
         if self.live.is_empty() {
             return Ok(());
         }
         let mut result = Ok(());
-        for (page, state) in self.pages.live_in(pages).into_iter().filter(|(_, state)| state.stored) {
-            let changed = self.changed_parts(page, &state);
-            if changed == 0 {
-                continue;
-            }
-            match self.claim_parts(page, &state, changed) {
-                Ok(claimed) => self.pages.update(page..page + 1, |_, state| {
-                    state.dirty |= changed;
-                    state.claimed += claimed;
-                }),
-                Err(error) if error.is_out_of_space() => {
-                    self.take_live(&[(page, PageState { dirty: changed, ..state })]);
-                    let error = Arc::new(error);
-                    self.errors.set(Arc::clone(&error));
-                    result = Err(Error::WriteBack(error));
-                }
-                Err(error) => result = Err(Error::WriteBack(self.retry.failed(error))),
+        let mut live = self.pages.live_in(pages);
+        live.retain(|(_, state)| state.stored || state.stale);
+        for (page, mut state) in live {
+            if let Err(error) = self.note_stores_of(page, &mut state) {
+                result = Err(Error::WriteBack(self.retry.failed(error)));
             }
         }
         result
+    }
+
+    fn note_stores_of(&self, page: u64, state: &mut PageState) -> Result<()> {
+        if state.stale {
+            self.refresh_live(page, state)?;
+        }
+        let changed = self.changed_parts(page, state);
+        let mut result = Ok(());
+        // Part by part: one that has its block needs no space.
+        for part in (0..8).map(|at| 1_u8 << at).filter(|part| changed & part != 0) {
+            match self.claim_part(page, state, part) {
+                Ok(claimed) => {
+                    state.dirty |= part;
+                    self.pages.update(page..page + 1, |_, state| {
+                        state.dirty |= part;
+                        state.claimed += claimed;
+                    });
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        result
+    }
+
+    /// Write what windows have stored in clean parts to the device, with blocks that are taken now.
+    pub(crate) fn write_stores(&self, pages: Range<u64>, blocks: &mut Blocks<'_>) -> Result<()> {
+        let mut result = Ok(());
+        let mut live = self.pages.live_in(pages);
+        live.retain(|(_, state)| state.stored && !state.stale);
+        for (page, state) in live {
+            let changed = self.changed_parts(page, &state);
+            for at in (0..8).filter(|at| changed >> at & 1 == 1) {
+                if let Err(error) = self.write_store(page, &state, at, blocks) {
+                    result = Err(Error::WriteBack(self.retry.failed(error)));
+                }
+            }
+        }
+        result
+    }
+
+    fn write_store(&self, page: u64, state: &PageState, at: usize, blocks: &mut Blocks<'_>) -> Result<()> {
+        let part = self.part_size() as usize;
+        let within = at * part..(at + 1) * part;
+        let mut memory = memory_of_pages(1)?;
+        let memory = &mut memory[..part];
+        let keep = self.bytes_before_end(page).saturating_sub(within.start).min(part);
+        self.live.of_page(page).page(page).read(within.start, &mut memory[..keep]);
+        let start = page * PAGE_SIZE + within.start as u64;
+        let bytes = start..start + part as u64;
+        let end = start + keep as u64;
+        self.store.write_window(bytes, std::iter::once(&*memory), end, blocks, BioFlags::SYNC)?;
+        let frame = self.engine.cache.arena.write(state.frame);
+        let mut frame = frame.expect("write-back alone uses the frame of a live page");
+        frame[within].copy_from_slice(memory);
+        self.engine.counters.bytes_copied.add(2 * part as u64);
+        Ok(())
     }
 
     /// The clean parts of a live page that were stored to.
@@ -138,17 +188,10 @@ impl FileCache {
         starts.filter(is_changed).fold(0, |parts, (at, _)| parts | 1 << at)
     }
 
-    fn claim_parts(&self, page: u64, state: &PageState, parts: u8) -> Result<u8> {
-        let part = self.part_size();
-        let (mut claimed, mut state) = (0, *state);
-        for at in (0..8).filter(|at| parts >> at & 1 == 1) {
-            let start = page * PAGE_SIZE + at * part;
-            let claims = self.claim_for(&(page..page + 1), &[state], start, start + part);
-            claimed += claims.inspect_err(|_| self.store.map.release_claim(u64::from(claimed)))?[0];
-            // Where a block is larger than a page its claim is with one of its parts.
-            state.dirty |= 1 << at;
-        }
-        Ok(claimed)
+    /// Claim the block of one part, if it has none.
+    fn claim_part(&self, page: u64, state: &PageState, part: u8) -> Result<u8> {
+        let start = page * PAGE_SIZE + u64::from(part.trailing_zeros()) * self.part_size();
+        Ok(self.claim_for(&(page..page + 1), &[*state], start, start + self.part_size())?[0])
     }
 
     /// Bytes of a page that the file has.
@@ -189,7 +232,7 @@ impl FileCache {
         if self.note_stores(pages).is_err() {
             ended.retain(|(page, _)| {
                 let state = self.pages.get(*page).expect("a live page is cached");
-                let is_noted = !state.stored || self.changed_parts(*page, &state) == 0;
+                let is_noted = !state.stale && (!state.stored || self.changed_parts(*page, &state) == 0);
                 if !is_noted {
                     self.live.close_later(*page..*page + 1);
                 }
@@ -256,8 +299,10 @@ impl FileCache {
                             &content[at * PAGE_SIZE as usize..][..PAGE_SIZE as usize],
                         );
                     }
-                    // What the device has is not known: it gets what is shown.
-                    Err(_) => self.keep_live(*page),
+                    // What the device has is not known. It is read again before the page is used.
+                    Err(_) => self.pages.update(*page..*page + 1, |_, state| {
+                        (state.stale, state.mapped) = (true, false);
+                    }),
                 }
             }
         }
@@ -270,21 +315,15 @@ impl FileCache {
         frame.copy_from_slice(new);
         drop(frame);
         self.engine.counters.bytes_copied.add(PAGE_SIZE);
-        self.pages.update(page..page + 1, |_, state| state.mapped = false);
+        self.pages.update(page..page + 1, |_, state| (state.stale, state.mapped) = (false, false));
     }
 
-    fn keep_live(&self, page: u64) {
-        let part = self.part_size();
-        let is_mapped = |at: &u64| {
-            let mapping = self.store.map.map(page * PAGE_SIZE + at * part, part);
-            mapping.is_ok_and(|mapping| matches!(mapping.kind, MappingKind::Mapped(_)))
-        };
-        let parts = self.bytes_before_end(page).div_ceil(part as usize) as u64;
-        let kept = (0..parts).filter(is_mapped).fold(0, |kept, at| kept | 1 << at);
-        self.pages.update(page..page + 1, |_, state| {
-            state.dirty |= kept;
-            state.mapped = false;
-        });
+    /// Read a stale page again. The caller has `one_write_back`, and the page at least shared.
+    pub(crate) fn refresh_live(&self, page: u64, state: &mut PageState) -> Result<()> {
+        let content = self.read_below(page, 1)?;
+        self.merge_live(page, state, &content);
+        (state.stale, state.mapped) = (false, false);
+        Ok(())
     }
 
     /// Pages as the device has them.

@@ -128,7 +128,8 @@ impl FileCache {
 
     /// Whether nothing waits for write-back.
     pub(crate) fn is_clean(&self) -> bool {
-        self.pages.dirty() == 0 && self.live.is_empty()
+        // In this order: what is live becomes dirty before it is live no more.
+        self.live.is_empty() && self.pages.dirty() == 0
     }
 
     /// Drop the pages of a range (in pages), dirty or not, and their claims. The caller has the range exclusively. Live pages
