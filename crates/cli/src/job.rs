@@ -72,7 +72,9 @@ fn refuse_to_destroy(arguments: &Job, file: &JobFile, below: &Path) -> Result<()
     if arguments.force {
         return Ok(());
     }
-    for name in file.jobs.iter().filter(|job| job.pattern.changes()).flat_map(|job| job.named_files()) {
+    for name in
+        file.jobs.iter().filter(|job| job.pattern.changes()).flat_map(diorite_bench::job::Job::named_files)
+    {
         let inside =
             if below.as_os_str().is_empty() { &name } else { name.strip_prefix("/").unwrap_or(&name) };
         let path = below.join(inside);

@@ -102,16 +102,15 @@ mod tests {
     /// Each sign is found where it stands, and nothing in an empty device or one that is too small.
     #[test]
     fn formats_are_known_by_their_signs() {
-        let zfs: &[(u64, &[u8])] = &[((128 << 10) + 5 * 1024, &ZFS_MAGIC.to_le_bytes())];
-        let zfs = Format("a pool of ZFS", zfs);
-        for format in FORMATS.iter().chain([&zfs]) {
+        const ZFS: Format = Format("a pool of ZFS", &[((128 << 10) + 5 * 1024, &ZFS_MAGIC.to_le_bytes())]);
+        for format in FORMATS.iter().chain([&ZFS]) {
             for (offset, magic) in format.1 {
                 let device: std::sync::Arc<dyn BlockDevice> = MemoryDevice::new(1 << 20);
                 assert_eq!(foreign_content(&*device), None);
                 let start = offset / 4096 * 4096;
                 let mut block = AlignedBuf::zeroed(8192, 4096);
                 block[(offset - start) as usize..][..magic.len()].copy_from_slice(magic);
-                device.write_bytes(start, &block).expect("write");
+                device.write_bytes(start, &block, diorite_block::BioFlags::NONE).expect("write");
                 assert_eq!(foreign_content(&*device), Some(format.0));
             }
         }

@@ -183,8 +183,7 @@ pub enum Error {
     /// The file is not text in UTF-8.
     #[error("the content is not text in UTF-8")]
     NotText,
-    /// Data that was written earlier, through the cache, is not on the device. It stays in the cache, and the next sync tries again; only a store
-    /// of a [`MappedView`](crate::MappedView) for which there is no space is lost, which is reported once to each open file.
+    /// Data that was written earlier, through the cache, is not on the device. It stays in the cache, and the next sync tries again.
     #[error("data written earlier is not on the device: {0}")]
     WriteBack(#[source] Arc<Error>),
     /// The first error of a [`DirectWriter`](crate::DirectWriter), which every later call repeats.

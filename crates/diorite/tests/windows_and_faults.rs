@@ -164,11 +164,11 @@ fn windows_that_were_closed_leave_the_cache_to_others() {
 /// More writers than the cache has frames for do not keep them from each other.
 #[test]
 fn many_writers_of_one_file_share_few_frames() {
+    const ROUNDS: u64 = 20;
     for (threads, pages, cache_bytes) in [(24, 256, 4 << 20), (48, 16, 256 << 10), (48, 16, 3 << 20)] {
         let filesystem = volume(256, Flavor::Ext4, 4096, cache_bytes);
         let buffered = file(&filesystem, "/file", DirectIo::Off);
         let ended = Arc::new(AtomicU64::new(0));
-        const ROUNDS: u64 = 20;
         for thread in 0..threads {
             let (buffered, ended) = (buffered.clone(), Arc::clone(&ended));
             std::thread::spawn(move || {

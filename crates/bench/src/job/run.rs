@@ -64,7 +64,7 @@ pub fn run(
     let scheduler = place.scheduler().map(|device| SchedulerReport::of(&device, name_of));
     let (disks, global_options) = (disks.finish(), file.global_options.clone());
     let ended = world_time::date();
-    Ok(JobOutcome { scheduler, disks, global_options, ended, failures, ..JobOutcome::collect(singles) })
+    Ok(JobOutcome { scheduler, disks, global_options, failures, ended, ..JobOutcome::collect(singles) })
 }
 
 /// One worker for each clone of each job, with its file.

@@ -111,16 +111,12 @@ impl Content {
     /// that was now.
     fn end_windows(&self, pages: Range<u64>) -> bool {
         let range = self.store.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
-        match self.ranges.try_acquire(range, LockMode::Exclusive) {
-            Some(id) => {
-                let _range = self.ranges.guard(id);
-                self.cache.end_windows(pages);
-            }
-            None => {
-                self.cache.live.close_later(pages);
-                return false;
-            }
-        }
+        let Some(id) = self.ranges.try_acquire(range, LockMode::Exclusive) else {
+            self.cache.live.close_later(pages);
+            return false;
+        };
+        let _range = self.ranges.guard(id);
+        self.cache.end_windows(pages);
         true
     }
 
