@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Watched, aligned_pattern, memory_volume, pattern};
+use common::{Random, Watched, aligned_pattern, memory_volume, pattern};
 use diorite::{
     AlignedBuf, BlockDevice, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions, Unaligned,
 };
@@ -244,5 +244,60 @@ fn views_without_number_have_few_mappings() {
     for number in 1..120_000 {
         let start = number * 2 * PAGE_BYTES;
         buffered.map(start..start + PAGE_BYTES).unwrap_or_else(|error| panic!("view {number}: {error}"));
+    }
+}
+
+/// Stores into holes and direct writes take the last blocks from each other: none finds that what it was promised is gone, after it has
+/// changed metadata.
+#[test]
+fn stores_and_direct_writes_share_the_last_blocks() {
+    const BLOCK: usize = 1024;
+    const FILE: u64 = 256 * 1024;
+    for flavor in [Flavor::Ext4, Flavor::Ext2] {
+        let filesystem = volume(12, flavor, BLOCK as u32, 2 << 20);
+        let files: Vec<_> = ["/a", "/b", "/c"]
+            .map(|name| (file(&filesystem, name, DirectIo::Off), file(&filesystem, name, DirectIo::Required)))
+            .into();
+        files.iter().for_each(|(buffered, _)| buffered.set_len(FILE).expect("size"));
+        let filler = fill(&filesystem, BLOCK);
+        filler.set_len(filler.size() - 60 * BLOCK as u64).expect("space");
+        filesystem.sync().expect("sync");
+        let begin = Instant::now();
+        let is_over = || begin.elapsed() > Duration::from_secs(2);
+        let may_be_full = |result: diorite::Result<()>| {
+            if let Err(error) = result {
+                assert_eq!(error.kind(), ErrorKind::StorageFull, "{flavor:?}: {error}");
+            }
+        };
+        std::thread::scope(|scope| {
+            for (number, (buffered, direct)) in files.iter().enumerate() {
+                scope.spawn(move || {
+                    let mut random = Random(number as u64 + 1);
+                    let view = buffered.map(0..FILE).expect("map");
+                    while !is_over() {
+                        let at = random.below(FILE / PAGE_BYTES) * PAGE_BYTES;
+                        if let Ok(window) = view.window_mut(at..at + PAGE_BYTES) {
+                            may_be_full(buffered.punch_hole(at, PAGE_BYTES));
+                            window.store(random.below(4) as usize * BLOCK, &pattern(100, at));
+                            may_be_full(direct.sync_data());
+                        }
+                        may_be_full(buffered.punch_hole(at, PAGE_BYTES));
+                    }
+                });
+                scope.spawn(move || {
+                    let mut random = Random(number as u64 + 100);
+                    while !is_over() {
+                        let at = random.below(FILE / BLOCK as u64) * BLOCK as u64;
+                        may_be_full(direct.write_all_at(&aligned_pattern(4 * BLOCK, at), at));
+                        may_be_full(buffered.punch_hole(at, 4 * BLOCK as u64));
+                    }
+                });
+            }
+        });
+        filler.set_len(0).expect("space");
+        files.iter().for_each(|(buffered, _)| buffered.set_len(0).expect("cut"));
+        drop((files, filler));
+        filesystem.sync().expect("everything can be written");
+        filesystem.close().expect("close");
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn read<M: TransferMemory>(
     if offset >= size || len == 0 {
         return Ok((list, 0, 0..0));
     }
-    content.cache.write_back(range, BioFlags::SYNC)?;
+    content.engine.beside_the_last(|| content.cache.write_back(range.clone(), BioFlags::SYNC))?;
     let keep = (len as u64).min(size - offset);
     let geometry = content.store.geometry();
     // The last block whole, where there is memory for it: what follows it on the device, the next small file perhaps, can

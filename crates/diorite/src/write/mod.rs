@@ -161,7 +161,7 @@ impl Content {
 
     /// Step 2. The caller has the range exclusively.
     pub(crate) fn settle_cached_pages(&self, range: &Range<u64>) -> Result<()> {
-        self.cache.settle(range)
+        self.engine.beside_the_last(|| self.cache.settle(range))
     }
 
     /// Step 7. Nothing can have come between, by the lock; this is what holds if that ever changes. Live pages show what was written.

@@ -25,6 +25,7 @@ use crate::cache::live::Mapping;
 use crate::cache::pages::PageState;
 use crate::content::file_cache::FileCache;
 use crate::content::pages_of;
+use crate::map::MappingKind;
 use crate::placement::PlugReads;
 use crate::write::space::Blocks;
 use crate::{AlignedBuf, Error, Result};
@@ -126,7 +127,9 @@ impl FileCache {
         let mut result = Ok(());
         // Part by part: one that has its block needs no space.
         for part in (0..8).map(|at| 1_u8 << at).filter(|part| changed & part != 0) {
-            match self.claim_part(page, state, part) {
+            // Held until the part is dirty: no thread takes the last blocks meanwhile.
+            let mut right = Blocks::unclaimed(&self.engine);
+            match self.claim_part(page, state, part, &mut right) {
                 Ok(claimed) => {
                     state.dirty |= part;
                     self.pages.update(page..page + 1, |_, state| {
@@ -189,8 +192,12 @@ impl FileCache {
     }
 
     /// Claim the block of one part, if it has none.
-    fn claim_part(&self, page: u64, state: &PageState, part: u8) -> Result<u8> {
+    fn claim_part(&self, page: u64, state: &PageState, part: u8, right: &mut Blocks<'_>) -> Result<u8> {
         let start = page * PAGE_SIZE + u64::from(part.trailing_zeros()) * self.part_size();
+        let mapping = self.store.map.map(start, self.part_size())?;
+        if !matches!(mapping.kind, MappingKind::Mapped(_)) {
+            right.share()?;
+        }
         Ok(self.claim_for(&(page..page + 1), &[*state], start, start + self.part_size())?[0])
     }
 
