@@ -258,7 +258,9 @@ fn stores_and_direct_writes_share_the_last_blocks() {
         let files: Vec<_> = ["/a", "/b", "/c"]
             .map(|name| (file(&filesystem, name, DirectIo::Off), file(&filesystem, name, DirectIo::Required)))
             .into();
-        files.iter().for_each(|(buffered, _)| buffered.set_len(FILE).expect("size"));
+        for (buffered, _) in &files {
+            buffered.set_len(FILE).expect("size");
+        }
         let filler = fill(&filesystem, BLOCK);
         filler.set_len(filler.size() - 60 * BLOCK as u64).expect("space");
         filesystem.sync().expect("sync");
@@ -295,7 +297,9 @@ fn stores_and_direct_writes_share_the_last_blocks() {
             }
         });
         filler.set_len(0).expect("space");
-        files.iter().for_each(|(buffered, _)| buffered.set_len(0).expect("cut"));
+        for (buffered, _) in &files {
+            buffered.set_len(0).expect("cut");
+        }
         drop((files, filler));
         filesystem.sync().expect("everything can be written");
         filesystem.close().expect("close");
