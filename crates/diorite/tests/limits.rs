@@ -211,7 +211,7 @@ fn misalignment_is_told_in_full() {
     let expect = |result: diorite::Result<usize>, text: &str| {
         let error = result.expect_err(text);
         assert!(error.to_string().contains(text), "{error}");
-        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert_eq!(error.kind(), ErrorKind::InvalidAlignment);
         assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::InvalidInput);
     };
     expect(file.read_at(&mut memory[..1024], 1536), "the offset 0x600 is 512 bytes past a multiple of 1024");
