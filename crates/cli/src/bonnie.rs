@@ -47,7 +47,7 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
     };
     let (cancel, progress) = (interrupt::cancel(), StageProgress::default());
     let (machine, rows) = match directory {
-        Location::Host(path) if !path.is_dir() => {
+        Location::Host(path) if path.exists() && !path.is_dir() => {
             return Err(Failure::Failed(format!(
                 "{}: not a directory; IMAGE:/ is the root of an image or a disk",
                 path.display()
