@@ -34,8 +34,10 @@ impl<'v> FreeSpace<'v> {
 
     /// As [`FreeSpace::promise_metadata`], under locks that forbid to wait for space.
     pub(crate) fn promise_at_once(&self, blocks: u64) -> Result<Promise<'v>> {
-        let is_promised = self.allocator.claim_for_metadata(blocks);
-        is_promised.then_some(Promise { allocator: self.allocator, blocks }).ok_or(Error::NoSpace)
+        if !self.allocator.claim_for_metadata(blocks) {
+            return Err(Error::NoSpace);
+        }
+        Ok(Promise { allocator: self.allocator, blocks })
     }
 
     /// Promise clusters to data ([`Files::claim`](crate::Files::claim)).
