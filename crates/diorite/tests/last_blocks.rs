@@ -107,3 +107,31 @@ fn a_file_that_grows_takes_the_last_block() {
         }
     }
 }
+
+/// A change that is refused for lack of blocks takes nothing of what was promised to others: as many can be promised afterwards as before.
+#[test]
+fn a_refused_change_leaves_the_promises_to_others() {
+    const BLOCK: u64 = 1024;
+    let filesystem = small_volume(Flavor::Ext4, BLOCK as u32);
+    let written = filesystem.create_file("/written").unwrap();
+    written.write_all_at(&pattern(64 << 10, 1), 0).unwrap();
+    let filler = filesystem.create_file("/filler").unwrap();
+    filesystem.sync().unwrap();
+    // Buffered, so that the last blocks are promised and not taken.
+    let mut at = 0;
+    while filesystem.statfs().blocks_free > 3 {
+        let step = if filesystem.statfs().blocks_free > 64 { 32 } else { 1 };
+        if filler.write_at(&pattern((step * BLOCK) as usize, 2), at).is_err() {
+            break;
+        }
+        at += step * BLOCK;
+    }
+    let free = filesystem.statfs().blocks_free;
+    for _ in 0..20 {
+        let _refused = written.zero_range(0, 32 << 10);
+        assert!(filesystem.statfs().blocks_free <= free + 1, "{} of {free}", filesystem.statfs().blocks_free);
+    }
+    filesystem.sync().unwrap();
+    drop((written, filler));
+    check(filesystem);
+}
