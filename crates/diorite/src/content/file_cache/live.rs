@@ -6,7 +6,8 @@
 //! While it is live, its content is in the file's live memory. Its frame has, part by part, what the device has, or is being given: what
 //! differs was stored by a window, and becomes dirty before anything is written back or read past the cache
 //! ([`FileCache::note_stores`]). Write-back takes a copy ([`FileCache::take_live`]), so a store beside it tears nothing. What changes
-//! below the cache (direct writes, holes, moved ranges) is brought in by a merge that keeps stores of the same moment.
+//! below the cache (direct writes, holes, moved ranges) is brought in by a merge that keeps stores of the same moment; where the device cannot be read for
+//! it the page is stale, and is read again before it is used.
 //!
 //! Invariants:
 //! 1. A part of a live page that is not dirty and equals its frame equals the device.
