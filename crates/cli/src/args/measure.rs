@@ -120,7 +120,7 @@ pub(crate) struct Job {
     /// Largest read-ahead window of buffered readers, on a volume; Linux' default is 128K [default: the library's, 8M]
     #[arg(long, value_name = "SIZE", help_heading = "Input and output")]
     pub(crate) read_ahead: Option<Size>,
-    /// Overwrite a filesystem or a partition table that a whole device holds
+    /// Overwrite what a whole device or a named file holds: a filesystem, a partition table, swap, ...
     #[arg(long)]
     pub(crate) force: bool,
     /// Print on standard error what was read, written, copied and cached
