@@ -22,7 +22,7 @@ use crate::{Error, Result};
 pub(crate) const WORD: usize = size_of::<u64>();
 const PAGE_WORDS: usize = PAGE_SIZE as usize / WORD;
 /// Pages of a mapping, or a multiple: few large ones, which views share. A process can have some ten thousand.
-const MAPPED_PAGES: u64 = 1 << 18;
+const MAPPED_PAGES: u64 = if cfg!(miri) { 64 } else { 1 << 18 };
 /// Bytes of the memory of one file, nearly all of which never exist.
 const MEMORY_BYTES: u64 = 1 << 62;
 
