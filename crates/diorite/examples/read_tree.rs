@@ -92,7 +92,7 @@ impl Reader {
     fn read_directory(&mut self, directory: &NodeRef) -> Result<()> {
         let mut entries = Vec::new();
         directory.read_directory(0, &mut |entry| {
-            entries.push((entry.inode, entry.name));
+            entries.push((entry.inode, entry.name.clone()));
             true
         })?;
         // Names come in the order of their hashes; inodes, and mostly the data of small files, lie in that of their numbers.

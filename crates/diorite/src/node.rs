@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use diorite_ext::{ContentUse, Inode, Volume};
+use diorite_ext::{ContentUse, EntryBatch, Inode, Volume};
 
 use crate::content::Content;
 use crate::file::FileOwner;
@@ -278,16 +278,16 @@ impl NodeRef {
     ///
     /// # Errors
     /// [`NotADirectory`](crate::ErrorKind::NotADirectory); the device or the volume failed.
-    pub fn read_directory(&self, cursor: u64, each: &mut dyn FnMut(DirectoryEntry) -> bool) -> Result<()> {
+    pub fn read_directory(&self, cursor: u64, each: &mut dyn FnMut(&DirectoryEntry) -> bool) -> Result<()> {
         if self.kind() != FileKind::Directory {
             return Err(diorite_ext::Error::NotADirectory.into());
         }
         Ok(self.volume().names.read_directory(self.inode(), cursor, each)?)
     }
 
-    /// Some entries from `cursor` on, as many as are read at once; none at the end.
-    pub(crate) fn directory_batch(&self, cursor: u64) -> Result<Vec<DirectoryEntry>> {
-        Ok(self.volume().names.list_directory(self.inode(), cursor)?)
+    /// Have `batch` be some entries from `cursor` on, as many as are read at once; none at the end.
+    pub(crate) fn list_batch(&self, cursor: u64, batch: &mut EntryBatch) -> Result<()> {
+        Ok(self.volume().names.list_directory(self.inode(), cursor, batch)?)
     }
 
     /// An extended attribute.

@@ -1,7 +1,8 @@
 //! Listing a directory a block at a time: memory does not depend on how many names it has.
 
 use std::path::{Path, PathBuf};
-use std::vec;
+
+use diorite_ext::EntryBatch;
 
 use crate::error::AtPath;
 use crate::node::NodeRef;
@@ -15,19 +16,21 @@ pub struct ReadDir {
     /// For messages.
     path: Option<PathBuf>,
     cursor: u64,
-    batch: vec::IntoIter<DirectoryEntry>,
+    batch: EntryBatch,
+    /// The next one of the batch.
+    nth: usize,
     is_at_end: bool,
 }
 
 impl ReadDir {
-    /// Read the next entries, and leave out the dots.
+    /// Read the next entries.
     fn read_batch(&mut self) -> Result<()> {
-        let batch = self.node.directory_batch(self.cursor)?;
-        match batch.last() {
-            Some(last) => self.cursor = last.next_cursor,
+        self.nth = 0;
+        self.node.list_batch(self.cursor, &mut self.batch)?;
+        match self.batch.next_cursor() {
+            Some(next) => self.cursor = next,
             None => self.is_at_end = true,
         }
-        self.batch = batch.into_iter();
         Ok(())
     }
 }
@@ -37,8 +40,11 @@ impl Iterator for ReadDir {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(entry) = self.batch.find(|entry| entry.name != b"." && entry.name != b"..") {
-                return Some(Ok(entry));
+            while let Some(entry) = self.batch.get(self.nth) {
+                self.nth += 1;
+                if entry.name != b"." && entry.name != b".." {
+                    return Some(Ok(entry));
+                }
             }
             if self.is_at_end {
                 return None;
@@ -61,8 +67,8 @@ impl NodeRef {
     /// # Errors
     /// It is no directory, or its first block cannot be read.
     pub fn read_dir(&self) -> Result<ReadDir> {
-        let batch = Vec::new().into_iter();
-        let mut entries = ReadDir { node: self.clone(), path: None, cursor: 0, batch, is_at_end: false };
+        let (node, batch) = (self.clone(), EntryBatch::default());
+        let mut entries = ReadDir { node, path: None, cursor: 0, batch, nth: 0, is_at_end: false };
         entries.read_batch()?;
         Ok(entries)
     }

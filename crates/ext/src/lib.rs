@@ -44,6 +44,7 @@ pub use diorite_ext_format::{
     BlockSize, Corrupt, DataMode, FileBlock, FileKind, FsBlock, GroupNumber, Incompatible, InodeNumber,
     Owner, Timestamp,
 };
+pub use directory::EntryBatch;
 pub use error::{Error, Result};
 pub use file::Files;
 pub use info::{VolumeInfo, read_descriptors};

@@ -29,7 +29,7 @@ fn walk(volume: &Volume) -> (u32, u32) {
         let mut n = 0;
         let listed = volume.names.read_directory(&directory, 0, &mut |entry| {
             n += 1;
-            names.push(entry.name);
+            names.push(entry.name.clone());
             n < 20_000
         });
         assert!(n < 20_000, "a listing without end");

@@ -37,14 +37,14 @@ impl NameForm {
     }
 
     /// The name as users see it, or what is wrong with it.
-    pub(crate) fn shown(self, name: &[u8]) -> Result<Vec<u8>, &'static str> {
+    pub(crate) fn shown(self, name: &[u8]) -> Result<Cow<'_, [u8]>, &'static str> {
         let is_special = |byte: &u8| matches!(byte, b'/' | 0);
         match self {
             Self::Plain | Self::Folded if name.iter().any(is_special) => {
                 Err("a name has a slash or a zero byte in it")
             }
-            Self::Plain | Self::Folded => Ok(name.to_vec()),
-            Self::Encrypted(hash) => Ok(nokey::shown(name, hash)),
+            Self::Plain | Self::Folded => Ok(Cow::Borrowed(name)),
+            Self::Encrypted(hash) => Ok(Cow::Owned(nokey::shown(name, hash))),
         }
     }
 }

@@ -13,8 +13,8 @@ use super::entries::{BadEntry, Record, kind_of_code};
 use super::htree::{self, Root};
 use super::indexed::Way;
 use super::linear::for_each_record;
-use super::{Blocks, Directory, NameForm};
-use crate::{DirectoryEntry, Error, InodeNumber, Result};
+use super::{Blocks, Directory, EntryBatch, NameForm};
+use crate::{Error, Result};
 
 /// Cursor of the entry with key 0.
 const FIRST_KEY: u64 = 3;
@@ -29,33 +29,33 @@ fn group_of(hash: u32, minor: u32) -> u64 {
 }
 
 impl<B: Blocks> Directory<'_, B> {
-    /// Entries from `cursor` on: some, or none at the end.
-    pub(crate) fn list(&self, cursor: u64) -> Result<Vec<DirectoryEntry>> {
+    /// Have `batch` be the entries from `cursor` on: some, or none at the end.
+    pub(crate) fn list(&self, cursor: u64, batch: &mut EntryBatch) -> Result<()> {
+        batch.clear();
         if cursor == 0 {
             self.blocks.read_ahead();
         }
         let indexed = self.blocks.is_indexed() && self.blocks.count() > 1;
         let by_hash = self.rules.make_index && self.blocks.count() == 1 || indexed;
         if !by_hash {
-            return self.list_in_line(cursor, 0);
+            return self.list_in_line(cursor, 0, batch);
         }
         if cursor & IN_LINE != 0 || (indexed && cursor == 0 && !self.index_is_sound()?) {
-            return self.list_in_line(cursor & !IN_LINE, IN_LINE);
+            return self.list_in_line(cursor & !IN_LINE, IN_LINE, batch);
         }
         if cursor < 2 {
-            return self.list_dots(cursor);
+            return self.list_dots(cursor, batch);
         }
         let least = cursor.saturating_sub(FIRST_KEY);
-        if indexed { self.list_leaves(least) } else { self.list_single(least) }
+        if indexed { self.list_leaves(least, batch) } else { self.list_single(least, batch) }
     }
 
-    fn list_in_line(&self, cursor: u64, flag: u64) -> Result<Vec<DirectoryEntry>> {
+    fn list_in_line(&self, cursor: u64, flag: u64, batch: &mut EntryBatch) -> Result<()> {
         let size = self.rules.format.block_size as u64;
         let indexed = flag != 0;
         let first = u32::try_from(cursor / size).unwrap_or(u32::MAX);
         for number in first..self.blocks.count() {
             let start = u64::from(number) * size;
-            let mut entries = Vec::new();
             let mut bad = None;
             self.blocks.read(number, |block| {
                 let mut nth = 0;
@@ -71,53 +71,46 @@ impl<B: Blocks> Directory<'_, B> {
                         form_of(&record, self.form).shown(record.name)
                     };
                     match name {
-                        Ok(name) => entries.push(DirectoryEntry {
-                            name,
-                            inode: InodeNumber(record.inode),
-                            kind: kind_of_code(record.kind),
-                            next_cursor: (start + record.offset as u64 + record.len as u64) | flag,
-                        }),
+                        Ok(name) => {
+                            let next = (start + record.offset as u64 + record.len as u64) | flag;
+                            batch.push(&name, record.inode, kind_of_code(record.kind), next);
+                        }
                         Err(what) => bad = Some(BadEntry { offset: record.offset as u32, what }),
                     }
                 })?;
                 bad.map_or(Ok(()), Err)
             })?;
-            if !entries.is_empty() {
-                return Ok(entries);
+            if !batch.is_empty() {
+                break;
             }
         }
-        Ok(Vec::new())
+        Ok(())
     }
 
     /// The dots, which begin the first block.
-    fn list_dots(&self, cursor: u64) -> Result<Vec<DirectoryEntry>> {
-        let dots = self.blocks.read(0, |block| {
+    fn list_dots(&self, cursor: u64, batch: &mut EntryBatch) -> Result<()> {
+        self.blocks.read(0, |block| {
             let (dot, dot_dot) = htree::root_dots(&self.rules.format, block)?;
-            Ok([(1, dot.inode, dot.kind, b".".to_vec()), (2, dot_dot.inode, dot_dot.kind, b"..".to_vec())])
-        })?;
-        let after = dots.into_iter().filter(|(next, ..)| *next > cursor);
-        Ok(after
-            .map(|(next_cursor, inode, kind, name)| DirectoryEntry {
-                name,
-                inode: InodeNumber(inode),
-                kind: kind_of_code(kind),
-                next_cursor,
-            })
-            .collect())
+            for (next, name, record) in [(1, &b"."[..], dot), (2, b"..", dot_dot)] {
+                if next > cursor {
+                    batch.push(name, record.inode, kind_of_code(record.kind), next);
+                }
+            }
+            Ok(())
+        })
     }
 
     /// The entries of a directory of one block in the order in which its index would have them.
-    fn list_single(&self, least: u64) -> Result<Vec<DirectoryEntry>> {
+    fn list_single(&self, least: u64, batch: &mut EntryBatch) -> Result<()> {
         let root = Root::unborn(self.rules.hash.version);
-        let mut entries = Vec::new();
-        self.collect(&root, 0, (0, u32::MAX), &mut entries)?;
-        Ok(in_order(entries, least))
+        self.collect(&root, 0, (0, u32::MAX), batch)?;
+        put_in_order(batch, least);
+        Ok(())
     }
 
-    fn list_leaves(&self, least: u64) -> Result<Vec<DirectoryEntry>> {
+    fn list_leaves(&self, least: u64, batch: &mut EntryBatch) -> Result<()> {
         let start = ((least >> MINOR_BITS) as u32) << 1;
         let mut way = self.walk(|_| start)?;
-        let mut carried = Vec::new();
         for _ in 0..self.blocks.count() {
             let next = self.next_hash(&way)?;
             let continues = next.is_some_and(|next| next & 1 != 0);
@@ -126,34 +119,32 @@ impl<B: Blocks> Directory<'_, B> {
                 Some(next) => next.saturating_sub(2),
                 None => !1,
             };
-            let mut entries = std::mem::take(&mut carried);
-            let range = (way.leaf_hash & !1, last);
-            self.collect(&way.root, way.leaf, range, &mut entries)?;
-            if continues {
-                // Names of this hash go on in the next leaf: one group in the order.
-                let group = group_of(last, 0);
-                (carried, entries) = entries.into_iter().partition(|entry| entry.next_cursor >= group);
+            self.collect(&way.root, way.leaf, (way.leaf_hash & !1, last), batch)?;
+            // Names of this hash go on in the next leaf: one group in the order.
+            let carried = if continues { batch.split_from(group_of(last, 0)) } else { Vec::new() };
+            put_in_order(batch, least);
+            if !batch.is_empty() || next.is_none() {
+                return Ok(());
             }
-            let entries = in_order(entries, least);
-            if !entries.is_empty() || next.is_none() {
-                return Ok(entries);
-            }
+            batch.put_back(carried);
             self.advance(&mut way)?;
         }
         self.bad_index(0, "more leaves in the index than blocks in the directory")
     }
 
-    /// The entries of a block, but the dots, each with the smallest key of its hashes as its cursor. The hashes are
+    /// Add the entries of a block, but the dots, each with the smallest key of its hashes as its cursor. The hashes are
     /// forced into the range that the index gives the block, so that a name in a wrong leaf is seen, and once.
     fn collect(
         &self,
         root: &Root,
         number: u32,
         (first, last): (u32, u32),
-        entries: &mut Vec<DirectoryEntry>,
+        batch: &mut EntryBatch,
     ) -> Result<()> {
-        let format = &self.rules.format;
+        let (format, hash) = (&self.rules.format, self.rules.hash);
+        let key_of = |(major, minor): (u32, u32)| group_of(major.max(first).min(last), minor);
         let indexed = self.blocks.is_indexed() && self.blocks.count() > 1;
+        let before = batch.len();
         self.blocks.read(number, |block| {
             for (at, record) in format.records(block).enumerate() {
                 let record = record?;
@@ -166,16 +157,21 @@ impl<B: Blocks> Directory<'_, B> {
                     return Err(BadEntry { offset, what });
                 }
                 let name = self.form.shown(record.name).map_err(|what| BadEntry { offset, what })?;
-                let (hash, minor) = self.rules.hash.both(root.hash_version, &self.form.key(record.name));
-                entries.push(DirectoryEntry {
-                    name,
-                    inode: InodeNumber(record.inode),
-                    kind: kind_of_code(record.kind),
-                    next_cursor: group_of(hash.max(first).min(last), minor),
-                });
+                let key = match self.form {
+                    NameForm::Plain => 0,
+                    form => key_of(hash.both(root.hash_version, &form.key(record.name))),
+                };
+                batch.push(&name, record.inode, kind_of_code(record.kind), key);
             }
             Ok(())
-        })
+        })?;
+        if self.form == NameForm::Plain {
+            // What is shown is what the index hashes.
+            batch.set_cursors(before, |names, set| {
+                hash.each(root.hash_version, names, &mut |nth, hashes| set(nth, key_of(hashes)));
+            });
+        }
+        Ok(())
     }
 
     /// Whether every index block is sound and has its own place in the tree.
@@ -228,19 +224,15 @@ fn form_of(record: &Record<'_>, form: NameForm) -> NameForm {
     if record.name == b"." || record.name == b".." { NameForm::Plain } else { form }
 }
 
-/// Entries, which have the smallest keys of their hashes as cursors, sorted, with their own cursors, from key `least` on.
-fn in_order(mut entries: Vec<DirectoryEntry>, least: u64) -> Vec<DirectoryEntry> {
-    entries.sort_unstable_by(|left, right| {
-        left.next_cursor.cmp(&right.next_cursor).then_with(|| left.name.cmp(&right.name))
-    });
+/// Sort entries, which have the smallest keys of their hashes as cursors, and give them their own cursors; those before key `least` go.
+fn put_in_order(batch: &mut EntryBatch, least: u64) {
     let (mut before, mut nth) = (None, 0);
-    entries.retain_mut(|entry| {
-        let group = entry.next_cursor;
+    batch.sort_and_retain(|slot| {
+        let group = slot.cursor;
         nth = if before == Some(group) { (nth + 1).min(255) } else { 0 };
         before = Some(group);
         let key = group | nth;
-        entry.next_cursor = key + 1 + FIRST_KEY;
+        slot.cursor = key + 1 + FIRST_KEY;
         key >= least
     });
-    entries
 }

@@ -6,7 +6,7 @@
 //! - `entries`, `htree`: the bytes of one block
 //! - `linear`: search and space in a directory as a whole, and all that changes entries
 //! - `indexed`: walk and growth of the hash index
-//! - `listing`: every entry once, with a cursor
+//! - `listing`, `batch`: every entry once, with a cursor
 //! - `form`, `nokey`: what names are as users see them: plain, without regard to case, or encrypted
 //! - `cache`: where names are, in memory
 //!
@@ -16,6 +16,7 @@
 //! - Nothing is changed before all that is needed of it has been checked, so that after an error, other than a
 //!   failed write, what was changed may be committed.
 
+mod batch;
 mod cache;
 pub(crate) mod entries;
 mod form;
@@ -27,6 +28,7 @@ mod listing;
 mod model;
 mod nokey;
 
+pub use batch::EntryBatch;
 pub(crate) use cache::{CachedBlocks, DirectoryCache, NameCaches};
 pub(crate) use entries::{BadEntry, DirectoryFormat, NAME_MAX, NewEntry, kind_code};
 pub(crate) use form::NameForm;
@@ -97,15 +99,29 @@ impl HashRules {
 
     /// The hash, and another that distinguishes most names of one hash.
     fn both(&self, version: u8, name: &[u8]) -> (u32, u32) {
+        let by = self.by(version);
+        distinguished(by.version, name, by.hash(name))
+    }
+
+    /// Call `each` with the numbers of all names and what [`HashRules::both`] gives for them.
+    fn each(&self, version: u8, names: &[&[u8]], each: &mut dyn FnMut(usize, (u32, u32))) {
+        let by = self.by(version);
+        by.hash_all(names, &mut |nth, hashes| each(nth, distinguished(by.version, names[nth], hashes)));
+    }
+
+    fn by(&self, version: u8) -> DirectoryHash {
         let version = match version {
             0 => HashVersion::Legacy,
             1 => HashVersion::HalfMd4,
             _ => HashVersion::Tea,
         };
-        let (hash, minor) =
-            DirectoryHash { version, characters: self.characters, seed: self.seed }.hash(name);
-        (hash & !1, if version == HashVersion::Legacy { crc32c(0, name) } else { minor })
+        DirectoryHash { version, characters: self.characters, seed: self.seed }
     }
+}
+
+/// The first hash has no minor one: another takes its place.
+fn distinguished(version: HashVersion, name: &[u8], (hash, minor): (u32, u32)) -> (u32, u32) {
+    (hash & !1, if version == HashVersion::Legacy { crc32c(0, name) } else { minor })
 }
 
 /// A directory that one thread works on.

@@ -1,7 +1,7 @@
 //! Listing a directory.
 
 use super::{Names, is_directory};
-use crate::{DirectoryEntry, Error, Inode, Result};
+use crate::{DirectoryEntry, EntryBatch, Error, Inode, Result};
 
 impl Names {
     /// Call `each` for the entries from `cursor` on (0: the first), `.` and `..` included, until it returns `false`.
@@ -10,28 +10,24 @@ impl Names {
         &self,
         directory: &Inode,
         mut cursor: u64,
-        each: &mut dyn FnMut(DirectoryEntry) -> bool,
+        each: &mut dyn FnMut(&DirectoryEntry) -> bool,
     ) -> Result<()> {
+        let mut batch = EntryBatch::default();
         loop {
-            let batch = self.list_directory(directory, cursor)?;
-            if batch.is_empty() {
-                return Ok(());
-            }
-            for entry in batch {
-                cursor = entry.next_cursor;
-                if !each(entry) {
-                    return Ok(());
-                }
+            self.list_directory(directory, cursor, &mut batch)?;
+            match batch.next_cursor() {
+                Some(next) if batch.for_each(each) => cursor = next,
+                _ => return Ok(()),
             }
         }
     }
 
-    /// Some entries from `cursor` on (0: the first), `.` and `..` included, as many as one block has; none at the end.
-    pub fn list_directory(&self, directory: &Inode, cursor: u64) -> Result<Vec<DirectoryEntry>> {
+    /// Have `batch` be some entries from `cursor` on (0: the first), `.` and `..` included, as many as one block has; none at the end.
+    pub fn list_directory(&self, directory: &Inode, cursor: u64, batch: &mut EntryBatch) -> Result<()> {
         if !is_directory(directory) {
             return Err(Error::NotADirectory);
         }
         let state = directory.read_in_use()?;
-        self.with_directory(directory, &state, |entries| entries.list(cursor))
+        self.with_directory(directory, &state, |entries| entries.list(cursor, batch))
     }
 }

@@ -259,8 +259,8 @@ pub fn inode_of(image: &Path, path: &str) -> InodeNumber {
 /// The names in a directory, but the dots, and what they name.
 pub fn entries_of(volume: &Volume, directory: &Inode) -> Vec<(Vec<u8>, InodeNumber)> {
     let mut entries = Vec::new();
-    let mut take = |entry: diorite_ext::DirectoryEntry| {
-        entries.push((entry.name, entry.inode));
+    let mut take = |entry: &diorite_ext::DirectoryEntry| {
+        entries.push((entry.name.clone(), entry.inode));
         true
     };
     volume.names.read_directory(directory, 0, &mut take).unwrap();

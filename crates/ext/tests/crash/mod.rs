@@ -104,7 +104,7 @@ fn walk(volume: &Volume, directory: &Arc<Inode>, path: &str, tree: &mut Tree) {
     volume
         .names
         .read_directory(directory, 0, &mut |entry| {
-            names.push((entry.name, entry.inode));
+            names.push((entry.name.clone(), entry.inode));
             true
         })
         .unwrap();

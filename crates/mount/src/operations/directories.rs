@@ -20,7 +20,7 @@ impl Operations {
         if cursor == 0 {
             self.note_access(&node)?;
         }
-        node.read_directory(cursor, &mut |entry| each(&entry))
+        node.read_directory(cursor, each)
     }
 
     /// The inode of an entry that was listed.
