@@ -407,3 +407,52 @@ fn futures_end_beside_a_driver() {
         drop(driver);
     });
 }
+
+/// A write that finds the volume full finishes the queue's other transfers first, whose blocks it might have: their ends were taken from the
+/// device then, and no descriptor told of them.
+#[test]
+fn what_a_refused_write_has_finished_is_delivered() {
+    each_kind(|kind, file| {
+        let (first, second) = (aligned_pattern(16 * PAGE, 1), aligned_pattern(16 * PAGE, 2));
+        let at = 1 << 20;
+        file.write_all_at(&first, 0).expect("write");
+        fill_from(file, 2 * at);
+        let (queue, of_thread) = (AsyncQueue::new(4).expect("queue"), file.clone());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let runner = std::thread::spawn(move || {
+            let file = of_thread;
+            let writes =
+                vec![queue.write(&file, 0, first, 16 * PAGE), queue.write(&file, at, second, 16 * PAGE)];
+            let results: Vec<_> = queue.run(all(writes)).into_iter().map(|(result, _)| result).collect();
+            sender.send(results).expect("the test waits");
+        });
+        let results = receiver.recv_timeout(Duration::from_secs(20)).expect("both end");
+        runner.join().expect("run");
+        assert_eq!(results[0].as_ref().ok(), Some(&(16 * PAGE)), "{kind}");
+        let refused = results[1].as_ref().expect_err("no space").kind();
+        assert_eq!(refused, diorite::ErrorKind::StorageFull, "{kind}");
+
+        let mut queue = DirectQueue::new(4);
+        queue.descriptor().expect("descriptor");
+        queue.write(file, 0, aligned_pattern(16 * PAGE, 3), 16 * PAGE, 7).expect("submitted");
+        queue.write(file, at, aligned_pattern(16 * PAGE, 4), 16 * PAGE, 8).expect_err("no space");
+        assert!(is_readable(queue.descriptor().expect("descriptor"), 0), "{kind}");
+        let mut done = Vec::new();
+        queue.reap(0, &mut done).expect("reap");
+        assert_eq!(done.iter().map(|done| done.tag).collect::<Vec<_>>(), [7], "{kind}");
+        assert!(!is_readable(queue.descriptor().expect("descriptor"), 0), "{kind}");
+    });
+}
+
+/// Have the file take all blocks of the volume.
+fn fill_from(file: &File, mut end: u64) {
+    let mut step = 1 << 20;
+    while step >= PAGE as u64 {
+        match file.allocate(end, step) {
+            Ok(()) => end += step,
+            Err(error) if error.kind() == diorite::ErrorKind::StorageFull => step /= 2,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    file.sync_all().expect("sync");
+}

@@ -105,25 +105,22 @@ impl<M: TransferMemory + 'static> Transfer<M> {
             Ok(()) => {
                 state.places[place] = Place::InFlight(None);
                 self.state = State::InFlight(place);
-                // The device has it now; what ended at once needs no reactor.
-                let reaped = state.reap(0, shared.depth, &mut after);
-                if reaped.is_err() {
-                    self.queue.set_ready();
-                }
                 None
             }
             Err(SubmitError::Full { memory }) => {
                 state.free_place(place);
                 new.memory = Some(memory);
-                state.wake_for_space(shared.depth, &mut after);
                 None
             }
             Err(SubmitError::Failed { memory, error }) => {
                 state.free_place(place);
-                state.wake_for_space(shared.depth, &mut after);
                 Some((Err(error), memory))
             }
         };
+        // The device has it now. What ended at once, and what the queue finished of others to have their blocks, needs no reactor.
+        if state.reap(0, shared.depth, &mut after).is_err() {
+            self.queue.set_ready();
+        }
         drop(guard);
         after.unlocked();
         if let Some(ended) = ended {

@@ -220,7 +220,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         len: usize,
         tag: u64,
     ) -> Result<(), SubmitError<M>> {
-        self.read_with(file, offset, memory, len, tag, &mut Acquire::Wait)
+        let submitted = self.read_with(file, offset, memory, len, tag, &mut Acquire::Wait);
+        self.note_ended();
+        submitted
     }
 
     pub(crate) fn read_with(
@@ -255,7 +257,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         len: usize,
         tag: u64,
     ) -> Result<(), SubmitError<M>> {
-        self.write_with(file, offset, memory, len, tag, &mut Acquire::Wait)
+        let submitted = self.write_with(file, offset, memory, len, tag, &mut Acquire::Wait);
+        self.note_ended();
+        submitted
     }
 
     pub(crate) fn write_with(
@@ -566,12 +570,15 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     /// As [`Self::reap`].
     pub fn next_finished(&mut self) -> Result<Option<Finished<M>>> {
         if let Some(finished) = self.ready.pop_front() {
+            self.note_ended();
             return Ok(Some(finished));
         }
         if self.reaped.is_empty() && !self.pending.is_empty() {
             self.fetch(1)?;
         }
-        Ok(self.finish_next())
+        let finished = self.finish_next();
+        self.note_ended();
+        Ok(finished)
     }
 }
 

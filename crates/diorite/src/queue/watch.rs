@@ -34,6 +34,13 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         Ok(self.readiness.as_ref().expect("made above").as_fd())
     }
 
+    /// What was taken from a device and not returned yet is to be reaped: the device's own descriptor says no more of it.
+    pub(super) fn note_ended(&self) {
+        if let Some(readiness) = self.readiness.as_ref().filter(|_| self.ended() > 0) {
+            readiness.notify()();
+        }
+    }
+
     /// Another descriptor of the same, and what makes it readable once.
     pub(crate) fn watched(&mut self) -> Result<(OwnedFd, diorite_block::Notify)> {
         self.descriptor()?;
