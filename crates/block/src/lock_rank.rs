@@ -121,6 +121,8 @@ pub enum Rank {
     BlockMemory,
 
     // Leaves of files and of the page cache (`diorite`).
+    /// Whether the end of all removals is waited for.
+    Removals,
     /// Files with dirty pages.
     DirtyFiles,
     /// Unreported error of a file.

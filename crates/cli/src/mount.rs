@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diorite_mount::fuse::{detach, keep_descriptors_here, keep_few_arenas};
-use diorite_mount::{MountError, MountOptions};
+use diorite_mount::{MountError, MountOptions, mounted};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -103,6 +103,12 @@ pub(crate) fn umount(arguments: &args::Umount) -> Result<()> {
 fn unmount(directory: &Path, lazily: bool) -> Result<()> {
     // As the kernel's list of mounts has it. That of a mount whose daemon is gone is what it is.
     let directory = &directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    if let Some(kind) = mounted::type_of(directory).filter(|kind| !mounted::is_own(kind)) {
+        return Err(Failure::Failed(format!(
+            "{}: cannot unmount: what is mounted on it is not of Diorite, but of type {kind}: use `umount`",
+            directory.display()
+        )));
+    }
     let daemon = if lazily { None } else { daemon_of(directory) };
     // Of what the daemon cannot write when it ends, only its log would tell.
     let written = if daemon.is_some() { write_back(directory) } else { Ok(()) };

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::{Mounted, pattern, text};
 use mount::{Served, Transport};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, SeekFrom};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
 
 const NOBODY: u32 = 65_534;
@@ -45,6 +45,9 @@ over_both_transports! {
     the_one_who_mounted_executes_programs_alone,
     an_access_list_changes_permission_bits,
     an_append_only_file_has_the_time_of_its_last_append,
+    an_append_only_file_keeps_what_it_has,
+    what_was_written_before_a_file_became_immutable_is_kept,
+    a_range_that_is_copied_takes_privileges,
     generations_are_shown,
     what_cannot_be_mounted_is_an_error,
     a_signal_unmounts_and_open_files_go_on,
@@ -477,6 +480,94 @@ fn an_append_only_file_has_the_time_of_its_last_append() {
     let before = times(&path);
     let served = served.again("");
     assert_eq!(times(&served.path("log")), before);
+    served.must_end_clean();
+}
+
+fn set_flag(file: &fs::File, flag: rustix::fs::IFlags) {
+    let flags = rustix::fs::ioctl_getflags(file).expect("flags");
+    rustix::fs::ioctl_setflags(file, flags | flag).expect("chattr");
+}
+
+/// The kernel knows nothing of this flag: whatever a handle for appending was made to do, it overwrote. One that was open for writing before
+/// still writes, and what the kernel caches of it may come by the other handle.
+fn an_append_only_file_keeps_what_it_has() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let path = served.path("log");
+    let before = OpenOptions::new().create_new(true).read(true).append(true).open(&path).expect("create");
+    (&before).write_all(b"line one,").expect("append");
+    set_flag(&before, rustix::fs::IFlags::APPEND);
+    let mut expected = b"line one,".to_vec();
+    let after = OpenOptions::new().read(true).append(true).open(&path).expect("open");
+    for n in 0..20 {
+        for (file, word) in [(&before, format!("before {n},")), (&after, format!("after {n},"))] {
+            (&*file).write_all(word.as_bytes()).expect("append");
+            expected.extend_from_slice(word.as_bytes());
+        }
+    }
+    rustix::fs::fcntl_setfl(&after, OFlags::empty()).expect("F_SETFL");
+    let refused = after.write_all_at(b"XXXX", 0).expect_err("overwritten");
+    assert_eq!(refused.raw_os_error(), Some(Errno::PERM.raw_os_error()));
+    for mode in [FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, FallocateFlags::ZERO_RANGE] {
+        for file in [&before, &after] {
+            assert_eq!(rustix::fs::fallocate(file, mode, 0, 4), Err(Errno::PERM), "{mode:?}");
+        }
+    }
+    before.sync_all().expect("sync");
+    after.sync_all().expect("sync");
+    drop((before, after));
+    assert_eq!(text(&fs::read(&path).expect("read")), text(&expected));
+    let served = served.again("");
+    assert_eq!(text(&fs::read(served.path("log")).expect("read")), text(&expected));
+    served.must_end_clean();
+}
+
+/// What the kernel and the daemon had in their caches was refused when it was written back, and lost: the content was zeros.
+fn what_was_written_before_a_file_became_immutable_is_kept() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    for len in [9, 100_000] {
+        let (path, data) = (served.path(&format!("closed-{len}")), pattern(len, 4));
+        fs::write(&path, &data).expect("write");
+        set_flag(&fs::File::open(&path).expect("open"), rustix::fs::IFlags::IMMUTABLE);
+        let path = served.path(&format!("open-{len}"));
+        let file = OpenOptions::new().create_new(true).write(true).open(&path).expect("create");
+        (&file).write_all(&data).expect("write");
+        set_flag(&file, rustix::fs::IFlags::IMMUTABLE);
+        file.sync_all().expect("sync");
+        assert_eq!(file.set_len(1).map_err(|error| error.raw_os_error()), Err(Some(1)), "EPERM");
+        let opened = OpenOptions::new().write(true).open(&path).map(drop);
+        assert_eq!(opened.map_err(|error| error.raw_os_error()), Err(Some(1)), "EPERM");
+    }
+    let served = served.again("");
+    for len in [9, 100_000] {
+        for name in ["closed", "open"] {
+            let content = fs::read(served.path(&format!("{name}-{len}"))).expect("read");
+            assert!(content == pattern(len, 4), "{name}-{len}");
+        }
+    }
+    served.must_end_clean();
+}
+
+/// `copy_file_range` left set-user-ID and set-group-ID to the program of another user.
+fn a_range_that_is_copied_takes_privileges() {
+    let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
+    fs::write(served.path("source"), "other content").expect("write");
+    fs::write(served.path("program"), "the program").expect("write");
+    let permissions = |mode| fs::set_permissions(served.path("program"), fs::Permissions::from_mode(mode));
+    permissions(0o6777).expect("chmod");
+    let mode = || fs::metadata(served.path("program")).expect("stat").mode() & 0o7777;
+    let source = fs::File::open(served.path("source")).expect("open");
+    let program = OpenOptions::new().write(true).open(served.path("program")).expect("open");
+    let copy = || rustix::fs::copy_file_range(&source, Some(&mut 0), &program, Some(&mut 0), 5);
+    assert_eq!((copy(), mode()), (Ok(5), 0o6777), "the superuser's");
+    std::thread::scope(|scope| {
+        let as_nobody = || {
+            rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(NOBODY)).expect("setuid");
+            assert_eq!(copy(), Ok(5));
+        };
+        scope.spawn(as_nobody).join().expect("copied");
+    });
+    assert_eq!(mode(), 0o777);
+    drop((source, program));
     served.must_end_clean();
 }
 

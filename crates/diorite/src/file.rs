@@ -67,6 +67,11 @@ pub(crate) trait FileOwner: Send + Sync + fmt::Debug {
     /// What `stat` returns.
     fn attributes(&self) -> Result<Attributes>;
 
+    /// Whether what the file has may be changed otherwise than by writing: holes, zeros, moved ranges.
+    fn check_range_change(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// What of direct I/O the file can have.
     fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {
         Ok(wanted)
@@ -170,6 +175,22 @@ impl File {
 
     pub(crate) fn check_write(&self) -> Result<()> {
         if self.handle.options.can_write() { Ok(()) } else { self.named(Err(Error::NotOpenFor("writing"))) }
+    }
+
+    /// Whether data may be written at `offset`.
+    pub(crate) fn check_write_at(&self, offset: u64) -> Result<()> {
+        self.check_write()?;
+        let is_refused = self.handle.options.append_only && offset < self.size();
+        if is_refused {
+            self.named(Err(diorite_ext::Error::NotPermitted("append-only").into()))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check_range_change(&self) -> Result<()> {
+        self.check_write()?;
+        self.named(self.handle.owner.check_range_change())
     }
 
     /// What direct I/O needs here.
@@ -341,6 +362,7 @@ impl File {
 
     /// Write all of `data`, of any alignment, past the page cache.
     pub(crate) fn write_tail(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.check_write_at(offset)?;
         let data = [IoSlice::new(data)];
         let written = self.content().write_bounced(&data, Position::At(offset), self.sync_mode());
         self.named(written.and_then(|written| written.stopped.map_or(Ok(()), Err)))
@@ -422,7 +444,7 @@ impl File {
     /// # Errors
     /// [`Error::NotOpenFor`]; the device or the volume failed.
     pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
-        self.check_write()?;
+        self.check_range_change()?;
         self.named(self.content().punch_hole(offset, len))
     }
 
@@ -432,7 +454,7 @@ impl File {
     /// # Errors
     /// As [`File::allocate`].
     pub fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
-        self.check_write()?;
+        self.check_range_change()?;
         self.named(self.content().zero_range(offset, len))
     }
 
@@ -443,7 +465,7 @@ impl File {
     /// # Errors
     /// As above; [`Error::NotOpenFor`]; the device or the volume failed.
     pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
-        self.check_write()?;
+        self.check_range_change()?;
         self.named(self.content().collapse_range(offset, len))
     }
 
@@ -454,7 +476,7 @@ impl File {
     /// # Errors
     /// As above; [`Error::NotOpenFor`]; [`FileTooLarge`](crate::ErrorKind::FileTooLarge); the device or the volume failed.
     pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
-        self.check_write()?;
+        self.check_range_change()?;
         self.named(self.content().insert_range(offset, len))
     }
 

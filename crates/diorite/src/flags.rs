@@ -151,7 +151,10 @@ impl File {
         position: Position,
         flags: IoFlags,
     ) -> Result<Written> {
-        self.check_write()?;
+        match position {
+            Position::At(offset) => self.check_write_at(offset)?,
+            Position::End => self.check_write()?,
+        }
         let (content, options, direct) = (self.content(), &self.handle.options, self.direct_io());
         let mode = WriteMode { sync: options.sync, flags };
         let result = if direct == DirectIo::Off {

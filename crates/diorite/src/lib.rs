@@ -58,6 +58,7 @@ mod range_lock;
 mod range_slots;
 mod raw;
 mod read_dir;
+mod removals;
 mod resolve;
 mod stats;
 mod status;

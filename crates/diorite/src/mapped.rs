@@ -119,6 +119,7 @@ impl MappedView {
     pub fn write_at(&self, data: &[u8], at: u64) -> Result<()> {
         self.file.check_write()?;
         let bytes = self.within(at..at.saturating_add(data.len() as u64))?;
+        self.file.check_write_at(bytes.start)?;
         self.file.write_all_cached(data, bytes.start, Growth::Refused)
     }
 
@@ -138,6 +139,7 @@ impl MappedView {
     /// cannot be filled.
     pub fn window_mut(&self, range: Range<u64>) -> Result<MappedWindowMut> {
         self.file.check_write()?;
+        self.file.check_write_at(self.within(range.clone())?.start)?;
         Ok(MappedWindowMut { window: self.open(range, WindowUse::Store)? })
     }
 

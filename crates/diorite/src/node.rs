@@ -169,7 +169,8 @@ impl NodeRef {
         if options.truncate && content.store.size() > 0 {
             content.set_len(0)?;
         }
-        let opening = Opening { direct, ..options.clone() };
+        let append_only = wanted != ContentUse::Read && self.inode().attributes().is_append_only();
+        let opening = Opening { direct, append_only, ..options.clone() };
         Ok(File::new(content, Box::new(self.clone()), opening, path))
     }
 
@@ -338,6 +339,10 @@ impl NodeRef {
 impl FileOwner for NodeRef {
     fn attributes(&self) -> Result<Attributes> {
         NodeRef::attributes(self)
+    }
+
+    fn check_range_change(&self) -> Result<()> {
+        Ok(self.volume().check_range_change(self.inode())?)
     }
 
     fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {

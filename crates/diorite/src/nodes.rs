@@ -31,6 +31,7 @@ use crate::content::engine::Engine;
 use crate::ext_map::ExtMap;
 use crate::map::SyncKind;
 use crate::mmp_heartbeat::MmpHeartbeat;
+use crate::removals::Removals;
 use crate::{Attributes, Error, InodeNumber, NodeSpec, RenameMode, Result};
 
 /// Parts of the table, each with a lock of its own.
@@ -53,6 +54,7 @@ pub(crate) struct Nodes {
     mark: MmpHeartbeat,
     root: OnceLock<Arc<Inode>>,
     timer: CommitTimer,
+    removals: Removals,
     is_closed: AtomicBool,
 }
 
@@ -175,6 +177,7 @@ impl Nodes {
             shards: std::array::from_fn(|_| Mutex::ranked(Rank::NodeTable, Shard::default())),
             mark,
             root: OnceLock::new(),
+            removals: Removals::new(),
             is_closed: AtomicBool::new(false),
         })
     }
@@ -199,6 +202,7 @@ impl Nodes {
 
     /// Remove a name of anything but a directory.
     pub(crate) fn unlink(&self, directory: &Inode, name: &[u8]) -> Result<()> {
+        let _removal = self.removals.begin();
         let inode = self.volume.names.unlink(directory, name)?;
         self.name_removed(&inode)
     }
@@ -210,6 +214,7 @@ impl Nodes {
         (to, to_name): (&Arc<Inode>, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
+        let _removal = self.removals.begin();
         match self.volume.names.rename(from, name, to, to_name, mode)? {
             Some(replaced) => self.name_removed(&replaced),
             None => Ok(()),
@@ -302,11 +307,13 @@ impl Nodes {
         if node.users.fetch_sub(1, Ordering::AcqRel) > 1 || !shard.is_current(node) {
             return;
         }
+        let mut _removal = None;
         if node.inode.is_nameless() {
             if !node.inode.retire_nameless() {
                 // The thread that made it is about to refer to it.
                 return;
             }
+            _removal = Some(self.removals.begin());
         } else if node.content().is_some_and(|content| content.cache.pages.cached() > 0) {
             let evicted = shard.rest(node);
             drop(shard);
@@ -381,7 +388,7 @@ impl Nodes {
         result.and(self.engine.errors.report_unreported()).and(self.volume.sync().map_err(Error::from))
     }
 
-    /// Sync, evict everything and close the volume, unless a node is in use.
+    /// Sync, evict everything and close the volume, unless a node is in use. What other threads have removed is freed first.
     pub(crate) fn close(&self) -> Result<()> {
         let in_use = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
@@ -391,6 +398,7 @@ impl Nodes {
         if in_use > 0 {
             return Err(Error::Busy(in_use));
         }
+        self.removals.wait();
         let synced = self.sync();
         self.is_closed.store(true, Ordering::Release);
         self.mark.stop();

@@ -34,6 +34,8 @@ pub(crate) struct Opening {
     pub(crate) read: bool,
     pub(crate) write: bool,
     pub(crate) append: bool,
+    /// The file was append-only (`chattr +a`) when it was opened: what it has is not written again.
+    pub(crate) append_only: bool,
     pub(crate) truncate: bool,
     pub(crate) create: bool,
     pub(crate) create_new: bool,
@@ -51,6 +53,7 @@ impl Opening {
             read: false,
             write: false,
             append: false,
+            append_only: false,
             truncate: false,
             create: false,
             create_new: false,

@@ -17,7 +17,7 @@
 
 mod accounting;
 pub mod fuse;
-mod mounted;
+pub mod mounted;
 pub mod nfs;
 pub mod operations;
 mod options;

@@ -36,6 +36,18 @@ pub(crate) fn device_numbers(directory: &Path) -> Option<String> {
     lines(&mounts).rev().find_map(of).map(|(mounted, _)| mounted.numbers)
 }
 
+/// The type of what is mounted on exactly this directory.
+pub fn type_of(directory: &Path) -> Option<String> {
+    let mounts = read_mounts()?;
+    let of = |line: &[u8]| parse(line).filter(|(mounted, _)| mounted.directory == directory);
+    lines(&mounts).rev().find_map(of).map(|(_, kind)| String::from_utf8_lossy(&kind).into_owned())
+}
+
+/// Whether a type of mounts is of this program.
+pub fn is_own(kind: &str) -> bool {
+    matches!(kind, "fuse.diorite" | "fuseblk.diorite")
+}
+
 /// The same as one number, as `stat` has it.
 pub(crate) fn device_number(directory: &Path) -> Option<u64> {
     let numbers = device_numbers(directory)?;
@@ -53,7 +65,7 @@ fn innermost(mounts: &[u8], path: &Path) -> Option<Mounted> {
         .filter_map(parse)
         .filter(|(mounted, _)| path.starts_with(&mounted.directory))
         .max_by_key(|(mounted, _)| mounted.directory.as_os_str().len())?;
-    matches!(kind.as_slice(), b"fuse.diorite" | b"fuseblk.diorite").then_some(mounted)
+    std::str::from_utf8(&kind).is_ok_and(is_own).then_some(mounted)
 }
 
 /// A line: the mount and its type.

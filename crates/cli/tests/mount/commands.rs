@@ -52,6 +52,18 @@ fn umount_goes_on_after_one_that_fails() {
     bench.must_be_clean("b.img");
 }
 
+/// What another program has mounted is not for `diorite umount`: it unmounted anything, the host's own filesystems too.
+#[test]
+fn umount_leaves_other_filesystems_alone() {
+    let Some((bench, _alone)) = bench() else { return };
+    mount("none", bench.path("one"), "tmpfs", MountFlags::empty(), None).expect("mount");
+    let said = bench.fail("umount one", 1);
+    let said_lazily = bench.fail("umount -l one", 1);
+    unmount(bench.path("one"), UnmountFlags::empty()).expect("it was mounted all the time");
+    assert!(said.contains("one: cannot unmount") && said.contains("of type tmpfs"), "{said}");
+    assert_eq!(said, said_lazily);
+}
+
 /// A daemon holds no lock of the one who mounted.
 #[test]
 fn a_daemon_inherits_nothing() {

@@ -274,7 +274,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         if self.in_flight() >= self.depth {
             return Err(SubmitError::Full { memory });
         }
-        let result = match file.check_write().and_then(|()| Self::check(file, offset, &memory, len)) {
+        let result = match file.check_write_at(offset).and_then(|()| Self::check(file, offset, &memory, len))
+        {
             Ok(()) => self.start_write(file, offset, memory, len, tag, acquire),
             Err(error) => Err((memory, error)),
         };

@@ -36,7 +36,7 @@ impl Files {
     ) -> Result<Reservation> {
         self.core.check_writable()?;
         let state = inode.state.read();
-        self.check_data_change(inode, &state)?;
+        self.check_holds_data(inode, &state)?;
         let end = at.0.checked_add(blocks).filter(|end| *end <= self.maps.tree(&state).max_blocks());
         let Some(end) = end else {
             return Err(Error::FileTooLarge { max_bytes: self.maps.max_size(&state) });
@@ -64,7 +64,7 @@ impl Files {
     ) -> Result<Reservation> {
         self.core.check_writable()?;
         let state = inode.state.read();
-        self.check_data_change(inode, &state)?;
+        self.check_holds_data(inode, &state)?;
         let mut reservation = self.empty_reservation(inode);
         self.promise_growth(inode, &state, &[Change::Convert(at, blocks)], own, &mut reservation)?;
         Ok(reservation)

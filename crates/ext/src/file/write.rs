@@ -19,15 +19,20 @@ pub(super) const BASE_CREDITS: u32 = 6;
 impl Files {
     /// Refuse a change of data that this file does not allow.
     pub(super) fn check_data_change(&self, inode: &Inode, state: &InodeState) -> Result<()> {
+        self.check_holds_data(inode, state)?;
+        check_change(InodeFlags::from_bits_retain(state.flags))
+    }
+
+    /// Refuse an inode that has no data of users. Flags that forbid changes do not matter here: data that is written back may have been
+    /// accepted before they were set ([`crate::Volume::check_content_use`]).
+    pub(super) fn check_holds_data(&self, inode: &Inode, state: &InodeState) -> Result<()> {
         if inode.kind() != FileKind::Regular {
             return Err(Error::InvalidArgument("only regular files have data of users"));
         }
         if state.freed {
             return Err(Error::Stale);
         }
-        let flags = InodeFlags::from_bits_retain(state.flags);
-        check_encrypted(inode, flags)?;
-        check_change(flags)?;
+        check_encrypted(inode, InodeFlags::from_bits_retain(state.flags))?;
         let is_own = self.core.format.is_own_inode(inode.number());
         if is_own { Err(Error::NotPermitted("reserved")) } else { Ok(()) }
     }
@@ -182,8 +187,13 @@ impl Files {
         blocks: u64,
         size_at_least: Option<u64>,
     ) -> Result<()> {
-        if !inode.state.read().has_extents() {
-            return Err(Error::Unsupported("files that are not mapped by extents have no unwritten blocks"));
+        {
+            let state = inode.state.read();
+            if !state.has_extents() {
+                let what = "files that are not mapped by extents have no unwritten blocks";
+                return Err(Error::Unsupported(what));
+            }
+            self.check_data_change(inode, &state)?;
         }
         let mut reservation = self.reserve(inode, at, blocks)?;
         let mut state = inode.write_in_use()?;

@@ -16,7 +16,7 @@ pub enum ContentUse {
 
 impl Volume {
     /// Refuse what the volume or the flags of the inode forbid; ciphertext is no content ([`Error::Encrypted`]). Asked when a
-    /// file is opened: a cached write that is refused later could only be lost.
+    /// file is opened, and not for what is written through it afterwards: data that was cached before a flag was set could only be lost.
     pub fn check_content_use(&self, inode: &Inode, wanted: ContentUse) -> Result<()> {
         let flags = InodeFlags::from_bits_retain(inode.state.read().flags);
         check_encrypted(inode, flags)?;
@@ -27,11 +27,20 @@ impl Volume {
             return Err(Error::ReadOnly(reason));
         }
         check_change(flags)?;
-        if flags.contains(InodeFlags::APPEND) && wanted != ContentUse::Append {
-            return Err(Error::NotPermitted("append-only"));
-        }
-        Ok(())
+        if wanted == ContentUse::Append { Ok(()) } else { check_no_append_only(flags) }
     }
+
+    /// Refuse a change of what a file has already where its flags forbid that now: holes, zeros and moved ranges, which are asked for when
+    /// they are made.
+    pub fn check_range_change(&self, inode: &Inode) -> Result<()> {
+        let flags = InodeFlags::from_bits_retain(inode.state.read().flags);
+        check_change(flags).and_then(|()| check_no_append_only(flags))
+    }
+}
+
+fn check_no_append_only(flags: InodeFlags) -> Result<()> {
+    let refused = flags.contains(InodeFlags::APPEND);
+    if refused { Err(Error::NotPermitted("append-only")) } else { Ok(()) }
 }
 
 /// Refuse the content of an encrypted file.

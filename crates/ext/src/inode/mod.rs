@@ -371,6 +371,18 @@ pub struct Attributes {
     pub project: u32,
 }
 
+impl Attributes {
+    /// Whether nothing of the inode may be changed (`chattr +i`).
+    pub fn is_immutable(&self) -> bool {
+        crate::layout::InodeFlags::from_bits_retain(self.flags).contains(crate::layout::InodeFlags::IMMUTABLE)
+    }
+
+    /// Whether data is written at the end of the file only (`chattr +a`).
+    pub fn is_append_only(&self) -> bool {
+        crate::layout::InodeFlags::from_bits_retain(self.flags).contains(crate::layout::InodeFlags::APPEND)
+    }
+}
+
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {

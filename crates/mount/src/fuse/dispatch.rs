@@ -22,8 +22,8 @@ use super::reply::{
 use super::request::{Arguments, Message};
 use super::session::{Session, Transport};
 use crate::operations::{
-    Allocation, Caller, Entry, FileHandle, NewNode, OpenFlags, Operations, Privileges, Source, Whence,
-    XATTR_ACCESS_LIST,
+    Allocation, Caller, Entry, FileHandle, NewNode, OpenFlags, Opened, Operations, Privileges, Source,
+    Whence, XATTR_ACCESS_LIST,
 };
 
 /// Bits of `open` flags.
@@ -312,13 +312,10 @@ impl Session {
         }
     }
 
-    fn open_out(&self, handle: FileHandle) -> OpenOut {
-        let cached = fopen::KEEP_CACHE;
-        OpenOut {
-            handle: handle.0,
-            open_flags: if self.is_uncached() { fopen::DIRECT_IO } else { cached },
-            backing: 0,
-        }
+    fn open_out(&self, opened: &Opened) -> OpenOut {
+        let is_direct = self.is_uncached() || opened.is_append_only;
+        let open_flags = if is_direct { fopen::DIRECT_IO } else { fopen::KEEP_CACHE };
+        OpenOut { handle: opened.handle.0, open_flags, backing: 0 }
     }
 
     fn open(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
@@ -328,7 +325,7 @@ impl Session {
         if opened.has_new_access_time || (opened.is_without_blocks && flags.write && self.has_write_back()) {
             self.forget_attributes(request.node);
         }
-        reply.push(&self.open_out(opened.handle));
+        reply.push(&self.open_out(&opened));
         Ok(())
     }
 
@@ -356,7 +353,7 @@ impl Session {
             OpenFlags { is_new: true, note_access: false, truncate: false, ..Self::open_flags(flags, 0) };
         let opened = self.checked(self.operations().open(entry.node.number(), flags, caller))?;
         self.reply_entry(entry, reply);
-        reply.push(&self.open_out(opened.handle));
+        reply.push(&self.open_out(&opened));
         Ok(())
     }
 
@@ -479,7 +476,9 @@ impl Session {
         let len = copy.len.min(1 << 30);
         let (from, to) =
             ((FileHandle(copy.handle), copy.offset), (FileHandle(copy.to_handle), copy.to_offset));
-        let copied = self.checked(self.operations().copy_range(from, to, len))?;
+        let copied = self.operations().copy_range(from, to, len, &request.caller);
+        let (copied, privileges) = self.checked(copied)?;
+        self.note_privileges(inode_of(copy.to_node)?, privileges);
         reply.push(&WriteOut { size: copied as u32, padding: 0 });
         Ok(())
     }

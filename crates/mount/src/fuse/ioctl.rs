@@ -60,6 +60,7 @@ pub(super) fn ioctl(session: &Session, request: &mut Request<'_>, reply: &mut Re
         FS_IOC_SETFLAGS => {
             let flags: u32 = request.arguments.structure();
             session.checked(operations.set_flags(node, Some(flags), None))?;
+            session.forget_attributes(node);
         }
         FS_IOC_GETVERSION => {
             out.extend(session.checked(operations.attributes(node))?.generation.to_ne_bytes());
@@ -77,6 +78,7 @@ pub(super) fn ioctl(session: &Session, request: &mut Request<'_>, reply: &mut Re
                 flags = if wanted.flags & shared != 0 { flags | flag } else { flags & !flag };
             }
             session.checked(operations.set_flags(node, Some(flags), Some(wanted.project)))?;
+            session.forget_attributes(node);
         }
         FITRIM => {
             let wanted: TrimRange = request.arguments.structure();

@@ -27,6 +27,8 @@ pub(super) struct OpenFile {
     cached: Option<File>,
     /// Of the caller who opened it, for what a front end's cache writes.
     reserved_blocks: ReservedBlocks,
+    /// The file was append-only when it was opened: what it has is not written again.
+    is_append_only: bool,
     /// It was written by this handle, or made for it: it has no capabilities since then.
     is_written: AtomicBool,
     /// The process that opened it.
@@ -67,6 +69,8 @@ pub struct Opened {
     pub has_new_access_time: bool,
     /// The file has no blocks.
     pub is_without_blocks: bool,
+    /// It is written at its end only: its content is not for a cache to write, which writes whole pages.
+    pub is_append_only: bool,
 }
 
 /// A client's open file.
@@ -162,15 +166,18 @@ impl Operations {
             })?;
         }
         let has_new_access_time = flags.note_access && self.note_access(&node)?;
-        let is_without_blocks = node.attributes()?.sectors == 0;
+        let attributes = node.attributes()?;
+        let is_without_blocks = attributes.sectors == 0;
+        let is_append_only = flags.write && attributes.is_append_only();
         if flags.write {
             self.known.add_writer(number);
         }
         let is_written = AtomicBool::new(flags.is_new);
         let reserved_blocks = self.reserved_blocks(caller);
-        let file = OpenFile { node, direct, cached, reserved_blocks, is_written, opener: caller.pid };
+        let opener = caller.pid;
+        let file = OpenFile { node, direct, cached, reserved_blocks, is_append_only, is_written, opener };
         let handle = FileHandle(self.files.insert(file));
-        Ok(Opened { handle, has_new_access_time, is_without_blocks })
+        Ok(Opened { handle, has_new_access_time, is_without_blocks, is_append_only })
     }
 
     /// The process that opened a file; 0 if it is not known.
@@ -195,6 +202,20 @@ impl Operations {
         self.files.get(handle.0).ok_or(Error::NotOpenFor("anything: it is closed"))
     }
 
+    /// The handle by which a front end's cache writes. It takes any that is open for writing; where that is one of an append-only file, the
+    /// data may be of another that was opened before.
+    fn file_of_cache(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
+        let file = self.file(handle)?;
+        if !file.is_append_only {
+            return Ok(file);
+        }
+        let number = file.node.number();
+        let is_free = |other: &OpenFile| {
+            other.node.number() == number && other.cached.is_some() && !other.is_append_only
+        };
+        Ok(self.files.find(is_free).unwrap_or(file))
+    }
+
     /// Read; fewer bytes only at the end of the file.
     ///
     /// # Errors
@@ -208,7 +229,10 @@ impl Operations {
     /// # Errors
     /// As [`File::write_all_at`]: also where a part was written.
     pub fn write(&self, handle: FileHandle, data: &[u8], offset: u64, source: Source) -> Result<Written> {
-        let file = self.file(handle)?;
+        let file = match source {
+            Source::Cache => self.file_of_cache(handle)?,
+            Source::Caller { .. } => self.file(handle)?,
+        };
         let cached = file.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
         let is_first = !file.is_written.swap(true, Ordering::AcqRel);
         let cleared = match source {
@@ -292,7 +316,8 @@ impl Operations {
         }
     }
 
-    /// Copy a range from one open file to another; returns how much, less where the first one ends.
+    /// Copy a range from one open file to another, whose set-user-ID and set-group-ID are cleared; returns how much, less where the first
+    /// one ends.
     ///
     /// # Errors
     /// As [`File::read_at`] and [`File::write_all_at`], where nothing was copied.
@@ -301,9 +326,16 @@ impl Operations {
         (from, from_offset): (FileHandle, u64),
         (to, to_offset): (FileHandle, u64),
         len: u64,
-    ) -> Result<u64> {
+        caller: &Caller,
+    ) -> Result<(u64, Privileges)> {
         let (from, to) = (self.file(from)?, self.file(to)?);
         let target = to.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
+        let cleared = if caller.is_superuser() {
+            to.node.clear_capabilities()?;
+            false
+        } else {
+            to.node.clear_privileges()?
+        };
         let mut memory = from.direct.buffer(COPY_STEP.min(len as usize).next_multiple_of(4096))?;
         let mut copied = 0;
         while copied < len {
@@ -319,7 +351,7 @@ impl Operations {
                 Err(error) => return Err(error),
             }
         }
-        Ok(copied)
+        Ok((copied, Privileges::cleared(cleared)))
     }
 
     /// Space and inodes.

@@ -24,6 +24,11 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
+    /// Any that is so. It looks at all of them.
+    pub(super) fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<Arc<T>> {
+        self.shards.iter().find_map(|shard| shard.read().values().find(|value| is_it(value)).cloned())
+    }
+
     fn shard(&self, handle: u64) -> &RwLock<HashMap<u64, Arc<T>>> {
         &self.shards[handle as usize % SHARDS]
     }

@@ -1,0 +1,97 @@
+//! What the flags of an inode (`chattr +i`, `+a`) forbid, and what they must not: data that was accepted before is not lost.
+
+mod common;
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use common::{aligned_pattern, assert_device_clean, memory_volume, pattern};
+use diorite::{
+    DirectIo, DirectQueue, Error, ErrorKind, File, Filesystem, FilesystemOptions, SetAttributes, SubmitError,
+};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
+
+const IMMUTABLE: u32 = 0x10;
+const APPEND_ONLY: u32 = 0x20;
+
+fn set_flags(filesystem: &Filesystem, path: &str, flags: u32) {
+    let node = filesystem.resolve(path).expect("resolve");
+    let others = node.attributes().expect("stat").flags & !(IMMUTABLE | APPEND_ONLY);
+    let changes = SetAttributes { flags: Some(others | flags), ..SetAttributes::default() };
+    node.set_attributes(&changes).expect("set flags");
+}
+
+fn assert_refused<T: std::fmt::Debug>(result: Result<T, Error>) {
+    assert_eq!(result.expect_err("refused").kind(), ErrorKind::PermissionDenied);
+}
+
+/// Of a file that became immutable with dirty pages, a write-back wrote nothing: it was zeros for ever, and the sync succeeded.
+#[test]
+fn what_was_cached_before_a_file_became_immutable_is_written() {
+    for flavor in [Flavor::Ext2, Flavor::Ext4] {
+        let device = memory_volume(16, &MkfsOptions { flavor, ..MkfsOptions::default() });
+        let filesystem = FilesystemOptions::new().open_device(Arc::clone(&device)).expect("open");
+        let data = pattern(70_000, 3);
+        for flags in [IMMUTABLE, APPEND_ONLY] {
+            let path = format!("/file-{flags}");
+            let file = filesystem.create_file(&path).expect("create");
+            file.write_all_at(&data, 0).expect("write");
+            set_flags(&filesystem, &path, flags);
+            // Rights are those of the open, as far as writing goes; what the file has is not taken away.
+            file.write_all_at(b"more", data.len() as u64).expect("write");
+            assert_refused(file.punch_hole(0, 4096));
+            assert_refused(file.zero_range(0, 4096));
+            assert_refused(file.set_len(10));
+            if flavor == Flavor::Ext4 {
+                assert_refused(file.collapse_range(0, 4096));
+                assert_refused(file.insert_range(0, 4096));
+            }
+            file.sync_all().expect("sync");
+            drop(file);
+        }
+        filesystem.close().expect("close");
+        let filesystem = FilesystemOptions::new().open_device(Arc::clone(&device)).expect("open");
+        for flags in [IMMUTABLE, APPEND_ONLY] {
+            let content = filesystem.read(format!("/file-{flags}")).expect("read");
+            assert!(content == [&data[..], b"more"].concat(), "{flavor:?}, {flags}");
+        }
+        assert_refused(filesystem.open_options().write(true).open(format!("/file-{IMMUTABLE}")));
+        filesystem.close().expect("close");
+        assert_device_clean(&device);
+    }
+}
+
+/// A handle for appending wrote anywhere, by every call that takes an offset.
+#[test]
+fn an_append_only_file_is_written_at_its_end_alone() {
+    let filesystem = common::open_memory(16, &MkfsOptions::default(), &FilesystemOptions::new());
+    let data = pattern(8192, 5);
+    filesystem.write("/log", &data).expect("write");
+    set_flags(&filesystem, "/log", APPEND_ONLY);
+    assert_refused(filesystem.open_options().write(true).open("/log"));
+    let open = |direct| -> File {
+        filesystem.open_options().read(true).append(true).direct(direct).open("/log").expect("open")
+    };
+    for file in [open(DirectIo::Off), open(DirectIo::Required)] {
+        let page = aligned_pattern(4096, 6);
+        assert_refused(file.write_at(&page, 0));
+        assert_refused(file.write_at(&page, 4096));
+        assert_refused(file.punch_hole(0, 4096));
+        let view = file.map(0..8192).expect("map");
+        assert_refused(view.write_at(&page, 0));
+        assert_refused(view.window_mut(0..4096).map(drop));
+        let end = file.size();
+        file.write_all_at(&page, end).expect("at the end");
+        assert_eq!(file.append(&page).expect("append"), end + 4096);
+    }
+    let mut queue = DirectQueue::new(2);
+    let file = open(DirectIo::Required);
+    match queue.write(&file, 0, aligned_pattern(4096, 7), 4096, 1) {
+        Err(SubmitError::Failed { error, .. }) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
+        other => panic!("{other:?}"),
+    }
+    (&open(DirectIo::Off)).write_all(b"tail").expect("write");
+    let content = filesystem.read("/log").expect("read");
+    assert_eq!(content.len(), 8192 + 4 * 4096 + 4);
+    assert!(content.starts_with(&data) && content.ends_with(b"tail"));
+}
