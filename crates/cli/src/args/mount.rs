@@ -58,7 +58,7 @@ pub(crate) struct Umount {
     /// Detach it at once; it is closed with the last open file in it
     #[arg(short = 'l', long)]
     pub(crate) lazy: bool,
-    /// Directories on which something is mounted
+    /// Directories on which `diorite mount` has mounted a volume
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::DirPath)]
     pub(crate) directories: Vec<PathBuf>,
 }
