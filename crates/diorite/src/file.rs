@@ -220,6 +220,11 @@ impl File {
         self.content().store.size()
     }
 
+    /// The largest size that the file can have, in bytes: of a file in a volume what the format can address, of a device its size.
+    pub fn max_size(&self) -> u64 {
+        self.content().store.map.max_size()
+    }
+
     /// What `stat` returns.
     ///
     /// # Errors

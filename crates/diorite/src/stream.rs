@@ -11,11 +11,33 @@ use std::sync::Arc;
 use crate::queue::{DirectQueue, Finished};
 use crate::{BufferPool, Error, File, PoolBuf, Result};
 
-pub(crate) fn pool(file: &File, buffer_bytes: usize, buffers: u32) -> Result<BufferPool> {
+/// Buffers of a stream, at most: no device has more transfers in flight.
+const BUFFERS_MAX: u32 = 4096;
+/// Bytes of all of them, at most: they are taken at once, and may be pinned.
+const BYTES_MAX: u64 = 4 << 30;
+
+/// The buffers of a writer.
+pub(crate) fn writer_pool(file: &File, buffer_bytes: usize, buffers: u32) -> Result<BufferPool> {
+    pool(file, buffer_bytes, buffers, u64::MAX)
+}
+
+/// The buffers of a reader from `offset` on: no more than the file has use for now.
+pub(crate) fn reader_pool(file: &File, offset: u64, buffer_bytes: usize, buffers: u32) -> Result<BufferPool> {
+    let needed = file.size().saturating_sub(offset).div_ceil(buffer_bytes.max(1) as u64);
+    pool(file, buffer_bytes, buffers, needed.max(1))
+}
+
+fn pool(file: &File, buffer_bytes: usize, buffers: u32, needed: u64) -> Result<BufferPool> {
     let unit = file.alignment().offset as usize;
     if buffer_bytes == 0 || !buffer_bytes.is_multiple_of(unit) || buffers == 0 {
         return Err(Error::InvalidArgument(
             "a stream needs at least one buffer, whose size is a multiple of the device's logical block size",
+        ));
+    }
+    let buffers = u32::try_from(needed).map_or(buffers, |needed| buffers.min(needed));
+    if buffers > BUFFERS_MAX || (buffer_bytes as u64).saturating_mul(u64::from(buffers)) > BYTES_MAX {
+        return Err(Error::InvalidArgument(
+            "a stream has at most 4096 buffers, and 4 GiB for all of them; give it fewer or smaller ones",
         ));
     }
     BufferPool::new(buffer_bytes, buffers)
@@ -60,14 +82,14 @@ pub struct DirectReader {
 }
 
 impl DirectReader {
-    /// Read `file` from `offset` on, with `buffers` transfers of `buffer_bytes` in flight.
+    /// Read `file` from `offset` on, with `buffers` transfers of `buffer_bytes` in flight; fewer where the file ends earlier.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if `buffer_bytes` is no multiple of the file's [`Alignment::offset`](crate::Alignment::offset) or there
-    /// is no buffer; there is no memory.
+    /// [`Error::InvalidArgument`] if `buffer_bytes` is no multiple of the file's [`Alignment::offset`](crate::Alignment::offset), there
+    /// is no buffer, or there would be more than 4096 buffers, or than 4 GiB; there is no memory.
     pub fn new(file: File, offset: u64, buffer_bytes: usize, buffers: u32) -> Result<Self> {
-        let pool = pool(&file, buffer_bytes, buffers)?;
-        let queue = DirectQueue::new(buffers);
+        let pool = reader_pool(&file, offset, buffer_bytes, buffers)?;
+        let queue = DirectQueue::new(pool.count());
         Ok(Self {
             queue,
             file,
@@ -210,7 +232,7 @@ impl DirectWriter {
     /// # Errors
     /// As [`DirectReader::new`].
     pub fn new(file: File, offset: u64, buffer_bytes: usize, buffers: u32) -> Result<Self> {
-        let pool = pool(&file, buffer_bytes, buffers)?;
+        let pool = writer_pool(&file, buffer_bytes, buffers)?;
         let queue = DirectQueue::new(buffers);
         let (submitted, tail) = (Vec::new(), Vec::new());
         Ok(Self {

@@ -6,7 +6,10 @@ mod common;
 use std::io::{BufRead, Read, Write};
 
 use common::{open_memory, pattern};
-use diorite::{DirectIo, DirectReader, DirectWriter, ErrorKind, Filesystem, FilesystemOptions, Unaligned};
+use diorite::{
+    AsyncQueue, AsyncReader, AsyncWriter, DirectIo, DirectReader, DirectWriter, ErrorKind, Filesystem,
+    FilesystemOptions, Unaligned,
+};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
 fn open(direct: DirectIo) -> Filesystem {
@@ -100,4 +103,49 @@ fn streams_are_readers_and_writers_of_std() {
     let lines = DirectReader::new(file, 0, 8192, 3).unwrap().split(b'\n').count();
     assert_eq!(lines, whole.split(|byte| *byte == b'\n').count());
     filesystem.close().unwrap();
+}
+
+/// Buffers that a file has no use for are not made; a number that no machine has memory for is an error that names the limit. Both took
+/// memory until there was none.
+#[test]
+fn streams_take_no_memory_that_they_cannot_use() {
+    let filesystem = open(DirectIo::Required);
+    let whole = pattern(100_000, 3);
+    filesystem.write("/file", &whole).unwrap();
+    filesystem.write("/empty", []).unwrap();
+    let options = filesystem.open_options().read(true).write(true);
+    let file = options.open("/file").unwrap();
+    for (offset, buffers) in [(0, u32::MAX), (8192, u32::MAX), (1 << 40, u32::MAX), (0, 1)] {
+        let mut read = Vec::new();
+        DirectReader::new(file.clone(), offset, 4096, buffers).unwrap().read_to_end(&mut read).unwrap();
+        assert!(read == whole[whole.len().min(offset as usize)..], "{offset} {buffers}");
+        let queue = AsyncQueue::new(4).unwrap();
+        let mut reader = AsyncReader::new(&queue, file.clone(), offset, 4096, buffers).unwrap();
+        let first = queue.run(reader.next_chunk()).unwrap().map(<[u8]>::len);
+        assert_eq!(first, (offset < 100_000).then_some(4096));
+    }
+    let mut empty = DirectReader::new(options.open("/empty").unwrap(), 0, 1 << 20, u32::MAX).unwrap();
+    assert!(empty.next_chunk().unwrap().is_none());
+    let queue = AsyncQueue::new(4).unwrap();
+    for (bytes, buffers, is_allowed) in [
+        (4096, u32::MAX, false),
+        (4096, 4097, false),
+        (4096, 4096, true),
+        (1 << 30, 5, false),
+        (usize::MAX - 4095, 1, false),
+    ] {
+        let results = [
+            DirectWriter::new(file.clone(), 0, bytes, buffers).map(drop),
+            AsyncWriter::new(&queue, file.clone(), 0, bytes, buffers).map(drop),
+        ];
+        for result in results {
+            match result {
+                Ok(()) => assert!(is_allowed, "{buffers} of {bytes}"),
+                Err(error) => {
+                    assert!(!is_allowed && error.kind() == ErrorKind::InvalidInput, "{error}");
+                    assert!(error.to_string().contains("at most 4096 buffers, and 4 GiB"), "{error}");
+                }
+            }
+        }
+    }
 }

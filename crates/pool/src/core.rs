@@ -156,6 +156,7 @@ impl Core {
     /// Read a page into a frame. None if another thread has just done so.
     fn load(&self, page: PageId) -> Result<Option<ExclusiveHold<&Mapping>>> {
         let file = self.file_of(page)?;
+        file.check_page(page.number(), self.mapping.layout().page_bytes)?;
         let Some(mut hold) = self.enter(&*self.mapping, page)? else { return Ok(None) };
         if let Err(error) = file.read_page(page.number(), hold.bytes_mut()) {
             self.leave(hold, page);
@@ -168,7 +169,7 @@ impl Core {
 
     /// A page in a new frame, zeroed and not read; the change of its content has begun. None if the page is here already.
     pub(crate) fn make(&self, page: PageId) -> Result<Option<ExclusiveHold<&Mapping>>> {
-        self.file_of(page)?;
+        self.file_of(page)?.check_page(page.number(), self.mapping.layout().page_bytes)?;
         let Some(mut hold) = self.enter(&*self.mapping, page)? else { return Ok(None) };
         hold.bytes_mut().fill(0);
         self.mapping.header().misses.fetch_add(1, Ordering::Relaxed);

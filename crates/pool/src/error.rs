@@ -18,14 +18,26 @@ pub enum Error {
         source: diorite::Error,
     },
     /// Pages could not be written back, here or in another process. They are still dirty in the pool.
-    #[error("{file}: {errors} pages could not be written back: {}", io::Error::from_raw_os_error(*errno))]
+    #[error("{file}: {errors} pages could not be written back, first page {page}: {}", io::Error::from_raw_os_error(*errno))]
     WriteBack {
         /// The file's name in the pool.
         file: String,
         /// How many writes failed since the last report.
         errors: u64,
-        /// The last error.
+        /// The page that could not be written first.
+        page: u64,
+        /// Why it could not.
         errno: i32,
+    },
+    /// The page is beyond the end of a file or device that cannot grow so far.
+    #[error("{file}: there is no page {page}: the file can have {pages} pages")]
+    BeyondEnd {
+        /// The file's name in the pool.
+        file: String,
+        /// The page, counted from 0.
+        page: u64,
+        /// Whole pages that the file can have.
+        pages: u64,
     },
     /// A page cannot be written before the log is durable up to here.
     #[error("a page waits for the log up to {lsn}")]

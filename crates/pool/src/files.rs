@@ -13,6 +13,8 @@ use crate::memory::{FILES, FileEntry, Mapping, NAME_WORDS};
 
 /// Pages are numbered with so many bits.
 const NUMBER_BITS: u32 = 48;
+/// An errno beside such a number in one word.
+const ERRNO_BITS: u32 = 16;
 
 /// A file of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -184,6 +186,15 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
+    /// Fails if the file cannot have this page: it would be found out by the write-back, when the one who made the page is gone.
+    pub(crate) fn check_page(&self, page: u64, page_bytes: usize) -> Result<()> {
+        let pages = self.file.max_size() / page_bytes as u64;
+        if page < pages {
+            return Ok(());
+        }
+        Err(Error::BeyondEnd { file: self.name.clone(), page, pages })
+    }
+
     /// Read a page. What lies after the end of the file is zeros.
     pub(crate) fn read_page(&self, number: u64, page: &mut [u8]) -> Result<()> {
         let offset = number * page.len() as u64;
@@ -231,9 +242,20 @@ impl OpenFile {
         if now == before {
             return Ok(());
         }
-        let errno = entry.errno.load(Ordering::SeqCst) as i32;
-        Err(Error::WriteBack { file: self.name.clone(), errors: now.wrapping_sub(before), errno })
+        let first = entry.first_error.load(Ordering::SeqCst);
+        entry.reported.fetch_max(now, Ordering::SeqCst);
+        let (page, errno) = (first >> ERRNO_BITS, (first & ((1 << ERRNO_BITS) - 1)) as i32);
+        Err(Error::WriteBack { file: self.name.clone(), errors: now.wrapping_sub(before), page, errno })
     }
+}
+
+/// A page of the file could not be written back.
+pub(crate) fn note_error(entry: &FileEntry, page: u64, errno: i32) {
+    if entry.errors.load(Ordering::SeqCst) == entry.reported.load(Ordering::SeqCst) {
+        let errno = u64::from(errno as u16);
+        entry.first_error.store(page << ERRNO_BITS | errno, Ordering::SeqCst);
+    }
+    entry.errors.fetch_add(1, Ordering::SeqCst);
 }
 
 /// The file of this name, entered if it is not there. The caller has the lock of the tables.

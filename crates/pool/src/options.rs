@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::memory::{Layout, Mapping};
+use crate::memory::{FRAMES_MIN, Layout, Mapping};
 use crate::pool::BufferPool;
 
 /// Whether huge pages are tried for.
@@ -70,9 +70,15 @@ impl PoolOptions {
     /// # Errors
     /// [`Error::InvalidArgument`] for a size that cannot be; [`Error::Os`] where there is no memory.
     pub fn create(&self) -> Result<BufferPool> {
-        let layout = Layout::new(self.page_bytes, self.pages).ok_or(Error::InvalidArgument(
-            "a pool has 8 pages or more, each of 4096, 8192, 16384, 32768 or 65536 bytes",
-        ))?;
+        let layout = Layout::new(self.page_bytes, self.pages).ok_or_else(|| {
+            Error::InvalidArgument(match self.pages {
+                _ if !Layout::can_have_pages_of(self.page_bytes) => {
+                    "the pages of a pool have 4096, 8192, 16384, 32768 or 65536 bytes"
+                }
+                ..FRAMES_MIN => "a pool has at least 8 pages",
+                _ => "a pool has at most 1073741823 pages",
+            })
+        })?;
         let mapping = Mapping::create(layout, self.huge_pages, self.is_shared)
             .map_err(|source| Error::Os { what: "cannot get the memory of a pool", source })?;
         BufferPool::new(Core::new(Arc::new(mapping))?, self.has_writer)

@@ -104,7 +104,8 @@ impl BufferPool {
     /// Read a page, from its file if it is not here. Waits for a thread that has it exclusively.
     ///
     /// # Errors
-    /// [`Error::File`] if it cannot be read, [`Error::NoFrames`] if there is no frame for it, [`Error::NotOpen`] if this process has not opened its file.
+    /// [`Error::File`] if it cannot be read, [`Error::BeyondEnd`] if the file cannot have it, [`Error::NoFrames`] if there is no frame for it,
+    /// [`Error::NotOpen`] if this process has not opened its file.
     #[inline]
     pub fn fetch(&self, page: PageId) -> Result<PageRef<'_>> {
         self.core.fetches.increment();

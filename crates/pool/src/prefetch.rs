@@ -42,6 +42,9 @@ fn read(core: &Core, queue: &mut DirectQueue<OwnedExclusive>, pages: &[PageId]) 
             continue;
         }
         let Ok(file) = core.file_of(page) else { continue };
+        if file.check_page(page.number(), page_bytes).is_err() {
+            continue;
+        }
         let Ok(Some(hold)) = core.enter(Arc::clone(&core.mapping), page) else { continue };
         if file.has_queue {
             let offset = page.number() * page_bytes as u64;

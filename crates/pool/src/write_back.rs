@@ -12,7 +12,7 @@ use diorite::DirectQueue;
 
 use crate::core::Core;
 use crate::error::Result;
-use crate::files::{FileId, OpenFile, PageId};
+use crate::files::{self, FileId, OpenFile, PageId};
 use crate::memory::{FrameIndex, Mapping, NO_PAGE, SharedHold};
 
 /// Single pages that are written together.
@@ -214,7 +214,7 @@ impl Core {
                 diorite::SubmitError::Failed { error, .. } => error.errno(),
                 _ => libc::EAGAIN,
             };
-            self.failed(page, errno, 1);
+            self.failed(page, errno);
         }
     }
 
@@ -227,8 +227,8 @@ impl Core {
                 Ok(len) if len == self.mapping.layout().page_bytes => {
                     self.written(&finished.memory, outcome);
                 }
-                Ok(_) => self.failed(page, libc::ENOSPC, 1),
-                Err(error) => self.failed(page, error.errno(), 1),
+                Ok(_) => self.failed(page, libc::ENOSPC),
+                Err(error) => self.failed(page, error.errno()),
             }
         }
     }
@@ -248,8 +248,8 @@ impl Core {
                     }
                     return;
                 }
-                Ok(_) => return self.failed(page, libc::ENOSPC, 1),
-                Err(error) => return self.failed(page, error.errno(), 1),
+                Ok(_) => return self.failed(page, libc::ENOSPC),
+                Err(error) => return self.failed(page, error.errno()),
             };
             for hold in holds.drain(..done) {
                 self.written(&hold, outcome);
@@ -265,12 +265,10 @@ impl Core {
         outcome.written += 1;
     }
 
-    /// Pages stay dirty, and the error is reported to each process that has the file open.
-    fn failed(&self, page: PageId, errno: i32, pages: usize) {
-        let entry = &self.mapping.files()[page.file.index()];
-        entry.errno.store(errno as u32, Ordering::SeqCst);
-        entry.errors.fetch_add(pages as u64, Ordering::SeqCst);
-        self.mapping.header().write_errors.fetch_add(pages as u64, Ordering::Relaxed);
+    /// The page stays dirty, and the error is reported to each process that has the file open.
+    fn failed(&self, page: PageId, errno: i32) {
+        files::note_error(&self.mapping.files()[page.file.index()], page.number(), errno);
+        self.mapping.header().write_errors.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use diorite::block::Op;
-use diorite::{DirectIo, ErrorKind, RawFile};
-use diorite_pool::{BufferPool, Error, FileId};
+use diorite::{DirectIo, ErrorKind, HostFile, RawFile};
+use diorite_pool::{BufferPool, Error, FileId, PageFile};
 use diorite_sim::faults::{Effect, Fault, FaultyDevice};
 use diorite_sim::image::{ImageDevice, SparseImage};
 
@@ -43,7 +43,9 @@ fn a_failed_write_back_is_reported_once_and_lost_never() {
         }
         device.add(on_page(Op::Write, failed).times(2));
         match pool.flush(file) {
-            Err(Error::WriteBack { errors: 1, errno: 5, file }) => assert_eq!(file, "f"),
+            Err(Error::WriteBack { errors: 1, page, errno: 5, file }) => {
+                assert_eq!((&*file, page), ("f", failed));
+            }
             other => panic!("{other:?}"),
         }
         assert_eq!((pool.stats().dirty_pages, pool.stats().written_pages), (1, 19));
@@ -105,4 +107,82 @@ fn a_failed_read_leaves_nothing_behind() {
     let pins: Vec<_> = (0..16).map(|number| pool.pin(file.page(number)).unwrap()).collect();
     drop(pins);
     pool.check_invariants().unwrap();
+}
+
+/// A page that a file of fixed size does not have was made and filled, and only the flush failed, without its number.
+#[test]
+fn a_page_beyond_the_end_is_refused_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("fixed");
+    // Sixteen pages and a half.
+    std::fs::File::create(&path).and_then(|file| file.set_len(16 * PAGE + PAGE / 2)).unwrap();
+    let pool = BufferPool::options().pages(16).shared(true).create().unwrap();
+    let shared = pool.open_file("shared", PageFile::shared(&path, DirectIo::Preferred).unwrap()).unwrap();
+    refuses_from_16_on(&pool, shared);
+    pool.close().unwrap();
+    let pool = BufferPool::options().pages(16).create().unwrap();
+    let file = pool.open_file("own", PageFile::open(&path, DirectIo::Off).unwrap()).unwrap();
+    refuses_from_16_on(&pool, file);
+    // What may grow does.
+    let options = HostFile::options().read(true).write(true).create(true).direct(DirectIo::Preferred);
+    let file = pool.open_file("grows", options.open(directory.path().join("grows")).unwrap()).unwrap();
+    assert!(pool.fetch(file.page(1000)).unwrap().iter().all(|byte| *byte == 0));
+    pool.create_page(file.page(20)).unwrap().fill(3);
+    pool.flush(file).unwrap();
+    pool.check_invariants().unwrap();
+}
+
+fn refuses_from_16_on(pool: &BufferPool, file: FileId) {
+    pool.create_page(file.page(15)).unwrap().fill(1);
+    for number in [16, 20, (1 << 48) - 1] {
+        let page = file.page(number);
+        let results = [
+            pool.create_page(page).map(drop),
+            pool.fetch(page).map(drop),
+            pool.fetch_exclusive(page).map(drop),
+            pool.pin(page).map(drop),
+        ];
+        for result in results {
+            let error = result.expect_err("the file ends before it");
+            assert!(matches!(error, Error::BeyondEnd { pages: 16, .. }), "{error}");
+            let expected = format!("there is no page {number}: the file can have 16 pages");
+            assert!(error.to_string().contains(&expected), "{error}");
+        }
+        pool.prefetch([page]).unwrap();
+    }
+    pool.flush(file).expect("what there is can be written");
+    assert_eq!(pool.stats().dirty_pages, 0);
+}
+
+/// The first page that failed is named, not the last, and after a report it begins again.
+#[test]
+fn a_failed_flush_names_the_first_page_and_why() {
+    let Failing { pool, file, device } = failing(32);
+    for failed in [[3, 9], [12, 17]] {
+        for number in 0..20 {
+            pool.create_page(file.page(number)).unwrap().fill(1);
+        }
+        for (number, errno) in failed.into_iter().zip([5, 28]) {
+            let place = number * SECTORS..(number + 1) * SECTORS;
+            device.add(Fault::on(Op::Write, Effect::Error(errno)).at(place).times(2));
+        }
+        let error = pool.flush(file).expect_err("two pages cannot be written").to_string();
+        let expected =
+            format!("f: 2 pages could not be written back, first page {}: Input/output error", failed[0]);
+        assert!(error.starts_with(&expected), "{error}");
+        device.clear();
+        pool.flush(file).unwrap();
+    }
+}
+
+/// Which limit a number exceeds.
+#[test]
+fn impossible_sizes_are_refused_with_their_limit() {
+    let refused = |bytes, pages| {
+        BufferPool::options().page_bytes(bytes).pages(pages).create().expect_err("impossible").to_string()
+    };
+    assert_eq!(refused(4096, 1 << 50), "a pool has at most 1073741823 pages");
+    assert_eq!(refused(4096, 1 << 30), "a pool has at most 1073741823 pages");
+    assert_eq!(refused(4096, 7), "a pool has at least 8 pages");
+    assert_eq!(refused(4097, 64), "the pages of a pool have 4096, 8192, 16384, 32768 or 65536 bytes");
 }

@@ -110,13 +110,15 @@ impl Whole {
 
     fn choose(&self, name: Option<&str>) -> Result<String> {
         let all: Vec<_> = self.group.visible().collect();
-        let list = || format!("the group {} has {}: add ?volume=NAME", self.group.name, all.join(", "));
+        let list = || match &all[..] {
+            [] => format!("the group {} has no volumes", self.group.name),
+            _ => format!("the group {} has {}: add ?volume=NAME", self.group.name, all.join(", ")),
+        };
         match name {
             Some(name) if all.contains(&name) => Ok(name.to_owned()),
             Some(name) => Err(format!("there is no volume {name}: {}", list())),
             None => match &all[..] {
                 [only] => Ok((*only).to_owned()),
-                [] => Err(format!("the group {} has no volume", self.group.name)),
                 _ => Err(list()),
             },
         }
@@ -240,5 +242,29 @@ impl Whole {
             sound.truncate(1);
         }
         if sound.is_empty() { Err("no image of the mirror is whole".to_owned().into()) } else { Ok(sound) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// The list of a group's volumes was empty in the message.
+    #[test]
+    fn a_group_without_volumes_is_said_to_have_none() {
+        let group = Group {
+            name: "vg".to_owned(),
+            version: 1,
+            extent_bytes: 4 << 20,
+            physical: BTreeMap::new(),
+            logical: BTreeMap::new(),
+            is_shared: false,
+        };
+        let whole = Whole { group, devices: Vec::new(), areas_left: Cell::new(AREAS_MAX) };
+        assert_eq!(whole.choose(None).expect_err("none"), "the group vg has no volumes");
+        let named = whole.choose(Some("lin")).expect_err("none");
+        assert_eq!(named, "there is no volume lin: the group vg has no volumes");
     }
 }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::{AsyncQueue, Transfer, over};
-use crate::stream::pool;
+use crate::stream::reader_pool;
 use crate::{BufferPool, File, PoolBuf, Result};
 
 /// [`DirectReader`](crate::DirectReader) for async code: read-ahead without a cache.
@@ -60,7 +60,7 @@ impl AsyncReader {
         buffer_bytes: usize,
         buffers: u32,
     ) -> Result<Self> {
-        let pool = pool(&file, buffer_bytes, buffers)?;
+        let pool = reader_pool(&file, offset, buffer_bytes, buffers)?;
         Ok(Self {
             queue: queue.clone(),
             file,

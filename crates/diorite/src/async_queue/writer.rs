@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::{AsyncQueue, Transfer};
-use crate::stream::pool;
+use crate::stream::writer_pool;
 use crate::{BufferPool, Error, File, PoolBuf, Result};
 
 /// [`DirectWriter`](crate::DirectWriter) for async code: write-behind without a cache.
@@ -57,7 +57,7 @@ impl AsyncWriter {
         buffer_bytes: usize,
         buffers: u32,
     ) -> Result<Self> {
-        let pool = pool(&file, buffer_bytes, buffers)?;
+        let pool = writer_pool(&file, buffer_bytes, buffers)?;
         Ok(Self {
             queue: queue.clone(),
             file,

@@ -213,3 +213,62 @@ impl crate::content::file_cache::FileCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::SystemClock;
+    use crate::content::engine::{Engine, EngineOptions};
+    use crate::content::toy_map::ToyMap;
+
+    /// A window over a block that is larger than a page has one claim, by one of its pages. A store to another page is noted all the same
+    /// while another thread takes the last blocks: it asked for the right to take blocks, and failed with ENOSPC for a block that it had.
+    #[test]
+    fn a_store_to_a_claimed_block_does_not_wait_for_the_last_blocks() {
+        let options = EngineOptions {
+            cache_bytes: 1 << 20,
+            read_ahead_bytes: 0,
+            dirty_age: Duration::from_secs(3600),
+            clock: SystemClock::shared(),
+            content_times: crate::ContentTimes::ByWrite,
+        };
+        for pages_per_block in [1, 2, 4] {
+            let block = pages_per_block * PAGE_SIZE;
+            let map = ToyMap::new(block, (4 << 20) / block, false);
+            let view = map.reopen();
+            let engine = Engine::new(&options).expect("memory");
+            let content = Content::new(Box::new(map), engine).expect("content");
+            content.set_len(64 << 10).expect("a hole");
+            // Neither end is at a block.
+            let bytes = PAGE_SIZE + 100..(3 * pages_per_block + 1) * PAGE_SIZE - 100;
+            let pages = pages_of(bytes.start, bytes.end);
+            let mapping = content.cache.live.map(pages.clone()).expect("memory");
+            let window =
+                content.open_window(bytes, Arc::clone(&mapping), WindowUse::Store).expect("blocks are free");
+            let blocks = (pages.end - 1) / pages_per_block - pages.start / pages_per_block + 1;
+            assert_eq!(view.claimed(), blocks, "{pages_per_block} pages");
+            for page in pages.clone() {
+                mapping.page(page).write(200, &[7; 100]);
+            }
+            std::thread::scope(|scope| {
+                let (taken, is_taken) = std::sync::mpsc::channel();
+                let (end, is_over) = std::sync::mpsc::channel::<()>();
+                let engine = &content.engine;
+                scope.spawn(move || {
+                    let _last_blocks = engine.taking.write();
+                    taken.send(()).expect("the test waits");
+                    let _ = is_over.recv();
+                });
+                is_taken.recv().expect("the thread runs");
+                // Where a store is not noted for lack of space, `Content::note_stores` waits for the last blocks.
+                content.cache.note_stores(pages.clone()).expect("the window has its blocks");
+                content.cache.write_back(0..64 << 10, BioFlags::SYNC).expect("the window has its blocks");
+                drop(end);
+            });
+            drop(window);
+            assert_eq!((view.claimed(), content.cache.pages.dirty()), (0, 0), "{pages_per_block} pages");
+        }
+    }
+}

@@ -21,7 +21,10 @@ pub(crate) const FILES: usize = 64;
 /// Words of a file's name.
 pub(crate) const NAME_WORDS: usize = 12;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"dioPool1");
+const MAGIC: u64 = u64::from_le_bytes(*b"dioPool2");
+/// Frames of a pool.
+pub(crate) const FRAMES_MIN: usize = 8;
+pub(crate) const FRAMES_MAX: usize = (1 << 30) - 1;
 const PAGES_AT: usize = 2 << 20;
 
 /// The first bytes of the memory.
@@ -75,10 +78,12 @@ pub(crate) struct ProcessEntry {
 pub(crate) struct FileEntry {
     /// How long its name is; 0 for none. Written last.
     pub(crate) name_bytes: AtomicU32,
-    /// The last error of a write-back.
-    pub(crate) errno: AtomicU32,
-    /// How many there were.
+    /// The first error of a write-back since the last report in any process: the number of its page, and the errno in the low 16 bits.
+    pub(crate) first_error: AtomicU64,
+    /// How many errors there were.
     pub(crate) errors: AtomicU64,
+    /// How many there were at the last report.
+    pub(crate) reported: AtomicU64,
     pub(crate) name: [AtomicU64; NAME_WORDS],
 }
 
@@ -98,10 +103,14 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// Whether a pool can have pages of this size.
+    pub(crate) fn can_have_pages_of(page_bytes: usize) -> bool {
+        page_bytes.is_power_of_two() && (4096..=65536).contains(&page_bytes)
+    }
+
     /// None if there cannot be such a pool.
     pub(crate) fn new(page_bytes: usize, frames: usize) -> Option<Self> {
-        let fits = page_bytes.is_power_of_two() && (4096..=65536).contains(&page_bytes);
-        if !fits || !(8..1 << 30).contains(&frames) {
+        if !Self::can_have_pages_of(page_bytes) || !(FRAMES_MIN..=FRAMES_MAX).contains(&frames) {
             return None;
         }
         let buckets = (2 * frames).next_power_of_two();

@@ -248,9 +248,24 @@ impl FileCache {
         offset: u64,
         end: u64,
     ) -> Result<Vec<u8>> {
+        let claims = self.claims_needed(pages, states, offset, end)?;
+        let total = claims.iter().map(|claim| u64::from(*claim)).sum();
+        if total > 0 {
+            self.store.map.claim(total)?;
+        }
+        Ok(claims)
+    }
+
+    /// What [`FileCache::claim_for`] would claim per page. A block that is larger than a page is claimed by one of its pages.
+    pub(crate) fn claims_needed(
+        &self,
+        pages: &Range<u64>,
+        states: &[PageState],
+        offset: u64,
+        end: u64,
+    ) -> Result<Vec<u8>> {
         let block = self.store.map.block_size();
         let mut claims = Vec::with_capacity(states.len());
-        let mut total = 0;
         // The end of the mapping that was looked at last, and whether it needs a claim.
         let mut known = (0, false);
         // The block that was claimed last, where blocks are larger than pages.
@@ -277,11 +292,7 @@ impl FileCache {
                     }
                 }
             }
-            total += u64::from(claim);
             claims.push(claim);
-        }
-        if total > 0 {
-            self.store.map.claim(total)?;
         }
         Ok(claims)
     }

@@ -12,6 +12,9 @@
 //! Invariants:
 //! 1. A part of a live page that is not dirty and equals its frame equals the device.
 //! 2. A store to bytes beyond the size is lost: they are zero when the file grows over them.
+//! 3. Every block that a window for stores shows was written, or a dirty page has a claim on it, until a hole is made there. A block that is
+//!    larger than a page has one claim, by one of its pages; a store to another of its pages needs no space, and so must not fail while another
+//!    thread takes the last blocks.
 //!
 //! Locking: `show_live`, `end_windows`, `zero_live` and `reload_live` need the range exclusively. `note_stores` and `take_live` need it
 //! shared, and `one_write_back`.
@@ -26,7 +29,6 @@ use crate::cache::live::Mapping;
 use crate::cache::pages::PageState;
 use crate::content::file_cache::FileCache;
 use crate::content::pages_of;
-use crate::map::MappingKind;
 use crate::placement::PlugReads;
 use crate::write::space::Blocks;
 use crate::{AlignedBuf, Error, Result};
@@ -192,14 +194,16 @@ impl FileCache {
         starts.filter(is_changed).fold(0, |parts, (at, _)| parts | 1 << at)
     }
 
-    /// Claim the block of one part, if it has none.
+    /// Claim the block of one part, if it has none. The right to take blocks is needed only where one is taken (invariant 3).
     fn claim_part(&self, page: u64, state: &PageState, part: u8, right: &mut Blocks<'_>) -> Result<u8> {
         let start = page * PAGE_SIZE + u64::from(part.trailing_zeros()) * self.part_size();
-        let mapping = self.store.map.map(start, self.part_size())?;
-        if !matches!(mapping.kind, MappingKind::Mapped(_)) {
+        let (pages, end) = (page..page + 1, start + self.part_size());
+        let claim = self.claims_needed(&pages, &[*state], start, end)?[0];
+        if claim > 0 {
             right.share()?;
+            self.store.map.claim(u64::from(claim))?;
         }
-        Ok(self.claim_for(&(page..page + 1), &[*state], start, start + self.part_size())?[0])
+        Ok(claim)
     }
 
     /// Bytes of a page that the file has.
