@@ -9,7 +9,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const MIRI: &[&[&str]] = &[
     &["--package", "diorite-device", "--lib", "buffer::"],
     &["--package", "diorite-device", "--lib", "heap::"],
-    &["--package", "diorite-device", "--lib", "pool::"],
+    &["--package", "diorite-device", "--lib", "buffers::"],
     &["--package", "diorite-device", "--lib", "arena::"],
     &["--package", "diorite-device", "--lib", "shared_memory::"],
     &["--package", "diorite", "--lib", "cache::arena"],

@@ -160,7 +160,7 @@ pub enum Rank {
     /// State of TLS on a connection.
     TlsConnection,
     /// Free buffers of a pool.
-    BufferPool,
+    RegisteredBuffers,
 }
 
 impl Rank {

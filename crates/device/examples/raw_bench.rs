@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diorite_block::{Bio, BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, Sector};
-use diorite_device::{BufferPool, DirectIo, FileDevice, OpenOptions, PoolBuf, registered_memory};
+use diorite_device::{
+    DirectIo, FileDevice, OpenOptions, RegisteredBuf, RegisteredBuffers, registered_memory,
+};
 
 const IMAGE_BYTES: u64 = 1 << 30;
 
@@ -84,7 +86,7 @@ fn ours(path: &Path, workload: &Workload, time: Duration) -> Sample {
     let device = FileDevice::open(path, &options).unwrap_or_else(|error| panic!("{error}"));
     let slots = device.geometry().capacity_bytes / workload.bytes as u64;
     let mut offsets = Offsets { state: 88_172_645_463_325_252, next: 0, slots, random: workload.random };
-    let pool = BufferPool::new(workload.bytes, workload.depth).expect("memory");
+    let pool = RegisteredBuffers::new(workload.bytes, workload.depth).expect("memory");
     let (machine, own) = (machine_cpu(), own_cpu());
     let (count, seconds) = if workload.depth == 1 {
         run_calls(&*device, workload, &pool, &mut offsets, time)
@@ -107,7 +109,7 @@ fn sample(count: u64, bytes: usize, seconds: f64, machine: f64, own: f64) -> Sam
 fn run_calls(
     device: &dyn BlockDevice,
     workload: &Workload,
-    pool: &BufferPool,
+    pool: &RegisteredBuffers,
     offsets: &mut Offsets,
     time: Duration,
 ) -> (u64, f64) {
@@ -127,7 +129,7 @@ fn run_calls(
 fn run_queue(
     device: &Arc<FileDevice>,
     workload: &Workload,
-    pool: &BufferPool,
+    pool: &RegisteredBuffers,
     offsets: &mut Offsets,
     time: Duration,
 ) -> (u64, f64) {
@@ -135,7 +137,7 @@ fn run_queue(
     let (mut done, mut count, started) = (Vec::new(), 0, Instant::now());
     let mut running = true;
     for _ in 0..workload.depth {
-        let memory: PoolBuf = pool.take();
+        let memory: RegisteredBuf = pool.take();
         let piece = Piece { sector: Sector(0), memory: 0..memory.len() };
         let (pieces, memory) = (vec![piece], diorite_block::QueuedMemory::Owned(Box::new(memory)));
         let (op, flags, owner) = (workload.op, BioFlags::SYNC, IoOwner::current());
@@ -222,7 +224,7 @@ fn make_image() -> PathBuf {
     let create = diorite_device::Create::NewSized(IMAGE_BYTES);
     let device = FileDevice::open(&path, &OpenOptions::read_write().create(create))
         .unwrap_or_else(|error| panic!("{error}"));
-    let mut buffer = BufferPool::new(1 << 20, 1).expect("memory").take();
+    let mut buffer = RegisteredBuffers::new(1 << 20, 1).expect("memory").take();
     buffer.fill(0x5a);
     for offset in (0..IMAGE_BYTES).step_by(1 << 20) {
         let device: &dyn BlockDevice = &*device;

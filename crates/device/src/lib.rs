@@ -6,7 +6,7 @@
 //! Interface:
 //! - [`open_target`] turns what a user typed (`PATH`, `PATH?partition=2`, `raw:/dev/sdb`) into a device.
 //! - [`FileDevice::open`] opens an image file or a block device; [`OpenOptions`] says how.
-//! - [`AlignedBuf`] and [`BufferPool`] give memory that direct I/O takes as it is.
+//! - [`AlignedBuf`] and [`RegisteredBuffers`] give memory that direct I/O takes as it is.
 #![warn(clippy::missing_errors_doc)]
 
 mod arena;
@@ -14,6 +14,7 @@ mod arrays;
 mod batch;
 mod bindings;
 mod buffer;
+mod buffers;
 mod calls;
 mod direct;
 mod error;
@@ -36,7 +37,6 @@ mod open;
 mod options;
 mod partition;
 mod polling;
-mod pool;
 mod readiness;
 mod region;
 mod registered;
@@ -58,6 +58,7 @@ mod workers;
 pub use arrays::{array_of, mirror_of};
 pub use bindings::RawBindings;
 pub use buffer::AlignedBuf;
+pub use buffers::{RegisteredBuf, RegisteredBuffers};
 pub use error::OpenError;
 pub use file::FileDevice;
 pub use foreign::foreign_content;
@@ -68,7 +69,6 @@ pub use memory_device::MemoryDevice;
 pub use nbd::NbdDevice;
 pub use options::{Access, Backend, Create, DirectIo, Growth, OpenOptions, Polling, Sharing};
 pub use partition::PartitionDevice;
-pub use pool::{BufferPool, PoolBuf};
 pub use readiness::{Readiness, Wakeup};
 pub use region::PageKind;
 pub use registered::RegisteredMemory;

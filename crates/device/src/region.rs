@@ -1,6 +1,6 @@
 //! Zeroed memory of any alignment: from the allocator when small, from huge pages when large.
 //!
-//! Where it sits: under [`crate::AlignedBuf`] and [`crate::BufferPool`], which give out slices of it.
+//! Where it sits: under [`crate::AlignedBuf`] and [`crate::RegisteredBuffers`], which give out slices of it.
 //!
 //! Safety policy: a [`Region`] is the only owner of its memory; it gives out nothing but a pointer and a
 //! length, and frees the memory exactly once, when it is dropped. `address..address + len` is valid, initialised

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::image;
 use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, QueuedMemory, Sector, Watch};
 use diorite_device::{
-    AlignedBuf, Backend, BufferPool, FileDevice, OpenOptions, Readiness, registered_memory,
+    AlignedBuf, Backend, FileDevice, OpenOptions, Readiness, RegisteredBuffers, registered_memory,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -58,7 +58,7 @@ fn arenas_are_registered_once_and_let_go_of() {
         round_trip(&*device, &mut AlignedBuf::zeroed(4096, 4096), 1);
         assert_eq!(ring().arenas, 0, "plain memory is used as it is");
         // So long that the heap does not keep its memory.
-        let pool = BufferPool::new(1 << 20, 40).unwrap();
+        let pool = RegisteredBuffers::new(1 << 20, 40).unwrap();
         let (mut first, mut second) = (pool.take(), pool.take());
         round_trip(&*device, &mut first, 2);
         round_trip(&*device, &mut second[4096..8192], 3);
@@ -71,7 +71,7 @@ fn arenas_are_registered_once_and_let_go_of() {
         drop(pool);
         round_trip(&*device, &mut AlignedBuf::zeroed(4096, 4096), 4);
         assert_eq!((ring().arenas, ring().bytes), (0, 0));
-        let pools: Vec<_> = (0..100).map(|_| BufferPool::new(4096, 1).unwrap()).collect();
+        let pools: Vec<_> = (0..100).map(|_| RegisteredBuffers::new(4096, 1).unwrap()).collect();
         for (mark, pool) in pools.iter().enumerate() {
             round_trip(&*device, &mut pool.take(), mark as u8);
         }
@@ -130,7 +130,7 @@ fn refused_registration_falls_back_and_tells() {
     if std::env::var_os("DIORITE_TEST_LIMITED").is_some() {
         let (_directory, path) = image(8 << 20);
         let device = open(&path);
-        let pool = BufferPool::new(1 << 20, 8).unwrap();
+        let pool = RegisteredBuffers::new(1 << 20, 8).unwrap();
         round_trip(&*device, &mut pool.take(), 7);
         println!("refused {:?}", registered_memory().unwrap().refused);
         return;

@@ -85,9 +85,9 @@ pub use diorite_block::{
     ScheduledDevice, Sector, TaskId,
 };
 pub use diorite_device::{
-    AlignedBuf, Backend, BufferPool, Create, DirectIo, LockHolder, OpenError, OpenOptions as DeviceOptions,
-    Partition, Polling, PoolBuf, RawBindings, array_of, end_of_target, foreign_content, has_partitions,
-    host_paths, is_new_file, open_target, partitions,
+    AlignedBuf, Backend, Create, DirectIo, LockHolder, OpenError, OpenOptions as DeviceOptions, Partition,
+    Polling, RawBindings, RegisteredBuf, RegisteredBuffers, array_of, end_of_target, foreign_content,
+    has_partitions, host_paths, is_new_file, open_target, partitions,
 };
 pub use diorite_ext::{
     Access, Attributes, Clock, Corrupt, DataMode, DirectoryEntry, Error as VolumeError, FileKind,

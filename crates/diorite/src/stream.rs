@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::queue::{DirectQueue, Finished};
-use crate::{BufferPool, Error, File, PoolBuf, Result};
+use crate::{Error, File, RegisteredBuf, RegisteredBuffers, Result};
 
 /// Buffers of a stream, at most: no device has more transfers in flight.
 const BUFFERS_MAX: u32 = 4096;
@@ -17,17 +17,22 @@ const BUFFERS_MAX: u32 = 4096;
 const BYTES_MAX: u64 = 4 << 30;
 
 /// The buffers of a writer.
-pub(crate) fn writer_pool(file: &File, buffer_bytes: usize, buffers: u32) -> Result<BufferPool> {
+pub(crate) fn writer_pool(file: &File, buffer_bytes: usize, buffers: u32) -> Result<RegisteredBuffers> {
     pool(file, buffer_bytes, buffers, u64::MAX)
 }
 
 /// The buffers of a reader from `offset` on: no more than the file has use for now.
-pub(crate) fn reader_pool(file: &File, offset: u64, buffer_bytes: usize, buffers: u32) -> Result<BufferPool> {
+pub(crate) fn reader_pool(
+    file: &File,
+    offset: u64,
+    buffer_bytes: usize,
+    buffers: u32,
+) -> Result<RegisteredBuffers> {
     let needed = file.size().saturating_sub(offset).div_ceil(buffer_bytes.max(1) as u64);
     pool(file, buffer_bytes, buffers, needed.max(1))
 }
 
-fn pool(file: &File, buffer_bytes: usize, buffers: u32, needed: u64) -> Result<BufferPool> {
+fn pool(file: &File, buffer_bytes: usize, buffers: u32, needed: u64) -> Result<RegisteredBuffers> {
     let unit = file.alignment().offset as usize;
     if buffer_bytes == 0 || !buffer_bytes.is_multiple_of(unit) || buffers == 0 {
         return Err(Error::InvalidArgument(
@@ -40,7 +45,7 @@ fn pool(file: &File, buffer_bytes: usize, buffers: u32, needed: u64) -> Result<B
             "a stream has at most 4096 buffers, and 4 GiB for all of them; give it fewer or smaller ones",
         ));
     }
-    BufferPool::new(buffer_bytes, buffers)
+    RegisteredBuffers::new(buffer_bytes, buffers)
         .map_err(|source| Error::Os { what: "cannot get memory for a stream", source })
 }
 
@@ -65,16 +70,16 @@ fn pool(file: &File, buffer_bytes: usize, buffers: u32, needed: u64) -> Result<B
 /// ```
 #[derive(Debug)]
 pub struct DirectReader {
-    queue: DirectQueue<PoolBuf>,
+    queue: DirectQueue<RegisteredBuf>,
     file: File,
-    pool: BufferPool,
+    pool: RegisteredBuffers,
     /// Where the next transfer goes.
     next: u64,
     /// What has ended, by number, until its turn comes.
-    ended: VecDeque<Option<Finished<PoolBuf>>>,
+    ended: VecDeque<Option<Finished<RegisteredBuf>>>,
     /// Number of the first entry of `ended`.
     first: u64,
-    current: Option<PoolBuf>,
+    current: Option<RegisteredBuf>,
     /// The part of `current` that was not returned yet.
     unread: Range<usize>,
     at_end: bool,
@@ -209,10 +214,10 @@ impl Read for DirectReader {
 /// ```
 #[derive(Debug)]
 pub struct DirectWriter {
-    queue: DirectQueue<PoolBuf>,
+    queue: DirectQueue<RegisteredBuf>,
     file: File,
-    pool: BufferPool,
-    current: Option<PoolBuf>,
+    pool: RegisteredBuffers,
+    current: Option<RegisteredBuf>,
     /// Bytes at the front of `current` that are content.
     filled: usize,
     /// Where the next transfer goes.
@@ -280,7 +285,7 @@ impl DirectWriter {
     fn wait(&mut self) -> Result<()> {
         let mut done = Vec::new();
         self.queue.reap(1, &mut done)?;
-        let is_short = |finished: &Finished<PoolBuf>| {
+        let is_short = |finished: &Finished<RegisteredBuf>| {
             let mut submitted = self.submitted.iter();
             let len = submitted.find(|(offset, _)| *offset == finished.tag).map_or(0, |(_, len)| *len);
             finished.result.as_ref().is_ok_and(|written| *written < len)

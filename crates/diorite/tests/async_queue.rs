@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use common::{Random, aligned_pattern, pattern};
 use diorite::{
-    AsyncQueue, AsyncReader, AsyncWriter, Backend, BufferPool, DeviceOptions, DirectIo, DirectQueue, File,
-    Filesystem, FilesystemOptions, PoolBuf, Transfer,
+    AsyncQueue, AsyncReader, AsyncWriter, Backend, DeviceOptions, DirectIo, DirectQueue, File, Filesystem,
+    FilesystemOptions, RegisteredBuf, RegisteredBuffers, Transfer,
 };
 use diorite_ext_tools::mkfs::MkfsOptions;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -253,11 +253,11 @@ fn a_dropped_future_leaves_nothing_behind() {
     const BUFFERS: u32 = 12;
     each_kind(|kind, file| {
         file.write_all_at(&aligned_pattern(PAGES as usize * PAGE, 0), 0).expect("write");
-        let pool = BufferPool::new(PAGE, BUFFERS).expect("pool");
-        let queue: AsyncQueue<PoolBuf> = AsyncQueue::new(4).expect("queue");
+        let pool = RegisteredBuffers::new(PAGE, BUFFERS).expect("pool");
+        let queue: AsyncQueue<RegisteredBuf> = AsyncQueue::new(4).expect("queue");
         let mut random = Random(7);
         let woken = Arc::new(Woken::default());
-        let mut flying: Vec<(Transfer<PoolBuf>, u64)> = Vec::new();
+        let mut flying: Vec<(Transfer<RegisteredBuf>, u64)> = Vec::new();
         for round in 0..400 {
             if let Some(mut memory) = pool.try_take() {
                 let at = random.below(PAGES) * PAGE as u64;
@@ -309,8 +309,8 @@ fn a_dropped_future_leaves_nothing_behind() {
 #[test]
 fn a_queue_is_dropped_with_transfers_in_flight() {
     each_kind(|_, file| {
-        let pool = BufferPool::new(PAGE, 4).expect("pool");
-        let queue: AsyncQueue<PoolBuf> = AsyncQueue::new(4).expect("queue");
+        let pool = RegisteredBuffers::new(PAGE, 4).expect("pool");
+        let queue: AsyncQueue<RegisteredBuf> = AsyncQueue::new(4).expect("queue");
         for page in 0..4 {
             let mut transfer = queue.write(file, page * PAGE as u64, pool.take(), PAGE);
             let _ = Arc::new(Woken::default()).poll(&mut transfer);

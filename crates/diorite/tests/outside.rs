@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{Image, assert_clean, pattern};
-use diorite::{AlignedBuf, BufferPool, DirectIo, FilesystemOptions};
+use diorite::{AlignedBuf, DirectIo, FilesystemOptions, RegisteredBuffers};
 use diorite_ext_tools::mkfs::MkfsOptions;
 
 /// Set for the process that is looked at: the image to use.
@@ -36,7 +36,7 @@ fn transfers() {
             println!("outside: {what} {} {}", memory.as_ptr().addr(), memory.len());
         }
     };
-    let pool = BufferPool::new(BYTES, TRANSFERS as u32).expect("memory");
+    let pool = RegisteredBuffers::new(BYTES, TRANSFERS as u32).expect("memory");
     let before = filesystem.stats();
     for round in 0..TRANSFERS {
         let offset = (round * BYTES) as u64;

@@ -1,6 +1,6 @@
 //! The two ways in which a worker moves data: one transfer after the other, or many in flight.
 
-use diorite::{BufferPool, DirectQueue, Error, Finished, PoolBuf};
+use diorite::{DirectQueue, Error, Finished, RegisteredBuf, RegisteredBuffers};
 use diorite_block::IoOwner;
 use diorite_block::sync::{now, sleep};
 
@@ -9,7 +9,7 @@ use super::account::Transfer;
 use super::handle::Handle;
 use super::worker::{Run, Step};
 
-type Queue = DirectQueue<PoolBuf>;
+type Queue = DirectQueue<RegisteredBuf>;
 
 impl Run<'_> {
     /// One transfer after the other.
@@ -111,7 +111,7 @@ impl Run<'_> {
     fn submit(
         &mut self,
         queue: &mut Queue,
-        (mut memory, tag): (PoolBuf, u64),
+        (mut memory, tag): (RegisteredBuf, u64),
         mut transfer: Transfer,
     ) -> Result<Option<Transfer>, JobError> {
         let Transfer { direction, file, offset, len, .. } = transfer;
@@ -140,9 +140,9 @@ impl Run<'_> {
     }
 
     /// Registered memory for so many transfers.
-    fn pool(&self, count: u32) -> Result<BufferPool, JobError> {
+    fn pool(&self, count: u32) -> Result<RegisteredBuffers, JobError> {
         let largest = self.worker.job.largest_block() as usize;
-        BufferPool::new(largest, count).map_err(|source| {
+        RegisteredBuffers::new(largest, count).map_err(|source| {
             self.worker.blame_first()(Error::Os { what: "cannot get memory for transfers", source })
         })
     }

@@ -7,7 +7,7 @@ use diorite_block::{
     Bio, BioFlags, BioMemory, BlockDevice, IoErrorKind, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory,
     Sector,
 };
-use diorite_device::{AlignedBuf, BufferPool};
+use diorite_device::{AlignedBuf, RegisteredBuffers};
 
 type Device = Arc<dyn BlockDevice>;
 
@@ -118,7 +118,7 @@ fn many_bios_of_one_call(device: &Device) {
 fn registered_memory(device: &Device) {
     let len = 64 << 10;
     for round in 0..3_u64 {
-        let pool = BufferPool::new(len, 4).unwrap();
+        let pool = RegisteredBuffers::new(len, 4).unwrap();
         for index in 0..4_u64 {
             let mut data = pool.take();
             fill(&mut data, round << 8 | index);

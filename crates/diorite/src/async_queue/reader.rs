@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use super::{AsyncQueue, Transfer, over};
 use crate::stream::reader_pool;
-use crate::{BufferPool, File, PoolBuf, Result};
+use crate::{File, RegisteredBuf, RegisteredBuffers, Result};
 
 /// [`DirectReader`](crate::DirectReader) for async code: read-ahead without a cache.
 ///
@@ -35,13 +35,13 @@ use crate::{BufferPool, File, PoolBuf, Result};
 /// ```
 #[derive(Debug)]
 pub struct AsyncReader {
-    queue: AsyncQueue<PoolBuf>,
+    queue: AsyncQueue<RegisteredBuf>,
     file: File,
-    pool: BufferPool,
+    pool: RegisteredBuffers,
     /// Where the next transfer goes.
     next: u64,
-    flying: VecDeque<Transfer<PoolBuf>>,
-    current: Option<PoolBuf>,
+    flying: VecDeque<Transfer<RegisteredBuf>>,
+    current: Option<RegisteredBuf>,
     /// The part of `current` that was not consumed yet.
     unread: Range<usize>,
     at_end: bool,
@@ -50,11 +50,13 @@ pub struct AsyncReader {
 
 impl AsyncReader {
     /// Read `file` from `offset` on, with `buffers` transfers of `buffer_bytes` in flight on `queue`, as far as it has space for them.
+    /// All memory of a queue is of one type, and a stream's is registered with the rings ([`RegisteredBuffers`]): transfers of other memory
+    /// go on another queue.
     ///
     /// # Errors
     /// As [`DirectReader::new`](crate::DirectReader::new).
     pub fn new(
-        queue: &AsyncQueue<PoolBuf>,
+        queue: &AsyncQueue<RegisteredBuf>,
         file: File,
         offset: u64,
         buffer_bytes: usize,

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use super::{AsyncQueue, Transfer};
 use crate::stream::writer_pool;
-use crate::{BufferPool, Error, File, PoolBuf, Result};
+use crate::{Error, File, RegisteredBuf, RegisteredBuffers, Result};
 
 /// [`DirectWriter`](crate::DirectWriter) for async code: write-behind without a cache.
 ///
@@ -20,17 +20,17 @@ use crate::{BufferPool, Error, File, PoolBuf, Result};
 /// [`File::sync_data`], and after a failed transfer every call fails with that first error ([`Error::Stream`]).
 #[derive(Debug)]
 pub struct AsyncWriter {
-    queue: AsyncQueue<PoolBuf>,
+    queue: AsyncQueue<RegisteredBuf>,
     file: File,
-    pool: BufferPool,
-    current: Option<PoolBuf>,
+    pool: RegisteredBuffers,
+    current: Option<RegisteredBuf>,
     /// Bytes at the front of `current` that are content.
     filled: usize,
     /// Where the next transfer goes.
     next: u64,
     flying: VecDeque<Flying>,
     /// Written only in part, because the volume filled up: waits until nothing is in flight.
-    short: Vec<(u64, PoolBuf, std::ops::Range<usize>)>,
+    short: Vec<(u64, RegisteredBuf, std::ops::Range<usize>)>,
     /// What a last piece has beyond its last whole logical block.
     tail: Vec<u8>,
     is_last: bool,
@@ -42,16 +42,18 @@ pub struct AsyncWriter {
 struct Flying {
     offset: u64,
     len: usize,
-    transfer: Transfer<PoolBuf>,
+    transfer: Transfer<RegisteredBuf>,
 }
 
 impl AsyncWriter {
     /// Write `file` from `offset` on, with `buffers` transfers of `buffer_bytes` in flight on `queue`, as far as it has space for them.
+    /// All memory of a queue is of one type, and a stream's is registered with the rings ([`RegisteredBuffers`]): transfers of other memory
+    /// go on another queue.
     ///
     /// # Errors
     /// As [`DirectReader::new`](crate::DirectReader::new).
     pub fn new(
-        queue: &AsyncQueue<PoolBuf>,
+        queue: &AsyncQueue<RegisteredBuf>,
         file: File,
         offset: u64,
         buffer_bytes: usize,

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use diorite::{AlignedBuf, BufferPool, PoolBuf};
+use diorite::{AlignedBuf, RegisteredBuf, RegisteredBuffers};
 
 use super::session::{MAX_TRANSFER, PAGE};
 
@@ -12,13 +12,13 @@ const REGISTERED_MAX: usize = 34;
 
 /// A session's memory for requests.
 pub(super) struct Payloads {
-    pool: BufferPool,
+    pool: RegisteredBuffers,
 }
 
 /// [`MAX_TRANSFER`] bytes from a page boundary on.
 #[derive(Debug)]
 pub(super) enum Payload {
-    Registered(PoolBuf),
+    Registered(RegisteredBuf),
     Plain(AlignedBuf),
 }
 
@@ -29,7 +29,7 @@ impl Payloads {
     /// There is no memory.
     pub(super) fn new(requests: usize) -> diorite::Result<Self> {
         let registered = requests.min(REGISTERED_MAX) as u32;
-        Ok(Self { pool: BufferPool::new(MAX_TRANSFER, registered).map_err(no_memory)? })
+        Ok(Self { pool: RegisteredBuffers::new(MAX_TRANSFER, registered).map_err(no_memory)? })
     }
 
     /// Memory for one more request at a time.

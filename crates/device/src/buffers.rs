@@ -1,10 +1,10 @@
 //! A pool of equal buffers on huge pages that `io_uring` rings keep registered.
 //!
 //! Safety policy: a pool's memory is cut into disjoint slots. A slot's number is either in the free list or owned by exactly one
-//! [`PoolBuf`], which alone makes references to the slot's bytes. Each `PoolBuf` keeps the memory alive.
+//! [`RegisteredBuf`], which alone makes references to the slot's bytes. Each `RegisteredBuf` keeps the memory alive.
 //!
 //! Invariants:
-//! 1. Every slot number is in the free list or in one `PoolBuf`, never in both, never twice.
+//! 1. Every slot number is in the free list or in one `RegisteredBuf`, never in both, never twice.
 //!
 //! Locking: one leaf lock around the free list.
 #![allow(unsafe_code)]
@@ -29,7 +29,7 @@ const ARENA_BYTES_MAX: usize = 1 << 30;
 
 /// A fixed number of buffers of one size. Clones share the buffers.
 #[derive(Clone)]
-pub struct BufferPool {
+pub struct RegisteredBuffers {
     shared: Arc<Shared>,
 }
 
@@ -43,7 +43,7 @@ struct Shared {
     count: u32,
 }
 
-impl BufferPool {
+impl RegisteredBuffers {
     /// `count` buffers of `buffer_bytes`, each at a multiple of 4096.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl BufferPool {
             arenas.push(AlignedBuf::registered(len, ALIGNMENT)?);
             missing -= slots;
         }
-        let free = Mutex::ranked(Rank::BufferPool, (0..count).rev().collect());
+        let free = Mutex::ranked(Rank::RegisteredBuffers, (0..count).rev().collect());
         let returned = Condvar::new();
         let shared = Shared { free, returned, arenas, slots_per_arena, slot_bytes, buffer_bytes, count };
         Ok(Self { shared: Arc::new(shared) })
@@ -87,13 +87,13 @@ impl BufferPool {
     }
 
     /// A buffer, if one is free. Its content is what its last user left.
-    pub fn try_take(&self) -> Option<PoolBuf> {
+    pub fn try_take(&self) -> Option<RegisteredBuf> {
         let slot = self.shared.free.lock().pop()?;
         Some(self.buffer(slot))
     }
 
     /// A buffer; waits until one is free. Its content is what its last user left.
-    pub fn take(&self) -> PoolBuf {
+    pub fn take(&self) -> RegisteredBuf {
         assert!(self.shared.count > 0, "a pool without buffers never has one free");
         let mut free = self.shared.free.lock();
         loop {
@@ -105,19 +105,19 @@ impl BufferPool {
         }
     }
 
-    fn buffer(&self, slot: u32) -> PoolBuf {
+    fn buffer(&self, slot: u32) -> RegisteredBuf {
         let (arena, at) =
             (slot as usize / self.shared.slots_per_arena, slot as usize % self.shared.slots_per_arena);
         let base = self.shared.arenas[arena].as_non_null();
         // SAFETY: `at` is smaller than the arena's number of slots, so the slot lies inside the arena.
         let address = unsafe { base.add(at * self.shared.slot_bytes) };
-        PoolBuf { shared: Arc::clone(&self.shared), slot, address }
+        RegisteredBuf { shared: Arc::clone(&self.shared), slot, address }
     }
 }
 
-impl fmt::Debug for BufferPool {
+impl fmt::Debug for RegisteredBuffers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BufferPool")
+        f.debug_struct("RegisteredBuffers")
             .field("buffer_bytes", &self.buffer_bytes())
             .field("count", &self.count())
             .field("available", &self.available())
@@ -125,19 +125,19 @@ impl fmt::Debug for BufferPool {
     }
 }
 
-/// A buffer of a [`BufferPool`]; goes back when dropped.
-pub struct PoolBuf {
+/// A buffer of a [`RegisteredBuffers`]; goes back when dropped.
+pub struct RegisteredBuf {
     shared: Arc<Shared>,
     slot: u32,
     address: NonNull<u8>,
 }
 
 // SAFETY: the slot belongs to this value alone (invariant 1), as a `Vec`'s memory to the `Vec`.
-unsafe impl Send for PoolBuf {}
-// SAFETY: as above; a shared `PoolBuf` gives out only shared slices.
-unsafe impl Sync for PoolBuf {}
+unsafe impl Send for RegisteredBuf {}
+// SAFETY: as above; a shared `RegisteredBuf` gives out only shared slices.
+unsafe impl Sync for RegisteredBuf {}
 
-impl Deref for PoolBuf {
+impl Deref for RegisteredBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: the slot is inside an arena that `shared` keeps alive, was zeroed at first, and is ours alone.
@@ -145,28 +145,31 @@ impl Deref for PoolBuf {
     }
 }
 
-impl DerefMut for PoolBuf {
+impl DerefMut for RegisteredBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `&mut self` makes it the only borrow.
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.shared.buffer_bytes) }
     }
 }
 
-impl Drop for PoolBuf {
+impl Drop for RegisteredBuf {
     fn drop(&mut self) {
         self.shared.free.lock().push(self.slot);
         self.shared.returned.notify_one();
     }
 }
 
-impl fmt::Debug for PoolBuf {
+impl fmt::Debug for RegisteredBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolBuf").field("slot", &self.slot).field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("RegisteredBuf")
+            .field("slot", &self.slot)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }
 
 // SAFETY: the slot's address never changes, and the slot belongs to this value alone until it is dropped.
-unsafe impl IoMemory for PoolBuf {
+unsafe impl IoMemory for RegisteredBuf {
     fn as_slice(&self) -> &[u8] {
         self
     }
@@ -187,7 +190,7 @@ mod tests {
     /// Invariant 1, by writing a mark into every buffer at once.
     #[test]
     fn buffers_of_a_pool_are_disjoint_and_come_back() {
-        let pool = BufferPool::new(5000, 4).unwrap();
+        let pool = RegisteredBuffers::new(5000, 4).unwrap();
         let mut taken: Vec<_> = (0..4).map(|_| pool.take()).collect();
         assert!(pool.try_take().is_none());
         for (mark, buffer) in taken.iter_mut().enumerate() {
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn take_waits_for_a_buffer() {
-        let pool = BufferPool::new(4096, 1).unwrap();
+        let pool = RegisteredBuffers::new(4096, 1).unwrap();
         let held = pool.take();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| pool.take().len());
