@@ -13,7 +13,11 @@ pub(crate) fn raw(arguments: &Raw, output: &mut Output) -> Result<()> {
     let unknown =
         |name: &str| Failure::Failed(format!("{name}: it is not bound; `diorite raw` lists the bound names"));
     match (&arguments.name, &arguments.target) {
-        (Some(name), Some(target)) => bindings.bind(name, target).map_err(failed)?,
+        (Some(name), Some(target)) => bindings.bind(name, target).map_err(|error| {
+            // What is refused names itself.
+            let is_refused = error.kind() == std::io::ErrorKind::InvalidInput;
+            if is_refused { Failure::Failed(error.to_string()) } else { failed(error) }
+        })?,
         (Some(name), None) if arguments.unbind => {
             if !bindings.unbind(name).map_err(failed)? {
                 return Err(unknown(name));

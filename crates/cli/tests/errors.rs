@@ -684,3 +684,36 @@ fn image_with_small_blocks_is_used_on_a_disk_with_large_sectors() {
     drop(disk);
     bench.must_be_clean("small.img");
 }
+
+/// Names were bound to themselves, to other names, and to nothing, which only their use found out.
+#[test]
+fn names_are_bound_to_devices_that_are_there() {
+    let bench = Bench::new();
+    bench.write("disk.img", &[0; 4096]);
+    let raw = |line: &str| {
+        let bindings = bench.path("bindings");
+        bench
+            .diorite(line.split(' '))
+            .env("DIORITE_RAW_BINDINGS", bindings)
+            .output()
+            .expect("the program starts")
+    };
+    assert!(raw("raw raw1 raw:disk.img").status.success());
+    for (line, part) in [
+        (
+            "raw raw3 raw:raw3",
+            "diorite: raw3: cannot be bound to raw:raw3: it is the name itself; give the path",
+        ),
+        (
+            "raw raw3 /dev/raw/raw1",
+            "diorite: raw3: cannot be bound to /dev/raw/raw1: it is bound itself; give what",
+        ),
+        ("raw raw3 none.img", "diorite: raw3: cannot be bound to none.img: it is not there; give a file"),
+    ] {
+        let output = raw(line);
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        expect(&String::from_utf8_lossy(&output.stderr), &[part]);
+    }
+    let listed = raw("raw");
+    assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), 1, "nothing was bound");
+}

@@ -9,6 +9,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::target::{leads_to_name, missing_part};
+
 /// The directory in which bound devices had their names.
 const DIRECTORY: &str = "/dev/raw/";
 
@@ -18,8 +20,8 @@ const DIRECTORY: &str = "/dev/raw/";
 /// # fn main() -> std::io::Result<()> {
 /// # let directory = tempfile::tempdir()?;
 /// let mut bindings = diorite_device::RawBindings::load(directory.path().join("raw"))?;
-/// bindings.bind("raw1", "/srv/disk.img?partition=2")?;
-/// assert_eq!(bindings.target("/dev/raw/raw1"), Some("/srv/disk.img?partition=2"));
+/// bindings.bind("raw1", "/dev/null?offset=4K")?;
+/// assert_eq!(bindings.target("/dev/raw/raw1"), Some("/dev/null?offset=4K"));
 /// # Ok(())
 /// # }
 /// ```
@@ -76,19 +78,26 @@ impl RawBindings {
     /// Bind a name to a target, in place of what it was bound to. A relative path is made absolute.
     ///
     /// # Errors
-    /// The name has other characters than letters, digits, `-` and `_`; the target has a line break; the file cannot be written.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the name has other characters than letters, digits, `-` and `_`; the target has a line
+    /// break, is or has a bound name (bindings do not lead to each other), or a file or device of it is not there. The file cannot be
+    /// written.
     pub fn bind(&mut self, name: &str, target: &str) -> io::Result<()> {
         let name = name.strip_prefix(DIRECTORY).unwrap_or(name);
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if name.is_empty() || !name.chars().all(is_part) {
-            let why = format!("{name:?} cannot be bound: a name has letters, digits, - and _, such as raw1");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            return Err(refused(format!(
+                "{name:?}: cannot be bound: the name is impossible; use letters, digits, - and _, as in raw1"
+            )));
         }
         if target.trim() != target || target.is_empty() || target.contains(['\n', '\r']) {
-            let why =
-                format!("{target:?} cannot be bound to: it is empty, or has line breaks or spaces around it");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            return Err(refused(format!(
+                "{name}: cannot be bound to {target:?}: it is empty, or has line breaks or spaces around it; give a path"
+            )));
         }
+        let path = target.strip_prefix("raw:").filter(|path| Path::new(path).exists());
+        let target = path.unwrap_or(target);
+        self.check(target, name)
+            .map_err(|why| refused(format!("{name}: cannot be bound to {target}: {why}")))?;
         let target = if Path::new(target).exists() || !target.contains(':') {
             std::path::absolute(target)?.to_string_lossy().into_owned()
         } else {
@@ -96,6 +105,28 @@ impl RawBindings {
         };
         self.targets.insert(name.to_owned(), target);
         self.store()
+    }
+
+    /// Whether a target can be opened under this name; else why not, and what to do.
+    fn check(&self, target: &str, name: &str) -> Result<(), String> {
+        if leads_to_name(target) {
+            let other = target.strip_prefix("raw:").unwrap_or(target);
+            let other = other.strip_prefix(DIRECTORY).unwrap_or(other);
+            return Err(match self.target(other) {
+                _ if other == name => "it is the name itself; give the path of the device".to_owned(),
+                Some(device) => format!("it is bound itself; give what it is bound to, {device}"),
+                None => {
+                    "a binding has no raw: and no /dev/raw/ in it; give the paths of the devices".to_owned()
+                }
+            });
+        }
+        match missing_part(target) {
+            Some(part) if part == target => {
+                Err("it is not there; give a file or a device that is".to_owned())
+            }
+            Some(part) => Err(format!("{part} is not there; give files or devices that are")),
+            None => Ok(()),
+        }
     }
 
     /// Unbind a name. Returns whether it was bound.
@@ -126,6 +157,10 @@ impl RawBindings {
     }
 }
 
+fn refused(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,16 +171,49 @@ mod tests {
         let file = directory.path().join("new/raw");
         let mut bindings = RawBindings::load(&file).expect("none");
         bindings.bind("raw1", "nbd://host/export").expect("bound");
-        bindings.bind("/dev/raw/raw2", "stripe:/a b,/c").expect("bound");
+        bindings.bind("/dev/raw/raw2", "stripe:/dev/zero,/dev/null").expect("bound");
         let again = RawBindings::load(&file).expect("two");
         assert_eq!(again.target("/dev/raw/raw1"), Some("nbd://host/export"));
-        assert_eq!(again.target("raw2"), Some("stripe:/a b,/c"));
+        assert_eq!(again.target("raw2"), Some("stripe:/dev/zero,/dev/null"));
         assert_eq!(again.iter().count(), 2);
-        for (name, target) in [("", "/a"), ("a/b", "/a"), ("a b", "/a"), ("raw1", ""), ("raw1", "a\nb")] {
+        for (name, target) in
+            [("", "/dev/null"), ("a/b", "/dev/null"), ("a b", "/dev/null"), ("raw1", ""), ("raw1", "a\nb")]
+        {
             assert!(bindings.bind(name, target).is_err(), "{name} {target}");
         }
         assert!(bindings.unbind("raw1").expect("written"));
         assert!(!bindings.unbind("raw1").expect("written"));
         assert_eq!(RawBindings::load(&file).expect("one").target("raw1"), None);
+    }
+
+    /// What could not be opened afterwards was bound: a name to itself, to another name, to a file that is not there.
+    #[test]
+    fn a_name_is_bound_to_devices_that_are_there() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut bindings = RawBindings::load(directory.path().join("raw")).expect("none");
+        bindings.bind("raw1", "/dev/null").expect("bound");
+        let itself = "it is the name itself; give the path of the device";
+        let bound = "it is bound itself; give what it is bound to, /dev/null";
+        let absent = "it is not there; give a file or a device that is";
+        for (target, why) in [
+            ("raw:raw3", itself),
+            ("/dev/raw/raw3", itself),
+            ("raw:/dev/raw/raw3", itself),
+            ("raw:raw1", bound),
+            ("/dev/raw/raw1", bound),
+            ("raw:raw9", "a binding has no raw: and no /dev/raw/ in it; give the paths of the devices"),
+            ("/no/such", absent),
+            ("such:thing", absent),
+            ("/no/such?partition=1", "/no/such is not there; give files or devices that are"),
+            ("stripe:/dev/zero,/no/such?chunk=4K", "/no/such is not there; give files or devices that are"),
+        ] {
+            let error = bindings.bind("raw3", target).expect_err(target);
+            assert_eq!(error.to_string(), format!("raw3: cannot be bound to {target}: {why}"));
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+        assert_eq!(bindings.target("raw3"), None);
+        // A path may be given as `raw:PATH`.
+        bindings.bind("raw3", "raw:/dev/zero").expect("bound");
+        assert_eq!(bindings.target("raw3"), Some("/dev/zero"));
     }
 }

@@ -86,11 +86,16 @@ fn bound(spec: &str) -> Result<Option<String>, OpenError> {
     let bindings =
         RawBindings::of_user().map_err(|error| bad(format!("the bindings cannot be read: {error}")))?;
     match bindings.target(name) {
-        Some(target) if target.contains("raw:") || target.contains("/dev/raw/") => {
+        Some(target) if leads_to_name(target) => {
             Err(bad(format!("it is bound to {target}, which is a bound name itself; bind it to the device")))
         }
         target => Ok(target.map(str::to_owned)),
     }
+}
+
+/// Whether a target has a name in it that may be bound.
+pub(crate) fn leads_to_name(target: &str) -> bool {
+    !Path::new(target).exists() && (target.contains("raw:") || target.contains("/dev/raw/"))
 }
 
 fn open_nbd(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, OpenError> {
@@ -141,13 +146,28 @@ pub fn host_paths(spec: &str) -> Vec<PathBuf> {
         return Vec::new();
     }
     if let Some((_, list)) = joined_list(spec) {
-        let list = ["?chunk=", "?volume="]
-            .iter()
-            .find_map(|key| list.rsplit_once(key))
-            .map_or(list, |(list, _)| list);
-        return list.split(',').flat_map(host_paths).collect();
+        return without_options(list).split(',').flat_map(host_paths).collect();
     }
     split_query(spec).map_or_else(Vec::new, |(outer, _)| host_paths(outer))
+}
+
+/// The first part of a target that is neither there nor on another host. Bound names are not looked up.
+pub(crate) fn missing_part(spec: &str) -> Option<&str> {
+    if Path::new(spec).exists() || nbd::is_nbd(spec) {
+        return None;
+    }
+    if let Some(path) = spec.strip_prefix("raw:") {
+        return missing_part(path);
+    }
+    if let Some((_, list)) = joined_list(spec) {
+        return without_options(list).split(',').find_map(missing_part);
+    }
+    split_query(spec).map_or(Some(spec), |(outer, _)| missing_part(outer))
+}
+
+/// The targets of a joined device, without what is said of all of them.
+fn without_options(list: &str) -> &str {
+    ["?chunk=", "?volume="].iter().find_map(|key| list.rsplit_once(key)).map_or(list, |(list, _)| list)
 }
 
 /// How several devices become one.

@@ -115,7 +115,7 @@ fn a_page_beyond_the_end_is_refused_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("fixed");
     // Sixteen pages and a half.
-    std::fs::File::create(&path).and_then(|file| file.set_len(16 * PAGE + PAGE / 2)).unwrap();
+    std::fs::File::create_new(&path).and_then(|file| file.set_len(16 * PAGE + PAGE / 2)).unwrap();
     let pool = BufferPool::options().pages(16).shared(true).create().unwrap();
     let shared = pool.open_file("shared", PageFile::shared(&path, DirectIo::Preferred).unwrap()).unwrap();
     refuses_from_16_on(&pool, shared);
@@ -133,7 +133,7 @@ fn a_page_beyond_the_end_is_refused_at_once() {
 }
 
 fn refuses_from_16_on(pool: &BufferPool, file: FileId) {
-    pool.create_page(file.page(15)).unwrap().fill(1);
+    pool.create_page(file.page(15)).expect("the file has it").fill(1);
     for number in [16, 20, (1 << 48) - 1] {
         let page = file.page(number);
         let results = [
@@ -148,7 +148,7 @@ fn refuses_from_16_on(pool: &BufferPool, file: FileId) {
             let expected = format!("there is no page {number}: the file can have 16 pages");
             assert!(error.to_string().contains(&expected), "{error}");
         }
-        pool.prefetch([page]).unwrap();
+        pool.prefetch([page]).expect("a hint");
     }
     pool.flush(file).expect("what there is can be written");
     assert_eq!(pool.stats().dirty_pages, 0);
