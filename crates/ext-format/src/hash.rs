@@ -187,10 +187,7 @@ fn half_md4_lanes<const N: usize>(state: &mut [[u32; N]; 4], input: &[[u32; N]; 
 
 /// Eight steps of half MD4, one with each word of the input.
 #[inline(always)]
-#[allow(
-    clippy::inline_always,
-    reason = "with its order and shifts as constants it takes half the time"
-)]
+#[allow(clippy::inline_always, reason = "with its order and shifts as constants it takes half the time")]
 fn md4_round<const N: usize>(
     state: [[u32; N]; 4],
     input: &[[u32; N]; 8],

@@ -14,7 +14,7 @@
 //! | bigalloc | `map::cluster`, `allocate::holds` | `Mappings::clusters`: `hold`, `record`, `free` whole clusters for parts of them |
 //! | casefold, encrypted names | `directory::form` | `NameForm`: the key and the shown form of a name |
 //! | fast-commit replay | `journal::fast_replay` | when opened; `FastReplay` in `replay.rs` of inodes, mappings and names |
-//! | verity, encrypted content | `inode::content_use` | `check_change`, `check_encrypted` |
+//! | verity, encrypted content | `inode::content_use` | `check_verity`, `check_encrypted` |
 //!
 //! Locking: in the order of [`Rank`](diorite_block::sync::Rank). Of several inodes, directories are locked first, by number, and
 //! then the others, by number (a thread that holds one directory waits for no other). Then a transaction handle begins; a thread that

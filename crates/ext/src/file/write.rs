@@ -5,7 +5,7 @@
 //! which leaves the inode consistent, so that none outgrows a transaction.
 
 use crate::file::Files;
-use crate::inode::{InodeState, check_change, check_encrypted};
+use crate::inode::{InodeState, check_change, check_encrypted, check_verity};
 use crate::layout::InodeFlags;
 use crate::transaction::Handle;
 use crate::{
@@ -23,8 +23,8 @@ impl Files {
         check_change(InodeFlags::from_bits_retain(state.flags))
     }
 
-    /// Refuse an inode that has no data of users. Flags that forbid changes do not matter here: data that is written back may have been
-    /// accepted before they were set ([`crate::Volume::check_content_use`]).
+    /// Refuse an inode that has no data that users write. Whether it is immutable does not matter here: data that is written back may have been
+    /// accepted before it was ([`crate::Volume::check_content_use`]).
     pub(super) fn check_holds_data(&self, inode: &Inode, state: &InodeState) -> Result<()> {
         if inode.kind() != FileKind::Regular {
             return Err(Error::InvalidArgument("only regular files have data of users"));
@@ -32,7 +32,9 @@ impl Files {
         if state.freed {
             return Err(Error::Stale);
         }
-        check_encrypted(inode, InodeFlags::from_bits_retain(state.flags))?;
+        let flags = InodeFlags::from_bits_retain(state.flags);
+        check_encrypted(inode, flags)?;
+        check_verity(flags)?;
         let is_own = self.core.format.is_own_inode(inode.number());
         if is_own { Err(Error::NotPermitted("reserved")) } else { Ok(()) }
     }

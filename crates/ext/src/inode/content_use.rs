@@ -54,5 +54,10 @@ pub(crate) fn check_change(flags: InodeFlags) -> Result<()> {
     if flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted("immutable"));
     }
+    check_verity(flags)
+}
+
+/// Refuse a change of content that a Merkle tree covers. A file has one from before it was opened here.
+pub(crate) fn check_verity(flags: InodeFlags) -> Result<()> {
     if flags.contains(InodeFlags::VERITY) { Err(Error::NotPermitted("a verity file")) } else { Ok(()) }
 }

@@ -36,7 +36,7 @@ use crate::{Error, FileKind, FsBlock, InodeNumber, Owner, Result, Timestamp};
 
 pub(crate) use change::InodeChange;
 pub use content_use::ContentUse;
-pub(crate) use content_use::{check_change, check_encrypted};
+pub(crate) use content_use::{check_change, check_encrypted, check_verity};
 pub use lifecycle::Lifecycle;
 
 use cache::InodeCache;
