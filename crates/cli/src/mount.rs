@@ -42,6 +42,9 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         _ => Failure::host(arguments.directory.display(), "be mounted on", &error),
     })?;
     let reason = match &directory {
+        directory if std::fs::metadata(directory).is_err_and(|error| is_left(&error)) => {
+            Some("what is mounted on it has lost its daemon: unmount it first (`diorite umount`)")
+        }
         directory if !directory.is_dir() => Some("it is no directory"),
         directory if directory.parent().is_none() => Some("it is the root of the host's tree"),
         _ => None,
@@ -81,6 +84,11 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
             log::error!("{text}");
         }
     })
+}
+
+/// A mount whose daemon was killed says so.
+fn is_left(error: &std::io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// How long `umount` waits for a daemon before it says so, and how long at most.

@@ -67,6 +67,11 @@ pub(crate) trait FileOwner: Send + Sync + fmt::Debug {
     /// What `stat` returns.
     fn attributes(&self) -> Result<Attributes>;
 
+    /// Whether the file is append-only now.
+    fn is_append_only(&self) -> bool {
+        false
+    }
+
     /// Whether what the file has may be changed otherwise than by writing: holes, zeros, moved ranges.
     fn check_range_change(&self) -> Result<()> {
         Ok(())
@@ -180,7 +185,9 @@ impl File {
     /// Whether data may be written at `offset`.
     pub(crate) fn check_write_at(&self, offset: u64) -> Result<()> {
         self.check_write()?;
-        let is_refused = self.handle.options.append_only && offset < self.size();
+        // Only a handle for appending is asked, and the file for its flag of this moment.
+        let is_refused =
+            self.handle.options.append_only && offset < self.size() && self.handle.owner.is_append_only();
         if is_refused {
             self.named(Err(diorite_ext::Error::NotPermitted("append-only").into()))
         } else {

@@ -341,6 +341,10 @@ impl FileOwner for NodeRef {
         NodeRef::attributes(self)
     }
 
+    fn is_append_only(&self) -> bool {
+        self.inode().attributes().is_append_only()
+    }
+
     fn check_range_change(&self) -> Result<()> {
         Ok(self.volume().check_range_change(self.inode())?)
     }

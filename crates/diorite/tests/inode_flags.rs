@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use common::{aligned_pattern, assert_device_clean, memory_volume, pattern};
 use diorite::{
-    DirectIo, DirectQueue, Error, ErrorKind, File, Filesystem, FilesystemOptions, SetAttributes, SubmitError,
+    DirectIo, DirectQueue, Error, ErrorKind, File, FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner,
+    SetAttributes, SubmitError,
 };
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
@@ -90,8 +91,34 @@ fn an_append_only_file_is_written_at_its_end_alone() {
         Err(SubmitError::Failed { error, .. }) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
         other => panic!("{other:?}"),
     }
+    // Where the flag is taken away, so is what it forbade; as long as a file is immutable, no other flag of it changes.
+    set_flags(&filesystem, "/log", 0);
+    file.write_all_at(&data[..4096], 0).expect("a file as others");
+    set_flags(&filesystem, "/log", IMMUTABLE);
+    let node = filesystem.resolve("/log").expect("resolve");
+    let flags = Some(node.attributes().expect("stat").flags | APPEND_ONLY);
+    assert_refused(node.set_attributes(&SetAttributes { flags, ..SetAttributes::default() }));
+    set_flags(&filesystem, "/log", APPEND_ONLY);
     (&open(DirectIo::Off)).write_all(b"tail").expect("write");
     let content = filesystem.read("/log").expect("read");
     assert_eq!(content.len(), 8192 + 4 * 4096 + 4);
     assert!(content.starts_with(&data) && content.ends_with(b"tail"));
+}
+
+/// `O_TMPFILE` asked for no flag of the directory.
+#[test]
+fn nothing_is_made_in_an_immutable_directory() {
+    let filesystem = common::open_memory(16, &MkfsOptions::default(), &FilesystemOptions::new());
+    filesystem.create_dir("/frozen").expect("mkdir");
+    set_flags(&filesystem, "/frozen", IMMUTABLE);
+    let directory = filesystem.resolve("/frozen").expect("resolve");
+    let spec = NodeSpec {
+        kind: FileKind::Regular,
+        permissions: 0o600,
+        umask: 0,
+        owner: Owner::default(),
+        device: (0, 0),
+    };
+    assert_refused(directory.create_nameless(&spec).map(drop));
+    assert_refused(filesystem.write("/frozen/file", b"x"));
 }

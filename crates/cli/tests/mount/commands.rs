@@ -64,6 +64,24 @@ fn umount_leaves_other_filesystems_alone() {
     assert_eq!(said, said_lazily);
 }
 
+/// The directory of a mount without a daemon was said to be none.
+#[test]
+fn a_mount_that_lost_its_daemon_is_named() {
+    let Some((bench, _alone)) = bench() else { return };
+    bench.run("mount a.img one");
+    let status: serde_json::Value = serde_json::from_str(&bench.run("status one")).expect("JSON");
+    let daemon = rustix::process::Pid::from_raw(status["daemon"].as_i64().expect("a number") as i32);
+    let daemon = daemon.expect("a process");
+    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).expect("kill");
+    while fs::metadata(bench.path("one")).is_ok() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let said = bench.fail("mount a.img one", 1);
+    assert!(said.contains("one: cannot mount: what is mounted on it has lost its daemon"), "{said}");
+    bench.run("umount one");
+    bench.must_be_clean("a.img");
+}
+
 /// A daemon holds no lock of the one who mounted.
 #[test]
 fn a_daemon_inherits_nothing() {

@@ -104,8 +104,33 @@ impl TlsStream {
         }
     }
 
+    /// Send a last word, and that nothing follows (`close_notify`), if the server takes it in time.
+    pub(crate) fn send_last(&self, bytes: &[u8]) -> io::Result<()> {
+        const IN_TIME: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let mut connection = self.lock();
+        connection.writer().write_all(bytes)?;
+        connection.send_close_notify();
+        while connection.wants_write() {
+            match connection.write_tls(&mut &self.socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    drop(connection);
+                    self.wait_for(PollFlags::OUT, Some(&IN_TIME))?;
+                    connection = self.lock();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     fn wait_until(&self, ready: PollFlags) -> io::Result<()> {
-        match poll(&mut [PollFd::new(&self.socket, ready)], self.timeout.as_ref()) {
+        self.wait_for(ready, self.timeout.as_ref())
+    }
+
+    fn wait_for(&self, ready: PollFlags, timeout: Option<&Timespec>) -> io::Result<()> {
+        match poll(&mut [PollFd::new(&self.socket, ready)], timeout) {
             Ok(0) => Err(ErrorKind::TimedOut.into()),
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),

@@ -151,11 +151,13 @@ impl Transport {
 
     /// Send a last word and close the connection. A server that does not take it in time, or is gone, does without.
     pub(crate) fn send_last(&self, bytes: &[u8]) {
-        if let Self::Plain(socket) = self
-            && socket.set_timeout(Some(Duration::from_secs(1))).is_ok()
-        {
-            let _ = send_all(socket, &mut [IoSlice::new(bytes)]);
-        }
+        let _ = match self {
+            Self::Plain(socket) => socket
+                .set_timeout(Some(Duration::from_secs(1)))
+                .and_then(|()| send_all(socket, &mut [IoSlice::new(bytes)])),
+            #[cfg(feature = "nbd-tls")]
+            Self::Tls(stream) => stream.send_last(bytes),
+        };
         self.shutdown();
     }
 

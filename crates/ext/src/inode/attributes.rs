@@ -108,6 +108,9 @@ impl Volume {
         if changes.flags.is_none() && !changes.are_allowed(flags) {
             return Err(Error::NotPermitted("immutable or append-only"));
         }
+        if changes.change_what_stays_immutable(state) {
+            return Err(Error::NotPermitted("immutable"));
+        }
         if let Some(size) = changes.size {
             self.files.check_resize(inode, state, size)?;
         }
@@ -197,6 +200,14 @@ impl SetAttributes {
         let is_record = !is_set(self.accessed) && !is_set(self.modified);
         is_record
             || !flags.contains(InodeFlags::IMMUTABLE) && (is_touch || !flags.contains(InodeFlags::APPEND))
+    }
+
+    /// Whether other flags or the project of an inode would change that is immutable and stays so.
+    fn change_what_stays_immutable(&self, state: &InodeState) -> bool {
+        let Some(flags) = self.flags else { return false };
+        let stays = state.flags & flags & InodeFlags::IMMUTABLE.bits() != 0;
+        let others = (state.flags ^ flags) & InodeFlags::USER_SETTABLE.bits() != 0;
+        stays && (others || self.project.is_some_and(|project| project != state.project))
     }
 
     /// The permission bits that are left, where a change takes some.

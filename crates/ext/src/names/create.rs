@@ -54,9 +54,7 @@ impl Names {
             return Err(Error::NotADirectory);
         }
         let parent = directory.read_in_use()?;
-        if parent.links == 0 {
-            return Err(Error::NotFound);
-        }
+        Self::check_may_change(directory, &parent)?;
         let (owner, project) = parent.owner_within(spec.owner);
         self.quotas.check_new(owner, project)?;
         self.quotas.prepare(owner, project)?;
