@@ -3,7 +3,8 @@
 use std::error::Error;
 
 use diorite::mkfs::{Flavor, MkfsOptions};
-use diorite::{AsyncQueue, DirectIo, File, Filesystem};
+use diorite::{AsyncQueue, AsyncReader, AsyncWriter, DirectIo, File, Filesystem, RegisteredBuf};
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -31,5 +32,17 @@ pub async fn page_there_and_back(queue: AsyncQueue, file: File, page: u64) -> Re
     let (read, memory) = queue.read(&file, offset, memory, PAGE).await;
     assert_eq!(read?, PAGE);
     assert!(memory.iter().all(|byte| *byte == page as u8));
+    Ok(())
+}
+
+/// Write a stream and read it back, by the traits of futures-io.
+pub async fn stream_there_and_back(streams: &AsyncQueue<RegisteredBuf>, file: &File) -> Result<()> {
+    let mut writer = AsyncWriter::new(streams, file.clone(), 0, 64 << 10, 4)?;
+    writer.write_all(&vec![7; 1_000_000]).await?;
+    writer.close().await?;
+    let mut reader = AsyncReader::new(streams, file.clone(), 0, 64 << 10, 4)?;
+    let mut text = Vec::new();
+    reader.read_to_end(&mut text).await?;
+    assert!(text[..1_000_000].iter().all(|byte| *byte == 7));
     Ok(())
 }

@@ -73,7 +73,7 @@ impl TlsStream {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     drop(connection);
-                    self.wait_until(PollFlags::IN)?;
+                    self.wait_until(PollFlags::IN, self.timeout.as_ref())?;
                 }
                 Err(error) => return Err(error),
             }
@@ -86,18 +86,7 @@ impl TlsStream {
         loop {
             let taken = connection.writer().write(bytes)?;
             bytes = &bytes[taken..];
-            while connection.wants_write() {
-                match connection.write_tls(&mut &self.socket) {
-                    Ok(_) => {}
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        drop(connection);
-                        self.wait_until(PollFlags::OUT)?;
-                        connection = self.lock();
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
+            connection = self.write_out(connection, self.timeout.as_ref())?;
             if bytes.is_empty() {
                 return Ok(());
             }
@@ -110,26 +99,31 @@ impl TlsStream {
         let mut connection = self.lock();
         connection.writer().write_all(bytes)?;
         connection.send_close_notify();
+        self.write_out(connection, Some(&IN_TIME)).map(drop)
+    }
+
+    /// Give the socket what is encrypted. The state is unlocked while the socket takes no more.
+    fn write_out<'a>(
+        &'a self,
+        mut connection: MutexGuard<'a, ClientConnection>,
+        timeout: Option<&Timespec>,
+    ) -> io::Result<MutexGuard<'a, ClientConnection>> {
         while connection.wants_write() {
             match connection.write_tls(&mut &self.socket) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     drop(connection);
-                    self.wait_for(PollFlags::OUT, Some(&IN_TIME))?;
+                    self.wait_until(PollFlags::OUT, timeout)?;
                     connection = self.lock();
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(connection)
     }
 
-    fn wait_until(&self, ready: PollFlags) -> io::Result<()> {
-        self.wait_for(ready, self.timeout.as_ref())
-    }
-
-    fn wait_for(&self, ready: PollFlags, timeout: Option<&Timespec>) -> io::Result<()> {
+    fn wait_until(&self, ready: PollFlags, timeout: Option<&Timespec>) -> io::Result<()> {
         match poll(&mut [PollFd::new(&self.socket, ready)], timeout) {
             Ok(0) => Err(ErrorKind::TimedOut.into()),
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

@@ -5,30 +5,24 @@ use std::os::fd::AsFd;
 
 use compio::driver::SharedFd;
 use compio::driver::op::{Interest, PollOnce};
-use diorite::{AsyncQueue, AsyncReader, AsyncWriter, TransferMemory};
-use diorite_async_examples::{PAGES, Result, example_file, page_there_and_back};
-use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use diorite::{AsyncQueue, TransferMemory};
+use diorite_async_examples::{PAGES, Result, example_file, page_there_and_back, stream_there_and_back};
 
 #[compio::main]
 async fn main() -> Result<()> {
     let (_directory, filesystem, file) = example_file()?;
     let (queue, streams) = (AsyncQueue::new(32)?, AsyncQueue::new(8)?);
     // Dropped, a task ends.
-    let reaping = (compio::runtime::spawn(reap(queue.clone())), compio::runtime::spawn(reap(streams.clone())));
+    let reaping =
+        (compio::runtime::spawn(reap(queue.clone())), compio::runtime::spawn(reap(streams.clone())));
     let tasks: Vec<_> = (0..PAGES)
         .map(|page| compio::runtime::spawn(page_there_and_back(queue.clone(), file.clone(), page)))
         .collect();
     for task in tasks {
         task.await.expect("the task ran")?;
     }
-    let mut writer = AsyncWriter::new(&streams, file.clone(), 0, 64 << 10, 4)?;
-    writer.write_all(&vec![7; 1_000_000]).await?;
-    writer.close().await?;
-    let mut reader = AsyncReader::new(&streams, file.clone(), 0, 64 << 10, 4)?;
-    let mut text = Vec::new();
-    reader.read_to_end(&mut text).await?;
-    assert!(text[..1_000_000].iter().all(|byte| *byte == 7));
-    drop((reaping, reader, writer, file));
+    stream_there_and_back(&streams, &file).await?;
+    drop((reaping, file));
     filesystem.close()?;
     println!("{PAGES} pages and a stream");
     Ok(())

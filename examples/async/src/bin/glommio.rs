@@ -1,9 +1,8 @@
 //! Diorite in glommio, whose reactor takes no descriptors of others: a thread drives the queue and wakes the tasks. Streams are
 //! `AsyncRead` and `AsyncWrite` of futures-io.
 
-use diorite::{AsyncQueue, AsyncReader, AsyncWriter};
-use diorite_async_examples::{PAGES, Result, example_file, page_there_and_back};
-use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use diorite::AsyncQueue;
+use diorite_async_examples::{PAGES, Result, example_file, page_there_and_back, stream_there_and_back};
 use glommio::LocalExecutor;
 
 fn main() -> Result<()> {
@@ -17,13 +16,7 @@ fn main() -> Result<()> {
         for task in tasks {
             task.await?;
         }
-        let mut writer = AsyncWriter::new(&streams, file.clone(), 0, 64 << 10, 4)?;
-        writer.write_all(&vec![7; 1_000_000]).await?;
-        writer.close().await?;
-        let mut reader = AsyncReader::new(&streams, file.clone(), 0, 64 << 10, 4)?;
-        let mut text = Vec::new();
-        reader.read_to_end(&mut text).await?;
-        assert!(text[..1_000_000].iter().all(|byte| *byte == 7));
+        stream_there_and_back(&streams, &file).await?;
         Result::Ok(())
     })?;
     drop((drivers, file));
