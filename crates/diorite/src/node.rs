@@ -170,7 +170,7 @@ impl NodeRef {
             content.set_len(0)?;
         }
         let append_only = wanted != ContentUse::Read && self.inode().attributes().is_append_only();
-        let opening = Opening { direct, append_only, ..options.clone() };
+        let opening = Opening { append_only, direct, ..options.clone() };
         Ok(File::new(content, Box::new(self.clone()), opening, path))
     }
 
