@@ -3,6 +3,7 @@
 //! - [`operations`]: typed requests and replies by inode number, with the credentials of the caller; translation only.
 //! - [`nfs`]: NFS, version 3, over TCP.
 //! - [`status`]: what a mount or a server is doing, for people who watch it.
+//! - [`mounted`]: which mounts of the host are of this program.
 //! - [`fuse`]: the FUSE protocol over `/dev/fuse`, and how the kernel is asked to mount.
 //!
 //! ```no_run

@@ -28,19 +28,21 @@ fn read_mounts() -> Option<Vec<u8>> {
     std::fs::read("/proc/self/mountinfo").ok()
 }
 
-/// Major and minor number of what is mounted on exactly this directory.
-pub(crate) fn device_numbers(directory: &Path) -> Option<String> {
+/// What is mounted on exactly this directory, of any kind, and its type.
+fn mounted_on(directory: &Path) -> Option<(Mounted, Vec<u8>)> {
     let directory = std::path::absolute(directory).ok()?;
     let mounts = read_mounts()?;
-    let of = |line: &[u8]| parse(line).filter(|(mounted, _)| mounted.directory == directory);
-    lines(&mounts).rev().find_map(of).map(|(mounted, _)| mounted.numbers)
+    lines(&mounts).rev().find_map(|line| parse(line).filter(|(mounted, _)| mounted.directory == directory))
+}
+
+/// Major and minor number of what is mounted on exactly this directory.
+pub(crate) fn device_numbers(directory: &Path) -> Option<String> {
+    mounted_on(directory).map(|(mounted, _)| mounted.numbers)
 }
 
 /// The type of what is mounted on exactly this directory.
 pub fn type_of(directory: &Path) -> Option<String> {
-    let mounts = read_mounts()?;
-    let of = |line: &[u8]| parse(line).filter(|(mounted, _)| mounted.directory == directory);
-    lines(&mounts).rev().find_map(of).map(|(_, kind)| String::from_utf8_lossy(&kind).into_owned())
+    mounted_on(directory).map(|(_, kind)| String::from_utf8_lossy(&kind).into_owned())
 }
 
 /// Whether a type of mounts is of this program.

@@ -259,12 +259,11 @@ impl Session {
     fn access(&self, inode: InodeNumber, mask: u32) -> Done {
         const EXECUTE: u32 = 1;
         const WRITE: u32 = 2;
-        const IMMUTABLE: u32 = 0x10;
-        let Attributes { kind, permissions, flags, .. } =
-            self.checked(self.operations().attributes(inode))?;
-        if mask & WRITE != 0 && flags & IMMUTABLE != 0 {
+        let attributes = self.checked(self.operations().attributes(inode))?;
+        if mask & WRITE != 0 && attributes.is_immutable() {
             return Err(Errno::PERM);
         }
+        let Attributes { kind, permissions, .. } = attributes;
         let is_program = kind != FileKind::Regular || permissions & 0o111 != 0;
         if mask & EXECUTE != 0 && !is_program { Err(Errno::ACCESS) } else { Ok(()) }
     }
