@@ -17,10 +17,28 @@ impl Operations {
         each: &mut dyn FnMut(&DirectoryEntry) -> bool,
     ) -> Result<()> {
         let node = self.node(directory)?;
-        if cursor == 0 {
+        let made = if cursor == 0 {
             self.note_access(&node)?;
+            None
+        } else {
+            self.listing_ahead.take(directory, cursor)
+        };
+        let (mut next, mut taken, mut is_at_end) = (cursor, 0, true);
+        let mut give = |entry: &DirectoryEntry| {
+            is_at_end = each(entry);
+            if is_at_end {
+                (next, taken) = (entry.next_cursor, taken + 1);
+            }
+            is_at_end
+        };
+        match made {
+            Some(part) => is_at_end = part.entries.iter().all(give) && part.is_last,
+            None => node.read_directory(cursor, &mut give)?,
         }
-        node.read_directory(cursor, each)
+        if !is_at_end && taken > 0 {
+            self.listing_ahead.go_on(directory, next, taken);
+        }
+        Ok(())
     }
 
     /// The inode of an entry that was listed.

@@ -15,6 +15,7 @@ mod access_time;
 mod directories;
 mod files;
 mod known;
+mod listing_ahead;
 mod names;
 mod nodes;
 pub(crate) mod permissions;
@@ -32,6 +33,7 @@ pub(crate) use nodes::XATTR_ACCESS_LIST;
 
 use files::OpenFile;
 use known::Known;
+use listing_ahead::ListingAhead;
 use table::Table;
 
 /// How long a close waits for requests that are under way.
@@ -95,12 +97,14 @@ pub struct Operations {
     settings: Settings,
     known: Known,
     files: Table<OpenFile>,
+    listing_ahead: ListingAhead,
 }
 
 impl Operations {
     /// Serve this volume.
     pub fn new(filesystem: Filesystem, settings: Settings) -> Self {
-        Self { filesystem, settings, known: Known::default(), files: Table::default() }
+        let listing_ahead = ListingAhead::new(filesystem.clone());
+        Self { filesystem, settings, known: Known::default(), files: Table::default(), listing_ahead }
     }
 
     /// The volume.
@@ -184,6 +188,7 @@ impl Operations {
     pub fn forget_clients(&self) {
         self.files.clear();
         self.known.clear();
+        self.listing_ahead.clear();
     }
 
     /// End all use and close the volume. Requests that other threads are about to end are waited for.

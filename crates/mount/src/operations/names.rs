@@ -108,8 +108,8 @@ impl Operations {
         let directory = self.node(directory)?;
         let removed = directory.lookup(name)?;
         directory.unlink(name)?;
-        self.name_gone(&removed)?;
-        self.names_changed(&[&directory])
+        let held = self.name_gone(&removed);
+        self.names_changed(&[&directory]).and(held)
     }
 
     /// Remove an empty directory.
@@ -123,10 +123,8 @@ impl Operations {
             name => Some(directory.lookup(name)?),
         };
         directory.remove_directory(name)?;
-        if let Some(removed) = removed {
-            self.name_gone(&removed)?;
-        }
-        self.names_changed(&[&directory])
+        let held = removed.map_or(Ok(()), |removed| self.name_gone(&removed));
+        self.names_changed(&[&directory]).and(held)
     }
 
     /// Rename.
@@ -146,10 +144,8 @@ impl Operations {
             Err(error) => return Err(error),
         };
         from.rename(name, &to, to_name, mode)?;
-        if let Some(replaced) = replaced {
-            self.name_gone(&replaced)?;
-        }
-        self.names_changed(&[&from, &to])
+        let held = replaced.map_or(Ok(()), |replaced| self.name_gone(&replaced));
+        self.names_changed(&[&from, &to]).and(held)
     }
 
     /// A name of the inode is gone, perhaps its last.
@@ -161,6 +157,7 @@ impl Operations {
     }
 
     fn names_changed(&self, directories: &[&NodeRef]) -> Result<()> {
+        directories.iter().for_each(|directory| self.listing_ahead.forget(directory.number()));
         if self.settings.sync || self.settings.dir_sync {
             directories.iter().try_for_each(|directory| directory.sync())?;
         }

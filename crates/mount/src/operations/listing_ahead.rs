@@ -1,0 +1,235 @@
+//! The next part of a listing, made while the client takes in the last one.
+//!
+//! A client asks for a large directory part by part, and takes about as long to take one in as it takes to make it. When a part was full,
+//! a thread makes the next one. It is given to the request that goes on where the last one ended, unless names of the directory were
+//! changed since: then it is dropped, so that a listing shows all that was done before it began.
+//!
+//! Locking: the state is locked for a look or a change, and no other lock is taken under it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use diorite::{DirectoryEntry, Filesystem, InodeNumber, IoOwner, Result};
+use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank};
+
+/// Listings that are remembered; the oldest one goes.
+const LISTINGS_MAX: usize = 4;
+/// Entries of a part at most.
+const PART_MAX: usize = 4096;
+
+/// See the module's head. Without a listing that may go on it costs a load.
+#[derive(Debug)]
+pub(super) struct ListingAhead {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    filesystem: Filesystem,
+    state: Mutex<State>,
+    /// How many listings there are.
+    count: AtomicUsize,
+    /// There is one to go on with, or the end.
+    wanted: Condvar,
+    /// One is made, or given up.
+    made: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    listings: Vec<Listing>,
+    /// Number of the next one.
+    next: u64,
+    has_ended: bool,
+}
+
+#[derive(Debug)]
+struct Listing {
+    number: u64,
+    directory: InodeNumber,
+    /// Where the client goes on.
+    cursor: u64,
+    /// Entries that it may take.
+    len: usize,
+    /// Who asked.
+    owner: IoOwner,
+    stage: Stage,
+    part: Option<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Wanted,
+    BeingMade,
+    Made,
+}
+
+/// Entries that follow each other.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    pub(super) entries: Vec<DirectoryEntry>,
+    /// The directory ends with them.
+    pub(super) is_last: bool,
+}
+
+impl Part {
+    /// `len` entries from `cursor` on, as far as there are.
+    fn make(filesystem: &Filesystem, directory: InodeNumber, cursor: u64, len: usize) -> Result<Self> {
+        let (mut entries, mut is_last) = (Vec::with_capacity(len), true);
+        filesystem.node(directory)?.read_directory(cursor, &mut |entry| {
+            entries.push(entry.clone());
+            is_last = entries.len() < len;
+            is_last
+        })?;
+        Ok(Self { entries, is_last })
+    }
+}
+
+impl ListingAhead {
+    pub(super) fn new(filesystem: Filesystem) -> Self {
+        let shared = Shared {
+            filesystem,
+            state: Mutex::ranked(Rank::ListingsAhead, State::default()),
+            count: AtomicUsize::new(0),
+            wanted: Condvar::new(),
+            made: Condvar::new(),
+        };
+        Self { shared: Arc::new(shared), thread: Mutex::ranked(Rank::ListingThread, None) }
+    }
+
+    /// The part from `cursor` on, if it was made or is being made.
+    pub(super) fn take(&self, directory: InodeNumber, cursor: u64) -> Option<Part> {
+        let mut state = self.shared.lock();
+        loop {
+            let is_it = |listing: &Listing| (listing.directory, listing.cursor) == (directory, cursor);
+            let at = state.listings.iter().position(is_it)?;
+            if state.listings[at].stage != Stage::BeingMade {
+                let listing = state.listings.remove(at);
+                self.shared.count_changed(&state);
+                return listing.part;
+            }
+            state = self.shared.made.wait(state);
+        }
+    }
+
+    /// The client, which took `len` entries, will go on at `cursor`.
+    pub(super) fn go_on(&self, directory: InodeNumber, cursor: u64, len: usize) {
+        if !self.has_thread() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        if state.listings.len() == LISTINGS_MAX {
+            state.listings.remove(0);
+            self.shared.made.notify_all();
+        }
+        // Names that are shorter than the last ones are more.
+        let (number, len) = (state.next, (len + len / 16 + 1).min(PART_MAX));
+        state.next += 1;
+        let (stage, owner) = (Stage::Wanted, IoOwner::current());
+        state.listings.push(Listing { number, directory, cursor, len, owner, stage, part: None });
+        self.shared.count_changed(&state);
+        self.shared.wanted.notify_one();
+    }
+
+    /// Names of the directory changed.
+    pub(super) fn forget(&self, directory: InodeNumber) {
+        self.drop_where(|listing| listing.directory == directory);
+    }
+
+    /// No listing goes on.
+    pub(super) fn clear(&self) {
+        self.drop_where(|_| true);
+    }
+
+    fn drop_where(&self, goes: impl Fn(&Listing) -> bool) {
+        if self.shared.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut state = self.shared.lock();
+        state.listings.retain(|listing| !goes(listing));
+        self.shared.count_changed(&state);
+        self.shared.made.notify_all();
+    }
+
+    /// Whether there is a thread: it is started when it is needed first.
+    fn has_thread(&self) -> bool {
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            let shared = Arc::clone(&self.shared);
+            *thread = std::thread::Builder::new().name("listing".to_owned()).spawn(move || shared.work()).ok();
+        }
+        thread.is_some()
+    }
+}
+
+impl Drop for ListingAhead {
+    fn drop(&mut self) {
+        self.shared.lock().has_ended = true;
+        self.shared.wanted.notify_all();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    fn count_changed(&self, state: &State) {
+        self.count.store(state.listings.len(), Ordering::SeqCst);
+    }
+
+    /// Make what is wanted, until the end.
+    fn work(&self) {
+        let mut state = self.lock();
+        while !state.has_ended {
+            let Some(at) = state.listings.iter().position(|listing| listing.stage == Stage::Wanted) else {
+                state = self.wanted.wait(state);
+                continue;
+            };
+            let listing = &mut state.listings[at];
+            listing.stage = Stage::BeingMade;
+            let making = Making { shared: self, number: listing.number };
+            let (directory, cursor, len) = (listing.directory, listing.cursor, listing.len);
+            let owner = listing.owner;
+            drop(state);
+            let _owner = owner.enter();
+            // The request that wants what cannot be made does it itself, and has the error.
+            if let Ok(part) = Part::make(&self.filesystem, directory, cursor, len) {
+                making.end(part);
+            }
+            state = self.lock();
+        }
+    }
+}
+
+/// A listing that is being made: when this is dropped, those who wait are woken, and find it made or given up.
+struct Making<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl Making<'_> {
+    fn end(&self, part: Part) {
+        let mut state = self.shared.lock();
+        if let Some(listing) = state.listings.iter_mut().find(|listing| listing.number == self.number) {
+            (listing.stage, listing.part) = (Stage::Made, Some(part));
+        }
+    }
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        let is_given_up =
+            |listing: &Listing| listing.number == self.number && listing.stage == Stage::BeingMade;
+        state.listings.retain(|listing| !is_given_up(listing));
+        self.shared.count_changed(&state);
+        self.shared.made.notify_all();
+    }
+}
