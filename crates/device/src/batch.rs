@@ -19,8 +19,9 @@ use diorite_block::{Bio, BioFlags, BlockDevice, IoError, IoErrorKind, Op, Sector
 
 use crate::file::FileDevice;
 use crate::options::Polling;
-use crate::polling;
+use crate::polling::{self, Wait};
 use crate::ring::{Ring, RingFile};
+use crate::single::Way;
 use crate::thread_ring;
 use crate::transfer::{Step, Transfer, is_passing};
 use crate::workers;
@@ -43,9 +44,8 @@ pub(crate) fn execute(device: &FileDevice, bios: &mut [Bio<'_>]) -> Result<(), I
         device.counters().count(bio.op, bio.len());
         // SAFETY: the bio is borrowed for the whole call, and the job has ended when `run` returns or unwinds.
         let mut job = unsafe { Job::of_bio(device, bio) };
-        match &mut job {
-            Some(job) if !device.is_asynchronous() || job.is_slept_for() => job.run_here(),
-            job => run(job.as_mut_slice()),
+        if let Some(job) = &mut job {
+            job.run_alone();
         }
         return job.map_or(Ok(()), Job::into_result);
     }
@@ -205,11 +205,26 @@ impl<'d> Job<'d> {
         }
     }
 
-    /// Whether it is a write that no thread polls for. The host ends an asynchronous write in a thread of its own, which has to wake up
-    /// first; a call ends in its caller.
-    fn is_slept_for(&self) -> bool {
-        self.op == Op::Write
-            && matches!(&self.work, Work::Move(transfer) if polling::short(transfer).is_none())
+    /// Run it as the only one of its thread.
+    fn run_alone(&mut self) {
+        let short = match &self.work {
+            Work::Move(transfer) => polling::short(transfer),
+            Work::Flush => None,
+        };
+        match short {
+            _ if !self.device.is_asynchronous() => self.run_here(),
+            Some(_) if self.device.polling() == Polling::Never => self.run_here(),
+            Some(direction) => self.device.singles.run(direction, |way| match way {
+                Way::Poll => run(std::slice::from_mut(self)),
+                Way::Call => {
+                    let _wait = Wait::begin();
+                    self.run_here();
+                }
+            }),
+            // The host ends an asynchronous write in a thread of its own, which has to wake up first; a call ends in its caller.
+            None if self.op == Op::Write => self.run_here(),
+            None => run(std::slice::from_mut(self)),
+        }
     }
 
     fn run_here(&mut self) {

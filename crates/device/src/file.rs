@@ -25,6 +25,7 @@ use crate::kind::Kind;
 use crate::open;
 use crate::options::{Backend, Growth, OpenOptions, Polling};
 use crate::ring;
+use crate::single::Singles;
 use crate::sys;
 use crate::transfer::GROWING;
 
@@ -52,6 +53,7 @@ pub struct FileDevice {
     /// Whether a ring moves its data without threads of the kernel.
     is_asynchronous: bool,
     pub(crate) calls: Calls,
+    pub(crate) singles: Singles,
     /// The tick of the clock at which the file was seen not to be truncated.
     checked_at: AtomicU64,
     polling: Polling,
@@ -85,6 +87,7 @@ impl FileDevice {
             uses_ring,
             is_asynchronous,
             calls: Calls::default(),
+            singles: Singles::default(),
             checked_at: AtomicU64::new(0),
             polling,
             locked_by: std::process::id(),
@@ -107,7 +110,7 @@ impl FileDevice {
         self.uses_ring
     }
 
-    /// Whether a single transfer is faster by a ring than by a call.
+    /// Whether a ring moves its data without threads of the kernel.
     pub(crate) fn is_asynchronous(&self) -> bool {
         self.is_asynchronous
     }

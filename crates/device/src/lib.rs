@@ -44,6 +44,7 @@ mod ring;
 mod ring_queue;
 mod route;
 mod shared_memory;
+mod single;
 mod sys;
 mod sysfs;
 mod table;

@@ -41,6 +41,11 @@ impl Waits {
     }
 }
 
+/// Whether a thread that begins to wait may poll.
+pub(crate) fn may_poll() -> bool {
+    WAITS.count.load(Ordering::Relaxed) < WAITS.few
+}
+
 /// One of them.
 pub(crate) struct Wait<'a> {
     began: Instant,
