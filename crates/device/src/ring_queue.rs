@@ -47,7 +47,7 @@ use crate::watched::Watched;
 /// Entries of a ring beyond which more depth would not make a device busier.
 const RING_ENTRIES_MAX: u32 = 1024;
 /// So many entries are not kept back, however much the device has to do.
-const ISSUE_AT: usize = 4;
+const ISSUE_AT: usize = 3;
 /// From here on a number stands for a flush of a target where otherwise the number of a part is.
 const FLUSH: u32 = 1 << 31;
 /// This number in the place of a part stands for a merged transfer, whose number is in the place of the slot.

@@ -48,6 +48,13 @@ struct State {
 #[derive(Debug)]
 struct Listing {
     number: u64,
+    wanted: Wanted,
+    stage: Stage,
+    part: Option<Part>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
     directory: InodeNumber,
     /// Where the client goes on.
     cursor: u64,
@@ -55,8 +62,6 @@ struct Listing {
     len: usize,
     /// Who asked.
     owner: IoOwner,
-    stage: Stage,
-    part: Option<Part>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +80,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// `len` entries from `cursor` on, as far as there are.
-    fn make(filesystem: &Filesystem, directory: InodeNumber, cursor: u64, len: usize) -> Result<Self> {
+    /// As many as are wanted, as far as there are.
+    fn make(filesystem: &Filesystem, &Wanted { directory, cursor, len, .. }: &Wanted) -> Result<Self> {
         let (mut entries, mut is_last) = (Vec::with_capacity(len), true);
         filesystem.node(directory)?.read_directory(cursor, &mut |entry| {
             entries.push(entry.clone());
@@ -103,7 +108,8 @@ impl ListingAhead {
     pub(super) fn take(&self, directory: InodeNumber, cursor: u64) -> Option<Part> {
         let mut state = self.shared.lock();
         loop {
-            let is_it = |listing: &Listing| (listing.directory, listing.cursor) == (directory, cursor);
+            let is_it =
+                |Listing { wanted, .. }: &Listing| (wanted.directory, wanted.cursor) == (directory, cursor);
             let at = state.listings.iter().position(is_it)?;
             if state.listings[at].stage != Stage::BeingMade {
                 let listing = state.listings.remove(at);
@@ -127,15 +133,15 @@ impl ListingAhead {
         // Names that are shorter than the last ones are more.
         let (number, len) = (state.next, (len + len / 16 + 1).min(PART_MAX));
         state.next += 1;
-        let (stage, owner) = (Stage::Wanted, IoOwner::current());
-        state.listings.push(Listing { number, directory, cursor, len, owner, stage, part: None });
+        let wanted = Wanted { directory, cursor, len, owner: IoOwner::current() };
+        state.listings.push(Listing { number, wanted, stage: Stage::Wanted, part: None });
         self.shared.count_changed(&state);
         self.shared.wanted.notify_one();
     }
 
     /// Names of the directory changed.
     pub(super) fn forget(&self, directory: InodeNumber) {
-        self.drop_where(|listing| listing.directory == directory);
+        self.drop_where(|listing| listing.wanted.directory == directory);
     }
 
     /// No listing goes on.
@@ -169,9 +175,8 @@ impl Drop for ListingAhead {
         self.shared.lock().has_ended = true;
         self.shared.wanted.notify_all();
         let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
+        let ended = thread.map_or(Ok(()), JoinHandle::join);
+        assert!(ended.is_ok() || std::thread::panicking(), "the thread of listings panicked");
     }
 }
 
@@ -186,25 +191,26 @@ impl Shared {
 
     /// Make what is wanted, until the end.
     fn work(&self) {
-        let mut state = self.lock();
-        while !state.has_ended {
-            let Some(at) = state.listings.iter().position(|listing| listing.stage == Stage::Wanted) else {
-                state = self.wanted.wait(state);
-                continue;
-            };
-            let listing = &mut state.listings[at];
-            listing.stage = Stage::BeingMade;
-            let making = Making { shared: self, number: listing.number };
-            let (directory, cursor, len) = (listing.directory, listing.cursor, listing.len);
-            let owner = listing.owner;
-            drop(state);
-            let _owner = owner.enter();
+        while let Some((making, wanted)) = self.next_wanted() {
+            let _owner = wanted.owner.enter();
             // The request that wants what cannot be made does it itself, and has the error.
-            if let Ok(part) = Part::make(&self.filesystem, directory, cursor, len) {
+            if let Ok(part) = Part::make(&self.filesystem, &wanted) {
                 making.end(part);
             }
-            state = self.lock();
         }
+    }
+
+    /// Wait for a listing that is wanted; `None` at the end.
+    fn next_wanted(&self) -> Option<(Making<'_>, Wanted)> {
+        let mut state = self.lock();
+        while !state.has_ended {
+            if let Some(listing) = state.listings.iter_mut().find(|listing| listing.stage == Stage::Wanted) {
+                listing.stage = Stage::BeingMade;
+                return Some((Making { shared: self, number: listing.number }, listing.wanted));
+            }
+            state = self.wanted.wait(state);
+        }
+        None
     }
 }
 
