@@ -68,7 +68,8 @@ impl Means {
     fn choose(&self) -> Way {
         let count = self.count.load(Ordering::Relaxed);
         self.count.store(count.wrapping_add(1), Ordering::Relaxed);
-        let [polled, called] = [Way::Poll, Way::Call].map(|way| u64::from(self.of(way).load(Ordering::Relaxed)));
+        let [polled, called] =
+            [Way::Poll, Way::Call].map(|way| u64::from(self.of(way).load(Ordering::Relaxed)));
         // Polling, which takes a CPU, must save a twentieth.
         let is_faster = polled * 20 <= called * 19;
         let polls = match count {

@@ -69,11 +69,11 @@ impl Volume {
         assert!(all.remove(".") && all.remove(".."), "the dots");
         all
     }
+}
 
-    /// The part that follows the last one is made by now.
-    fn wait(&self) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+/// Until the part that follows the last one is made.
+fn wait() {
+    std::thread::sleep(Duration::from_millis(20));
 }
 
 fn expected() -> Names {
@@ -85,7 +85,13 @@ fn every_name_is_listed_once_however_large_the_parts_are() {
     let volume = Volume::new();
     for len in [1, 7, 100, 5000] {
         let step = if len == 1 { FILES as usize } else { 1 };
-        assert_eq!(volume.list(len, |nth| if nth % step == 3 { volume.wait() }), expected(), "parts of {len}");
+        assert_eq!(
+            volume.list(len, |nth| if nth % step == 3 {
+                wait()
+            }),
+            expected(),
+            "parts of {len}"
+        );
         // Parts that change their size from one to the next.
         let (mut all, mut cursor) = (Names::new(), 0);
         for nth in 0_usize.. {
@@ -113,7 +119,7 @@ fn a_listing_shows_what_was_done_before_it_began() {
         let (names, _) = volume.part(next.expect("more"), PART);
         // The client starts again, and takes the first part only: the second one is being made.
         volume.part(0, PART);
-        volume.wait();
+        wait();
         names
     };
 

@@ -32,7 +32,7 @@ impl Operations {
             is_at_end
         };
         match made {
-            Some(part) => is_at_end = part.entries.iter().all(give) && part.is_last,
+            Some(part) => is_at_end = part.give(&mut give),
             None => node.read_directory(cursor, &mut give)?,
         }
         if !is_at_end && taken > 0 {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use diorite::{DirectoryEntry, Filesystem, InodeNumber, IoOwner, Result};
+use diorite::{DirectoryEntry, FileKind, Filesystem, InodeNumber, IoOwner, Result};
 use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank};
 
 /// Listings that are remembered; the oldest one goes.
@@ -71,24 +71,51 @@ enum Stage {
     Made,
 }
 
-/// Entries that follow each other.
-#[derive(Debug, Default)]
+/// Entries that follow each other, with all their names in one piece of memory.
+#[derive(Debug)]
 pub(super) struct Part {
-    pub(super) entries: Vec<DirectoryEntry>,
+    names: Vec<u8>,
+    slots: Vec<Slot>,
     /// The directory ends with them.
-    pub(super) is_last: bool,
+    is_last: bool,
+}
+
+/// An entry without its name, and where that ends.
+#[derive(Debug)]
+struct Slot {
+    name_end: usize,
+    inode: InodeNumber,
+    kind: Option<FileKind>,
+    next_cursor: u64,
 }
 
 impl Part {
     /// As many as are wanted, as far as there are.
     fn make(filesystem: &Filesystem, &Wanted { directory, cursor, len, .. }: &Wanted) -> Result<Self> {
-        let (mut entries, mut is_last) = (Vec::with_capacity(len), true);
+        let (mut names, mut slots, mut is_last) = (Vec::new(), Vec::with_capacity(len), true);
         filesystem.node(directory)?.read_directory(cursor, &mut |entry| {
-            entries.push(entry.clone());
-            is_last = entries.len() < len;
+            names.extend_from_slice(&entry.name);
+            let (name_end, &DirectoryEntry { inode, kind, next_cursor, .. }) = (names.len(), entry);
+            slots.push(Slot { name_end, inode, kind, next_cursor });
+            is_last = slots.len() < len;
             is_last
         })?;
-        Ok(Self { entries, is_last })
+        Ok(Self { names, slots, is_last })
+    }
+
+    /// Give `each` the entries until it returns `false`. Returns whether the directory ends with what it took.
+    pub(super) fn give(&self, each: &mut dyn FnMut(&DirectoryEntry) -> bool) -> bool {
+        let mut entry =
+            DirectoryEntry { name: Vec::new(), inode: InodeNumber::ROOT, kind: None, next_cursor: 0 };
+        let mut name_start = 0;
+        let took_all = self.slots.iter().all(|slot| {
+            entry.name.clear();
+            entry.name.extend_from_slice(&self.names[name_start..slot.name_end]);
+            (entry.inode, entry.kind, entry.next_cursor) = (slot.inode, slot.kind, slot.next_cursor);
+            name_start = slot.name_end;
+            each(&entry)
+        });
+        took_all && self.is_last
     }
 }
 
@@ -164,7 +191,8 @@ impl ListingAhead {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let shared = Arc::clone(&self.shared);
-            *thread = std::thread::Builder::new().name("listing".to_owned()).spawn(move || shared.work()).ok();
+            *thread =
+                std::thread::Builder::new().name("listing".to_owned()).spawn(move || shared.work()).ok();
         }
         thread.is_some()
     }

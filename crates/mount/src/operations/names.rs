@@ -157,7 +157,9 @@ impl Operations {
     }
 
     fn names_changed(&self, directories: &[&NodeRef]) -> Result<()> {
-        directories.iter().for_each(|directory| self.listing_ahead.forget(directory.number()));
+        for directory in directories {
+            self.listing_ahead.forget(directory.number());
+        }
         if self.settings.sync || self.settings.dir_sync {
             directories.iter().try_for_each(|directory| directory.sync())?;
         }
