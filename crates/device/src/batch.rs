@@ -1,7 +1,8 @@
 //! Running the bios of one call, on one file or on several at once, and waiting for them.
 //!
 //! Where it sits: what `execute` of [`FileDevice`] and of devices made of several files does. With `io_uring` everything
-//! goes to the calling thread's own ring in one system call; no other thread is asked and no lock is taken.
+//! goes to the calling thread's own ring in one system call; no other thread is asked and no lock is taken. A transfer that is alone may be
+//! a call instead ([`crate::single`]).
 //!
 //! Order: flushes and whatever must precede a write with `PREFLUSH`; then all transfers at once; then, where several writes of
 //! one device are to be durable, one flush for them. (A single such write carries `RWF_DSYNC` itself.)
@@ -94,7 +95,10 @@ pub(crate) fn execute_parts(parts: &mut [Part<'_, '_>]) -> Result<(), IoError> {
             flush_last.push(device);
         }
     }
-    run(&mut jobs);
+    match jobs.as_mut_slice() {
+        [job] => job.run_alone(),
+        jobs => run(jobs),
+    }
     for job in jobs {
         outcome.note(job.into_result());
     }
@@ -208,6 +212,7 @@ impl<'d> Job<'d> {
     /// Run it as the only one of its thread.
     fn run_alone(&mut self) {
         let short = match &self.work {
+            _ if self.result.is_some() => return,
             Work::Move(transfer) => polling::short(transfer),
             Work::Flush => None,
         };

@@ -20,17 +20,18 @@ pub enum Backend {
     /// `io_uring`, or threads where the system refuses it or `DIORITE_IO_BACKEND=threads` is set.
     #[default]
     Auto,
-    /// `io_uring`, or an error.
+    /// `io_uring`, or an error. What is a thread's only transfer may be a call of its own all the same.
     IoUring,
     /// `preadv2` and `pwritev2`, from a pool of threads where several run at once.
     Threads,
 }
 
 /// Whether a thread that waits for one small transfer looks for its end for a while before it sleeps. A fast device then does
-/// more of them a second (a third more, in a virtual machine), at half as much more CPU time of the process.
+/// more of them a second (up to a third more, in a virtual machine), and the thread keeps a CPU busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Polling {
-    /// While those before took up to 150 µs, and no other thread wants the CPU; never where `DIORITE_IO_POLLING=never` is set.
+    /// Where that ended those before sooner than a call that sleeps, and no other thread wants the CPU; never where
+    /// `DIORITE_IO_POLLING=never` is set.
     #[default]
     Auto,
     /// It sleeps at once.

@@ -91,9 +91,9 @@ pub use diorite_device::{
 };
 pub use diorite_ext::{
     Access, Attributes, Clock, Corrupt, DataMode, DirectoryEntry, Error as VolumeError, FileKind,
-    Incompatible, InodeNumber, LogUse, MmpWait, NodeSpec, Owner, QuotaLimits, RenameMode, ReservedBlocks,
-    ReservedBlocksGuard, SetAttributes, SetTime, SpaceUse, SuperblockBackup, SystemClock, Timestamp,
-    VolumeInfo, VolumeStatus, XattrMode,
+    Incompatible, InodeNumber, LogUse, MmpWait, NamesVersion, NodeSpec, Owner, QuotaLimits, RenameMode,
+    ReservedBlocks, ReservedBlocksGuard, SetAttributes, SetTime, SpaceUse, SuperblockBackup, SystemClock,
+    Timestamp, VolumeInfo, VolumeStatus, XattrMode,
 };
 pub use diorite_ext_tools::{check, mkfs};
 pub use error::{AlignedPart, Error, ErrorKind, Result};

@@ -16,8 +16,8 @@ use crate::map::SyncKind;
 use crate::nodes::{NodeUse, Nodes, while_stale};
 use crate::options::Opening;
 use crate::{
-    Attributes, DirectIo, DirectoryEntry, Error, ErrorKind, File, FileKind, InodeNumber, NodeSpec,
-    OpenOptions, Owner, RenameMode, Result, SetAttributes, XattrMode,
+    Attributes, DirectIo, DirectoryEntry, Error, ErrorKind, File, FileKind, InodeNumber, NamesVersion,
+    NodeSpec, OpenOptions, Owner, RenameMode, Result, SetAttributes, XattrMode,
 };
 
 /// An inode that is kept alive. Clones share the reference.
@@ -284,6 +284,11 @@ impl NodeRef {
             return Err(diorite_ext::Error::NotADirectory.into());
         }
         Ok(self.volume().names.read_directory(self.inode(), cursor, each)?)
+    }
+
+    /// The state of this directory's names: as long as it is the same, what was listed since is what there is.
+    pub fn names_version(&self) -> NamesVersion {
+        self.inode().names_version()
     }
 
     /// Have `batch` be some entries from `cursor` on, as many as are read at once; none at the end.

@@ -48,7 +48,7 @@ pub use directory::EntryBatch;
 pub use error::{Error, Result};
 pub use file::Files;
 pub use info::{VolumeInfo, read_descriptors};
-pub use inode::{Attributes, ContentUse, Inode, InodeStore, Lifecycle, SetAttributes, SetTime};
+pub use inode::{Attributes, ContentUse, Inode, InodeStore, Lifecycle, NamesVersion, SetAttributes, SetTime};
 pub use journal::{ReplayedInMemory, replay_in_memory};
 pub use names::Names;
 pub use quota::Quotas;

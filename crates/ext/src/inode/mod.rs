@@ -100,6 +100,8 @@ pub struct Inode {
     /// The last transaction that changed anything of it, and the last that changed what reading data needs.
     sync_transaction: AtomicU64,
     data_transaction: AtomicU64,
+    /// Changes of the names of a directory.
+    names_changes: AtomicU64,
     /// Used since the cache's hand passed.
     used: AtomicBool,
     /// Its access time waits in memory.
@@ -108,6 +110,13 @@ pub struct Inode {
     identity: u64,
     /// The hash of the name by which it was found last, 0 for none: that name is forgotten when it leaves memory.
     dentry_hash: AtomicU64,
+}
+
+/// A state of the names of a directory: as long as it is the same, no name was added, removed or led elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamesVersion {
+    identity: u64,
+    changes: u64,
 }
 
 /// With the number of users: it is freed, or about to be, and takes no new user. Read without waiting for the state: a thread that
@@ -141,6 +150,7 @@ impl Inode {
             runs: RwLock::ranked(Rank::InodeRuns, RunCache::default()),
             sync_transaction: AtomicU64::new(0),
             data_transaction: AtomicU64::new(0),
+            names_changes: AtomicU64::new(0),
             used: AtomicBool::new(true),
             has_lazy_time: AtomicBool::new(false),
             identity: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -236,6 +246,16 @@ impl Inode {
     /// A number that no other inode in memory has, or had.
     pub(crate) fn identity(&self) -> u64 {
         self.identity
+    }
+
+    /// The state of a directory's names. It is another one before a change can be seen.
+    pub fn names_version(&self) -> NamesVersion {
+        NamesVersion { identity: self.identity, changes: self.names_changes.load(Ordering::Acquire) }
+    }
+
+    /// Names of the directory are about to change; its state is locked.
+    pub(crate) fn note_names_change(&self) {
+        self.names_changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// A name by which it is found is remembered under this hash.

@@ -165,6 +165,7 @@ impl Names {
         work: impl FnOnce(&mut Directory<'_, ChangingBlocks<'_, 'v>>) -> Result<R>,
     ) -> Result<R> {
         let (rules, form) = (&self.rules.directory, self.name_form(state));
+        inode.note_names_change();
         if has(state, InodeFlags::INDEX) && !rules.make_index {
             // As on ext2: where the index is not maintained, its flag goes.
             state.flags &= !InodeFlags::INDEX.bits();

@@ -4,6 +4,25 @@ use diorite::{DirectoryEntry, InodeNumber, Result};
 
 use super::{Entry, Operations};
 
+/// What a client took of a listing.
+struct Taken {
+    /// Where the rest begins.
+    next: u64,
+    count: usize,
+    /// It refused one.
+    is_full: bool,
+}
+
+impl Taken {
+    fn offer(&mut self, entry: &DirectoryEntry, each: &mut dyn FnMut(&DirectoryEntry) -> bool) -> bool {
+        self.is_full = !each(entry);
+        if !self.is_full {
+            (self.next, self.count) = (entry.next_cursor, self.count + 1);
+        }
+        !self.is_full
+    }
+}
+
 impl Operations {
     /// Entries from `cursor` on (0: the first), the dots included, until `each` returns `false`. An entry's `next_cursor` is where to go
     /// on after it, also when names were made and removed since.
@@ -21,22 +40,17 @@ impl Operations {
             self.note_access(&node)?;
             None
         } else {
-            self.listing_ahead.take(directory, cursor)
+            self.listing_ahead.take(&node, cursor)
         };
-        let (mut next, mut taken, mut is_at_end) = (cursor, 0, true);
-        let mut give = |entry: &DirectoryEntry| {
-            is_at_end = each(entry);
-            if is_at_end {
-                (next, taken) = (entry.next_cursor, taken + 1);
-            }
-            is_at_end
-        };
-        match made {
-            Some(part) => is_at_end = part.give(&mut give),
-            None => node.read_directory(cursor, &mut give)?,
+        let mut taken = Taken { next: cursor, count: 0, is_full: false };
+        if let Some(part) = &made {
+            part.give(&mut |entry| taken.offer(entry, each));
         }
-        if !is_at_end && taken > 0 {
-            self.listing_ahead.go_on(directory, next, taken);
+        if !taken.is_full && !made.is_some_and(|part| part.is_last()) {
+            node.read_directory(taken.next, &mut |entry| taken.offer(entry, each))?;
+        }
+        if taken.is_full {
+            self.listing_ahead.go_on(&node, taken.next, taken.count);
         }
         Ok(())
     }

@@ -9,7 +9,8 @@
 //! - Permission bits and access control lists are not checked here: the kernel does it for FUSE.
 //! - Errors are the library's; [`diorite::Error::errno`] is what a front end sends.
 //!
-//! Locking: each table is in shards with a lock of their own, held for a look or a change of the table alone.
+//! Locking: each table is in shards with a lock of their own, held for a look or a change of the table alone; so is the state of listings that
+//! are made ahead, by a thread of their own (`listing_ahead.rs`).
 
 mod access_time;
 mod directories;
@@ -188,7 +189,6 @@ impl Operations {
     pub fn forget_clients(&self) {
         self.files.clear();
         self.known.clear();
-        self.listing_ahead.clear();
     }
 
     /// End all use and close the volume. Requests that other threads are about to end are waited for.
@@ -197,6 +197,7 @@ impl Operations {
     /// As [`Filesystem::close`]; what could be made durable is.
     pub fn close(&self) -> Result<()> {
         let start = Instant::now();
+        self.listing_ahead.stop();
         loop {
             self.forget_clients();
             match self.filesystem.clone().close() {

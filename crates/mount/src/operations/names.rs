@@ -108,8 +108,8 @@ impl Operations {
         let directory = self.node(directory)?;
         let removed = directory.lookup(name)?;
         directory.unlink(name)?;
-        let held = self.name_gone(&removed);
-        self.names_changed(&[&directory]).and(held)
+        self.name_gone(&removed)?;
+        self.names_changed(&[&directory])
     }
 
     /// Remove an empty directory.
@@ -123,8 +123,10 @@ impl Operations {
             name => Some(directory.lookup(name)?),
         };
         directory.remove_directory(name)?;
-        let held = removed.map_or(Ok(()), |removed| self.name_gone(&removed));
-        self.names_changed(&[&directory]).and(held)
+        if let Some(removed) = removed {
+            self.name_gone(&removed)?;
+        }
+        self.names_changed(&[&directory])
     }
 
     /// Rename.
@@ -144,8 +146,10 @@ impl Operations {
             Err(error) => return Err(error),
         };
         from.rename(name, &to, to_name, mode)?;
-        let held = replaced.map_or(Ok(()), |replaced| self.name_gone(&replaced));
-        self.names_changed(&[&from, &to]).and(held)
+        if let Some(replaced) = replaced {
+            self.name_gone(&replaced)?;
+        }
+        self.names_changed(&[&from, &to])
     }
 
     /// A name of the inode is gone, perhaps its last.
@@ -157,9 +161,6 @@ impl Operations {
     }
 
     fn names_changed(&self, directories: &[&NodeRef]) -> Result<()> {
-        for directory in directories {
-            self.listing_ahead.forget(directory.number());
-        }
         if self.settings.sync || self.settings.dir_sync {
             directories.iter().try_for_each(|directory| directory.sync())?;
         }
