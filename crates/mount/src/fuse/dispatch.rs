@@ -81,10 +81,32 @@ impl Session {
     ///
     /// # Errors
     /// The number that the kernel gets instead.
-    #[expect(clippy::too_many_lines, reason = "one line for each kind of request")]
     pub(super) fn dispatch(&self, opcode: Opcode, mut request: Request<'_>, reply: &mut Reply) -> Done {
         let (request, operations) = (&mut request, self.operations());
         let _right = operations.reserved_blocks(&request.caller).enter();
+        let changed = match opcode {
+            Opcode::Create
+            | Opcode::MkNod
+            | Opcode::MkDir
+            | Opcode::Symlink
+            | Opcode::Link
+            | Opcode::Unlink
+            | Opcode::RmDir
+            | Opcode::Rename
+            | Opcode::Rename2 => Some(request.node),
+            _ => None,
+        };
+        let done = self.carry_out(opcode, request, reply);
+        if let Some(directory) = changed {
+            // Also where it failed, it may have changed names.
+            self.forget_listing(directory);
+        }
+        done
+    }
+
+    #[expect(clippy::too_many_lines, reason = "one line for each kind of request")]
+    fn carry_out(&self, opcode: Opcode, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let operations = self.operations();
         match opcode {
             Opcode::Lookup => self.lookup(request, reply),
             Opcode::GetAttr => {
@@ -192,6 +214,10 @@ impl Session {
             Opcode::Ioctl => ioctl::ioctl(self, request, reply),
             // Without an answer to these the kernel does without them: directories need no state here, what would be flushed at a close
             // is written already, and operations do not wait for anything that an interrupt could end.
+            Opcode::OpenDir if !self.may_cache_listings() => {
+                reply.push(&OpenOut::default());
+                Ok(())
+            }
             Opcode::OpenDir | Opcode::ReleaseDir | Opcode::Interrupt => Err(Errno::NOSYS),
             // These are taken care of before.
             Opcode::Forget | Opcode::BatchForget | Opcode::Read | Opcode::Init | Opcode::Destroy => {
@@ -296,7 +322,17 @@ impl Session {
             _ => return Err(Errno::INVAL),
         };
         let (name, to_name) = (request.arguments.name()?, request.arguments.name()?);
-        self.checked(self.operations().rename((request.node, name), (inode_of(to)?, to_name), mode))
+        let to = inode_of(to)?;
+        let done = self.operations().rename((request.node, name), (to, to_name), mode);
+        if to != request.node {
+            self.forget_listing(to);
+            // What was moved may be a directory, whose `..` is another one now.
+            let moved = [(to, to_name), (request.node, name)];
+            for entry in moved.into_iter().flat_map(|(place, name)| self.operations().lookup(place, name)) {
+                self.forget_listing(entry.attributes.inode);
+            }
+        }
+        self.checked(done)
     }
 
     fn open_flags(flags: u32, open_flags: u32) -> OpenFlags {
@@ -405,8 +441,17 @@ impl Session {
         Ok(())
     }
 
+    /// What part of a listing is asked for. The kernel caches one from its beginning on.
+    fn begin_listing(&self, request: &mut Request<'_>) -> ReadIn {
+        let what: ReadIn = request.arguments.structure();
+        if what.offset == 0 && self.may_cache_listings() {
+            self.operations().note_listed(request.node);
+        }
+        what
+    }
+
     fn read_directory(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
-        let ReadIn { offset, size, .. } = request.arguments.structure();
+        let ReadIn { offset, size, .. } = self.begin_listing(request);
         let listed = self.operations().read_directory(request.node, offset, &mut |entry| {
             push_dirent(reply, entry, size as usize, None)
         });
@@ -414,7 +459,7 @@ impl Session {
     }
 
     fn read_directory_plus(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
-        let ReadIn { offset, size, .. } = request.arguments.structure();
+        let ReadIn { offset, size, .. } = self.begin_listing(request);
         let (size, operations) = (size as usize, self.operations());
         let listed = operations.read_directory(request.node, offset, &mut |entry| {
             let is_dot = entry.name == b"." || entry.name == b"..";

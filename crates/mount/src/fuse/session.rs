@@ -324,6 +324,19 @@ impl Session {
         self.notify(&NotifyInvalInode { node: node_of(inode), offset: -1, len: 0 });
     }
 
+    /// Names of a directory have changed. The kernel may have cached a part of a listing that began before, and would give the rest of it to
+    /// a listing that began after, at the place where that is (seen with Linux 6.18). Without its first page it uses none of it.
+    pub(super) fn forget_listing(&self, directory: InodeNumber) {
+        if self.operations.take_listed(directory) {
+            self.notify(&NotifyInvalInode { node: node_of(directory), offset: 0, len: PAGE as i64 });
+        }
+    }
+
+    /// Whether the kernel may cache listings: it can be told of changes.
+    pub(super) fn may_cache_listings(&self) -> bool {
+        self.device.is_some()
+    }
+
     /// Have the kernel write back what it caches of an inode, and wait until that is done. The writes are requests.
     pub(super) fn write_back_cached(&self, inode: InodeNumber) {
         let write_back = |by: &WriteBack| {

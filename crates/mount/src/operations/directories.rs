@@ -55,6 +55,16 @@ impl Operations {
         Ok(())
     }
 
+    /// A client that caches listings begins one: [`Self::take_listed`] says so after a change. Until the client forgets the directory.
+    pub fn note_listed(&self, directory: InodeNumber) {
+        self.known.note_listed(directory);
+    }
+
+    /// Names of the directory have changed: whether a client has begun a listing since the last time.
+    pub fn take_listed(&self, directory: InodeNumber) -> bool {
+        self.known.take_listed(directory)
+    }
+
     /// The inode of an entry that was listed.
     ///
     /// # Errors

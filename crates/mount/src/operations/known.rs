@@ -3,7 +3,7 @@
 //! Of most only the count is kept, 16 bytes or so, however many there are. An inode that loses its last name while it is known is kept
 //! alive here until it is forgotten.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use diorite::{Error, InodeNumber, NodeRef};
 use diorite_block::sync::{Mutex, MutexGuard, Rank};
@@ -20,6 +20,8 @@ struct Shard {
     lookups: HashMap<InodeNumber, u64>,
     /// Inodes without names.
     nameless: HashMap<InodeNumber, NodeRef>,
+    /// Directories that were listed since their names last changed.
+    listed: HashSet<InodeNumber>,
     /// Open files that may be written.
     writers: HashMap<InodeNumber, usize>,
     /// Why data of a front end's cache could not be written, of files whose writers have not heard of it.
@@ -49,6 +51,7 @@ impl Known {
             return;
         }
         shard.lookups.remove(&number);
+        shard.listed.remove(&number);
         let last_use = shard.nameless.remove(&number);
         drop(shard);
         // What this frees takes other locks.
@@ -73,6 +76,15 @@ impl Known {
     pub(super) fn held(&self, number: InodeNumber) -> Option<NodeRef> {
         let shard = self.shard(number);
         if shard.nameless.is_empty() { None } else { shard.nameless.get(&number).cloned() }
+    }
+
+    pub(super) fn note_listed(&self, directory: InodeNumber) {
+        self.shard(directory).listed.insert(directory);
+    }
+
+    pub(super) fn take_listed(&self, directory: InodeNumber) -> bool {
+        let mut shard = self.shard(directory);
+        !shard.listed.is_empty() && shard.listed.remove(&directory)
     }
 
     pub(super) fn add_writer(&self, number: InodeNumber) {
