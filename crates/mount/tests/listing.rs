@@ -180,7 +180,7 @@ fn several_listings_at_a_time_beside_changes_each_have_all_names_that_stay() {
     volume.operations.close().expect("close");
 }
 
-/// A volume is closed while a part is being made that nobody will ask for.
+/// A volume is closed while a part is being made that no request will take.
 #[test]
 fn a_listing_that_is_not_ended_does_not_keep_a_volume_open() {
     let volume = Volume::new();

@@ -212,12 +212,13 @@ impl Session {
             Opcode::LSeek => self.seek(request, reply),
             Opcode::CopyFileRange => self.copy_range(request, reply),
             Opcode::Ioctl => ioctl::ioctl(self, request, reply),
-            // Without an answer to these the kernel does without them: directories need no state here, what would be flushed at a close
-            // is written already, and operations do not wait for anything that an interrupt could end.
+            // Without an answer the kernel would cache listings.
             Opcode::OpenDir if !self.may_cache_listings() => {
                 reply.push(&OpenOut::default());
                 Ok(())
             }
+            // Without an answer to these the kernel does without them: directories need no state here, what would be flushed at a close
+            // is written already, and operations do not wait for anything that an interrupt could end.
             Opcode::OpenDir | Opcode::ReleaseDir | Opcode::Interrupt => Err(Errno::NOSYS),
             // These are taken care of before.
             Opcode::Forget | Opcode::BatchForget | Opcode::Read | Opcode::Init | Opcode::Destroy => {

@@ -1,7 +1,7 @@
 //! The inodes that clients know, with how often they have looked each up.
 //!
 //! Of most only the count is kept, 16 bytes or so, however many there are. An inode that loses its last name while it is known is kept
-//! alive here until it is forgotten.
+//! alive here until it is forgotten. Of directories it is known which a client may have cached a listing of.
 
 use std::collections::{HashMap, HashSet};
 

@@ -20,7 +20,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 const LISTINGS_MAX: usize = 8;
 /// Entries of a part: fewer are made as fast as they are handed over, and among the first ones are the dots.
 const PART_LEN: std::ops::RangeInclusive<usize> = 16..=4096;
-/// What nobody asked for in this time goes.
+/// A part that no request took in this time is dropped.
 const KEPT: Duration = Duration::from_secs(1);
 
 /// See the module's head.
@@ -362,11 +362,11 @@ mod tests {
         assert!(ahead.take(&root, cursor + 1).is_none(), "no listing goes on there");
         ahead.stop();
         ahead.go_on(&root, cursor, 100);
-        assert!(ahead.take(&root, cursor).is_none(), "nobody makes it");
+        assert!(ahead.take(&root, cursor).is_none(), "no thread makes it");
     }
 
     #[test]
-    fn listings_that_nobody_goes_on_with_go() {
+    fn listings_that_are_not_gone_on_with_are_dropped() {
         let (_place, filesystem) = volume();
         let (root, ahead) = (filesystem.root().expect("root"), ListingAhead::new(filesystem.clone()));
         for nth in 0..2 * LISTINGS_MAX {
