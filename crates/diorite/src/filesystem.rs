@@ -383,6 +383,12 @@ impl Filesystem {
         self.nodes.acquire(inode).map(NodeRef::new)
     }
 
+    /// Read the inodes of those numbers into memory, many at a time: for a caller that will ask for each of them ([`Self::node`]), and has
+    /// their numbers from a listing, where they are in no order of the disk's. What cannot be read is left to that.
+    pub fn read_ahead_nodes(&self, numbers: impl IntoIterator<Item = InodeNumber>) {
+        self.volume().inodes.read_ahead(numbers.into_iter());
+    }
+
     /// The inode at a path, symbolic links followed.
     ///
     /// # Errors

@@ -227,7 +227,7 @@ const SHARDS: usize = 64;
 /// Shards that one trim looks into: more than one block is evicted for each new one, so that the cache shrinks to its size again.
 const TRIM_SHARDS: usize = 4;
 /// Blocks that are read ahead at once, at most.
-const READ_AHEAD_BLOCKS_MAX: usize = 256;
+pub(crate) const READ_AHEAD_BLOCKS_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 struct Shard {

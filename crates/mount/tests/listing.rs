@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{FileKind, Filesystem, InodeNumber, RenameMode};
-use diorite_mount::operations::{Caller, NewNode, Operations, Settings};
+use diorite_mount::operations::{Caller, Listed, NewNode, Operations, Settings};
 use tempfile::TempDir;
 
 const FILES: u32 = 3000;
@@ -42,7 +42,7 @@ impl Volume {
     /// A part from `cursor` on, and where the next one begins: `None` if none was refused, which is the end.
     fn part(&self, cursor: u64, len: usize) -> (Vec<String>, Option<u64>) {
         let (mut names, mut next, mut is_full) = (Vec::new(), cursor, false);
-        let listed = self.operations.read_directory(self.directory, cursor, &mut |entry| {
+        let listed = self.operations.read_directory(self.directory, cursor, Listed::Names, &mut |entry| {
             is_full = names.len() == len;
             if !is_full {
                 names.push(String::from_utf8(entry.name.clone()).expect("text"));

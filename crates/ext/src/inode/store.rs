@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::buffer::BlockKind;
-use crate::inode::table_readahead::InodeTable;
+use crate::buffer::{BlockKind, READ_AHEAD_BLOCKS_MAX};
+use crate::inode::table_readahead::{InodeTable, with_gaps};
 use crate::inode::{Inode, InodeState, InodeStore, RawInode};
-use crate::layout::{DiskInode, InodeFlags};
+use crate::layout::{DiskInode, InodeFlags, InodeLocation};
 use crate::transaction::Handle;
 use crate::{Corrupt, FsBlock, InodeNumber, Owner, Result};
 
@@ -65,11 +65,38 @@ impl InodeState {
 }
 
 impl InodeStore {
-    /// The inode-table block with the inode, and where in it.
-    pub(crate) fn raw(&self, number: InodeNumber) -> Result<RawInode> {
+    /// Where an inode is, and the first block of the table that it is in.
+    fn locate(&self, number: InodeNumber) -> Result<(InodeLocation, u64)> {
         let place = self.core.layout.locate_inode(number)?;
         let missing = Corrupt::Inode { inode: number, what: "its group does not exist" };
         let table = self.core.allocator.inode_table(place.group).ok_or(missing)?.0;
+        Ok((place, table))
+    }
+
+    /// Read the inode-table blocks of many inodes that will be used, as far as they are not in memory: many at a time, and of the
+    /// buffer cache an eighth at most. Where that fails, the use of the inode has the error.
+    pub fn read_ahead(&self, inodes: impl Iterator<Item = InodeNumber>) {
+        let located = inodes.filter_map(|number| self.locate(number).ok());
+        let mut blocks: Vec<_> =
+            located.map(|(place, table)| (table, u64::from(place.table_block))).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        let buffers = &self.core.buffers;
+        blocks.retain(|(table, block)| buffers.peek(FsBlock(table + block)).is_none());
+        if blocks.len() < 2 {
+            // The use of a single one reads those around it as well.
+            return;
+        }
+        let most = buffers.capacity_blocks() / 8;
+        let wanted: Vec<_> = with_gaps(&blocks, self.core.block_size().bytes()).take(most).collect();
+        for some in wanted.chunks(READ_AHEAD_BLOCKS_MAX) {
+            buffers.read_ahead_each(some.iter().map(|&block| (FsBlock(block), BlockKind::InodeTable)));
+        }
+    }
+
+    /// The inode-table block with the inode, and where in it.
+    pub(crate) fn raw(&self, number: InodeNumber) -> Result<RawInode> {
+        let (place, table) = self.locate(number)?;
         let block = FsBlock(table + u64::from(place.table_block));
         let buffer = if let Some(buffer) = self.core.buffers.get_cached(block, BlockKind::InodeTable)? {
             buffer

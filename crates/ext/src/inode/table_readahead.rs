@@ -1,7 +1,8 @@
 //! How much of the inode table is read at once.
 //!
 //! Where it sits: beside the inode cache, one for a volume; asked when a block of the table is not in memory. A caller that goes through
-//! many inodes in the order of their numbers gets a window that doubles; a single inode costs a small read.
+//! many inodes in the order of their numbers gets a window that doubles; a single inode costs a small read. A caller that knows which
+//! inodes it will use ([`InodeStore::read_ahead`](super::InodeStore::read_ahead)) has their blocks read all at once, in the order in which they lie.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,19 @@ pub(crate) struct InodeTable {
     pub(crate) start: u64,
     pub(crate) blocks: u64,
     pub(crate) block_bytes: u64,
+}
+
+/// Blocks of inode tables, as (start of the table, block in it), sorted and each once: the addresses of these and of those between two that are
+/// closer than a small read, in order. Other blocks than the table's own are never among them.
+pub(crate) fn with_gaps(blocks: &[(u64, u64)], block_bytes: u64) -> impl Iterator<Item = u64> {
+    let near = (BYTES_MIN / block_bytes).max(1);
+    blocks.iter().enumerate().flat_map(move |(nth, &(table, block))| {
+        let end = match blocks.get(nth + 1) {
+            Some(&(next_table, next)) if next_table == table && next - block < near => next,
+            _ => block + 1,
+        };
+        (block..end).map(move |block| table + block)
+    })
 }
 
 /// See the module's head. Kept with relaxed atomics: a lost update costs a guess, nothing else.
@@ -69,5 +83,22 @@ mod tests {
         assert_eq!(ahead.blocks_for(&table(1512, 65536), 0, 1000), 0..2);
         let small = |block| ahead.blocks_for(&table(5000, 1024), block, 40);
         assert_eq!([small(0), small(32), small(72)], [0..32, 32..72, 72..112], "a small buffer cache");
+    }
+
+    #[test]
+    fn what_lies_between_near_blocks_of_one_table_is_read_with_them() {
+        let read = |blocks: &[(u64, u64)], block_bytes| with_gaps(blocks, block_bytes).collect::<Vec<_>>();
+        assert_eq!(
+            read(&[(100, 0), (100, 3), (100, 12)], 4096),
+            [100, 101, 102, 103, 112],
+            "8 blocks are near"
+        );
+        assert_eq!(
+            read(&[(100, 9), (110, 1)], 4096),
+            [109, 111],
+            "another table: the block between may be anything"
+        );
+        assert_eq!(read(&[(100, 1), (100, 2), (100, 4)], 65536), [101, 102, 104], "large blocks");
+        assert!(read(&[], 4096).is_empty());
     }
 }

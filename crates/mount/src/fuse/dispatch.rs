@@ -22,8 +22,8 @@ use super::reply::{
 use super::request::{Arguments, Message};
 use super::session::{Session, Transport};
 use crate::operations::{
-    Allocation, Caller, Entry, FileHandle, NewNode, OpenFlags, Opened, Operations, Privileges, Source,
-    Whence, XATTR_ACCESS_LIST,
+    Allocation, Caller, Entry, FileHandle, Listed, NewNode, OpenFlags, Opened, Operations, Privileges,
+    Source, Whence, XATTR_ACCESS_LIST,
 };
 
 /// Bits of `open` flags.
@@ -46,6 +46,9 @@ const FALLOC_INSERT: u32 = 0x20;
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
+
+/// A listed entry with attributes and the shortest name.
+const DIRENT_PLUS_LEN: usize = size_of::<EntryOut>() + size_of::<Dirent>() + 8;
 
 /// A request that was taken apart as far as all are alike.
 pub(super) struct Request<'a> {
@@ -453,7 +456,7 @@ impl Session {
 
     fn read_directory(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let ReadIn { offset, size, .. } = self.begin_listing(request);
-        let listed = self.operations().read_directory(request.node, offset, &mut |entry| {
+        let listed = self.operations().read_directory(request.node, offset, Listed::Names, &mut |entry| {
             push_dirent(reply, entry, size as usize, None)
         });
         self.checked(listed)
@@ -462,7 +465,8 @@ impl Session {
     fn read_directory_plus(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let ReadIn { offset, size, .. } = self.begin_listing(request);
         let (size, operations) = (size as usize, self.operations());
-        let listed = operations.read_directory(request.node, offset, &mut |entry| {
+        let wanted = Listed::Attributes { most: size / DIRENT_PLUS_LEN };
+        let listed = operations.read_directory(request.node, offset, wanted, &mut |entry| {
             let is_dot = entry.name == b"." || entry.name == b"..";
             // An inode that cannot be read is listed without attributes, and the error is that of its use.
             let found = if is_dot { None } else { operations.listed(entry).ok() };

@@ -7,7 +7,7 @@ use diorite::{
 use super::export::{Asked, Done};
 use super::protocol::{ATTRIBUTES_LEN, Failure, Handle, STRING_MAX, Status, read_changes, read_new_name};
 use crate::operations::permissions::{READ, WRITE};
-use crate::operations::{NewNode, Operations};
+use crate::operations::{Listed, NewNode, Operations};
 
 /// How a file is created (`createmode3`).
 const UNCHECKED: u32 = 0;
@@ -200,7 +200,7 @@ impl Asked<'_> {
         let most = self.reply.bytes.len() + count;
         let (export, entries) = (self.export, &mut *self.reply);
         let (mut pushed, mut is_full) = (0, false);
-        export.operations.read_directory(directory.inode, cursor, &mut |entry| {
+        export.operations.read_directory(directory.inode, cursor, Listed::Names, &mut |entry| {
             let len = 4 + 8 + 4 + entry.name.len().next_multiple_of(4) + 8;
             is_full = entries.bytes.len() + len + LIST_END > most;
             if !is_full {
@@ -221,7 +221,8 @@ impl Asked<'_> {
         let most = self.reply.bytes.len() + count.min(super::rpc::RECORD_MAX);
         let mut listed: Vec<DirectoryEntry> = Vec::new();
         let (mut names, mut len, mut is_full) = (0, self.reply.bytes.len() + LIST_END, false);
-        self.operations().read_directory(directory.inode, cursor, &mut |entry| {
+        let wanted = Listed::Attributes { most: count / (ATTRIBUTES_LEN + HANDLE_LEN) };
+        self.operations().read_directory(directory.inode, cursor, wanted, &mut |entry| {
             let name = entry.name.len().next_multiple_of(4);
             names += 8 + name + 8;
             len += 4 + 8 + 4 + name + 8 + 4 + ATTRIBUTES_LEN + HANDLE_LEN;

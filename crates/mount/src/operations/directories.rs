@@ -1,7 +1,8 @@
 //! Directories, listed.
 
-use diorite::{DirectoryEntry, InodeNumber, Result};
+use diorite::{DirectoryEntry, InodeNumber, IoOwner, NodeRef, Result};
 
+use super::listing_ahead::{Listed, PART_LEN_MAX, Part, Wanted};
 use super::{Entry, Operations};
 
 /// What a client took of a listing.
@@ -25,7 +26,7 @@ impl Taken {
 
 impl Operations {
     /// Entries from `cursor` on (0: the first), the dots included, until `each` returns `false`. An entry's `next_cursor` is where to go
-    /// on after it, also when names were made and removed since.
+    /// on after it, also when names were made and removed since. With [`Listed::Attributes`] the inodes are read many at a time.
     ///
     /// # Errors
     /// As [`diorite::NodeRef::read_directory`].
@@ -33,15 +34,14 @@ impl Operations {
         &self,
         directory: InodeNumber,
         cursor: u64,
+        listed: Listed,
         each: &mut dyn FnMut(&DirectoryEntry) -> bool,
     ) -> Result<()> {
         let node = self.node(directory)?;
-        let made = if cursor == 0 {
+        if cursor == 0 {
             self.note_access(&node)?;
-            None
-        } else {
-            self.listing_ahead.take(&node, cursor)
-        };
+        }
+        let made = self.made_part(&node, cursor, listed)?;
         let mut taken = Taken { next: cursor, count: 0, is_full: false };
         if let Some(part) = &made {
             part.give(&mut |entry| taken.offer(entry, each));
@@ -50,9 +50,25 @@ impl Operations {
             node.read_directory(taken.next, &mut |entry| taken.offer(entry, each))?;
         }
         if taken.is_full {
-            self.listing_ahead.go_on(&node, taken.next, taken.count);
+            // A client that lists attributes may do so of the first part alone, to see whether they are of use.
+            let next = if cursor == 0 { Listed::Names } else { listed };
+            self.listing_ahead.go_on(&node, taken.next, taken.count, next);
         }
         Ok(())
+    }
+
+    /// A part whose entries are known before the first is given: one that was made ahead, or if each inode will be looked at, one whose
+    /// inodes have been read at once.
+    fn made_part(&self, node: &NodeRef, cursor: u64, listed: Listed) -> Result<Option<Part>> {
+        let ahead = if cursor == 0 { None } else { self.listing_ahead.take(node, cursor) };
+        match (ahead, listed) {
+            (None, Listed::Attributes { most }) => {
+                let (directory, owner) = (node.number(), IoOwner::current());
+                let wanted = Wanted { directory, cursor, len: most.clamp(1, PART_LEN_MAX), listed, owner };
+                Part::make(self.filesystem(), &wanted).map(Some)
+            }
+            (ahead, _) => Ok(ahead),
+        }
     }
 
     /// A client that caches listings begins one: [`Self::take_listed`] says so after a change. Until the client forgets the directory.

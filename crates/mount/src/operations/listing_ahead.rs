@@ -19,7 +19,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Listings that are remembered.
 const LISTINGS_MAX: usize = 8;
 /// Entries of a part: fewer are made as fast as they are handed over, and among the first ones are the dots.
-const PART_LEN: std::ops::RangeInclusive<usize> = 16..=4096;
+const PART_LEN: std::ops::RangeInclusive<usize> = 16..=PART_LEN_MAX;
+/// Entries of any part at most, whatever a client says it has space for.
+pub(super) const PART_LEN_MAX: usize = 4096;
 /// A part that no request took in this time is dropped.
 const KEPT: Duration = Duration::from_secs(1);
 
@@ -60,14 +62,28 @@ struct Listing {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
-    directory: InodeNumber,
+pub(super) struct Wanted {
+    pub(super) directory: InodeNumber,
     /// Where the client goes on.
-    cursor: u64,
+    pub(super) cursor: u64,
     /// Entries that it may take.
-    len: usize,
+    pub(super) len: usize,
+    /// What it will ask of each.
+    pub(super) listed: Listed,
     /// Who asked.
-    owner: IoOwner,
+    pub(super) owner: IoOwner,
+}
+
+/// What a client lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// Names and what they stand for.
+    Names,
+    /// The attributes of each inode as well, of so many entries at most.
+    Attributes {
+        /// Those that the client has space for.
+        most: usize,
+    },
 }
 
 #[derive(Debug)]
@@ -98,7 +114,8 @@ struct Slot {
 
 impl Part {
     /// As many as are wanted, as far as there are.
-    fn make(filesystem: &Filesystem, &Wanted { directory, cursor, len, .. }: &Wanted) -> Result<Self> {
+    pub(super) fn make(filesystem: &Filesystem, wanted: &Wanted) -> Result<Self> {
+        let &Wanted { directory, cursor, len, listed, .. } = wanted;
         let node = filesystem.node(directory)?;
         let version = node.names_version();
         let (mut names, mut slots, mut is_last) = (Vec::new(), Vec::with_capacity(len), true);
@@ -109,6 +126,9 @@ impl Part {
             is_last = slots.len() < len;
             is_last
         })?;
+        if listed != Listed::Names {
+            filesystem.read_ahead_nodes(slots.iter().map(|slot| slot.inode));
+        }
         Ok(Self { version, names, slots, is_last })
     }
 
@@ -172,7 +192,7 @@ impl ListingAhead {
     }
 
     /// The client, which took `len` entries, will go on at `cursor`.
-    pub(super) fn go_on(&self, directory: &NodeRef, cursor: u64, len: usize) {
+    pub(super) fn go_on(&self, directory: &NodeRef, cursor: u64, len: usize, listed: Listed) {
         if len < *PART_LEN.start() || !self.has_thread() {
             return;
         }
@@ -188,7 +208,8 @@ impl ListingAhead {
         // Names that are shorter than the last ones are more.
         let (number, len) = (state.next, (len + len / 16 + 1).min(*PART_LEN.end()));
         state.next += 1;
-        let wanted = Wanted { directory: directory.number(), cursor, len, owner: IoOwner::current() };
+        let (directory, owner) = (directory.number(), IoOwner::current());
+        let wanted = Wanted { directory, cursor, len, listed, owner };
         state.listings.push(Listing { number, wanted, stage: Stage::Wanted });
         self.shared.count_changed(&state);
         self.shared.wanted.notify_one();
@@ -346,7 +367,7 @@ mod tests {
         let cursor = cursor_after(&root, 100);
         let is_made = || ahead.shared.lock().listings.iter().any(|one| matches!(one.stage, Stage::Made(_)));
         let make = || {
-            ahead.go_on(&root, cursor, 100);
+            ahead.go_on(&root, cursor, 100, Listed::Names);
             wait_until(is_made);
         };
         make();
@@ -361,7 +382,7 @@ mod tests {
         make();
         assert!(ahead.take(&root, cursor + 1).is_none(), "no listing goes on there");
         ahead.stop();
-        ahead.go_on(&root, cursor, 100);
+        ahead.go_on(&root, cursor, 100, Listed::Names);
         assert!(ahead.take(&root, cursor).is_none(), "no thread makes it");
     }
 
@@ -370,12 +391,12 @@ mod tests {
         let (_place, filesystem) = volume();
         let (root, ahead) = (filesystem.root().expect("root"), ListingAhead::new(filesystem.clone()));
         for nth in 0..2 * LISTINGS_MAX {
-            ahead.go_on(&root, cursor_after(&root, 20 + nth), 20);
+            ahead.go_on(&root, cursor_after(&root, 20 + nth), 20, Listed::Names);
             assert!(ahead.shared.lock().listings.len() <= LISTINGS_MAX);
         }
         wait_until(|| ahead.shared.count.load(Ordering::SeqCst) == 0);
         // Too few to be worth it.
-        ahead.go_on(&root, cursor_after(&root, 5), 5);
+        ahead.go_on(&root, cursor_after(&root, 5), 5, Listed::Names);
         assert_eq!(ahead.shared.count.load(Ordering::SeqCst), 0);
     }
 }

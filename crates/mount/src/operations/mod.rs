@@ -28,6 +28,7 @@ use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, Reserv
 
 pub use access_time::AccessTimes;
 pub use files::{Allocation, FileHandle, OpenFlags, Opened, Privileges, Source, Whence, Written};
+pub use listing_ahead::Listed;
 pub use names::NewNode;
 pub use nodes::FileFlags;
 pub(crate) use nodes::XATTR_ACCESS_LIST;
