@@ -80,6 +80,10 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         None
     }
 
+    /// The stack above has ended its use, and has said so to whoever waits: another program may open the device from now on, although this
+    /// value is not dropped yet. Nothing may be transferred after it. The default has nothing to give up.
+    fn release(&self) {}
+
     /// The device as its own type, for devices made of others that can run several children at once; none by default.
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         None

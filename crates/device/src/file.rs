@@ -309,15 +309,22 @@ fn bad_choice(variable: &'static str, value: &str, choices: &'static str) -> Ope
     OpenError::BadChoice { variable, value: value.to_owned(), choices }
 }
 
-impl Drop for FileDevice {
-    fn drop(&mut self) {
-        // A child that another thread is about to start, or a request that is being freed, may hold the open file a moment
-        // longer; the lock goes now. A forked child must not give up what its parent holds.
+impl FileDevice {
+    /// A forked child must not give up what its parent holds.
+    pub(crate) fn unlock(&self) {
         if self.locked_by == std::process::id() {
             let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
             if let Some(backing) = &self.backing {
                 let _ = rustix::fs::flock(backing, FlockOperation::Unlock);
             }
         }
+    }
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        // A child that another thread is about to start, or a request that is being freed, may hold the open file a moment
+        // longer; the lock goes now.
+        self.unlock();
     }
 }

@@ -28,6 +28,10 @@ impl BlockDevice for FileDevice {
         batch::execute(self, bios)
     }
 
+    fn release(&self) {
+        self.unlock();
+    }
+
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         Some(self)
     }

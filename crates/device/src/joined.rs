@@ -367,6 +367,10 @@ impl BlockDevice for JoinedDevice {
         run_on(&self.children, self.cut(bios))
     }
 
+    fn release(&self) {
+        self.children.iter().for_each(|child| child.release());
+    }
+
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
         if let Some(targets) = self.targets()
             && let Some(queue) = ring_queue::open(

@@ -169,6 +169,10 @@ impl BlockDevice for PartitionDevice {
         result.map_err(|error| self.moved_error(error))
     }
 
+    fn release(&self) {
+        self.device.release();
+    }
+
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
         let inner = Arc::clone(&self.device).open_queue(depth)?;
         Ok(Box::new(WindowQueue { inner, device: self, refused: Vec::new(), notify: Watched::default() }))

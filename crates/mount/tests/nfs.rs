@@ -358,3 +358,35 @@ fn hostile_messages_change_nothing() {
     failed.unwrap();
     server.must_end_clean();
 }
+
+/// A client that asks for much and reads nothing kept every thread of the server busy, so that no other was answered, and the server did not end.
+#[test]
+fn a_client_that_takes_no_replies_keeps_no_other_waiting() {
+    let server = Server::new(Squash::default());
+    let client = &mut server.client(0);
+    let root = client.mount("/");
+    let file = create(client, &root, "large", 0o644);
+    write(client, &file, 0, &vec![7; 1 << 20], stable_how::FILE_SYNC);
+    let mut read: Vec<u8> = [1, 0, 2, NFS, 3, READ, 0, 0, 0, 0, file.data.as_ref().len() as u32]
+        .into_iter()
+        .flat_map(u32::to_be_bytes)
+        .collect();
+    read.extend(file.data.as_ref());
+    read.extend([0, 0, 1 << 20].into_iter().flat_map(u32::to_be_bytes));
+    let head = (read.len() as u32 | 1 << 31).to_be_bytes();
+    let stalled: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = server.stream();
+            stream.set_write_timeout(Some(std::time::Duration::from_secs(1))).expect("a timeout");
+            // The server stops reading from it at some point.
+            while stream.write_all(&head).and_then(|()| stream.write_all(&read)).is_ok() {}
+            stream
+        })
+        .collect();
+    let began = std::time::Instant::now();
+    let (content, is_end) = self::read(client, &file, 0, 100);
+    assert!((content.len(), is_end) == (100, false));
+    server.must_end_clean();
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+    drop(stalled);
+}

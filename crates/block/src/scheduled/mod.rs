@@ -143,6 +143,10 @@ impl BlockDevice for ScheduledDevice {
         self.core.lower.name()
     }
 
+    fn release(&self) {
+        self.core.lower.release();
+    }
+
     fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
         let core = &*self.core;
         let count = bios.iter().filter(|bio| is_scheduled(bio.op)).count();

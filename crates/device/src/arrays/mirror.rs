@@ -38,6 +38,7 @@ pub(super) struct MirrorDevice {
     marks: Option<Box<dyn WriteMarks>>,
     /// A write has failed on some child.
     has_failed: AtomicBool,
+    is_settled: AtomicBool,
     geometry: Geometry,
     counters: IoCounters,
 }
@@ -84,6 +85,7 @@ impl MirrorDevice {
             in_sync,
             marks,
             has_failed: AtomicBool::new(false),
+            is_settled: AtomicBool::new(false),
             geometry,
             counters: IoCounters::default(),
         })
@@ -144,15 +146,22 @@ fn same_read<'s>(bio: &'s mut Bio<'_>) -> Option<Bio<'s>> {
     Some(Bio { sector: bio.sector, memory, op: bio.op, flags: bio.flags, owner: bio.owner })
 }
 
-impl Drop for MirrorDevice {
-    /// Where something fails here, the children stay marked as different: no more is lost than time to compare them.
-    fn drop(&mut self) {
+impl MirrorDevice {
+    /// The end of its use. Where something fails here, the children stay marked as different: no more is lost than time to compare them.
+    fn settle(&self) {
         if let Some(marks) = &self.marks
+            && !self.is_settled.swap(true, Ordering::Relaxed)
             && !self.has_failed.load(Ordering::Relaxed)
             && self.children.iter().all(|child| child.flush().is_ok())
         {
             let _ = marks.all_is_the_same();
         }
+    }
+}
+
+impl Drop for MirrorDevice {
+    fn drop(&mut self) {
+        self.settle();
     }
 }
 
@@ -179,6 +188,11 @@ impl BlockDevice for MirrorDevice {
         let mut reads: Vec<_> = bios.iter_mut().filter_map(same_read).collect();
         let read = if reads.is_empty() { Ok(()) } else { self.read(&mut reads) };
         changed.and(read)
+    }
+
+    fn release(&self) {
+        self.settle();
+        self.children.iter().for_each(|child| child.release());
     }
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {

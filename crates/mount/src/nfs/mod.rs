@@ -4,7 +4,7 @@
 //! - `protocol`: the protocol's numbers, handles and attributes
 //! - `export`: who calls, and each call dispatched; `procedures`, `names`: the calls
 //! - `open_files`: what is open for clients, which open nothing
-//! - `server`: connections and threads
+//! - `server`: connections and threads; `connection`: replies to clients that take them late
 //!
 //! Both the NFS and the mount protocol are on one port; there is no port mapper, so clients are given the port. A file handle is the volume's
 //! UUID, an inode and its generation: it is good for as long as the file is, whatever happens to the server. Writes are unstable where clients
@@ -14,6 +14,7 @@
 //! Written here and not with a crate: the existing ones (`nfsserve` 0.11, `nfs3_server` 0.11) do not pass the caller to an operation, know no
 //! links and no special files, and take one number for both the write verifier and the handles, which must change with each start and must not.
 
+mod connection;
 mod export;
 mod names;
 mod open_files;

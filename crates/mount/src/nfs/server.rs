@@ -1,9 +1,9 @@
 //! Connections, and the threads that answer what comes by them.
 //!
 //! Each connection has a thread that reads calls. Calls of all connections are carried out by a fixed number of threads, several of one connection
-//! at once: a client sends many without waiting. At most [`CALLS_MAX`] wait; then reading does.
+//! at once: a client sends many without waiting. At most [`CALLS_MAX`] wait; then reading does. No thread that carries out calls waits for a client
+//! to take a reply ([`Connection`]).
 
-use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -13,6 +13,7 @@ use std::{io, thread};
 
 use diorite::{Filesystem, VolumeInfo};
 
+use super::connection::Connection;
 use super::export::{Export, Squash};
 use super::protocol::{MOUNT_PROGRAM, NFS_PROGRAM, VERSION};
 use super::rpc::{self, Call, Refusal};
@@ -28,6 +29,8 @@ const CALLS_MAX: usize = 32;
 const CONNECTIONS_MAX: usize = 256;
 /// A client that does not take replies is given up.
 const SEND_TIME_LIMIT: Duration = Duration::from_secs(60);
+/// So long at the end for clients to take the last replies.
+const LAST_REPLIES: Duration = Duration::from_secs(2);
 /// Clients that are the superuser of their host can use the ports below.
 const PRIVILEGED_PORTS: u16 = 1024;
 
@@ -105,7 +108,7 @@ fn status_of(
 #[derive(Debug, Default)]
 struct Control {
     is_stopping: AtomicBool,
-    connections: Mutex<Vec<Arc<TcpStream>>>,
+    connections: Mutex<Vec<Arc<Connection>>>,
 }
 
 impl Control {
@@ -113,21 +116,25 @@ impl Control {
         self.is_stopping.load(Ordering::Acquire)
     }
 
-    fn connections(&self) -> MutexGuard<'_, Vec<Arc<TcpStream>>> {
+    fn connections(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, connection: &Arc<Connection>) {
+        self.connections().retain(|other| !Arc::ptr_eq(other, connection));
+    }
+
+    /// Wait until no connection is left; end those whose clients do not take the last answers.
+    fn end_connections(&self) {
+        while !self.connections().is_empty() {
+            self.connections().iter().for_each(|connection| connection.end_if_stalled(LAST_REPLIES));
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
 /// A call with the connection that it came by.
 type Received = (Vec<u8>, Arc<Connection>);
-
-#[derive(Debug)]
-struct Connection {
-    stream: Arc<TcpStream>,
-    /// Held while a reply is written.
-    sending: Mutex<()>,
-    client: Client,
-}
 
 impl NfsServer {
     /// Open the volume of `target` and listen on `address`.
@@ -184,15 +191,15 @@ impl NfsServer {
     pub fn serve(&self) -> Result<(), ServeError> {
         let (sender, receiver) = sync_channel(CALLS_MAX);
         let receiver = Arc::new(Mutex::new(receiver));
-        let mut threads = Vec::new();
+        let (mut workers, mut readers) = (Vec::new(), Vec::new());
         for _ in 0..THREADS {
             let (shared, receiver) = (Arc::clone(&self.shared), Arc::clone(&receiver));
             let work = move || work(&shared, &receiver);
-            threads.push(spawn(work).map_err(ServeError::Threads)?);
+            workers.push(spawn(work).map_err(ServeError::Threads)?);
         }
         while !self.shared.control.is_stopping() {
             match self.listener.accept() {
-                Ok((stream, peer)) => self.shared.connect(stream, peer, &sender, &mut threads),
+                Ok((stream, peer)) => self.shared.connect(stream, peer, &sender, &mut readers),
                 Err(error) => {
                     log::warn!("cannot accept a connection: {error}");
                     // Without descriptors, until some are closed.
@@ -201,7 +208,8 @@ impl NfsServer {
             }
         }
         drop(sender);
-        for thread in threads {
+        self.shared.control.end_connections();
+        for thread in workers.into_iter().chain(readers) {
             let _ = thread.join();
         }
         self.shared.export.files.clear();
@@ -213,8 +221,8 @@ impl Stop {
     /// End it: calls that are being carried out are answered, no others are taken.
     pub fn stop(&self) {
         self.control.is_stopping.store(true, Ordering::Release);
-        for stream in self.control.connections().iter() {
-            let _ = stream.shutdown(Shutdown::Read);
+        for connection in self.control.connections().iter() {
+            let _ = connection.stream.shutdown(Shutdown::Read);
         }
         // It waits for a connection.
         let mut address = self.address;
@@ -270,30 +278,30 @@ impl Shared {
         }
         let _ = stream.set_nodelay(true);
         let _ = stream.set_write_timeout(Some(SEND_TIME_LIMIT));
-        let stream = Arc::new(stream);
-        connections.push(Arc::clone(&stream));
-        drop(connections);
-        let (shared, sender) = (Arc::clone(self), sender.clone());
         let number = self.connected.fetch_add(1, Ordering::Relaxed) + 1;
         let client = Client { number, name: peer.to_string() };
-        let connection = Connection { stream: Arc::clone(&stream), sending: Mutex::new(()), client };
-        let connection = Arc::new(connection);
+        let connection = Arc::new(Connection::new(stream, client));
+        connections.push(Arc::clone(&connection));
+        drop(connections);
+        let (shared, sender, reader) = (Arc::clone(self), sender.clone(), Arc::clone(&connection));
         let read = move || {
-            if let Err(error) = read_calls(&shared, &connection, &sender) {
+            if let Err(error) = read_calls(&shared, &reader, &sender) {
                 log::warn!("{peer}: {error}");
             }
-            shared.control.connections().retain(|other| !Arc::ptr_eq(other, &connection.stream));
+            drop(sender);
+            reader.wait_until_sent();
+            shared.control.forget(&reader);
         };
         match spawn(read) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
                 log::warn!("{peer}: refused: {error}");
-                self.control.connections().retain(|other| !Arc::ptr_eq(other, &stream));
+                self.control.forget(&connection);
             }
         }
         if self.control.is_stopping() {
             // Its stop may have seen the connections before.
-            let _ = stream.shutdown(Shutdown::Read);
+            let _ = connection.stream.shutdown(Shutdown::Read);
         }
     }
 
@@ -331,11 +339,14 @@ fn read_calls(
     connection: &Arc<Connection>,
     sender: &SyncSender<Received>,
 ) -> io::Result<()> {
-    let mut stream = &*connection.stream;
+    let mut stream = &connection.stream;
     let mut record = Vec::new();
-    while !shared.control.is_stopping() && rpc::read_record(&mut stream, &mut record)? {
+    let goes_on = || connection.wait_for_space() && !shared.control.is_stopping();
+    while goes_on() && rpc::read_record(&mut stream, &mut record)? {
         let call = std::mem::take(&mut record);
+        connection.begin_call();
         if sender.send((call, Arc::clone(connection))).is_err() {
+            connection.end_call();
             break;
         }
     }
@@ -348,13 +359,9 @@ fn work(shared: &Shared, receiver: &Mutex<Receiver<Received>>) {
     loop {
         let received = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((record, connection)) = received else { return };
-        if !shared.carry_out(&connection.client, &record, &mut reply) {
-            continue;
+        if shared.carry_out(&connection.client, &record, &mut reply) {
+            connection.send(&reply.bytes);
         }
-        let _sending = connection.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        if (&*connection.stream).write_all(&reply.bytes).is_err() {
-            // It may be in the middle of a reply.
-            let _ = connection.stream.shutdown(Shutdown::Both);
-        }
+        connection.end_call();
     }
 }

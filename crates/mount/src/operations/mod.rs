@@ -206,7 +206,11 @@ impl Operations {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error @ Error::Busy(_)) => return self.sync().and(Err(error)),
-                result => return result,
+                result => {
+                    // Who waits for the end opens the image at once.
+                    self.filesystem.device().release();
+                    return result;
+                }
             }
         }
     }
