@@ -129,3 +129,19 @@ fn umount_reports_what_could_not_be_written() {
     assert!(said.contains("one: unmounted") && said.contains("may be lost"), "{said}");
     assert_eq!(fs::read_dir(bench.path("one")).expect("list").count(), 0, "unmounted");
 }
+
+/// The kernel's `umount` returned while the daemon still had the image locked: what followed at once failed.
+#[test]
+fn an_image_is_free_when_umount_returns() {
+    let Some((bench, _alone)) = bench() else { return };
+    for nth in 0..40 {
+        bench.run("mount a.img one");
+        if nth % 2 == 0 {
+            fs::write(bench.path("one/file"), [nth]).expect("write");
+        }
+        unmount(bench.path("one"), UnmountFlags::empty()).expect("it is not in use");
+        bench.run("mkdir a.img:/directory");
+        bench.run("rm -r a.img:/directory");
+    }
+    bench.must_be_clean("a.img");
+}
