@@ -90,9 +90,12 @@ pub(crate) unsafe fn c_string<'a>(pointer: *const c_char, text: &'static str) ->
     Ok(unsafe { CStr::from_ptr(pointer) })
 }
 
-/// A path: its bytes.
-pub(crate) fn as_path(string: &CStr) -> &Path {
-    Path::new(OsStr::from_bytes(string.to_bytes()))
+/// A path: its bytes, of which there is at least one (POSIX).
+pub(crate) fn as_path(string: &CStr) -> Outcome<&Path> {
+    if string.is_empty() {
+        return Err(Failure::Call(libc::ENOENT, "an empty path names nothing"));
+    }
+    Ok(Path::new(OsStr::from_bytes(string.to_bytes())))
 }
 
 /// A text of our own grammar.
@@ -127,7 +130,7 @@ macro_rules! string {
 /// The path that a pointer argument is.
 macro_rules! path_of {
     ($pointer:ident) => {
-        $crate::boundary::as_path($crate::boundary::string!($pointer))
+        $crate::boundary::as_path($crate::boundary::string!($pointer))?
     };
 }
 

@@ -1,4 +1,4 @@
-//! Listing a directory.
+//! A directory is listed entry by entry; memory does not depend on how many there are.
 //!
 //! Threads: a `diorite_dir` is for one thread at a time; a call beside another one fails with -EBUSY.
 //!

@@ -1,4 +1,4 @@
-//! Files: of a filesystem, of the host, or a whole device as one. All have the same calls.
+//! A file is one of a filesystem, one of the host, or a whole device. All have the same calls.
 //!
 //! Data moves through a page cache of this library, or directly between the device and the caller's memory (O_DIRECT): no copy, if
 //! offset, length and address are aligned as `diorite_get_alignment` says. Buffered and direct calls on one file see each other's writes,
@@ -34,11 +34,11 @@ pub struct diorite_file {
 }
 
 /// Beside O_DIRECT: direct where a transfer is aligned, else through the page cache.
-pub const DIORITE_O_PREFER_DIRECT: c_int = 0x1000_0000;
+pub const DIORITE_O_PREFER_DIRECT: c_int = 1 << 28;
 /// Beside O_DIRECT: transfers of any alignment. Those that are not aligned go through aligned memory, by a copy.
-pub const DIORITE_O_BOUNCE: c_int = 0x2000_0000;
+pub const DIORITE_O_BOUNCE: c_int = 1 << 29;
 /// Through the page cache, also where the options of the filesystem say that files are direct.
-pub const DIORITE_O_BUFFERED: c_int = 0x4000_0000;
+pub const DIORITE_O_BUFFERED: c_int = 1 << 30;
 
 /// The flags of an open, checked.
 struct Flags {
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn diorite_file_open(
 }
 
 /// A file of the host's filesystem, with this library's page cache in place of the host's, or past both. As `diorite_file_open`;
-/// a new file has the permissions 0666 without the umask. What other programs, or another open of the file, write meanwhile is not seen.
+/// a new file has the permissions 0666 less the umask. What other programs, or another open of the file, write meanwhile is not seen.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_host_open(path: *const c_char, flags: c_int, file: *mut *mut diorite_file) -> c_int {
     status(|| {
@@ -227,17 +227,17 @@ pub unsafe extern "C" fn diorite_pwrite(
 }
 
 /// preadv, pwritev: the write is durable as with O_DSYNC (RWF_DSYNC).
-pub const DIORITE_RWF_DSYNC: c_int = 0x02;
+pub const DIORITE_RWF_DSYNC: c_int = 1 << 1;
 /// preadv, pwritev: the write is durable as with O_SYNC (RWF_SYNC).
-pub const DIORITE_RWF_SYNC: c_int = 0x04;
+pub const DIORITE_RWF_SYNC: c_int = 1 << 2;
 /// preadv, pwritev: fail with -EAGAIN, having done nothing, where the call would have to wait for another call, for space or for data that is
 /// not cached (RWF_NOWAIT). A direct transfer itself is waited for.
-pub const DIORITE_RWF_NOWAIT: c_int = 0x08;
+pub const DIORITE_RWF_NOWAIT: c_int = 1 << 3;
 /// preadv, pwritev: a direct write of which, after a power failure, all or nothing is there (RWF_ATOMIC): a power of two of bytes, at most
 /// `atomic_write` of the alignment, at a multiple of that, within the file.
-pub const DIORITE_RWF_ATOMIC: c_int = 0x40;
+pub const DIORITE_RWF_ATOMIC: c_int = 1 << 6;
 /// preadv, pwritev: through the page cache, and leave no more there than before (RWF_DONTCACHE).
-pub const DIORITE_RWF_DONTCACHE: c_int = 0x80;
+pub const DIORITE_RWF_DONTCACHE: c_int = 1 << 7;
 
 /// The flags of one read or write.
 fn io_flags(flags: c_int) -> Outcome<IoFlags> {
@@ -416,15 +416,15 @@ pub unsafe extern "C" fn diorite_ftruncate(file: *mut diorite_file, size: u64) -
 }
 
 /// fallocate: the size stays (FALLOC_FL_KEEP_SIZE).
-pub const DIORITE_FALLOC_KEEP_SIZE: c_int = 0x01;
+pub const DIORITE_FALLOC_KEEP_SIZE: c_int = 1 << 0;
 /// fallocate: free the blocks of the range, which reads as zeros; with DIORITE_FALLOC_KEEP_SIZE (FALLOC_FL_PUNCH_HOLE).
-pub const DIORITE_FALLOC_PUNCH_HOLE: c_int = 0x02;
+pub const DIORITE_FALLOC_PUNCH_HOLE: c_int = 1 << 1;
 /// fallocate: take the range out of the file (FALLOC_FL_COLLAPSE_RANGE).
-pub const DIORITE_FALLOC_COLLAPSE_RANGE: c_int = 0x08;
+pub const DIORITE_FALLOC_COLLAPSE_RANGE: c_int = 1 << 3;
 /// fallocate: the range reads as zeros, and keeps or gets blocks (FALLOC_FL_ZERO_RANGE).
-pub const DIORITE_FALLOC_ZERO_RANGE: c_int = 0x10;
+pub const DIORITE_FALLOC_ZERO_RANGE: c_int = 1 << 4;
 /// fallocate: make a hole there, and move what follows (FALLOC_FL_INSERT_RANGE).
-pub const DIORITE_FALLOC_INSERT_RANGE: c_int = 0x20;
+pub const DIORITE_FALLOC_INSERT_RANGE: c_int = 1 << 5;
 
 /// As fallocate(2): with mode 0 the range gets blocks, so that no later write in it fails for lack of space, and the file grows
 /// to its end.

@@ -19,7 +19,7 @@ use diorite::{
 };
 
 use crate::boundary::{
-    Outcome, as_path, as_text, bytes_mut, close, count, give_text, handle, invalid, open, output, path_of, status, string,
+    Outcome, as_text, bytes_mut, close, count, give_text, handle, invalid, open, output, path_of, status, string,
 };
 use crate::error::Failure;
 
@@ -29,7 +29,7 @@ pub struct diorite_filesystem {
     pub(crate) filesystem: Filesystem,
 }
 
-/// Direct I/O: as the default is.
+/// Direct I/O: what is the default there.
 pub const DIORITE_DIRECT_DEFAULT: u32 = 0;
 /// Direct I/O: off, through the page cache.
 pub const DIORITE_DIRECT_OFF: u32 = 1;
@@ -443,14 +443,14 @@ pub unsafe extern "C" fn diorite_filesystem_open(
     })
 }
 
-/// Make a filesystem in a new image of `bytes` bytes, and open it. The image is sparse: it takes space as it is filled. Both options may be
+/// Make a filesystem in a new image of `size` bytes, and open it. The image is sparse: it takes space as it is filled. Both options may be
 /// NULL.
 ///
 /// -EEXIST if there is a file, which stays as it is. If there cannot be such a volume (-EINVAL), there is no image either.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_filesystem_create(
     path: *const c_char,
-    bytes: u64,
+    size: u64,
     mkfs_options: *const diorite_mkfs_options,
     options: *const diorite_options,
     filesystem: *mut *mut diorite_filesystem,
@@ -462,7 +462,7 @@ pub unsafe extern "C" fn diorite_filesystem_create(
             let mkfs_options = unsafe { sized(mkfs_options)?.translate() }?;
             // SAFETY: the same.
             let options = unsafe { sized(options)?.translate() }?;
-            Ok(diorite_filesystem { filesystem: options.create(path, bytes, &mkfs_options)? })
+            Ok(diorite_filesystem { filesystem: options.create(path, size, &mkfs_options)? })
         })
     })
 }
@@ -474,12 +474,12 @@ pub unsafe extern "C" fn diorite_filesystem_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_mkfs(target: *const c_char, options: *const diorite_mkfs_options) -> c_int {
     status(|| {
-        let target = string!(target);
+        let (target, name) = (path_of!(target), string!(target));
         // SAFETY: as in `diorite_filesystem_open`.
         let options = unsafe { sized(options) }?;
         // SAFETY: the same.
         let translated = unsafe { options.translate() }?;
-        let device = open_target(as_text(target)?, &DeviceOptions::read_write().direct(DirectIo::Off)).map_err(Error::from)?;
+        let device = open_target(as_text(name)?, &DeviceOptions::read_write().direct(DirectIo::Off)).map_err(Error::from)?;
         let is_used = VolumeInfo::read(&*device).is_ok()
             || VolumeInfo::external_journal(&*device).is_some()
             || array_of(&*device).is_some()
@@ -489,7 +489,7 @@ pub unsafe extern "C" fn diorite_mkfs(target: *const c_char, options: *const dio
             let text = "the device has content; DIORITE_MKFS_OVERWRITE overwrites it";
             return Err(Failure::Call(libc::EEXIST, text));
         }
-        mkfs(&*device, &translated).map_err(|error| Error::from(error).at(as_path(target)))?;
+        mkfs(&*device, &translated).map_err(|error| Error::from(error).at(target))?;
         Ok(())
     })
 }

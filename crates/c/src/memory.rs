@@ -1,4 +1,4 @@
-//! Memory for direct I/O. Any memory will do that is aligned as `diorite_get_alignment` says (from posix_memalign, mmap, an arena of the
+//! Any memory will do that is aligned as `diorite_get_alignment` says (from posix_memalign, mmap, an arena of the
 //! application's): data moves straight between it and the device. Memory of `diorite_buffer_allocate` is aligned for the file, lies on huge
 //! pages where the system has them, and is registered with io_uring, which saves CPU time. It is plain memory: one large buffer may be
 //! cut into pages, and an address within it given to any call.

@@ -4,14 +4,14 @@
 //!
 //! Safety policy: that of the crate.
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 
 use diorite::{
     Attributes, FileKind, NodeRef, NodeSpec, Owner, RenameMode, SetAttributes, SetTime, Timestamp, XattrMode,
 };
 
-use crate::boundary::{Outcome, bytes, bytes_mut, count, give_all, handle, invalid, output, path_of, status, string};
+use crate::boundary::{Outcome, as_path, bytes, bytes_mut, count, give_all, handle, invalid, output, path_of, status, string};
 use crate::filesystem::diorite_filesystem;
 
 /// A time: seconds since 1970-01-01 00:00 UTC.
@@ -269,7 +269,7 @@ fn at_node<T>(
     links: Links,
     act: impl FnOnce(&NodeRef) -> diorite::Result<T>,
 ) -> Outcome<T> {
-    let path = OsStr::from_bytes(path.to_bytes());
+    let path = as_path(path)?;
     let node = match links {
         Links::Follow => filesystem.filesystem.resolve(path),
         Links::Itself => filesystem.filesystem.resolve_link(path),
