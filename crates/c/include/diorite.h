@@ -292,11 +292,13 @@ typedef struct {
     uint64_t cache_misses;
     /* Pages written back. */
     uint64_t writeback_pages;
-    /* Reads of the device, and bytes of those. */
+    /* Reads of the device. */
     uint64_t device_reads;
+    /* Bytes of those. */
     uint64_t device_read_bytes;
-    /* Writes of the device, and bytes of those. */
+    /* Writes of the device. */
     uint64_t device_writes;
+    /* Bytes of those. */
     uint64_t device_write_bytes;
     /* Flushes of the device. */
     uint64_t device_flushes;
@@ -443,8 +445,9 @@ typedef struct {
     diorite_time changed;
     /* Creation; 0 and 0 where the volume does not record it. */
     diorite_time created;
-    /* Major and minor number of a device node. */
+    /* Major number of a device node. */
     uint32_t device_major;
+    /* Minor number of it. */
     uint32_t device_minor;
     /* Flags as lsattr shows them (FS_..._FL of linux/fs.h). */
     uint32_t flags;

@@ -29,7 +29,9 @@ pub(crate) fn status(call: impl FnOnce() -> Outcome<()>) -> c_int {
 /// Run a call that returns a count or a negative error number.
 #[inline]
 pub(crate) fn count<N: TryInto<i64>>(call: impl FnOnce() -> Outcome<N>) -> i64 {
-    run(|| call()?.try_into().map_err(|_| Failure::Call(libc::EOVERFLOW, "the number does not fit into 63 bits")))
+    run(|| {
+        call()?.try_into().map_err(|_| Failure::Call(libc::EOVERFLOW, "the number does not fit into 63 bits"))
+    })
 }
 
 #[inline]
@@ -51,7 +53,8 @@ fn failed(failure: Failure) -> i64 {
 
 fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a text".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a text".to_owned())
 }
 
 /// An invalid argument, and what is wrong with it.
@@ -107,7 +110,9 @@ pub(crate) fn as_text(string: &CStr) -> Outcome<&str> {
 macro_rules! handle {
     ($pointer:ident) => {
         // SAFETY: the caller passes NULL or a handle that is open (the crate's safety policy).
-        unsafe { $crate::boundary::shared($pointer, concat!("the argument `", stringify!($pointer), "` is NULL")) }?
+        unsafe {
+            $crate::boundary::shared($pointer, concat!("the argument `", stringify!($pointer), "` is NULL"))
+        }?
     };
 }
 
@@ -123,7 +128,9 @@ macro_rules! output {
 macro_rules! string {
     ($pointer:ident) => {
         // SAFETY: the caller passes NULL or a string, which does not change (the crate's safety policy).
-        unsafe { $crate::boundary::c_string($pointer, concat!("the argument `", stringify!($pointer), "` is NULL")) }?
+        unsafe {
+            $crate::boundary::c_string($pointer, concat!("the argument `", stringify!($pointer), "` is NULL"))
+        }?
     };
 }
 
@@ -143,13 +150,27 @@ pub(crate) fn open<T>(place: &mut *mut T, make: impl FnOnce() -> Outcome<T>) -> 
     Ok(())
 }
 
-/// Take a handle back.
+/// Take a handle back, and drop what it is of.
 ///
 /// # Safety
 /// `open` made it, it was not taken back before, and no other call uses it.
-pub(crate) unsafe fn close<T>(handle: *mut T) -> Box<T> {
+pub(crate) unsafe fn close<T>(handle: *mut T) {
     // SAFETY: as the caller promises.
-    unsafe { Box::from_raw(handle) }
+    drop(unsafe { Box::from_raw(handle) });
+}
+
+/// Take a handle back from a function that returns nothing; NULL is ignored.
+///
+/// # Safety
+/// NULL, or as in [`close`].
+pub(crate) unsafe fn close_silently<T>(handle: *mut T) {
+    if !handle.is_null() {
+        status(|| {
+            // SAFETY: as the caller promises.
+            unsafe { close(handle) };
+            Ok(())
+        });
+    }
 }
 
 /// Bytes of the caller, to be read.
@@ -227,10 +248,13 @@ impl<T> OneAtATime<T> {
     pub(crate) fn with<R>(&self, use_it: impl FnOnce(&mut T) -> Outcome<R>) -> Outcome<R> {
         match self.0.try_lock() {
             Ok(mut value) => use_it(&mut value),
-            Err(TryLockError::WouldBlock) => {
-                Err(Failure::Call(libc::EBUSY, "another thread uses this handle, which is for one thread at a time"))
+            Err(TryLockError::WouldBlock) => Err(Failure::Call(
+                libc::EBUSY,
+                "another thread uses this handle, which is for one thread at a time",
+            )),
+            Err(TryLockError::Poisoned(_)) => {
+                Err(Failure::Bug("an earlier call on this handle failed".to_owned()))
             }
-            Err(TryLockError::Poisoned(_)) => Err(Failure::Bug("an earlier call on this handle failed".to_owned())),
         }
     }
 }

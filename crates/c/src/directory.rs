@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int};
 
 use diorite::{FileKind, ReadDir};
 
-use crate::boundary::{OneAtATime, close, handle, open, output, path_of, status};
+use crate::boundary::{OneAtATime, close_silently, handle, open, output, path_of, status};
 use crate::filesystem::diorite_filesystem;
 use crate::names::kind_bits;
 
@@ -89,8 +89,6 @@ fn directory_type(kind: FileKind) -> u32 {
 /// End a listing. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_closedir(dir: *mut diorite_dir) {
-    if !dir.is_null() {
-        // SAFETY: a handle that was not closed, and this is its last use (the crate's safety policy).
-        status(|| Ok(drop(unsafe { close(dir) })));
-    }
+    // SAFETY: NULL, or a handle that was not closed, and this is its last use (the crate's safety policy).
+    unsafe { close_silently(dir) };
 }

@@ -17,7 +17,8 @@ use diorite::{
 };
 
 use crate::boundary::{
-    Outcome, as_text, bytes, bytes_mut, check_range, close, count, handle, invalid, open, output, path_of, status, string,
+    Outcome, as_text, bytes, bytes_mut, check_range, close, count, handle, invalid, open, output, path_of,
+    status, string,
 };
 use crate::error::Failure;
 use crate::filesystem::{diorite_counters, diorite_filesystem, direct_io};
@@ -41,6 +42,7 @@ pub const DIORITE_O_BOUNCE: c_int = 1 << 29;
 pub const DIORITE_O_BUFFERED: c_int = 1 << 30;
 
 /// The flags of an open, checked.
+#[allow(clippy::struct_excessive_bools, reason = "one for each flag")]
 struct Flags {
     read: bool,
     write: bool,
@@ -57,7 +59,8 @@ struct Flags {
 impl Flags {
     fn of(flags: c_int) -> Outcome<Self> {
         /// They mean nothing here: no descriptor, no terminal, no recorded access times.
-        const IGNORED: c_int = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NOATIME | libc::O_NONBLOCK | libc::O_LARGEFILE;
+        const IGNORED: c_int =
+            libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NOATIME | libc::O_NONBLOCK | libc::O_LARGEFILE;
         const KNOWN: c_int = libc::O_ACCMODE
             | libc::O_APPEND
             | libc::O_CREAT
@@ -156,7 +159,11 @@ pub unsafe extern "C" fn diorite_file_open(
 /// A file of the host's filesystem, with this library's page cache in place of the host's, or past both. As `diorite_file_open`;
 /// a new file has the permissions 0666 less the umask. What other programs, or another open of the file, write meanwhile is not seen.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_host_open(path: *const c_char, flags: c_int, file: *mut *mut diorite_file) -> c_int {
+pub unsafe extern "C" fn diorite_host_open(
+    path: *const c_char,
+    flags: c_int,
+    file: *mut *mut diorite_file,
+) -> c_int {
     status(|| {
         open(output!(file), || {
             let flags = Flags::of(flags)?;
@@ -169,7 +176,11 @@ pub unsafe extern "C" fn diorite_host_open(path: *const c_char, flags: c_int, fi
 /// A whole device, image or part of one (as for `diorite_filesystem_open`) as a file of fixed size: `/dev/sdb`, `disk.img?partition=2`,
 /// `nbd://HOST/EXPORT`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_raw_open(target: *const c_char, flags: c_int, file: *mut *mut diorite_file) -> c_int {
+pub unsafe extern "C" fn diorite_raw_open(
+    target: *const c_char,
+    flags: c_int,
+    file: *mut *mut diorite_file,
+) -> c_int {
     status(|| {
         open(output!(file), || {
             let flags = Flags::of(flags)?;
@@ -196,14 +207,19 @@ pub unsafe extern "C" fn diorite_file_close(file: *mut diorite_file) -> c_int {
         }
         let written = if open.has_own_cache { open.file.drop_cached(0, u64::MAX) } else { Ok(()) };
         // SAFETY: a handle that was not closed, and this is its last use (the crate's safety policy).
-        drop(unsafe { close(file) });
+        unsafe { close(file) };
         Ok(written?)
     })
 }
 
 /// As pread(2): returns how many bytes, fewer only at the end of the file.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_pread(file: *mut diorite_file, memory: *mut c_void, len: usize, offset: u64) -> i64 {
+pub unsafe extern "C" fn diorite_pread(
+    file: *mut diorite_file,
+    memory: *mut c_void,
+    len: usize,
+    offset: u64,
+) -> i64 {
     count(|| {
         // SAFETY: `len` bytes that nothing else uses (the crate's safety policy).
         let memory = unsafe { bytes_mut(memory.cast(), len) }?;
@@ -241,8 +257,11 @@ pub const DIORITE_RWF_DONTCACHE: c_int = 1 << 7;
 
 /// The flags of one read or write.
 fn io_flags(flags: c_int) -> Outcome<IoFlags> {
-    const KNOWN: c_int =
-        DIORITE_RWF_DSYNC | DIORITE_RWF_SYNC | DIORITE_RWF_NOWAIT | DIORITE_RWF_ATOMIC | DIORITE_RWF_DONTCACHE;
+    const KNOWN: c_int = DIORITE_RWF_DSYNC
+        | DIORITE_RWF_SYNC
+        | DIORITE_RWF_NOWAIT
+        | DIORITE_RWF_ATOMIC
+        | DIORITE_RWF_DONTCACHE;
     if flags & !KNOWN != 0 {
         return Err(Failure::Call(libc::EOPNOTSUPP, "a flag of preadv or pwritev that there is not here"));
     }
@@ -321,10 +340,8 @@ pub unsafe extern "C" fn diorite_pwritev(
 /// The library's error in one that passed through `std`.
 fn from_io(error: io::Error) -> Failure {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
-    match error.into_inner().map(|inner| inner.downcast::<Error>()) {
-        Some(Ok(error)) => Failure::Library(*error),
-        _ => Failure::Call(errno, "the operating system refused it"),
-    }
+    let error = error.into_inner().and_then(|inner| inner.downcast::<Error>().ok());
+    error.map_or(Failure::Call(errno, "the operating system refused it"), |error| Failure::Library(*error))
 }
 
 /// As read(2): at the position of the file, which moves. Threads that share a file take turns.
@@ -396,7 +413,10 @@ pub unsafe extern "C" fn diorite_fdatasync(file: *mut diorite_file) -> c_int {
 
 /// As fstat(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_fstat(file: *mut diorite_file, attributes: *mut diorite_attributes) -> c_int {
+pub unsafe extern "C" fn diorite_fstat(
+    file: *mut diorite_file,
+    attributes: *mut diorite_attributes,
+) -> c_int {
     status(|| {
         *output!(attributes) = handle!(file).file.metadata()?.into();
         Ok(())
@@ -429,7 +449,12 @@ pub const DIORITE_FALLOC_INSERT_RANGE: c_int = 1 << 5;
 /// As fallocate(2): with mode 0 the range gets blocks, so that no later write in it fails for lack of space, and the file grows
 /// to its end.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_fallocate(file: *mut diorite_file, mode: c_int, offset: u64, len: u64) -> c_int {
+pub unsafe extern "C" fn diorite_fallocate(
+    file: *mut diorite_file,
+    mode: c_int,
+    offset: u64,
+    len: u64,
+) -> c_int {
     const PUNCH_HOLE: c_int = DIORITE_FALLOC_PUNCH_HOLE | DIORITE_FALLOC_KEEP_SIZE;
     const ZERO_WITHIN: c_int = DIORITE_FALLOC_ZERO_RANGE | DIORITE_FALLOC_KEEP_SIZE;
     status(|| {
@@ -521,7 +546,11 @@ impl From<&Extent> for diorite_extent {
 
 /// Where the file is, in file order, without holes. Sets at most `number` extents; returns how many the file has.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_extents(file: *mut diorite_file, extents: *mut diorite_extent, number: usize) -> i64 {
+pub unsafe extern "C" fn diorite_extents(
+    file: *mut diorite_file,
+    extents: *mut diorite_extent,
+    number: usize,
+) -> i64 {
     count(|| {
         let found = handle!(file).file.extents()?;
         let number = number.min(found.len());
@@ -550,7 +579,10 @@ pub struct diorite_alignment {
 
 /// What direct I/O on a file needs. It does not change while the file is open.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_get_alignment(file: *mut diorite_file, alignment: *mut diorite_alignment) -> c_int {
+pub unsafe extern "C" fn diorite_get_alignment(
+    file: *mut diorite_file,
+    alignment: *mut diorite_alignment,
+) -> c_int {
     status(|| {
         let needs = handle!(file).file.alignment();
         *output!(alignment) = diorite_alignment {
@@ -568,7 +600,9 @@ pub unsafe extern "C" fn diorite_get_alignment(file: *mut diorite_file, alignmen
 pub unsafe extern "C" fn diorite_set_direct(file: *mut diorite_file, direct: u32) -> c_int {
     status(|| {
         if direct == 0 {
-            return Err(invalid("a file has no default of its own; say which of DIORITE_DIRECT_... is meant"));
+            return Err(invalid(
+                "a file has no default of its own; say which of DIORITE_DIRECT_... is meant",
+            ));
         }
         Ok(handle!(file).file.set_direct(direct_io(direct, DirectIo::Off)?)?)
     })
@@ -582,7 +616,10 @@ pub unsafe extern "C" fn diorite_drop_cached(file: *mut diorite_file, offset: u6
 
 /// What was done on the filesystem or device of the file since that was opened.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_file_counters(file: *mut diorite_file, counters: *mut diorite_counters) -> c_int {
+pub unsafe extern "C" fn diorite_file_counters(
+    file: *mut diorite_file,
+    counters: *mut diorite_counters,
+) -> c_int {
     status(|| {
         *output!(counters) = handle!(file).file.stats().into();
         Ok(())

@@ -15,11 +15,13 @@ use std::time::Duration;
 use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
 use diorite::{
     Access, Backend, DataMode, DeviceOptions, DirectIo, Error, Filesystem, FilesystemOptions, Owner, Polling,
-    QuotaLimits, ReservedBlocks, SchedulerKind, Stats, VolumeInfo, array_of, foreign_content, has_partitions, open_target,
+    QuotaLimits, ReservedBlocks, SchedulerKind, Stats, VolumeInfo, array_of, foreign_content, has_partitions,
+    open_target,
 };
 
 use crate::boundary::{
-    Outcome, as_text, bytes_mut, close, count, give_text, handle, invalid, open, output, path_of, status, string,
+    Outcome, as_text, bytes_mut, close, count, give_text, handle, invalid, open, output, path_of, status,
+    string,
 };
 use crate::error::Failure;
 
@@ -175,11 +177,13 @@ pub struct diorite_counters {
     pub cache_misses: u64,
     /// Pages written back.
     pub writeback_pages: u64,
-    /// Reads of the device, and bytes of those.
+    /// Reads of the device.
     pub device_reads: u64,
+    /// Bytes of those.
     pub device_read_bytes: u64,
-    /// Writes of the device, and bytes of those.
+    /// Writes of the device.
     pub device_writes: u64,
+    /// Bytes of those.
     pub device_write_bytes: u64,
     /// Flushes of the device.
     pub device_flushes: u64,
@@ -267,7 +271,10 @@ unsafe fn sized<T: Growing>(options: *const T) -> Outcome<T> {
     }
     // A field more than this version has is one of a few: more is a field that was never set.
     if size > size_of::<T>() + 4096 {
-        return Err(Failure::Call(libc::E2BIG, "the field `size` of the options is larger than any version of them"));
+        return Err(Failure::Call(
+            libc::E2BIG,
+            "the field `size` of the options is larger than any version of them",
+        ));
     }
     // SAFETY: `size` bytes are there.
     let given = unsafe { std::slice::from_raw_parts(options.cast::<u8>(), size) };
@@ -277,7 +284,9 @@ unsafe fn sized<T: Growing>(options: *const T) -> Outcome<T> {
     }
     let len = size.min(size_of::<T>());
     // SAFETY: both have `len` bytes, `known` is not the caller's, and any bytes are a value of these types (integers and pointers).
-    unsafe { std::ptr::copy_nonoverlapping(given.as_ptr(), std::ptr::from_mut(&mut known).cast::<u8>(), len) };
+    unsafe {
+        std::ptr::copy_nonoverlapping(given.as_ptr(), std::ptr::from_mut(&mut known).cast::<u8>(), len);
+    };
     Ok(known)
 }
 
@@ -296,7 +305,8 @@ impl diorite_options {
     /// # Safety
     /// The scheduler is NULL or a string.
     unsafe fn translate(&self) -> Outcome<FilesystemOptions> {
-        const KNOWN: u32 = DIORITE_READ_ONLY | DIORITE_NO_READ_AHEAD | DIORITE_RESERVED_BLOCKS | DIORITE_QUOTA_LIMITS;
+        const KNOWN: u32 =
+            DIORITE_READ_ONLY | DIORITE_NO_READ_AHEAD | DIORITE_RESERVED_BLOCKS | DIORITE_QUOTA_LIMITS;
         if self.flags & !KNOWN != 0 {
             return Err(invalid("the options have an unknown flag"));
         }
@@ -400,7 +410,8 @@ impl diorite_mkfs_options {
             ..MkfsOptions::new(flavor)
         };
         if let Some(size) = some(self.inode_size) {
-            options.inode_size = Some(u16::try_from(size).map_err(|_| invalid("an inode is not that large"))?);
+            options.inode_size =
+                Some(u16::try_from(size).map_err(|_| invalid("an inode is not that large"))?);
         }
         match self.reserved_permille {
             0 => {}
@@ -479,7 +490,8 @@ pub unsafe extern "C" fn diorite_mkfs(target: *const c_char, options: *const dio
         let options = unsafe { sized(options) }?;
         // SAFETY: the same.
         let translated = unsafe { options.translate() }?;
-        let device = open_target(as_text(name)?, &DeviceOptions::read_write().direct(DirectIo::Off)).map_err(Error::from)?;
+        let device = open_target(as_text(name)?, &DeviceOptions::read_write().direct(DirectIo::Off))
+            .map_err(Error::from)?;
         let is_used = VolumeInfo::read(&*device).is_ok()
             || VolumeInfo::external_journal(&*device).is_some()
             || array_of(&*device).is_some()
@@ -506,7 +518,7 @@ pub unsafe extern "C" fn diorite_filesystem_close(filesystem: *mut diorite_files
             Err(error) if matches!(error.without_path(), Error::Busy(_)) => Err(error.into()),
             closed => {
                 // SAFETY: a handle that was not closed, and this is its last use (the crate's safety policy).
-                drop(unsafe { close(filesystem) });
+                unsafe { close(filesystem) };
                 Ok(closed?)
             }
         }
@@ -521,7 +533,10 @@ pub unsafe extern "C" fn diorite_sync(filesystem: *mut diorite_filesystem) -> c_
 
 /// Space and inodes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_statfs(filesystem: *mut diorite_filesystem, space: *mut diorite_space) -> c_int {
+pub unsafe extern "C" fn diorite_statfs(
+    filesystem: *mut diorite_filesystem,
+    space: *mut diorite_space,
+) -> c_int {
     status(|| {
         let is = handle!(filesystem).filesystem.statfs();
         *output!(space) = diorite_space {
@@ -556,7 +571,11 @@ pub unsafe extern "C" fn diorite_read_only_reason(
 /// What was found damaged or missing at the open, so that what is read may be old or incomplete. As diorite_read_only_reason; 0 if nothing
 /// was.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_defects(filesystem: *mut diorite_filesystem, text: *mut c_char, size: usize) -> i64 {
+pub unsafe extern "C" fn diorite_defects(
+    filesystem: *mut diorite_filesystem,
+    text: *mut c_char,
+    size: usize,
+) -> i64 {
     count(|| {
         // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
         let memory = unsafe { bytes_mut(text.cast(), size) }?;

@@ -10,8 +10,12 @@
 //! which no other thread changes during the call. NULL is checked. Each function turns its pointers into references first, in one step
 //! (`boundary.rs`), and is safe code from there on; only `memory.rs` and `queue.rs` keep pointers for longer, and their heads say how.
 #![allow(unsafe_code)]
+#![allow(clippy::doc_markdown, reason = "the header has no backticks, and names of C on every line")]
 #![allow(non_camel_case_types, reason = "the names are those of the header")]
-#![allow(clippy::missing_safety_doc, reason = "the documentation is the header's, which states the rules once")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the documentation is the header's, which states the rules once"
+)]
 #![warn(clippy::missing_errors_doc)]
 
 mod boundary;

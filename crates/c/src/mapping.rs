@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use diorite::{MappedView, MappedWindowMut};
 
-use crate::boundary::{close, handle, invalid, open, output, status};
+use crate::boundary::{close_silently, handle, invalid, open, output, status};
 use crate::file::diorite_file;
 
 /// A range of a file as memory.
@@ -42,7 +42,8 @@ pub unsafe extern "C" fn diorite_map(
         open(output!(mapping), || {
             let file = handle!(file);
             let end = offset.checked_add(len).filter(|_| len > 0 && offset.is_multiple_of(8));
-            let end = end.ok_or_else(|| invalid("a mapping has at least one byte and begins at a multiple of 8"))?;
+            let end =
+                end.ok_or_else(|| invalid("a mapping has at least one byte and begins at a multiple of 8"))?;
             let view = file.file.map(offset..end)?;
             let window = view.window_mut(0..len)?;
             Ok(diorite_mapping { window, view, _file: Arc::clone(&file.uses) })
@@ -70,8 +71,6 @@ pub unsafe extern "C" fn diorite_mapping_sync(mapping: *mut diorite_mapping) -> 
 /// End a mapping. What was stored stays in the page cache until it is written back. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_unmap(mapping: *mut diorite_mapping) {
-    if !mapping.is_null() {
-        // SAFETY: a handle that was not closed, and this is its last use (the crate's safety policy).
-        status(|| Ok(drop(unsafe { close(mapping) })));
-    }
+    // SAFETY: NULL, or a handle that was not closed, and this is its last use (the crate's safety policy).
+    unsafe { close_silently(mapping) };
 }

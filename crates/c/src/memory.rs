@@ -6,12 +6,12 @@
 //! Threads: all calls may run in many threads at once.
 //!
 //! Invariants:
-//! 1. A buffer is in [`BUFFERS`] from its allocation until it is freed, under its address.
+//! 1. A buffer is in `BUFFERS` from its allocation until it is freed, under its address.
 //! 2. It is freed only while no transfer of a queue holds it: each holds an `Arc` of it.
 //!
-//! Locking: [`BUFFERS`] is a leaf; nothing is called while it is held but the allocator.
+//! Locking: `BUFFERS` is a leaf; nothing is called while it is held but the allocator.
 //!
-//! Safety policy: a buffer is reached through its address alone. No reference to its bytes is made from the [`AlignedBuf`], so that those of calls
+//! Safety policy: a buffer is reached through its address alone. No reference to its bytes is made from the `AlignedBuf`, so that those of calls
 //! and transfers, which the C program keeps apart, are the only ones.
 
 use std::collections::BTreeMap;
@@ -64,7 +64,11 @@ impl Finder {
         let buffers = BUFFERS.read().unwrap_or_else(PoisonError::into_inner);
         let (_, buffer) = buffers.range(..=address).next_back()?;
         let buffer = Arc::clone(buffer).contains(address, len).then(|| Arc::clone(buffer))?;
-        *self = Self { last: Arc::downgrade(&buffer), range: buffer.range.clone(), freed: FREED.load(Ordering::Acquire) };
+        *self = Self {
+            last: Arc::downgrade(&buffer),
+            range: buffer.range.clone(),
+            freed: FREED.load(Ordering::Acquire),
+        };
         Some(buffer)
     }
 }

@@ -11,7 +11,9 @@ use diorite::{
     Attributes, FileKind, NodeRef, NodeSpec, Owner, RenameMode, SetAttributes, SetTime, Timestamp, XattrMode,
 };
 
-use crate::boundary::{Outcome, as_path, bytes, bytes_mut, count, give_all, handle, invalid, output, path_of, status, string};
+use crate::boundary::{
+    Outcome, as_path, bytes, bytes_mut, count, give_all, handle, invalid, output, path_of, status, string,
+};
 use crate::filesystem::diorite_filesystem;
 
 /// A time: seconds since 1970-01-01 00:00 UTC.
@@ -75,8 +77,9 @@ pub struct diorite_attributes {
     pub changed: diorite_time,
     /// Creation; 0 and 0 where the volume does not record it.
     pub created: diorite_time,
-    /// Major and minor number of a device node.
+    /// Major number of a device node.
     pub device_major: u32,
+    /// Minor number of it.
     pub device_minor: u32,
     /// Flags as `lsattr` shows them (FS_..._FL of linux/fs.h).
     pub flags: u32,
@@ -150,7 +153,11 @@ pub unsafe extern "C" fn diorite_lstat(
 
 /// As mkdir(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_mkdir(filesystem: *mut diorite_filesystem, path: *const c_char, mode: u32) -> c_int {
+pub unsafe extern "C" fn diorite_mkdir(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    mode: u32,
+) -> c_int {
     status(|| {
         let spec = NodeSpec {
             kind: FileKind::Directory,
@@ -201,7 +208,11 @@ pub unsafe extern "C" fn diorite_rename(
             0 => RenameMode::Replace,
             DIORITE_RENAME_NOREPLACE => RenameMode::NoReplace,
             DIORITE_RENAME_EXCHANGE => RenameMode::Exchange,
-            _ => return Err(invalid("rename takes one of the flags DIORITE_RENAME_NOREPLACE and DIORITE_RENAME_EXCHANGE")),
+            _ => {
+                return Err(invalid(
+                    "rename takes one of the flags DIORITE_RENAME_NOREPLACE and DIORITE_RENAME_EXCHANGE",
+                ));
+            }
         };
         Ok(handle!(filesystem).filesystem.rename_with(path_of!(from), path_of!(to), mode)?)
     })
@@ -251,7 +262,11 @@ pub unsafe extern "C" fn diorite_readlink(
 
 /// As chmod(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_chmod(filesystem: *mut diorite_filesystem, path: *const c_char, mode: u32) -> c_int {
+pub unsafe extern "C" fn diorite_chmod(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    mode: u32,
+) -> c_int {
     status(|| Ok(handle!(filesystem).filesystem.set_permissions(path_of!(path), permissions(mode)?)?))
 }
 
@@ -277,7 +292,13 @@ fn at_node<T>(
     act(&node?).map_err(|error| error.at(path).into())
 }
 
-fn change_owner(filesystem: &diorite_filesystem, path: &CStr, links: Links, uid: u32, gid: u32) -> Outcome<()> {
+fn change_owner(
+    filesystem: &diorite_filesystem,
+    path: &CStr,
+    links: Links,
+    uid: u32,
+    gid: u32,
+) -> Outcome<()> {
     let some = |id: u32| (id != u32::MAX).then_some(id);
     let changes = SetAttributes { uid: some(uid), gid: some(gid), ..SetAttributes::default() };
     at_node(filesystem, path, links, |node| node.set_attributes(&changes))
@@ -353,7 +374,9 @@ pub unsafe extern "C" fn diorite_truncate(
     path: *const c_char,
     size: u64,
 ) -> c_int {
-    status(|| Ok(handle!(filesystem).filesystem.open_options().write(true).open(path_of!(path))?.set_len(size)?))
+    status(|| {
+        Ok(handle!(filesystem).filesystem.open_options().write(true).open(path_of!(path))?.set_len(size)?)
+    })
 }
 
 /// As getxattr(2): copies the value of an extended attribute and returns its length; with `size` 0 only the latter. -ERANGE if it is longer
@@ -451,7 +474,11 @@ fn set_xattr(
         0 => XattrMode::Set,
         DIORITE_XATTR_CREATE => XattrMode::Create,
         DIORITE_XATTR_REPLACE => XattrMode::Replace,
-        _ => return Err(invalid("setxattr takes one of the flags DIORITE_XATTR_CREATE and DIORITE_XATTR_REPLACE")),
+        _ => {
+            return Err(invalid(
+                "setxattr takes one of the flags DIORITE_XATTR_CREATE and DIORITE_XATTR_REPLACE",
+            ));
+        }
     };
     at_node(filesystem, path, links, |node| node.set_xattr(name.to_bytes(), value, mode))
 }
@@ -486,7 +513,12 @@ pub unsafe extern "C" fn diorite_llistxattr(
     })
 }
 
-fn list_xattrs(filesystem: &diorite_filesystem, path: &CStr, links: Links, memory: &mut [u8]) -> Outcome<usize> {
+fn list_xattrs(
+    filesystem: &diorite_filesystem,
+    path: &CStr,
+    links: Links,
+    memory: &mut [u8],
+) -> Outcome<usize> {
     let names = at_node(filesystem, path, links, NodeRef::xattr_names)?;
     let list: Vec<u8> = names.iter().flat_map(|name| name.iter().copied().chain([0])).collect();
     give_all(&list, memory)

@@ -16,10 +16,10 @@
 //! Threads: a queue is for one thread at a time; a call beside another one fails with -EBUSY.
 //!
 //! Invariants:
-//! 1. The memory of a transfer in the queue is a [`Transfer`], which keeps its buffer allocated and its file open.
+//! 1. The memory of a transfer in the queue is a `Transfer`, which keeps its buffer allocated and its file open.
 //!
-//! Safety policy: a [`Transfer`] is a promise of the C program that memory stays, and is left alone, until it is reaped. This module makes no
-//! reference to it but in the calls of [`TransferMemory`].
+//! Safety policy: a `Transfer` is a promise of the C program that memory stays, and is left alone, until it is reaped. This module makes no
+//! reference to it but in the calls of `TransferMemory`.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -30,7 +30,9 @@ use std::sync::Arc;
 
 use diorite::{DirectQueue, Finished, SubmitError, TransferMemory};
 
-use crate::boundary::{OneAtATime, Outcome, check_range, close, count, handle, invalid, open, output, status};
+use crate::boundary::{
+    OneAtATime, Outcome, check_range, close_silently, count, handle, invalid, open, output, status,
+};
 use crate::error::{Failure, note};
 use crate::file::diorite_file;
 use crate::memory::{Buffer, Finder};
@@ -43,7 +45,7 @@ pub struct diorite_queue {
 
 #[derive(Debug)]
 struct Queue {
-    queue: DirectQueue<Transfer>,
+    transfers: DirectQueue<Transfer>,
     finder: Finder,
     /// Ended, and not returned for want of space in the caller's array.
     rest: VecDeque<Finished<Transfer>>,
@@ -93,13 +95,13 @@ pub unsafe extern "C" fn diorite_queue_open(depth: u32, flags: u32, queue: *mut 
             if depth == 0 || depth > 32768 {
                 return Err(invalid("a queue has a depth from 1 to 32768"));
             }
-            let queue = match flags {
+            let transfers = match flags {
                 0 => DirectQueue::new(depth),
                 DIORITE_QUEUE_BATCHED => DirectQueue::batched(depth),
                 _ => return Err(invalid("a queue has the flag DIORITE_QUEUE_BATCHED, or none")),
             };
             let (rest, ended) = (VecDeque::new(), Vec::new());
-            let queue = Queue { queue, finder: Finder::default(), rest, ended };
+            let queue = Queue { transfers, finder: Finder::default(), rest, ended };
             Ok(diorite_queue { queue: OneAtATime::new(queue) })
         })
     })
@@ -113,14 +115,26 @@ impl Queue {
         Ok(Transfer { address, len, _buffer: buffer, _file: Arc::clone(&file.uses) })
     }
 
-    fn read(&mut self, file: &diorite_file, (address, len): (*mut u8, usize), offset: u64, tag: u64) -> Outcome<()> {
+    fn read(
+        &mut self,
+        file: &diorite_file,
+        (address, len): (*mut u8, usize),
+        offset: u64,
+        tag: u64,
+    ) -> Outcome<()> {
         let memory = self.memory(file, address, len)?;
-        accepted(self.queue.read(&file.file, offset, memory, len, tag))
+        accepted(self.transfers.read(&file.file, offset, memory, len, tag))
     }
 
-    fn write(&mut self, file: &diorite_file, (address, len): (*mut u8, usize), offset: u64, tag: u64) -> Outcome<()> {
+    fn write(
+        &mut self,
+        file: &diorite_file,
+        (address, len): (*mut u8, usize),
+        offset: u64,
+        tag: u64,
+    ) -> Outcome<()> {
         let memory = self.memory(file, address, len)?;
-        accepted(self.queue.write(&file.file, offset, memory, len, tag))
+        accepted(self.transfers.write(&file.file, offset, memory, len, tag))
     }
 }
 
@@ -158,7 +172,9 @@ pub unsafe extern "C" fn diorite_queue_write(
 ) -> c_int {
     status(|| {
         let file = handle!(file);
-        handle!(queue).queue.with(|queue| queue.write(file, (memory.cast_mut().cast(), len), offset, user_data))
+        handle!(queue)
+            .queue
+            .with(|queue| queue.write(file, (memory.cast_mut().cast(), len), offset, user_data))
     })
 }
 
@@ -166,7 +182,7 @@ pub unsafe extern "C" fn diorite_queue_write(
 /// waited on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_queue_issue(queue: *mut diorite_queue) -> c_int {
-    status(|| handle!(queue).queue.with(|queue| Ok(queue.queue.issue()?)))
+    status(|| handle!(queue).queue.with(|queue| Ok(queue.transfers.issue()?)))
 }
 
 /// A transfer that has ended.
@@ -225,13 +241,13 @@ impl Queue {
         if let Some(finished) = self.rest.pop_front() {
             return Ok(Some(finished));
         }
-        if waits || self.queue.ended() > 0 {
-            return Ok(self.queue.next_finished()?);
+        if waits || self.transfers.ended() > 0 {
+            return Ok(self.transfers.next_finished()?);
         }
-        if !looks || self.queue.in_flight() == 0 {
+        if !looks || self.transfers.in_flight() == 0 {
             return Ok(None);
         }
-        let looked = self.queue.reap(0, &mut self.ended);
+        let looked = self.transfers.reap(0, &mut self.ended);
         self.rest.extend(self.ended.drain(..));
         looked?;
         Ok(self.rest.pop_front())
@@ -254,7 +270,8 @@ fn completion(finished: Finished<Transfer>) -> diorite_completion {
 /// Transfers that were submitted and not returned by `diorite_queue_reap` yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_queue_in_flight(queue: *mut diorite_queue) -> c_int {
-    count(|| handle!(queue).queue.with(|queue| Ok(queue.queue.in_flight() + queue.rest.len() as u32))) as c_int
+    count(|| handle!(queue).queue.with(|queue| Ok(queue.transfers.in_flight() + queue.rest.len() as u32)))
+        as c_int
 }
 
 /// A descriptor that is readable when a transfer can be reaped, for poll and epoll. It belongs to the queue: do not read or close it. Ask for it
@@ -262,14 +279,12 @@ pub unsafe extern "C" fn diorite_queue_in_flight(queue: *mut diorite_queue) -> c
 /// that returns 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_queue_descriptor(queue: *mut diorite_queue) -> c_int {
-    count(|| handle!(queue).queue.with(|queue| Ok(queue.queue.descriptor()?.as_raw_fd()))) as c_int
+    count(|| handle!(queue).queue.with(|queue| Ok(queue.transfers.descriptor()?.as_raw_fd()))) as c_int
 }
 
 /// Wait for all that is in flight, and close the queue. Its results are lost; its writes are as good as any. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_queue_close(queue: *mut diorite_queue) {
-    if !queue.is_null() {
-        // SAFETY: a handle that was not closed, and this is its last use (the crate's safety policy).
-        status(|| Ok(drop(unsafe { close(queue) })));
-    }
+    // SAFETY: NULL, or a handle that was not closed, and this is its last use (the crate's safety policy).
+    unsafe { close_silently(queue) };
 }

@@ -65,7 +65,10 @@ fn header_is_what_the_sources_say() {
         std::fs::write(&path, &made).expect("the header is written");
     }
     let there = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(there == made, "include/diorite.h is stale: DIORITE_UPDATE_HEADER=1 cargo test -p diorite-c --test header");
+    assert!(
+        there == made,
+        "include/diorite.h is stale: DIORITE_UPDATE_HEADER=1 cargo test -p diorite-c --test header"
+    );
 }
 
 fn directory() -> PathBuf {
@@ -92,8 +95,12 @@ fn header() -> String {
 /// The part of a module's head that is for C programs.
 fn module_head(source: &str) -> Vec<&str> {
     const INTERNAL: [&str; 3] = ["Safety policy:", "Invariants:", "Locking:"];
-    let lines = source.lines().map_while(|line| line.strip_prefix("//!")).map(|line| line.strip_prefix(' ').unwrap_or(line));
-    let mut lines: Vec<&str> = lines.take_while(|line| !INTERNAL.iter().any(|word| line.starts_with(word))).collect();
+    let lines = source
+        .lines()
+        .map_while(|line| line.strip_prefix("//!"))
+        .map(|line| line.strip_prefix(' ').unwrap_or(line));
+    let mut lines: Vec<&str> =
+        lines.take_while(|line| !INTERNAL.iter().any(|word| line.starts_with(word))).collect();
     while lines.last().is_some_and(|line| line.is_empty()) {
         lines.pop();
     }
@@ -113,7 +120,8 @@ fn declarations(module: &Path) -> String {
     };
     config.export.rename.insert("iovec".to_owned(), "struct iovec".to_owned());
     config.enumeration.rename_variants = cbindgen::RenameRule::QualifiedScreamingSnakeCase;
-    let bindings = cbindgen::Builder::new().with_config(config).with_src(module).generate().expect("declarations");
+    let bindings =
+        cbindgen::Builder::new().with_config(config).with_src(module).generate().expect("declarations");
     let mut text = Vec::new();
     bindings.write(&mut text);
     String::from_utf8(text).expect("text")

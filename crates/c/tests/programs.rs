@@ -62,9 +62,16 @@ fn no_program_uses_memory_that_is_not_its_own() {
         return;
     }
     for name in ["queue", "names"] {
-        let Some(program) = compile(&format!("tests/c/{name}.c"), Linking::Shared, directory.path()) else { return };
+        let Some(program) = compile(&format!("tests/c/{name}.c"), Linking::Shared, directory.path()) else {
+            return;
+        };
         let mut valgrind = std::process::Command::new("valgrind");
-        valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        valgrind.args([
+            "--quiet",
+            "--error-exitcode=9",
+            "--leak-check=full",
+            "--errors-for-leak-kinds=definite",
+        ]);
         valgrind.env("LD_LIBRARY_PATH", library_directory()).env("DIORITE_IO_BACKEND", "threads");
         let image = directory.path().join(format!("{name}.img"));
         succeeds(valgrind.arg(program).arg(&image));
@@ -88,7 +95,8 @@ fn examples_do_what_they_say() {
     let read = run(&reads, &[&image, Path::new("/pages"), Path::new("2000")]);
     assert!(String::from_utf8_lossy(&read.stdout).starts_with("2000 reads in "), "{read:?}");
     let pages = run(&copy, &[&image, Path::new("/pages")]).stdout;
-    let is_right = pages.chunks(4096).enumerate().all(|(number, page)| page.iter().all(|byte| *byte == number as u8));
+    let is_right =
+        pages.chunks(4096).enumerate().all(|(number, page)| page.iter().all(|byte| *byte == number as u8));
     assert!(pages.len() == 256 * 4096 && is_right, "{} bytes", pages.len());
     check(&image);
 }

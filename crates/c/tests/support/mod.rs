@@ -59,7 +59,10 @@ pub(crate) fn compile(name: &str, linking: Linking, directory: &Path) -> Option<
     let kind = if linking == Linking::Static { "static" } else { "shared" };
     let program = directory.join(format!("{}-{kind}", source.file_stem().expect("a name").display()));
     let mut command = Command::new(compiler);
-    command.args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-g", "-O1", "-o"]).arg(&program).arg(&source);
+    command
+        .args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-g", "-O1", "-o"])
+        .arg(&program)
+        .arg(&source);
     command.arg("-I").arg(self::source("include"));
     let libraries = library_directory();
     match linking {
