@@ -514,6 +514,13 @@ int diorite_lutimens(diorite_filesystem *filesystem, const char *path, const dio
 int diorite_truncate(diorite_filesystem *filesystem, const char *path, uint64_t size);
 
 /*
+ * As fsync(2) of what is at a path: of a directory, whose names are durable then (after a rename),
+ * or of a file.
+ */
+int diorite_fsync_path(diorite_filesystem *filesystem,
+                       const char *path);
+
+/*
  * As getxattr(2): copies the value of an extended attribute and returns its length; with size 0
  * only the latter. -ERANGE if it is longer than size, -ENODATA if there is none.
  */
@@ -1022,15 +1029,15 @@ void diorite_queue_close(diorite_queue *queue);
  * --------
  *
  * A range of a file as memory: what is written to the file shows in it, and what is stored in it is
- * seen by every later read, buffered or direct. As mmap(2) with MAP_SHARED, but that of the
- * library's own page cache.
+ * seen by every later read, buffered or direct. As mmap(2) with MAP_SHARED, on the library's own
+ * page cache.
  *
  * Loads and stores need no call and take effect word by word (8 bytes), at any moment; threads that
  * share a word use atomics. What is stored is written back as other cached data: by
  * diorite_mapping_sync, diorite_fsync, in the background, and before a direct read.
  *
  * A mapping does not make the file longer. If the file is truncated under it, what is lost is
- * zeros: there is no SIGBUS. Do not use its memory for direct transfers of the same range.
+ * zeros: there is no SIGBUS. Do not give its memory to calls that read or write the same range.
  *
  * Threads: all calls on a mapping may run in many threads at once, but for diorite_unmap, which
  * must be the last.

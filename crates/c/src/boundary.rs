@@ -1,6 +1,6 @@
 //! What every function of the interface does: check pointers, call, and turn the result into a number.
 //!
-//! Interface: a function's body is one [`status`] or [`count`]. The macros `handle!`, `output!`, `path_of!` and `text!` turn its pointers into references,
+//! Interface: a function's body is one [`status`] or [`count`]. The macros `handle!`, `output!`, `path_of!` and `string!` turn its pointers into references,
 //! or leave with `EINVAL`.
 //!
 //! Invariants:
@@ -272,6 +272,17 @@ mod tests {
         // SAFETY: a string that stays until this thread's next call.
         let message = unsafe { CStr::from_ptr(diorite_error_message()) };
         assert!(message.to_bytes().ends_with(b"a bug of 2026"), "{message:?}");
+    }
+
+    /// What the header says of threads.
+    #[test]
+    fn handles_may_be_shared_by_threads() {
+        fn is_shared<T: Send + Sync>() {}
+        is_shared::<crate::filesystem::diorite_filesystem>();
+        is_shared::<crate::file::diorite_file>();
+        is_shared::<crate::directory::diorite_dir>();
+        is_shared::<crate::queue::diorite_queue>();
+        is_shared::<crate::mapping::diorite_mapping>();
     }
 
     #[test]

@@ -150,7 +150,7 @@ pub unsafe extern "C" fn diorite_file_open(
         open(output!(file), || {
             let flags = Flags::of(flags)?;
             let options = flags.apply_creating(handle!(filesystem).filesystem.open_options());
-            let options = if flags.create { options.mode(permissions(mode)?) } else { options };
+            let options = if flags.create { options.mode(permissions(mode)) } else { options };
             flags.opened(options.open(path_of!(path))?, false)
         })
     })

@@ -161,7 +161,7 @@ pub unsafe extern "C" fn diorite_mkdir(
     status(|| {
         let spec = NodeSpec {
             kind: FileKind::Directory,
-            permissions: permissions(mode)?,
+            permissions: permissions(mode),
             umask: 0,
             owner: Owner::default(),
             device: (0, 0),
@@ -170,12 +170,9 @@ pub unsafe extern "C" fn diorite_mkdir(
     })
 }
 
-/// The permission bits of a mode.
-pub(crate) fn permissions(mode: u32) -> Outcome<u16> {
-    if mode & !0o7777 != 0 {
-        return Err(invalid("permissions are at most 07777"));
-    }
-    Ok(mode as u16)
+/// The permission bits of a mode; others, as of `st_mode`, are ignored, as the kernel does.
+pub(crate) fn permissions(mode: u32) -> u16 {
+    (mode & 0o7777) as u16
 }
 
 /// As rmdir(2).
@@ -267,7 +264,7 @@ pub unsafe extern "C" fn diorite_chmod(
     path: *const c_char,
     mode: u32,
 ) -> c_int {
-    status(|| Ok(handle!(filesystem).filesystem.set_permissions(path_of!(path), permissions(mode)?)?))
+    status(|| Ok(handle!(filesystem).filesystem.set_permissions(path_of!(path), permissions(mode))?))
 }
 
 /// What follows symbolic links, and what is for the link itself.
@@ -377,6 +374,15 @@ pub unsafe extern "C" fn diorite_truncate(
     status(|| {
         Ok(handle!(filesystem).filesystem.open_options().write(true).open(path_of!(path))?.set_len(size)?)
     })
+}
+
+/// As fsync(2) of what is at a path: of a directory, whose names are durable then (after a rename), or of a file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_fsync_path(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+) -> c_int {
+    status(|| at_node(handle!(filesystem), string!(path), Links::Follow, NodeRef::sync))
 }
 
 /// As getxattr(2): copies the value of an extended attribute and returns its length; with `size` 0 only the latter. -ERANGE if it is longer

@@ -1,5 +1,7 @@
 //! Programs in C and C++ on the library as it is built: `tests/c` tries what may go wrong, `examples` what is meant to be done.
 
+#![allow(clippy::disallowed_methods, reason = "sources are no data")]
+
 mod support;
 
 use std::path::Path;
@@ -54,6 +56,22 @@ fn the_header_is_one_of_cpp_too() {
     program("tests/c/header.cpp", Linking::Shared, &[]);
 }
 
+/// The journal of the image is replayed by the next open, after which it is in order (ARCHITECTURE invariant 6).
+#[test]
+fn a_program_may_end_without_closing_anything() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let compiled = |name: &str| compile(name, Linking::Shared, directory.path());
+    let (Some(program), Some(reopen)) = (compiled("tests/c/exit.c"), compiled("tests/c/reopen.c")) else {
+        return;
+    };
+    for round in 0..3 {
+        let image = directory.path().join(format!("{round}.img"));
+        run(&program, &[&image]);
+        run(&reopen, &[&image]);
+        check(&image);
+    }
+}
+
 /// With system calls of its own for each transfer, which Valgrind follows: it knows no `io_uring`.
 #[test]
 fn no_program_uses_memory_that_is_not_its_own() {
@@ -98,5 +116,27 @@ fn examples_do_what_they_say() {
     let is_right =
         pages.chunks(4096).enumerate().all(|(number, page)| page.iter().all(|byte| *byte == number as u8));
     assert!(pages.len() == 256 * 4096 && is_right, "{} bytes", pages.len());
+    check(&image);
+}
+
+/// The program in README.md, as it stands there.
+#[test]
+fn the_readme_compiles_and_does_what_it_says() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let readme = std::fs::read_to_string(support::source("../../README.md")).expect("README.md");
+    let (_, text) = readme.split_once("```c\n").expect("a program in C");
+    let (text, _) = text.split_once("```").expect("its end");
+    let source = directory.path().join("readme.c");
+    std::fs::write(&source, text).expect("a source");
+    let source = source.to_str().expect("text");
+    let (Some(program), Some(store)) = (
+        compile(source, Linking::Static, directory.path()),
+        compile("examples/page_store.c", Linking::Static, directory.path()),
+    ) else {
+        return;
+    };
+    let image = directory.path().join("disk.img");
+    run(&store, &[&image]);
+    succeeds(std::process::Command::new(program).current_dir(directory.path()));
     check(&image);
 }

@@ -105,6 +105,24 @@ static void switched(diorite_filesystem *fs, diorite_file *file, unsigned char *
     FAILS(EINVAL, "DIORITE_DIRECT", diorite_set_direct(file, 0));
 }
 
+/* The flags of single calls, through the cache. */
+static void flags(diorite_file *file)
+{
+    char memory[4096];
+    struct iovec part = {memory, sizeof memory};
+
+    OK(diorite_set_direct(file, DIORITE_DIRECT_OFF));
+    OK(diorite_drop_cached(file, 0, UINT64_MAX));
+    FAILS(EAGAIN, "/data", diorite_preadv(file, &part, 1, 8192, DIORITE_RWF_NOWAIT));
+    CHECK(diorite_error_kind() == DIORITE_KIND_WOULD_BLOCK);
+    IS(4096, diorite_preadv(file, &part, 1, 8192, DIORITE_RWF_DONTCACHE));
+    IS(4096, diorite_pread(file, memory, 4096, 8192));
+    IS(4096, diorite_preadv(file, &part, 1, 8192, DIORITE_RWF_NOWAIT));
+    IS(4096, diorite_pwritev(file, &part, 1, 8192, DIORITE_RWF_DONTCACHE | DIORITE_RWF_SYNC));
+    FAILS(EOPNOTSUPP, "atomic", diorite_pwritev(file, &part, 1, 8192, DIORITE_RWF_ATOMIC));
+    FAILS(EINVAL, "atomic", diorite_preadv(file, &part, 1, 8192, DIORITE_RWF_ATOMIC));
+}
+
 int main(int argc, char **argv)
 {
     diorite_filesystem *fs;
@@ -131,6 +149,7 @@ int main(int argc, char **argv)
     CHECK(copied(fs) == 0);
     alignment(fs, file, heap);
     switched(fs, file, heap);
+    flags(file);
 
     OK(diorite_buffer_free(registered));
     OK(diorite_buffer_free(for_any));

@@ -46,6 +46,9 @@ static void links_and_attributes(diorite_filesystem *fs)
     OK(diorite_utimens(fs, "/b", NULL));
     OK(diorite_lutimens(fs, "/s", NULL));
     OK(diorite_truncate(fs, "/b", 3));
+    OK(diorite_fsync_path(fs, "/b"));
+    OK(diorite_fsync_path(fs, "/d"));
+    FAILS(ENOENT, "/none", diorite_fsync_path(fs, "/none"));
     OK(diorite_stat(fs, "/b", &is));
     CHECK(is.size == 3);
 }
