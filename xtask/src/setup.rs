@@ -29,6 +29,9 @@ const TOOLS: &[Tool] = &[
     Tool { program: "qemu-nbd", package: "qemu-utils" },
     Tool { program: "openssl", package: "openssl" },
     Tool { program: "pvcreate", package: "lvm2" },
+    Tool { program: "cc", package: "gcc" },
+    Tool { program: "g++", package: "g++" },
+    Tool { program: "valgrind", package: "valgrind" },
 ];
 
 /// What only `cargo xtask mount` calls.
@@ -37,7 +40,6 @@ const MOUNT_TOOLS: &[Tool] = &[
     Tool { program: "dbench", package: "dbench" },
     Tool { program: "git", package: "git" },
     Tool { program: "rsync", package: "rsync" },
-    Tool { program: "gcc", package: "gcc" },
     Tool { program: "setpriv", package: "util-linux" },
     Tool { program: "sqlite3", package: "sqlite3" },
     Tool { program: "mariadbd", package: "mariadb-server" },

@@ -1,0 +1,627 @@
+//! A file is one of a filesystem, one of the host, or a whole device. All have the same calls.
+//!
+//! Data moves through a page cache of this library, or directly between the device and the caller's memory (O_DIRECT): no copy, if
+//! offset, length and address are aligned as `diorite_get_alignment` says. Buffered and direct calls on one file see each other's writes,
+//! and two calls on overlapping ranges take effect one after the other, each whole.
+//!
+//! Threads: all calls on a file may run in many threads at once, but for `diorite_file_close`, which must be the last.
+//!
+//! Safety policy: that of the crate.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
+
+use diorite::{
+    DirectIo, Error, Extent, ExtentKind, File, HostFile, IoFlags, OpenOptions, RawFile, Unaligned,
+};
+
+use crate::boundary::{
+    Outcome, as_text, bytes, bytes_mut, check_range, close, count, handle, invalid, open, output, path_of,
+    status, string,
+};
+use crate::error::Failure;
+use crate::filesystem::{diorite_counters, diorite_filesystem, direct_io};
+use crate::names::{diorite_attributes, permissions};
+
+/// An open file.
+#[derive(Debug)]
+pub struct diorite_file {
+    pub(crate) file: File,
+    /// Clones are held by transfers in flight and by mappings.
+    pub(crate) uses: Arc<()>,
+    /// Its cached data goes with it: a file of the host or a device, open for writing.
+    has_own_cache: bool,
+}
+
+/// Beside O_DIRECT: direct where a transfer is aligned, else through the page cache.
+pub const DIORITE_O_PREFER_DIRECT: c_int = 1 << 28;
+/// Beside O_DIRECT: transfers of any alignment. Those that are not aligned go through aligned memory, by a copy.
+pub const DIORITE_O_BOUNCE: c_int = 1 << 29;
+/// Through the page cache, also where the options of the filesystem say that files are direct.
+pub const DIORITE_O_BUFFERED: c_int = 1 << 30;
+
+/// The flags of an open, checked.
+#[allow(clippy::struct_excessive_bools, reason = "one for each flag")]
+struct Flags {
+    read: bool,
+    write: bool,
+    append: bool,
+    create: bool,
+    exclusive: bool,
+    truncate: bool,
+    sync: bool,
+    dsync: bool,
+    bounce: bool,
+    direct: Option<DirectIo>,
+}
+
+impl Flags {
+    fn of(flags: c_int) -> Outcome<Self> {
+        /// They mean nothing here: no descriptor, no terminal, no recorded access times.
+        const IGNORED: c_int =
+            libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NOATIME | libc::O_NONBLOCK | libc::O_LARGEFILE;
+        const KNOWN: c_int = libc::O_ACCMODE
+            | libc::O_APPEND
+            | libc::O_CREAT
+            | libc::O_EXCL
+            | libc::O_TRUNC
+            | libc::O_DIRECT
+            | libc::O_DSYNC
+            | libc::O_SYNC
+            | DIORITE_O_PREFER_DIRECT
+            | DIORITE_O_BOUNCE
+            | DIORITE_O_BUFFERED
+            | IGNORED;
+        if flags & !KNOWN != 0 {
+            return Err(invalid("a flag of open that there is not here"));
+        }
+        let has = |flag| flags & flag == flag;
+        let (read, write) = match flags & libc::O_ACCMODE {
+            libc::O_RDONLY => (true, false),
+            libc::O_WRONLY => (false, true),
+            libc::O_RDWR => (true, true),
+            _ => return Err(invalid("a file is opened with one of O_RDONLY, O_WRONLY and O_RDWR")),
+        };
+        if has(libc::O_EXCL) && !has(libc::O_CREAT) {
+            return Err(invalid("O_EXCL goes with O_CREAT"));
+        }
+        let direct = match (has(DIORITE_O_BUFFERED), has(DIORITE_O_PREFER_DIRECT), has(libc::O_DIRECT)) {
+            (false, false, false) => None,
+            (true, false, false) => Some(DirectIo::Off),
+            (false, true, _) => Some(DirectIo::Preferred),
+            (false, false, true) => Some(DirectIo::Required),
+            _ => return Err(invalid("DIORITE_O_BUFFERED contradicts the flags for direct I/O")),
+        };
+        Ok(Self {
+            read,
+            write,
+            append: has(libc::O_APPEND),
+            create: has(libc::O_CREAT),
+            exclusive: has(libc::O_EXCL),
+            truncate: has(libc::O_TRUNC),
+            sync: has(libc::O_SYNC),
+            dsync: has(libc::O_DSYNC),
+            bounce: has(DIORITE_O_BOUNCE),
+            direct,
+        })
+    }
+
+    /// `O_APPEND` with `O_TRUNC` is two steps.
+    fn truncates_later(&self) -> bool {
+        self.truncate && self.append
+    }
+
+    fn apply<P>(&self, options: OpenOptions<P>) -> OpenOptions<P> {
+        let options = options.read(self.read).write(self.write).append(self.append && self.write);
+        let options = if self.sync { options.sync(true) } else { options.dsync(self.dsync) };
+        let options = if self.bounce { options.unaligned(Unaligned::Bounce) } else { options };
+        match self.direct {
+            Some(direct) => options.direct(direct),
+            None => options,
+        }
+    }
+
+    fn apply_creating<P: diorite::Creates>(&self, options: OpenOptions<P>) -> OpenOptions<P> {
+        let options = self.apply(options).truncate(self.truncate && !self.append);
+        if self.exclusive { options.create_new(true) } else { options.create(self.create) }
+    }
+
+    fn opened(&self, file: File, has_own_cache: bool) -> Outcome<diorite_file> {
+        if self.truncates_later() {
+            file.set_len(0)?;
+        }
+        Ok(diorite_file { file, uses: Arc::new(()), has_own_cache: has_own_cache && self.write })
+    }
+}
+
+/// As open(2), of a file in a filesystem. `flags`: one of O_RDONLY, O_WRONLY, O_RDWR; O_CREAT, O_EXCL, O_TRUNC (these need O_WRONLY or O_RDWR),
+/// O_APPEND (for `diorite_write`; `diorite_pwrite` writes at its offset), O_DSYNC, O_SYNC, O_DIRECT, DIORITE_O_.... With O_DIRECT a
+/// transfer that is not aligned fails with -EINVAL. `mode` is for a file that is made.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_file_open(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    flags: c_int,
+    mode: u32,
+    file: *mut *mut diorite_file,
+) -> c_int {
+    status(|| {
+        open(output!(file), || {
+            let flags = Flags::of(flags)?;
+            let options = flags.apply_creating(handle!(filesystem).filesystem.open_options());
+            let options = if flags.create { options.mode(permissions(mode)) } else { options };
+            flags.opened(options.open(path_of!(path))?, false)
+        })
+    })
+}
+
+/// A file of the host's filesystem, with this library's page cache in place of the host's, or past both. As `diorite_file_open`;
+/// a new file has the permissions 0666 less the umask. What other programs, or another open of the file, write meanwhile is not seen.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_host_open(
+    path: *const c_char,
+    flags: c_int,
+    file: *mut *mut diorite_file,
+) -> c_int {
+    status(|| {
+        open(output!(file), || {
+            let flags = Flags::of(flags)?;
+            let options = flags.apply_creating(HostFile::options());
+            flags.opened(options.open(path_of!(path))?, true)
+        })
+    })
+}
+
+/// A whole device, image or part of one (as for `diorite_filesystem_open`) as a file of fixed size: `/dev/sdb`, `disk.img?partition=2`,
+/// `nbd://HOST/EXPORT`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_raw_open(
+    target: *const c_char,
+    flags: c_int,
+    file: *mut *mut diorite_file,
+) -> c_int {
+    status(|| {
+        open(output!(file), || {
+            let flags = Flags::of(flags)?;
+            if flags.create || flags.truncate {
+                return Err(invalid("a device is neither made nor truncated"));
+            }
+            let options = flags.apply(RawFile::options());
+            flags.opened(options.open(as_text(string!(target))?)?, true)
+        })
+    })
+}
+
+/// Close a file. Of a filesystem, it is not durable by that: `diorite_fsync` before, or `diorite_filesystem_close` later, report what is
+/// not on the device. Of the host or a device, cached data is written back, and the error is the result's.
+///
+/// -EBUSY if transfers of a queue on it are in flight or it has mappings: nothing was done. With any other result the handle is gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_file_close(file: *mut diorite_file) -> c_int {
+    status(|| {
+        let open = handle!(file);
+        if Arc::strong_count(&open.uses) > 1 {
+            let text = "the file has transfers in flight or mappings: reap the queue, close the mappings";
+            return Err(Failure::Call(libc::EBUSY, text));
+        }
+        let written = if open.has_own_cache { open.file.drop_cached(0, u64::MAX) } else { Ok(()) };
+        // SAFETY: a handle that was not closed, and this is its last use (the crate's safety policy).
+        unsafe { close(file) };
+        Ok(written?)
+    })
+}
+
+/// As pread(2): returns how many bytes, fewer only at the end of the file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_pread(
+    file: *mut diorite_file,
+    memory: *mut c_void,
+    len: usize,
+    offset: u64,
+) -> i64 {
+    count(|| {
+        // SAFETY: `len` bytes that nothing else uses (the crate's safety policy).
+        let memory = unsafe { bytes_mut(memory.cast(), len) }?;
+        Ok(handle!(file).file.read_at(memory, offset)?)
+    })
+}
+
+/// As pwrite(2): returns how many bytes, fewer only where the volume filled up on the way. Buffered data is durable after a sync.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_pwrite(
+    file: *mut diorite_file,
+    memory: *const c_void,
+    len: usize,
+    offset: u64,
+) -> i64 {
+    count(|| {
+        // SAFETY: `len` bytes that do not change (the crate's safety policy).
+        let memory = unsafe { bytes(memory.cast(), len) }?;
+        Ok(handle!(file).file.write_at(memory, offset)?)
+    })
+}
+
+/// preadv, pwritev: the write is durable as with O_DSYNC (RWF_DSYNC).
+pub const DIORITE_RWF_DSYNC: c_int = 1 << 1;
+/// preadv, pwritev: the write is durable as with O_SYNC (RWF_SYNC).
+pub const DIORITE_RWF_SYNC: c_int = 1 << 2;
+/// preadv, pwritev: fail with -EAGAIN, having done nothing, where the call would have to wait for another call, for space or for data that is
+/// not cached (RWF_NOWAIT). A direct transfer itself is waited for.
+pub const DIORITE_RWF_NOWAIT: c_int = 1 << 3;
+/// preadv, pwritev: a direct write of which, after a power failure, all or nothing is there (RWF_ATOMIC): a power of two of bytes, at most
+/// `atomic_write` of the alignment, at a multiple of that, within the file.
+pub const DIORITE_RWF_ATOMIC: c_int = 1 << 6;
+/// preadv, pwritev: through the page cache, and leave no more there than before (RWF_DONTCACHE).
+pub const DIORITE_RWF_DONTCACHE: c_int = 1 << 7;
+
+/// The flags of one read or write.
+fn io_flags(flags: c_int) -> Outcome<IoFlags> {
+    const KNOWN: c_int = DIORITE_RWF_DSYNC
+        | DIORITE_RWF_SYNC
+        | DIORITE_RWF_NOWAIT
+        | DIORITE_RWF_ATOMIC
+        | DIORITE_RWF_DONTCACHE;
+    if flags & !KNOWN != 0 {
+        return Err(Failure::Call(libc::EOPNOTSUPP, "a flag of preadv or pwritev that there is not here"));
+    }
+    let pairs = [
+        (DIORITE_RWF_NOWAIT, IoFlags::NOWAIT),
+        (DIORITE_RWF_ATOMIC, IoFlags::ATOMIC),
+        (DIORITE_RWF_DONTCACHE, IoFlags::DONTCACHE),
+    ];
+    let set = pairs.into_iter().filter(|(flag, _)| flags & flag != 0);
+    Ok(set.fold(IoFlags::NONE, |all, (_, flag)| all | flag))
+}
+
+/// The segments of a vector.
+///
+/// # Safety
+/// `segments` points to `number` segments.
+unsafe fn vector<'a>(segments: *const libc::iovec, number: c_int) -> Outcome<&'a [libc::iovec]> {
+    const MOST: usize = 1024;
+    let number = usize::try_from(number).ok().filter(|number| *number <= MOST);
+    let number = number.ok_or_else(|| invalid("a vector has 0 to 1024 segments"))?;
+    check_range(segments.cast(), number * size_of::<libc::iovec>())?;
+    if number == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: not NULL; the rest is the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(segments, number) })
+}
+
+/// As preadv2(2), with flags DIORITE_RWF_NOWAIT and DIORITE_RWF_DONTCACHE. At most 1024 segments, each aligned for direct I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_preadv(
+    file: *mut diorite_file,
+    segments: *const libc::iovec,
+    number: c_int,
+    offset: u64,
+    flags: c_int,
+) -> i64 {
+    count(|| {
+        let with = io_flags(flags)?;
+        // SAFETY: `number` segments (the crate's safety policy).
+        let segments = unsafe { vector(segments, number) }?.iter();
+        // SAFETY: the memory of each, which nothing else uses.
+        let memory = segments.map(|part| unsafe { bytes_mut(part.iov_base.cast(), part.iov_len) });
+        let mut memory = memory.map(|part| part.map(IoSliceMut::new)).collect::<Outcome<Vec<_>>>()?;
+        Ok(handle!(file).file.read_with(&mut memory, offset, with)?)
+    })
+}
+
+/// As pwritev2(2), with flags DIORITE_RWF_....
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_pwritev(
+    file: *mut diorite_file,
+    segments: *const libc::iovec,
+    number: c_int,
+    offset: u64,
+    flags: c_int,
+) -> i64 {
+    count(|| {
+        let with = io_flags(flags)?;
+        // SAFETY: `number` segments (the crate's safety policy).
+        let segments = unsafe { vector(segments, number) }?.iter();
+        // SAFETY: the memory of each, which does not change.
+        let data = segments.map(|part| unsafe { bytes(part.iov_base.cast(), part.iov_len) });
+        let data = data.map(|part| part.map(IoSlice::new)).collect::<Outcome<Vec<_>>>()?;
+        let file = &handle!(file).file;
+        let written = file.write_with(&data, offset, with)?;
+        if flags & DIORITE_RWF_SYNC != 0 {
+            file.sync_all()?;
+        } else if flags & DIORITE_RWF_DSYNC != 0 {
+            file.sync_data()?;
+        }
+        Ok(written)
+    })
+}
+
+/// The library's error in one that passed through `std`.
+fn from_io(error: io::Error) -> Failure {
+    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+    let error = error.into_inner().and_then(|inner| inner.downcast::<Error>().ok());
+    error.map_or(Failure::Call(errno, "the operating system refused it"), |error| Failure::Library(*error))
+}
+
+/// As read(2): at the position of the file, which moves. Threads that share a file take turns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_read(file: *mut diorite_file, memory: *mut c_void, len: usize) -> i64 {
+    count(|| {
+        // SAFETY: `len` bytes that nothing else uses (the crate's safety policy).
+        let memory = unsafe { bytes_mut(memory.cast(), len) }?;
+        (&handle!(file).file).read(memory).map_err(from_io)
+    })
+}
+
+/// As write(2): at the position of the file, which moves; at the end of the file with O_APPEND.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_write(file: *mut diorite_file, memory: *const c_void, len: usize) -> i64 {
+    count(|| {
+        // SAFETY: `len` bytes that do not change (the crate's safety policy).
+        let memory = unsafe { bytes(memory.cast(), len) }?;
+        (&handle!(file).file).write(memory).map_err(from_io)
+    })
+}
+
+/// As lseek(2) with SEEK_SET, SEEK_CUR and SEEK_END.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_seek(file: *mut diorite_file, offset: i64, whence: c_int) -> i64 {
+    count(|| {
+        let to = match whence {
+            libc::SEEK_SET => SeekFrom::Start(
+                u64::try_from(offset).map_err(|_| invalid("a position before the start of the file"))?,
+            ),
+            libc::SEEK_CUR => SeekFrom::Current(offset),
+            libc::SEEK_END => SeekFrom::End(offset),
+            _ => return Err(invalid("seek takes SEEK_SET, SEEK_CUR or SEEK_END")),
+        };
+        (&handle!(file).file).seek(to).map_err(from_io)
+    })
+}
+
+/// Write all of it at the end of the file, wherever that is at this moment, or fail. `offset` gets the place where it went, or is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_append(
+    file: *mut diorite_file,
+    memory: *const c_void,
+    len: usize,
+    offset: *mut u64,
+) -> c_int {
+    status(|| {
+        // SAFETY: `len` bytes that do not change (the crate's safety policy).
+        let memory = unsafe { bytes(memory.cast(), len) }?;
+        let at = handle!(file).file.append(memory)?;
+        if !offset.is_null() {
+            *output!(offset) = at;
+        }
+        Ok(())
+    })
+}
+
+/// As fsync(2). It reports also what was not written back earlier.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_fsync(file: *mut diorite_file) -> c_int {
+    status(|| Ok(handle!(file).file.sync_all()?))
+}
+
+/// As fdatasync(2): data, and what is needed to read it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_fdatasync(file: *mut diorite_file) -> c_int {
+    status(|| Ok(handle!(file).file.sync_data()?))
+}
+
+/// As fstat(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_fstat(
+    file: *mut diorite_file,
+    attributes: *mut diorite_attributes,
+) -> c_int {
+    status(|| {
+        *output!(attributes) = handle!(file).file.metadata()?.into();
+        Ok(())
+    })
+}
+
+/// The size in bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_size(file: *mut diorite_file) -> i64 {
+    count(|| Ok(handle!(file).file.size()))
+}
+
+/// As ftruncate(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_ftruncate(file: *mut diorite_file, size: u64) -> c_int {
+    status(|| Ok(handle!(file).file.set_len(size)?))
+}
+
+/// fallocate: the size stays (FALLOC_FL_KEEP_SIZE).
+pub const DIORITE_FALLOC_KEEP_SIZE: c_int = 1 << 0;
+/// fallocate: free the blocks of the range, which reads as zeros; with DIORITE_FALLOC_KEEP_SIZE (FALLOC_FL_PUNCH_HOLE).
+pub const DIORITE_FALLOC_PUNCH_HOLE: c_int = 1 << 1;
+/// fallocate: take the range out of the file (FALLOC_FL_COLLAPSE_RANGE).
+pub const DIORITE_FALLOC_COLLAPSE_RANGE: c_int = 1 << 3;
+/// fallocate: the range reads as zeros, and keeps or gets blocks (FALLOC_FL_ZERO_RANGE).
+pub const DIORITE_FALLOC_ZERO_RANGE: c_int = 1 << 4;
+/// fallocate: make a hole there, and move what follows (FALLOC_FL_INSERT_RANGE).
+pub const DIORITE_FALLOC_INSERT_RANGE: c_int = 1 << 5;
+
+/// As fallocate(2): with mode 0 the range gets blocks, so that no later write in it fails for lack of space, and the file grows
+/// to its end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_fallocate(
+    file: *mut diorite_file,
+    mode: c_int,
+    offset: u64,
+    len: u64,
+) -> c_int {
+    const PUNCH_HOLE: c_int = DIORITE_FALLOC_PUNCH_HOLE | DIORITE_FALLOC_KEEP_SIZE;
+    const ZERO_WITHIN: c_int = DIORITE_FALLOC_ZERO_RANGE | DIORITE_FALLOC_KEEP_SIZE;
+    status(|| {
+        let file = &handle!(file).file;
+        if len == 0 || offset.checked_add(len).is_none() {
+            return Err(invalid("a range has at least one byte and an end"));
+        }
+        match mode {
+            0 => file.allocate(offset, len)?,
+            DIORITE_FALLOC_KEEP_SIZE => file.allocate_keep_size(offset, len)?,
+            PUNCH_HOLE => file.punch_hole(offset, len)?,
+            DIORITE_FALLOC_COLLAPSE_RANGE => file.collapse_range(offset, len)?,
+            DIORITE_FALLOC_INSERT_RANGE => file.insert_range(offset, len)?,
+            ZERO_WITHIN => file.zero_range(offset, len)?,
+            DIORITE_FALLOC_ZERO_RANGE => {
+                file.allocate(offset, len)?;
+                file.zero_range(offset, len)?;
+            }
+            _ => return Err(Failure::Call(libc::EOPNOTSUPP, "no such mode of fallocate")),
+        }
+        Ok(())
+    })
+}
+
+/// Free the blocks of a range, which reads as zeros from then on. The size stays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_punch_hole(file: *mut diorite_file, offset: u64, len: u64) -> c_int {
+    // SAFETY: the same handle.
+    unsafe { diorite_fallocate(file, DIORITE_FALLOC_PUNCH_HOLE | DIORITE_FALLOC_KEEP_SIZE, offset, len) }
+}
+
+/// The first data at or after `offset`, as lseek with SEEK_DATA; -ENXIO if there is none. The position stays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_seek_data(file: *mut diorite_file, offset: u64) -> i64 {
+    count(|| Ok(handle!(file).file.seek_data(offset)?))
+}
+
+/// The first hole at or after `offset`, as lseek with SEEK_HOLE: the end of the file is one; -ENXIO from there on. The position stays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_seek_hole(file: *mut diorite_file, offset: u64) -> i64 {
+    count(|| Ok(handle!(file).file.seek_hole(offset)?))
+}
+
+/// What a range of a file is on the device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum diorite_extent_kind {
+    /// Data.
+    Data = 0,
+    /// Allocated, never written: reads as zeros.
+    Unwritten = 1,
+    /// In the cache; its place is chosen when it is written back.
+    Delayed = 2,
+    /// In the inode.
+    Inline = 3,
+    /// Something that this version does not name.
+    Other = 4,
+}
+
+/// A range of a file, and its place.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct diorite_extent {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// First byte on the volume's device; UINT64_MAX where it has no place.
+    pub device_offset: u64,
+    /// What it is.
+    pub kind: diorite_extent_kind,
+    /// Zeros.
+    pub spare: u32,
+}
+
+impl From<&Extent> for diorite_extent {
+    fn from(extent: &Extent) -> Self {
+        let kind = match extent.kind {
+            ExtentKind::Data => diorite_extent_kind::Data,
+            ExtentKind::Unwritten => diorite_extent_kind::Unwritten,
+            ExtentKind::Delayed => diorite_extent_kind::Delayed,
+            ExtentKind::Inline => diorite_extent_kind::Inline,
+            _ => diorite_extent_kind::Other,
+        };
+        let device_offset = extent.sector.map_or(u64::MAX, diorite::Sector::to_bytes);
+        Self { offset: extent.offset, len: extent.len, device_offset, kind, spare: 0 }
+    }
+}
+
+/// Where the file is, in file order, without holes. Sets at most `number` extents; returns how many the file has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_extents(
+    file: *mut diorite_file,
+    extents: *mut diorite_extent,
+    number: usize,
+) -> i64 {
+    count(|| {
+        let found = handle!(file).file.extents()?;
+        let number = number.min(found.len());
+        check_range(extents.cast(), number * size_of::<diorite_extent>())?;
+        for (at, extent) in found[..number].iter().enumerate() {
+            // SAFETY: not NULL, and `number` extents are there (the crate's safety policy), of which this is one.
+            unsafe { extents.add(at).write(extent.into()) };
+        }
+        Ok(found.len())
+    })
+}
+
+/// What direct I/O on a file needs, in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct diorite_alignment {
+    /// Offset and length are multiples of this.
+    pub offset: u32,
+    /// The address of the memory is a multiple of this.
+    pub memory: u32,
+    /// The largest transfer that the device takes as one; larger ones are several.
+    pub max_transfer: u32,
+    /// The largest write that can be atomic (DIORITE_RWF_ATOMIC); 0 where none can.
+    pub atomic_write: u32,
+}
+
+/// What direct I/O on a file needs. It does not change while the file is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_get_alignment(
+    file: *mut diorite_file,
+    alignment: *mut diorite_alignment,
+) -> c_int {
+    status(|| {
+        let needs = handle!(file).file.alignment();
+        *output!(alignment) = diorite_alignment {
+            offset: needs.offset,
+            memory: needs.memory,
+            max_transfer: needs.max_transfer,
+            atomic_write: needs.atomic_write,
+        };
+        Ok(())
+    })
+}
+
+/// Whether the file is direct from the next call on: DIORITE_DIRECT_OFF, DIORITE_DIRECT_PREFERRED or DIORITE_DIRECT_REQUIRED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_set_direct(file: *mut diorite_file, direct: u32) -> c_int {
+    status(|| {
+        if direct == 0 {
+            return Err(invalid(
+                "a file has no default of its own; say which of DIORITE_DIRECT_... is meant",
+            ));
+        }
+        Ok(handle!(file).file.set_direct(direct_io(direct, DirectIo::Off)?)?)
+    })
+}
+
+/// Write back what is cached of a range, and drop it from the cache.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_drop_cached(file: *mut diorite_file, offset: u64, len: u64) -> c_int {
+    status(|| Ok(handle!(file).file.drop_cached(offset, len)?))
+}
+
+/// What was done on the filesystem or device of the file since that was opened.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_file_counters(
+    file: *mut diorite_file,
+    counters: *mut diorite_counters,
+) -> c_int {
+    status(|| {
+        *output!(counters) = handle!(file).file.stats().into();
+        Ok(())
+    })
+}

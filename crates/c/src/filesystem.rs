@@ -1,0 +1,602 @@
+//! A filesystem is an ext2, ext3 or ext4 volume: in an image, on a disk, on a part of one, or on the export of an NBD server. It is used by
+//! this process alone: no mount, no root.
+//!
+//! A structure of options begins with its size, and zeros are defaults:
+//!
+//!     diorite_options options = {.size = sizeof options, .flags = DIORITE_READ_ONLY};
+//!
+//! Threads: all calls on a filesystem may run in many threads at once, but for `diorite_filesystem_close`, which must be the last.
+//!
+//! Safety policy: that of the crate. A structure of options is read as bytes up to the size that it states, and no further.
+
+use std::ffi::{c_char, c_int};
+use std::time::Duration;
+
+use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
+use diorite::{
+    Access, Backend, DataMode, DeviceOptions, DirectIo, Error, Filesystem, FilesystemOptions, Owner, Polling,
+    QuotaLimits, ReservedBlocks, SchedulerKind, Stats, VolumeInfo, array_of, foreign_content, has_partitions,
+    open_target,
+};
+
+use crate::boundary::{
+    Outcome, as_text, bytes_mut, close, count, give_text, handle, invalid, open, output, path_of, status,
+    string,
+};
+use crate::error::Failure;
+
+/// An open filesystem.
+#[derive(Debug)]
+pub struct diorite_filesystem {
+    pub(crate) filesystem: Filesystem,
+}
+
+/// Direct I/O: what is the default there.
+pub const DIORITE_DIRECT_DEFAULT: u32 = 0;
+/// Direct I/O: off, through the page cache.
+pub const DIORITE_DIRECT_OFF: u32 = 1;
+/// Direct I/O: where a transfer is aligned, else through the page cache.
+pub const DIORITE_DIRECT_PREFERRED: u32 = 2;
+/// Direct I/O: always, or an error that says why not.
+pub const DIORITE_DIRECT_REQUIRED: u32 = 3;
+
+/// Nothing is changed: the volume is open for reading.
+pub const DIORITE_READ_ONLY: u32 = 1;
+/// No read-ahead.
+pub const DIORITE_NO_READ_AHEAD: u32 = 2;
+/// Calls may use the blocks that are kept for the superuser (`mke2fs -m`).
+pub const DIORITE_RESERVED_BLOCKS: u32 = 4;
+/// The hard limits of the volume's quota files hold.
+pub const DIORITE_QUOTA_LIMITS: u32 = 8;
+
+/// Transfers use io_uring, or threads where the system refuses it.
+pub const DIORITE_BACKEND_AUTO: u32 = 0;
+/// Transfers use io_uring, or the open fails.
+pub const DIORITE_BACKEND_IO_URING: u32 = 1;
+/// Transfers use preadv2 and pwritev2.
+pub const DIORITE_BACKEND_THREADS: u32 = 2;
+
+/// A thread polls for the end of a small transfer where that was seen to be faster than to sleep, and the CPU is free.
+pub const DIORITE_POLLING_AUTO: u32 = 0;
+/// A thread that waits sleeps at once.
+pub const DIORITE_POLLING_NEVER: u32 = 1;
+
+/// The mode that the volume's superblock says.
+pub const DIORITE_DATA_DEFAULT: u32 = 0;
+/// data=ordered
+pub const DIORITE_DATA_ORDERED: u32 = 1;
+/// data=writeback
+pub const DIORITE_DATA_WRITEBACK: u32 = 2;
+/// data=journal: files are not open for direct I/O.
+pub const DIORITE_DATA_JOURNAL: u32 = 3;
+
+/// How to open a filesystem. All zeros but the size are the defaults.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct diorite_options {
+    /// sizeof(diorite_options)
+    pub size: usize,
+    /// DIORITE_READ_ONLY, DIORITE_NO_READ_AHEAD, DIORITE_RESERVED_BLOCKS, DIORITE_QUOTA_LIMITS, joined by |.
+    pub flags: u32,
+    /// Whether files are open for direct I/O whose own flags do not say; DIORITE_DIRECT_OFF.
+    pub direct: u32,
+    /// Whether the image or device itself is opened past the host's page cache; DIORITE_DIRECT_PREFERRED.
+    pub device_direct: u32,
+    /// DIORITE_BACKEND_...
+    pub backend: u32,
+    /// DIORITE_POLLING_...
+    pub polling: u32,
+    /// DIORITE_DATA_...
+    pub data_mode: u32,
+    /// Memory for cached file data in bytes; 64 MiB. An application with a cache of its own gives little: 256 KiB at least.
+    pub cache_bytes: u64,
+    /// Memory for cached metadata in bytes; 64 MiB.
+    pub metadata_cache_bytes: u64,
+    /// Largest read-ahead in bytes; 8 MiB.
+    pub read_ahead_bytes: u64,
+    /// Age in milliseconds at which changes of metadata become durable without a sync; 5000.
+    pub commit_interval_ms: u32,
+    /// Age in milliseconds at which cached data is written back; 5000.
+    pub dirty_age_ms: u32,
+    /// I/O scheduler: "none", "deadline", "cfq", "inject". NULL: "inject" on a rotating disk, else "none".
+    pub scheduler: *const c_char,
+}
+
+/// Whatever the device has on it is overwritten.
+pub const DIORITE_MKFS_OVERWRITE: u32 = 1;
+
+/// What a new filesystem is to be. All zeros but the size are the defaults, which are those of mke2fs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct diorite_mkfs_options {
+    /// sizeof(diorite_mkfs_options)
+    pub size: usize,
+    /// DIORITE_MKFS_OVERWRITE
+    pub flags: u32,
+    /// 2, 3 or 4, for ext2, ext3 and ext4; 4.
+    pub ext: u32,
+    /// Block size in bytes: 1024 to 65536; by the size of the volume.
+    pub block_size: u32,
+    /// Size of an inode in bytes; 256.
+    pub inode_size: u32,
+    /// Bytes of the volume for each inode; by the size of the volume.
+    pub bytes_per_inode: u32,
+    /// Number of inodes, instead.
+    pub inodes: u32,
+    /// Size of the journal in blocks; by the size of the volume.
+    pub journal_blocks: u32,
+    /// Owner of the root directory.
+    pub root_uid: u32,
+    /// Group of the root directory.
+    pub root_gid: u32,
+    /// Blocks kept for the superuser, in thousandths of all; 50. UINT32_MAX: none.
+    pub reserved_permille: u32,
+    /// Label of at most 16 bytes, or NULL.
+    pub label: *const c_char,
+    /// Features to add and, with ^, to leave out, as `mke2fs -O` takes them, or NULL: "^has_journal,inline_data"
+    pub features: *const c_char,
+    /// 16 bytes, or NULL: random.
+    pub uuid: *const u8,
+}
+
+/// Space and inodes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct diorite_space {
+    /// Block size in bytes.
+    pub block_size: u64,
+    /// Blocks for files, without the filesystem's own.
+    pub blocks: u64,
+    /// Blocks that are free.
+    pub blocks_free: u64,
+    /// Of those, blocks that any user may have.
+    pub blocks_available: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Free inodes.
+    pub inodes_free: u64,
+    /// Zeros.
+    pub spare: [u64; 4],
+}
+
+/// What was done since the filesystem, or a file of the host, was opened.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct diorite_counters {
+    /// Bytes of file data that the CPU copied. Direct I/O on aligned memory copies none.
+    pub bytes_copied: u64,
+    /// Bytes read directly.
+    pub direct_read_bytes: u64,
+    /// Bytes written directly.
+    pub direct_write_bytes: u64,
+    /// Transfers that were not aligned and went through aligned memory (DIORITE_O_BOUNCE).
+    pub bounces: u64,
+    /// Pages that a cached read or write found.
+    pub cache_hits: u64,
+    /// Pages that it had to read or make.
+    pub cache_misses: u64,
+    /// Pages written back.
+    pub writeback_pages: u64,
+    /// Reads of the device.
+    pub device_reads: u64,
+    /// Bytes of those.
+    pub device_read_bytes: u64,
+    /// Writes of the device.
+    pub device_writes: u64,
+    /// Bytes of those.
+    pub device_write_bytes: u64,
+    /// Flushes of the device.
+    pub device_flushes: u64,
+    /// Zeros.
+    pub spare: [u64; 8],
+}
+
+impl From<Stats> for diorite_counters {
+    fn from(stats: Stats) -> Self {
+        Self {
+            bytes_copied: stats.bytes_copied,
+            direct_read_bytes: stats.direct_read_bytes,
+            direct_write_bytes: stats.direct_write_bytes,
+            bounces: stats.bounces,
+            cache_hits: stats.cache_hits,
+            cache_misses: stats.cache_misses,
+            writeback_pages: stats.writeback_pages,
+            device_reads: stats.device.reads,
+            device_read_bytes: stats.device.read_bytes,
+            device_writes: stats.device.writes,
+            device_write_bytes: stats.device.write_bytes,
+            device_flushes: stats.device.flushes,
+            spare: [0; 8],
+        }
+    }
+}
+
+/// A structure whose first field says how large the caller's version of it is.
+trait Growing: Copy {
+    /// All zeros.
+    const ZERO: Self;
+}
+
+impl Growing for diorite_options {
+    const ZERO: Self = Self {
+        size: 0,
+        flags: 0,
+        direct: 0,
+        device_direct: 0,
+        backend: 0,
+        polling: 0,
+        data_mode: 0,
+        cache_bytes: 0,
+        metadata_cache_bytes: 0,
+        read_ahead_bytes: 0,
+        commit_interval_ms: 0,
+        dirty_age_ms: 0,
+        scheduler: std::ptr::null(),
+    };
+}
+
+impl Growing for diorite_mkfs_options {
+    const ZERO: Self = Self {
+        size: 0,
+        flags: 0,
+        ext: 0,
+        block_size: 0,
+        inode_size: 0,
+        bytes_per_inode: 0,
+        inodes: 0,
+        journal_blocks: 0,
+        root_uid: 0,
+        root_gid: 0,
+        reserved_permille: 0,
+        label: std::ptr::null(),
+        features: std::ptr::null(),
+        uuid: std::ptr::null(),
+    };
+}
+
+/// The caller's options in this version's form: what an older caller does not know is zero, and so must be what this version does not know
+/// (as with `openat2(2)`).
+///
+/// # Safety
+/// `options` is NULL or points to a structure as large as its first field says.
+unsafe fn sized<T: Growing>(options: *const T) -> Outcome<T> {
+    let mut known = T::ZERO;
+    if options.is_null() {
+        return Ok(known);
+    }
+    // SAFETY: every version of the structure begins with its size.
+    let size = unsafe { options.cast::<usize>().read() };
+    if size < size_of::<usize>() {
+        return Err(invalid("the field `size` of the options is to be sizeof of their type"));
+    }
+    // A field more than this version has is one of a few: more is a field that was never set.
+    if size > size_of::<T>() + 4096 {
+        return Err(Failure::Call(
+            libc::E2BIG,
+            "the field `size` of the options is larger than any version of them",
+        ));
+    }
+    // SAFETY: `size` bytes are there.
+    let given = unsafe { std::slice::from_raw_parts(options.cast::<u8>(), size) };
+    if given.get(size_of::<T>()..).is_some_and(|unknown| unknown.iter().any(|byte| *byte != 0)) {
+        let text = "the options set a field that this version of libdiorite does not have; diorite_version() tells which it is";
+        return Err(Failure::Call(libc::E2BIG, text));
+    }
+    let len = size.min(size_of::<T>());
+    // SAFETY: both have `len` bytes, `known` is not the caller's, and any bytes are a value of these types (integers and pointers).
+    unsafe {
+        std::ptr::copy_nonoverlapping(given.as_ptr(), std::ptr::from_mut(&mut known).cast::<u8>(), len);
+    };
+    Ok(known)
+}
+
+/// One of DIORITE_DIRECT_...
+pub(crate) fn direct_io(number: u32, default: DirectIo) -> Outcome<DirectIo> {
+    match number {
+        DIORITE_DIRECT_DEFAULT => Ok(default),
+        DIORITE_DIRECT_OFF => Ok(DirectIo::Off),
+        DIORITE_DIRECT_PREFERRED => Ok(DirectIo::Preferred),
+        DIORITE_DIRECT_REQUIRED => Ok(DirectIo::Required),
+        _ => Err(invalid("not a value of DIORITE_DIRECT_...")),
+    }
+}
+
+impl diorite_options {
+    /// # Safety
+    /// The scheduler is NULL or a string.
+    unsafe fn translate(&self) -> Outcome<FilesystemOptions> {
+        const KNOWN: u32 =
+            DIORITE_READ_ONLY | DIORITE_NO_READ_AHEAD | DIORITE_RESERVED_BLOCKS | DIORITE_QUOTA_LIMITS;
+        if self.flags & !KNOWN != 0 {
+            return Err(invalid("the options have an unknown flag"));
+        }
+        let has = |flag| self.flags & flag != 0;
+        let mut options = FilesystemOptions::new()
+            .direct(direct_io(self.direct, DirectIo::Off)?)
+            .device_direct(direct_io(self.device_direct, DirectIo::Preferred)?)
+            .backend(backend(self.backend)?)
+            .polling(polling(self.polling)?);
+        if has(DIORITE_READ_ONLY) {
+            options = options.access(Access::ReadOnly);
+        }
+        if has(DIORITE_RESERVED_BLOCKS) {
+            options = options.reserved_blocks(ReservedBlocks::Usable);
+        }
+        if has(DIORITE_QUOTA_LIMITS) {
+            options = options.quota_limits(QuotaLimits::Enforced);
+        }
+        options = match self.data_mode {
+            DIORITE_DATA_DEFAULT => options,
+            DIORITE_DATA_ORDERED => options.data_mode(DataMode::Ordered),
+            DIORITE_DATA_WRITEBACK => options.data_mode(DataMode::Writeback),
+            DIORITE_DATA_JOURNAL => options.data_mode(DataMode::Journal),
+            _ => return Err(invalid("not a value of DIORITE_DATA_...")),
+        };
+        let options = self.translate_sizes(options)?;
+        let name = self.scheduler;
+        if name.is_null() {
+            return Ok(options);
+        }
+        let kind = as_text(string!(name))?.parse::<SchedulerKind>();
+        let unknown = |_| invalid("no such I/O scheduler: there are none, deadline, cfq and inject");
+        Ok(options.scheduler(kind.map_err(unknown)?))
+    }
+
+    fn translate_sizes(&self, mut options: FilesystemOptions) -> Outcome<FilesystemOptions> {
+        let no_read_ahead = self.flags & DIORITE_NO_READ_AHEAD != 0;
+        if no_read_ahead && self.read_ahead_bytes != 0 {
+            return Err(invalid("DIORITE_NO_READ_AHEAD and read_ahead_bytes contradict each other"));
+        }
+        if self.cache_bytes != 0 {
+            options = options.cache_bytes(in_memory(self.cache_bytes)?);
+        }
+        if self.metadata_cache_bytes != 0 {
+            options = options.metadata_cache_bytes(in_memory(self.metadata_cache_bytes)?);
+        }
+        if no_read_ahead || self.read_ahead_bytes != 0 {
+            options = options.read_ahead_bytes(in_memory(self.read_ahead_bytes)?);
+        }
+        if self.commit_interval_ms != 0 {
+            options = options.commit_interval(Duration::from_millis(self.commit_interval_ms.into()));
+        }
+        if self.dirty_age_ms != 0 {
+            options = options.dirty_age(Duration::from_millis(self.dirty_age_ms.into()));
+        }
+        Ok(options)
+    }
+}
+
+fn in_memory(bytes: u64) -> Outcome<usize> {
+    usize::try_from(bytes).map_err(|_| invalid("a cache larger than the memory of any machine"))
+}
+
+fn backend(number: u32) -> Outcome<Backend> {
+    match number {
+        DIORITE_BACKEND_AUTO => Ok(Backend::Auto),
+        DIORITE_BACKEND_IO_URING => Ok(Backend::IoUring),
+        DIORITE_BACKEND_THREADS => Ok(Backend::Threads),
+        _ => Err(invalid("not a value of DIORITE_BACKEND_...")),
+    }
+}
+
+fn polling(number: u32) -> Outcome<Polling> {
+    match number {
+        DIORITE_POLLING_AUTO => Ok(Polling::Auto),
+        DIORITE_POLLING_NEVER => Ok(Polling::Never),
+        _ => Err(invalid("not a value of DIORITE_POLLING_...")),
+    }
+}
+
+impl diorite_mkfs_options {
+    /// # Safety
+    /// Label and features are NULL or strings, the UUID is NULL or 16 bytes.
+    unsafe fn translate(&self) -> Outcome<MkfsOptions> {
+        if self.flags & !DIORITE_MKFS_OVERWRITE != 0 {
+            return Err(invalid("the options have an unknown flag"));
+        }
+        let flavor = match self.ext {
+            2 => Flavor::Ext2,
+            3 => Flavor::Ext3,
+            0 | 4 => Flavor::Ext4,
+            _ => return Err(invalid("the field `ext` is 2, 3 or 4")),
+        };
+        let some = |number: u32| (number != 0).then_some(number);
+        let mut options = MkfsOptions {
+            block_size: some(self.block_size),
+            bytes_per_inode: some(self.bytes_per_inode),
+            inodes: some(self.inodes),
+            journal_blocks: some(self.journal_blocks),
+            root_owner: Owner { uid: self.root_uid, gid: self.root_gid },
+            ..MkfsOptions::new(flavor)
+        };
+        if let Some(size) = some(self.inode_size) {
+            options.inode_size =
+                Some(u16::try_from(size).map_err(|_| invalid("an inode is not that large"))?);
+        }
+        match self.reserved_permille {
+            0 => {}
+            u32::MAX => options.reserved_percent = 0.0,
+            permille => options.reserved_percent = f64::from(permille) / 10.0,
+        }
+        let (label, features, uuid) = (self.label, self.features, self.uuid);
+        if !label.is_null() {
+            options.label = string!(label).to_bytes().to_vec();
+        }
+        if !features.is_null() {
+            as_text(string!(features))?.clone_into(&mut options.features);
+        }
+        if !uuid.is_null() {
+            // SAFETY: 16 bytes, as the header says.
+            options.uuid = Some(unsafe { uuid.cast::<[u8; 16]>().read() });
+        }
+        Ok(options)
+    }
+}
+
+/// Open the filesystem on `target`: the path of an image or a disk (`disk.img`, `/dev/sdb`), with `?partition=2` or `?offset=1M` a part of
+/// it; `nbd://HOST/EXPORT` and the other names that the program `diorite` takes. Of a disk with partitions of which one holds a volume,
+/// that one is opened. `options` may be NULL.
+///
+/// -ENOENT, -EACCES, -EBUSY (another program or host uses it), -EUCLEAN (no volume, or a damaged one), ...
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_filesystem_open(
+    target: *const c_char,
+    options: *const diorite_options,
+    filesystem: *mut *mut diorite_filesystem,
+) -> c_int {
+    status(|| {
+        open(output!(filesystem), || {
+            let target = path_of!(target);
+            // SAFETY: NULL, or a structure of the size that it states, with strings (the crate's safety policy).
+            let options = unsafe { sized(options)?.translate() }?;
+            Ok(diorite_filesystem { filesystem: options.open(target)? })
+        })
+    })
+}
+
+/// Make a filesystem in a new image of `size` bytes, and open it. The image is sparse: it takes space as it is filled. Both options may be
+/// NULL.
+///
+/// -EEXIST if there is a file, which stays as it is. If there cannot be such a volume (-EINVAL), there is no image either.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_filesystem_create(
+    path: *const c_char,
+    size: u64,
+    mkfs_options: *const diorite_mkfs_options,
+    options: *const diorite_options,
+    filesystem: *mut *mut diorite_filesystem,
+) -> c_int {
+    status(|| {
+        open(output!(filesystem), || {
+            let path = path_of!(path);
+            // SAFETY: as in `diorite_filesystem_open`.
+            let mkfs_options = unsafe { sized(mkfs_options)?.translate() }?;
+            // SAFETY: the same.
+            let options = unsafe { sized(options)?.translate() }?;
+            Ok(diorite_filesystem { filesystem: options.create(path, size, &mkfs_options)? })
+        })
+    })
+}
+
+/// Make a filesystem on a disk, a part of it, or an image that exists, all of whose content is lost. `options` may be NULL.
+///
+/// -EEXIST if it holds a filesystem, partitions or anything else that is known, but with DIORITE_MKFS_OVERWRITE. Whether a kernel has it
+/// mounted is found out in any case (-EBUSY).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_mkfs(target: *const c_char, options: *const diorite_mkfs_options) -> c_int {
+    status(|| {
+        let (target, name) = (path_of!(target), string!(target));
+        // SAFETY: as in `diorite_filesystem_open`.
+        let options = unsafe { sized(options) }?;
+        // SAFETY: the same.
+        let translated = unsafe { options.translate() }?;
+        let device = open_target(as_text(name)?, &DeviceOptions::read_write().direct(DirectIo::Off))
+            .map_err(Error::from)?;
+        let is_used = VolumeInfo::read(&*device).is_ok()
+            || VolumeInfo::external_journal(&*device).is_some()
+            || array_of(&*device).is_some()
+            || foreign_content(&*device).is_some()
+            || has_partitions(&*device);
+        if is_used && options.flags & DIORITE_MKFS_OVERWRITE == 0 {
+            let text = "the device has content; DIORITE_MKFS_OVERWRITE overwrites it";
+            return Err(Failure::Call(libc::EEXIST, text));
+        }
+        mkfs(&*device, &translated).map_err(|error| Error::from(error).at(target))?;
+        Ok(())
+    })
+}
+
+/// Make everything durable, and close the filesystem.
+///
+/// -EBUSY if files, directories or mappings are open or transfers of a queue in flight: nothing was done, and the handle can be used. With
+/// any other result the handle is gone; an error says that something written earlier, or the last metadata, is not on the device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_filesystem_close(filesystem: *mut diorite_filesystem) -> c_int {
+    status(|| {
+        let open = handle!(filesystem).filesystem.clone();
+        match open.close() {
+            Err(error) if matches!(error.without_path(), Error::Busy(_)) => Err(error.into()),
+            closed => {
+                // SAFETY: a handle that was not closed, and this is its last use (the crate's safety policy).
+                unsafe { close(filesystem) };
+                Ok(closed?)
+            }
+        }
+    })
+}
+
+/// Make everything durable: data of all files, names and attributes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_sync(filesystem: *mut diorite_filesystem) -> c_int {
+    status(|| Ok(handle!(filesystem).filesystem.sync()?))
+}
+
+/// Space and inodes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_statfs(
+    filesystem: *mut diorite_filesystem,
+    space: *mut diorite_space,
+) -> c_int {
+    status(|| {
+        let is = handle!(filesystem).filesystem.statfs();
+        *output!(space) = diorite_space {
+            block_size: is.block_size,
+            blocks: is.blocks,
+            blocks_free: is.blocks_free,
+            blocks_available: is.blocks_available,
+            inodes: is.inodes,
+            inodes_free: is.inodes_free,
+            spare: [0; 4],
+        };
+        Ok(())
+    })
+}
+
+/// Why the filesystem is read-only: it was opened so, it has features that are not known, or a write of metadata failed. Copies at
+/// most `size` bytes with a NUL, as snprintf does; returns the length of the whole text, 0 if the filesystem can be changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_read_only_reason(
+    filesystem: *mut diorite_filesystem,
+    text: *mut c_char,
+    size: usize,
+) -> i64 {
+    count(|| {
+        // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
+        let memory = unsafe { bytes_mut(text.cast(), size) }?;
+        let reason = handle!(filesystem).filesystem.read_only_reason();
+        Ok(give_text(&reason.unwrap_or_default(), memory))
+    })
+}
+
+/// What was found damaged or missing at the open, so that what is read may be old or incomplete. As diorite_read_only_reason; 0 if nothing
+/// was.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_defects(
+    filesystem: *mut diorite_filesystem,
+    text: *mut c_char,
+    size: usize,
+) -> i64 {
+    count(|| {
+        // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
+        let memory = unsafe { bytes_mut(text.cast(), size) }?;
+        Ok(give_text(&handle!(filesystem).filesystem.defects().join("; "), memory))
+    })
+}
+
+/// Discard the free space of the volume (fstrim), in runs of at least `shortest` bytes; returns the bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_trim(filesystem: *mut diorite_filesystem, shortest: u64) -> i64 {
+    count(|| Ok(handle!(filesystem).filesystem.trim(0..u64::MAX, shortest)?))
+}
+
+/// What was done since the open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_filesystem_counters(
+    filesystem: *mut diorite_filesystem,
+    counters: *mut diorite_counters,
+) -> c_int {
+    status(|| {
+        *output!(counters) = handle!(filesystem).filesystem.stats().into();
+        Ok(())
+    })
+}

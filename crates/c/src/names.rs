@@ -1,0 +1,557 @@
+//! Names: what there is in a filesystem, by path. Paths are bytes, not text of some encoding; they begin at the root, with or without
+//! a slash. The functions are those of POSIX with the filesystem in front, but for what a process has and a volume has not: there are no permission checks, no
+//! umask and no working directory, and new names belong to user 0 and group 0 until `diorite_chown`.
+//!
+//! Safety policy: that of the crate.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+
+use diorite::{
+    Attributes, FileKind, NodeRef, NodeSpec, Owner, RenameMode, SetAttributes, SetTime, Timestamp, XattrMode,
+};
+
+use crate::boundary::{
+    Outcome, as_path, bytes, bytes_mut, count, give_all, handle, invalid, output, path_of, status, string,
+};
+use crate::filesystem::diorite_filesystem;
+
+/// A time: seconds since 1970-01-01 00:00 UTC.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct diorite_time {
+    /// Seconds, which may be negative.
+    pub seconds: i64,
+    /// 0 to 999999999; to set a time also DIORITE_TIME_NOW or DIORITE_TIME_OMIT.
+    pub nanoseconds: i64,
+}
+
+/// Set the time of the call (UTIME_NOW).
+pub const DIORITE_TIME_NOW: i64 = 0x3fff_ffff;
+/// Leave the time as it is (UTIME_OMIT).
+pub const DIORITE_TIME_OMIT: i64 = 0x3fff_fffe;
+
+impl From<Timestamp> for diorite_time {
+    fn from(time: Timestamp) -> Self {
+        Self { seconds: time.seconds, nanoseconds: time.nanoseconds.into() }
+    }
+}
+
+impl diorite_time {
+    fn to_set(self) -> Outcome<Option<SetTime>> {
+        match self.nanoseconds {
+            DIORITE_TIME_NOW => Ok(Some(SetTime::Now)),
+            DIORITE_TIME_OMIT => Ok(None),
+            0..1_000_000_000 => {
+                let (seconds, nanoseconds) = (self.seconds, self.nanoseconds as u32);
+                Ok(Some(SetTime::To(Timestamp { seconds, nanoseconds })))
+            }
+            _ => Err(invalid("a time has 0 to 999999999 nanoseconds")),
+        }
+    }
+}
+
+/// What `diorite_stat` tells.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct diorite_attributes {
+    /// Inode number.
+    pub inode: u64,
+    /// Kind and permissions, as st_mode: S_ISDIR(mode) and so on.
+    pub mode: u32,
+    /// Hard links.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Space in sectors of 512 bytes.
+    pub sectors: u64,
+    /// Last access, as far as it was recorded: reading does not record it.
+    pub accessed: diorite_time,
+    /// Last change of the content.
+    pub modified: diorite_time,
+    /// Last change of the content or the attributes.
+    pub changed: diorite_time,
+    /// Creation; 0 and 0 where the volume does not record it.
+    pub created: diorite_time,
+    /// Major number of a device node.
+    pub device_major: u32,
+    /// Minor number of it.
+    pub device_minor: u32,
+    /// Flags as `lsattr` shows them (FS_..._FL of linux/fs.h).
+    pub flags: u32,
+    /// Project.
+    pub project: u32,
+    /// Zeros.
+    pub spare: [u64; 4],
+}
+
+/// The bits of `st_mode` that say what it is.
+pub(crate) fn kind_bits(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Regular => libc::S_IFREG,
+        FileKind::Directory => libc::S_IFDIR,
+        FileKind::Symlink => libc::S_IFLNK,
+        FileKind::CharacterDevice => libc::S_IFCHR,
+        FileKind::BlockDevice => libc::S_IFBLK,
+        FileKind::Fifo => libc::S_IFIFO,
+        FileKind::Socket => libc::S_IFSOCK,
+    }
+}
+
+impl From<Attributes> for diorite_attributes {
+    fn from(is: Attributes) -> Self {
+        Self {
+            inode: u64::from(is.inode.0),
+            mode: kind_bits(is.kind) | u32::from(is.permissions),
+            links: is.links,
+            uid: is.owner.uid,
+            gid: is.owner.gid,
+            size: is.size,
+            sectors: is.sectors,
+            accessed: is.accessed.into(),
+            modified: is.modified.into(),
+            changed: is.changed.into(),
+            created: is.created.unwrap_or_default().into(),
+            device_major: is.device.0,
+            device_minor: is.device.1,
+            flags: is.flags,
+            project: is.project,
+            spare: [0; 4],
+        }
+    }
+}
+
+/// As stat(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_stat(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    attributes: *mut diorite_attributes,
+) -> c_int {
+    status(|| {
+        *output!(attributes) = handle!(filesystem).filesystem.metadata(path_of!(path))?.into();
+        Ok(())
+    })
+}
+
+/// As lstat(2): of a symbolic link itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_lstat(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    attributes: *mut diorite_attributes,
+) -> c_int {
+    status(|| {
+        *output!(attributes) = handle!(filesystem).filesystem.symlink_metadata(path_of!(path))?.into();
+        Ok(())
+    })
+}
+
+/// As mkdir(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_mkdir(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    mode: u32,
+) -> c_int {
+    status(|| {
+        let spec = NodeSpec {
+            kind: FileKind::Directory,
+            permissions: permissions(mode),
+            umask: 0,
+            owner: Owner::default(),
+            device: (0, 0),
+        };
+        Ok(handle!(filesystem).filesystem.create_node(path_of!(path), &spec).map(drop)?)
+    })
+}
+
+/// The permission bits of a mode; others, as of `st_mode`, are ignored, as the kernel does.
+pub(crate) fn permissions(mode: u32) -> u16 {
+    (mode & 0o7777) as u16
+}
+
+/// As rmdir(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_rmdir(filesystem: *mut diorite_filesystem, path: *const c_char) -> c_int {
+    status(|| Ok(handle!(filesystem).filesystem.remove_dir(path_of!(path))?))
+}
+
+/// As unlink(2). A file that is open keeps its content until it is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_unlink(filesystem: *mut diorite_filesystem, path: *const c_char) -> c_int {
+    status(|| Ok(handle!(filesystem).filesystem.remove_file(path_of!(path))?))
+}
+
+/// Rename: fail if the new name exists (RENAME_NOREPLACE).
+pub const DIORITE_RENAME_NOREPLACE: u32 = 1;
+/// Rename: exchange the two (RENAME_EXCHANGE).
+pub const DIORITE_RENAME_EXCHANGE: u32 = 2;
+
+/// As renameat2(2): `flags` is 0, DIORITE_RENAME_NOREPLACE or DIORITE_RENAME_EXCHANGE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_rename(
+    filesystem: *mut diorite_filesystem,
+    from: *const c_char,
+    to: *const c_char,
+    flags: u32,
+) -> c_int {
+    status(|| {
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            DIORITE_RENAME_NOREPLACE => RenameMode::NoReplace,
+            DIORITE_RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => {
+                return Err(invalid(
+                    "rename takes one of the flags DIORITE_RENAME_NOREPLACE and DIORITE_RENAME_EXCHANGE",
+                ));
+            }
+        };
+        Ok(handle!(filesystem).filesystem.rename_with(path_of!(from), path_of!(to), mode)?)
+    })
+}
+
+/// As link(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_link(
+    filesystem: *mut diorite_filesystem,
+    original: *const c_char,
+    link: *const c_char,
+) -> c_int {
+    status(|| Ok(handle!(filesystem).filesystem.hard_link(path_of!(original), path_of!(link))?))
+}
+
+/// As symlink(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_symlink(
+    filesystem: *mut diorite_filesystem,
+    target: *const c_char,
+    link: *const c_char,
+) -> c_int {
+    status(|| Ok(handle!(filesystem).filesystem.symlink(path_of!(target), path_of!(link))?))
+}
+
+/// As readlink(2): copies at most `size` bytes, without a NUL; returns how many.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_readlink(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    target: *mut c_char,
+    size: usize,
+) -> i64 {
+    count(|| {
+        // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
+        let memory = unsafe { bytes_mut(target.cast(), size) }?;
+        if memory.is_empty() {
+            return Err(invalid("the size is 0"));
+        }
+        let target = handle!(filesystem).filesystem.read_link(path_of!(path))?;
+        let target = target.as_os_str().as_bytes();
+        let len = target.len().min(memory.len());
+        memory[..len].copy_from_slice(&target[..len]);
+        Ok(len)
+    })
+}
+
+/// As chmod(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_chmod(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    mode: u32,
+) -> c_int {
+    status(|| Ok(handle!(filesystem).filesystem.set_permissions(path_of!(path), permissions(mode))?))
+}
+
+/// What follows symbolic links, and what is for the link itself.
+#[derive(Clone, Copy)]
+enum Links {
+    Follow,
+    Itself,
+}
+
+/// Do something with the inode at a path, and say which path failed.
+fn at_node<T>(
+    filesystem: &diorite_filesystem,
+    path: &CStr,
+    links: Links,
+    act: impl FnOnce(&NodeRef) -> diorite::Result<T>,
+) -> Outcome<T> {
+    let path = as_path(path)?;
+    let node = match links {
+        Links::Follow => filesystem.filesystem.resolve(path),
+        Links::Itself => filesystem.filesystem.resolve_link(path),
+    };
+    act(&node?).map_err(|error| error.at(path).into())
+}
+
+fn change_owner(
+    filesystem: &diorite_filesystem,
+    path: &CStr,
+    links: Links,
+    uid: u32,
+    gid: u32,
+) -> Outcome<()> {
+    let some = |id: u32| (id != u32::MAX).then_some(id);
+    let changes = SetAttributes { uid: some(uid), gid: some(gid), ..SetAttributes::default() };
+    at_node(filesystem, path, links, |node| node.set_attributes(&changes))
+}
+
+/// As chown(2): UINT32_MAX, which is (uint32_t)-1, leaves the user or the group as it is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_chown(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    uid: u32,
+    gid: u32,
+) -> c_int {
+    status(|| change_owner(handle!(filesystem), string!(path), Links::Follow, uid, gid))
+}
+
+/// As lchown(2): of a symbolic link itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_lchown(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    uid: u32,
+    gid: u32,
+) -> c_int {
+    status(|| change_owner(handle!(filesystem), string!(path), Links::Itself, uid, gid))
+}
+
+/// # Safety
+/// `times` is NULL or points to two times.
+unsafe fn times_to_set(times: *const diorite_time) -> Outcome<SetAttributes> {
+    let (accessed, modified) = if times.is_null() {
+        (Some(SetTime::Now), Some(SetTime::Now))
+    } else {
+        // SAFETY: as the caller promises.
+        let [accessed, modified] = unsafe { times.cast::<[diorite_time; 2]>().read() };
+        (accessed.to_set()?, modified.to_set()?)
+    };
+    Ok(SetAttributes { accessed, modified, ..SetAttributes::default() })
+}
+
+/// As utimensat(2): `times` are those of the last access and the last change of the content, or NULL: both now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_utimens(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    times: *const diorite_time,
+) -> c_int {
+    status(|| {
+        // SAFETY: NULL or two times (the crate's safety policy).
+        let changes = unsafe { times_to_set(times) }?;
+        at_node(handle!(filesystem), string!(path), Links::Follow, |node| node.set_attributes(&changes))
+    })
+}
+
+/// The same of a symbolic link itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_lutimens(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    times: *const diorite_time,
+) -> c_int {
+    status(|| {
+        // SAFETY: NULL or two times (the crate's safety policy).
+        let changes = unsafe { times_to_set(times) }?;
+        at_node(handle!(filesystem), string!(path), Links::Itself, |node| node.set_attributes(&changes))
+    })
+}
+
+/// As truncate(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_truncate(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    size: u64,
+) -> c_int {
+    status(|| {
+        Ok(handle!(filesystem).filesystem.open_options().write(true).open(path_of!(path))?.set_len(size)?)
+    })
+}
+
+/// As fsync(2) of what is at a path: of a directory, whose names are durable then (after a rename), or of a file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_fsync_path(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+) -> c_int {
+    status(|| at_node(handle!(filesystem), string!(path), Links::Follow, NodeRef::sync))
+}
+
+/// As getxattr(2): copies the value of an extended attribute and returns its length; with `size` 0 only the latter. -ERANGE if it is longer
+/// than `size`, -ENODATA if there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_getxattr(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    name: *const c_char,
+    value: *mut c_void,
+    size: usize,
+) -> i64 {
+    count(|| {
+        // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
+        let memory = unsafe { bytes_mut(value.cast(), size) }?;
+        get_xattr(handle!(filesystem), string!(path), Links::Follow, string!(name), memory)
+    })
+}
+
+/// As lgetxattr(2): of a symbolic link itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_lgetxattr(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    name: *const c_char,
+    value: *mut c_void,
+    size: usize,
+) -> i64 {
+    count(|| {
+        // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
+        let memory = unsafe { bytes_mut(value.cast(), size) }?;
+        get_xattr(handle!(filesystem), string!(path), Links::Itself, string!(name), memory)
+    })
+}
+
+fn get_xattr(
+    filesystem: &diorite_filesystem,
+    path: &CStr,
+    links: Links,
+    name: &CStr,
+    memory: &mut [u8],
+) -> Outcome<usize> {
+    let value = at_node(filesystem, path, links, |node| node.xattr(name.to_bytes()))?;
+    give_all(&value, memory)
+}
+
+/// Extended attributes: fail if it exists (XATTR_CREATE).
+pub const DIORITE_XATTR_CREATE: u32 = 1;
+/// Extended attributes: fail if it does not exist (XATTR_REPLACE).
+pub const DIORITE_XATTR_REPLACE: u32 = 2;
+
+/// As setxattr(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_setxattr(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    name: *const c_char,
+    value: *const c_void,
+    size: usize,
+    flags: u32,
+) -> c_int {
+    status(|| {
+        // SAFETY: `size` bytes that do not change (the crate's safety policy).
+        let value = unsafe { bytes(value.cast(), size) }?;
+        set_xattr(handle!(filesystem), string!(path), Links::Follow, string!(name), value, flags)
+    })
+}
+
+/// As lsetxattr(2): of a symbolic link itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_lsetxattr(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    name: *const c_char,
+    value: *const c_void,
+    size: usize,
+    flags: u32,
+) -> c_int {
+    status(|| {
+        // SAFETY: `size` bytes that do not change (the crate's safety policy).
+        let value = unsafe { bytes(value.cast(), size) }?;
+        set_xattr(handle!(filesystem), string!(path), Links::Itself, string!(name), value, flags)
+    })
+}
+
+fn set_xattr(
+    filesystem: &diorite_filesystem,
+    path: &CStr,
+    links: Links,
+    name: &CStr,
+    value: &[u8],
+    flags: u32,
+) -> Outcome<()> {
+    let mode = match flags {
+        0 => XattrMode::Set,
+        DIORITE_XATTR_CREATE => XattrMode::Create,
+        DIORITE_XATTR_REPLACE => XattrMode::Replace,
+        _ => {
+            return Err(invalid(
+                "setxattr takes one of the flags DIORITE_XATTR_CREATE and DIORITE_XATTR_REPLACE",
+            ));
+        }
+    };
+    at_node(filesystem, path, links, |node| node.set_xattr(name.to_bytes(), value, mode))
+}
+
+/// As listxattr(2): copies the names, each with a NUL after it, and returns the length of all; with `size` 0 only the latter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_listxattr(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    names: *mut c_char,
+    size: usize,
+) -> i64 {
+    count(|| {
+        // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
+        let memory = unsafe { bytes_mut(names.cast(), size) }?;
+        list_xattrs(handle!(filesystem), string!(path), Links::Follow, memory)
+    })
+}
+
+/// As llistxattr(2): of a symbolic link itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_llistxattr(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    names: *mut c_char,
+    size: usize,
+) -> i64 {
+    count(|| {
+        // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
+        let memory = unsafe { bytes_mut(names.cast(), size) }?;
+        list_xattrs(handle!(filesystem), string!(path), Links::Itself, memory)
+    })
+}
+
+fn list_xattrs(
+    filesystem: &diorite_filesystem,
+    path: &CStr,
+    links: Links,
+    memory: &mut [u8],
+) -> Outcome<usize> {
+    let names = at_node(filesystem, path, links, NodeRef::xattr_names)?;
+    let list: Vec<u8> = names.iter().flat_map(|name| name.iter().copied().chain([0])).collect();
+    give_all(&list, memory)
+}
+
+/// As removexattr(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_removexattr(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    name: *const c_char,
+) -> c_int {
+    status(|| {
+        let name = string!(name).to_bytes();
+        at_node(handle!(filesystem), string!(path), Links::Follow, |node| node.remove_xattr(name))
+    })
+}
+
+/// As lremovexattr(2): of a symbolic link itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_lremovexattr(
+    filesystem: *mut diorite_filesystem,
+    path: *const c_char,
+    name: *const c_char,
+) -> c_int {
+    status(|| {
+        let name = string!(name).to_bytes();
+        at_node(handle!(filesystem), string!(path), Links::Itself, |node| node.remove_xattr(name))
+    })
+}

@@ -1,0 +1,133 @@
+/* Many threads on one filesystem, one file and one queue each; a mapping; files of the host and raw devices. Arguments: IMAGE HOST_FILE. */
+#include "check.h"
+#include <pthread.h>
+
+enum { THREADS = 8, BLOCK = 4096, ROUNDS = 200 };
+
+static diorite_filesystem *fs;
+static diorite_file *file;
+static diorite_queue *shared_queue;
+static int refused;
+
+static void *work(void *argument)
+{
+    uint64_t me = (uint64_t)(uintptr_t)argument;
+    diorite_queue *queue;
+    diorite_completion done[4];
+    void *memory;
+    char path[32], other[32];
+    diorite_attributes is;
+
+    OK(diorite_queue_open(4, 0, &queue));
+    OK(diorite_buffer_allocate(file, 4 * BLOCK, &memory));
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        uint64_t offset = (me * 4 + round % 4) * BLOCK;
+        unsigned char *at = (unsigned char *)memory + (round % 4) * BLOCK;
+        memset(at, (int)(me + round), BLOCK);
+        OK(diorite_queue_write(queue, file, at, BLOCK, offset, round));
+        IS(1, diorite_queue_reap(queue, 1, done, 4));
+        IS(BLOCK, done[0].result);
+        memset(at, 0, BLOCK);
+        IS(BLOCK, diorite_pread(file, at, BLOCK, offset));
+        CHECK(at[0] == (unsigned char)(me + round) && at[BLOCK - 1] == at[0]);
+        snprintf(path, sizeof path, "/t%d-%d", (int)me, (int)round);
+        snprintf(other, sizeof other, "/u%d-%d", (int)me, (int)round);
+        OK(diorite_mkdir(fs, path, 0755));
+        OK(diorite_rename(fs, path, other, 0));
+        IS(-ENOENT, diorite_stat(fs, path, &is));
+        CHECK(strstr(diorite_error_message(), path) != NULL);
+        OK(diorite_rmdir(fs, other));
+        /* A queue that another thread uses at this moment refuses, and stays whole. */
+        int result = diorite_queue_read(shared_queue, file, at, BLOCK, offset, 0);
+        CHECK(result == 0 || result == -EBUSY || result == -EAGAIN);
+        if (result != 0)
+            __atomic_fetch_add(&refused, 1, __ATOMIC_RELAXED);
+        /* Whose transfer it is does not matter: when none is in flight, ours is not. */
+        while (result == 0 && diorite_queue_in_flight(shared_queue) != 0)
+            diorite_queue_reap(shared_queue, 0, done, 1);
+    }
+    OK(diorite_buffer_free(memory));
+    diorite_queue_close(queue);
+    return NULL;
+}
+
+static void mapping(void)
+{
+    diorite_mapping *view;
+    diorite_file *counters;
+    uint64_t word;
+    void *memory;
+
+    OK(diorite_file_open(fs, "/counters", O_RDWR | O_CREAT, 0644, &counters));
+    OK(diorite_ftruncate(counters, 10000));
+    OK(diorite_map(counters, 8, 9992, &view));
+    uint64_t *words = diorite_mapping_memory(view);
+    CHECK(words != NULL && words[0] == 0 && words[1248] == 0);
+    words[1] = 42;
+    IS(8, diorite_pread(counters, &word, 8, 16));
+    CHECK(word == 42);
+    word = 43;
+    IS(8, diorite_pwrite(counters, &word, 8, 24));
+    CHECK(words[2] == 43);
+    FAILS(EBUSY, "mapping", diorite_file_close(counters));
+    /* A direct read sees what was stored. */
+    OK(diorite_buffer_allocate(counters, BLOCK, &memory));
+    OK(diorite_set_direct(counters, DIORITE_DIRECT_REQUIRED));
+    words[3] = 44;
+    IS(BLOCK, diorite_pread(counters, memory, BLOCK, 0));
+    CHECK(((uint64_t *)memory)[4] == 44);
+    OK(diorite_mapping_sync(view));
+    diorite_unmap(view);
+    OK(diorite_buffer_free(memory));
+    OK(diorite_file_close(counters));
+    OK(diorite_file_open(fs, "/counters", O_RDONLY, 0, &counters));
+    FAILS(EBADF, "writing", diorite_map(counters, 0, 8, &view));
+    OK(diorite_file_close(counters));
+}
+
+static void host_and_raw(const char *image, const char *path)
+{
+    diorite_file *host, *raw;
+    diorite_attributes is;
+    unsigned char block[2048], magic[2];
+
+    OK(diorite_host_open(path, O_RDWR | O_CREAT | O_EXCL, &host));
+    IS(6, diorite_pwrite(host, "cached", 6, 5000));
+    OK(diorite_fstat(host, &is));
+    IS(5006, diorite_size(host));
+    OK(diorite_file_close(host)); /* writes back */
+    FAILS(EEXIST, path, diorite_host_open(path, O_RDWR | O_CREAT | O_EXCL, &host));
+    int descriptor = open(path, O_RDONLY);
+    IS(6, pread(descriptor, block, 20, 5000));
+    CHECK(memcmp(block, "cached", 6) == 0);
+    close(descriptor);
+
+    OK(diorite_raw_open(image, O_RDONLY, &raw));
+    IS(2, diorite_pread(raw, magic, 2, 1024 + 56));
+    CHECK(magic[0] == 0x53 && magic[1] == 0xef);
+    FAILS(EBADF, "writing", diorite_pwrite(raw, magic, 2, 0));
+    OK(diorite_file_close(raw));
+    FAILS(EINVAL, "neither", diorite_raw_open(image, O_RDWR | O_CREAT, &raw));
+    FAILS(ENOENT, "/nowhere", diorite_raw_open("/nowhere", O_RDONLY, &raw));
+    FAILS(EINVAL, "UTF-8", diorite_raw_open("\xff", O_RDONLY, &raw));
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t threads[THREADS];
+
+    CHECK(argc == 3);
+    OK(diorite_filesystem_create(argv[1], 64 << 20, NULL, NULL, &fs));
+    OK(diorite_file_open(fs, "/data", O_RDWR | O_CREAT | O_DIRECT, 0644, &file));
+    OK(diorite_queue_open(2, 0, &shared_queue));
+    for (uintptr_t number = 0; number < THREADS; number++)
+        OK(pthread_create(&threads[number], NULL, work, (void *)number));
+    for (int number = 0; number < THREADS; number++)
+        OK(pthread_join(threads[number], NULL));
+    diorite_queue_close(shared_queue);
+    OK(diorite_file_close(file));
+    mapping();
+    OK(diorite_filesystem_close(fs));
+    host_and_raw(argv[1], argv[2]);
+    return 0;
+}

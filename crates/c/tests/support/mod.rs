@@ -1,0 +1,97 @@
+//! Compiles programs in C and C++ against the library, and runs them.
+//!
+//! Cargo builds a library that is no Rust library for no test: the first test that needs it does.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// How a program is linked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Linking {
+    Shared,
+    Static,
+}
+
+/// What the static library needs, as README.md says.
+const SYSTEM_LIBRARIES: &[&str] = &["-lgcc_s", "-lpthread", "-lm", "-ldl"];
+
+/// Where the library is, built as this test is: without or with `--release`.
+pub(crate) fn library_directory() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let test = std::env::current_exe().expect("the test's own path");
+        // TARGET/debug/deps/programs-HASH
+        let profile = test.ancestors().nth(2).expect("the directory of a profile");
+        let target = profile.parent().expect("the target directory");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "diorite-c", "--target-dir"]).arg(target);
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        succeeds(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
+        profile.to_owned()
+    })
+}
+
+pub(crate) fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Whether a program can be run; says that the test is skipped if not.
+pub(crate) fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        println!("SKIPPED: {program} is not installed");
+    }
+    found
+}
+
+/// Compile a source of this crate; returns the program. None, with a message, without a compiler.
+pub(crate) fn compile(name: &str, linking: Linking, directory: &Path) -> Option<PathBuf> {
+    let source = source(name);
+    let is_cpp = source.extension().is_some_and(|extension| extension == "cpp");
+    let (compiler, standard) = if is_cpp { ("g++", "-std=c++17") } else { ("cc", "-std=c11") };
+    if !has(compiler) {
+        return None;
+    }
+    let kind = if linking == Linking::Static { "static" } else { "shared" };
+    let program = directory.join(format!("{}-{kind}", source.file_stem().expect("a name").display()));
+    let mut command = Command::new(compiler);
+    command
+        .args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-g", "-O1", "-o"])
+        .arg(&program)
+        .arg(&source);
+    command.arg("-I").arg(self::source("include"));
+    let libraries = library_directory();
+    match linking {
+        Linking::Shared => command.arg("-L").arg(libraries).args(["-ldiorite_c", "-lpthread"]),
+        Linking::Static => command.arg(libraries.join("libdiorite_c.a")).args(SYSTEM_LIBRARIES),
+    };
+    succeeds(&mut command);
+    Some(program)
+}
+
+/// Run a program that was compiled here.
+pub(crate) fn run(program: &Path, arguments: &[&Path]) -> Output {
+    succeeds(Command::new(program).args(arguments).env("LD_LIBRARY_PATH", library_directory()))
+}
+
+pub(crate) fn succeeds(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{out}\n{err}", output.status);
+    output
+}
+
+/// The judge of images.
+pub(crate) fn check(image: &Path) {
+    for program in ["e2fsck", "/usr/sbin/e2fsck", "/sbin/e2fsck"] {
+        if Command::new(program).arg("-V").output().is_ok() {
+            succeeds(Command::new(program).arg("-fn").arg(image));
+            return;
+        }
+    }
+    println!("SKIPPED: e2fsck is not installed");
+}
