@@ -20,6 +20,7 @@ use crate::errors::{Failure, raise};
 use crate::file::{Handle, handle_of};
 use crate::guarded::Guarded;
 use crate::memory::{QueueMemory, Use};
+use crate::numbers::Offset;
 use crate::queue::{checked_depth, file_for};
 
 /// The transfers that were woken, and what says so.
@@ -200,11 +201,11 @@ impl AsyncCore {
         &self,
         py: Python<'_>,
         buffer: &Bound<'_, PyAny>,
-        offset: u64,
+        offset: Offset,
         future: Py<PyAny>,
         file: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Started> {
-        self.start(py, Use::Fill, buffer, offset, future, file)
+        self.start(py, Use::Fill, buffer, offset.0, future, file)
     }
 
     #[pyo3(signature = (buffer, offset, future, file))]
@@ -212,11 +213,11 @@ impl AsyncCore {
         &self,
         py: Python<'_>,
         buffer: &Bound<'_, PyAny>,
-        offset: u64,
+        offset: Offset,
         future: Py<PyAny>,
         file: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Started> {
-        self.start(py, Use::Drain, buffer, offset, future, file)
+        self.start(py, Use::Drain, buffer, offset.0, future, file)
     }
 
     /// Futures whose transfers have ended, each with the number of bytes or an exception.

@@ -4,8 +4,8 @@
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
-use diorite::{DirectIo, ExtentKind, File};
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use diorite::{DirectIo, Error, ExtentKind, File};
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -14,6 +14,7 @@ use crate::errors::{Failure, from_io};
 use crate::guarded::Guarded;
 use crate::map::Map;
 use crate::memory::{Buffer, Lease, Use};
+use crate::numbers::Offset;
 use crate::open::Direct;
 use crate::paths::to_python;
 
@@ -157,16 +158,16 @@ pub(crate) fn handle_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, 
     Err(PyTypeError::new_err("a file of diorite is needed"))
 }
 
-/// A transfer through the position, with the offsets of `seek`.
-fn seek_from(offset: i64, whence: u8) -> PyResult<SeekFrom> {
+/// The arguments of `seek`.
+fn seek_from(offset: i64, whence: i64) -> Result<SeekFrom, Error> {
     match whence {
         0 => match u64::try_from(offset) {
             Ok(offset) => Ok(SeekFrom::Start(offset)),
-            Err(_) => Err(PyValueError::new_err(format!("negative seek value {offset}"))),
+            Err(_) => Err(Error::InvalidArgument("a position before the start of the file")),
         },
         1 => Ok(SeekFrom::Current(offset)),
         2 => Ok(SeekFrom::End(offset)),
-        _ => Err(PyValueError::new_err(format!("invalid whence ({whence}, should be 0, 1 or 2)"))),
+        _ => Err(Error::InvalidArgument("a position is counted from the start, the position or the end")),
     }
 }
 
@@ -197,9 +198,8 @@ impl Handle {
     }
 
     #[pyo3(signature = (offset, whence = 0))]
-    fn seek(&self, py: Python<'_>, offset: i64, whence: u8) -> PyResult<u64> {
-        let to = seek_from(offset, whence)?;
-        self.on(py, |mut file| file.seek(to).map_err(from_io))
+    fn seek(&self, py: Python<'_>, offset: i64, whence: i64) -> PyResult<u64> {
+        self.on(py, |mut file| file.seek(seek_from(offset, whence)?).map_err(from_io))
     }
 
     fn tell(&self, py: Python<'_>) -> PyResult<u64> {
@@ -207,22 +207,22 @@ impl Handle {
     }
 
     /// Set the size.
-    fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
-        self.on(py, |file| file.set_len(size))
+    fn truncate(&self, py: Python<'_>, size: Offset) -> PyResult<()> {
+        self.on(py, |file| file.set_len(size.0))
     }
 
-    fn readinto_at(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
+    fn readinto_at(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, offset: Offset) -> PyResult<usize> {
         let mut lease = Lease::of(buffer, Use::Fill)?;
-        self.on(py, |file| file.read_at(lease.bytes_mut(), offset))
+        self.on(py, |file| file.read_at(lease.bytes_mut(), offset.0))
     }
 
-    fn pread<'py>(&self, py: Python<'py>, size: usize, offset: u64) -> PyResult<Bound<'py, PyBytes>> {
-        self.bytes(py, size, offset, |file, memory| file.read_at(memory, offset))
+    fn pread<'py>(&self, py: Python<'py>, size: usize, offset: Offset) -> PyResult<Bound<'py, PyBytes>> {
+        self.bytes(py, size, offset.0, |file, memory| file.read_at(memory, offset.0))
     }
 
-    fn pwrite(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
+    fn pwrite(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: Offset) -> PyResult<usize> {
         let lease = Lease::of(data, Use::Drain)?;
-        self.on(py, |file| file.write_at(lease.bytes(), offset))
+        self.on(py, |file| file.write_at(lease.bytes(), offset.0))
     }
 
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u64> {
@@ -238,42 +238,42 @@ impl Handle {
         self.on(py, File::sync_data)
     }
 
-    fn fallocate(&self, py: Python<'_>, offset: u64, length: u64, keep_size: bool) -> PyResult<()> {
+    fn fallocate(&self, py: Python<'_>, offset: Offset, length: Offset, keep_size: bool) -> PyResult<()> {
         self.on(py, |file| {
-            if keep_size { file.allocate_keep_size(offset, length) } else { file.allocate(offset, length) }
+            if keep_size { file.allocate_keep_size(offset.0, length.0) } else { file.allocate(offset.0, length.0) }
         })
     }
 
-    fn punch_hole(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
-        self.on(py, |file| file.punch_hole(offset, length))
+    fn punch_hole(&self, py: Python<'_>, offset: Offset, length: Offset) -> PyResult<()> {
+        self.on(py, |file| file.punch_hole(offset.0, length.0))
     }
 
-    fn zero_range(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
-        self.on(py, |file| file.zero_range(offset, length))
+    fn zero_range(&self, py: Python<'_>, offset: Offset, length: Offset) -> PyResult<()> {
+        self.on(py, |file| file.zero_range(offset.0, length.0))
     }
 
-    fn collapse_range(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
-        self.on(py, |file| file.collapse_range(offset, length))
+    fn collapse_range(&self, py: Python<'_>, offset: Offset, length: Offset) -> PyResult<()> {
+        self.on(py, |file| file.collapse_range(offset.0, length.0))
     }
 
-    fn insert_range(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
-        self.on(py, |file| file.insert_range(offset, length))
+    fn insert_range(&self, py: Python<'_>, offset: Offset, length: Offset) -> PyResult<()> {
+        self.on(py, |file| file.insert_range(offset.0, length.0))
     }
 
-    fn seek_hole(&self, py: Python<'_>, offset: u64) -> PyResult<u64> {
-        self.on(py, |file| file.seek_hole(offset))
+    fn seek_hole(&self, py: Python<'_>, offset: Offset) -> PyResult<u64> {
+        self.on(py, |file| file.seek_hole(offset.0))
     }
 
-    fn seek_data(&self, py: Python<'_>, offset: u64) -> PyResult<u64> {
-        self.on(py, |file| file.seek_data(offset))
+    fn seek_data(&self, py: Python<'_>, offset: Offset) -> PyResult<u64> {
+        self.on(py, |file| file.seek_data(offset.0))
     }
 
     fn extents(&self, py: Python<'_>) -> PyResult<Vec<Extent>> {
         Ok(self.on(py, File::extents)?.into_iter().map(Extent::from).collect())
     }
 
-    fn drop_cached(&self, py: Python<'_>, offset: u64, length: Option<u64>) -> PyResult<()> {
-        self.on(py, |file| file.drop_cached(offset, length.unwrap_or(u64::MAX - offset)))
+    fn drop_cached(&self, py: Python<'_>, offset: Offset, length: Option<Offset>) -> PyResult<()> {
+        self.on(py, |file| file.drop_cached(offset.0, length.map_or(u64::MAX - offset.0, |length| length.0)))
     }
 
     fn buffer(&self, py: Python<'_>, size: usize) -> PyResult<Buffer> {
@@ -283,9 +283,9 @@ impl Handle {
         Ok(Buffer::of(self.on(py, |file| file.buffer(size))?))
     }
 
-    fn map(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<Map> {
-        let end = offset.checked_add(length).ok_or_else(|| PyOverflowError::new_err("the range is too large"))?;
-        Ok(Map::of(self.on(py, |file| file.map(offset..end))?))
+    fn map(&self, py: Python<'_>, offset: Offset, length: Offset) -> PyResult<Map> {
+        let end = offset.0.checked_add(length.0).ok_or_else(|| PyOverflowError::new_err("the range is too large"))?;
+        Ok(Map::of(self.on(py, |file| file.map(offset.0..end))?))
     }
 
     fn size(&self, py: Python<'_>) -> PyResult<u64> {

@@ -19,6 +19,7 @@ use crate::errors::Failure;
 use crate::file::Handle;
 use crate::guarded::Guarded;
 use crate::memory::{Lease, Use};
+use crate::numbers::Offset;
 use crate::open::{Direct, How, owner};
 use crate::paths::{FsPath, attribute_name, to_python};
 
@@ -373,8 +374,8 @@ impl Volume {
     }
 
     /// Set the size of a file.
-    fn truncate(&self, py: Python<'_>, path: FsPath, length: u64) -> PyResult<()> {
-        self.on(py, |filesystem| filesystem.open_options().write(true).open(&path)?.set_len(length))
+    fn truncate(&self, py: Python<'_>, path: FsPath, length: Offset) -> PyResult<()> {
+        self.on(py, |filesystem| filesystem.open_options().write(true).open(&path)?.set_len(length.0))
     }
 
     /// The value of an extended attribute.

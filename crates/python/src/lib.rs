@@ -17,6 +17,7 @@ mod guarded;
 mod map;
 mod memory;
 mod mkfs;
+mod numbers;
 mod open;
 mod paths;
 mod queue;

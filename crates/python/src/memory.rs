@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use diorite::{AlignedBuf, TransferMemory};
-use pyo3::exceptions::{PyBufferError, PyMemoryError, PyOverflowError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
@@ -52,7 +52,17 @@ impl View {
         let mut raw = Box::new(ffi::Py_buffer::new());
         // SAFETY: `object` is a live object, `raw` a place for the view that stays at its address until the release.
         let failed = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *raw, flags) } != 0;
-        if failed { Err(PyErr::fetch(object.py())) } else { Ok(Self { raw }) }
+        if !failed {
+            return Ok(Self { raw });
+        }
+        let error = PyErr::fetch(object.py());
+        if usage == Use::Drain || object.is_instance_of::<Buffer>() {
+            return Err(error);
+        }
+        // As Python's own `readinto` says it.
+        let kind = object.get_type().name()?;
+        let message = format!("a writable and contiguous bytes-like object is needed, not {kind}");
+        Err(PyTypeError::new_err(message))
     }
 
     fn len(&self) -> usize {

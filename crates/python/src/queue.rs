@@ -18,6 +18,7 @@ use crate::errors::{Failure, raise};
 use crate::file::{Handle, handle_of};
 use crate::guarded::Guarded;
 use crate::memory::{QueueMemory, Use};
+use crate::numbers::Offset;
 
 /// A waiting thread looks again after this time: another thread may have reaped what it waited for.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
@@ -221,11 +222,11 @@ impl Queue {
         &self,
         py: Python<'_>,
         buffer: &Bound<'_, PyAny>,
-        offset: u64,
+        offset: Offset,
         data: Option<Py<PyAny>>,
         file: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.submit(py, Use::Fill, buffer, offset, data, file)
+        self.submit(py, Use::Fill, buffer, offset.0, data, file)
     }
 
     /// Write all of ``buffer`` at ``offset``. ``data`` comes back with the completion. ``BlockingIOError`` if ``depth`` transfers are in flight.
@@ -234,11 +235,11 @@ impl Queue {
         &self,
         py: Python<'_>,
         buffer: &Bound<'_, PyAny>,
-        offset: u64,
+        offset: Offset,
         data: Option<Py<PyAny>>,
         file: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.submit(py, Use::Drain, buffer, offset, data, file)
+        self.submit(py, Use::Drain, buffer, offset.0, data, file)
     }
 
     /// The transfers that have ended: waits for at least ``min`` (or all, if fewer are in flight), at most ``timeout`` seconds.

@@ -2,6 +2,7 @@
 
 import io
 import os
+import warnings
 import weakref
 
 from . import _diorite
@@ -9,6 +10,13 @@ from . import _diorite
 
 def _closed():
     return ValueError("I/O operation on closed file")
+
+
+def _check_memory(memory, is_filled):
+    """``TypeError`` for what is no memory: Python's own files say that before anything else."""
+    with memoryview(memory) as view:
+        if is_filled and view.readonly:
+            raise TypeError(f"a writable bytes-like object is needed, not {type(memory).__name__}")
 
 
 class File(io.RawIOBase):
@@ -43,9 +51,11 @@ class File(io.RawIOBase):
 
     @property
     def mode(self):
-        """The mode, as ``open`` takes it."""
+        """The mode, as Python's own raw files name it."""
         kind = self._access.rstrip("+")
-        return kind + "b+" if "+" in self._access else kind + "b"
+        if "+" not in self._access:
+            return kind + "b"
+        return ("r" if kind == "w" else kind) + "b+"
 
     def readable(self):
         """Whether the file is open for reading."""
@@ -91,10 +101,14 @@ class File(io.RawIOBase):
 
     def readinto(self, buffer):
         """Read from the position into ``buffer``; returns the number of bytes, 0 at the end."""
+        if self.closed or not self.readable():
+            _check_memory(buffer, True)
         return self._for_reading().readinto(buffer)
 
     def write(self, data):
         """Write at the position; returns the number of bytes, fewer only where the volume filled up."""
+        if self.closed or not self.writable():
+            _check_memory(data, False)
         return self._for_writing().write(data)
 
     def seek(self, offset, whence=os.SEEK_SET):
@@ -264,6 +278,9 @@ def _open_with(open_handle, name, mode, buffering, encoding, errors, newline, un
         line_buffering = buffering == 1 and not binary
         if buffering == 0:
             return raw
+        if buffering == 1 and binary:
+            message = "line buffering (buffering=1) isn't supported in binary mode, the default buffer size will be used"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
         if buffering < 0 or buffering == 1:
             buffering = max(io.DEFAULT_BUFFER_SIZE, 4096)
         if "+" in access:
