@@ -29,6 +29,10 @@ const TOOLS: &[Tool] = &[
     Tool { program: "qemu-nbd", package: "qemu-utils" },
     Tool { program: "openssl", package: "openssl" },
     Tool { program: "pvcreate", package: "lvm2" },
+    // Files instead of programs: what the tests of the Python package import.
+    Tool { program: "/usr/lib/python3/dist-packages/pytest/__init__.py", package: "python3-pytest" },
+    Tool { program: "/usr/lib/python3/dist-packages/numpy/__init__.py", package: "python3-numpy" },
+    Tool { program: "/usr/lib/python3/dist-packages/fsspec/__init__.py", package: "python3-fsspec" },
 ];
 
 /// What only `cargo xtask mount` calls.

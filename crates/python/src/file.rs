@@ -149,7 +149,8 @@ pub(crate) fn handle_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, 
         if let Ok(handle) = object.cast::<Handle>() {
             return Ok(handle.clone());
         }
-        let inner = ["_handle", "raw", "buffer"].iter().find_map(|name| object.getattr_opt(*name).ok().flatten());
+        let inner =
+            ["_handle", "raw", "buffer"].iter().find_map(|name| object.getattr_opt(*name).ok().flatten());
         match inner {
             Some(inner) => object = inner,
             None => break,
@@ -240,7 +241,11 @@ impl Handle {
 
     fn fallocate(&self, py: Python<'_>, offset: Offset, length: Offset, keep_size: bool) -> PyResult<()> {
         self.on(py, |file| {
-            if keep_size { file.allocate_keep_size(offset.0, length.0) } else { file.allocate(offset.0, length.0) }
+            if keep_size {
+                file.allocate_keep_size(offset.0, length.0)
+            } else {
+                file.allocate(offset.0, length.0)
+            }
         })
     }
 
@@ -284,7 +289,10 @@ impl Handle {
     }
 
     fn map(&self, py: Python<'_>, offset: Offset, length: Offset) -> PyResult<Map> {
-        let end = offset.0.checked_add(length.0).ok_or_else(|| PyOverflowError::new_err("the range is too large"))?;
+        let end = offset
+            .0
+            .checked_add(length.0)
+            .ok_or_else(|| PyOverflowError::new_err("the range is too large"))?;
         Ok(Map::of(self.on(py, |file| file.map(offset.0..end))?))
     }
 

@@ -119,7 +119,9 @@ impl Volume {
         scheduler: Option<&str>,
     ) -> PyResult<Self> {
         let given = |value: Option<usize>, set: fn(FilesystemOptions, usize) -> FilesystemOptions| {
-            move |options| value.map_or_else(|| FilesystemOptions::clone(&options), |value| set(options.clone(), value))
+            move |options| {
+                value.map_or_else(|| FilesystemOptions::clone(&options), |value| set(options.clone(), value))
+            }
         };
         let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
         let mut options = FilesystemOptions::new().access(access);
@@ -336,14 +338,7 @@ impl Volume {
 
     /// Set user and group; -1 leaves one as it is.
     #[pyo3(signature = (path, uid, gid, *, follow_symlinks = true))]
-    fn chown(
-        &self,
-        py: Python<'_>,
-        path: FsPath,
-        uid: i64,
-        gid: i64,
-        follow_symlinks: bool,
-    ) -> PyResult<()> {
+    fn chown(&self, py: Python<'_>, path: FsPath, uid: i64, gid: i64, follow_symlinks: bool) -> PyResult<()> {
         let id = |id: i64| if id == -1 { Ok(None) } else { u32::try_from(id).map(Some) };
         let changes = SetAttributes { uid: id(uid)?, gid: id(gid)?, ..SetAttributes::default() };
         self.on_node(py, &path, follow_symlinks, |node| node.set_attributes(&changes))
@@ -361,7 +356,9 @@ impl Volume {
     ) -> PyResult<()> {
         let (accessed, modified) = match (times, ns) {
             (Some(_), Some(_)) => {
-                return Err(PyValueError::new_err("utime: you may specify either 'times' or 'ns' but not both"));
+                return Err(PyValueError::new_err(
+                    "utime: you may specify either 'times' or 'ns' but not both",
+                ));
             }
             (Some((accessed, modified)), None) => {
                 (Some(in_nanoseconds(&accessed)?), Some(in_nanoseconds(&modified)?))

@@ -34,9 +34,8 @@ impl Map {
             }
             return Ok((indices.start as u64, indices.slicelength));
         }
-        let index: isize = key
-            .extract()
-            .map_err(|_| PyTypeError::new_err("a view is indexed by integers and slices"))?;
+        let index: isize =
+            key.extract().map_err(|_| PyTypeError::new_err("a view is indexed by integers and slices"))?;
         let index = if index < 0 { index + len } else { index };
         if (0..len).contains(&index) {
             Ok((index as u64, 1))

@@ -145,7 +145,9 @@ pub(crate) fn open_raw_handle(
 ) -> PyResult<Handle> {
     let how = How::new(mode, direct, unaligned, sync)?;
     if how.access.create || how.access.create_new {
-        return Err(PyValueError::new_err("a device is neither created nor truncated: use mode \"rb\" or \"r+b\""));
+        return Err(PyValueError::new_err(
+            "a device is neither created nor truncated: use mode \"rb\" or \"r+b\"",
+        ));
     }
     let spec = target
         .as_ref()

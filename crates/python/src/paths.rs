@@ -49,11 +49,7 @@ impl FromPyObject<'_, '_> for FsPath {
 }
 
 /// A name or path for Python.
-pub(crate) fn to_python<'py>(
-    py: Python<'py>,
-    name: &[u8],
-    is_bytes: bool,
-) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn to_python<'py>(py: Python<'py>, name: &[u8], is_bytes: bool) -> PyResult<Bound<'py, PyAny>> {
     if is_bytes {
         return Ok(PyBytes::new(py, name).into_any());
     }

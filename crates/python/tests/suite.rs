@@ -51,8 +51,17 @@ fn the_python_suite_passes() {
     let directory = tempfile::tempdir().expect("a directory");
     put_together(directory.path());
     let suite = format!("{CRATE}/tests/python");
-    let arguments =
-        ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-W", "error::pytest.PytestUnraisableExceptionWarning", &suite];
+    let arguments = [
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "error::pytest.PytestUnraisableExceptionWarning",
+        &suite,
+    ];
     let ran = run(&python, directory.path(), &arguments);
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     for line in out.lines() {

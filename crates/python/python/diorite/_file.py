@@ -17,6 +17,8 @@ def _check_memory(memory, is_filled):
     with memoryview(memory) as view:
         if is_filled and view.readonly:
             raise TypeError(f"a writable bytes-like object is needed, not {type(memory).__name__}")
+        if not view.c_contiguous:
+            raise BufferError("a contiguous bytes-like object is needed")
 
 
 class File(io.RawIOBase):
@@ -97,7 +99,7 @@ class File(io.RawIOBase):
 
     def readall(self):
         """Read all from the position to the end."""
-        return self._for_reading().read(-1)
+        return self._open().read(-1)
 
     def readinto(self, buffer):
         """Read from the position into ``buffer``; returns the number of bytes, 0 at the end."""
