@@ -60,6 +60,7 @@ impl Stat {
 
     /// Always 0: a volume in an image has no device number.
     #[getter]
+    #[expect(clippy::unused_self, reason = "an attribute of Python")]
     fn st_dev(&self) -> u64 {
         0
     }
@@ -182,6 +183,7 @@ impl Stat {
 
 /// What ``statvfs`` returns: the attributes of ``os.statvfs_result``.
 #[pyclass(frozen, get_all, module = "diorite", name = "StatVfs")]
+#[expect(clippy::struct_field_names, reason = "the names of `os`")]
 pub(crate) struct StatVfs {
     /// Block size in bytes.
     f_bsize: u64,

@@ -88,7 +88,7 @@ fn set_attributes(exception: &Bound<'_, PyAny>, error: &Error) -> PyResult<()> {
 /// The library's error in an error of `std::io`, which its traits return.
 pub(crate) fn from_io(error: io::Error) -> Error {
     let kind = error.kind();
-    match error.into_inner().map(|inner| inner.downcast::<Error>()) {
+    match error.into_inner().map(<dyn std::error::Error + Send + Sync>::downcast::<Error>) {
         Some(Ok(error)) => *error,
         _ => Error::Os { what: "the operation failed", source: kind.into() },
     }

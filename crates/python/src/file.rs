@@ -72,7 +72,7 @@ impl From<diorite::Extent> for Extent {
         Self {
             offset: extent.offset,
             length: extent.len,
-            device_offset: extent.sector.map(|sector| sector.0 * u64::from(diorite::SECTOR_SIZE)),
+            device_offset: extent.sector.map(|sector| sector.0 * diorite::SECTOR_SIZE),
             kind: match extent.kind {
                 ExtentKind::Unwritten => "unwritten",
                 ExtentKind::Delayed => "delayed",

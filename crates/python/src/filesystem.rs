@@ -472,7 +472,12 @@ fn in_nanoseconds(seconds: &Bound<'_, PyAny>) -> PyResult<i128> {
 fn open(py: Python<'_>, options: FilesystemOptions, target: &Path) -> PyResult<diorite::Filesystem> {
     let interrupted = std::sync::Arc::new(std::sync::Mutex::new(None));
     let noted = std::sync::Arc::clone(&interrupted);
-    let options = options.mmp_watch(move |_| match Python::attach(|py| py.check_signals()) {
+    #[expect(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the method is not general enough over lifetimes"
+    )]
+    let check = || Python::attach(|py| py.check_signals());
+    let options = options.mmp_watch(move |_| match check() {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => {
             *noted.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);

@@ -8,6 +8,11 @@
 //! - Errors become `OSError` with the number of the library's table (`errors.rs`).
 //! - Memory of Python objects is lent to transfers under the rules of `memory.rs`.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "what is made of an argument of Python is made for the call"
+)]
+
 mod async_queue;
 mod attributes;
 mod errors;

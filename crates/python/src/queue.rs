@@ -125,7 +125,6 @@ impl Queue {
         self.state.call(py, |state| act(&mut state.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "those of a submission")]
     fn submit(
         &self,
         py: Python<'_>,

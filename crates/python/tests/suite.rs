@@ -7,14 +7,16 @@ use std::process::{Command, Output};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// An interpreter of Python 3.11 or later that has pytest.
+/// An interpreter of Python 3.11 or later that has pytest; one that has all that is tested, if there is one.
 fn interpreter() -> Option<PathBuf> {
-    let check = "import sys, pytest; sys.exit(sys.version_info < (3, 11))";
-    let has_pytest = |python: &PathBuf| {
-        let ran = Command::new(python).args(["-c", check]).output();
+    let has = |modules: &str, python: &&str| {
+        let check = format!("import sys, {modules}; sys.exit(sys.version_info < (3, 11))");
+        let ran = Command::new(python).args(["-c", &check]).output();
         ran.is_ok_and(|ran| ran.status.success())
     };
-    ["python3", "/usr/bin/python3"].map(PathBuf::from).into_iter().find(has_pytest)
+    let known = ["python3", "/usr/bin/python3"];
+    let with_all = known.iter().find(|python| has("pytest, numpy, fsspec", python));
+    with_all.or_else(|| known.iter().find(|python| has("pytest", python))).map(PathBuf::from)
 }
 
 /// The package `diorite` as an import finds it.
