@@ -32,6 +32,10 @@ const TOOLS: &[Tool] = &[
     Tool { program: "cc", package: "gcc" },
     Tool { program: "g++", package: "g++" },
     Tool { program: "valgrind", package: "valgrind" },
+    // Files instead of programs: what the tests of the Python package import.
+    Tool { program: "/usr/lib/python3/dist-packages/pytest/__init__.py", package: "python3-pytest" },
+    Tool { program: "/usr/lib/python3/dist-packages/numpy/__init__.py", package: "python3-numpy" },
+    Tool { program: "/usr/lib/python3/dist-packages/fsspec/__init__.py", package: "python3-fsspec" },
 ];
 
 /// What only `cargo xtask mount` calls.

@@ -1,0 +1,346 @@
+"""Open files: ``File``, an ``io.RawIOBase``, and what the builtin ``open`` puts around one."""
+
+import io
+import os
+import warnings
+import weakref
+
+from . import _diorite
+
+
+def _closed():
+    return ValueError("I/O operation on closed file")
+
+
+def _check_memory(memory, is_filled):
+    """``TypeError`` for what is no memory: Python's own files say that before anything else."""
+    with memoryview(memory) as view:
+        if is_filled and view.readonly:
+            raise TypeError(f"a writable bytes-like object is needed, not {type(memory).__name__}")
+        if not view.c_contiguous:
+            raise BufferError("a contiguous bytes-like object is needed")
+
+
+class File(io.RawIOBase):
+    """An open file, unbuffered: ``io.RawIOBase``, and transfers at offsets that leave the position alone.
+
+    It is returned by ``open(..., buffering=0)``, and is the attribute ``raw`` of a buffered file. Threads can use one at once; each call takes effect whole.
+    """
+
+    def __init__(self, handle, name, mode):
+        self._handle = handle
+        self._access = mode
+        self.name = name
+        if "a" in mode:
+            handle.seek(0, os.SEEK_END)
+
+    def _open(self):
+        if self.closed:
+            raise _closed()
+        return self._handle
+
+    def _for_reading(self):
+        handle = self._open()
+        if not ("r" in self._access or "+" in self._access):
+            raise io.UnsupportedOperation("File not open for reading")
+        return handle
+
+    def _for_writing(self):
+        handle = self._open()
+        if "r" in self._access and "+" not in self._access:
+            raise io.UnsupportedOperation("File not open for writing")
+        return handle
+
+    @property
+    def mode(self):
+        """The mode, as Python's own raw files name it."""
+        kind = self._access.rstrip("+")
+        if "+" not in self._access:
+            return kind + "b"
+        return ("r" if kind == "w" else kind) + "b+"
+
+    def readable(self):
+        """Whether the file is open for reading."""
+        self._open()
+        return "r" in self._access or "+" in self._access
+
+    def writable(self):
+        """Whether the file is open for writing."""
+        self._open()
+        return "r" not in self._access or "+" in self._access
+
+    def seekable(self):
+        """True."""
+        self._open()
+        return True
+
+    def fileno(self):
+        """Raises ``io.UnsupportedOperation``: the file has no descriptor of the host."""
+        self._open()
+        raise io.UnsupportedOperation("a file of diorite has no descriptor")
+
+    def isatty(self):
+        """False."""
+        self._open()
+        return False
+
+    def close(self):
+        """Close the file; closing it again does nothing. Call ``fsync`` before to know that everything is on the disk."""
+        if not self.closed:
+            try:
+                super().close()
+            finally:
+                self._handle.close()
+
+    def read(self, size=-1):
+        """Read at most ``size`` bytes from the position, all of the rest with -1."""
+        handle = self._for_reading()
+        return handle.read(-1 if size is None else size)
+
+    def readall(self):
+        """Read all from the position to the end."""
+        return self._open().read(-1)
+
+    def readinto(self, buffer):
+        """Read from the position into ``buffer``; returns the number of bytes, 0 at the end."""
+        if self.closed or not self.readable():
+            _check_memory(buffer, True)
+        return self._for_reading().readinto(buffer)
+
+    def write(self, data):
+        """Write at the position; returns the number of bytes, fewer only where the volume filled up."""
+        if self.closed or not self.writable():
+            _check_memory(data, False)
+        return self._for_writing().write(data)
+
+    def seek(self, offset, whence=os.SEEK_SET):
+        """Set the position; ``whence`` is also ``os.SEEK_DATA`` and ``os.SEEK_HOLE``."""
+        handle = self._open()
+        if whence == os.SEEK_DATA:
+            offset, whence = handle.seek_data(offset), os.SEEK_SET
+        elif whence == os.SEEK_HOLE:
+            offset, whence = handle.seek_hole(offset), os.SEEK_SET
+        return handle.seek(offset, whence)
+
+    def tell(self):
+        """The position."""
+        return self._open().tell()
+
+    def truncate(self, size=None):
+        """Set the size, to the position if none is given."""
+        handle = self._for_writing()
+        if size is None:
+            size = handle.tell()
+        handle.truncate(size)
+        return size
+
+    # At offsets.
+
+    def readinto_at(self, buffer, offset):
+        """Read from ``offset`` into ``buffer``, any object with writable memory; returns the number of bytes, fewer only at the end.
+
+        A direct file moves the data from the disk into that memory, without a copy. Address, length and offset must fit ``alignment`` then.
+        """
+        return self._for_reading().readinto_at(buffer, offset)
+
+    def pread(self, size, offset):
+        """Read at most ``size`` bytes from ``offset``."""
+        return self._for_reading().pread(size, offset)
+
+    def pwrite(self, data, offset):
+        """Write ``data`` at ``offset``; returns the number of bytes, fewer only where the volume filled up."""
+        return self._for_writing().pwrite(data, offset)
+
+    def append(self, data):
+        """Write all of ``data`` at the end, wherever that is at the moment; returns the offset where it went."""
+        return self._for_writing().append(data)
+
+    def buffer(self, size):
+        """A ``Buffer`` of ``size`` zeroed bytes that direct I/O on this file takes as it is."""
+        return self._open().buffer(size)
+
+    def map(self, offset=0, length=None):
+        """A range of the file as a ``Map``, up to the end if no length is given."""
+        handle = self._for_reading()
+        if length is None:
+            length = max(handle.size() - offset, 0)
+        return handle.map(offset, length)
+
+    def fsync(self):
+        """Make data and attributes durable."""
+        self._open().fsync()
+
+    def fdatasync(self):
+        """Make data durable, and what is needed to read it."""
+        self._open().fdatasync()
+
+    def fallocate(self, offset, length, *, keep_size=False):
+        """Give a range blocks; the file grows to its end unless ``keep_size`` is true."""
+        self._for_writing().fallocate(offset, length, keep_size)
+
+    def punch_hole(self, offset, length):
+        """Make a range a hole: it reads as zeros, and its blocks are free."""
+        self._for_writing().punch_hole(offset, length)
+
+    def zero_range(self, offset, length):
+        """Make a range read as zeros; it has blocks afterwards."""
+        self._for_writing().zero_range(offset, length)
+
+    def collapse_range(self, offset, length):
+        """Take a range of whole blocks out of the file; what follows moves to the front."""
+        self._for_writing().collapse_range(offset, length)
+
+    def insert_range(self, offset, length):
+        """Insert a hole of whole blocks; what follows moves towards the end."""
+        self._for_writing().insert_range(offset, length)
+
+    def seek_hole(self, offset):
+        """The first hole at or after ``offset``; the end of the file is one. ``OSError`` with ``ENXIO`` from the end on."""
+        return self._open().seek_hole(offset)
+
+    def seek_data(self, offset):
+        """The first data at or after ``offset``. ``OSError`` with ``ENXIO`` if there is none."""
+        return self._open().seek_data(offset)
+
+    def extents(self):
+        """Where the data is, a list of ``Extent``."""
+        return self._open().extents()
+
+    def drop_cached(self, offset=0, length=None):
+        """Write back what is dirty of a range, and drop it from the cache."""
+        self._open().drop_cached(offset, length)
+
+    def stat(self):
+        """Attributes, a ``Stat``."""
+        return self._open().stat()
+
+    def stats(self):
+        """What was done so far on the volume or device, a ``Stats``."""
+        return self._open().stats()
+
+    def set_direct(self, direct):
+        """Bypass the cache from the next call on (``True``, ``"preferred"``), or not (``False``)."""
+        self._open().set_direct(direct)
+
+    @property
+    def size(self):
+        """Size in bytes."""
+        return self._open().size()
+
+    @property
+    def max_size(self):
+        """The largest size that the file can have."""
+        return self._open().max_size()
+
+    @property
+    def alignment(self):
+        """What direct I/O needs, an ``Alignment``."""
+        return self._open().alignment()
+
+    @property
+    def direct(self):
+        """Whether the cache is bypassed: ``False``, ``True`` or ``"preferred"``."""
+        return self._open().direct()
+
+    def __repr__(self):
+        state = "closed" if self.closed else f"mode={self.mode!r}"
+        return f"<diorite.File name={self.name!r} {state}>"
+
+
+def _parse_mode(mode, buffering, encoding, errors, newline):
+    """The mode without ``b`` and ``t``, and whether it is binary; fails as the builtin ``open`` does."""
+    if not isinstance(mode, str):
+        raise TypeError(f"open() argument 'mode' must be str, not {type(mode).__name__}")
+    letters = set(mode)
+    if letters - set("rwxabt+") or len(mode) > len(letters):
+        raise ValueError(f"invalid mode: {mode!r}")
+    binary = "b" in letters
+    if "t" in letters and binary:
+        raise ValueError("can't have text and binary mode at once")
+    kinds = [kind for kind in "rwxa" if kind in letters]
+    if len(kinds) != 1:
+        raise ValueError("must have exactly one of read/write/create/append mode")
+    for name, value in (("encoding", encoding), ("errors", errors), ("newline", newline)):
+        if binary and value is not None:
+            raise ValueError(f"binary mode doesn't take {'an' if name[0] == 'e' else 'a'} {name} argument")
+    if buffering == 0 and not binary:
+        raise ValueError("can't have unbuffered text I/O")
+    return kinds[0] + ("+" if "+" in letters else ""), binary
+
+
+def _open_with(open_handle, name, mode, buffering, encoding, errors, newline, unaligned):
+    """What the builtin ``open`` makes of a raw file: ``open_handle(access, unaligned)`` returns its handle."""
+    access, binary = _parse_mode(mode, buffering, encoding, errors, newline)
+    if unaligned is None:
+        # Python's buffers are not aligned.
+        unaligned = "error" if buffering == 0 else "bounce"
+    raw = File(open_handle(access, unaligned), name, access)
+    opened = raw
+    try:
+        line_buffering = buffering == 1 and not binary
+        if buffering == 0:
+            return raw
+        if buffering == 1 and binary:
+            message = "line buffering (buffering=1) isn't supported in binary mode, the default buffer size will be used"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+        if buffering < 0 or buffering == 1:
+            buffering = max(io.DEFAULT_BUFFER_SIZE, 4096)
+        if "+" in access:
+            opened = io.BufferedRandom(raw, buffering)
+        elif access == "r":
+            opened = io.BufferedReader(raw, buffering)
+        else:
+            opened = io.BufferedWriter(raw, buffering)
+        if binary:
+            return opened
+        opened = io.TextIOWrapper(opened, encoding, errors, newline, line_buffering)
+        opened.mode = mode
+        return opened
+    except BaseException:
+        opened.close()
+        raise
+
+
+def open_host(path, mode="rb", buffering=-1, encoding=None, errors=None, newline=None, *, direct=False, unaligned=None, sync=None):
+    """Open a file of the host's filesystem, with the cache and the direct I/O of the library.
+
+    The arguments are those of ``Filesystem.open``.
+    """
+
+    def handle(access, how):
+        return _diorite.open_host_handle(path, access, direct, how, sync)
+
+    return _open_with(handle, os.fspath(path), mode, buffering, encoding, errors, newline, unaligned)
+
+
+def open_raw(target, mode="rb", buffering=-1, encoding=None, errors=None, newline=None, *, direct=False, unaligned=None, sync=None):
+    """Open a whole image, device or other target as one file: byte N of the file is byte N of the device.
+
+    The arguments are those of ``Filesystem.open``; the modes are ``"r"`` and ``"r+"``, binary or text.
+    """
+
+    def handle(access, how):
+        return _diorite.open_raw_handle(target, access, direct, how, sync)
+
+    return _open_with(handle, os.fspath(target), mode, buffering, encoding, errors, newline, unaligned)
+
+
+class _OpenFiles:
+    """The files that are open on a filesystem, so that its close can close them."""
+
+    def __init__(self):
+        self._files = weakref.WeakSet()
+
+    def add(self, file):
+        self._files.add(file)
+        return file
+
+    def close(self):
+        """Close all; returns the first error."""
+        first = None
+        for file in list(self._files):
+            try:
+                file.close()
+            except Exception as error:
+                first = first or error
+        return first

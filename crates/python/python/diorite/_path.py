@@ -1,0 +1,299 @@
+"""``Path``: a path of a filesystem with the methods of ``pathlib``."""
+
+import fnmatch
+import re
+import stat as _stat
+from pathlib import PurePosixPath
+
+
+class Path:
+    """A path of a filesystem: ``fs / "dir" / "file"``.
+
+    Its methods are those of ``pathlib.Path``. It is not ``os.PathLike``, so that no function of the host takes it for a path of the host; calls of a
+    ``Filesystem`` take it.
+    """
+
+    __slots__ = ("_filesystem", "_pure")
+
+    def __init__(self, filesystem, *parts):
+        self._filesystem = filesystem
+        self._pure = PurePosixPath(*(self._plain(part) for part in parts))
+
+    @staticmethod
+    def _plain(part):
+        return part._pure if isinstance(part, Path) else part
+
+    def _with(self, pure):
+        return Path(self._filesystem, pure)
+
+    @property
+    def _diorite_path_(self):
+        return str(self._pure)
+
+    @property
+    def filesystem(self):
+        """The filesystem."""
+        return self._filesystem
+
+    def __str__(self):
+        return str(self._pure)
+
+    def __repr__(self):
+        return f"diorite.Path({self._filesystem.target!r}, {str(self)!r})"
+
+    def __eq__(self, other):
+        if not isinstance(other, Path):
+            return NotImplemented
+        return self._filesystem is other._filesystem and self._pure == other._pure
+
+    def __lt__(self, other):
+        if not isinstance(other, Path):
+            return NotImplemented
+        return self._pure < other._pure
+
+    def __hash__(self):
+        return hash((id(self._filesystem), self._pure))
+
+    def __truediv__(self, part):
+        return self._with(self._pure / self._plain(part))
+
+    # Without the volume.
+
+    @property
+    def name(self):
+        """The last part."""
+        return self._pure.name
+
+    @property
+    def stem(self):
+        """The last part without its suffix."""
+        return self._pure.stem
+
+    @property
+    def suffix(self):
+        """The suffix of the last part, with its dot."""
+        return self._pure.suffix
+
+    @property
+    def suffixes(self):
+        """All suffixes of the last part."""
+        return self._pure.suffixes
+
+    @property
+    def parts(self):
+        """The parts."""
+        return self._pure.parts
+
+    @property
+    def parent(self):
+        """The path without its last part."""
+        return self._with(self._pure.parent)
+
+    @property
+    def parents(self):
+        """All parents, the nearest first."""
+        return tuple(self._with(parent) for parent in self._pure.parents)
+
+    def as_posix(self):
+        """The path as text."""
+        return self._pure.as_posix()
+
+    def is_absolute(self):
+        """Whether it begins with a slash; a relative path begins at the root as well."""
+        return self._pure.is_absolute()
+
+    def is_relative_to(self, other):
+        """Whether it lies beneath ``other``."""
+        try:
+            self.relative_to(other)
+        except ValueError:
+            return False
+        return True
+
+    def joinpath(self, *parts):
+        """The path with more parts."""
+        return self._with(self._pure.joinpath(*(self._plain(part) for part in parts)))
+
+    def match(self, pattern):
+        """Whether it matches a pattern."""
+        return self._pure.match(pattern)
+
+    def relative_to(self, other):
+        """What follows ``other``, a ``pathlib.PurePosixPath``."""
+        return self._pure.relative_to(self._plain(other))
+
+    def with_name(self, name):
+        """The path with another last part."""
+        return self._with(self._pure.with_name(name))
+
+    def with_stem(self, stem):
+        """The path with another last part, but for the suffix."""
+        return self._with(self._pure.with_stem(stem))
+
+    def with_suffix(self, suffix):
+        """The path with another suffix."""
+        return self._with(self._pure.with_suffix(suffix))
+
+    # With the volume.
+
+    def stat(self, *, follow_symlinks=True):
+        """Attributes, a ``Stat``."""
+        return self._filesystem.stat(self, follow_symlinks=follow_symlinks)
+
+    def lstat(self):
+        """Attributes, of the link itself if it is one."""
+        return self._filesystem.lstat(self)
+
+    def exists(self, *, follow_symlinks=True):
+        """Whether there is something."""
+        return self._filesystem.exists(self) if follow_symlinks else self._filesystem.lexists(self)
+
+    def is_file(self):
+        """Whether the path leads to a regular file."""
+        return self._filesystem.isfile(self)
+
+    def is_dir(self):
+        """Whether the path leads to a directory."""
+        return self._filesystem.isdir(self)
+
+    def is_symlink(self):
+        """Whether there is a symbolic link."""
+        return self._filesystem.islink(self)
+
+    def samefile(self, other):
+        """Whether both paths lead to one file."""
+        return self.stat().st_ino == self._filesystem.stat(other).st_ino
+
+    def open(self, mode="r", buffering=-1, encoding=None, errors=None, newline=None, **options):
+        """Open the file; the mode is text unless it says ``b``, as in ``pathlib``. ``options`` are those of ``Filesystem.open``."""
+        return self._filesystem.open(self, mode, buffering, encoding, errors, newline, **options)
+
+    def read_bytes(self):
+        """The content."""
+        return self._filesystem.read_bytes(self)
+
+    def read_text(self, encoding=None, errors=None):
+        """The content as text."""
+        return self._filesystem.read_text(self, encoding, errors)
+
+    def write_bytes(self, data):
+        """Replace the content; returns the number of bytes."""
+        return self._filesystem.write_bytes(self, data)
+
+    def write_text(self, data, encoding=None, errors=None, newline=None):
+        """Replace the content by text; returns the number of characters."""
+        return self._filesystem.write_text(self, data, encoding, errors, newline)
+
+    def iterdir(self):
+        """The paths in the directory, in no particular order."""
+        return iter([self / name for name in self._filesystem.listdir(self)])
+
+    def walk(self, top_down=True, on_error=None, follow_symlinks=False):
+        """As ``Filesystem.walk``, with paths."""
+        for directory, names, others in self._filesystem.walk(self, top_down, on_error, follow_symlinks):
+            yield self._with(directory), names, others
+
+    def glob(self, pattern):
+        """The paths beneath this directory that match a pattern, in which ``**`` is any number of directories."""
+        parts = PurePosixPath(pattern).parts
+        if not parts or PurePosixPath(pattern).is_absolute():
+            raise NotImplementedError("a pattern is relative and not empty") if parts else ValueError("Unacceptable pattern: ''")
+        seen = set()
+        for path in self._select(parts):
+            if path not in seen:
+                seen.add(path)
+                yield path
+
+    def rglob(self, pattern):
+        """As ``glob``, with ``**/`` before the pattern."""
+        return self.glob(PurePosixPath("**") / pattern)
+
+    def _entries(self):
+        try:
+            return list(self._filesystem.scandir(self))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _select(self, parts):
+        part, rest = parts[0], parts[1:]
+        if part == "**":
+            yield from self._select_beneath(rest)
+        elif not any(character in part for character in "*?["):
+            path = self / part
+            if path.exists(follow_symlinks=bool(rest)):
+                yield from path._select(rest) if rest else (path,)
+        else:
+            matches = re.compile(fnmatch.translate(part)).match
+            for entry in self._entries():
+                if not matches(entry.name):
+                    continue
+                path = self / entry.name
+                if not rest:
+                    yield path
+                elif entry.is_dir():
+                    yield from path._select(rest)
+
+    def _select_beneath(self, rest):
+        if not self.is_dir():
+            return
+        yield from self._select(rest) if rest else (self,)
+        for entry in self._entries():
+            if entry.is_dir(follow_symlinks=False):
+                yield from (self / entry.name)._select_beneath(rest)
+
+    def mkdir(self, mode=0o755, parents=False, exist_ok=False):
+        """Make a directory; with ``parents`` also those that are missing."""
+        try:
+            self._filesystem.mkdir(self, mode)
+        except FileNotFoundError:
+            if not parents or self.parent == self:
+                raise
+            self._filesystem.makedirs(self, mode, exist_ok)
+        except FileExistsError:
+            if not exist_ok or not self.is_dir():
+                raise
+
+    def rmdir(self):
+        """Remove the empty directory."""
+        self._filesystem.rmdir(self)
+
+    def unlink(self, missing_ok=False):
+        """Remove the file."""
+        try:
+            self._filesystem.unlink(self)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def touch(self, mode=0o644, exist_ok=True):
+        """Make an empty file, or set the times of one to now."""
+        if exist_ok and self.exists():
+            self._filesystem.utime(self)
+            return
+        self._filesystem.open(self, "xb", buffering=0, permissions=mode).close()
+
+    def rename(self, target):
+        """Rename; returns the new path. A file there is replaced."""
+        target = self._with(self._plain(target))
+        self._filesystem.rename(self, target)
+        return target
+
+    def replace(self, target):
+        """Rename; returns the new path. A file there is replaced."""
+        return self.rename(target)
+
+    def chmod(self, mode, *, follow_symlinks=True):
+        """Set permission bits."""
+        self._filesystem.chmod(self, mode, follow_symlinks=follow_symlinks)
+
+    def symlink_to(self, target):
+        """Make this path a symbolic link that says ``target``."""
+        self._filesystem.symlink(self._plain(target), self)
+
+    def hardlink_to(self, target):
+        """Make this path a hard link to the file ``target``."""
+        self._filesystem.link(target, self)
+
+    def readlink(self):
+        """What the symbolic link says."""
+        return self._with(self._filesystem.readlink(self))

@@ -1,0 +1,173 @@
+"""A filesystem for fsspec, so that pandas, pyarrow and dask read files in images.
+
+    fsspec.open("diorite://dir/table.csv::disk.img")                 # the image is a file of the host
+    fsspec.filesystem("diorite", fo="nbd://HOST/EXPORT")             # any target of the library
+    pandas.read_csv("diorite://dir/table.csv", storage_options={"fo": "disk.img?partition=2"})
+"""
+
+import stat as _stat
+
+from fsspec.spec import AbstractFileSystem
+
+from ._filesystem import Filesystem
+
+
+class DioriteFileSystem(AbstractFileSystem):
+    """The filesystem ``diorite`` of fsspec: ``fo`` is the image or device, opened read-only unless ``read_only`` is false.
+
+    ``options`` are those of ``diorite.Filesystem``, and ``direct`` also of each file that is opened.
+    """
+
+    protocol = "diorite"
+    root_marker = "/"
+    cachable = True
+
+    def __init__(self, fo=None, read_only=True, target_protocol=None, target_options=None, **options):
+        names = ("cache_bytes", "metadata_cache_bytes", "read_ahead_bytes", "dirty_age", "commit_interval", "data_mode", "quota_limits",
+                 "direct", "device_direct", "scheduler")
+        of_volume = {name: options.pop(name) for name in names if name in options}
+        super().__init__(fo=fo, read_only=read_only, **options)
+        if not fo:
+            raise ValueError("give the image or device as fo=, or in the URL: diorite://PATH::IMAGE")
+        if target_protocol not in (None, "file", "local"):
+            raise ValueError(f"an image is a file of the host or a target of diorite, not of {target_protocol!r}")
+        self.filesystem = Filesystem(fo, read_only=read_only, **of_volume)
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        if isinstance(path, list):
+            return [cls._strip_protocol(part) for part in path]
+        path = super()._strip_protocol(str(path))
+        return "/" + path.strip("/")
+
+    def close(self):
+        """Close the volume; reports errors. fsspec keeps the instance until then."""
+        self.filesystem.close()
+        type(self).clear_instance_cache()
+
+    def _details(self, path, stat):
+        kind = {_stat.S_IFDIR: "directory", _stat.S_IFREG: "file", _stat.S_IFLNK: "link"}
+        return {
+            "name": path,
+            "size": stat.st_size,
+            "type": kind.get(_stat.S_IFMT(stat.st_mode), "other"),
+            "mode": stat.st_mode,
+            "uid": stat.st_uid,
+            "gid": stat.st_gid,
+            "ino": stat.st_ino,
+            "nlink": stat.st_nlink,
+            "mtime": stat.st_mtime,
+            "created": stat.st_birthtime or stat.st_ctime,
+        }
+
+    def info(self, path, **kwargs):
+        """Attributes of a file, as a dictionary."""
+        path = self._strip_protocol(path)
+        return self._details(path, self.filesystem.stat(path))
+
+    def _entry_details(self, entry):
+        try:
+            return self._details(entry.path, entry.stat())
+        except FileNotFoundError:
+            return self._details(entry.path, entry.stat(follow_symlinks=False))
+
+    def ls(self, path, detail=True, **kwargs):
+        """What is in a directory, or the file itself."""
+        path = self._strip_protocol(path)
+        if self.filesystem.isdir(path):
+            entries = sorted(self.filesystem.scandir(path), key=lambda entry: entry.name)
+            details = [self._entry_details(entry) for entry in entries]
+        else:
+            details = [self.info(path)]
+        return details if detail else [row["name"] for row in details]
+
+    def exists(self, path, **kwargs):
+        """Whether the path leads to something."""
+        return self.filesystem.exists(self._strip_protocol(path))
+
+    def _open(self, path, mode="rb", block_size=None, autocommit=True, cache_options=None, **kwargs):
+        options = {name: kwargs[name] for name in ("direct", "unaligned", "sync", "buffering") if name in kwargs}
+        return self.filesystem.open(self._strip_protocol(path), mode, **options)
+
+    def cat_file(self, path, start=None, end=None, **kwargs):
+        """The bytes of a file, or of a range of it."""
+        path = self._strip_protocol(path)
+        if start is None and end is None:
+            return self.filesystem.read_bytes(path)
+        with self.filesystem.open(path, "rb", buffering=0, unaligned="bounce") as file:
+            size = file.size
+            start = max(size + start, 0) if (start or 0) < 0 else start or 0
+            end = size if end is None else size + end if end < 0 else end
+            return file.pread(max(end - start, 0), start)
+
+    def pipe_file(self, path, value, **kwargs):
+        """Make a file of these bytes."""
+        self.filesystem.write_bytes(self._strip_protocol(path), value)
+
+    def mkdir(self, path, create_parents=True, **kwargs):
+        """Make a directory."""
+        path = self._strip_protocol(path)
+        if create_parents:
+            self.filesystem.makedirs(path)
+        else:
+            self.filesystem.mkdir(path)
+
+    def makedirs(self, path, exist_ok=False):
+        """Make a directory and all missing parents."""
+        self.filesystem.makedirs(self._strip_protocol(path), exist_ok=exist_ok)
+
+    def rmdir(self, path):
+        """Remove an empty directory."""
+        self.filesystem.rmdir(self._strip_protocol(path))
+
+    def rm_file(self, path):
+        """Remove a file."""
+        self.filesystem.remove(self._strip_protocol(path))
+
+    def _rm(self, path):
+        self.rm_file(path)
+
+    def rm(self, path, recursive=False, maxdepth=None):
+        """Remove files, and with ``recursive`` directories with what is in them."""
+        for one in path if isinstance(path, list) else [path]:
+            one = self._strip_protocol(one)
+            if self.filesystem.isdir(one) and not self.filesystem.islink(one):
+                if recursive:
+                    self.filesystem.rmtree(one)
+                else:
+                    self.filesystem.rmdir(one)
+            else:
+                self.filesystem.remove(one)
+
+    def cp_file(self, path1, path2, **kwargs):
+        """Copy a file."""
+        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        if self.filesystem.isdir(path1):
+            self.filesystem.makedirs(path2, exist_ok=True)
+        else:
+            self.filesystem.copyfile(path1, path2)
+
+    def mv(self, path1, path2, **kwargs):
+        """Rename."""
+        self.filesystem.rename(self._strip_protocol(path1), self._strip_protocol(path2))
+
+    def created(self, path):
+        """When the file was made."""
+        return _datetime(self.info(path)["created"])
+
+    def modified(self, path):
+        """When the content changed last."""
+        return _datetime(self.info(path)["mtime"])
+
+
+def _datetime(seconds):
+    import datetime
+
+    return datetime.datetime.fromtimestamp(seconds, tz=datetime.timezone.utc)
+
+
+def register():
+    """Make ``diorite://`` known to fsspec; an installed package is known without it."""
+    import fsspec
+
+    fsspec.register_implementation("diorite", DioriteFileSystem, clobber=True)

@@ -1,0 +1,253 @@
+//! Transfers as futures of asyncio: `diorite::AsyncQueue`, whose futures are polled when they are woken.
+//!
+//! Where it sits: under the class `diorite.AsyncQueue` of `_aio.py`, which makes futures of the event loop and watches two descriptors: the
+//! queue's, readable when a transfer can be reaped, and one that is readable when another thread woke a transfer.
+//!
+//! Locking: the table of transfers and the list of those that were woken are leaf locks, never held while a transfer is polled.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use diorite::{AsyncQueue, Error, Transfer};
+use pyo3::prelude::*;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::errors::{Failure, raise};
+use crate::file::{Handle, handle_of};
+use crate::guarded::Guarded;
+use crate::memory::{QueueMemory, Use};
+use crate::numbers::Offset;
+use crate::queue::{checked_depth, file_for};
+
+/// The transfers that were woken, and what says so.
+struct Woken {
+    ids: Mutex<Vec<u64>>,
+    event: OwnedFd,
+}
+
+impl Woken {
+    fn note(&self, id: u64) {
+        let mut ids = locked(&self.ids);
+        ids.push(id);
+        if ids.len() == 1 {
+            // It fails only where it is readable already.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn take(&self) -> Vec<u64> {
+        let mut ids = locked(&self.ids);
+        if !ids.is_empty() {
+            let _ = rustix::io::read(&self.event, &mut [0_u8; 8]);
+        }
+        std::mem::take(&mut *ids)
+    }
+}
+
+/// Wakes one transfer.
+struct WakeOne {
+    id: u64,
+    woken: Arc<Woken>,
+}
+
+impl Wake for WakeOne {
+    fn wake(self: Arc<Self>) {
+        self.woken.note(self.id);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Default)]
+struct Transfers {
+    by_id: HashMap<u64, Transfer<QueueMemory>>,
+    next: u64,
+}
+
+struct State {
+    queue: AsyncQueue<QueueMemory>,
+    transfers: Mutex<Transfers>,
+    woken: Arc<Woken>,
+}
+
+/// The end of a transfer.
+type Ended = (Result<usize, Error>, QueueMemory);
+
+impl State {
+    /// Poll a transfer; it is kept until it has ended.
+    fn poll(&self, id: u64, mut transfer: Transfer<QueueMemory>) -> Option<Ended> {
+        let waker = Waker::from(Arc::new(WakeOne { id, woken: Arc::clone(&self.woken) }));
+        match Pin::new(&mut transfer).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(ended) => Some(ended),
+            Poll::Pending => {
+                locked(&self.transfers).by_id.insert(id, transfer);
+                None
+            }
+        }
+    }
+
+    fn start(&self, transfer: Transfer<QueueMemory>) -> (u64, Option<Ended>) {
+        let id = {
+            let mut transfers = locked(&self.transfers);
+            transfers.next += 1;
+            transfers.next
+        };
+        (id, self.poll(id, transfer))
+    }
+
+    /// Take what has ended: also of transfers that become possible by that.
+    fn step(&self) -> diorite::Result<Vec<Ended>> {
+        self.queue.reap()?;
+        let mut ended = Vec::new();
+        loop {
+            let woken = self.woken.take();
+            if woken.is_empty() {
+                return Ok(ended);
+            }
+            for id in woken {
+                // One that was woken twice may be gone.
+                let transfer = locked(&self.transfers).by_id.remove(&id);
+                ended.extend(transfer.and_then(|transfer| self.poll(id, transfer)));
+            }
+        }
+    }
+}
+
+/// A queue for the event loop; ``diorite.AsyncQueue`` is the interface.
+#[pyclass(frozen, weakref, module = "diorite._diorite")]
+pub(crate) struct AsyncCore {
+    state: Guarded<State>,
+    file: Option<Py<Handle>>,
+    descriptors: [OwnedFd; 2],
+    depth: u32,
+}
+
+/// What `start` returns: the number of the transfer, and its bytes if it has ended.
+type Started = (u64, Option<usize>);
+
+impl AsyncCore {
+    fn start(
+        &self,
+        py: Python<'_>,
+        usage: Use,
+        buffer: &Bound<'_, PyAny>,
+        offset: u64,
+        future: Py<PyAny>,
+        file: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Started> {
+        let file = file_for(py, file, self.file.as_ref())?;
+        let memory = QueueMemory::new(buffer, future, usage)?;
+        let (id, ended) = self.state.call(py, |state| {
+            let len = memory.len();
+            let transfer = match usage {
+                Use::Fill => state.queue.read(&file, offset, memory, len),
+                Use::Drain => state.queue.write(&file, offset, memory, len),
+            };
+            Ok::<_, Failure>(state.start(transfer))
+        })?;
+        match ended {
+            Some((result, _)) => Ok((id, Some(result.map_err(Failure::from)?))),
+            None => Ok((id, None)),
+        }
+    }
+}
+
+#[pymethods]
+impl AsyncCore {
+    #[new]
+    fn new(file: Option<&Bound<'_, PyAny>>, depth: u32) -> PyResult<Self> {
+        let depth = checked_depth(depth)?;
+        let file = file.map(handle_of).transpose()?.map(Bound::unbind);
+        let no_descriptor =
+            |source| Failure::Library(Error::Os { what: "cannot get a descriptor for a queue", source });
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|source| no_descriptor(source.into()))?;
+        let queue = AsyncQueue::new(depth).map_err(Failure::from)?;
+        let of_queue = queue.as_fd().try_clone_to_owned().map_err(no_descriptor)?;
+        let of_event = event.try_clone().map_err(no_descriptor)?;
+        let woken = Arc::new(Woken { ids: Mutex::default(), event });
+        let state = State { queue, transfers: Mutex::default(), woken };
+        Ok(Self { state: Guarded::new(state), file, descriptors: [of_queue, of_event], depth })
+    }
+
+    #[getter]
+    fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    #[getter]
+    fn in_flight(&self, py: Python<'_>) -> PyResult<u32> {
+        self.state.call(py, |state| Ok::<_, Failure>(state.queue.in_flight()))
+    }
+
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.state.is_closed(py)
+    }
+
+    fn filenos(&self) -> (i32, i32) {
+        let [queue, event] = &self.descriptors;
+        (queue.as_raw_fd(), event.as_raw_fd())
+    }
+
+    #[pyo3(signature = (buffer, offset, future, file))]
+    fn start_read(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        offset: Offset,
+        future: Py<PyAny>,
+        file: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Started> {
+        self.start(py, Use::Fill, buffer, offset.0, future, file)
+    }
+
+    #[pyo3(signature = (buffer, offset, future, file))]
+    fn start_write(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        offset: Offset,
+        future: Py<PyAny>,
+        file: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Started> {
+        self.start(py, Use::Drain, buffer, offset.0, future, file)
+    }
+
+    /// Futures whose transfers have ended, each with the number of bytes or an exception.
+    fn step(&self, py: Python<'_>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>)>> {
+        let ended = self.state.call(py, State::step)?;
+        let end = |(result, memory): Ended| {
+            let value = match result {
+                Ok(bytes) => bytes.into_pyobject(py)?.into_any().unbind(),
+                Err(error) => raise(&error).into_value(py).into_any(),
+            };
+            Ok((memory.into_objects().1, value))
+        };
+        ended.into_iter().map(end).collect()
+    }
+
+    /// Forget a transfer. One that was submitted goes to its end, and keeps its memory until then.
+    fn cancel(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        self.state.call(py, |state| {
+            let transfer = locked(&state.transfers).by_id.remove(&id);
+            drop(transfer);
+            Ok::<_, Failure>(())
+        })
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let forget = |state: &State| {
+            let transfers = std::mem::take(&mut locked(&state.transfers).by_id);
+            drop(transfers);
+            Ok::<_, Failure>(())
+        };
+        self.state.close(py, forget, |_| false)
+    }
+}

@@ -1,0 +1,95 @@
+//! Errors of the library as Python exceptions.
+//!
+//! The number comes from the library's own table (`Error::errno`); `OSError` chooses the subclass by it. The class of the failure is the
+//! attribute `kind`, by the names of `ErrorKind`.
+
+use std::io;
+
+use diorite::{Error, ErrorKind};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+create_exception!(
+    diorite,
+    CorruptError,
+    PyOSError,
+    "The volume contradicts itself, or there is none. The message has the place of the damage."
+);
+create_exception!(
+    diorite,
+    AlignmentError,
+    PyOSError,
+    "A direct transfer is not aligned.\n\nAttributes: `part` says which argument (`the offset`, `the length`, `the memory address`), \
+     `given` is its value, and `needed` what it must be a multiple of. Open the file with `unaligned=\"bounce\"` to have such transfers \
+     copied through aligned memory."
+);
+
+/// Why a call of an object that can be closed failed.
+pub(crate) enum Failure {
+    /// It was closed.
+    Closed,
+    /// It was opened by the process that this one was forked from.
+    OtherProcess,
+    /// What the library says.
+    Library(Error),
+}
+
+impl<E: Into<Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Library(error.into())
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Closed => PyValueError::new_err("I/O operation on closed file"),
+            Failure::OtherProcess => PyRuntimeError::new_err(
+                "this object was opened by the process that this one was forked from; open the image or file again in this process",
+            ),
+            Failure::Library(error) => raise(&error),
+        }
+    }
+}
+
+/// The exception for an error.
+pub(crate) fn raise(error: &Error) -> PyErr {
+    Python::attach(|py| {
+        let plain = error.without_path();
+        let message = match error.hint() {
+            Some(_) => format!("{plain}, or the file opened with unaligned=\"bounce\""),
+            None => plain.to_string(),
+        };
+        let path = error.path().map(|path| path.as_os_str().to_owned());
+        let arguments = (error.errno(), message, path);
+        let exception = match (error.kind(), plain) {
+            (ErrorKind::Corrupt, _) => CorruptError::new_err(arguments),
+            (_, Error::InvalidAlignment { .. }) => AlignmentError::new_err(arguments),
+            _ => PyOSError::new_err(arguments),
+        };
+        match set_attributes(exception.value(py), error) {
+            Ok(()) => exception,
+            Err(other) => other,
+        }
+    })
+}
+
+fn set_attributes(exception: &Bound<'_, PyAny>, error: &Error) -> PyResult<()> {
+    exception.setattr("kind", format!("{:?}", error.kind()))?;
+    if let Error::InvalidAlignment { what, given, needed } = error.without_path() {
+        exception.setattr("part", what.to_string())?;
+        exception.setattr("given", given)?;
+        exception.setattr("needed", needed)?;
+    }
+    Ok(())
+}
+
+/// The library's error in an error of `std::io`, which its traits return.
+pub(crate) fn from_io(error: io::Error) -> Error {
+    let kind = error.kind();
+    match error.into_inner().map(<dyn std::error::Error + Send + Sync>::downcast::<Error>) {
+        Some(Ok(error)) => *error,
+        _ => Error::Os { what: "the operation failed", source: kind.into() },
+    }
+}

@@ -1,0 +1,110 @@
+//! What a Python object holds of the library, until it is closed: with threads, and with forked processes.
+//!
+//! Interface:
+//! - Every call runs detached from the interpreter (without the GIL), also where it waits for a lock.
+//! - A close waits for the calls that are under way; a later call is an error.
+//! - A process that was forked from the one that opened the object cannot use it: the threads and rings of the volume are not there,
+//!   and both processes would write the same metadata. There it is also never dropped, which would sync and close the volume.
+//!
+//! Locking: calls hold the lock shared. It is never waited for by a thread that holds the GIL, so a call that needs the GIL at its end gets it.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Once, PoisonError, RwLock};
+
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+
+/// How often this process is a fork's child, counted from the first process that asked.
+fn forks() -> u64 {
+    static FORKS: AtomicU64 = AtomicU64::new(0);
+    static WATCH: Once = Once::new();
+    extern "C" fn in_child() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    WATCH.call_once(|| {
+        // SAFETY: the handler only adds to an atomic number, which is allowed between fork and exec.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// A value that can be closed. See the module's head.
+pub(crate) struct Guarded<T: Send + Sync> {
+    value: RwLock<Option<T>>,
+    forks: u64,
+}
+
+impl<T: Send + Sync> Guarded<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: RwLock::new(Some(value)), forks: forks() }
+    }
+
+    fn is_of_other_process(&self) -> bool {
+        self.forks != forks()
+    }
+
+    /// Call `act` detached from the interpreter.
+    pub(crate) fn call<R: Send, E: Into<Failure> + Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&T) -> Result<R, E> + Send,
+    ) -> PyResult<R> {
+        if self.is_of_other_process() {
+            return Err(Failure::OtherProcess.into());
+        }
+        let result = py.detach(|| {
+            let value = self.value.read().unwrap_or_else(PoisonError::into_inner);
+            match &*value {
+                Some(value) => act(value).map_err(Into::into),
+                None => Err(Failure::Closed),
+            }
+        });
+        Ok(result?)
+    }
+
+    /// Whether it was closed.
+    pub(crate) fn is_closed(&self, py: Python<'_>) -> bool {
+        if self.is_of_other_process() {
+            return false;
+        }
+        py.detach(|| self.value.read().unwrap_or_else(PoisonError::into_inner).is_none())
+    }
+
+    /// Close: `act` gets the value, which is dropped afterwards unless `act` fails and `keep` says that it stays open. Nothing happens if it was
+    /// closed before, or in a forked process.
+    pub(crate) fn close<E: Into<Failure> + Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&T) -> Result<(), E> + Send,
+        keep: impl FnOnce(&E) -> bool + Send,
+    ) -> PyResult<()> {
+        if self.is_of_other_process() {
+            return Ok(());
+        }
+        let result = py.detach(|| {
+            let mut slot = self.value.write().unwrap_or_else(PoisonError::into_inner);
+            let Some(value) = &*slot else { return Ok(()) };
+            let result = act(value);
+            if !result.as_ref().is_err_and(keep) {
+                drop(slot.take());
+            }
+            result.map_err(Into::into)
+        });
+        Ok(result?)
+    }
+}
+
+impl<T: Send + Sync> Drop for Guarded<T> {
+    fn drop(&mut self) {
+        let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if self.is_of_other_process() {
+            std::mem::forget(value);
+        } else if value.is_some() {
+            let mut value = value;
+            // The drop may write and wait. Without an interpreter the thread holds no GIL.
+            let _ = Python::try_attach(|py| py.detach(|| drop(value.take())));
+        }
+    }
+}

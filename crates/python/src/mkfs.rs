@@ -1,0 +1,77 @@
+//! New volumes, and looking for damage.
+
+use diorite::mkfs::{Flavor, MkfsOptions};
+use diorite::{DeviceOptions, DirectIo, Error, Filesystem, VolumeInfo, foreign_content, open_target};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+use crate::paths::FsPath;
+
+fn flavor(name: &str) -> PyResult<Flavor> {
+    match name {
+        "ext2" => Ok(Flavor::Ext2),
+        "ext3" => Ok(Flavor::Ext3),
+        "ext4" => Ok(Flavor::Ext4),
+        other => {
+            let message = format!("the type must be \"ext2\", \"ext3\" or \"ext4\", not {other:?}");
+            Err(PyValueError::new_err(message))
+        }
+    }
+}
+
+/// Make a volume: in a new image of ``size`` bytes, or without a size on an existing image or device.
+///
+/// Everything that was on it is lost. A device that holds a volume or another known format is refused unless ``force`` is true.
+/// ``type`` is ``"ext2"``, ``"ext3"`` or ``"ext4"``; ``features`` are changes of the features as ``mke2fs -O`` takes them.
+#[pyfunction]
+#[pyo3(signature = (
+    target, size = None, *, r#type = "ext4", block_size = None, label = "", features = "", inodes = None,
+    bytes_per_inode = None, reserved_percent = 5.0, owner = (0, 0), force = false
+))]
+#[expect(clippy::too_many_arguments, reason = "keywords")]
+pub(crate) fn mkfs(
+    py: Python<'_>,
+    target: FsPath,
+    size: Option<u64>,
+    r#type: &str,
+    block_size: Option<u32>,
+    label: &str,
+    features: &str,
+    inodes: Option<u32>,
+    bytes_per_inode: Option<u32>,
+    reserved_percent: f64,
+    owner: (u32, u32),
+    force: bool,
+) -> PyResult<()> {
+    let options = MkfsOptions {
+        block_size,
+        label: label.as_bytes().to_vec(),
+        features: features.to_owned(),
+        inodes,
+        bytes_per_inode,
+        reserved_percent,
+        root_owner: crate::open::owner(Some(owner)),
+        ..MkfsOptions::new(flavor(r#type)?)
+    };
+    let made = py.detach(|| match size {
+        Some(size) => Filesystem::create(&target, size, &options)?.close(),
+        None => make_on(&target, &options, force).map_err(|error| error.at(&target)),
+    });
+    Ok(made.map_err(Failure::from)?)
+}
+
+/// Make a volume on what exists.
+fn make_on(target: &FsPath, options: &MkfsOptions, force: bool) -> diorite::Result<()> {
+    let not_text = Error::InvalidArgument("the name of an image must be text in UTF-8");
+    let spec = target.as_ref().to_str().ok_or(not_text)?;
+    let device = open_target(spec, &DeviceOptions::read_write().direct(DirectIo::Off))?;
+    let is_used = foreign_content(&*device).is_some() || VolumeInfo::read(&*device).is_ok();
+    if is_used && !force {
+        return Err(Error::InvalidArgument(
+            "it holds a filesystem or another known format; force=True makes a new one all the same",
+        ));
+    }
+    diorite::mkfs::mkfs(&*device, options)?;
+    Ok(())
+}

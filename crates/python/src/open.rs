@@ -1,0 +1,158 @@
+//! How files are opened: of a volume, of the host, and whole devices.
+
+use diorite::{Creates, DirectIo, HostFile, OpenOptions, Owner, RawFile, Unaligned};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::errors::Failure;
+use crate::file::Handle;
+use crate::paths::FsPath;
+
+/// `False`, `True` or `"preferred"`.
+#[derive(Clone, Copy)]
+pub(crate) struct Direct(pub(crate) DirectIo);
+
+impl FromPyObject<'_, '_> for Direct {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        if let Ok(text) = object.cast::<PyString>() {
+            return match text.to_cow()?.as_ref() {
+                "preferred" => Ok(Self(DirectIo::Preferred)),
+                other => Err(PyValueError::new_err(format!(
+                    "direct must be False, True or \"preferred\", not {other:?}"
+                ))),
+            };
+        }
+        Ok(Self(if object.is_truthy()? { DirectIo::Required } else { DirectIo::Off }))
+    }
+}
+
+/// What a mode of `open` says, without `b` and `t`.
+#[derive(Clone, Copy, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
+struct Access {
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+}
+
+impl Access {
+    fn of(mode: &str) -> PyResult<Self> {
+        let (kind, plus) = match mode.strip_suffix('+') {
+            Some(kind) => (kind, true),
+            None => (mode, false),
+        };
+        let access = match kind {
+            "r" => Self { read: true, write: plus, ..Self::default() },
+            "w" => Self { read: plus, write: true, create: true, truncate: true, ..Self::default() },
+            "x" => Self { read: plus, write: true, create_new: true, ..Self::default() },
+            "a" => Self { read: plus, append: true, create: true, ..Self::default() },
+            _ => return Err(PyValueError::new_err(format!("invalid mode: {mode:?}"))),
+        };
+        Ok(access)
+    }
+}
+
+/// The options that all kinds of files have.
+pub(crate) struct How {
+    access: Access,
+    direct: Option<Direct>,
+    unaligned: Unaligned,
+    sync: Option<String>,
+}
+
+impl How {
+    pub(crate) fn new(
+        mode: &str,
+        direct: Option<Direct>,
+        unaligned: &str,
+        sync: Option<String>,
+    ) -> PyResult<Self> {
+        let unaligned = match unaligned {
+            "error" => Unaligned::Error,
+            "bounce" => Unaligned::Bounce,
+            other => {
+                let message = format!("unaligned must be \"error\" or \"bounce\", not {other:?}");
+                return Err(PyValueError::new_err(message));
+            }
+        };
+        if let Some(other) = sync.as_deref().filter(|sync| !matches!(*sync, "data" | "all")) {
+            let message = format!("sync must be None, \"data\" or \"all\", not {other:?}");
+            return Err(PyValueError::new_err(message));
+        }
+        Ok(Self { access: Access::of(mode)?, direct, unaligned, sync })
+    }
+
+    fn apply<P>(&self, options: OpenOptions<P>) -> OpenOptions<P> {
+        let access = self.access;
+        let options = options.read(access.read).write(access.write).append(access.append);
+        let options = options.unaligned(self.unaligned);
+        let options = match self.direct {
+            Some(Direct(direct)) => options.direct(direct),
+            None => options,
+        };
+        match self.sync.as_deref() {
+            Some("data") => options.dsync(true),
+            Some(_) => options.sync(true),
+            None => options,
+        }
+    }
+
+    pub(crate) fn apply_creating<P: Creates>(&self, options: OpenOptions<P>) -> OpenOptions<P> {
+        let access = self.access;
+        let options = self.apply(options);
+        options.create(access.create).create_new(access.create_new).truncate(access.truncate)
+    }
+}
+
+/// Owner of a new file: 0:0 where none is given.
+pub(crate) fn owner(owner: Option<(u32, u32)>) -> Owner {
+    let (uid, gid) = owner.unwrap_or_default();
+    Owner { uid, gid }
+}
+
+/// Open a file of the host; ``diorite.open_host`` is the interface.
+#[pyfunction]
+#[pyo3(signature = (path, mode, direct, unaligned, sync))]
+pub(crate) fn open_host_handle(
+    py: Python<'_>,
+    path: FsPath,
+    mode: &str,
+    direct: Option<Direct>,
+    unaligned: &str,
+    sync: Option<String>,
+) -> PyResult<Handle> {
+    let how = How::new(mode, direct, unaligned, sync)?;
+    let file = py.detach(|| how.apply_creating(HostFile::options()).open(&path));
+    Ok(Handle::new(file.map_err(Failure::from)?, 4096))
+}
+
+/// Open a whole device; ``diorite.open_raw`` is the interface.
+#[pyfunction]
+#[pyo3(signature = (target, mode, direct, unaligned, sync))]
+pub(crate) fn open_raw_handle(
+    py: Python<'_>,
+    target: FsPath,
+    mode: &str,
+    direct: Option<Direct>,
+    unaligned: &str,
+    sync: Option<String>,
+) -> PyResult<Handle> {
+    let how = How::new(mode, direct, unaligned, sync)?;
+    if how.access.create || how.access.create_new {
+        return Err(PyValueError::new_err(
+            "a device is neither created nor truncated: use mode \"rb\" or \"r+b\"",
+        ));
+    }
+    let spec = target
+        .as_ref()
+        .to_str()
+        .ok_or_else(|| PyValueError::new_err("the name of a device must be text in UTF-8"))?;
+    let file = py.detach(|| how.apply(RawFile::options()).open(spec));
+    Ok(Handle::new(file.map_err(Failure::from)?, 4096))
+}

@@ -1,0 +1,295 @@
+//! Many transfers in flight from one thread: `diorite::DirectQueue`.
+//!
+//! A thread that reaps waits for the queue's descriptor and not in the library, so that a signal (Ctrl-C) and a time limit end the wait.
+//!
+//! Locking: the queue is locked for a submission or a reap, without the GIL, and not while a thread waits.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use diorite::{DirectQueue, Error, Finished};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::errors::{Failure, raise};
+use crate::file::{Handle, handle_of};
+use crate::guarded::Guarded;
+use crate::memory::{QueueMemory, Use};
+use crate::numbers::Offset;
+
+/// A waiting thread looks again after this time: another thread may have reaped what it waited for.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+
+/// A transfer of a ``Queue`` that has ended.
+#[pyclass(frozen, module = "diorite")]
+pub(crate) struct Completion {
+    /// What was given at the submission.
+    #[pyo3(get)]
+    data: Py<PyAny>,
+    /// The memory of the transfer.
+    #[pyo3(get)]
+    buffer: Py<PyAny>,
+    result: Result<usize, Error>,
+}
+
+impl From<Finished<QueueMemory>> for Completion {
+    fn from(finished: Finished<QueueMemory>) -> Self {
+        let Finished { memory, result, .. } = finished;
+        Self { result, ..Self::of(memory) }
+    }
+}
+
+impl Completion {
+    fn of(memory: QueueMemory) -> Self {
+        let (buffer, data) = memory.into_objects();
+        Self { data, buffer, result: Ok(0) }
+    }
+}
+
+#[pymethods]
+impl Completion {
+    /// Number of bytes: of a read fewer only at the end of the file. 0 if the transfer failed.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        *self.result.as_ref().unwrap_or(&0)
+    }
+
+    /// Why the transfer failed; ``None`` if it did not.
+    #[getter]
+    fn error(&self) -> Option<PyErr> {
+        self.result.as_ref().err().map(raise)
+    }
+
+    /// Number of bytes; raises what went wrong with the transfer.
+    fn result(&self) -> PyResult<usize> {
+        self.result.as_ref().copied().map_err(raise)
+    }
+
+    fn __repr__(&self) -> String {
+        match &self.result {
+            Ok(bytes) => format!("<diorite.Completion of {bytes} bytes>"),
+            Err(error) => format!("<diorite.Completion: {error}>"),
+        }
+    }
+}
+
+struct State {
+    queue: DirectQueue<QueueMemory>,
+    /// Reaped, and not returned since the caller was interrupted.
+    kept: VecDeque<Finished<QueueMemory>>,
+}
+
+/// Many direct transfers in flight from one thread, on ``file`` or any other file of diorite.
+///
+/// Offsets, lengths and memory must fit ``file.alignment``; ``file.buffer(n)`` makes such memory. A transfer holds its range of the file
+/// until it is reaped: do not wait for the same range in another way (``readinto_at``, ``fsync``) before. Threads can share a queue.
+#[pyclass(frozen, weakref, module = "diorite")]
+pub(crate) struct Queue {
+    state: Guarded<Mutex<State>>,
+    file: Option<Py<Handle>>,
+    descriptor: Arc<OwnedFd>,
+    depth: u32,
+}
+
+/// Most transfers in flight, which must be sensible: the kernel's rings have limits.
+pub(crate) fn checked_depth(depth: u32) -> PyResult<u32> {
+    if (1..=4096).contains(&depth) {
+        Ok(depth)
+    } else {
+        Err(PyValueError::new_err(format!("the depth of a queue is 1 to 4096, not {depth}")))
+    }
+}
+
+/// The file of a transfer: the one that is given, or the queue's own.
+pub(crate) fn file_for(
+    py: Python<'_>,
+    given: Option<&Bound<'_, PyAny>>,
+    own: Option<&Py<Handle>>,
+) -> PyResult<diorite::File> {
+    match (given, own) {
+        (Some(given), _) => handle_of(given)?.get().file(py),
+        (None, Some(own)) => own.get().file(py),
+        (None, None) => Err(PyTypeError::new_err("the queue has no file of its own: give one with file=")),
+    }
+}
+
+impl Queue {
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut State) -> diorite::Result<R> + Send,
+    ) -> PyResult<R> {
+        self.state.call(py, |state| act(&mut state.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn submit(
+        &self,
+        py: Python<'_>,
+        usage: Use,
+        buffer: &Bound<'_, PyAny>,
+        offset: u64,
+        data: Option<Py<PyAny>>,
+        file: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let file = file_for(py, file, self.file.as_ref())?;
+        let memory = QueueMemory::new(buffer, data.unwrap_or_else(|| py.None()), usage)?;
+        let len = memory.len();
+        self.with(py, |state| {
+            let submitted = match usage {
+                Use::Fill => state.queue.read(&file, offset, memory, len, 0),
+                Use::Drain => state.queue.write(&file, offset, memory, len, 0),
+            };
+            submitted?;
+            state.queue.issue()
+        })
+    }
+
+    /// Append what has ended, without waiting; whether nothing more can be waited for.
+    fn take(&self, py: Python<'_>, done: &mut Vec<Finished<QueueMemory>>) -> PyResult<bool> {
+        self.with(py, |state| {
+            done.extend(state.kept.drain(..));
+            state.queue.issue()?;
+            state.queue.reap(0, done)?;
+            Ok(state.queue.in_flight() == 0)
+        })
+    }
+
+    /// Wait until something has ended, or for some time.
+    fn wait(&self, py: Python<'_>, longest: Duration) -> PyResult<()> {
+        let wait = longest.min(LONGEST_WAIT);
+        let time = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        py.detach(|| {
+            let mut polled = [PollFd::new(&*self.descriptor, PollFlags::IN)];
+            // A signal ends it, too: the caller looks.
+            let _ = poll(&mut polled, Some(&time));
+        });
+        py.check_signals()
+    }
+
+    fn reap_until(
+        &self,
+        py: Python<'_>,
+        least: usize,
+        until: Option<Instant>,
+        done: &mut Vec<Finished<QueueMemory>>,
+    ) -> PyResult<()> {
+        loop {
+            let is_last = self.take(py, done)?;
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if is_last || done.len() >= least || left.is_some_and(|left| left.is_zero()) {
+                return Ok(());
+            }
+            self.wait(py, left.unwrap_or(LONGEST_WAIT))?;
+        }
+    }
+}
+
+#[pymethods]
+impl Queue {
+    #[new]
+    #[pyo3(signature = (file = None, depth = 32))]
+    fn new(file: Option<&Bound<'_, PyAny>>, depth: u32) -> PyResult<Self> {
+        let depth = checked_depth(depth)?;
+        let file = file.map(handle_of).transpose()?.map(Bound::unbind);
+        let mut queue = DirectQueue::new(depth);
+        let descriptor = queue.descriptor().map_err(Failure::from)?.try_clone_to_owned();
+        let no_descriptor =
+            |source| Failure::Library(Error::Os { what: "cannot get a descriptor for a queue", source });
+        let descriptor = Arc::new(descriptor.map_err(no_descriptor)?);
+        let state = State { queue, kept: VecDeque::new() };
+        Ok(Self { state: Guarded::new(Mutex::new(state)), file, descriptor, depth })
+    }
+
+    /// Most transfers in flight.
+    #[getter]
+    fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Transfers submitted and not yet reaped.
+    #[getter]
+    fn in_flight(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |state| Ok(state.queue.in_flight() as usize + state.kept.len()))
+    }
+
+    /// Read into all of ``buffer`` from ``offset``. ``data`` comes back with the completion. ``BlockingIOError`` if ``depth`` transfers are in flight.
+    #[pyo3(signature = (buffer, offset, data = None, *, file = None))]
+    fn submit_read(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        offset: Offset,
+        data: Option<Py<PyAny>>,
+        file: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.submit(py, Use::Fill, buffer, offset.0, data, file)
+    }
+
+    /// Write all of ``buffer`` at ``offset``. ``data`` comes back with the completion. ``BlockingIOError`` if ``depth`` transfers are in flight.
+    #[pyo3(signature = (buffer, offset, data = None, *, file = None))]
+    fn submit_write(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        offset: Offset,
+        data: Option<Py<PyAny>>,
+        file: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.submit(py, Use::Drain, buffer, offset.0, data, file)
+    }
+
+    /// The transfers that have ended: waits for at least ``min`` (or all, if fewer are in flight), at most ``timeout`` seconds.
+    #[pyo3(signature = (min = 1, timeout = None))]
+    fn reap(&self, py: Python<'_>, min: usize, timeout: Option<f64>) -> PyResult<Vec<Completion>> {
+        let until = match timeout {
+            Some(seconds) => {
+                let time = Duration::try_from_secs_f64(seconds.max(0.0))?;
+                Instant::now().checked_add(time)
+            }
+            None => None,
+        };
+        let mut done = Vec::new();
+        let result = self.reap_until(py, min, until, &mut done);
+        if let Err(error) = result {
+            self.with(py, |state| {
+                state.kept.extend(done);
+                Ok(())
+            })?;
+            return Err(error);
+        }
+        Ok(done.into_iter().map(Completion::from).collect())
+    }
+
+    /// A descriptor that is readable when a transfer can be reaped, for ``selectors``; call ``reap(0)`` then.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.with(py, |_| Ok(()))?;
+        Ok(self.descriptor.as_fd().as_raw_fd())
+    }
+
+    /// Wait for everything in flight, whose results are lost, and close the queue.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.state.close(py, |_| Ok::<_, Failure>(()), |_| false)
+    }
+
+    /// Whether the queue was closed.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.state.is_closed(py)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<diorite.Queue of depth {}>", self.depth)
+    }
+}

@@ -1,0 +1,160 @@
+"""Threads, forked processes, and signals."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import diorite
+
+
+def test_threads_read_and_write_one_file(data):
+    wrong = []
+
+    def work(first):
+        memory = data.buffer(4096)
+        for block in range(first, 1024, 4):
+            data.readinto_at(memory, block * 4096)
+            if int.from_bytes(memory[:4], "little") != block:
+                wrong.append(block)
+            memory[8:12] = memory[:4]
+            data.pwrite(memory, block * 4096)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert wrong == []
+    assert all(data.pread(512, block * 4096)[8:12] == block.to_bytes(4, "little") for block in range(0, 1024, 101))
+
+
+def test_a_close_waits_for_calls_of_other_threads(image):
+    """And a call after it is an error, never a crash."""
+    ends = []
+    fs = diorite.Filesystem(image)
+    file = fs.open("/x", "w+b", buffering=0)
+
+    def work():
+        try:
+            while True:
+                file.pwrite(b"x" * 65536, 0)
+                fs.stat("/x")
+        except ValueError:
+            ends.append("closed")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    [thread.start() for thread in threads]
+    time.sleep(0.2)
+    fs.close()
+    [thread.join(30) for thread in threads]
+    assert ends == ["closed"] * 4
+
+
+def test_other_threads_run_during_a_call(fs):
+    """The GIL is released: a thread counts while another one writes."""
+    counted, stop = [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            counted[0] += 1
+
+    content = bytes(32 << 20)
+    thread = threading.Thread(target=count)
+    with fs.open("/big", "wb", buffering=0) as file:
+        thread.start()
+        before = counted[0]
+        file.write(content)
+        file.fsync()
+        after = counted[0]
+    stop.set()
+    thread.join()
+    assert after - before > 100
+
+
+def test_a_forked_child_is_refused_and_harms_nothing(image):
+    with diorite.Filesystem(image) as fs:
+        fs.write_bytes("/before", b"1")
+        file = fs.open("/x", "w+b", buffering=0, direct=True)
+        buffer = file.buffer(4096)
+        queue = diorite.Queue(file, 4)
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            for call in (fs.listdir, file.fsync, lambda: file.pwrite(buffer, 0), lambda: queue.reap(0), fs.sync):
+                try:
+                    call()
+                except RuntimeError as error:
+                    refused += "forked" in str(error)
+            fs.close()
+            file.close()
+            del fs, file, queue
+            os._exit(refused)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 5
+        file.pwrite(buffer, 0)
+        queue.close()
+        fs.write_bytes("/after", b"2")
+    with diorite.Filesystem(image, read_only=True) as fs:
+        assert fs.read_bytes("/before") + fs.read_bytes("/after") == b"12"
+
+
+def test_a_child_of_multiprocessing_opens_its_own(image):
+    program = f"""
+import multiprocessing, diorite
+def work(number):
+    with diorite.Filesystem({str(image)!r}, read_only=True) as fs:
+        return fs.read_bytes("/x") * number
+if __name__ == "__main__":
+    with diorite.Filesystem({str(image)!r}) as fs:
+        fs.write_bytes("/x", b"x")
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(work, range(8)) == [b"x" * number for number in range(8)]
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_what_a_program_leaves_open_is_written_at_its_end(image):
+    program = f"""
+import diorite
+fs = diorite.Filesystem({str(image)!r})
+text = fs.open("/left", "w")
+text.write("open")
+cycle = [fs]; cycle.append(cycle)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    with diorite.Filesystem(image, read_only=True) as fs:
+        assert fs.read_text("/left") == "open"
+
+
+def test_ctrl_c_ends_the_wait_of_a_queue(tmp_path):
+    """On a device that takes seconds for a read."""
+    if shutil.which("nbdkit") is None:
+        pytest.skip("nbdkit is not installed")
+    path = tmp_path / "socket"
+    arguments = ["nbdkit", "--foreground", "--unix", str(path), "--filter=delay", "memory", "8M", "rdelay=4"]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE) as server:
+        try:
+            for _ in range(100):
+                if path.exists():
+                    break
+                time.sleep(0.1)
+            with diorite.open_raw(f"nbd+unix:///?socket={path}", "rb", buffering=0, direct="preferred") as file:
+                queue = diorite.Queue(file, 2)
+                queue.submit_read(file.buffer(4096), 0, "kept")
+                start = time.monotonic()
+                assert queue.reap(1, timeout=0.2) == []
+                threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+                with pytest.raises(KeyboardInterrupt):
+                    queue.reap(1)
+                assert time.monotonic() - start < 3
+                (end,) = queue.reap(1)
+                assert (end.data, end.result()) == ("kept", 4096)
+                queue.close()
+        finally:
+            server.terminate()
