@@ -88,8 +88,8 @@ pub(crate) enum Command {
     ///
     /// Kept: holes, permissions, times, extended attributes, hard links among the copied files, and owners (into
     /// an image always, to the host as root). A file appears under its name when it is complete: what has the name then,
-    /// also a symbolic link, is replaced and not written into. What cannot be copied
-    /// of a tree, or of a file's attributes, is reported, and the rest is copied; the exit status is 1 then.
+    /// also a symbolic link, is replaced and not written into. A directory takes the place of nothing else, and does not
+    /// follow a link (refused). What cannot be copied of a tree, or of a file's attributes, is reported, and the rest is copied; the exit status is 1 then.
     ///
     /// Without -r the content of pipes and devices is copied, and content is written into them.
     Cp(Cp),
