@@ -11,6 +11,7 @@ mod data;
 mod devices;
 mod diskperf;
 mod failure;
+mod fill;
 mod foreign;
 mod free_space;
 mod generate;
