@@ -31,6 +31,7 @@ mod raw;
 mod repro;
 mod serve;
 mod size;
+mod stdout;
 mod top;
 mod volume;
 
@@ -57,7 +58,10 @@ fn main() -> ExitCode {
 
 /// Write what was asked for in place of a command (`--help`), or what is wrong with the arguments, and give the exit status.
 fn show(said: &clap::Error) -> ExitCode {
-    match said.print() {
+    let print = || {
+        if !said.use_stderr() && stdout::was_closed() { Err(stdout::closed_error()) } else { said.print() }
+    };
+    match print() {
         Err(error) if !said.use_stderr() => failure::Failure::from(error).report(),
         _ => ExitCode::from(said.exit_code() as u8),
     }
