@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{
-    BlockDevice, Create, DeviceOptions, DirectIo, Geometry, Owner, Timestamp, is_new_file, open_target,
+    BlockDevice, Create, DeviceOptions, DirectIo, Geometry, OpenError, Owner, Timestamp, is_new_file,
+    open_target,
 };
 use diorite_copy::Summary;
 use serde_json::json;
@@ -83,14 +84,23 @@ fn make_on(
     if let Some(Content::Directory(from)) = &content {
         free_space::check(image, from, device.geometry(), &options)?;
     }
-    let report = mkfs(device.as_ref(), &options).map_err(|error| match error {
-        MkfsError::Io(error) => Failure::of(image.display(), "make the filesystem", &error.into()),
-        error => Failure::Failed(format!("{}: cannot make the filesystem: {error}", image.display())),
-    })?;
+    let report = mkfs(device.as_ref(), &options).map_err(|error| mkfs_failure(image, error))?;
     let Some(content) = content else { return Ok((report, None)) };
     let is_given = arguments.extended.iter().any(|word| word.starts_with("root_owner="));
     let summary = fill(image, device, content, time, is_given.then_some(options.root_owner))?;
     Ok((report, Some(summary)))
+}
+
+fn mkfs_failure(image: &Path, error: MkfsError) -> Failure {
+    let text = format!("{}: cannot make the filesystem: {error}", image.display());
+    match error {
+        MkfsError::Io(error) => Failure::of(image.display(), "make the filesystem", &error.into()),
+        // Whatever the image is, it cannot be.
+        MkfsError::Invalid { .. } | MkfsError::UnknownFeature { .. } | MkfsError::Conflict { .. } => {
+            Failure::Usage(text)
+        }
+        _ => Failure::Failed(text),
+    }
 }
 
 fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn BlockDevice>> {
@@ -116,7 +126,15 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
     };
     let options = DeviceOptions::read_write().create(create);
     let open = |options: &DeviceOptions| {
-        open_target(name, options).map_err(|error| Failure::Failed(error.to_string()))
+        open_target(name, options).map_err(|error| match &error {
+            OpenError::Os { source, .. } if source.kind() == std::io::ErrorKind::FileTooLarge => {
+                Failure::Failed(format!(
+                    "{name}: cannot set the size: the filesystem that it is on allows no files of that size; choose a smaller size, or \
+                     another filesystem"
+                ))
+            }
+            _ => Failure::Failed(error.to_string()),
+        })
     };
     let device = open(&options)?;
     let requested = arguments.block_size.map_or(u64::MAX, |size| size.0);

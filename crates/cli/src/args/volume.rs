@@ -29,7 +29,7 @@ pub(crate) struct Mkfs {
     #[arg(short = 'i', long, value_name = "BYTES")]
     pub(crate) bytes_per_inode: Option<Size>,
     /// Number of inodes
-    #[arg(short = 'N', long, value_name = "COUNT", conflicts_with = "bytes_per_inode")]
+    #[arg(short = 'N', long, value_name = "COUNT", conflicts_with = "bytes_per_inode", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) inodes: Option<u32>,
     /// Label, at most 16 bytes
     #[arg(short = 'L', long)]

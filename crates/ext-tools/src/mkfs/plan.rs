@@ -166,7 +166,8 @@ fn inodes_requested(options: &MkfsOptions, numbers: &Numbers, usage: UsageType) 
             cure: "ask for fewer inodes (-N) or more bytes per inode (-i)",
         });
     }
-    Ok(requested)
+    // As in mke2fs: those that every volume has, and one more.
+    Ok(requested.max(u64::from(FIRST_INODE) + 1))
 }
 
 /// Settle groups, inodes per group and space for growth; drops a last group that is too small.
