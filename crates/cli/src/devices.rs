@@ -36,7 +36,16 @@ pub(crate) fn scheduler(device: &dyn BlockDevice, queueing: Queueing) -> Result<
 /// A test that writes overwrites its target: not one that holds something, unless that is what the user wants. Asked before the target is
 /// opened for writing, which shuts out everyone else.
 pub(crate) fn refuse_to_destroy(name: &str, who: &str) -> Result<()> {
-    match what_is_on(name) {
+    refuse(name, who, what_is_on(name))
+}
+
+/// The same of any data of a plain file, for a test that has no file of its own.
+pub(crate) fn refuse_to_destroy_data(name: &str, who: &str) -> Result<()> {
+    refuse(name, who, what_is_lost(name))
+}
+
+fn refuse(name: &str, who: &str, lost: Option<(String, String)>) -> Result<()> {
+    match lost {
         None => Ok(()),
         Some((held, place)) => Err(Failure::Failed(format!(
             "{name}: {place}there is {held}, which {who} would destroy; use --force if that is meant"
