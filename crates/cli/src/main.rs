@@ -19,6 +19,7 @@ mod images;
 mod interrupt;
 mod job;
 mod journal_sizes;
+mod kernel_mount;
 mod list;
 mod location;
 mod logging;

@@ -6,8 +6,8 @@ use super::corrupt;
 use super::values::Users;
 use crate::buffer::BlockKind;
 use crate::inode::{InodeChange, InodeState};
-use crate::layout::{Compat, InodeFlags, RoCompat};
 use crate::layout::xattr::BlockHeader;
+use crate::layout::{Compat, InodeFlags, RoCompat};
 use crate::{Error, FsBlock, Inode, Result, XattrMode};
 
 use std::sync::Arc;
