@@ -28,7 +28,9 @@ fn options_that_cannot_be_are_wrong_usage() {
 #[test]
 fn sizes_that_are_too_small_or_too_large_for_the_host() {
     let bench = Bench::new();
-    bench.run("mkfs t.img 64K");
+    let said = bench.fail("mkfs t.img 64K", 1);
+    assert!(said.contains("65536 bytes are too few") && said.contains("-N 16"), "{said}");
+    bench.run("mkfs -N 16 t.img 64K");
     bench.must_be_clean("t.img");
     let output = bench.diorite(["mkfs", "z.img", "8000P"]).output().expect("the program starts");
     let said = text(&output.stderr);
