@@ -133,7 +133,7 @@ fn diskperf_reads_and_writes_files_of_an_image() {
     let said = bench.fail("diskperf write blocks=4 direct a.img:/data", 1);
     assert!(said.contains("a.img:/data: the file has content") && said.contains("--force"), "{said}");
     bench.run("diskperf write blocks=4 direct --force a.img:/data");
-    bench.write("file", &[1; 1 << 20]);
+    bench.write("file", &vec![1; 1 << 20]);
     let said = bench.fail("diskperf write blocks=1 file", 1);
     assert!(said.contains("file: there is data, which the write test would destroy"), "{said}");
     let json = bench.json("diskperf blocks=4 direct depth=4 a.img:/data");

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Mounted, text};
+use common::{Bench, Mounted, text, tool};
 
 /// Options that no image could have ended with status 1, as if the image were the reason.
 #[test]
@@ -92,4 +92,28 @@ fn an_image_may_be_in_a_directory_with_a_colon() {
     bench.run("mkdir raw:x:/i.img:/sub");
     let absolute = bench.path("x:/i.img");
     assert_eq!(bench.run(&format!("ls {}:/", absolute.display())), "lost+found\nsub\n");
+}
+
+/// On a narrow terminal each update of the progress took two lines.
+#[test]
+fn progress_fits_a_narrow_terminal() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "128M");
+    bench.write("large", &common::pattern(64 << 20, 1));
+    let program = bench.diorite(["x"]).get_program().to_string_lossy().into_owned();
+    let at = bench.directory.path().display();
+    let line = format!("stty rows 24 cols 50; cd {at}; {program} cp large a.img:/");
+    let Some(output) = tool("script", ["-qec", &line, "/dev/null"]) else { return };
+    let shown = text(&output.stdout);
+    let drawn: Vec<_> = shown.split('\r').filter(|line| line.contains("large")).collect();
+    assert!(!drawn.is_empty(), "{shown}");
+    for line in drawn {
+        let mut is_escape = false;
+        let visible = line.chars().filter(|c| {
+            let is_shown = !is_escape && !c.is_control();
+            is_escape = *c == '\u{1b}' || is_escape && !c.is_ascii_alphabetic();
+            is_shown
+        });
+        assert!(visible.count() <= 50, "{line:?}");
+    }
 }
