@@ -373,7 +373,7 @@ fn empty_names_and_sizes_without_a_unit_are_wrong_usage() {
 fn failed_mkfs_leaves_no_image() {
     let bench = Bench::new();
     expect(
-        &bench.fail("mkfs -O nonsense a.img 8M", 2).lines().next().unwrap_or_default(),
+        bench.fail("mkfs -O nonsense a.img 8M", 2).lines().next().unwrap_or_default(),
         &["a.img", "nonsense"],
     );
     expect(&bench.fail("mkfs -d missing a.img 8M", 1), &["missing"]);
