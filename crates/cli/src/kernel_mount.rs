@@ -27,7 +27,7 @@ pub(crate) fn warn_if_mounted(name: &Path) {
     }
 }
 
-/// Where a line of `mountinfo` mounts one of these devices for writing (proc_pid_mountinfo(5)).
+/// Where a line of `mountinfo` mounts one of these devices for writing (`proc_pid_mountinfo(5)`).
 fn written_at<'l>(line: &'l str, numbers: &[String]) -> Option<&'l str> {
     let (mount, filesystem) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(2);
