@@ -8,7 +8,7 @@ use diorite_bench::bonnie::{
 };
 use diorite_bench::{Machine, Report, Row};
 
-use diorite::Access;
+use diorite::{Access, FileKind};
 
 use crate::args::{Bonnie, Opening};
 use crate::failure::{Failure, Result};
@@ -67,6 +67,10 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
         Location::Image { image, path } => {
             let mut images = Images::new(Opening { queueing: arguments.queueing, ..Opening::default() });
             let filesystem = images.open(image, Access::ReadWrite)?;
+            let is_directory = filesystem.metadata(path).map(|found| found.kind == FileKind::Directory);
+            if !is_directory.map_err(Failure::map(directory, "use as a directory"))? {
+                return Err(Failure::Failed(format!("{directory}: not a directory; name one of the image")));
+            }
             let place = ImagePlace::new(filesystem, image.display().to_string(), path);
             let rows = place
                 .need_space(settings.size_bytes())

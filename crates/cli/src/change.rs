@@ -203,7 +203,7 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
             // There is something, and it was to be left alone.
             Err(error) if arguments.no_clobber && error.kind() == ErrorKind::AlreadyExists => Ok(()),
             other => {
-                other.map_err(Failure::map(from, "move"))?;
+                other.map_err(|error| move_failure(from, to_image, &target, &error))?;
                 moved.push(json!({ "from": json_path(path), "to": json_path(&target) }));
                 inodes.extend(inode());
                 Ok(())
@@ -211,6 +211,21 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
         }
     });
     report(arguments.common.reporting, done, output, || json!({ "command": "mv", "moved": moved }))
+}
+
+/// The error names what is moved, or the place that it cannot be moved to.
+fn move_failure(from: &Location, image: &Path, target: &Path, error: &diorite::Error) -> Failure {
+    // Where both are one path, it is the thing itself that is missing.
+    if error.path() != Some(target) || matches!(from, Location::Image { path, .. } if path == target) {
+        return Failure::of(from, "move", error);
+    }
+    let to = Location::Image { image: image.to_owned(), path: target.to_owned() };
+    match error.kind() {
+        ErrorKind::NotFound => Failure::Failed(format!(
+            "{to}: cannot move {from} here: the directory does not exist; make it first (`diorite mkdir -p`)"
+        )),
+        _ => Failure::of(to, &format!("move {from} here"), error),
+    }
 }
 
 /// Make a link. With `-f` what is there goes only when the new one has been made.

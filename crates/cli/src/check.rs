@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::args::Check;
 use crate::failure::{Failure, Result, visible};
 use crate::images::say_chosen_part;
+use crate::kernel_mount::warn_if_mounted;
 use crate::location::name_of_image;
 use crate::output::{Output, json_name};
 use crate::progress::StageProgress;
@@ -21,6 +22,7 @@ pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
     let device = open_volume_target(name, &DeviceOptions::read_only())
         .map_err(|error| Failure::Failed(error.to_string()))?;
     say_chosen_part(image, &device.name());
+    warn_if_mounted(Path::new(&device.name()));
     let options = CheckOptions { max_problems: arguments.problems };
     let progress = StageProgress::counting();
     let mut phase: Option<(CheckPhase, u64)> = None;

@@ -8,8 +8,12 @@ use diorite::{
     has_partitions, host_paths, open_target,
 };
 
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
 use crate::args::Queueing;
 use crate::failure::{Failure, Result};
+use crate::foreign;
 use crate::volume::uuid_text;
 
 /// Open a device or an image as it is; `raw:` in front means the same.
@@ -32,12 +36,69 @@ pub(crate) fn scheduler(device: &dyn BlockDevice, queueing: Queueing) -> Result<
 /// A test that writes overwrites its target: not one that holds something, unless that is what the user wants. Asked before the target is
 /// opened for writing, which shuts out everyone else.
 pub(crate) fn refuse_to_destroy(name: &str, who: &str) -> Result<()> {
-    match what_is_on(name) {
+    refuse(name, who, what_is_on(name))
+}
+
+/// The same of any data of a plain file, for a test that has no file of its own.
+pub(crate) fn refuse_to_destroy_data(name: &str, who: &str) -> Result<()> {
+    refuse(name, who, what_is_lost(name))
+}
+
+fn refuse(name: &str, who: &str, lost: Option<(String, String)>) -> Result<()> {
+    match lost {
         None => Ok(()),
         Some((held, place)) => Err(Failure::Failed(format!(
             "{name}: {place}there is {held}, which {who} would destroy; use --force if that is meant"
         ))),
     }
+}
+
+/// As [`what_is_on`], and also that a plain file has data, whatever it is.
+pub(crate) fn what_is_lost(name: &str) -> Option<(String, String)> {
+    if let Some(found) = what_is_on(name) {
+        return Some(found);
+    }
+    if ["?partition=", "?offset="].iter().any(|window| name.contains(window)) {
+        return None;
+    }
+    host_paths(name).into_iter().find(|path| has_data(path)).map(|path| {
+        let held = foreign::describe(&path).and_then(|what| what.split([';', ',']).next());
+        let held = held.map_or_else(|| "data".to_owned(), |what| format!("data ({what})"));
+        let place = if path == Path::new(name) { String::new() } else { format!("on {} ", path.display()) };
+        (held, place)
+    })
+}
+
+/// Bytes from the first data of a file that are looked at, and of each of the places after that.
+const HEAD_BYTES: usize = 1 << 20;
+const SAMPLE_BYTES: usize = 4096;
+/// Places, evenly over the file.
+const SAMPLES: u64 = 64;
+
+/// Whether a regular file has data that is not zeros, as far as a look at some of it shows. The cost does not grow with the file.
+fn has_data(path: &Path) -> bool {
+    use std::os::unix::fs::FileExt as _;
+    let Some(size) = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|found| found.len()) else {
+        return false;
+    };
+    let Ok(file) = std::fs::File::options().read(true).open(path) else { return false };
+    let mut memory = vec![0; HEAD_BYTES];
+    let mut is_nonzero = |from: u64, most: usize| {
+        let start = match rustix::fs::seek(&file, SeekFrom::Data(from)) {
+            Ok(start) => start,
+            // Only a hole is left.
+            Err(Errno::NXIO) => return false,
+            Err(_) => from,
+        };
+        let count = file.read_at(&mut memory[..most], start).unwrap_or(0);
+        memory[..count].iter().any(|byte| *byte != 0)
+    };
+    let last = size.saturating_sub(SAMPLE_BYTES as u64);
+    is_nonzero(0, HEAD_BYTES)
+        || (1..=SAMPLES).any(|n| {
+            let from = (u128::from(last) * u128::from(n) / u128::from(SAMPLES)) as u64;
+            is_nonzero(from, SAMPLE_BYTES)
+        })
 }
 
 /// What is lost when the target of this name is overwritten, and where that is if it is but a part of the target, as the beginning of

@@ -50,7 +50,9 @@ fn measured(
     let (mut targets, mut schedulers) = (Vec::new(), Vec::new());
     for name in names {
         targets.push(match Location::parse(Path::new(name)) {
-            Location::Image { image, path } => file_target(name, &image, &path, options, images)?,
+            Location::Image { image, path } => {
+                file_target(arguments, name, (&image, &path), options, images)?
+            }
             Location::Host(_) => device_target(arguments, name, options, &mut schedulers)?,
         });
     }
@@ -78,7 +80,7 @@ fn device_target(
 ) -> Result<DiskTarget> {
     let writes = options.way == Way::Write;
     if writes && !arguments.force {
-        devices::refuse_to_destroy(name, "the write test")?;
+        devices::refuse_to_destroy_data(name, "the write test")?;
     }
     let device = devices::open(name, writes)?;
     let kind = devices::scheduler(&*device, arguments.queueing)?;
@@ -91,15 +93,21 @@ fn device_target(
 
 /// A file of a volume; a write test makes it if there is none.
 fn file_target(
+    arguments: &Arguments,
     name: &str,
-    image: &Path,
-    path: &Path,
+    (image, path): (&Path, &Path),
     options: DiskPerf,
     images: &mut Images,
 ) -> Result<DiskTarget> {
     let writes = options.way == Way::Write;
     let access = if writes { Access::ReadWrite } else { Access::ReadOnly };
     let filesystem = images.open(image, access)?;
+    let has_content = || filesystem.metadata(path).is_ok_and(|found| found.size > 0);
+    if writes && !arguments.force && has_content() {
+        return Err(Failure::Failed(format!(
+            "{name}: the file has content, which the write test would destroy; use --force if that is meant"
+        )));
+    }
     let direct = if options.mode == DiskMode::Direct { DirectIo::Required } else { DirectIo::Off };
     let open = filesystem.open_options().read(true).write(writes).create(writes).direct(direct);
     let file = open.open(path).map_err(Failure::map(name, "open"))?;

@@ -11,10 +11,15 @@ use diorite::{
     DeviceOptions, ErrorKind, Partition, VolumeInfo, array_of, open_target, partitions_with_volumes,
 };
 
+use rustix::io::Errno;
+
 use crate::foreign;
 
 /// Result of a command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// 128 and the number of the signal, which this program does not get: it closes its images first.
+const ENDED_BY_SIGPIPE: u8 = 128 + 13;
 
 /// Why a command did not succeed.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,7 +30,7 @@ pub(crate) enum Failure {
     Usage(String),
     /// Everything was reported already, one line for each object.
     Reported,
-    /// The reader of the output is gone.
+    /// The reader of the output is gone. The status is that of a program that SIGPIPE ends, as a shell shows it.
     OutputClosed,
 }
 
@@ -95,7 +100,7 @@ impl Failure {
                 ExitCode::from(2)
             }
             Self::Reported => ExitCode::FAILURE,
-            Self::OutputClosed => ExitCode::SUCCESS,
+            Self::OutputClosed => ExitCode::from(ENDED_BY_SIGPIPE),
         }
     }
 }
@@ -161,6 +166,9 @@ fn cure(error: &diorite::Error) -> &'static str {
             "; the host has no space for the image; free some there"
         }
         (diorite::Error::DirectRefused(_), _) => "; leave out --direct",
+        (_, ErrorKind::Other) if error.errno() == Errno::NAMETOOLONG.raw_os_error() => {
+            "; use a shorter one, or for a link's target larger blocks (mkfs -b, up to 4096)"
+        }
         (_, kind) => cure_of(kind),
     }
 }
@@ -177,6 +185,9 @@ fn cure_of(kind: ErrorKind) -> &'static str {
         ErrorKind::DirectoryNotEmpty => "; use rm -r to remove it with everything in it",
         ErrorKind::NotADirectory => "; a part of the path is no directory: `diorite ls -l` shows what it is",
         ErrorKind::QuotaExceeded => "; remove something, or raise the limit with setquota or edquota",
+        ErrorKind::FilesystemLoop => {
+            "; a link on the path leads back to itself: `diorite ls -l` shows where links lead"
+        }
         ErrorKind::Corrupt => "; `diorite check` shows more, e2fsck may repair it",
         _ => "",
     }
@@ -232,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_output_is_no_failure() {
+    fn closed_output_is_no_complaint() {
         let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(failure, Failure::OutputClosed);
     }

@@ -10,6 +10,7 @@ use diorite::{Access, DirectIo, Filesystem, MmpWait, ReservedBlocks, Timestamp};
 use crate::args::Opening;
 use crate::failure::{Failure, Result, complain, print_error, visible};
 use crate::interrupt;
+use crate::kernel_mount::warn_if_mounted;
 use crate::location::is_same_image;
 use crate::output::local_time;
 use crate::size::human;
@@ -91,7 +92,11 @@ impl Images {
         {
             return Err(Failure::Failed(format!("{}: cannot be changed: {reason}", name.display())));
         }
-        say_chosen_part(name, &filesystem.device().name());
+        let device = filesystem.device().name();
+        say_chosen_part(name, &device);
+        if access == Access::ReadOnly {
+            warn_if_mounted(Path::new(&device));
+        }
         for defect in filesystem.defects() {
             print_error(&format!("diorite: {}: {defect}", visible(&name.display().to_string())));
         }

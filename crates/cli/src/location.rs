@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParserFactory};
-use diorite::end_of_target;
+use diorite::{end_of_target, host_paths};
 
 use crate::failure::{Failure, Result};
 
@@ -26,12 +26,11 @@ pub(crate) enum Location {
 }
 
 impl Location {
-    /// Take an argument apart at its first `:/` that does not belong to a scheme. A host file that has exactly
-    /// this name is meant itself.
+    /// Take an argument apart at its first `:/` that does not belong to a scheme, or at a later one if there is an image of that name and
+    /// none of the shorter one. A host file that has exactly this name is meant itself.
     pub(crate) fn parse(argument: &Path) -> Self {
         let bytes = argument.as_os_str().as_bytes();
-        let split = end_of_target(bytes);
-        match split {
+        match end_of_image(bytes) {
             Some(at) if argument.symlink_metadata().is_err() => Self::Image {
                 image: PathBuf::from(OsString::from_vec(bytes[..at].to_vec())),
                 path: PathBuf::from(OsString::from_vec(bytes[at + 1..].to_vec())),
@@ -47,6 +46,17 @@ impl Location {
             Self::Image { image, path } => (image, path),
         }
     }
+}
+
+/// Where the name of the image ends in an argument that has one.
+fn end_of_image(argument: &[u8]) -> Option<usize> {
+    let first = end_of_target(argument)?;
+    let is_there = |at: &usize| {
+        let paths = std::str::from_utf8(&argument[..*at]).map(host_paths).unwrap_or_default();
+        paths.iter().any(|path| path.exists() && !path.is_dir())
+    };
+    let ends = (first..argument.len()).filter(|at| argument[*at..].starts_with(b":/"));
+    ends.clone().find(is_there).or(Some(first))
 }
 
 /// The name of an image, as the library takes it.
@@ -145,6 +155,24 @@ mod tests {
         assert!(!is_same_image(&name("?partition=1"), &other("?partition=2")));
         assert!(!is_same_image(&name("?partition=1"), &other("")));
         assert!(!is_same_image(Path::new("missing"), Path::new("./absent")));
+    }
+
+    /// It was taken for an image `odd` that is not there.
+    #[test]
+    fn directory_of_an_image_may_end_in_a_colon() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("odd:")).unwrap();
+        let path = directory.path().join("odd:/a.img");
+        std::fs::File::options().create(true).append(true).open(&path).unwrap();
+        for scheme in ["", "raw:"] {
+            let name = format!("{scheme}{}", path.display());
+            let inside = Location::parse(Path::new(&format!("{name}:/sub:/file")));
+            assert_eq!(inside, image(&name, "/sub:/file"));
+        }
+        // Not where it would be a directory.
+        std::fs::create_dir(directory.path().join("odd")).unwrap();
+        let name = path.display().to_string();
+        assert_eq!(Location::parse(Path::new(&format!("{name}:/"))), image(&name, "/"));
     }
 
     /// A host file may have `:/` in its path, and is then not an image.

@@ -11,6 +11,7 @@ mod data;
 mod devices;
 mod diskperf;
 mod failure;
+mod fill;
 mod foreign;
 mod free_space;
 mod generate;
@@ -18,6 +19,7 @@ mod images;
 mod interrupt;
 mod job;
 mod journal_sizes;
+mod kernel_mount;
 mod list;
 mod location;
 mod logging;
@@ -30,6 +32,7 @@ mod raw;
 mod repro;
 mod serve;
 mod size;
+mod stdout;
 mod top;
 mod volume;
 
@@ -56,7 +59,10 @@ fn main() -> ExitCode {
 
 /// Write what was asked for in place of a command (`--help`), or what is wrong with the arguments, and give the exit status.
 fn show(said: &clap::Error) -> ExitCode {
-    match said.print() {
+    let print = || {
+        if !said.use_stderr() && stdout::was_closed() { Err(stdout::closed_error()) } else { said.print() }
+    };
+    match print() {
         Err(error) if !said.use_stderr() => failure::Failure::from(error).report(),
         _ => ExitCode::from(said.exit_code() as u8),
     }

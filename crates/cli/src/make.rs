@@ -1,47 +1,38 @@
-//! The command mkfs: arguments to options, a refusal to overwrite, and the first content.
+//! The command mkfs: arguments to options, and a refusal to overwrite.
 
-use std::io::{BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{
-    Access, BlockDevice, Clock, Create, DeviceOptions, DirectIo, Filesystem, Geometry, Owner, ReservedBlocks,
-    SetAttributes, Timestamp, host_paths, is_new_file, open_target,
+    BlockDevice, Create, DeviceOptions, DirectIo, Geometry, OpenError, Owner, Timestamp, is_new_file,
+    open_target,
 };
-use diorite_copy::{
-    Copier, CopyOptions, Depth, HostTree, ImageTree, Summary, Sync, Watch, WatchedInput, unpack,
-};
+use diorite_copy::Summary;
 use serde_json::json;
 
 use crate::args::{FilesystemType, Mkfs};
 use crate::data::summary_json;
-use crate::devices::what_is_on;
-use crate::failure::{Failure, Result, reason};
+use crate::devices::what_is_lost;
+use crate::failure::{Failure, Result};
+use crate::fill::{Content, fill};
 use crate::free_space;
 use crate::interrupt;
 use crate::journal_sizes::JournalSizes;
 use crate::location::name_of_image;
 use crate::output::{Output, json_name};
-use crate::progress::CopyProgress;
 use crate::size::{Size, human};
 use crate::volume::uuid_text;
 
 /// Smaller images hold no filesystem at all, and are a forgotten unit.
 const SMALLEST_BYTES: u64 = 16 << 10;
-/// Size of reads from a tar file.
-const READ_BYTES: usize = 1 << 20;
 
 pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let (mut options, time) = options_of(arguments)?;
-    if let Some(from) = &arguments.from
-        && from != Path::new("-")
-    {
-        std::fs::metadata(from).map_err(|error| Failure::host(from.display(), "read", &error))?;
-    }
+    // Before anything is made or overwritten: what cannot be read fills nothing.
+    let content = arguments.from.as_deref().map(|from| Content::open(from, image)).transpose()?;
     interrupt::is_changing();
     let is_new = is_new_file(name_of_image(image)?);
     if !arguments.force && !is_new {
@@ -51,13 +42,17 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     // The end of an image that is no whole block of the device cannot be used.
     let block = u64::from(device.geometry().logical_block_size);
     options.size_bytes = options.size_bytes.map(|size| size - size % block);
-    let filled = make_on(arguments, image, device, options, time);
+    let filled = make_on(arguments, content, device, options, time);
     if filled.is_err() && is_new {
         // Made by us a moment ago, and useless now. The first error is the one that counts.
         let _ = std::fs::remove_file(image);
     }
     if filled.is_err() && interrupt::check().is_err() {
-        let left = if is_new { "not made" } else { "its new filesystem is not complete; make it again" };
+        let left = if is_new {
+            "not made"
+        } else {
+            "its new filesystem is not complete; make it again, with --force"
+        };
         return Err(Failure::Failed(format!("{}: interrupted: {left}", image.display())));
     }
     let (report, summary) = filled?;
@@ -66,7 +61,7 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
 
 /// A new filesystem takes the place of what was there.
 fn refuse_to_overwrite(name: &str) -> Result<()> {
-    let Some((held, place)) = what_is_on(name) else { return Ok(()) };
+    let Some((held, place)) = what_is_lost(name) else { return Ok(()) };
     let way = if held == "a partition table" && place.is_empty() {
         "name a partition (?partition=1), or use --force to overwrite it"
     } else {
@@ -77,29 +72,35 @@ fn refuse_to_overwrite(name: &str) -> Result<()> {
 
 fn make_on(
     arguments: &Mkfs,
-    image: &Path,
+    content: Option<Content>,
     device: Arc<dyn BlockDevice>,
     mut options: MkfsOptions,
     time: Option<Timestamp>,
 ) -> Result<(MkfsReport, Option<Summary>)> {
+    let image = Path::new(&arguments.image);
     if let Some(sizes) = arguments.journal_size {
         set_journal(image, &mut options, sizes, device.geometry())?;
     }
-    if let Some(from) = arguments.from.as_deref().filter(|from| from.is_dir()) {
+    if let Some(Content::Directory(from)) = &content {
         free_space::check(image, from, device.geometry(), &options)?;
     }
-    let report = mkfs(device.as_ref(), &options).map_err(|error| match error {
+    let report = mkfs(device.as_ref(), &options).map_err(|error| mkfs_failure(image, error))?;
+    let Some(content) = content else { return Ok((report, None)) };
+    let is_given = arguments.extended.iter().any(|word| word.starts_with("root_owner="));
+    let summary = fill(image, device, content, time, is_given.then_some(options.root_owner))?;
+    Ok((report, Some(summary)))
+}
+
+fn mkfs_failure(image: &Path, error: MkfsError) -> Failure {
+    let text = format!("{}: cannot make the filesystem: {error}", image.display());
+    match error {
         MkfsError::Io(error) => Failure::of(image.display(), "make the filesystem", &error.into()),
-        error => Failure::Failed(format!("{}: cannot make the filesystem: {error}", image.display())),
-    })?;
-    let summary = match &arguments.from {
-        Some(from) => {
-            let is_given = arguments.extended.iter().any(|word| word.starts_with("root_owner="));
-            Some(fill(image, device, from, time, is_given.then_some(options.root_owner))?)
+        // Whatever the image is, it cannot be.
+        MkfsError::Invalid { .. } | MkfsError::UnknownFeature { .. } | MkfsError::Conflict { .. } => {
+            Failure::Usage(text)
         }
-        None => None,
-    };
-    Ok((report, summary))
+        _ => Failure::Failed(text),
+    }
 }
 
 fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn BlockDevice>> {
@@ -125,7 +126,15 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
     };
     let options = DeviceOptions::read_write().create(create);
     let open = |options: &DeviceOptions| {
-        open_target(name, options).map_err(|error| Failure::Failed(error.to_string()))
+        open_target(name, options).map_err(|error| match &error {
+            OpenError::Os { source, .. } if source.kind() == std::io::ErrorKind::FileTooLarge => {
+                Failure::Failed(format!(
+                    "{name}: cannot set the size: the filesystem that it is on allows no files of that size; choose a smaller size, or \
+                     another filesystem"
+                ))
+            }
+            _ => Failure::Failed(error.to_string()),
+        })
     };
     let device = open(&options)?;
     let requested = arguments.block_size.map_or(u64::MAX, |size| size.0);
@@ -259,94 +268,6 @@ fn parse_uuid(text: &str) -> Result<[u8; 16]> {
     Ok(uuid)
 }
 
-/// Longer than any image takes to fill.
-const NEVER: Duration = Duration::from_secs(1 << 30);
-
-/// One moment, for images that are the same each time.
-#[derive(Debug)]
-struct FixedClock(Timestamp);
-
-impl Clock for FixedClock {
-    fn now(&self) -> Timestamp {
-        self.0
-    }
-}
-
-/// Copy a directory or the content of a tar file into the root of the new filesystem. The owner of the root is `root_owner`, if that was
-/// asked for, and else as the archive says.
-fn fill(
-    image: &Path,
-    device: Arc<dyn BlockDevice>,
-    from: &Path,
-    time: Option<Timestamp>,
-    root_owner: Option<Owner>,
-) -> Result<Summary> {
-    let failure = |error| Failure::of(image.display(), "fill", &error);
-    // The volume is new: the blocks for root are for the first content, too.
-    let mut options = Filesystem::options().access(Access::ReadWrite).reserved_blocks(ReservedBlocks::Usable);
-    if let Some(time) = time {
-        options = options.clock(Arc::new(FixedClock(time))).dirty_age(NEVER).commit_interval(NEVER);
-    }
-    let filesystem = options.open_device(device).map_err(failure)?;
-    // What is written back in the background gets its blocks when the machine finds the time, and equal sources are to make
-    // equal images.
-    let direct = time.map(|_| DirectIo::Preferred);
-    let mut tree = ImageTree::new(filesystem.clone(), image.display().to_string(), direct);
-    if let Some(time) = time {
-        tree = tree.not_after(time);
-    }
-    let progress = CopyProgress::new(0, interrupt::cancel());
-    let root = Path::new("/");
-    let summary = if from.is_dir() {
-        // One sync at the end, by closing.
-        let options = CopyOptions { depth: Depth::Tree, sync: Sync::Never, ..CopyOptions::default() };
-        let mut copier = Copier::new(&tree, options, &progress);
-        copier
-            .copy_content(&HostTree::new().beside_images(host_paths(&image.to_string_lossy())), from, root)
-            .and_then(|()| copier.finish())
-    } else {
-        unpack(open_archive(from, &progress)?, &from.display().to_string(), &tree, root, &progress)
-    };
-    if let Some(Owner { uid, gid }) = root_owner {
-        let owner = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
-        filesystem.resolve_link(root).and_then(|node| node.set_attributes(&owner)).map_err(failure)?;
-    }
-    progress.finish();
-    drop(tree);
-    let closed = filesystem.close().map_err(failure);
-    let summary = summary?;
-    closed?;
-    Ok(summary)
-}
-
-#[expect(clippy::disallowed_methods, reason = "the archive is an argument of the command")]
-fn open_archive<'w>(from: &Path, watch: &'w dyn Watch) -> Result<Box<dyn Read + 'w>> {
-    if from == Path::new("-") {
-        return Ok(Box::new(BufReader::with_capacity(READ_BYTES, WatchedInput::new(watch)?)));
-    }
-    let file = std::fs::File::open(from).map_err(|error| Failure::host(from.display(), "open", &error))?;
-    let mut reader = BufReader::with_capacity(READ_BYTES, file);
-    let mut start = [0; 6];
-    let head = std::io::BufRead::fill_buf(&mut reader)
-        .map_err(|error| Failure::Failed(format!("{}: cannot read: {}", from.display(), reason(&error))))?;
-    let len = head.len().min(start.len());
-    start[..len].copy_from_slice(&head[..len]);
-    let packer = match start {
-        [0x1f, 0x8b, ..] => Some("gzip -dc"),
-        [0xfd, b'7', b'z', b'X', b'Z', _] => Some("xz -dc"),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd -dc"),
-        [b'B', b'Z', b'h', ..] => Some("bzip2 -dc"),
-        _ => None,
-    };
-    match packer {
-        Some(packer) => Err(Failure::Failed(format!(
-            "{0}: cannot read the archive: it is compressed; use `{packer} {0} | diorite mkfs -d - ...`",
-            from.display()
-        ))),
-        None => Ok(Box::new(reader)),
-    }
-}
-
 fn show(
     arguments: &Mkfs,
     image: &Path,
@@ -416,7 +337,4 @@ mod tests {
             assert!(parse_uuid(wrong).is_err(), "{wrong}");
         }
     }
-
-    #[test]
-    fn names_with_a_question_mark_are_parts() {}
 }

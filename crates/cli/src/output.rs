@@ -1,15 +1,16 @@
 //! What a command writes on standard output: text for people, or one JSON object.
 
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use crate::failure::{Result, visible};
+use crate::stdout::Stdout;
 
-/// Standard output, buffered; a reader that has gone is no error.
+/// Standard output, buffered; a reader that has gone ends the command without a word.
 pub(crate) struct Output {
-    writer: BufWriter<StdoutLock<'static>>,
+    writer: BufWriter<Stdout>,
     is_terminal: bool,
 }
 
@@ -24,9 +25,8 @@ fn width(is_terminal: bool) -> usize {
 
 impl Output {
     pub(crate) fn new() -> Self {
-        let stdout = io::stdout();
-        let is_terminal = stdout.is_terminal();
-        Self { writer: BufWriter::with_capacity(64 << 10, stdout.lock()), is_terminal }
+        let is_terminal = io::stdout().is_terminal();
+        Self { writer: BufWriter::with_capacity(64 << 10, Stdout::lock()), is_terminal }
     }
 
     /// Write a line.

@@ -19,6 +19,9 @@ const LARGE_BYTES: u64 = 1 << 20;
 /// Files without space that are reported one by one; of a full disk there may be very many.
 const FULL_LINES_MAX: u64 = 20;
 
+/// Terminals with fewer columns have no place for a bar beside the numbers.
+const NARROW_COLUMNS: u16 = 84;
+
 /// What a bar counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Unit {
@@ -28,7 +31,12 @@ enum Unit {
 }
 
 fn bar(total: u64, unit: Unit) -> ProgressBar {
-    let template = if unit == Unit::Steps {
+    let is_narrow = rustix::termios::tcgetwinsize(std::io::stderr())
+        .is_ok_and(|size| (1..NARROW_COLUMNS).contains(&size.ws_col));
+    let template = if is_narrow {
+        // A line that does not fit wraps, and each update scrolls.
+        if total > 0 { "{wide_msg} {percent:>3}% {eta:>4}" } else { "{wide_msg} {spinner}" }
+    } else if unit == Unit::Steps {
         "{msg:24!} [{wide_bar}] {pos:>10} of {len} {eta:>4}"
     } else if total > 0 {
         "{msg:24!} [{wide_bar}] {bytes:>10} of {total_bytes} {bytes_per_sec:>12} {eta:>4}"

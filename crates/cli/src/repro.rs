@@ -9,6 +9,8 @@ use diorite_bench::repro::{
     unwritten_bytes,
 };
 use diorite_bench::{Better, Machine, Observer, Report, Verdict};
+use rustix::fs::Access;
+use rustix::io::Errno;
 
 use crate::args::{Repro, Table};
 use crate::failure::{Failure, Result};
@@ -17,6 +19,8 @@ use crate::progress::StageProgress;
 use crate::{devices, interrupt};
 
 pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
+    // Before the run, which takes long: where it would be lost.
+    arguments.report.as_deref().map_or(Ok(()), check_can_be_written)?;
     let mut outcomes = Vec::new();
     for table in arguments.tables() {
         let outcome = reproduce(table, arguments)?;
@@ -43,6 +47,17 @@ pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
         return output.json(&serde_json::to_value(&report).map_err(std::io::Error::from)?);
     }
     Ok(())
+}
+
+/// Whether a file can be written that is there, or its directory.
+fn check_can_be_written(file: &Path) -> Result<()> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let written = if file.exists() { file } else { parent };
+    let checked = match rustix::fs::access(written, Access::WRITE_OK) {
+        Ok(()) if file.is_dir() => Err(Errno::ISDIR),
+        checked => checked,
+    };
+    checked.map_err(|errno| Failure::host(file.display(), "write", &errno.into()))
 }
 
 fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {

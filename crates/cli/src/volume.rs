@@ -14,6 +14,7 @@ use crate::args::{Df, Info, Trim};
 use crate::change::{for_each, is_worth_showing};
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
+use crate::kernel_mount::warn_if_mounted;
 use crate::location::name_of_image;
 use crate::output::{Output, json_name, json_time, local_time};
 use crate::size::human;
@@ -66,6 +67,7 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     let name = name_of_image(image)?;
     let device =
         open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::Failed(error.to_string()))?;
+    warn_if_mounted(image);
     let (info, backup) = match VolumeInfo::find(device.as_ref()).map_err(diorite::Error::from) {
         Err(error) if error.is_no_volume() => {
             let partitions = partitions_with_volumes(&device).unwrap_or_default();

@@ -606,6 +606,42 @@ fn full_disk_is_reported_in_few_lines() {
     bench.must_be_clean("a.img");
 }
 
+/// A tree went through a link at the destination, into an image, out of one, and from one to another.
+#[test]
+fn tree_is_not_copied_through_a_link() {
+    let bench = Bench::new();
+    for image in ["a.img", "b.img"] {
+        bench.image(image, "ext4", "16M");
+        bench.run(&format!("mkdir {image}:/outside {image}:/to {image}:/from {image}:/from/d"));
+        bench.run(&format!("ln -s ../outside {image}:/to/d"));
+    }
+    std::fs::create_dir_all(bench.path("from/d")).expect("directories");
+    bench.write("from/d/file", b"x");
+    bench.run("cp from/d/file a.img:/from/d/file");
+    for name in ["outside", "to"] {
+        std::fs::create_dir(bench.path(name)).expect("a directory");
+    }
+    symlink("../outside", bench.path("to/d")).expect("a link");
+    for (from, to) in [
+        ("from/d", "a.img:/to"),
+        ("a.img:/from/d", "to"),
+        ("a.img:/from/d", "b.img:/to"),
+        ("a.img:/from/d", "a.img:/to"),
+    ] {
+        let said = bench.fail(&format!("cp -r {from} {to}"), 1);
+        assert!(said.contains("to/d: cannot be replaced: it is a symbolic link"), "{said}");
+    }
+    for image in ["a.img", "b.img"] {
+        assert_eq!(bench.run(&format!("ls {image}:/outside")), "");
+        assert_eq!(bench.json(&format!("stat {image}:/to/d"))["files"][0]["kind"], "symlink");
+        bench.must_be_clean(image);
+    }
+    assert!(std::fs::read_dir(bench.path("outside")).expect("a directory").next().is_none());
+    // A link that is named as the destination is meant.
+    bench.run("cp -r from/. a.img:/to/d");
+    assert_eq!(bench.run("cat a.img:/outside/d/file"), "x");
+}
+
 /// A link that leads into the source, and `..`, once hid that a copy would not end: it went on until directories were too deep.
 #[test]
 fn directory_is_not_copied_into_itself_by_a_link() {

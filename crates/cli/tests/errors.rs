@@ -372,7 +372,10 @@ fn empty_names_and_sizes_without_a_unit_are_wrong_usage() {
 #[test]
 fn failed_mkfs_leaves_no_image() {
     let bench = Bench::new();
-    expect(&bench.fail("mkfs -O nonsense a.img 8M", 1), &["a.img", "nonsense"]);
+    expect(
+        bench.fail("mkfs -O nonsense a.img 8M", 2).lines().next().unwrap_or_default(),
+        &["a.img", "nonsense"],
+    );
     expect(&bench.fail("mkfs -d missing a.img 8M", 1), &["missing"]);
     expect(&bench.fail("mkfs -J 9999G a.img 64M", 1), &["a.img", "journal", "too large"]);
     assert!(bench.names().is_empty(), "{:?}", bench.names());
@@ -556,8 +559,9 @@ fn what_is_no_volume_is_named() {
     }
 }
 
+/// As after SIGPIPE, which `set -o pipefail` and those who look at the status of a pipe know.
 #[test]
-fn reader_that_has_gone_is_no_error() {
+fn reader_that_has_gone_is_no_complaint() {
     let bench = Bench::new();
     bench.image("a.img", "ext4", "32M");
     bench.write("large", &pattern(8 << 20, 1));
@@ -572,7 +576,27 @@ fn reader_that_has_gone_is_no_error() {
     child.stdout.take().expect("piped").read_exact(&mut start).expect("some output");
     let output = child.wait_with_output().expect("an end");
     assert_eq!(common::text(&output.stderr), "");
-    assert!(output.status.success(), "{}", output.status);
+    assert_eq!(output.status.code(), Some(141));
+}
+
+/// What was written was lost, and the status was 0.
+#[test]
+fn closed_standard_output_is_an_error() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    bench.write("f", b"x");
+    bench.run("cp f a.img:/f");
+    let program = bench.diorite(["x"]).get_program().to_owned();
+    for line in ["cat a.img:/f", "cp a.img:/f -", "ls a.img:/", "df a.img", "help"] {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" >&-"]).arg(&program).args(line.split(' '));
+        let output = command.current_dir(bench.directory.path()).output().expect("a shell");
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert_eq!(common::text(&output.stderr), "diorite: standard output: cannot write: it is closed\n");
+        // Python's DEVNULL is open for both.
+        let null = std::fs::File::options().read(true).write(true).open("/dev/null").expect("the device");
+        assert!(bench.diorite(line.split(' ')).stdout(null).status().expect("a status").success(), "{line}");
+    }
 }
 
 /// An error that cannot be printed still ends with its status: the program once panicked.
@@ -716,4 +740,33 @@ fn names_are_bound_to_devices_that_are_there() {
     }
     let listed = raw("raw");
     assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), 1, "nothing was bound");
+}
+
+/// The source was blamed.
+#[test]
+fn a_move_that_fails_names_what_is_wrong() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    bench.write("empty", b"");
+    bench.run("cp empty a.img:/a");
+    bench.run("cp empty a.img:/file");
+    let said = bench.fail("mv a.img:/a a.img:/nodir/x", 1);
+    expect(&said, &["a.img:/nodir/x: cannot move a.img:/a here", "does not exist", "mkdir -p"]);
+    let said = bench.fail("mv a.img:/a a.img:/file/x", 1);
+    expect(&said, &["a.img:/file/x: cannot move a.img:/a here", "not a directory"]);
+    let said = bench.fail("mv a.img:/none a.img:/x", 1);
+    expect(&said, &["a.img:/none: cannot move: no such file"]);
+}
+
+/// Neither the limit nor what to do was said.
+#[test]
+fn limits_of_names_links_and_attributes_are_said() {
+    let bench = Bench::new();
+    bench.run("mkfs -b 1024 a.img 8M");
+    let said = bench.fail(&format!("mkdir a.img:/{}", "n".repeat(256)), 1);
+    expect(&said, &["name too long: a name has at most 255 bytes", "shorter"]);
+    let said = bench.fail(&format!("ln -s {} a.img:/l", "t".repeat(1024)), 1);
+    expect(&said, &["1024 bytes", "at most 1023", "-b"]);
+    bench.run("ln -s loop a.img:/loop");
+    expect(&bench.fail("cat a.img:/loop", 1), &["too many levels", "leads back to itself"]);
 }

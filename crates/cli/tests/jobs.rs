@@ -129,6 +129,13 @@ fn diskperf_reads_and_writes_files_of_an_image() {
     let bench = Bench::new();
     bench.image("a.img", "ext4", "16M");
     bench.run("diskperf write blocks=4 direct depth=2 a.img:/data");
+    // It was overwritten unasked, and so was a file of the host.
+    let said = bench.fail("diskperf write blocks=4 direct a.img:/data", 1);
+    assert!(said.contains("a.img:/data: the file has content") && said.contains("--force"), "{said}");
+    bench.run("diskperf write blocks=4 direct --force a.img:/data");
+    bench.write("file", &vec![1; 1 << 20]);
+    let said = bench.fail("diskperf write blocks=1 file", 1);
+    assert!(said.contains("file: there is data, which the write test would destroy"), "{said}");
     let json = bench.json("diskperf blocks=4 direct depth=4 a.img:/data");
     let row = &json["rows"][0];
     assert_eq!(

@@ -26,6 +26,8 @@ const ACLS: [(&[u8], &[u8]); 2] = [
     (b"SCHILY.acl.access", b"system.posix_acl_access"),
     (b"SCHILY.acl.default", b"system.posix_acl_default"),
 ];
+/// Type of a directory in an incremental archive of GNU tar; its content is a list of names.
+const DUMP_DIRECTORY: u8 = b'D';
 /// Prefix of the keys of sparse files in the form that only pax archives have.
 const SPARSE_PREFIX: &[u8] = b"GNU.sparse.";
 
@@ -40,7 +42,8 @@ pub fn unpack(
 ) -> Result<Summary, Error> {
     let (stream, records) = PaxFilter::new(stream);
     let (summary, directories) = (Summary::default(), BTreeMap::new());
-    let mut unpacker = Unpacker { name, sink, to, watch, records, summary, directories };
+    let current = String::new();
+    let mut unpacker = Unpacker { name, sink, to, watch, records, summary, directories, current };
     let mut archive = Archive::new(stream);
     let unpacked = unpacker.entries(&mut archive);
     // Whatever became of the entries (invariant 3). Deepest first, because making entries changed the times of their directories.
@@ -63,11 +66,38 @@ struct Unpacker<'a> {
     summary: Summary,
     /// Attributes of directories, set at the end.
     directories: BTreeMap<PathBuf, (Meta, Attributes)>,
+    /// The name of the entry that is unpacked.
+    current: String,
+}
+
+/// What an entry becomes. A hard link is what its file is.
+fn kind_of(kind: EntryType, name: &[u8]) -> FileKind {
+    match kind {
+        EntryType::Directory => FileKind::Directory,
+        kind if kind.as_byte() == DUMP_DIRECTORY => FileKind::Directory,
+        // Archives from before 1988 have no type for it.
+        EntryType::Regular | EntryType::Continuous if name.ends_with(b"/") => FileKind::Directory,
+        EntryType::Symlink => FileKind::Symlink,
+        EntryType::Char => FileKind::CharacterDevice,
+        EntryType::Block => FileKind::BlockDevice,
+        EntryType::Fifo => FileKind::Fifo,
+        // Also of a type that is not known, as POSIX wants it.
+        _ => FileKind::Regular,
+    }
 }
 
 impl Unpacker<'_> {
     fn error(&self, source: io::Error) -> Error {
-        Error::Archive { archive: self.name.to_owned(), source }
+        let archive = self.name.to_owned();
+        if source.kind() == io::ErrorKind::UnexpectedEof && !self.current.is_empty() {
+            return Error::Truncated { archive, entry: self.current.clone() };
+        }
+        Error::Archive { archive, source }
+    }
+
+    /// The entry that is unpacked cannot be made of what the archive has.
+    fn entry_error(&self, why: impl Into<String>) -> Error {
+        Error::Entry { archive: self.name.to_owned(), entry: self.current.clone(), why: why.into() }
     }
 
     fn entries(&mut self, archive: &mut Archive<impl Read>) -> Result<(), Error> {
@@ -97,56 +127,73 @@ impl Unpacker<'_> {
             whole.unwrap_or_else(|| entry.link_name_bytes().unwrap_or_default().into_owned())
         };
         let link = link();
+        self.current = String::from_utf8_lossy(&name).into_owned();
         let path = self.destination(&name)?;
         let mut extended = self.extended(&records, &name)?;
         extended.sparse_size = sparse.as_ref().map(|map| map.size).or(extended.sparse_size);
-        let meta = self.meta(&entry, &extended)?;
+        let meta = self.meta(&entry, kind_of(entry.header().entry_type(), &name), &extended)?;
         let attributes = std::mem::take(&mut extended.attributes);
         let Some(path) = path else {
             // `./`: the destination itself is as it says.
-            if meta.kind == FileKind::Directory {
-                self.directories.insert(self.to.to_owned(), (meta, attributes));
+            if meta.kind != FileKind::Directory {
+                return Err(self.entry_error("its name is that of the root, and it is no directory"));
             }
+            self.directories.insert(self.to.to_owned(), (meta, attributes));
             return Ok(());
         };
         self.make_parents(&path, meta.modified)?;
-        match entry.header().entry_type() {
-            EntryType::Directory => {
-                self.make_directory(&path)?;
-                self.directories.insert(path, (meta, attributes));
-                return Ok(());
-            }
-            EntryType::Link => {
-                let Some(original) = self.destination(&link)? else { return Ok(()) };
-                self.remove_existing(&path)?;
-                self.sink.make_hard_link(&original, &path)?;
-                self.summary.others += 1;
-                return Ok(());
-            }
-            EntryType::Symlink => {
-                self.remove_existing(&path)?;
-                self.sink.make_link(&path, &link)?;
-                self.summary.others += 1;
-            }
-            EntryType::Char | EntryType::Block | EntryType::Fifo => {
-                self.remove_existing(&path)?;
-                self.sink.make_node(&path, &meta)?;
-                self.summary.others += 1;
-            }
-            EntryType::Regular | EntryType::Continuous => {
-                self.remove_existing(&path)?;
+        if meta.kind == FileKind::Directory {
+            self.make_directory(&path)?;
+            self.directories.insert(path, (meta, attributes));
+            return Ok(());
+        }
+        let kind = entry.header().entry_type();
+        if kind.is_hard_link() {
+            return self.hard_link(&link, &path);
+        }
+        self.remove_existing(&path)?;
+        match meta.kind {
+            FileKind::Symlink => self.sink.make_link(&path, &link)?,
+            FileKind::Regular => {
                 let map = match (sparse, extended.sparse_size) {
                     (None, Some(size)) => {
                         Some(sparse_map(&mut entry, size).map_err(|source| self.error(source))?)
                     }
                     (sparse, _) => sparse,
                 };
+                self.report_unknown(kind);
                 self.file(&mut entry, &path, map)?;
             }
-            // Headers that carry no file of their own.
-            _ => return Ok(()),
+            _ => self.sink.make_node(&path, &meta)?,
         }
+        self.summary.others += u64::from(meta.kind != FileKind::Regular);
         self.set_meta(&path, &meta, &attributes)
+    }
+
+    /// Say that nothing more is known of an entry than its content.
+    fn report_unknown(&self, kind: EntryType) {
+        if !matches!(kind, EntryType::Regular | EntryType::Continuous) {
+            let (archive, entry) = (self.name.to_owned(), self.current.clone());
+            self.watch.failed(Error::UnknownType { archive, entry, kind: char::from(kind.as_byte()) });
+        }
+    }
+
+    fn hard_link(&mut self, link: &[u8], path: &Path) -> Result<(), Error> {
+        let original = self.destination(link)?;
+        let there = original.as_ref().map(|original| self.sink.existing(original, Follow::No)).transpose()?;
+        let (Some(original), Some(Some(_))) = (original, there) else {
+            let link = String::from_utf8_lossy(link);
+            return Err(self.entry_error(format!(
+                "it is another name of `{link}`, which is not before it in the archive; make the archive with both"
+            )));
+        };
+        if original == path {
+            return Ok(());
+        }
+        self.remove_existing(path)?;
+        self.sink.make_hard_link(&original, path)?;
+        self.summary.others += 1;
+        Ok(())
     }
 
     /// Where an entry goes; `None` for the destination itself.
@@ -208,10 +255,7 @@ impl Unpacker<'_> {
     fn make_directory(&mut self, path: &Path) -> Result<bool, Error> {
         match self.sink.existing(path, Follow::No)? {
             Some(existing) if existing.kind == FileKind::Directory => Ok(false),
-            Some(_) => Err(Error::WrongKind {
-                name: self.sink.name_of(path),
-                why: "it is not a directory, and the archive has one of that name",
-            }),
+            Some(_) => Err(self.two_kinds(path)),
             None => {
                 self.sink.make_directory(path)?;
                 self.summary.directories += 1;
@@ -220,13 +264,17 @@ impl Unpacker<'_> {
         }
     }
 
+    fn two_kinds(&self, path: &Path) -> Error {
+        let name = path.strip_prefix(self.to).unwrap_or(path).display();
+        self.entry_error(format!(
+            "`{name}` is both a directory and something else in the archive; make the archive again without one of them"
+        ))
+    }
+
     /// Later entries of an archive replace earlier ones.
     fn remove_existing(&self, path: &Path) -> Result<(), Error> {
         match self.sink.existing(path, Follow::No)? {
-            Some(existing) if existing.kind == FileKind::Directory => Err(Error::WrongKind {
-                name: self.sink.name_of(path),
-                why: "it is a directory, and the archive has a file of that name",
-            }),
+            Some(existing) if existing.kind == FileKind::Directory => Err(self.two_kinds(path)),
             Some(_) => self.sink.remove(path),
             None => Ok(()),
         }
@@ -253,7 +301,7 @@ impl Unpacker<'_> {
                 let most = (until - offset).min(CHUNK_BYTES as u64) as usize;
                 let count = fill(entry, &mut buffer[..most]).map_err(|source| self.error(source))?;
                 if count == 0 && is_sparse {
-                    return Err(self.error(io::ErrorKind::UnexpectedEof.into()));
+                    return Err(self.entry_error("it is a sparse file, and has less data than it says"));
                 } else if count == 0 {
                     break;
                 }
@@ -272,7 +320,7 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    fn meta(&self, entry: &Entry<'_, impl Read>, extended: &Extended) -> Result<Meta, Error> {
+    fn meta(&self, entry: &Entry<'_, impl Read>, kind: FileKind, extended: &Extended) -> Result<Meta, Error> {
         let header = entry.header();
         let read = || -> io::Result<Meta> {
             let modified = match extended.modified {
@@ -280,19 +328,11 @@ impl Unpacker<'_> {
                 None => Timestamp { seconds: header.mtime()? as i64, nanoseconds: 0 },
             };
             // Only entries of devices are sure to have numbers here.
-            let device = match header.entry_type() {
-                EntryType::Char | EntryType::Block => {
+            let device = match kind {
+                FileKind::CharacterDevice | FileKind::BlockDevice => {
                     (header.device_major()?.unwrap_or(0), header.device_minor()?.unwrap_or(0))
                 }
                 _ => (0, 0),
-            };
-            let kind = match header.entry_type() {
-                EntryType::Directory => FileKind::Directory,
-                EntryType::Symlink => FileKind::Symlink,
-                EntryType::Char => FileKind::CharacterDevice,
-                EntryType::Block => FileKind::BlockDevice,
-                EntryType::Fifo => FileKind::Fifo,
-                _ => FileKind::Regular,
             };
             Ok(Meta {
                 kind,

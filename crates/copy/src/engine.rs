@@ -225,13 +225,16 @@ impl<'a> Copier<'a> {
     }
 
     /// Copy the content of the directory `from` into the directory `to`, which exists, and give `to` the attributes
-    /// of `from`.
+    /// of `from`. It may be a link to a directory.
     pub fn copy_content(&mut self, source: &dyn Source, from: &Path, to: &Path) -> Result<(), Error> {
         let meta = source.meta(from, Follow::Yes)?;
         let item = Item { source, path: from, meta: &meta };
         self.refuse_directory(item)?;
         self.note_destination(to);
-        self.copy_into(item, to, &source.names(from)?)
+        // The attributes are for what a link leads to, too, as the content is.
+        let is_link = self.sink.existing(to, Follow::No)?.is_some_and(|at| at.kind == FileKind::Symlink);
+        let itself = if is_link { to.join(".") } else { to.to_owned() };
+        self.copy_into(item, &itself, &source.names(from)?)
     }
 
     /// Directories are copied only where trees are.
@@ -460,10 +463,14 @@ impl<'a> Copier<'a> {
     fn copy_below(&mut self, item: Item<'_>, to: &Path) -> Result<(), Error> {
         // Before the directory is made: one that cannot be read leaves nothing.
         let names = item.source.names(item.path)?;
-        match self.sink.existing(to, Follow::Yes)? {
+        // Nothing is written through a link: what it leads to may be outside of the destination.
+        match self.sink.existing(to, Follow::No)? {
             Some(existing) if existing.kind == FileKind::Directory => {}
-            Some(_) => {
-                let why = "it is not a directory, and the source is";
+            Some(existing) => {
+                let why = match existing.kind {
+                    FileKind::Symlink => "it is a symbolic link, and the source is a directory",
+                    _ => "it is not a directory, and the source is",
+                };
                 return Err(Error::WrongKind { name: self.sink.name_of(to), why });
             }
             None => {
@@ -595,6 +602,33 @@ mod tests {
         let mut tail = [0; 4];
         copied.read_exact_at(&mut tail, 8 << 20).unwrap();
         assert_eq!(&tail, b"tail");
+    }
+
+    /// The content went through the link, and the attributes onto it.
+    #[test]
+    fn tree_is_not_copied_through_a_link() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+        let directory = tempfile::tempdir().unwrap();
+        let [from, to, outside] = ["from", "to", "outside"].map(|name| directory.path().join(name));
+        std::fs::create_dir_all(from.join("d")).unwrap();
+        std::fs::set_permissions(from.join("d"), std::fs::Permissions::from_mode(0o700)).unwrap();
+        std::fs::copy("/proc/self/stat", from.join("d/file")).unwrap();
+        std::fs::create_dir(&to).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        symlink("../outside", to.join("d")).unwrap();
+        let tree = HostTree::new();
+        let options = CopyOptions { depth: Depth::Tree, ..CopyOptions::default() };
+        for copy in [(from.join("d"), to.join("d")), (from.clone(), to.clone())] {
+            let mut copier = Copier::new(&tree, options, &Unwatched);
+            let error = copier.copy(&tree, &copy.0, &copy.1).unwrap_err();
+            assert!(error.to_string().contains("symbolic link"), "{error}");
+            assert!(std::fs::read_dir(&outside).unwrap().next().is_none());
+        }
+        // A link that the user names as the destination is meant.
+        let mut copier = Copier::new(&tree, options, &Unwatched);
+        copier.copy_content(&tree, &from.join("d"), &to.join("d")).unwrap();
+        assert!(outside.join("file").exists());
+        assert_eq!(outside.metadata().unwrap().mode() & 0o777, 0o700);
     }
 
     /// Invariant 2.

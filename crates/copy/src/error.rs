@@ -48,6 +48,36 @@ pub enum Error {
         /// The name of the entry.
         entry: String,
     },
+    /// An archive of which the end is missing.
+    #[error(
+        "{archive}: cannot read the archive: it ends in the middle of `{entry}`; it is not complete, make it or copy it again"
+    )]
+    Truncated {
+        /// Its name.
+        archive: String,
+        /// The name of the last entry that was read.
+        entry: String,
+    },
+    /// An entry that cannot be made of what the archive has.
+    #[error("{archive}: cannot unpack `{entry}`: {why}")]
+    Entry {
+        /// Its name.
+        archive: String,
+        /// The name of the entry.
+        entry: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An entry of a type that is not known; its content is that of a regular file now.
+    #[error("{archive}: `{entry}`: unpacked as a regular file: its type `{kind}` is not known here")]
+    UnknownType {
+        /// Its name.
+        archive: String,
+        /// The name of the entry.
+        entry: String,
+        /// The type, as a character.
+        kind: char,
+    },
     /// An attribute is more than the destination can hold.
     #[error("{name}: cannot keep the {attribute}: {why}")]
     AttributeLost {

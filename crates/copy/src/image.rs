@@ -89,7 +89,13 @@ impl ImageTree {
         for (name, value) in attributes {
             match node.set_xattr(name, value, XattrMode::Set) {
                 Err(error) if error.is_about_attribute() => {
-                    let why = error.without_path().to_string();
+                    let more = match error.kind() {
+                        ErrorKind::StorageFull => {
+                            "; larger blocks (mkfs -b), or inodes for large values (mkfs -O ea_inode), hold more"
+                        }
+                        _ => "",
+                    };
+                    let why = format!("{}{more}", error.without_path());
                     lost.push(LostAttribute::extended(name, why));
                 }
                 Err(error) => failed = failed.and(Err(self.error(path, "set an extended attribute")(error))),

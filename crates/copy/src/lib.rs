@@ -35,6 +35,7 @@ pub use host::HostTree;
 pub use host_stream::{StandardInput, WatchedInput};
 pub use image::{ImageTree, incomplete_name};
 pub use needs::needs;
+pub use pax::{START_BYTES, decompressor, no_archive};
 pub use tree::{
     Attributes, Follow, LostAttribute, Meta, NewFile, Place, ReadFile, ReadStream, Sink, Source, WriteFile,
 };

@@ -3,7 +3,8 @@
 //! Where it sits: between a tar stream and the crate `tar`, which takes a record to end at its first newline; access control lists and
 //! names may have newlines. The stream passes through [`PaxFilter`], which keeps the records of each entry and shows the crate a space
 //! for each newline in them. It also takes the map out of the header of a sparse file in GNU tar's old form, of which the crate would make
-//! zeros, as many as the file seems to have; the crate sees a regular file that holds the data alone.
+//! zeros, as many as the file seems to have; the crate sees a regular file that holds the data alone. What stands for no file is taken out
+//! of the stream: the label of a volume, whose numbers may be empty, and a header for all entries that follow.
 //!
 //! On disk: a record is `LENGTH KEY=VALUE\n`, LENGTH in decimal and of the whole record (POSIX.1-2017, pax, "pax Extended Header").
 
@@ -18,6 +19,9 @@ use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 const BLOCK: usize = 512;
 /// Longer headers are no headers: values have 64 KiB at most.
 const HEADER_BYTES_MAX: u64 = 64 << 20;
+/// Types that only GNU tar has: the label of a volume, and the rest of a file that began on another volume.
+const VOLUME_LABEL: u8 = b'V';
+const CONTINUED: u8 = b'M';
 
 /// Keys and values of one entry.
 pub(crate) type Records = Vec<(Vec<u8>, Vec<u8>)>;
@@ -96,10 +100,46 @@ fn parse(data: &[u8]) -> Option<Vec<(std::ops::Range<usize>, std::ops::Range<usi
     Some(found)
 }
 
+/// Bytes of a file or stream that show whether it is an archive: of one without entries, as many of its zeros.
+pub const START_BYTES: usize = 1 << 20;
+
+/// Programs that compress, by the bytes that their files begin with.
+const COMPRESSED: [(&[u8], &str); 4] = [
+    (b"\x1f\x8b", "gzip -dc"),
+    (b"\xfd7zXZ\0", "xz -dc"),
+    (b"\x28\xb5\x2f\xfd", "zstd -dc"),
+    (b"BZh", "bzip2 -dc"),
+];
+
+/// The command that decompresses what begins with `start`, if it is compressed.
+pub fn decompressor(start: &[u8]) -> Option<&'static str> {
+    COMPRESSED.iter().find(|(mark, _)| start.starts_with(mark)).map(|(_, command)| *command)
+}
+
+/// Why what begins with `start` is no tar archive. Of one that is shorter than [`START_BYTES`], `start` is all.
+pub fn no_archive(start: &[u8]) -> Option<String> {
+    let text = |text: &str| Some(text.to_owned());
+    if let Some(command) = decompressor(start) {
+        return Some(format!("it is compressed; put `{command}` in front"));
+    }
+    let Some(first) = start.first_chunk::<BLOCK>() else {
+        return text(if start.is_empty() { "it is empty, and no archive" } else { "it is no tar archive" });
+    };
+    if first.iter().any(|byte| *byte != 0) {
+        let is_header = has_valid_checksum(Header::from_byte_slice(first));
+        return if is_header { None } else { text("it is no tar archive") };
+    }
+    // Two blocks of zeros are the end of an archive (POSIX.1-2017, pax, "ustar Interchange Format").
+    let is_end = start.len() >= 2 * BLOCK && start.iter().all(|byte| *byte == 0);
+    if is_end { None } else { text("it begins with zeros, and is no tar archive") }
+}
+
 /// See the module's head.
 pub(crate) struct PaxFilter<R> {
     inner: R,
     records: PaxRecords,
+    /// Records for all entries that follow.
+    global: Records,
     /// Records for the next entry that is no header of another.
     pending: Records,
     /// What is to be handed out before more is read.
@@ -117,6 +157,7 @@ impl<R: Read> PaxFilter<R> {
         let filter = Self {
             inner,
             records: records.clone(),
+            global: Records::new(),
             pending: Records::new(),
             ready: Vec::new(),
             given: 0,
@@ -132,43 +173,83 @@ impl<R: Read> PaxFilter<R> {
         (&mut self.inner).take(len).read_to_end(&mut self.ready)
     }
 
-    /// Read a header, and what must be seen with it.
+    /// Read a header, and what must be seen with it. May leave nothing to hand out.
     fn advance(&mut self) -> io::Result<()> {
         self.ready.clear();
         self.given = 0;
         let count = self.take(BLOCK as u64)?;
         self.has_ended = count < BLOCK;
-        let is_first = std::mem::take(&mut self.is_at_start);
-        if is_first && count == 0 {
-            return Err(wrong("it is empty, and no archive"));
+        if std::mem::take(&mut self.is_at_start) {
+            self.check_start()?;
+        } else if (1..BLOCK).contains(&count) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if self.has_ended || self.ready.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
         let header = Header::from_byte_slice(&self.ready).clone();
         if !has_valid_checksum(&header) {
-            let what = if is_first { "it is no tar archive" } else { "a header is damaged" };
-            return Err(wrong(what));
+            return Err(wrong("a header is damaged"));
+        }
+        let kind = header.entry_type();
+        match kind.as_byte() {
+            VOLUME_LABEL => {
+                self.ready.clear();
+                return Ok(());
+            }
+            CONTINUED => {
+                return Err(wrong(
+                    "it begins with the rest of a file that began on an earlier volume; unpack all volumes with `tar -xM`, and \
+                     use the directory that this makes",
+                ));
+            }
+            _ => {}
         }
         let Ok(mut size) = header.entry_size() else {
             // The crate says what is wrong with it.
             self.passing = u64::MAX;
             return Ok(());
         };
-        let kind = header.entry_type();
         match kind {
-            EntryType::XHeader => return self.read_records(size),
+            EntryType::XHeader => {
+                let records = self.read_records(size)?;
+                self.pending.extend(records);
+                return Ok(());
+            }
+            EntryType::XGlobalHeader => {
+                let records = self.read_records(size)?;
+                self.global.extend(records);
+                self.ready.clear();
+                return Ok(());
+            }
             EntryType::GNULongName | EntryType::GNULongLink => {}
             _ => {
-                let records = std::mem::take(&mut self.pending);
-                let given = records.iter().find(|(key, _)| key == b"size").map(|(_, value)| value);
+                let own = std::mem::take(&mut self.pending);
+                let given = own.iter().find(|(key, _)| key == b"size").map(|(_, value)| value);
                 let given = given.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
                 size = given.unwrap_or(size);
                 let sparse = if kind == EntryType::GNUSparse { self.read_sparse(header)? } else { None };
+                let records = self.global.iter().cloned().chain(own).collect();
                 self.records.0.borrow_mut().push_back(Extra { records, sparse });
             }
         }
         self.passing = size.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
+        Ok(())
+    }
+
+    /// The first block is that of an archive. An archive without entries is zeros and nothing else; they are not handed out.
+    fn check_start(&mut self) -> io::Result<()> {
+        let is_zero = self.ready.iter().all(|byte| *byte == 0);
+        if is_zero {
+            self.take((START_BYTES - self.ready.len()) as u64)?;
+        }
+        if let Some(why) = no_archive(&self.ready) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        if is_zero {
+            self.ready.clear();
+            self.has_ended = true;
+        }
         Ok(())
     }
 
@@ -192,21 +273,25 @@ impl<R: Read> PaxFilter<R> {
         Ok(Some(map))
     }
 
-    fn read_records(&mut self, size: u64) -> io::Result<()> {
+    /// The records of a pax header, which is handed out without the newlines in them.
+    fn read_records(&mut self, size: u64) -> io::Result<Records> {
         if size > HEADER_BYTES_MAX {
             return Err(wrong("a pax header is too large"));
         }
         let start = self.ready.len();
         self.take(size.next_multiple_of(BLOCK as u64))?;
-        let end = self.ready.len().min(start + size as usize);
-        let data = &mut self.ready[start..end];
+        let end = start + size as usize;
+        if self.ready.len() < end {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (data, mut records) = (&mut self.ready[start..end], Records::new());
         for (key, value) in parse(data).ok_or_else(|| wrong("a pax header is malformed"))? {
-            self.pending.push((data[key.clone()].to_vec(), data[value.clone()].to_vec()));
+            records.push((data[key.clone()].to_vec(), data[value.clone()].to_vec()));
             for range in [key, value] {
                 data[range].iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
             }
         }
-        Ok(())
+        Ok(records)
     }
 }
 
@@ -222,6 +307,9 @@ impl<R: Read> Read for PaxFilter<R> {
             if self.passing > 0 {
                 let most = memory.len().min(usize::try_from(self.passing).unwrap_or(usize::MAX));
                 let count = self.inner.read(&mut memory[..most])?;
+                if count == 0 && most > 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
                 self.passing -= count as u64;
                 return Ok(count);
             }

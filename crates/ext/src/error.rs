@@ -78,9 +78,17 @@ pub enum Error {
     /// The inode has as many links as the format can count.
     #[error("too many links")]
     TooManyLinks,
-    /// A name longer than 255 bytes, or a symbolic link longer than a block.
-    #[error("name too long")]
+    /// A name longer than 255 bytes.
+    #[error("name too long: a name has at most 255 bytes")]
     NameTooLong,
+    /// A symbolic link whose target does not fit into a block.
+    #[error("the target of the link has {bytes} bytes, and may have at most {most} with blocks of this size")]
+    LinkTooLong {
+        /// What it has.
+        bytes: usize,
+        /// The most.
+        most: usize,
+    },
     /// The format cannot address that offset.
     #[error("file too large: this file can have at most {max_bytes} bytes")]
     FileTooLarge {
@@ -139,7 +147,7 @@ impl Error {
             Self::OtherProject => 18,
             Self::Encrypted { .. } => 126,
             Self::TooManyLinks => 31,
-            Self::NameTooLong => 36,
+            Self::NameTooLong | Self::LinkTooLong { .. } => 36,
             Self::FileTooLarge { .. } => 27,
             Self::ReadOnly(_) => 30,
             Self::Aborted => 5,

@@ -115,7 +115,7 @@ fn every_kind_of_node_is_made() {
         }
         let block = volume.block_size().bytes() as usize;
         let long = |len: usize| volume.names.symlink(&top, b"long", &vec![b'a'; len], OWNER);
-        assert!(matches!(long(block.min(4096)), Err(Error::NameTooLong)));
+        assert!(matches!(long(block.min(4096)), Err(Error::LinkTooLong { .. })));
         long(block.min(4096) - 1).unwrap();
         let device = |name: &str, kind, device| {
             volume.names.create(&top, name.as_bytes(), &NodeSpec { device, ..spec(kind) }).unwrap();

@@ -398,3 +398,30 @@ fn new_inodes_inherit_the_default_list_of_their_directory() {
         image.check();
     }
 }
+
+/// The kernel sets the feature `ext_attr` with the first attribute. Without it a volume that had none got blocks of attributes that
+/// e2fsck takes for damage; so did one of revision 0, which has no features at all, and files of 2 GiB with them.
+#[test]
+fn the_first_attribute_sets_the_feature() {
+    if !have(&["mke2fs", "e2fsck", "dumpe2fs"]) {
+        return;
+    }
+    for arguments in ["-t ext4 -O ^ext_attr", "-t ext2 -O ^ext_attr -I 128 -b 1024", "-t ext2 -r 0"] {
+        for bytes in [10, 700] {
+            let image = Image::new(arguments, "16M");
+            let volume = image.open();
+            let file = volume.names.create(&root(&volume), b"file", &spec(FileKind::Regular)).unwrap();
+            volume.set_xattr(&file, b"user.a", &vec![1; bytes], XattrMode::Set).unwrap();
+            volume.close().unwrap();
+            image.check();
+            let (_, text) = run("dumpe2fs", &["-h", image.path().to_str().unwrap()]);
+            assert!(text.contains("ext_attr"), "{arguments}: {text}");
+        }
+    }
+    let image = Image::new("-t ext2 -r 0", "16M");
+    let volume = image.open();
+    let file = volume.names.create(&root(&volume), b"file", &spec(FileKind::Regular)).unwrap();
+    volume.files.truncate(&file, 3 << 30).unwrap();
+    volume.close().unwrap();
+    image.check();
+}

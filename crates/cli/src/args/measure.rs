@@ -80,7 +80,7 @@ pub(crate) struct DiskPerf {
     /// Options, and the devices, images, or files in images (IMAGE:/path)
     #[arg(required = true, value_name = "WORDS... TARGET", value_hint = ValueHint::AnyPath)]
     pub(crate) words: Vec<String>,
-    /// Overwrite a filesystem or a partition table that a target holds (write only)
+    /// Overwrite a filesystem, a partition table, or the content of a file that a target holds (write only)
     #[arg(long)]
     pub(crate) force: bool,
     /// Seed of the random choices of simulated devices

@@ -49,7 +49,7 @@ Examples:
   diorite cp disk.img:/photos/a.jpg .         copy a file out
   diorite mkfs -d rootfs/ 'disk.img?partition=1'
 
-Exit status: 0 done, 1 the operation failed, 2 wrong usage.";
+Exit status: 0 done, 1 the operation failed, 2 wrong usage, 141 the reader of the output has gone.";
 
 /// Direct I/O through the filesystem, in user space: files on ext2, ext3 and ext4 images and devices without a mount.
 #[derive(Debug, Parser)]
@@ -88,8 +88,9 @@ pub(crate) enum Command {
     ///
     /// Kept: holes, permissions, times, extended attributes, hard links among the copied files, and owners (into
     /// an image always, to the host as root). A file appears under its name when it is complete: what has the name then,
-    /// also a symbolic link, is replaced and not written into. What cannot be copied
-    /// of a tree, or of a file's attributes, is reported, and the rest is copied; the exit status is 1 then.
+    /// also a symbolic link, is replaced and not written into. A directory replaces nothing and is not written through a
+    /// symbolic link: that is refused. What cannot be copied of a tree, or of a file's attributes, is reported, and the rest
+    /// is copied; the exit status is 1 then.
     ///
     /// Without -r the content of pipes and devices is copied, and content is written into them.
     Cp(Cp),

@@ -29,7 +29,7 @@ pub(crate) struct Mkfs {
     #[arg(short = 'i', long, value_name = "BYTES")]
     pub(crate) bytes_per_inode: Option<Size>,
     /// Number of inodes
-    #[arg(short = 'N', long, value_name = "COUNT", conflicts_with = "bytes_per_inode")]
+    #[arg(short = 'N', long, value_name = "COUNT", conflicts_with = "bytes_per_inode", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) inodes: Option<u32>,
     /// Label, at most 16 bytes
     #[arg(short = 'L', long)]
@@ -54,10 +54,12 @@ pub(crate) struct Mkfs {
     /// Groups whose tables are packed together, where `flex_bg` is on [default: 16]
     #[arg(short = 'G', long, value_name = "COUNT")]
     pub(crate) flex_groups: Option<u32>,
-    /// Fill it with the content of a directory or a tar file (`-`: a tar stream from standard input)
+    /// Fill it with the content of a directory or a tar file (`-`: a tar stream from standard input). What cannot be kept as it is, also an
+    /// attribute or a time, ends the command; `diorite cp -r` reports it and goes on
     #[arg(short = 'd', long = "from", value_name = "DIR_OR_TAR", value_hint = ValueHint::AnyPath)]
     pub(crate) from: Option<PathBuf>,
-    /// Overwrite an existing filesystem or partition table
+    /// Overwrite an existing filesystem, a partition table, or a file with other data (the first MiB of its data and 64 places
+    /// are looked at: all zeros are no data)
     #[arg(short = 'F', long)]
     pub(crate) force: bool,
     /// Image or device

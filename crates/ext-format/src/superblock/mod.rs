@@ -147,8 +147,14 @@ impl Superblock {
         self.features
     }
 
-    /// Change the features.
+    /// Change the features. Revision 0 has none: with its first one a volume becomes revision 1, of the sizes that revision 0 always
+    /// has (`ext4_update_dynamic_rev` of the kernel).
     pub fn set_features(&mut self, features: Features) {
+        if self.raw.rev_level.get() == 0 && features != Features::default() {
+            self.raw.first_ino = U32::new(self.first_inode().0);
+            self.raw.inode_size = U16::new(self.inode_size());
+            self.raw.rev_level = U32::new(1);
+        }
         self.features = features;
         self.raw.feature_compat = U32::new(features.compat.bits());
         self.raw.feature_incompat = U32::new(features.incompat.bits());

@@ -72,6 +72,11 @@ pub(super) fn plan(
     let mut numbers = first_numbers(options, features, block_size, usable / block_size.bytes())?;
     let requested = inodes_requested(options, &numbers, usage)?;
     settle(&mut numbers, requested, options)?;
+    // The first ones belong to the volume itself. mke2fs fails there, too.
+    if numbers.inodes_per_group * numbers.groups <= u64::from(FIRST_INODE) {
+        let cure = "it would have no inode for a file; use a larger image, or ask for inodes (-N 16)";
+        return Err(MkfsError::TooSmall { bytes, cure });
+    }
     let raw = raw_superblock(options, &numbers)?;
     Superblock::from_raw(&raw).map_err(|error| match error {
         Error::Corrupt(corrupt) => MkfsError::Impossible(corrupt),

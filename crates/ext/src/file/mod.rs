@@ -15,7 +15,7 @@ mod write;
 use std::sync::Arc;
 
 use crate::inode::{InodeState, InodeStore};
-use crate::layout::{InodeFlags, RoCompat};
+use crate::layout::{Compat, InodeFlags, RoCompat};
 use crate::map::Mappings;
 use crate::quota::Quotas;
 use crate::transaction::Handle;
@@ -71,26 +71,10 @@ impl Files {
     pub(crate) fn store(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
         const LARGE: u64 = 0x7fff_ffff;
         if state.size > LARGE && inode.kind() == FileKind::Regular {
-            self.set_large_file_flag(handle)?;
+            // Programs that do not know such files must not write this volume.
+            self.core.add_features(handle, Compat::empty(), RoCompat::LARGE_FILE)?;
         }
         self.quotas.settle(handle, inode, state)?;
         self.inodes.store(handle, inode, state)
-    }
-
-    /// A file is 2 GiB or larger from now on: programs that do not know such files must not write this volume.
-    fn set_large_file_flag(&self, handle: &mut Handle<'_>) -> Result<()> {
-        if self.core.features().has_ro_compat(RoCompat::LARGE_FILE) {
-            return Ok(());
-        }
-        {
-            let mut superblock = self.core.superblock.lock();
-            let mut features = superblock.features();
-            if features.has_ro_compat(RoCompat::LARGE_FILE) {
-                return Ok(());
-            }
-            features.ro_compat |= RoCompat::LARGE_FILE;
-            superblock.set_features(features);
-        }
-        self.core.touch_superblock(handle)
     }
 }

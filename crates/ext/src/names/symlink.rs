@@ -26,8 +26,9 @@ impl Names {
                 "the target of a symbolic link cannot have a zero byte in it",
             ));
         }
-        if target.len() as u64 >= self.core.block_size().bytes().min(4096) {
-            return Err(Error::NameTooLong);
+        let most = self.core.block_size().bytes().min(4096) as usize - 1;
+        if target.len() > most {
+            return Err(Error::LinkTooLong { bytes: target.len(), most });
         }
         let spec = NodeSpec { kind: FileKind::Symlink, permissions: 0o777, umask: 0, owner, device: (0, 0) };
         self.create_with(directory, name, &spec, Opening::Closed, &|names, handle, inode, state| {

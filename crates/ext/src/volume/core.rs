@@ -167,6 +167,30 @@ impl Core {
         Ok(())
     }
 
+    /// The volume has from now on what these features stand for.
+    pub(crate) fn add_features(
+        &self,
+        handle: &mut Handle<'_>,
+        compat: Compat,
+        ro_compat: RoCompat,
+    ) -> Result<()> {
+        let has_all = |features: Features| features.has_compat(compat) && features.has_ro_compat(ro_compat);
+        if has_all(self.features()) {
+            return Ok(());
+        }
+        {
+            let mut superblock = self.superblock.lock();
+            let mut features = superblock.features();
+            if has_all(features) {
+                return Ok(());
+            }
+            features.compat |= compat;
+            features.ro_compat |= ro_compat;
+            superblock.set_features(features);
+        }
+        self.touch_superblock(handle)
+    }
+
     /// Set or clear the flag that the orphan file may have entries, in the superblock in memory.
     pub(super) fn mark_orphans_present(&self, present: bool) {
         let mut superblock = self.superblock.lock();

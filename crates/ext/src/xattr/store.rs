@@ -6,14 +6,14 @@ use super::corrupt;
 use super::values::Users;
 use crate::buffer::BlockKind;
 use crate::inode::{InodeChange, InodeState};
-use crate::layout::InodeFlags;
 use crate::layout::xattr::BlockHeader;
+use crate::layout::{Compat, InodeFlags, RoCompat};
 use crate::{Error, FsBlock, Inode, Result, XattrMode};
 
 use std::sync::Arc;
 
 /// Blocks that a change joins at most, without values in inodes of their own.
-pub(crate) const CHANGE_CREDITS: u32 = 24;
+pub(crate) const CHANGE_CREDITS: u32 = 25;
 
 /// A change of one attribute, as [`Xattrs::plan_attribute`] found it possible.
 pub(crate) struct AttributeChange {
@@ -111,6 +111,10 @@ impl Xattrs {
             let area = area_inside(on.state, raw.len);
             let mut bytes = on.handle.modify(&raw.buffer)?;
             encode_inside(&mut bytes[raw.offset + area.start..raw.offset + area.end], &after.inside);
+        }
+        if after.all().next().is_some() {
+            // Without the feature, other programs take the block for damage (`ext4_xattr_update_super_block` of the kernel).
+            self.core.add_features(on.handle, Compat::EXT_ATTR, RoCompat::empty())?;
         }
         Ok(left)
     }

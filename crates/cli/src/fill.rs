@@ -1,0 +1,141 @@
+//! The first content of a new filesystem: a directory, or a tar archive.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use diorite::{
+    Access, BlockDevice, Clock, DeviceOptions, DirectIo, Filesystem, Owner, ReservedBlocks, SetAttributes,
+    Timestamp, VolumeInfo, host_paths, open_target,
+};
+use diorite_copy::{
+    Copier, CopyOptions, Depth, HostTree, ImageTree, START_BYTES, StandardInput, Summary, Sync, WatchedInput,
+    decompressor, no_archive, unpack,
+};
+
+use crate::failure::{Failure, Result};
+use crate::foreign;
+use crate::interrupt;
+use crate::location::is_same_image;
+use crate::progress::CopyProgress;
+
+/// What a new filesystem is filled with.
+pub(crate) enum Content {
+    /// A directory of the host.
+    Directory(PathBuf),
+    /// A tar file, and its name.
+    Archive { reader: BufReader<File>, name: String },
+    /// A tar stream.
+    StandardInput,
+}
+
+impl Content {
+    /// What `from` names. A file must begin as a tar archive does.
+    #[expect(clippy::disallowed_methods, reason = "the archive is an argument of the command")]
+    pub(crate) fn open(from: &Path, image: &Path) -> Result<Self> {
+        if from == Path::new("-") {
+            return Ok(Self::StandardInput);
+        }
+        let found = from.metadata().map_err(|error| Failure::host(from.display(), "read", &error))?;
+        if found.is_dir() {
+            return Ok(Self::Directory(from.to_owned()));
+        }
+        if is_same_image(from, image) {
+            let why = "the new filesystem would take its place; choose another image";
+            return Err(Failure::Failed(format!("{}: not used as an archive: {why}", from.display())));
+        }
+        let file = File::open(from).map_err(|error| Failure::host(from.display(), "open", &error))?;
+        let mut reader = BufReader::with_capacity(START_BYTES, file);
+        // A pipe may have little of it yet; it is checked when it is read.
+        if found.is_file() {
+            let start = reader.fill_buf().map_err(|error| Failure::host(from.display(), "read", &error))?;
+            if let Some(why) = no_archive(start) {
+                let why = better_reason(from, start).unwrap_or(why);
+                let text = format!("{}: cannot read the archive: {why}", from.display());
+                return Err(Failure::Failed(text));
+            }
+        }
+        Ok(Self::Archive { reader, name: from.display().to_string() })
+    }
+}
+
+/// What the file `from`, which is no tar archive, is instead, and what to do with it.
+fn better_reason(from: &Path, start: &[u8]) -> Option<String> {
+    let name = from.display();
+    if let Some(command) = decompressor(start) {
+        return Some(format!("it is compressed; use `{command} {name} | diorite mkfs -d - ...`"));
+    }
+    let device = open_target(from.to_str()?, &DeviceOptions::read_only()).ok()?;
+    if VolumeInfo::read(&*device).is_ok() {
+        return Some(format!(
+            "it is an image of a filesystem; make the new one without -d, and then use `diorite cp -r {name}:/ IMAGE:/`"
+        ));
+    }
+    foreign::describe(from).map(str::to_owned)
+}
+
+/// Longer than any image takes to fill.
+const NEVER: Duration = Duration::from_secs(1 << 30);
+
+/// One moment, for images that are the same each time.
+#[derive(Debug)]
+struct FixedClock(Timestamp);
+
+impl Clock for FixedClock {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+}
+
+/// Copy the content into the root of the new filesystem. The owner of the root is `root_owner`, if that was
+/// asked for, and else as the archive says.
+pub(crate) fn fill(
+    image: &Path,
+    device: Arc<dyn BlockDevice>,
+    content: Content,
+    time: Option<Timestamp>,
+    root_owner: Option<Owner>,
+) -> Result<Summary> {
+    let failure = |error| Failure::of(image.display(), "fill", &error);
+    // The volume is new: the blocks for root are for the first content, too.
+    let mut options = Filesystem::options().access(Access::ReadWrite).reserved_blocks(ReservedBlocks::Usable);
+    if let Some(time) = time {
+        options = options.clock(Arc::new(FixedClock(time))).dirty_age(NEVER).commit_interval(NEVER);
+    }
+    let filesystem = options.open_device(device).map_err(failure)?;
+    // What is written back in the background gets its blocks when the machine finds the time, and equal sources are to make
+    // equal images.
+    let direct = time.map(|_| DirectIo::Preferred);
+    let mut tree = ImageTree::new(filesystem.clone(), image.display().to_string(), direct);
+    if let Some(time) = time {
+        tree = tree.not_after(time);
+    }
+    let progress = CopyProgress::new(0, interrupt::cancel());
+    let root = Path::new("/");
+    let summary = match content {
+        Content::Directory(from) => {
+            // One sync at the end, by closing.
+            let options = CopyOptions { depth: Depth::Tree, sync: Sync::Never, ..CopyOptions::default() };
+            let mut copier = Copier::new(&tree, options, &progress);
+            let host = HostTree::new().beside_images(host_paths(&image.to_string_lossy()));
+            copier.copy_content(&host, &from, root).and_then(|()| copier.finish())
+        }
+        Content::Archive { reader, name } => unpack(reader, &name, &tree, root, &progress),
+        Content::StandardInput => WatchedInput::new(&progress).and_then(|input| {
+            let reader = BufReader::with_capacity(START_BYTES, input);
+            unpack(reader, StandardInput::NAME, &tree, root, &progress)
+        }),
+    };
+    if let Some(Owner { uid, gid }) = root_owner {
+        let owner = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
+        filesystem.resolve_link(root).and_then(|node| node.set_attributes(&owner)).map_err(failure)?;
+    }
+    progress.finish();
+    drop(tree);
+    let closed = filesystem.close().map_err(failure);
+    let summary = summary?;
+    closed?;
+    Ok(summary)
+}

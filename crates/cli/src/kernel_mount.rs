@@ -1,0 +1,78 @@
+//! Whether the kernel has a volume mounted for writing that is read here: what is read may then be old, or not fit together.
+//!
+//! Writers are refused by the device layer. A reader that is no root cannot ask the device; the tables of the kernel can be read by all.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use diorite::host_paths;
+
+use crate::failure::complain;
+
+/// Say so, if the kernel has what the image of this name shows mounted for writing.
+pub(crate) fn warn_if_mounted(name: &Path) {
+    let Some(spec) = name.to_str() else { return };
+    let partition = spec.rsplit_once("?partition=").map(|(_, rest)| rest.split('&').next().unwrap_or(rest));
+    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return };
+    let disks = host_paths(spec).into_iter().flat_map(|path| disks_of(&path));
+    let numbers: Vec<_> = disks.filter_map(|disk| number_of(&disk, partition)).collect();
+    let mounted = mounts.lines().find_map(|line| written_at(line, &numbers));
+    if let Some(at) = mounted {
+        complain(&format!(
+            "{}: the kernel has it mounted on {at} and may be writing: what is shown may be old or not fit together; use it there, or \
+             unmount it",
+            name.display()
+        ));
+    }
+}
+
+/// Where a line of `mountinfo` mounts one of these devices for writing (`proc_pid_mountinfo(5)`).
+fn written_at<'l>(line: &'l str, numbers: &[String]) -> Option<&'l str> {
+    let (mount, filesystem) = line.split_once(" - ")?;
+    let mut fields = mount.split(' ').skip(2);
+    let (number, at) = (fields.next()?, fields.nth(1)?);
+    let options = filesystem.split(' ').nth(2)?;
+    let is_written = options.split(',').any(|option| option == "rw");
+    (is_written && numbers.iter().any(|known| known == number)).then_some(at)
+}
+
+/// Where the kernel describes the disks that show the file or block device `path`.
+fn disks_of(path: &Path) -> Vec<PathBuf> {
+    let Ok(found) = path.metadata() else { return Vec::new() };
+    if found.file_type().is_block_device() {
+        let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+        return vec![PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))];
+    }
+    let is_on_it = |disk: &PathBuf| {
+        let Ok(backing) = fs::read_to_string(disk.join("loop/backing_file")) else { return false };
+        let backing = Path::new(backing.trim_end_matches('\n')).metadata();
+        backing.is_ok_and(|other| (other.dev(), other.ino()) == (found.dev(), found.ino()))
+    };
+    let Ok(disks) = fs::read_dir("/sys/block") else { return Vec::new() };
+    disks.flatten().map(|disk| disk.path()).filter(is_on_it).collect()
+}
+
+/// The number of a disk, or of a partition of it.
+fn number_of(disk: &Path, partition: Option<&str>) -> Option<String> {
+    let read = |path: PathBuf| Some(fs::read_to_string(path).ok()?.trim_end().to_owned());
+    let Some(wanted) = partition else { return read(disk.join("dev")) };
+    let mut parts = fs::read_dir(disk).ok()?.flatten().map(|part| part.path());
+    let part = parts.find(|part| read(part.join("partition")).is_some_and(|number| number == wanted))?;
+    read(part.join("dev"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_mountinfo_are_understood() {
+        let numbers = ["7:0".to_owned()];
+        let line = "36 35 7:0 / /mnt/a rw,noatime shared:1 - ext4 /dev/loop0 rw,errors=continue";
+        assert_eq!(written_at(line, &numbers), Some("/mnt/a"));
+        assert_eq!(written_at(&line.replace("7:0", "7:1"), &numbers), None);
+        assert_eq!(written_at(&line.replace("loop0 rw", "loop0 ro"), &numbers), None);
+        assert_eq!(written_at("", &numbers), None);
+    }
+}

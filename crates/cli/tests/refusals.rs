@@ -1,0 +1,119 @@
+//! What was done or said wrong before: arguments that cannot be, images in use, results that cannot be kept.
+
+mod common;
+
+use common::{Bench, Mounted, text, tool};
+
+/// Options that no image could have ended with status 1, as if the image were the reason.
+#[test]
+fn options_that_cannot_be_are_wrong_usage() {
+    let bench = Bench::new();
+    for options in [
+        "-b 3000",
+        "-O nonsense",
+        "-L 12345678901234567",
+        "-I 100",
+        "-m 101",
+        "-G 3",
+        "-C 100",
+        "-N 0",
+        "-t ext2 -G 8",
+    ] {
+        bench.fail(&format!("mkfs {options} a.img 32M"), 2);
+        assert!(bench.names().is_empty(), "{options}");
+    }
+}
+
+/// The first gave a field of the superblock as the reason, the second a number of the system's.
+#[test]
+fn sizes_that_are_too_small_or_too_large_for_the_host() {
+    let bench = Bench::new();
+    let said = bench.fail("mkfs t.img 64K", 1);
+    assert!(said.contains("65536 bytes are too few") && said.contains("-N 16"), "{said}");
+    bench.run("mkfs -N 16 t.img 64K");
+    bench.must_be_clean("t.img");
+    let output = bench.diorite(["mkfs", "z.img", "8000P"]).output().expect("the program starts");
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && !said.contains("os error"), "{said}");
+    assert!(!bench.path("z.img").exists());
+}
+
+/// What was read beside the kernel's cache was old, and nothing was said. (Writers are refused.)
+#[test]
+fn readers_say_that_the_kernel_has_the_image_mounted() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    for (options, is_said) in [("rw", true), ("ro,noload", false)] {
+        let Some(mounted) = Mounted::new(&bench.path("a.img"), options) else { return };
+        for line in ["ls a.img:/", "check a.img", "info a.img", "df a.img"] {
+            let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+            let said = text(&output.stderr);
+            assert!(output.status.success(), "{line}: {said}");
+            let at = mounted.at.path().display().to_string();
+            assert_eq!(
+                said.contains(&format!("a.img: the kernel has it mounted on {at}")),
+                is_said,
+                "{said}"
+            );
+            assert_eq!(said.lines().count(), usize::from(is_said), "{said}");
+        }
+    }
+    let output = bench.diorite(["ls", "a.img:/"]).output().expect("the program starts");
+    assert_eq!(text(&output.stderr), "");
+}
+
+/// The run was done, and its report lost.
+#[test]
+fn a_report_that_cannot_be_written_is_refused_before_the_run() {
+    let bench = Bench::new();
+    let started = std::time::Instant::now();
+    let said = bench.fail("repro boundary --report nodir/x.html", 1);
+    assert_eq!(said, "diorite: nodir/x.html: cannot write: no such file or directory\n");
+    assert!(started.elapsed().as_secs() < 2, "nothing was run");
+}
+
+/// The message named a file that the user had not given, and gave no advice.
+#[test]
+fn bonnie_names_the_directory_that_is_missing() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    let said = bench.fail("bonnie -s 1 -d a.img:/nodir", 1);
+    assert!(said.starts_with("diorite: a.img:/nodir: cannot use as a directory: no such file"), "{said}");
+    assert!(said.contains("`diorite ls`"), "{said}");
+}
+
+/// `x` was taken for the image.
+#[test]
+fn an_image_may_be_in_a_directory_with_a_colon() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("x:")).expect("a directory");
+    bench.run("mkfs x:/i.img 10M");
+    assert_eq!(bench.run("ls x:/i.img:/"), "lost+found\n");
+    bench.run("mkdir raw:x:/i.img:/sub");
+    let absolute = bench.path("x:/i.img");
+    assert_eq!(bench.run(&format!("ls {}:/", absolute.display())), "lost+found\nsub\n");
+}
+
+/// On a narrow terminal each update of the progress took two lines.
+#[test]
+fn progress_fits_a_narrow_terminal() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "128M");
+    bench.write("large", &common::pattern(64 << 20, 1));
+    let program = bench.diorite(["x"]).get_program().to_string_lossy().into_owned();
+    let at = bench.directory.path().display();
+    let line = format!("stty rows 24 cols 50; cd {at}; {program} cp large a.img:/");
+    let Some(output) = tool("script", ["-qec", &line, "/dev/null"]) else { return };
+    let shown = text(&output.stdout);
+    let drawn: Vec<_> = shown.split('\r').filter(|line| line.contains("large")).collect();
+    assert!(!drawn.is_empty(), "{shown}");
+    for line in drawn {
+        let mut is_escape = false;
+        let visible = line.chars().filter(|c| {
+            let is_shown = !is_escape && !c.is_control();
+            is_escape = *c == '\u{1b}' || is_escape && !c.is_ascii_alphabetic();
+            is_shown
+        });
+        assert!(visible.count() <= 50, "{line:?}");
+    }
+}
