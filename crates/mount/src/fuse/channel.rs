@@ -62,8 +62,17 @@ impl Channels {
         }))
     }
 
-    /// Serve until the filesystem is unmounted, at first with this thread: the first message is for it alone, and a channel can be cloned
-    /// after it.
+    /// Agree with the kernel on what each can: its first message. Without that, it would not wait for this program when it unmounts.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(super) fn set_up(self: &Arc<Self>) -> diorite::Result<()> {
+        let mut worker = Worker::new(Arc::clone(self), None)?;
+        while !self.session.is_set_up() && worker.serve_next() {}
+        Ok(())
+    }
+
+    /// Serve until the filesystem is unmounted, at first with this thread: a channel can be cloned after [`Self::set_up`].
     ///
     /// # Errors
     /// There is no memory.
@@ -131,31 +140,38 @@ impl Worker {
 
     /// Serve requests until there are no more to come.
     fn work(&mut self) {
-        loop {
-            let readers = &self.channels.readers;
-            readers.park();
-            readers.begin();
-            let channel = self.channel.as_ref().unwrap_or(&self.channels.device);
-            let mut parts =
-                [IoSliceMut::new(&mut self.message[..FIRST_LEN]), IoSliceMut::new(&mut self.payload)];
-            match rustix::io::readv(channel, &mut parts) {
-                Ok(len) => {
-                    let work = work_of(&self.message);
-                    if readers.take(work) {
-                        self.channels.add_thread();
-                    }
-                    self.serve(len, work);
+        while self.serve_next() {}
+        self.channels.readers.end();
+    }
+
+    /// Serve one request: whether there are more to come.
+    fn serve_next(&mut self) -> bool {
+        let readers = &self.channels.readers;
+        readers.park();
+        readers.begin();
+        let channel = self.channel.as_ref().unwrap_or(&self.channels.device);
+        let mut parts = [IoSliceMut::new(&mut self.message[..FIRST_LEN]), IoSliceMut::new(&mut self.payload)];
+        match rustix::io::readv(channel, &mut parts) {
+            Ok(len) => {
+                let work = work_of(&self.message);
+                if readers.take(work) {
+                    self.channels.add_thread();
                 }
-                // The caller was interrupted before the request was read.
-                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => readers.leave(),
-                Err(error) => {
-                    readers.leave();
-                    // Unmounted, or ended by force.
-                    if !matches!(error, Errno::NODEV | Errno::CONNABORTED) {
-                        self.channels.session.log(&format!("cannot read requests: {error}"));
-                    }
-                    return readers.end();
+                self.serve(len, work);
+                true
+            }
+            // The caller was interrupted before the request was read.
+            Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {
+                readers.leave();
+                true
+            }
+            Err(error) => {
+                readers.leave();
+                // Unmounted, or ended by force.
+                if !matches!(error, Errno::NODEV | Errno::CONNABORTED) {
+                    self.channels.session.log(&format!("cannot read requests: {error}"));
                 }
+                false
             }
         }
     }

@@ -31,7 +31,6 @@ mod virtiofs;
 mod write_back;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -110,7 +109,8 @@ pub enum MountError {
 /// A volume that is mounted, and served by [`Mount::serve`]. Dropped before that, it is unmounted.
 pub struct Mount {
     session: Arc<Session>,
-    device: Arc<OwnedFd>,
+    channels: Arc<Channels>,
+    threads: Arc<Threads>,
     directory: PathBuf,
     watch: Mutex<Option<Watch>>,
 }
@@ -189,9 +189,13 @@ impl Mount {
                 Watch::start(&name, session::status_of(&session, target, &directory.to_string_lossy()))
             })
             .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
-        log::info!("{target}: mounted on {}", directory.display());
+        let threads = Arc::<Threads>::default();
+        let channels = Channels::new(&session, &device, &threads)?;
         let watch = Mutex::new(watch.ok());
-        Ok(Self { session, device, directory: directory.to_owned(), watch })
+        let mount = Self { session, channels, threads, directory: directory.to_owned(), watch };
+        mount.channels.set_up()?;
+        log::info!("{target}: mounted on {}", directory.display());
+        Ok(mount)
     }
 
     /// The directory.
@@ -209,10 +213,8 @@ impl Mount {
     /// # Errors
     /// As [`Filesystem::close`].
     pub fn serve(&self) -> Result<(), MountError> {
-        let threads = Arc::<Threads>::default();
-        let served =
-            Channels::new(&self.session, &self.device, &threads).and_then(|channels| channels.serve());
-        threads.wait_until_ended();
+        let served = self.channels.serve();
+        self.threads.wait_until_ended();
         drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
         log::info!("{}: unmounted", self.directory.display());
         Ok(served.and(self.session.close())?)
