@@ -57,7 +57,7 @@ pub enum OpenError {
         /// What was to be opened.
         path: PathBuf,
         /// The reason, with the cure.
-        why: &'static str,
+        why: String,
     },
     /// The filesystem that holds the image knows no locks.
     #[error("{}: cannot lock: {source}; open it read-only, or copy it to a filesystem with file locks", path.display())]
@@ -141,11 +141,11 @@ pub enum OpenError {
         why: String,
     },
     /// There is no partition table, or it is damaged.
-    #[error("{device}: no usable partition table: {why}; open the device without ?partition")]
+    #[error("{device}: no usable partition table: {why}")]
     NoPartitionTable {
         /// The device.
         device: String,
-        /// What is missing or wrong.
+        /// What is missing or wrong, with the cure.
         why: String,
     },
     /// The table lists no such partition.

@@ -250,7 +250,7 @@ fn open_joined(
         JoinKind::Striped { chunk_bytes } => JoinedDevice::striped(children, chunk_bytes)?,
         JoinKind::Linear => JoinedDevice::linear(children)?,
         JoinKind::Md => md::open(spec, children, options.access == Access::ReadWrite)?,
-        JoinKind::Lvm => lvm::open(spec, children, volume)?,
+        JoinKind::Lvm => lvm::open(spec, children, volume, options.access == Access::ReadWrite)?,
     })
 }
 

@@ -104,7 +104,7 @@ impl NbdDevice {
         let geometry = geometry_of(&export, options.access)
             .map_err(|why| os_error(path.as_ref(), "use the export")(why))?;
         if options.access == Access::ReadWrite && export.has(wire::READ_ONLY) {
-            let why = "the server exports it read-only; open it read-only";
+            let why = "the server exports it read-only; open it read-only".to_owned();
             return Err(OpenError::ReadOnly { path: path.into(), why });
         }
         if geometry.capacity_bytes == 0 {
