@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::{
-    Access, DeviceOptions, Partition, SuperblockBackup, Timestamp, VolumeInfo, open_target,
+    Access, DeviceOptions, Partition, SuperblockBackup, Timestamp, VolumeInfo, has_partitions, open_target,
     partitions_with_volumes,
 };
 use serde_json::json;
@@ -68,7 +68,10 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
         open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::Failed(error.to_string()))?;
     let (info, backup) = match VolumeInfo::find(device.as_ref()).map_err(diorite::Error::from) {
         Err(error) if error.is_no_volume() => {
-            let partitions = partitions_with_volumes(&device).unwrap_or_default();
+            let partitions = match partitions_with_volumes(&device) {
+                Err(damaged) if has_partitions(&*device) => return Err(Failure::Failed(damaged.to_string())),
+                found => found.unwrap_or_default(),
+            };
             if partitions.is_empty() {
                 return Err(Failure::of(image.display(), "read the superblock", &error));
             }
