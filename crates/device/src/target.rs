@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use diorite_block::BlockDevice;
 
-use crate::arrays::{lvm, md};
+use crate::arrays::{lvm, md, whole_of_part};
 use crate::bindings::RawBindings;
 use crate::error::OpenError;
 use crate::file::FileDevice;
@@ -73,7 +73,7 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
     };
     let window = Window::parse(query).map_err(bad)?;
     let device = open_target(outer, &options.clone().create(Create::Never))?;
-    large_enough(window.of(device)?, options)
+    window.open(device, options)
 }
 
 /// What a name is bound to, if it is bound. Bindings do not lead to each other.
@@ -102,7 +102,7 @@ fn open_nbd(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, O
     let bad = |why: String| OpenError::BadTarget { spec: spec.to_owned(), why };
     let (uri, query) = nbd::parse(spec).map_err(bad)?;
     let window = if query.is_empty() { Window::default() } else { Window::parse(&query).map_err(bad)? };
-    large_enough(window.of(NbdDevice::open_parsed(uri, options)?)?, options)
+    window.open(NbdDevice::open_parsed(uri, options)?, options)
 }
 
 /// The device, if it has the size that the options ask for.
@@ -225,33 +225,49 @@ fn open_joined(
     options: &OpenOptions,
 ) -> Result<Arc<dyn BlockDevice>, OpenError> {
     let bad = |why: String| OpenError::BadTarget { spec: spec.to_owned(), why };
+    let joined = Joined::of(list);
+    if joined.is_ambiguous() {
+        let query = joined.query;
+        return Err(bad(format!(
+            "?{query} may be a part of the last device or of the whole; write ?{query}? for that device, ??{query} for the whole"
+        )));
+    }
     let mut volume = None;
-    if let Some((rest, name)) = list.rsplit_once("?volume=") {
-        if layout != JoinKind::Lvm {
-            return Err(bad("?volume belongs to lvm:".to_owned()));
+    let mut window = Vec::new();
+    for parameter in joined.query.split(['&', '?']) {
+        match parameter.split_once('=') {
+            Some(("volume", _)) if layout != JoinKind::Lvm => {
+                return Err(bad("?volume belongs to lvm:".to_owned()));
+            }
+            Some(("volume", name)) => volume = Some(name),
+            Some(("chunk", chunk)) => {
+                let JoinKind::Striped { chunk_bytes } = &mut layout else {
+                    return Err(bad("?chunk belongs to stripe:".to_owned()));
+                };
+                let given = parse_size(chunk).filter(|bytes| *bytes > 0);
+                *chunk_bytes = given.ok_or_else(|| bad(format!("chunk={chunk}: give bytes, such as 64K")))?;
+            }
+            _ => window.push(parameter),
         }
-        (volume, list) = (Some(name), rest);
     }
-    if let Some((rest, chunk)) = list.rsplit_once("?chunk=") {
-        if !matches!(layout, JoinKind::Striped { .. }) {
-            return Err(bad("?chunk belongs to stripe:".to_owned()));
-        }
-        let chunk_bytes = parse_size(chunk).filter(|bytes| *bytes > 0);
-        let chunk_bytes =
-            chunk_bytes.ok_or_else(|| bad(format!("chunk={chunk}: give bytes, such as 64K")))?;
-        (layout, list) = (JoinKind::Striped { chunk_bytes }, rest);
-    }
-    if list.split(',').any(str::is_empty) {
+    let window = Window::parse(&window.join("&")).map_err(bad)?;
+    if joined.members().any(str::is_empty) {
         return Err(bad("give the targets with commas between them, as in stripe:A,B".to_owned()));
     }
-    let options = options.clone().create(Create::Never);
-    let children = list.split(',').map(|target| open_target(target, &options)).collect::<Result<_, _>>()?;
-    Ok(match layout {
+    let targets: Vec<_> = joined.members().collect();
+    if let Some(twice) = (1..targets.len()).find(|at| targets[..*at].contains(&targets[*at])) {
+        return Err(bad(format!("{} is named twice; name each device once", targets[twice])));
+    }
+    let inner = options.clone().create(Create::Never);
+    let children = targets.into_iter().map(|target| open_target(target, &inner)).collect::<Result<_, _>>()?;
+    let for_writing = options.access == Access::ReadWrite;
+    let device: Arc<dyn BlockDevice> = match layout {
         JoinKind::Striped { chunk_bytes } => JoinedDevice::striped(children, chunk_bytes)?,
         JoinKind::Linear => JoinedDevice::linear(children)?,
-        JoinKind::Md => md::open(spec, children, options.access == Access::ReadWrite)?,
-        JoinKind::Lvm => lvm::open(spec, children, volume, options.access == Access::ReadWrite)?,
-    })
+        JoinKind::Md => md::open(spec, children, for_writing)?,
+        JoinKind::Lvm => lvm::open(spec, children, volume, for_writing)?,
+    };
+    window.open(device, options)
 }
 
 /// The name before the `?` and what is after it; the last `?` unless an earlier one ends an existing path.
@@ -297,14 +313,26 @@ impl Window {
         Ok(window)
     }
 
-    fn of(self, mut device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    /// The part of the device, if it may be opened as the options ask.
+    fn open(
+        self,
+        mut device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+    ) -> Result<Arc<dyn BlockDevice>, OpenError> {
+        let is_part = self != Self::default();
+        if is_part && options.access == Access::ReadWrite {
+            let whole = whole_of_part(&*device, self.partition.is_some());
+            if let Some(whole) = whole {
+                return Err(OpenError::PartOfMember { device: device.name(), whole });
+            }
+        }
         if let Some(number) = self.partition {
             device = PartitionDevice::open(device, number)?;
         }
         if let Some(offset) = self.offset_bytes {
             device = PartitionDevice::at_offset(device, offset)?;
         }
-        Ok(device)
+        large_enough(device, options)
     }
 }
 

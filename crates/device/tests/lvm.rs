@@ -200,6 +200,7 @@ fn what_is_wrong_is_said(targets: &[&str], read_only: &str) {
     let what = array_of(&*member).expect("a physical volume");
     assert!(what.contains("group vgt") && what.contains("lvm:"), "{what}");
     drop(member);
+    assert!(error(&format!("{}?offset=1M", targets[0])).contains("no part of it is opened for writing"));
     // Damage is found.
     let file = std::fs::File::options().write(true).open(Path::new(targets[0])).expect("an image");
     file.write_all_at(b"damage", 4096 + 512 + 100).expect("written");

@@ -150,7 +150,9 @@ impl Whole {
         if !is_writable {
             return Some(format!("{name} is marked read-only (lvchange -p rw makes it writable)"));
         }
-        let shared = || format!("the group {} is shared by hosts, under locks that are not known here", self.group.name);
+        let shared = || {
+            format!("the group {} is shared by hosts, under locks that are not known here", self.group.name)
+        };
         self.group.is_shared.then(shared)
     }
 
@@ -160,8 +162,13 @@ impl Whole {
         if depth > DEPTH_MAX {
             return Err("volumes consist of each other".to_owned().into());
         }
-        if let Some(merged) = group.snapshots().find(|snapshot| snapshot.origin == name && snapshot.is_merged) {
-            return Err(format!("the snapshot {} is being merged into it; let the kernel's driver finish that", merged.store).into());
+        if let Some(merged) = group.snapshots().find(|snapshot| snapshot.origin == name && snapshot.is_merged)
+        {
+            return Err(format!(
+                "the snapshot {} is being merged into it; let the kernel's driver finish that",
+                merged.store
+            )
+            .into());
         }
         let segments = volume.segments.iter().map(|segment| self.segment(segment, depth));
         let segments = segments.collect::<std::result::Result<Vec<_>, _>>()?;

@@ -94,14 +94,17 @@ impl Group {
 
     /// Names of the volumes that users see, but for snapshots.
     pub(super) fn visible(&self) -> impl Iterator<Item = &str> {
-        let is_snapshot = |name: &str| self.snapshots().any(|snapshot| [snapshot.store, snapshot.name].contains(&name));
-        let visible = self.logical.iter().filter(|(_, volume)| volume.is_visible).map(|(name, _)| name.as_str());
+        let is_snapshot =
+            |name: &str| self.snapshots().any(|snapshot| [snapshot.store, snapshot.name].contains(&name));
+        let visible =
+            self.logical.iter().filter(|(_, volume)| volume.is_visible).map(|(name, _)| name.as_str());
         visible.filter(move |name| !is_snapshot(name))
     }
 
     /// The snapshots that are not thin.
     pub(super) fn snapshots(&self) -> impl Iterator<Item = Snapshot<'_>> {
-        let segments = self.logical.iter().flat_map(|(name, volume)| volume.segments.iter().map(move |it| (name, it)));
+        let segments =
+            self.logical.iter().flat_map(|(name, volume)| volume.segments.iter().map(move |it| (name, it)));
         segments.filter_map(|(name, segment)| match &segment.kind {
             SegmentKind::Snapshot { origin, store, is_merged } => {
                 Some(Snapshot { name, origin, store, is_merged: *is_merged })
@@ -176,7 +179,11 @@ impl SegmentKind {
             "snapshot" => {
                 let is_merged = segment.has("merging_store");
                 let store = segment.text(if is_merged { "merging_store" } else { "cow_store" })?;
-                Self::Snapshot { origin: segment.text("origin")?.to_owned(), store: store.to_owned(), is_merged }
+                Self::Snapshot {
+                    origin: segment.text("origin")?.to_owned(),
+                    store: store.to_owned(),
+                    is_merged,
+                }
             }
             other => Self::Other(other.to_owned()),
         })

@@ -40,9 +40,12 @@ pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
 /// Whether it belongs to a RAID-1 whose data begins where the device begins.
 pub(super) fn is_member_that_looks_whole(device: &dyn BlockDevice) -> bool {
     let superblock = Superblock::read(device).ok().flatten();
-    superblock.is_some_and(|superblock| {
-        superblock.level() == 1 && superblock.data_bytes().0 == 0 && superblock.role().is_some()
-    })
+    superblock.is_some_and(|superblock| superblock.level() == 1 && superblock.begins_with_data())
+}
+
+/// Whether it belongs to an array whose data begins where the device begins.
+pub(super) fn begins_with_data(device: &dyn BlockDevice) -> bool {
+    Superblock::read(device).ok().flatten().is_some_and(|superblock| superblock.begins_with_data())
 }
 
 /// A member: its superblock and the device.
