@@ -75,7 +75,7 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
             if partitions.is_empty() {
                 return Err(Failure::of(image.display(), "read the superblock", &error));
             }
-            return show_partitions(arguments, image, &partitions, output);
+            return show_partitions(arguments, image, &partitions, device.geometry().capacity_bytes, output);
         }
         found => found.map_err(Failure::map(image.display(), "read the superblock"))?,
     };
@@ -95,6 +95,7 @@ fn show_partitions(
     arguments: &Info,
     image: &Path,
     partitions: &[(Partition, Option<VolumeInfo>)],
+    capacity_bytes: u64,
     output: &mut Output,
 ) -> Result<()> {
     if arguments.reporting.json {
@@ -110,6 +111,9 @@ fn show_partitions(
         let mut what = partition.kind.to_string();
         if !partition.name.is_empty() {
             let _ = write!(what, " \"{}\"", visible(&partition.name));
+        }
+        if partition.start.to_bytes().saturating_add(partition.len_bytes) > capacity_bytes {
+            what.push_str(", ends beyond the device");
         }
         if let Some(volume) = volume {
             let _ = write!(what, ": {}", volume.flavor());

@@ -159,7 +159,7 @@ pub enum OpenError {
         existing: String,
     },
     /// A window that the device does not have, or that its blocks cannot express.
-    #[error("{device}: cannot open a window of it: {why}")]
+    #[error("{device}: cannot open this part of it: {why}")]
     BadWindow {
         /// The device.
         device: String,

@@ -181,8 +181,7 @@ fn read_gpt(reader: &mut Reader<'_>, block: LogicalBlockSize) -> Result<Vec<Part
         }
     }
     let config = GptConfig::new().writable(false).logical_block_size(block);
-    let disk =
-        config.open_from_device(&mut *reader).map_err(|error| damaged_gpt(device, error))?;
+    let disk = config.open_from_device(&mut *reader).map_err(|error| damaged_gpt(device, error))?;
     let mut found = Vec::new();
     for (number, entry) in disk.partitions().iter().filter(|(_, entry)| entry.is_used()) {
         let place = entry.bytes_start(block).and_then(|start| Ok((start, entry.bytes_len(block)?)));
@@ -297,7 +296,12 @@ impl<'a> Reader<'a> {
         let geometry = device.geometry();
         let len = (geometry.logical_block_size as usize).max(4096);
         let is_large_enough = geometry.capacity_bytes >= 4096;
-        is_large_enough.then(|| Self { device, position: 0, block: AlignedBuf::zeroed(len, len), loaded: None })
+        is_large_enough.then(|| Self {
+            device,
+            position: 0,
+            block: AlignedBuf::zeroed(len, len),
+            loaded: None,
+        })
     }
 
     fn len(&self) -> u64 {
