@@ -154,7 +154,7 @@ fn missing(members: &[Member]) -> String {
         |role: &u32| members.iter().any(|member| member.superblock.role().map(u32::from) == Some(*role));
     let lost: Vec<_> = (0..count).filter(|role| !has(role)).take(8).map(|role| role.to_string()).collect();
     format!(
-        "{} of {count} members are present and up to date, and {} are not; name the others as well",
+        "{} of {count} members are present and up to date; number {} (from 0 on) is missing; name all members",
         members.len(),
         lost.join(", ")
     )
@@ -206,7 +206,8 @@ fn striped(
                 FROM_START_OF_PART => {}
                 _ => {
                     return Err(bad(
-                        "its members differ in size, and the superblock does not say in which layout",
+                        "its members differ in size, and the superblock does not say in which layout; have that written \
+                         (mdadm --assemble --update=layout-alternate, or layout-original if made before Linux 3.14)",
                     ));
                 }
             }
