@@ -50,7 +50,7 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
         return open_target(&target, options);
     }
     if let Some(path) = spec.strip_prefix("raw:") {
-        return open_target(path, options);
+        return open_target(path, options).map_err(|error| unbound(path, error));
     }
     if nbd::is_nbd(spec) {
         return open_nbd(spec, options);
@@ -90,6 +90,20 @@ fn bound(spec: &str) -> Result<Option<String>, OpenError> {
             Err(bad(format!("it is bound to {target}, which is a bound name itself; bind it to the device")))
         }
         target => Ok(target.map(str::to_owned)),
+    }
+}
+
+/// Where nothing is found under what may be a name, the error says how that is bound.
+fn unbound(name: &str, error: OpenError) -> OpenError {
+    let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    match error {
+        OpenError::NotFound { .. } if is_name => OpenError::BadTarget {
+            spec: format!("raw:{name}"),
+            why: format!(
+                "there is no such file, and nothing is bound to the name; bind it (diorite raw {name} DEVICE)"
+            ),
+        },
+        error => error,
     }
 }
 

@@ -240,6 +240,7 @@ fn names_are_understood_or_explained() {
     assert!(error(&format!("{spec}?colour=red")).contains("?partition=N"));
     assert!(error("floppy:disk").contains("raw:PATH"));
     assert!(error("").contains("empty"));
+    assert!(error("raw:raw77").contains("diorite raw raw77 DEVICE"));
     assert!(error("/no/such?partition=1").contains("/no/such: cannot open"));
 
     let odd = directory.path().join("is it?partition=1");
