@@ -88,7 +88,10 @@ fn path_in_an_image_without_its_mark_is_explained() {
     for name in ["a.img:lost+found", "a.img/lost+found"] {
         expect(&bench.fail(&format!("ls {name}"), 1), &[name, "a file in an image is IMAGE:/path"]);
     }
-    assert!(!bench.fail("ls missing.img", 1).contains("IMAGE:/path"));
+    for name in ["missing.img", "linear:a.img,missing.img:/", "nbd+unix:///?socket=missing:/"] {
+        let error = bench.fail(&format!("ls {name}"), 1);
+        assert!(!error.contains("IMAGE:/path"), "{error}");
+    }
 }
 
 #[test]

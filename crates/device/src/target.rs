@@ -25,7 +25,7 @@ const CHUNK_BYTES: u64 = 64 << 10;
 /// PATH                          an image file or a block device
 /// raw:PATH                      the same
 /// raw:NAME, /dev/raw/NAME       what the name is bound to ([`RawBindings`])
-/// stripe:TARGET,TARGET,...      several as one, in turns of 64K; ?chunk=BYTES after the last for other turns
+/// stripe:TARGET,TARGET,...      several as one, in turns of 64K; ?chunk=BYTES for other turns
 /// linear:TARGET,TARGET,...      several as one, one after the other
 /// md:TARGET,TARGET,...          the MD array of these members, in any order
 /// lvm:TARGET,...?volume=NAME    a logical volume of LVM2 on these physical volumes; the only one without ?volume
@@ -33,10 +33,13 @@ const CHUNK_BYTES: u64 = 64 << 10;
 /// nbd+unix:///EXPORT?socket=PATH  the same over a Unix socket; nbds+unix:// with TLS
 /// TARGET?partition=N            a partition of it
 /// TARGET?offset=BYTES           everything from an offset on (K, M, G, T: powers of 1024)
-/// TARGET?partition=N&offset=B   both, in this order
+/// TARGET?partition=N&offset=B   both: from an offset in the partition on
 /// ```
 /// A path that exists as it stands is taken as it stands, whatever characters it has. What is after a `?` belongs to the
-/// target right before it; of several that are joined, to the last.
+/// target right before it. After the last of several that are joined, it belongs to the whole (`lvm:A,B?volume=NAME&partition=1`), unless
+/// another `?` follows, after which nothing need stand: `md:A?partition=1,B?partition=1?` joins partitions.
+///
+/// A part of what belongs to an array or a volume group is not opened for writing, for the others would not get what is written.
 ///
 /// A size in the options makes or sizes a plain file only; a partition or another window must be large enough as it is.
 ///
@@ -160,7 +163,7 @@ pub fn host_paths(spec: &str) -> Vec<PathBuf> {
         return Vec::new();
     }
     if let Some((_, list)) = joined_list(spec) {
-        return without_options(list).split(',').flat_map(host_paths).collect();
+        return Joined::of(list).members().flat_map(host_paths).collect();
     }
     split_query(spec).map_or_else(Vec::new, |(outer, _)| host_paths(outer))
 }
@@ -174,14 +177,61 @@ pub(crate) fn missing_part(spec: &str) -> Option<&str> {
         return missing_part(path);
     }
     if let Some((_, list)) = joined_list(spec) {
-        return without_options(list).split(',').find_map(missing_part);
+        return Joined::of(list).members().find_map(missing_part);
     }
     split_query(spec).map_or(Some(spec), |(outer, _)| missing_part(outer))
 }
 
-/// The targets of a joined device, without what is said of all of them.
-fn without_options(list: &str) -> &str {
-    ["?chunk=", "?volume="].iter().find_map(|key| list.rsplit_once(key)).map_or(list, |(list, _)| list)
+/// A list of targets that are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Joined<'a> {
+    targets: &'a str,
+    /// What is said of the whole, with `&` or `?` between.
+    query: &'a str,
+}
+
+impl<'a> Joined<'a> {
+    /// Take the list apart. The last part of what follows the last target is the whole's; so is what says, before that, what only a whole has.
+    fn of(list: &'a str) -> Self {
+        let last_at = list.rfind(',').map_or(0, |at| at + 1);
+        let mut end = list.len();
+        while let Some(at) = Self::query_at(&list[last_at..end], end == list.len()) {
+            end = last_at + at;
+        }
+        Self { targets: &list[..end], query: list[end..].strip_prefix('?').unwrap_or_default() }
+    }
+
+    /// Where the last part of a target's query begins, if it is of the whole.
+    fn query_at(target: &str, is_last: bool) -> Option<usize> {
+        const WHOLE_KEYS: [&str; 2] = ["chunk", "volume"];
+        let at = target.rfind('?').filter(|_| !Path::new(target).exists())?;
+        let mut parameters = target[at + 1..].split('&');
+        let is_window = |parameter: &str| parameter.is_empty() || is_key(parameter, &WINDOW_KEYS);
+        let is_wholes = |parameter: &str| is_key(parameter, &WHOLE_KEYS) || is_last && is_window(parameter);
+        // An export has a query of its own.
+        let is_found =
+            if nbd::is_nbd(target) { parameters.all(is_wholes) } else { parameters.any(is_wholes) };
+        is_found.then_some(at)
+    }
+
+    fn members(self) -> impl Iterator<Item = &'a str> {
+        self.targets.split(',').map(|target| target.strip_suffix('?').unwrap_or(target))
+    }
+
+    /// Whether the whole's part may be meant as that of the last target, as others have one.
+    fn is_ambiguous(self) -> bool {
+        let has_part =
+            |target: &str| split_query(target).is_some_and(|(_, query)| Window::parse(query).is_ok());
+        let last = self.targets.rsplit(',').next().unwrap_or_default();
+        let is_alone = !last.contains('?') && !self.query.contains(['?', '&']);
+        is_alone && !last.is_empty() && is_key(self.query, &WINDOW_KEYS) && self.members().any(has_part)
+    }
+}
+
+/// Whether a parameter of a query is one of those.
+fn is_key(parameter: &str, keys: &[&str]) -> bool {
+    let (key, _) = parameter.split_once('=').unwrap_or((parameter, ""));
+    keys.contains(&key)
 }
 
 /// How several devices become one.
@@ -235,7 +285,7 @@ pub fn end_of_target(name: &[u8]) -> Option<usize> {
 fn open_joined(
     spec: &str,
     mut layout: JoinKind,
-    mut list: &str,
+    list: &str,
     options: &OpenOptions,
 ) -> Result<Arc<dyn BlockDevice>, OpenError> {
     let bad = |why: String| OpenError::BadTarget { spec: spec.to_owned(), why };
@@ -297,6 +347,9 @@ fn unknown_scheme(spec: &str) -> Option<&str> {
     (scheme.len() > 1 && scheme.bytes().all(|byte| byte.is_ascii_alphabetic())).then_some(scheme)
 }
 
+/// Options that choose a part of a target.
+const WINDOW_KEYS: [&str; 2] = ["partition", "offset"];
+
 /// The options after the `?`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Window {
@@ -307,7 +360,7 @@ struct Window {
 impl Window {
     fn parse(query: &str) -> Result<Self, String> {
         let mut window = Self::default();
-        for parameter in query.split('&') {
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             match key {
                 "partition" if window.partition.is_some() => return Err(format!("{key} is given twice")),
@@ -396,6 +449,37 @@ mod tests {
         let both = host_paths("stripe:/dev/null,/dev/zero?partition=1?chunk=4K");
         assert_eq!(both, [PathBuf::from("/dev/null"), PathBuf::from("/dev/zero")]);
         assert!(host_paths("sim:ideal").is_empty());
+    }
+
+    /// `linear:A,B?offset=16M` opened all of A and a part of B.
+    #[test]
+    fn what_follows_the_last_target_is_said_of_the_whole() {
+        for (list, targets, query) in [
+            ("a,b", "a,b", ""),
+            ("a,b?offset=1M", "a,b", "offset=1M"),
+            ("a,b?chunk=4K&offset=1M", "a,b", "chunk=4K&offset=1M"),
+            ("a,b?partition=1&volume=x", "a,b", "partition=1&volume=x"),
+            ("a,b?volume=x?partition=1", "a,b", "volume=x?partition=1"),
+            ("a,b?offset=1M?chunk=4K", "a,b?offset=1M", "chunk=4K"),
+            ("a?partition=1,b?partition=2?", "a?partition=1,b?partition=2", ""),
+            ("a?partition=1,b?partition=2?partition=3", "a?partition=1,b?partition=2", "partition=3"),
+            ("a?partition=1,b??partition=3", "a?partition=1,b?", "partition=3"),
+            ("nbd://h/a,nbd+unix:///b?socket=/s", "nbd://h/a,nbd+unix:///b?socket=/s", ""),
+            ("nbd://h/a,nbd+unix:///b?socket=/s?offset=1M", "nbd://h/a,nbd+unix:///b?socket=/s", "offset=1M"),
+            ("a,b?colour=red", "a,b?colour=red", ""),
+        ] {
+            assert_eq!(Joined::of(list), Joined { targets, query }, "{list}");
+        }
+        assert_eq!(Joined::of("a,b??offset=1M").members().collect::<Vec<_>>(), ["a", "b"]);
+        for (list, is_ambiguous) in [
+            ("a?partition=1,b?partition=1", true),
+            ("a,b?partition=1", false),
+            ("a?partition=1,b?partition=1?", false),
+            ("a?partition=1,b??partition=1", false),
+            ("a?partition=1,b?volume=x&partition=1", false),
+        ] {
+            assert_eq!(Joined::of(list).is_ambiguous(), is_ambiguous, "{list}");
+        }
     }
 
     #[test]
