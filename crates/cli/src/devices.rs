@@ -104,7 +104,7 @@ fn has_data(path: &Path) -> bool {
 /// What is lost when the target of this name is overwritten, and where that is if it is but a part of the target, as the beginning of
 /// a sentence: a device that the name joins with others, or the whole of which it chooses a part.
 pub(crate) fn what_is_on(name: &str) -> Option<(String, String)> {
-    let is_partition = name.contains("?partition=");
+    let is_partition = name.contains("?partition=") || name.contains("&partition=");
     let is_part = is_partition || name.contains("?offset=");
     let held_by = |name: &str| {
         let device = open(name, false).ok()?;

@@ -36,7 +36,6 @@ const FORMATS: &[Format] = &[
         b"LUKS\xba\xbe",
         "it is encrypted (LUKS); unlock it first (cryptsetup open) and name the device that this makes",
     ),
-    (536, b"LVM2 001", "it belongs to LVM; name a logical volume (/dev/GROUP/VOLUME)"),
 ];
 
 /// What the file or device at `path` is, and what to do about it, if that is known.

@@ -1,5 +1,6 @@
 //! The images that a command has open: each once, closed in order, with statistics where requested.
 
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -165,8 +166,10 @@ fn mmp_text(name: &str, wait: &MmpWait) -> String {
 
 /// Whether a name that does not exist may have been meant as a path in an image: `disk.img:path` or `disk.img/path`.
 fn looks_like_a_path_inside(name: &Path) -> bool {
-    let has_colon = name.as_os_str().as_bytes().contains(&b':');
-    !name.exists() && (has_colon || name.ancestors().skip(1).any(Path::is_file))
+    let bytes = name.as_os_str().as_bytes();
+    let mut ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at);
+    let is_image = |end: usize| Path::new(OsStr::from_bytes(&bytes[..end])).is_file();
+    !name.exists() && (ends.any(is_image) || name.ancestors().skip(1).any(Path::is_file))
 }
 
 /// What was done with an image.

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::{
-    Access, DeviceOptions, Partition, SuperblockBackup, Timestamp, VolumeInfo, open_target,
+    Access, DeviceOptions, Partition, SuperblockBackup, Timestamp, VolumeInfo, has_partitions, open_target,
     partitions_with_volumes,
 };
 use serde_json::json;
@@ -70,11 +70,14 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     warn_if_mounted(image);
     let (info, backup) = match VolumeInfo::find(device.as_ref()).map_err(diorite::Error::from) {
         Err(error) if error.is_no_volume() => {
-            let partitions = partitions_with_volumes(&device).unwrap_or_default();
+            let partitions = match partitions_with_volumes(&device) {
+                Err(damaged) if has_partitions(&*device) => return Err(Failure::Failed(damaged.to_string())),
+                found => found.unwrap_or_default(),
+            };
             if partitions.is_empty() {
                 return Err(Failure::of(image.display(), "read the superblock", &error));
             }
-            return show_partitions(arguments, image, &partitions, output);
+            return show_partitions(arguments, image, &partitions, device.geometry().capacity_bytes, output);
         }
         found => found.map_err(Failure::map(image.display(), "read the superblock"))?,
     };
@@ -94,6 +97,7 @@ fn show_partitions(
     arguments: &Info,
     image: &Path,
     partitions: &[(Partition, Option<VolumeInfo>)],
+    capacity_bytes: u64,
     output: &mut Output,
 ) -> Result<()> {
     if arguments.reporting.json {
@@ -109,6 +113,9 @@ fn show_partitions(
         let mut what = partition.kind.to_string();
         if !partition.name.is_empty() {
             let _ = write!(what, " \"{}\"", visible(&partition.name));
+        }
+        if partition.start.to_bytes().saturating_add(partition.len_bytes) > capacity_bytes {
+            what.push_str(", ends beyond the device");
         }
         if let Some(volume) = volume {
             let _ = write!(what, ": {}", volume.flavor());

@@ -88,7 +88,10 @@ fn path_in_an_image_without_its_mark_is_explained() {
     for name in ["a.img:lost+found", "a.img/lost+found"] {
         expect(&bench.fail(&format!("ls {name}"), 1), &[name, "a file in an image is IMAGE:/path"]);
     }
-    assert!(!bench.fail("ls missing.img", 1).contains("IMAGE:/path"));
+    for name in ["missing.img", "linear:a.img,missing.img:/", "nbd+unix:///?socket=missing:/"] {
+        let error = bench.fail(&format!("ls {name}"), 1);
+        assert!(!error.contains("IMAGE:/path"), "{error}");
+    }
 }
 
 #[test]
@@ -152,6 +155,39 @@ fn partition_table_is_not_overwritten_by_accident() {
     bench.run("mkfs disk.img?partition=1");
     assert_eq!(bench.run("ls disk.img?partition=1"), "lost+found\n");
     bench.run("mkfs -F disk.img");
+}
+
+/// Its protective MBR was taken for a table, and `mkfs` overwrote the whole disk through its only entry.
+#[test]
+fn a_disk_whose_gpt_is_damaged_is_left_alone() {
+    let bench = Bench::new();
+    let mut disk = vec![0; 16 << 20];
+    disk[446 + 4] = 0xee;
+    disk[446 + 8..446 + 16].copy_from_slice(&[1, 0, 0, 0, 0xff, 0x7f, 0, 0]);
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bench.write("disk.img", &disk);
+    expect(&bench.fail("info disk.img", 1), &["disk.img: ", "its GPT is damaged", "repair it with gdisk"]);
+    expect(&bench.fail("mkfs -F disk.img?partition=1", 1), &["its GPT is damaged", "repair it with gdisk"]);
+    expect(&bench.fail("mkfs disk.img", 1), &["there is a partition table", "--force"]);
+    assert!(bench.read("disk.img") == disk);
+}
+
+/// It was said to be opened without `--direct`, which it was.
+#[test]
+fn a_volume_with_smaller_blocks_than_its_export_is_explained() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext2 -b 1024 small.img 8M");
+    let server = ["-U", "-", "--filter=blocksize-policy", "file", "small.img", "blocksize-minimum=4096"];
+    let server = server.into_iter().chain(["blocksize-error-policy=error", "--run"]);
+    for line in ["check", "ls", "rm"] {
+        let path = if line == "check" { "" } else { ":/file" };
+        let run = format!("{} {line} \"$uri{path}\"", env!("CARGO_BIN_EXE_diorite"));
+        let mut command = std::process::Command::new("nbdkit");
+        let command = command.current_dir(bench.directory.path()).args(server.clone()).arg(run);
+        let Ok(output) = command.output() else { return println!("SKIPPED: no nbdkit") };
+        let parts = ["its blocks have 1024 bytes, and the device moves 4096", "smaller blocks"];
+        expect(&common::text(&output.stderr), &parts);
+    }
 }
 
 /// A disk with partitions was refused with a hint that names partition 1, whatever the disk has.

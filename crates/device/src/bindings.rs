@@ -51,18 +51,28 @@ impl RawBindings {
     /// Those in a file; none if it is not there.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, or a line of it is not a name and a target ([`InvalidData`](io::ErrorKind::InvalidData)).
     pub fn load(file: impl Into<PathBuf>) -> io::Result<Self> {
         let file = file.into();
         let text = match fs::read_to_string(&file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             read => read?,
         };
-        let binding = |line: &str| {
-            let (name, target) = line.trim().split_once(char::is_whitespace)?;
-            (!name.starts_with('#')).then(|| (name.to_owned(), target.trim().to_owned()))
-        };
-        Ok(Self { file, targets: text.lines().filter_map(binding).collect() })
+        let mut targets = BTreeMap::new();
+        for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (name, target) = line.split_once(char::is_whitespace).ok_or_else(|| {
+                let why = format!(
+                    "{}: line {number} is not a name and a target; correct or remove it",
+                    file.display()
+                );
+                io::Error::new(io::ErrorKind::InvalidData, why)
+            })?;
+            targets.insert(name.to_owned(), target.trim().to_owned());
+        }
+        Ok(Self { file, targets })
     }
 
     /// What `name` is bound to: `raw1`, or `/dev/raw/raw1`.
@@ -184,6 +194,19 @@ mod tests {
         assert!(bindings.unbind("raw1").expect("written"));
         assert!(!bindings.unbind("raw1").expect("written"));
         assert_eq!(RawBindings::load(&file).expect("one").target("raw1"), None);
+    }
+
+    /// It was taken for empty, and the next binding took the place of all.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a file of the user's")]
+    fn a_damaged_file_is_reported() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("raw");
+        fs::write(&file, "# mine\n\nraw1 /dev/null\nraw2\n").expect("written");
+        let error = RawBindings::load(&file).expect_err("damaged").to_string();
+        assert!(error.contains("raw: line 4 is not a name and a target"), "{error}");
+        fs::write(&file, "# mine\n\nraw1 /dev/null\n").expect("written");
+        assert_eq!(RawBindings::load(&file).expect("one").target("raw1"), Some("/dev/null"));
     }
 
     /// What could not be opened afterwards was bound: a name to itself, to another name, to a file that is not there.

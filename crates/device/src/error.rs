@@ -57,7 +57,7 @@ pub enum OpenError {
         /// What was to be opened.
         path: PathBuf,
         /// The reason, with the cure.
-        why: &'static str,
+        why: String,
     },
     /// The filesystem that holds the image knows no locks.
     #[error("{}: cannot lock: {source}; open it read-only, or copy it to a filesystem with file locks", path.display())]
@@ -141,11 +141,11 @@ pub enum OpenError {
         why: String,
     },
     /// There is no partition table, or it is damaged.
-    #[error("{device}: no usable partition table: {why}; open the device without ?partition")]
+    #[error("{device}: no usable partition table: {why}")]
     NoPartitionTable {
         /// The device.
         device: String,
-        /// What is missing or wrong.
+        /// What is missing or wrong, with the cure.
         why: String,
     },
     /// The table lists no such partition.
@@ -159,7 +159,7 @@ pub enum OpenError {
         existing: String,
     },
     /// A window that the device does not have, or that its blocks cannot express.
-    #[error("{device}: cannot open a window of it: {why}")]
+    #[error("{device}: cannot open this part of it: {why}")]
     BadWindow {
         /// The device.
         device: String,
@@ -185,6 +185,30 @@ pub enum OpenError {
         /// The mirror, and how it is opened.
         mirror: String,
     },
+    /// A part of a member of an array or of a physical volume.
+    #[error(
+        "{device}: no part of it is opened for writing: it is {whole}: the whole would not get what is written here; open that, or open it \
+         read-only; if the whole is no more, remove what says so (wipefs -a)"
+    )]
+    PartOfMember {
+        /// The device.
+        device: String,
+        /// What it belongs to, and how that is opened.
+        whole: String,
+    },
+    /// A volume whose blocks are smaller than what the device moves, in whatever way it is opened.
+    #[error(
+        "{device}: the volume on it cannot be used there: its blocks have {volume_block} bytes, and the device moves {device_block} at least; \
+         copy it to a device with smaller blocks, such as an image file"
+    )]
+    BlockTooLarge {
+        /// The device.
+        device: String,
+        /// Bytes of a block of the volume.
+        volume_block: u64,
+        /// Bytes of a logical block of the device.
+        device_block: u32,
+    },
     /// The device was opened, but could not be read.
     #[error(transparent)]
     Io(#[from] IoError),
@@ -198,7 +222,10 @@ impl OpenError {
             Self::Permission { .. } => libc::EACCES,
             Self::ReadOnly { .. } => libc::EROFS,
             Self::Exists { .. } => libc::EEXIST,
-            Self::Locked { .. } | Self::Busy { .. } | Self::MirrorMember { .. } => libc::EBUSY,
+            Self::Locked { .. }
+            | Self::Busy { .. }
+            | Self::MirrorMember { .. }
+            | Self::PartOfMember { .. } => libc::EBUSY,
             Self::NotADevice { .. } => libc::ENOTBLK,
             Self::CannotGrow { .. } => libc::ENOSPC,
             Self::NoSuchPartition { .. } => libc::ENXIO,
@@ -212,6 +239,7 @@ impl OpenError {
             | Self::BadChoice { .. }
             | Self::NoPartitionTable { .. }
             | Self::BadWindow { .. }
+            | Self::BlockTooLarge { .. }
             | Self::BadJoin { .. } => libc::EINVAL,
         }
     }

@@ -113,11 +113,11 @@ fn open_error(path: &Path, access: Access, errno: Errno) -> OpenError {
         Errno::ROFS => {
             let why =
                 "it lies on a filesystem that is mounted read-only; open it read-only, or copy it elsewhere";
-            OpenError::ReadOnly { path, why }
+            OpenError::ReadOnly { path, why: why.to_owned() }
         }
         Errno::PERM if access == Access::ReadWrite => {
             let why = "it is protected; open it read-only, or take the mark away (lsattr, chattr -i)";
-            OpenError::ReadOnly { path, why }
+            OpenError::ReadOnly { path, why: why.to_owned() }
         }
         Errno::ACCESS | Errno::PERM => {
             let access = if access == Access::ReadOnly { "reading" } else { "writing" };
@@ -209,7 +209,7 @@ fn check_writable(path: &Path, fd: &OwnedFd, kind: Kind) -> Result<(), OpenError
         // The kernel lets some read-only devices be opened for writing, and refuses each write.
         Kind::BlockDevice if sys::is_read_only(fd.as_fd()) => {
             let why = "the device is read-only; open it read-only, or make it writable (blockdev --setrw)";
-            Err(OpenError::ReadOnly { path: path.to_owned(), why })
+            Err(OpenError::ReadOnly { path: path.to_owned(), why: why.to_owned() })
         }
         Kind::BlockDevice => Ok(()),
     }

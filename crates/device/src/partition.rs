@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use diorite_block::{
     Bio, BlockDevice, Completed, Geometry, IoCounters, IoError, IoQueue, Notify, Op, QueueWait, QueuedIo,
-    Sector, SharedQueue, Watch,
+    SECTOR_SIZE, Sector, SharedQueue, Watch,
 };
 
 use crate::error::OpenError;
@@ -76,6 +76,19 @@ impl PartitionDevice {
         let partition = table::partition(&*device, number)?;
         let name = format!("{}?partition={number}", device.name());
         let (start, len_bytes) = (partition.start, partition.len_bytes);
+        let capacity = device.geometry().capacity_bytes;
+        if start
+            .0
+            .checked_mul(SECTOR_SIZE)
+            .and_then(|start| start.checked_add(len_bytes))
+            .is_none_or(|end| end > capacity)
+        {
+            let why = format!(
+                "partition {number} ends beyond the device, which has {capacity} bytes: it was cut, or the table is another disk's; \
+                 restore the whole disk or image, or correct the table"
+            );
+            return Err(OpenError::BadWindow { device: device.name(), why });
+        }
         Self::window(device, name, start, len_bytes)
     }
 
@@ -89,7 +102,7 @@ impl PartitionDevice {
             let why = format!("offset {offset_bytes} is past its {} bytes", device.geometry().capacity_bytes);
             return Err(OpenError::BadWindow { device: device.name(), why });
         };
-        if !offset_bytes.is_multiple_of(diorite_block::SECTOR_SIZE) {
+        if !offset_bytes.is_multiple_of(SECTOR_SIZE) {
             let why = format!("offset {offset_bytes} is not a multiple of 512");
             return Err(OpenError::BadWindow { device: device.name(), why });
         }

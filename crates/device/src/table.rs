@@ -20,6 +20,8 @@ use crate::error::OpenError;
 /// More entries than this are no table but an attack; 128 are usual.
 const GPT_ENTRIES_MAX: u32 = 4096;
 const GPT_ENTRY_BYTES: u32 = 128;
+/// Type of the MBR entry that stands for a GPT.
+const PROTECTIVE: u8 = 0xee;
 /// Linux knows partitions to sda255 at most.
 const LOGICAL_PARTITIONS_MAX: u32 = 255;
 
@@ -105,12 +107,17 @@ struct Table {
 /// There is no table, it is damaged, or the device failed.
 pub fn partitions(device: &dyn BlockDevice) -> Result<Vec<Partition>, OpenError> {
     let table = read(device)?;
-    table.cut.map_or(Ok(table.partitions), |why| Err(no_table(device, why)))
+    let whole = "repair the table with fdisk, or name one of the partitions before that";
+    table.cut.map_or(Ok(table.partitions), |why| Err(no_table(device, format!("{why}; {whole}"))))
 }
 
-/// Whether there is a table that names partitions, be it in order or not.
+/// Whether there is a table that names partitions or did before it was damaged.
 pub fn has_partitions(device: &dyn BlockDevice) -> bool {
-    read(device).is_ok_and(|table| !table.partitions.is_empty() || table.cut.is_some())
+    match find(device) {
+        Ok(Some(table)) => !table.partitions.is_empty() || table.cut.is_some(),
+        Ok(None) => false,
+        Err(error) => matches!(error, OpenError::NoPartitionTable { .. }),
+    }
 }
 
 /// The partition with that number: of a chain of logical partitions that is cut, those before the cut, too.
@@ -127,20 +134,31 @@ pub(crate) fn partition(device: &dyn BlockDevice, number: u32) -> Result<Partiti
 }
 
 fn read(device: &dyn BlockDevice) -> Result<Table, OpenError> {
-    let mut reader = Reader::new(device)?;
+    let none = "neither a GPT nor an MBR signature was found; open the device without ?partition";
+    find(device)?.ok_or_else(|| no_table(device, none.to_owned()))
+}
+
+/// The table of a device; none if there is no sign of one.
+fn find(device: &dyn BlockDevice) -> Result<Option<Table>, OpenError> {
+    let Some(mut reader) = Reader::new(device) else { return Ok(None) };
     let mut boot = [0; 512];
     reader.read_at(0, &mut boot)?;
     let mbr = Entry::all_of(&boot);
+    let is_protective = mbr.is_some_and(|entries| entries.iter().any(|entry| entry.kind == PROTECTIVE));
     for block in [LogicalBlockSize::Lb512, LogicalBlockSize::Lb4096] {
-        let protective = mbr.is_some_and(|entries| entries.iter().any(|entry| entry.kind == 0xee));
-        if reader.signature_at(block.as_u64())? || (protective && reader.has_backup_header(block)?) {
-            return Ok(Table { partitions: read_gpt(&mut reader, block)?, cut: None });
+        if reader.signature_at(block.as_u64())? || (is_protective && reader.has_backup_header(block)?) {
+            return Ok(Some(Table { partitions: read_gpt(&mut reader, block)?, cut: None }));
         }
     }
-    match mbr {
-        Some(entries) => Ok(read_mbr(&mut reader, entries)),
-        None => Err(no_table(device, "neither a GPT nor an MBR signature was found".to_owned())),
+    // Such an entry covers the whole disk, and keeps others than GPT's own tools away from it.
+    if is_protective {
+        return Err(damaged_gpt(device, "neither of its headers is there"));
     }
+    Ok(mbr.map(|entries| read_mbr(&mut reader, entries)))
+}
+
+fn damaged_gpt(device: &dyn BlockDevice, why: impl fmt::Display) -> OpenError {
+    no_table(device, format!("its GPT is damaged ({why}); repair it with gdisk or sgdisk"))
 }
 
 fn no_table(device: &dyn BlockDevice, why: String) -> OpenError {
@@ -157,19 +175,18 @@ fn read_gpt(reader: &mut Reader<'_>, block: LogicalBlockSize) -> Result<Vec<Part
             reader.read_at(header + 80, &mut sizes)?;
             let [entries, entry_bytes] = [number_at(&sizes, 0), number_at(&sizes, 4)];
             if entries > GPT_ENTRIES_MAX || entry_bytes != GPT_ENTRY_BYTES {
-                let why = format!("the GPT at byte {header} claims {entries} entries of {entry_bytes} bytes");
-                return Err(no_table(device, why));
+                let why = format!("that at byte {header} claims {entries} entries of {entry_bytes} bytes");
+                return Err(damaged_gpt(device, why));
             }
         }
     }
     let config = GptConfig::new().writable(false).logical_block_size(block);
-    let disk =
-        config.open_from_device(&mut *reader).map_err(|error| no_table(device, format!("GPT: {error}")))?;
+    let disk = config.open_from_device(&mut *reader).map_err(|error| damaged_gpt(device, error))?;
     let mut found = Vec::new();
     for (number, entry) in disk.partitions().iter().filter(|(_, entry)| entry.is_used()) {
         let place = entry.bytes_start(block).and_then(|start| Ok((start, entry.bytes_len(block)?)));
         let (start, len_bytes) =
-            place.map_err(|error| no_table(device, format!("GPT partition {number}: {error}")))?;
+            place.map_err(|error| damaged_gpt(device, format!("partition {number}: {error}")))?;
         let kind = PartitionKind::Gpt(entry.part_type_guid.guid.to_string());
         let start = Sector::containing(start);
         found.push(Partition { number: *number, kind, name: entry.name.clone(), start, len_bytes });
@@ -274,13 +291,17 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(device: &'a dyn BlockDevice) -> Result<Self, OpenError> {
+    /// None if the device is too small for a table.
+    fn new(device: &'a dyn BlockDevice) -> Option<Self> {
         let geometry = device.geometry();
         let len = (geometry.logical_block_size as usize).max(4096);
-        if geometry.capacity_bytes < 4096 {
-            return Err(no_table(device, format!("the device has only {} bytes", geometry.capacity_bytes)));
-        }
-        Ok(Self { device, position: 0, block: AlignedBuf::zeroed(len, len), loaded: None })
+        let is_large_enough = geometry.capacity_bytes >= 4096;
+        is_large_enough.then(|| Self {
+            device,
+            position: 0,
+            block: AlignedBuf::zeroed(len, len),
+            loaded: None,
+        })
     }
 
     fn len(&self) -> u64 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use diorite_block::BlockDevice;
 
-use crate::arrays::{lvm, md};
+use crate::arrays::{lvm, md, whole_of_part};
 use crate::bindings::RawBindings;
 use crate::error::OpenError;
 use crate::file::FileDevice;
@@ -25,7 +25,7 @@ const CHUNK_BYTES: u64 = 64 << 10;
 /// PATH                          an image file or a block device
 /// raw:PATH                      the same
 /// raw:NAME, /dev/raw/NAME       what the name is bound to ([`RawBindings`])
-/// stripe:TARGET,TARGET,...      several as one, in turns of 64K; ?chunk=BYTES after the last for other turns
+/// stripe:TARGET,TARGET,...      several as one, in turns of 64K; ?chunk=BYTES for other turns
 /// linear:TARGET,TARGET,...      several as one, one after the other
 /// md:TARGET,TARGET,...          the MD array of these members, in any order
 /// lvm:TARGET,...?volume=NAME    a logical volume of LVM2 on these physical volumes; the only one without ?volume
@@ -33,10 +33,13 @@ const CHUNK_BYTES: u64 = 64 << 10;
 /// nbd+unix:///EXPORT?socket=PATH  the same over a Unix socket; nbds+unix:// with TLS
 /// TARGET?partition=N            a partition of it
 /// TARGET?offset=BYTES           everything from an offset on (K, M, G, T: powers of 1024)
-/// TARGET?partition=N&offset=B   both, in this order
+/// TARGET?partition=N&offset=B   both: from an offset in the partition on
 /// ```
 /// A path that exists as it stands is taken as it stands, whatever characters it has. What is after a `?` belongs to the
-/// target right before it; of several that are joined, to the last.
+/// target right before it. After the last of several that are joined, it belongs to the whole (`lvm:A,B?volume=NAME&partition=1`), unless
+/// another `?` follows, after which nothing need stand: `md:A?partition=1,B?partition=1?` joins partitions.
+///
+/// A part of what belongs to an array or a volume group is not opened for writing, for the others would not get what is written.
 ///
 /// A size in the options makes or sizes a plain file only; a partition or another window must be large enough as it is.
 ///
@@ -50,7 +53,7 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
         return open_target(&target, options);
     }
     if let Some(path) = spec.strip_prefix("raw:") {
-        return open_target(path, options);
+        return open_target(path, options).map_err(|error| unbound(path, error));
     }
     if nbd::is_nbd(spec) {
         return open_nbd(spec, options);
@@ -73,7 +76,7 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
     };
     let window = Window::parse(query).map_err(bad)?;
     let device = open_target(outer, &options.clone().create(Create::Never))?;
-    large_enough(window.of(device)?, options)
+    window.open(device, options)
 }
 
 /// What a name is bound to, if it is bound. Bindings do not lead to each other.
@@ -93,6 +96,20 @@ fn bound(spec: &str) -> Result<Option<String>, OpenError> {
     }
 }
 
+/// Where nothing is found under what may be a name, the error says how that is bound.
+fn unbound(name: &str, error: OpenError) -> OpenError {
+    let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    match error {
+        OpenError::NotFound { .. } if is_name => OpenError::BadTarget {
+            spec: format!("raw:{name}"),
+            why: format!(
+                "there is no such file, and nothing is bound to the name; bind it (diorite raw {name} DEVICE)"
+            ),
+        },
+        error => error,
+    }
+}
+
 /// Whether a target has a name in it that may be bound.
 pub(crate) fn leads_to_name(target: &str) -> bool {
     !Path::new(target).exists() && (target.contains("raw:") || target.contains("/dev/raw/"))
@@ -102,7 +119,7 @@ fn open_nbd(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, O
     let bad = |why: String| OpenError::BadTarget { spec: spec.to_owned(), why };
     let (uri, query) = nbd::parse(spec).map_err(bad)?;
     let window = if query.is_empty() { Window::default() } else { Window::parse(&query).map_err(bad)? };
-    large_enough(window.of(NbdDevice::open_parsed(uri, options)?)?, options)
+    window.open(NbdDevice::open_parsed(uri, options)?, options)
 }
 
 /// The device, if it has the size that the options ask for.
@@ -146,7 +163,7 @@ pub fn host_paths(spec: &str) -> Vec<PathBuf> {
         return Vec::new();
     }
     if let Some((_, list)) = joined_list(spec) {
-        return without_options(list).split(',').flat_map(host_paths).collect();
+        return Joined::of(list).members().flat_map(host_paths).collect();
     }
     split_query(spec).map_or_else(Vec::new, |(outer, _)| host_paths(outer))
 }
@@ -160,14 +177,61 @@ pub(crate) fn missing_part(spec: &str) -> Option<&str> {
         return missing_part(path);
     }
     if let Some((_, list)) = joined_list(spec) {
-        return without_options(list).split(',').find_map(missing_part);
+        return Joined::of(list).members().find_map(missing_part);
     }
     split_query(spec).map_or(Some(spec), |(outer, _)| missing_part(outer))
 }
 
-/// The targets of a joined device, without what is said of all of them.
-fn without_options(list: &str) -> &str {
-    ["?chunk=", "?volume="].iter().find_map(|key| list.rsplit_once(key)).map_or(list, |(list, _)| list)
+/// A list of targets that are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Joined<'a> {
+    targets: &'a str,
+    /// What is said of the whole, with `&` or `?` between.
+    query: &'a str,
+}
+
+impl<'a> Joined<'a> {
+    /// Take the list apart. The last part of what follows the last target is the whole's; so is what says, before that, what only a whole has.
+    fn of(list: &'a str) -> Self {
+        let last_at = list.rfind(',').map_or(0, |at| at + 1);
+        let mut end = list.len();
+        while let Some(at) = Self::query_at(&list[last_at..end], end == list.len()) {
+            end = last_at + at;
+        }
+        Self { targets: &list[..end], query: list[end..].strip_prefix('?').unwrap_or_default() }
+    }
+
+    /// Where the last part of a target's query begins, if it is of the whole.
+    fn query_at(target: &str, is_last: bool) -> Option<usize> {
+        const WHOLE_KEYS: [&str; 2] = ["chunk", "volume"];
+        let at = target.rfind('?').filter(|_| !Path::new(target).exists())?;
+        let mut parameters = target[at + 1..].split('&');
+        let is_window = |parameter: &str| parameter.is_empty() || is_key(parameter, &WINDOW_KEYS);
+        let is_wholes = |parameter: &str| is_key(parameter, &WHOLE_KEYS) || is_last && is_window(parameter);
+        // An export has a query of its own.
+        let is_found =
+            if nbd::is_nbd(target) { parameters.all(is_wholes) } else { parameters.any(is_wholes) };
+        is_found.then_some(at)
+    }
+
+    fn members(self) -> impl Iterator<Item = &'a str> {
+        self.targets.split(',').map(|target| target.strip_suffix('?').unwrap_or(target))
+    }
+
+    /// Whether the whole's part may be meant as that of the last target, as others have one.
+    fn is_ambiguous(self) -> bool {
+        let has_part =
+            |target: &str| split_query(target).is_some_and(|(_, query)| Window::parse(query).is_ok());
+        let last = self.targets.rsplit(',').next().unwrap_or_default();
+        let is_alone = !last.contains('?') && !self.query.contains(['?', '&']);
+        is_alone && !last.is_empty() && is_key(self.query, &WINDOW_KEYS) && self.members().any(has_part)
+    }
+}
+
+/// Whether a parameter of a query is one of those.
+fn is_key(parameter: &str, keys: &[&str]) -> bool {
+    let (key, _) = parameter.split_once('=').unwrap_or((parameter, ""));
+    keys.contains(&key)
 }
 
 /// How several devices become one.
@@ -221,37 +285,53 @@ pub fn end_of_target(name: &[u8]) -> Option<usize> {
 fn open_joined(
     spec: &str,
     mut layout: JoinKind,
-    mut list: &str,
+    list: &str,
     options: &OpenOptions,
 ) -> Result<Arc<dyn BlockDevice>, OpenError> {
     let bad = |why: String| OpenError::BadTarget { spec: spec.to_owned(), why };
+    let joined = Joined::of(list);
+    if joined.is_ambiguous() {
+        let query = joined.query;
+        return Err(bad(format!(
+            "?{query} may be a part of the last device or of the whole; write ?{query}? for that device, ??{query} for the whole"
+        )));
+    }
     let mut volume = None;
-    if let Some((rest, name)) = list.rsplit_once("?volume=") {
-        if layout != JoinKind::Lvm {
-            return Err(bad("?volume belongs to lvm:".to_owned()));
+    let mut window = Vec::new();
+    for parameter in joined.query.split(['&', '?']) {
+        match parameter.split_once('=') {
+            Some(("volume", _)) if layout != JoinKind::Lvm => {
+                return Err(bad("?volume belongs to lvm:".to_owned()));
+            }
+            Some(("volume", name)) => volume = Some(name),
+            Some(("chunk", chunk)) => {
+                let JoinKind::Striped { chunk_bytes } = &mut layout else {
+                    return Err(bad("?chunk belongs to stripe:".to_owned()));
+                };
+                let given = parse_size(chunk).filter(|bytes| *bytes > 0);
+                *chunk_bytes = given.ok_or_else(|| bad(format!("chunk={chunk}: give bytes, such as 64K")))?;
+            }
+            _ => window.push(parameter),
         }
-        (volume, list) = (Some(name), rest);
     }
-    if let Some((rest, chunk)) = list.rsplit_once("?chunk=") {
-        if !matches!(layout, JoinKind::Striped { .. }) {
-            return Err(bad("?chunk belongs to stripe:".to_owned()));
-        }
-        let chunk_bytes = parse_size(chunk).filter(|bytes| *bytes > 0);
-        let chunk_bytes =
-            chunk_bytes.ok_or_else(|| bad(format!("chunk={chunk}: give bytes, such as 64K")))?;
-        (layout, list) = (JoinKind::Striped { chunk_bytes }, rest);
-    }
-    if list.split(',').any(str::is_empty) {
+    let window = Window::parse(&window.join("&")).map_err(bad)?;
+    if joined.members().any(str::is_empty) {
         return Err(bad("give the targets with commas between them, as in stripe:A,B".to_owned()));
     }
-    let options = options.clone().create(Create::Never);
-    let children = list.split(',').map(|target| open_target(target, &options)).collect::<Result<_, _>>()?;
-    Ok(match layout {
+    let targets: Vec<_> = joined.members().collect();
+    if let Some(twice) = (1..targets.len()).find(|at| targets[..*at].contains(&targets[*at])) {
+        return Err(bad(format!("{} is named twice; name each device once", targets[twice])));
+    }
+    let inner = options.clone().create(Create::Never);
+    let children = targets.into_iter().map(|target| open_target(target, &inner)).collect::<Result<_, _>>()?;
+    let for_writing = options.access == Access::ReadWrite;
+    let device: Arc<dyn BlockDevice> = match layout {
         JoinKind::Striped { chunk_bytes } => JoinedDevice::striped(children, chunk_bytes)?,
         JoinKind::Linear => JoinedDevice::linear(children)?,
-        JoinKind::Md => md::open(spec, children, options.access == Access::ReadWrite)?,
-        JoinKind::Lvm => lvm::open(spec, children, volume)?,
-    })
+        JoinKind::Md => md::open(spec, children, for_writing)?,
+        JoinKind::Lvm => lvm::open(spec, children, volume, for_writing)?,
+    };
+    window.open(device, options)
 }
 
 /// The name before the `?` and what is after it; the last `?` unless an earlier one ends an existing path.
@@ -267,6 +347,9 @@ fn unknown_scheme(spec: &str) -> Option<&str> {
     (scheme.len() > 1 && scheme.bytes().all(|byte| byte.is_ascii_alphabetic())).then_some(scheme)
 }
 
+/// Options that choose a part of a target.
+const WINDOW_KEYS: [&str; 2] = ["partition", "offset"];
+
 /// The options after the `?`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Window {
@@ -277,7 +360,7 @@ struct Window {
 impl Window {
     fn parse(query: &str) -> Result<Self, String> {
         let mut window = Self::default();
-        for parameter in query.split('&') {
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             match key {
                 "partition" if window.partition.is_some() => return Err(format!("{key} is given twice")),
@@ -297,14 +380,26 @@ impl Window {
         Ok(window)
     }
 
-    fn of(self, mut device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>, OpenError> {
+    /// The part of the device, if it may be opened as the options ask.
+    fn open(
+        self,
+        mut device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+    ) -> Result<Arc<dyn BlockDevice>, OpenError> {
+        let is_part = self != Self::default();
+        if is_part && options.access == Access::ReadWrite {
+            let whole = whole_of_part(&*device, self.partition.is_some());
+            if let Some(whole) = whole {
+                return Err(OpenError::PartOfMember { device: device.name(), whole });
+            }
+        }
         if let Some(number) = self.partition {
             device = PartitionDevice::open(device, number)?;
         }
         if let Some(offset) = self.offset_bytes {
             device = PartitionDevice::at_offset(device, offset)?;
         }
-        Ok(device)
+        large_enough(device, options)
     }
 }
 
@@ -354,6 +449,37 @@ mod tests {
         let both = host_paths("stripe:/dev/null,/dev/zero?partition=1?chunk=4K");
         assert_eq!(both, [PathBuf::from("/dev/null"), PathBuf::from("/dev/zero")]);
         assert!(host_paths("sim:ideal").is_empty());
+    }
+
+    /// `linear:A,B?offset=16M` opened all of A and a part of B.
+    #[test]
+    fn what_follows_the_last_target_is_said_of_the_whole() {
+        for (list, targets, query) in [
+            ("a,b", "a,b", ""),
+            ("a,b?offset=1M", "a,b", "offset=1M"),
+            ("a,b?chunk=4K&offset=1M", "a,b", "chunk=4K&offset=1M"),
+            ("a,b?partition=1&volume=x", "a,b", "partition=1&volume=x"),
+            ("a,b?volume=x?partition=1", "a,b", "volume=x?partition=1"),
+            ("a,b?offset=1M?chunk=4K", "a,b?offset=1M", "chunk=4K"),
+            ("a?partition=1,b?partition=2?", "a?partition=1,b?partition=2", ""),
+            ("a?partition=1,b?partition=2?partition=3", "a?partition=1,b?partition=2", "partition=3"),
+            ("a?partition=1,b??partition=3", "a?partition=1,b?", "partition=3"),
+            ("nbd://h/a,nbd+unix:///b?socket=/s", "nbd://h/a,nbd+unix:///b?socket=/s", ""),
+            ("nbd://h/a,nbd+unix:///b?socket=/s?offset=1M", "nbd://h/a,nbd+unix:///b?socket=/s", "offset=1M"),
+            ("a,b?colour=red", "a,b?colour=red", ""),
+        ] {
+            assert_eq!(Joined::of(list), Joined { targets, query }, "{list}");
+        }
+        assert_eq!(Joined::of("a,b??offset=1M").members().collect::<Vec<_>>(), ["a", "b"]);
+        for (list, is_ambiguous) in [
+            ("a?partition=1,b?partition=1", true),
+            ("a,b?partition=1", false),
+            ("a?partition=1,b?partition=1?", false),
+            ("a?partition=1,b??partition=1", false),
+            ("a?partition=1,b?volume=x&partition=1", false),
+        ] {
+            assert_eq!(Joined::of(list).is_ambiguous(), is_ambiguous, "{list}");
+        }
     }
 
     #[test]

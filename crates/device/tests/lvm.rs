@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use diorite_block::BioFlags;
-use diorite_device::{AlignedBuf, OpenOptions, array_of, open_target};
+use diorite_device::{AlignedBuf, OpenError, OpenOptions, array_of, open_target};
 
 const DEVICE_BYTES: u64 = 64 << 20;
 const EXTENT: u64 = 4 << 20;
@@ -92,6 +92,23 @@ fn places(loops: &Loops, volume: &str) -> Vec<(usize, u64, u64)> {
     pieces
 }
 
+/// A volume `org` with the snapshot `snap`, which LVM2's tools make only with the kernel's driver; they check what is restored here.
+fn add_snapshot(loops: &Loops, directory: &Path) {
+    for name in ["org", "snap"] {
+        lvm(loops, &format!("lvcreate -q -an -Zn -Wn -y -n {name} -l 1 vgt")).expect("LVM2's tools");
+    }
+    let backup = directory.join("backup");
+    let backup = backup.to_str().expect("a name");
+    lvm(loops, &format!("vgcfgbackup -q -f {backup} vgt")).expect("a backup");
+    let text = std::fs::read_to_string(backup).expect("the metadata");
+    let link = "logical_volumes {\nsnapshot0 {\nid = \"snapsh-ot00-aaaa-aaaa-aaaa-aaaa-aaaaaa\"\nstatus = [\"READ\", \"WRITE\"]\n\
+                flags = []\nsegment_count = 1\nsegment1 {\nstart_extent = 0\nextent_count = 1\ntype = \"snapshot\"\n\
+                chunk_size = 8\norigin = \"org\"\ncow_store = \"snap\"\n}\n}\n";
+    let text = text.replacen("logical_volumes {", link, 1);
+    std::fs::write(backup, text).expect("written");
+    lvm(loops, &format!("vgcfgrestore -q -f {backup} vgt")).expect("a snapshot");
+}
+
 #[test]
 fn extents_are_where_lvm2_says() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -119,6 +136,7 @@ fn extents_are_where_lvm2_says() {
     ] {
         lvm(&loops, &command).expect("LVM2's tools");
     }
+    add_snapshot(&loops, directory.path());
     let targets: Vec<_> = images.iter().map(|image| image.to_str().expect("a name")).collect();
     // The order of the devices does not matter.
     let spec = |volume: &str| format!("lvm:{},{},{}?volume={volume}", targets[2], targets[0], targets[1]);
@@ -148,7 +166,21 @@ fn extents_are_where_lvm2_says() {
             offset += len;
         }
     }
+    origin_of_a_snapshot_is_only_read(&spec("org"), &spec("snap"));
     what_is_wrong_is_said(&targets, &spec("ro"));
+}
+
+/// It was written without a copy of the old blocks, which the snapshot lost.
+fn origin_of_a_snapshot_is_only_read(origin: &str, snapshot: &str) {
+    let error = |spec: &str| open_target(spec, &OpenOptions::read_write()).expect_err(spec);
+    let refused = error(origin);
+    assert!(matches!(refused, OpenError::ReadOnly { .. }), "{refused}");
+    assert!(refused.to_string().contains("org is the origin of the snapshot snap"), "{refused}");
+    let device = open_target(origin, &OpenOptions::read_only()).expect("a volume");
+    assert_eq!(device.geometry().capacity_bytes, EXTENT);
+    drop(device);
+    let refused = error(snapshot).to_string();
+    assert!(refused.contains("snap is a snapshot, which is not supported"), "{refused}");
 }
 
 /// Missing devices, unknown volumes, read-only ones, and devices that are no part.
@@ -156,16 +188,19 @@ fn what_is_wrong_is_said(targets: &[&str], read_only: &str) {
     let error = |spec: &str| open_target(spec, &OpenOptions::read_write()).expect_err(spec).to_string();
     assert!(error(&format!("lvm:{}?volume=str", targets[0])).contains("name it as well"));
     let some = error(&format!("lvm:{}", targets.join(",")));
-    assert!(some.contains("lin, ro, str") && some.contains("?volume=NAME"), "{some}");
+    assert!(some.contains("lin, org, ro, str:") && some.contains("?volume=NAME"), "{some}");
     assert!(error(&format!("lvm:{}?volume=none", targets.join(","))).contains("there is no volume none"));
     assert!(error("lvm:/dev/zero").contains("/dev/zero"));
-    let device = open_target(read_only, &OpenOptions::read_write()).expect("a volume");
+    let marked = error(read_only);
+    assert!(marked.contains("ro is marked read-only") && marked.contains("lvchange"), "{marked}");
+    let device = open_target(read_only, &OpenOptions::read_only()).expect("a volume");
     assert!(device.geometry().read_only);
     drop(device);
     let member = open_target(targets[0], &OpenOptions::read_only()).expect("a device");
     let what = array_of(&*member).expect("a physical volume");
     assert!(what.contains("group vgt") && what.contains("lvm:"), "{what}");
     drop(member);
+    assert!(error(&format!("{}?offset=1M", targets[0])).contains("no part of it is opened for writing"));
     // Damage is found.
     let file = std::fs::File::options().write(true).open(Path::new(targets[0])).expect("an image");
     file.write_all_at(b"damage", 4096 + 512 + 100).expect("written");

@@ -247,7 +247,10 @@ fn a_mirror_says_when_its_members_may_differ() {
 fn what_is_no_whole_array_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let paths = images(directory.path(), &[MIRROR, MIRROR]);
-    assert!(refused(&paths[..1]).contains("1 of 2 members"));
+    assert!(
+        refused(&paths[..1])
+            .contains("1 of 2 members are present and up to date; number 1 (from 0 on) is missing")
+    );
     assert!(
         open_target(&spec(&paths[1..]), &OpenOptions::read_only()).is_ok(),
         "one member is enough to read"
@@ -280,6 +283,37 @@ fn what_is_no_whole_array_is_refused() {
     assert!(array_of(&*member).expect("a member").contains("RAID-1"));
     // Its data does not begin where it begins, so it cannot be taken for the whole.
     assert_eq!(mirror_of(&*member), None);
+}
+
+/// A part of a member was opened for writing, and the members differed afterwards.
+#[test]
+fn no_part_of_a_member_is_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let paths = images(directory.path(), &[MIRROR, MIRROR]);
+    let old = directory.path().join("old.img");
+    make_old(&old, 1, 0, 2);
+    // A partition table in the array, at the start of the member.
+    let mut boot = [0; 512];
+    boot[446 + 4] = 0x83;
+    boot[446 + 8..446 + 16].copy_from_slice(&[1, 0, 0, 0, 16, 0, 0, 0]);
+    boot[510..].copy_from_slice(&[0x55, 0xaa]);
+    std::fs::File::options()
+        .write(true)
+        .open(&old)
+        .expect("an image")
+        .write_all_at(&boot, 0)
+        .expect("written");
+    for (path, part) in [(&paths[0], "offset=1M"), (&old, "offset=0"), (&old, "partition=1")] {
+        let spec = format!("{}?{part}", path.display());
+        let error = open_target(&spec, &OpenOptions::read_write()).expect_err(&spec).to_string();
+        assert!(error.contains("no part of it is opened for writing: it is one of 2 members"), "{error}");
+        open_target(&spec, &OpenOptions::read_only()).expect(&spec);
+    }
+    // A table before the superblock is the disk's own, and the superblock what is left of an earlier array.
+    let disk = std::fs::File::options().write(true).open(&paths[1]).expect("an image");
+    disk.write_all_at(&boot, 0).expect("written");
+    open_target(&format!("{}?partition=1", paths[1].display()), &OpenOptions::read_write())
+        .expect("a partition");
 }
 
 /// Members of three sizes: behind the smallest, turns go on among the others, in one of two layouts.
@@ -318,5 +352,5 @@ fn unequal_members_are_striped_in_parts() {
     }
     let unknown = Member { level: 0, ..MIRROR };
     let longer = Member { data_bytes: 2 * unknown.data_bytes, ..unknown };
-    assert!(refused(&images(directory.path(), &[unknown, longer, longer])).contains("layout"));
+    assert!(refused(&images(directory.path(), &[unknown, longer, longer])).contains("--update=layout-"));
 }

@@ -131,6 +131,28 @@ fn what_the_server_refuses_is_said() {
     assert!(error.contains("connect to the NBD server"), "{error}");
 }
 
+/// The timeout was only that of requests: connecting took ten seconds, and the reason was "Resource temporarily unavailable".
+#[test]
+fn a_server_that_does_not_greet_is_given_up_in_time() {
+    let (_directory, socket) = scratch();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let uri = format!("nbd+unix:///?socket={}&timeout=1", socket.display());
+    let before = Instant::now();
+    let error = NbdDevice::open(&uri, &OpenOptions::read_only()).unwrap_err().to_string();
+    assert!(error.contains("did not answer within 1 s"), "{error}");
+    assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
+    // One that closes the connection was said not to fill a buffer.
+    let closing = std::thread::spawn(move || {
+        // The first is the one that waited.
+        for _ in 0..2 {
+            (&listener.accept().unwrap().0).write_all(b"NBDM").unwrap_or(());
+        }
+    });
+    let error = NbdDevice::open(&uri, &OpenOptions::read_only()).unwrap_err().to_string();
+    assert!(error.contains("the server closed the connection"), "{error}");
+    closing.join().unwrap();
+}
+
 #[test]
 fn an_error_of_the_server_reaches_the_caller_and_no_one_else() {
     let (directory, socket) = scratch();
@@ -329,11 +351,25 @@ fn tls_is_checked_and_passes_the_suite() {
     assert!(error.contains("nbds"), "{error}");
     let secure = server.uri().replace("nbd+unix", "nbds+unix");
     let error = NbdDevice::open(&secure, &OpenOptions::read_only()).unwrap_err().to_string();
-    assert!(error.contains("certificate"), "{error}");
+    assert!(error.contains("certificate") && error.contains("?tls-certificates=DIR"), "{error}");
+    let empty = directory.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    std::fs::write(empty.join("ca-cert.pem"), "nothing").unwrap();
+    let empty = format!("{secure}&tls-certificates={}", empty.display());
+    let error = NbdDevice::open(&empty, &OpenOptions::read_only()).unwrap_err().to_string();
+    assert!(error.contains("no certificate in it"), "{error}");
     let trusting = format!("{secure}&tls-certificates={}", certificates.display());
     let error = NbdDevice::open(&format!("{trusting}&tls-hostname=elsewhere"), &OpenOptions::read_only());
     assert!(error.unwrap_err().to_string().contains("certificate"));
     suite::run(open(&trusting));
+    drop(server);
+    let Some(_server) =
+        Server::nbdkit(&socket, &["--tls=require", "--tls-verify-peer", &of_server, "memory", "8M"])
+    else {
+        return;
+    };
+    let error = NbdDevice::open(&trusting, &OpenOptions::read_only()).unwrap_err().to_string();
+    assert!(error.contains("client-cert.pem"), "{error}");
 }
 
 /// A server that sends anything at any moment costs an error, not time or memory.

@@ -240,6 +240,7 @@ fn names_are_understood_or_explained() {
     assert!(error(&format!("{spec}?colour=red")).contains("?partition=N"));
     assert!(error("floppy:disk").contains("raw:PATH"));
     assert!(error("").contains("empty"));
+    assert!(error("raw:raw77").contains("diorite raw raw77 DEVICE"));
     assert!(error("/no/such?partition=1").contains("/no/such: cannot open"));
 
     let odd = directory.path().join("is it?partition=1");
@@ -359,13 +360,20 @@ fn several_devices_open_as_one() {
     assert_eq!(capacity(format!("stripe:{a},{b}")), 2 << 20);
     assert_eq!(capacity(format!("stripe:{a},{b}?offset=512K?chunk=128K")), 2 << 20);
     assert_eq!(capacity(format!("linear:{a},raw:{b}")), 3 << 20);
-    assert_eq!(capacity(format!("linear:{a},{b}?offset=1M")), 2 << 20);
+    // Of the whole, then of the second, then of both.
+    assert_eq!(capacity(format!("linear:{a},{b}?offset=512K")), (3 << 20) - (512 << 10));
+    assert_eq!(capacity(format!("stripe:{a},{b}?offset=512K&chunk=128K")), (2 << 20) - (512 << 10));
+    assert_eq!(capacity(format!("linear:{a},{b}?offset=1536K?")), (1 << 20) + (512 << 10));
+    assert_eq!(capacity(format!("linear:{a},{b}?offset=1536K?offset=1M")), 512 << 10);
     let error = |spec: String| message(open_target(&spec, &read));
     assert!(error(format!("stripe:{a},{b}?chunk=1000")).contains("not a multiple"));
     assert!(error(format!("stripe:{a},{b}?chunk=much")).contains("such as 64K"));
     assert!(error(format!("linear:{a},{b}?chunk=64K")).contains("belongs to stripe"));
     assert!(error(format!("stripe:{a},,{b}")).contains("commas"));
+    assert!(error(format!("stripe:{a},{b}?chunk=64K&colour=red")).contains("?colour is not known"));
+    let both = error(format!("linear:{a}?offset=4K,{b}?offset=4K"));
+    assert!(both.contains("write ?offset=4K? for that device, ??offset=4K for the whole"), "{both}");
     assert!(error(format!("stripe:{a},/no/such")).contains("/no/such: cannot open"));
-    let write = message(open_target(&format!("stripe:{a},{a}"), &OpenOptions::read_write()));
-    assert!(write.contains("locked"), "{write}");
+    // For reading it was opened.
+    assert!(error(format!("stripe:{a},{b},{a}")).contains("is named twice"));
 }

@@ -63,6 +63,25 @@ fn damaged_primary_gpt_is_read_from_the_backup() {
     assert_eq!(list(&disk).unwrap().len(), 2);
 }
 
+/// It was taken for an MBR disk with one partition, on which `mkfs` made a filesystem over the whole disk.
+#[test]
+fn gpt_without_its_headers_is_damaged() {
+    for block in [LogicalBlockSize::Lb512, LogicalBlockSize::Lb4096] {
+        let size = block.as_u64() as usize;
+        let mut disk = gpt_disk(block);
+        disk[size..2 * size].fill(0);
+        disk[DISK - size..].fill(0);
+        let device = device_of(&disk, 512);
+        for text in [
+            partitions(&*device).unwrap_err().to_string(),
+            PartitionDevice::open(device.clone(), 1).unwrap_err().to_string(),
+        ] {
+            assert!(text.contains("its GPT is damaged") && text.contains("sgdisk"), "{text}");
+        }
+        assert!(has_partitions(&*device), "what it had is not overwritten unasked");
+    }
+}
+
 /// Numbers that size an allocation are checked first.
 #[test]
 fn hostile_gpt_sizes_are_refused() {
@@ -151,7 +170,10 @@ fn partition_behind_the_end_or_between_blocks_is_refused() {
     let mut disk = mbr_disk();
     mbr_entry(&mut disk, 0, 0, 0x83, 40000, 2048);
     let text = PartitionDevice::open(device_of(&disk, 512), 1).unwrap_err().to_string();
-    assert!(text.contains("do not fit"), "{text}");
+    assert!(
+        text.contains("partition 1 ends beyond the device") && text.contains("correct the table"),
+        "{text}"
+    );
     let text = PartitionDevice::open(device_of(&mbr_disk(), 4096), 1).unwrap_err().to_string();
     assert!(text.contains("not a multiple") && text.contains("without --direct"), "{text}");
 }

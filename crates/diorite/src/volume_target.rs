@@ -23,18 +23,29 @@ const SMALLEST_BLOCK: u32 = 1024;
 /// # Errors
 /// As [`open_target`].
 pub fn open_volume_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, OpenError> {
-    let opened = open_target(spec, options).and_then(only_volume);
-    let opened = opened.and_then(|device| no_mirror_member(device, options.access));
+    // Before and after one of its partitions is chosen: the mirror may be of disks or of partitions.
+    let is_alone = |device| no_mirror_member(device, options.access);
+    let opened = open_target(spec, options).and_then(is_alone).and_then(only_volume).and_then(is_alone);
     let is_too_coarse = match &opened {
-        Ok(device) => has_smaller_blocks(&**device),
+        Ok(device) => smaller_block(&**device).is_some(),
         Err(error) => matches!(error, OpenError::BadWindow { .. }),
     };
-    if options.direct != DirectIo::Preferred || !is_too_coarse {
-        return opened;
+    let opened = if options.direct == DirectIo::Preferred && is_too_coarse {
+        // Its lock must be free before it is opened again.
+        drop(opened);
+        let buffered = options.clone().direct(DirectIo::Off);
+        open_target(spec, &buffered).and_then(is_alone).and_then(only_volume).and_then(is_alone)?
+    } else {
+        opened?
+    };
+    match smaller_block(&*opened) {
+        // Without direct I/O only what has no other blocks, such as an export, is still too coarse.
+        Some(volume_block) if options.direct != DirectIo::Required => {
+            let (device, device_block) = (opened.name(), opened.geometry().logical_block_size);
+            Err(OpenError::BlockTooLarge { device, volume_block, device_block })
+        }
+        _ => Ok(opened),
     }
-    // Its lock must be free before it is opened again.
-    drop(opened);
-    open_target(spec, &options.clone().direct(DirectIo::Off)).and_then(only_volume)
 }
 
 /// The partitions of a disk, each with the volume in it, if it holds one.
@@ -84,8 +95,9 @@ fn no_mirror_member(device: Arc<dyn BlockDevice>, access: Access) -> Result<Arc<
     }
 }
 
-fn has_smaller_blocks(device: &dyn BlockDevice) -> bool {
+/// Bytes of a block of the volume there, if the device moves more at least.
+fn smaller_block(device: &dyn BlockDevice) -> Option<u64> {
     let logical = device.geometry().logical_block_size;
-    logical > SMALLEST_BLOCK
-        && VolumeInfo::read(device).is_ok_and(|info| info.block_size < u64::from(logical))
+    let info = (logical > SMALLEST_BLOCK).then(|| VolumeInfo::read(device).ok()).flatten()?;
+    Some(info.block_size).filter(|block_size| *block_size < u64::from(logical))
 }

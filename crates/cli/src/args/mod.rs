@@ -38,7 +38,8 @@ IMAGE, and a file inside it IMAGE:/path:
   nbd://HOST[:PORT]/EXPORT           an export of an NBD server; nbds:// with TLS
   nbd+unix:///EXPORT?socket=PATH     the same over a Unix socket
   sim:NAME                           a simulated disk (diskperf, job)
-  IMAGE?partition=N, ?offset=BYTES   a part of it; both as ?partition=N&offset=BYTES
+  IMAGE?partition=N, ?offset=BYTES   a part of it, of several the whole; with other keys as ?partition=N&offset=BYTES
+  md:A?partition=1,B?partition=1?    parts of several, each with its own; `?` ends that of the last
 Paths without `:/` are files of the host.
 
 Examples:

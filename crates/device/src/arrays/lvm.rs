@@ -1,6 +1,7 @@
 //! Logical volumes of LVM2: linear, striped, mirrored.
 //!
-//! A mirrored volume is read-only here: which of its images are sound is kept in a log that the kernel's driver writes.
+//! A mirrored volume is read-only here: which of its images are sound is kept in a log that the kernel's driver writes. So is the origin of a
+//! snapshot: that driver copies its old blocks to the snapshot before they are written.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -44,11 +45,12 @@ pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
 /// The logical volume `name`, or the only one, of the group on `devices`.
 ///
 /// # Errors
-/// The devices are no whole group, or the volume is not of a kind that is known here.
+/// The devices are no whole group, or the volume is not of a kind that is known here, or one that is only read and is to be written.
 pub(crate) fn open(
     spec: &str,
     devices: Vec<Arc<dyn BlockDevice>>,
     name: Option<&str>,
+    for_writing: bool,
 ) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
     let bad = |why: String| OpenError::BadJoin { spec: spec.to_owned(), why };
     let mut labels = Vec::new();
@@ -59,10 +61,16 @@ pub(crate) fn open(
     }
     let whole = Whole::of(labels).map_err(bad)?;
     let name = whole.choose(name).map_err(bad)?;
-    whole.volume(&name, 0).map_err(|why| match why {
+    let device = whole.volume(&name, 0).map_err(|why| match why {
         Problem::Group(why) => bad(format!("volume {name}: {why}")),
         Problem::Open(error) => error,
-    })
+    })?;
+    if for_writing && device.geometry().read_only {
+        let mirrored = || "the log that says which parts of its mirror differ is not written here".to_owned();
+        let why = whole.read_only_reason(&name).unwrap_or_else(mirrored);
+        return Err(OpenError::ReadOnly { path: spec.into(), why: format!("{why}; open it read-only") });
+    }
+    Ok(device)
 }
 
 /// A group and the devices of its physical volumes.
@@ -116,12 +124,36 @@ impl Whole {
         };
         match name {
             Some(name) if all.contains(&name) => Ok(name.to_owned()),
-            Some(name) => Err(format!("there is no volume {name}: {}", list())),
+            Some(name) => match self.group.snapshots().find(|snapshot| snapshot.store == name) {
+                Some(snapshot) => Err(format!(
+                    "{name} is a snapshot, which is not supported; open its origin, ?volume={}, read-only",
+                    snapshot.origin
+                )),
+                None => Err(format!("there is no volume {name}: {}", list())),
+            },
             None => match &all[..] {
                 [only] => Ok((*only).to_owned()),
                 _ => Err(list()),
             },
         }
+    }
+
+    /// Why a volume is not written to, apart from what it consists of.
+    fn read_only_reason(&self, name: &str) -> Option<String> {
+        if let Some(snapshot) = self.group.snapshots().find(|snapshot| snapshot.origin == name) {
+            return Some(format!(
+                "{name} is the origin of the snapshot {}, to which old blocks are not copied here",
+                snapshot.store
+            ));
+        }
+        let is_writable = self.group.logical.get(name).is_none_or(|volume| volume.is_writable);
+        if !is_writable {
+            return Some(format!("{name} is marked read-only (lvchange -p rw makes it writable)"));
+        }
+        let shared = || {
+            format!("the group {} is shared by hosts, under locks that are not known here", self.group.name)
+        };
+        self.group.is_shared.then(shared)
     }
 
     fn volume(&self, name: &str, depth: u32) -> std::result::Result<Arc<dyn BlockDevice>, Problem> {
@@ -130,9 +162,17 @@ impl Whole {
         if depth > DEPTH_MAX {
             return Err("volumes consist of each other".to_owned().into());
         }
+        if let Some(merged) = group.snapshots().find(|snapshot| snapshot.origin == name && snapshot.is_merged)
+        {
+            return Err(format!(
+                "the snapshot {} is being merged into it; let the kernel's driver finish that",
+                merged.store
+            )
+            .into());
+        }
         let segments = volume.segments.iter().map(|segment| self.segment(segment, depth));
         let segments = segments.collect::<std::result::Result<Vec<_>, _>>()?;
-        let name = format!("lvm:{}/{name}", group.name);
+        let (own_name, name) = (name, format!("lvm:{}/{name}", group.name));
         let device = match <[_; 1]>::try_from(segments) {
             Ok([segment]) => segment,
             Err(segments) => JoinedDevice::linear(segments)?,
@@ -140,8 +180,8 @@ impl Whole {
         // A window has a name of its own.
         let len = device.geometry().capacity_bytes;
         let window = PartitionDevice::window(device, name, Sector(0), len)?;
-        let writable = volume.is_writable && !group.is_shared;
-        Ok(if writable { window } else { PartitionDevice::read_only(&window) })
+        let is_read_only = self.read_only_reason(own_name).is_some();
+        Ok(if is_read_only { PartitionDevice::read_only(&window) } else { window })
     }
 
     fn segment(&self, segment: &Segment, depth: u32) -> std::result::Result<Arc<dyn BlockDevice>, Problem> {
@@ -164,6 +204,7 @@ impl Whole {
                 let images = sound.iter().map(area).collect::<std::result::Result<Vec<_>, _>>()?;
                 Ok(MirrorDevice::read_only(images)?)
             }
+            SegmentKind::Snapshot { origin, .. } => Err(format!("it is a snapshot of {origin}").into()),
             SegmentKind::Other(kind) => Err(format!(
                 "it is of the kind {kind}, which is not known here; linear, striped, raid0, mirror and raid1 are"
             )

@@ -59,6 +59,9 @@ pub(super) enum SegmentKind {
     Striped { chunk_bytes: u64, areas: Vec<Area> },
     /// The same on each; the first is the one that others are copied from. Each may have a volume with its state (dm-raid).
     Mirrored { images: Vec<Area>, states: Vec<String> },
+    /// Of a volume that no user sees: blocks of `origin` are copied to `store` before they are first written, or, where it is merged, are
+    /// on their way back.
+    Snapshot { origin: String, store: String, is_merged: bool },
     /// What is not known here, by its name.
     Other(String),
 }
@@ -89,10 +92,37 @@ impl Group {
         })
     }
 
-    /// Names of the volumes that users see.
+    /// Names of the volumes that users see, but for snapshots.
     pub(super) fn visible(&self) -> impl Iterator<Item = &str> {
-        self.logical.iter().filter(|(_, volume)| volume.is_visible).map(|(name, _)| name.as_str())
+        let is_snapshot =
+            |name: &str| self.snapshots().any(|snapshot| [snapshot.store, snapshot.name].contains(&name));
+        let visible =
+            self.logical.iter().filter(|(_, volume)| volume.is_visible).map(|(name, _)| name.as_str());
+        visible.filter(move |name| !is_snapshot(name))
     }
+
+    /// The snapshots that are not thin.
+    pub(super) fn snapshots(&self) -> impl Iterator<Item = Snapshot<'_>> {
+        let segments =
+            self.logical.iter().flat_map(|(name, volume)| volume.segments.iter().map(move |it| (name, it)));
+        segments.filter_map(|(name, segment)| match &segment.kind {
+            SegmentKind::Snapshot { origin, store, is_merged } => {
+                Some(Snapshot { name, origin, store, is_merged: *is_merged })
+            }
+            _ => None,
+        })
+    }
+}
+
+/// A snapshot, by the names of the volumes that it consists of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Snapshot<'a> {
+    /// The volume that links the others; users do not see it.
+    name: &'a str,
+    pub(super) origin: &'a str,
+    /// What users call the snapshot.
+    pub(super) store: &'a str,
+    pub(super) is_merged: bool,
 }
 
 fn has_flag(section: &Section, wanted: &str) -> bool {
@@ -145,6 +175,15 @@ impl SegmentKind {
                     images.push(whole(image));
                 }
                 Self::Mirrored { images, states }
+            }
+            "snapshot" => {
+                let is_merged = segment.has("merging_store");
+                let store = segment.text(if is_merged { "merging_store" } else { "cow_store" })?;
+                Self::Snapshot {
+                    origin: segment.text("origin")?.to_owned(),
+                    store: store.to_owned(),
+                    is_merged,
+                }
             }
             other => Self::Other(other.to_owned()),
         })

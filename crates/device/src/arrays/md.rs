@@ -40,9 +40,12 @@ pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
 /// Whether it belongs to a RAID-1 whose data begins where the device begins.
 pub(super) fn is_member_that_looks_whole(device: &dyn BlockDevice) -> bool {
     let superblock = Superblock::read(device).ok().flatten();
-    superblock.is_some_and(|superblock| {
-        superblock.level() == 1 && superblock.data_bytes().0 == 0 && superblock.role().is_some()
-    })
+    superblock.is_some_and(|superblock| superblock.level() == 1 && superblock.begins_with_data())
+}
+
+/// Whether it belongs to an array whose data begins where the device begins.
+pub(super) fn begins_with_data(device: &dyn BlockDevice) -> bool {
+    Superblock::read(device).ok().flatten().is_some_and(|superblock| superblock.begins_with_data())
 }
 
 /// A member: its superblock and the device.
@@ -151,7 +154,7 @@ fn missing(members: &[Member]) -> String {
         |role: &u32| members.iter().any(|member| member.superblock.role().map(u32::from) == Some(*role));
     let lost: Vec<_> = (0..count).filter(|role| !has(role)).take(8).map(|role| role.to_string()).collect();
     format!(
-        "{} of {count} members are present and up to date, and {} are not; name the others as well",
+        "{} of {count} members are present and up to date; number {} (from 0 on) is missing; name all members",
         members.len(),
         lost.join(", ")
     )
@@ -203,7 +206,8 @@ fn striped(
                 FROM_START_OF_PART => {}
                 _ => {
                     return Err(bad(
-                        "its members differ in size, and the superblock does not say in which layout",
+                        "its members differ in size, and the superblock does not say in which layout; have that written \
+                         (mdadm --assemble --update=layout-alternate, or layout-original if made before Linux 3.14)",
                     ));
                 }
             }

@@ -192,6 +192,11 @@ impl Superblock {
         (self.long(128) * SECTOR, self.long(136) * SECTOR)
     }
 
+    /// Whether its member's content begins with that of the array, so that it looks like the array or its first part.
+    pub(super) fn begins_with_data(&self) -> bool {
+        self.data_bytes().0 == 0 && self.role().is_some()
+    }
+
     /// Bytes of each member that a mirror uses.
     pub(super) fn used_bytes(&self) -> u64 {
         self.long(80).saturating_mul(SECTOR)

@@ -30,6 +30,16 @@ pub fn mirror_of(device: &dyn BlockDevice) -> Option<String> {
     md::is_member_that_looks_whole(device).then(|| md::describe(device)).flatten()
 }
 
+/// What a part of a device belongs to, if the device is a member of an array or a physical volume. A partition does if the array's
+/// data begins where the device begins; otherwise the table is not the array's, and what says that there is one is older.
+pub(crate) fn whole_of_part(device: &dyn BlockDevice, is_partition: bool) -> Option<String> {
+    if is_partition {
+        md::begins_with_data(device).then(|| md::describe(device)).flatten()
+    } else {
+        array_of(device)
+    }
+}
+
 /// `len` bytes at a byte offset, whatever the device's blocks.
 pub(crate) fn read(
     device: &dyn BlockDevice,

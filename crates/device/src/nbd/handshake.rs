@@ -1,6 +1,7 @@
 //! From a connected socket to an export: the fixed newstyle handshake, with TLS where it is asked for.
 
 use std::io::{self, ErrorKind, IoSlice};
+use std::time::Duration;
 
 use super::transport::{Socket, Transport};
 use super::uri::NbdUri;
@@ -25,9 +26,42 @@ impl Export {
     }
 }
 
+/// How long connecting and each step of the handshake may take, where the URI asks for no less.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Connect to the server and choose the export.
 pub(crate) fn connect(uri: &NbdUri) -> io::Result<(Transport, Export)> {
-    let transport = Transport::Plain(Socket::connect(&uri.endpoint)?);
+    let timeout = uri.timeout.map_or(TIMEOUT, |timeout| timeout.min(TIMEOUT));
+    connect_within(uri, timeout).map_err(|error| explained(error, uri, timeout))
+}
+
+/// Some errors of the socket, as what the server did.
+fn explained(error: io::Error, uri: &NbdUri, timeout: Duration) -> io::Error {
+    let shows_none = uri.tls.as_ref().is_some_and(|tls| !tls.has_client_certificate());
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            let seconds = timeout.as_secs();
+            let why = format!(
+                "the server did not answer within {seconds} s; check that it runs and can be reached"
+            );
+            io::Error::new(ErrorKind::TimedOut, why)
+        }
+        kind @ (ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+            if shows_none =>
+        {
+            let why = "the server closed the connection; if it wants a certificate, give ?tls-certificates=DIR with client-cert.pem and \
+                       client-key.pem";
+            io::Error::new(kind, why)
+        }
+        kind @ (ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
+            io::Error::new(kind, "the server closed the connection; its log may say why")
+        }
+        _ => error,
+    }
+}
+
+fn connect_within(uri: &NbdUri, timeout: Duration) -> io::Result<(Transport, Export)> {
+    let transport = Transport::Plain(Socket::connect(&uri.endpoint, timeout)?);
     let flags = greet(&transport)?;
     let mut transport = if uri.tls.is_some() { start_tls(transport, uri)? } else { transport };
     let export = match go(&transport, &uri.export)? {

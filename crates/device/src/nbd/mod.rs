@@ -104,7 +104,7 @@ impl NbdDevice {
         let geometry = geometry_of(&export, options.access)
             .map_err(|why| os_error(path.as_ref(), "use the export")(why))?;
         if options.access == Access::ReadWrite && export.has(wire::READ_ONLY) {
-            let why = "the server exports it read-only; open it read-only";
+            let why = "the server exports it read-only; open it read-only".to_owned();
             return Err(OpenError::ReadOnly { path: path.into(), why });
         }
         if geometry.capacity_bytes == 0 {
@@ -152,16 +152,19 @@ impl NbdDevice {
             self.unflushed_lost.store(true, Ordering::SeqCst);
         }
         let Lost { why, may_retry } = lost;
-        let again =
-            if may_retry { self.connect_again() } else { Err(io::Error::other("it may still write")) };
+        let silent =
+            || io::Error::other("what the server was asked it may still do, after what is asked anew");
+        let again = if may_retry { self.connect_again() } else { Err(silent()) };
         match again {
             Ok(open) => {
+                log::warn!("{}: the connection to the server was lost ({why}) and made again", self.uri.text);
                 sessions.open = open;
                 sessions.generation += 1;
                 Ok(())
             }
             Err(error) => {
                 let why = format!("the connection was lost ({why}) and was not made again: {error}");
+                log::error!("{}: {why}", self.uri.text);
                 sessions.failed = Some(why.clone());
                 Err(gone(&why))
             }

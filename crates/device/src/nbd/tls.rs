@@ -11,10 +11,13 @@ use diorite_block::sync::{Mutex, MutexGuard, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore};
 
 use super::transport::Socket;
-use super::uri::{Endpoint, TlsOptions};
+use super::uri::{CLIENT_CERTIFICATE, Endpoint, TlsOptions};
+
+/// The certificate of the authority that is trusted, in the directory of certificates.
+const AUTHORITY: &str = "ca-cert.pem";
 
 /// A socket and the TLS state of its connection.
 #[derive(Debug)]
@@ -35,7 +38,7 @@ impl TlsStream {
         let name =
             ServerName::try_from(name).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
         let mut connection = ClientConnection::new(Arc::new(configuration(options)?), name).map_err(other)?;
-        connection.complete_io(&mut &socket)?;
+        connection.complete_io(&mut &socket).map_err(|error| explained(error, options))?;
         Ok(Self { socket, connection: Mutex::ranked(Rank::TlsConnection, connection), timeout: None })
     }
 
@@ -143,14 +146,14 @@ fn configuration(options: &TlsOptions) -> io::Result<ClientConfig> {
         return Ok(builder.with_root_certificates(roots).with_no_client_auth());
     };
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(&directory.join("ca-cert.pem"))? {
+    for certificate in certificates(&directory.join(AUTHORITY))? {
         roots.add(certificate).map_err(other)?;
     }
     let builder = builder.with_root_certificates(roots);
-    let own = directory.join("client-cert.pem");
-    if !own.exists() {
+    if !options.has_client_certificate() {
         return Ok(builder.with_no_client_auth());
     }
+    let own = directory.join(CLIENT_CERTIFICATE);
     let key = directory.join("client-key.pem");
     let secret = PrivateKeyDer::from_pem_file(&key).map_err(|error| unreadable(&key, &error))?;
     builder.with_client_auth_cert(certificates(&own)?, secret).map_err(other)
@@ -158,7 +161,26 @@ fn configuration(options: &TlsOptions) -> io::Result<ClientConfig> {
 
 fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    read.map_err(|error| unreadable(path, &error))
+    let certificates: Vec<_> = read.map_err(|error| unreadable(path, &error))?;
+    if certificates.is_empty() {
+        let why = format!("{}: there is no certificate in it", path.display());
+        return Err(io::Error::new(ErrorKind::InvalidInput, why));
+    }
+    Ok(certificates)
+}
+
+/// An error of the handshake; where the server is not trusted, with what is to be given for that.
+fn explained(error: io::Error, options: &TlsOptions) -> io::Error {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    if !matches!(tls, Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))) {
+        return error;
+    }
+    let cure = match &options.certificates {
+        Some(directory) => format!("that in {} has not", directory.join(AUTHORITY).display()),
+        None => format!("give the authority's own, ?tls-certificates=DIR with {AUTHORITY}"),
+    };
+    let why = format!("the server's certificate was signed by no trusted authority (UnknownIssuer); {cure}");
+    io::Error::new(ErrorKind::InvalidData, why)
 }
 
 fn unreadable(path: &Path, error: &rustls::pki_types::pem::Error) -> io::Error {

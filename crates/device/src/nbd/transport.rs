@@ -12,8 +12,6 @@ use rustix::net::sockopt;
 
 use super::uri::Endpoint;
 
-/// How long connecting and each step of the handshake may take.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A peer that answers nothing for this long is dead.
 const DEAD_AFTER: Duration = Duration::from_secs(30);
 
@@ -25,13 +23,13 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Connect, with the timeouts of the handshake set.
-    pub(crate) fn connect(endpoint: &Endpoint) -> io::Result<Self> {
+    /// Connect; that, and each call until the handshake is over, may take `timeout`.
+    pub(crate) fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<Self> {
         let socket = match endpoint {
             Endpoint::Unix(path) => Self::Unix(UnixStream::connect(path)?),
-            Endpoint::Tcp(host, port) => Self::Tcp(connect_tcp(host, *port)?),
+            Endpoint::Tcp(host, port) => Self::Tcp(connect_tcp(host, *port, timeout)?),
         };
-        socket.set_timeout(Some(HANDSHAKE_TIMEOUT))?;
+        socket.set_timeout(Some(timeout))?;
         Ok(socket)
     }
 
@@ -59,10 +57,10 @@ impl Socket {
     }
 }
 
-fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     let mut failure = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT) {
+        match TcpStream::connect_timeout(&address, timeout) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 sockopt::set_socket_keepalive(&stream, true)?;
@@ -124,11 +122,15 @@ pub(crate) enum Transport {
 impl Transport {
     /// Fill `buffer`. One thread at a time.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<()> {
-        match self {
+        let received = match self {
             Self::Plain(socket) => (&mut &*socket).read_exact(buffer),
             #[cfg(feature = "nbd-tls")]
             Self::Tls(stream) => stream.receive(buffer),
-        }
+        };
+        received.map_err(|error| match error.kind() {
+            kind @ ErrorKind::UnexpectedEof => io::Error::new(kind, "the server closed the connection"),
+            _ => error,
+        })
     }
 
     /// Send all of `buffers`, and use them up. One thread at a time.

@@ -43,6 +43,16 @@ pub(crate) struct TlsOptions {
     pub(crate) hostname: Option<String>,
 }
 
+impl TlsOptions {
+    /// Whether the server is shown who we are.
+    pub(crate) fn has_client_certificate(&self) -> bool {
+        self.certificates.as_ref().is_some_and(|directory| directory.join(CLIENT_CERTIFICATE).exists())
+    }
+}
+
+/// Our own certificate, in the directory of certificates.
+pub(crate) const CLIENT_CERTIFICATE: &str = "client-cert.pem";
+
 /// Whether a device name is an NBD URI.
 pub(crate) fn is_nbd(spec: &str) -> bool {
     SCHEMES.iter().any(|scheme| spec.starts_with(scheme))
