@@ -194,6 +194,17 @@ mod tests {
         }
     }
 
+    /// It ended the program: there was to be a place for each inode that the memory could hold.
+    #[test]
+    fn a_budget_without_a_limit_takes_what_the_volume_needs() {
+        let device = MemoryDevice::new(16 << 20);
+        mkfs(&*device, &MkfsOptions::default()).unwrap();
+        for budget in [1 << 50, usize::MAX] {
+            let options = VolumeOptions { metadata_cache_bytes: budget, ..VolumeOptions::default() };
+            drop(Volume::open(device.clone(), options).unwrap());
+        }
+    }
+
     /// Metadata that changes all the time, several versions of many blocks among it, stays within the budget.
     #[test]
     fn blocks_and_their_copies_stay_within_the_budget() {

@@ -76,7 +76,9 @@ impl Volume {
         let interval = options.commit_interval;
         let transactions =
             Transactions::new(store, cache.clone(), latch.clone(), allocator.clone(), interval, first);
+        // No more than there are, however much memory there may be for them.
         let inodes = options.metadata_cache_bytes / METADATA_BYTES_PER_INODE;
+        let inodes = inodes.min(layout.inodes_count as usize);
         let slots = options.metadata_cache_bytes / METADATA_BYTES_PER_SLOT;
         let core = Arc::new(Core {
             device,
