@@ -80,8 +80,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         None
     }
 
-    /// The stack above has ended its use, and has said so to whoever waits: another program may open the device from now on, although this
-    /// value is not dropped yet. Nothing may be transferred after it. The default has nothing to give up.
+    /// Give up the locks that keep other programs from the device, before the value is dropped. The caller has closed its volume, and transfers
+    /// nothing after this. The default has no locks.
     fn release(&self) {}
 
     /// The device as its own type, for devices made of others that can run several children at once; none by default.
