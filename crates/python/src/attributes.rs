@@ -20,15 +20,7 @@ fn seconds(time: Timestamp) -> f64 {
 
 /// The type of a file in its mode (`S_IFMT`).
 pub(crate) fn type_bits(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::Fifo => 0o010_000,
-        FileKind::CharacterDevice => 0o020_000,
-        FileKind::Directory => 0o040_000,
-        FileKind::BlockDevice => 0o060_000,
-        FileKind::Regular => 0o100_000,
-        FileKind::Symlink => 0o120_000,
-        FileKind::Socket => 0o140_000,
-    }
+    kind.mode_bits().into()
 }
 
 /// What ``stat`` returns: the attributes of ``os.stat_result``, and the time of creation.

@@ -93,29 +93,12 @@ pub(super) fn inode_of(node: u64) -> Result<InodeNumber, Errno> {
 
 /// The file type in a mode.
 pub(super) fn type_bits(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::Fifo => 0o010_000,
-        FileKind::CharacterDevice => 0o020_000,
-        FileKind::Directory => 0o040_000,
-        FileKind::BlockDevice => 0o060_000,
-        FileKind::Regular => 0o100_000,
-        FileKind::Symlink => 0o120_000,
-        FileKind::Socket => 0o140_000,
-    }
+    kind.mode_bits().into()
 }
 
 /// The kind that a mode's file type is.
 pub(super) fn kind_of(mode: u32) -> Option<FileKind> {
-    let all = [
-        FileKind::Fifo,
-        FileKind::CharacterDevice,
-        FileKind::Directory,
-        FileKind::BlockDevice,
-        FileKind::Regular,
-        FileKind::Symlink,
-        FileKind::Socket,
-    ];
-    all.into_iter().find(|kind| type_bits(*kind) == mode & 0o170_000)
+    FileKind::from_mode((mode & 0o170_000) as u16)
 }
 
 /// A device number in 32 bits, as the kernel passes it.
@@ -190,7 +173,7 @@ pub(super) fn statx(of: &Attributes, block_size: u32) -> Statx {
         nlink: of.links,
         uid: of.owner.uid,
         gid: of.owner.gid,
-        mode: type_bits(of.kind) as u16 | of.permissions,
+        mode: of.kind.mode_bits() | of.permissions,
         inode: u64::from(of.inode.0),
         size: of.size,
         blocks: of.sectors,

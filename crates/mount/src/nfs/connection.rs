@@ -204,7 +204,8 @@ mod tests {
         let (stream, _) = listener.accept().expect("a connection");
         let client_of = Client { number: 1, name: "test".to_owned() };
         let connection = Arc::new(Connection::new(stream, client_of));
-        (0..64).for_each(|_| connection.send(&[1; 1 << 20]));
+        let reply = vec![1; 1 << 20];
+        (0..64).for_each(|_| connection.send(&reply));
         drop(client);
         connection.wait_until_sent();
         assert!(!connection.wait_for_space() && connection.lock().bytes == 0);
