@@ -58,7 +58,10 @@ pub(crate) fn what_is_lost(name: &str) -> Option<(String, String)> {
     if let Some(found) = what_is_on(name) {
         return Some(found);
     }
-    if ["?partition=", "?offset="].iter().any(|window| name.contains(window)) {
+    // A part of a file is less than its data, and what a member of an array or a volume group holds is not what is overwritten.
+    if ["?partition=", "&partition=", "?offset=", "&offset="].iter().any(|window| name.contains(window))
+        || ["md:", "lvm:"].iter().any(|scheme| name.starts_with(scheme))
+    {
         return None;
     }
     host_paths(name).into_iter().find(|path| has_data(path)).map(|path| {
@@ -136,5 +139,27 @@ fn content_of(device: &dyn BlockDevice) -> Option<String> {
             .map(|uuid| format!("the journal of a filesystem elsewhere, UUID {}", uuid_text(&uuid)))
             .or_else(|| array_of(device))
             .or_else(|| foreign_content(device).map(str::to_owned)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An array or a logical volume on files could not be formatted without `--force`: its members always have data.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "what another program wrote")]
+    fn what_members_hold_is_not_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = |file: &str| directory.path().join(file).display().to_string();
+        let (blank, full) = (name("blank"), name("full"));
+        for (path, content) in [(&blank, 0), (&full, 7)] {
+            std::fs::write(path, vec![content; 1 << 16]).unwrap();
+        }
+        assert!(what_is_lost(&full).is_some() && what_is_lost(&blank).is_none());
+        assert!(what_is_lost(&format!("linear:{blank},{full}")).is_some());
+        for name in [format!("md:{blank},{full}"), format!("lvm:{blank},{full}?volume=x")] {
+            assert!(what_is_lost(&name).is_none(), "{name}");
+        }
     }
 }
