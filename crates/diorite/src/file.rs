@@ -77,6 +77,11 @@ pub(crate) trait FileOwner: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Write back what nothing else would after the last handle is closed.
+    fn write_back(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// What of direct I/O the file can have.
     fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {
         Ok(wanted)
@@ -100,8 +105,8 @@ pub(crate) struct Handle {
 /// An open file: of a filesystem, of the host, or a whole device.
 ///
 /// All operations take `&self`, may run in many threads at once, and take effect one after the other, each whole, where their ranges overlap,
-/// whether they are buffered, direct, queued or streamed. Clones share the position, as `dup(2)` does. Closing reports nothing: sync
-/// before, to know that everything was written.
+/// whether they are buffered, direct, queued or streamed. Clones share the position, as `dup(2)` does. Dropping it reports nothing:
+/// [`close`](Self::close) says what could not be written, and a sync before makes it durable.
 ///
 /// ```no_run
 /// # fn main() -> diorite::Result<()> {
@@ -143,7 +148,7 @@ impl File {
     }
 
     pub(crate) fn sync_mode(&self) -> Option<SyncKind> {
-        self.handle.options.sync
+        self.handle.options.sync_kind()
     }
 
     pub(crate) fn content(&self) -> &Arc<Content> {
@@ -314,7 +319,7 @@ impl File {
         } else {
             content.write_cached(data, position, growth)?
         };
-        let sync = self.handle.options.sync;
+        let sync = self.sync_mode();
         if sync.is_some() && written.len > 0 {
             let end = written.offset + written.len as u64;
             let range = content.store.locked_range(written.offset, end);
@@ -402,6 +407,17 @@ impl File {
         // A write-back that failed earlier is reported first, and the one of this sync is among them.
         let result = self.content().cache.errors.check(&self.handle.errors_seen).and(result);
         self.named(result)
+    }
+
+    /// Close this handle. A file of the host and a [`RawFile`](crate::RawFile) are written back, as when the last handle is dropped; what is cached of a
+    /// file of a filesystem is written back later. Nothing is durable by it.
+    ///
+    /// # Errors
+    /// Something that was written before could not be written back, now or earlier ([`Error::WriteBack`]). The handle is closed all the same.
+    pub fn close(self) -> Result<()> {
+        let written = self.handle.owner.write_back();
+        let earlier = self.content().cache.errors.check(&self.handle.errors_seen);
+        self.named(earlier.and(written))
     }
 
     /// Set the size.

@@ -21,12 +21,8 @@ use crate::volume_target::open_volume_target;
 use crate::{
     Access, Attributes, BlockDevice, Clock, ContentTimes, DataMode, DirectIo, Error, File, FileKind,
     InodeNumber, MmpWait, NodeSpec, OpenOptions, Owner, QuotaLimits, ReservedBlocks, Result, ScheduledDevice,
-    SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, SystemClock, XattrMode,
+    SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, XattrMode,
 };
-
-pub(crate) const CACHE_BYTES: usize = 64 << 20;
-pub(crate) const READ_AHEAD_BYTES: usize = 8 << 20;
-pub(crate) const DIRTY_AGE: Duration = Duration::from_secs(5);
 
 /// How to open a filesystem.
 #[derive(Clone, Debug)]
@@ -57,13 +53,7 @@ impl FilesystemOptions {
     pub fn new() -> Self {
         Self {
             access: Access::ReadWrite,
-            engine: EngineOptions {
-                cache_bytes: CACHE_BYTES,
-                read_ahead_bytes: READ_AHEAD_BYTES,
-                dirty_age: DIRTY_AGE,
-                clock: SystemClock::shared(),
-                content_times: ContentTimes::ByWrite,
-            },
+            engine: EngineOptions::default(),
             metadata_cache_bytes: VolumeOptions::default().metadata_cache_bytes,
             data_mode: None,
             quota_limits: QuotaLimits::Ignored,

@@ -156,7 +156,7 @@ impl File {
             Position::End => self.check_write()?,
         }
         let (content, options, direct) = (self.content(), &self.handle.options, self.direct_io());
-        let mode = WriteMode { sync: options.sync, flags };
+        let mode = WriteMode { sync: options.sync_kind(), flags };
         let result = if direct == DirectIo::Off {
             self.write_cached(data, position, Growth::Allowed, flags)
         } else {

@@ -13,13 +13,12 @@ use crate::content::Content;
 use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
 use crate::file::FileOwner;
-use crate::filesystem::{CACHE_BYTES, DIRTY_AGE, READ_AHEAD_BYTES};
 use crate::map::{
     MapBlocks, Mapping, MappingKind, ReservationToken, Reserved, ReservedRun, SyncKind, WriteCommit,
 };
 use crate::options::Opening;
 use crate::raw::device_attributes;
-use crate::{Attributes, DirectIo, Error, File, OpenOptions, Result, SystemClock};
+use crate::{Attributes, DirectIo, Error, File, OpenOptions, Result};
 use diorite_block::sync::{Mutex, Rank};
 
 /// `EOPNOTSUPP`.
@@ -71,13 +70,7 @@ impl HostFile {
     }
 
     fn with_device(device: Arc<FileDevice>, path: &Path, options: &Opening) -> Result<File> {
-        let engine = Engine::new(&EngineOptions {
-            cache_bytes: CACHE_BYTES,
-            read_ahead_bytes: READ_AHEAD_BYTES,
-            dirty_age: DIRTY_AGE,
-            clock: SystemClock::shared(),
-            content_times: crate::ContentTimes::ByWrite,
-        })?;
+        let engine = Engine::new(&EngineOptions::default())?;
         let size = device.file_size().map_err(|source| os("cannot ask for the size", source))?;
         let shared: Arc<dyn BlockDevice> = device.clone();
         // What was done before the file was opened may not be durable.
@@ -292,6 +285,10 @@ struct HostOwner {
 }
 
 impl FileOwner for HostOwner {
+    fn write_back(&self) -> Result<()> {
+        self.content.write_back_all().and(self.content.store.record(SyncKind::All))
+    }
+
     fn attributes(&self) -> Result<Attributes> {
         use std::os::unix::fs::MetadataExt;
         let host = std::fs::metadata(&self.path).map_err(|source| os("cannot examine the file", source))?;
@@ -311,9 +308,8 @@ impl FileOwner for HostOwner {
 
 impl Drop for HostOwner {
     fn drop(&mut self) {
-        // There is no caller to report an error to: a sync before this reports it.
-        let _ = self.content.write_back_all();
-        let _ = self.content.store.record(SyncKind::All);
+        // There is no caller to report an error to: `File::close` reports it.
+        let _ = self.write_back();
         // The file can be opened again at once: no read-ahead still has it.
         self.content.engine.workers.stop();
     }

@@ -110,11 +110,9 @@ impl Filesystem {
     /// [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty), [`Busy`](crate::ErrorKind::Busy) for the root, and as [`Self::remove_file`].
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let remove = |at: Found<'_>| match at.last {
-            LastName::Name => Ok(self.volume().names.remove_directory(&at.directory, &at.name)?),
-            LastName::Root => Err(Error::FixedName("the root cannot be removed")),
-            LastName::Dot => Err(Error::InvalidArgument("the name `.` cannot be removed")),
-            LastName::DotDot => Err(diorite_ext::Error::NotEmpty.into()),
+        let remove = |at: Found<'_>| {
+            at.last.check_removable()?;
+            Ok(self.volume().names.remove_directory(&at.directory, &at.name)?)
         };
         self.search_parent(path).and_then(remove).at_path(path)
     }

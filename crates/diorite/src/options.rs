@@ -41,8 +41,10 @@ pub(crate) struct Opening {
     pub(crate) create_new: bool,
     pub(crate) direct: DirectIo,
     pub(crate) unaligned: Unaligned,
-    /// What each write makes durable before it returns (`O_DSYNC`, `O_SYNC`).
-    pub(crate) sync: Option<SyncKind>,
+    /// `O_DSYNC`.
+    pub(crate) dsync: bool,
+    /// `O_SYNC`.
+    pub(crate) sync: bool,
     pub(crate) permissions: u16,
     pub(crate) owner: Owner,
 }
@@ -59,7 +61,8 @@ impl Opening {
             create_new: false,
             direct,
             unaligned: Unaligned::Error,
-            sync: None,
+            dsync: false,
+            sync: false,
             permissions: 0o644,
             owner: Owner::default(),
         }
@@ -73,6 +76,11 @@ impl Opening {
     /// Whether the file may be changed.
     pub(crate) fn can_write(&self) -> bool {
         self.write || self.append
+    }
+
+    /// What each write makes durable before it returns.
+    pub(crate) fn sync_kind(&self) -> Option<SyncKind> {
+        if self.sync { Some(SyncKind::All) } else { self.dsync.then_some(SyncKind::Data) }
     }
 
     /// Fails where `std` would.
@@ -168,13 +176,13 @@ impl<P> OpenOptions<P> {
 
     /// Each write is durable as `O_DSYNC` says.
     pub fn dsync(mut self, dsync: bool) -> Self {
-        self.opening.sync = if dsync { self.opening.sync.or(Some(SyncKind::Data)) } else { None };
+        self.opening.dsync = dsync;
         self
     }
 
-    /// Each write is durable as `O_SYNC` says.
+    /// Each write is durable as `O_SYNC` says, whatever [`dsync`](Self::dsync) is.
     pub fn sync(mut self, sync: bool) -> Self {
-        self.opening.sync = if sync { Some(SyncKind::All) } else { None };
+        self.opening.sync = sync;
         self
     }
 }
@@ -260,5 +268,22 @@ impl OpenOptions<RawFile> {
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other; there is no memory for the page cache.
     pub fn open_device(&self, device: Arc<dyn BlockDevice>, cache_bytes: usize) -> Result<File> {
         RawFile::with_device(device, &self.opening, cache_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One switch does not turn off what the other asks for.
+    #[test]
+    fn sync_and_dsync_are_independent() {
+        let kind = |options: OpenOptions<HostFile>| options.opening.sync_kind();
+        let options = HostFile::options;
+        assert_eq!(kind(options()), None);
+        assert_eq!(kind(options().dsync(true).sync(false)), Some(SyncKind::Data));
+        assert_eq!(kind(options().sync(true).dsync(false)), Some(SyncKind::All));
+        assert_eq!(kind(options().sync(true).dsync(true)), Some(SyncKind::All));
+        assert_eq!(kind(options().sync(true).dsync(true).sync(false)), Some(SyncKind::Data));
     }
 }

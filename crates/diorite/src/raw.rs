@@ -10,15 +10,13 @@ use diorite_block::{BlockDevice, Op, Sector};
 use diorite_device::{Access, OpenOptions as DeviceOptions, open_target};
 
 use crate::content::Content;
-use crate::content::engine::{Engine, EngineOptions};
+use crate::content::engine::{CACHE_BYTES, Engine, EngineOptions};
 use crate::error::AtPath;
 use crate::file::FileOwner;
-use crate::filesystem::{CACHE_BYTES, DIRTY_AGE, READ_AHEAD_BYTES};
 use crate::map::{MapBlocks, Mapping, MappingKind, Reserved, SyncKind, WriteCommit};
 use crate::options::Opening;
 use crate::{
-    Attributes, DirectIo, Error, File, FileKind, InodeNumber, OpenOptions, Owner, Result, SystemClock,
-    Timestamp,
+    Attributes, DirectIo, Error, File, FileKind, InodeNumber, OpenOptions, Owner, Result, Timestamp,
 };
 
 /// A whole device as one [`File`]: byte N of the file is byte N of the device. Opened with [`RawFile::options`].
@@ -61,13 +59,7 @@ impl RawFile {
         cache_bytes: usize,
     ) -> Result<File> {
         options.check()?;
-        let engine = Engine::new(&EngineOptions {
-            cache_bytes,
-            read_ahead_bytes: READ_AHEAD_BYTES,
-            dirty_age: DIRTY_AGE,
-            clock: SystemClock::shared(),
-            content_times: crate::ContentTimes::ByWrite,
-        })?;
+        let engine = Engine::new(&EngineOptions { cache_bytes, ..EngineOptions::default() })?;
         let path = PathBuf::from(device.name());
         let content = Content::new(Box::new(RawMap { device }), engine)?;
         let owner = RawOwner {
@@ -168,6 +160,10 @@ struct RawOwner {
 }
 
 impl FileOwner for RawOwner {
+    fn write_back(&self) -> Result<()> {
+        self.content.write_back_all()
+    }
+
     fn attributes(&self) -> Result<Attributes> {
         let size = self.content.store.size();
         let mut changed = self.changed.lock();
@@ -201,8 +197,8 @@ pub(crate) fn device_attributes(size: u64, changed: Timestamp) -> Attributes {
 
 impl Drop for RawOwner {
     fn drop(&mut self) {
-        // There is no caller to report an error to: a sync before this reports it.
-        let _ = self.content.write_back_all();
+        // There is no caller to report an error to: `File::close` reports it.
+        let _ = self.write_back();
         // The device can be opened again at once: no read-ahead still has it.
         self.content.engine.workers.stop();
     }

@@ -30,6 +30,18 @@ pub(crate) enum LastName {
     DotDot,
 }
 
+impl LastName {
+    /// Whether the directory so named can be removed.
+    pub(crate) fn check_removable(self) -> Result<()> {
+        match self {
+            Self::Name => Ok(()),
+            Self::Root => Err(Error::FixedName("the root cannot be removed")),
+            Self::Dot => Err(Error::InvalidArgument("the name `.` cannot be removed")),
+            Self::DotDot => Err(diorite_ext::Error::NotEmpty.into()),
+        }
+    }
+}
+
 /// What a path leads to.
 #[derive(Debug)]
 pub(crate) struct Found<'p> {
@@ -103,6 +115,10 @@ impl Filesystem {
     }
 
     fn search<'p>(&self, path: &'p Path, at_last: AtLast) -> Result<Found<'p>> {
+        if path.as_os_str().is_empty() {
+            // The empty path names nothing.
+            return Err(diorite_ext::Error::NotFound.into());
+        }
         while_stale(|| self.search_once(path.as_os_str().as_bytes(), at_last))
     }
 

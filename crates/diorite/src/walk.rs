@@ -196,10 +196,12 @@ impl Filesystem {
         Walk::new(self.clone(), path.as_ref())
     }
 
-    /// Remove a directory and everything in it. Symbolic links are removed, not followed.
+    /// Remove a directory and everything in it. Symbolic links in it are removed, not followed.
     ///
     /// # Errors
-    /// The first thing that cannot be removed; what was removed before it is gone.
+    /// [`NotADirectory`](crate::ErrorKind::NotADirectory); [`Busy`](crate::ErrorKind::Busy) for the root, and
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for `.` and `..`, of which nothing is removed then; otherwise the first thing that cannot be removed,
+    /// and what was removed before it is gone.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         self.remove_dir_all_with(path, &mut |_| true)
     }
@@ -214,13 +216,10 @@ impl Filesystem {
         removed: &mut dyn FnMut(FileKind) -> bool,
     ) -> Result<()> {
         let path = path.as_ref();
+        self.search_parent(path).and_then(|at| at.last.check_removable()).at_path(path)?;
         let node = self.find(path, false).at_path(path)?;
-        let kind = node.kind();
-        if kind != FileKind::Directory {
-            drop(node);
-            self.remove_file(path)?;
-            removed(kind);
-            return Ok(());
+        if node.kind() != FileKind::Directory {
+            return Err(diorite_ext::Error::NotADirectory).at_path(path);
         }
         let mut removal = Removal {
             directories: Vec::new(),

@@ -5,7 +5,7 @@ mod common;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use common::{Random, aligned_pattern, pattern};
+use common::{Random, Watched, aligned_pattern, pattern};
 use diorite::{
     AlignedBuf, BlockDevice, DirectIo, ErrorKind, Geometry, HostFile, OpenOptions, RawFile, Unaligned,
 };
@@ -103,4 +103,39 @@ fn segments_of_any_sectors_are_one_request() {
         back.iter().flat_map(|part| part.to_vec()).collect(),
     );
     assert!(there == again);
+}
+
+/// `close` says what could not be written back, which a drop keeps to itself.
+#[test]
+fn closing_reports_what_could_not_be_written() {
+    let device = Watched::new(MemoryDevice::new(1 << 20), |_| {});
+    let open = || {
+        let shared: Arc<dyn BlockDevice> = device.clone();
+        options(RawFile::options(), 0).open_device(shared, 1 << 20).expect("open")
+    };
+    let file = open();
+    file.write_all_at(&[7; 10_000], 5000).expect("cached");
+    file.close().expect("written back");
+    let mut there = [0; 10_000];
+    open().read_exact_at(&mut there, 5000).expect("read");
+    assert_eq!(there, [7; 10_000]);
+    let file = open();
+    file.write_all_at(&[8; 10_000], 5000).expect("cached");
+    device.writes_fail_from.store(0, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(file.close().expect_err("the device fails").kind(), ErrorKind::Io);
+}
+
+/// Behind the end of a file there is nothing to align: the second read of a file that ends within a block asks there.
+#[test]
+fn a_direct_read_behind_the_end_returns_nothing() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("file");
+    std::fs::write(&path, [1; 5000]).expect("file");
+    let file = options(HostFile::options(), 1).direct(DirectIo::Required).open(&path).expect("open");
+    let mut memory = file.buffer(4096).expect("memory");
+    for offset in [5000, 5001, 8192, 1 << 40] {
+        assert_eq!(file.read_at(&mut memory, offset).expect("the end"), 0, "at {offset}");
+    }
+    assert_eq!(file.read_at(&mut memory[..100], 5000).expect("the end"), 0);
+    assert!(file.read_at(&mut memory, 1000).is_err(), "before the end it is to be aligned");
 }

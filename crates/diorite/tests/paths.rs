@@ -73,6 +73,27 @@ fn a_tree_by_paths() {
 }
 
 /// Times and sizes that are still in the cache are what `stat` returns, and what a later opening finds.
+/// Nothing is removed by what cannot be removed as a whole, nor by a name that is empty.
+#[test]
+fn a_tree_is_removed_by_its_own_name() {
+    let filesystem = common::open_memory(4, &MkfsOptions::default(), &FilesystemOptions::new());
+    filesystem.create_dir_all("/a/b").expect("directories");
+    filesystem.write("/a/b/file", "text").expect("file");
+    let refused = |path, kind| {
+        let error = filesystem.remove_dir_all(path).expect_err(path);
+        assert_eq!(error.kind(), kind, "{path}: {error}");
+        assert!(filesystem.exists("/a/b/file").expect("exists"), "{path}");
+    };
+    refused("/", ErrorKind::Busy);
+    refused("", ErrorKind::NotFound);
+    refused("/a/b/file", ErrorKind::NotADirectory);
+    refused("/a/.", ErrorKind::InvalidInput);
+    refused("/a/b/..", ErrorKind::DirectoryNotEmpty);
+    assert!(!filesystem.exists("").expect("exists"));
+    filesystem.remove_dir_all("/a").expect("removed");
+    assert!(!filesystem.exists("/a").expect("exists"));
+}
+
 #[test]
 fn what_stat_tells_is_what_was_written() {
     let device = memory_volume(32, &MkfsOptions::default());

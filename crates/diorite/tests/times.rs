@@ -4,6 +4,7 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 
 use common::open_memory;
 use diorite::{
@@ -194,5 +195,36 @@ fn a_time_set_by_hand_is_not_overwritten_by_write_back() {
             filesystem.set_times("/file", None, Some(SetTime::To(by_hand))).expect("set");
         });
         assert_eq!(file.metadata().expect("stat").modified, by_hand);
+    }
+}
+
+/// The time of a cached overwrite is recorded with its write-back, also if nobody syncs: it stayed in memory until the volume was synced or closed, and
+/// after a crash the file had its new content with its old time.
+#[test]
+fn write_back_without_a_sync_records_the_time() {
+    for options in flavors() {
+        let clock = Arc::new(Hand(AtomicI64::new(1000)));
+        let device = common::memory_volume(16, &options);
+        let age = Duration::from_millis(20);
+        let with = FilesystemOptions::new().clock(clock.clone()).dirty_age(age).commit_interval(age);
+        let filesystem = with.open_device(device.clone()).expect("open");
+        filesystem.write("/file", [1; 8192]).expect("write");
+        filesystem.sync().expect("sync");
+        clock.0.store(2000, Ordering::Relaxed);
+        let file = filesystem.open_options().write(true).open("/file").expect("open");
+        file.write_all_at(&[2; 4096], 4096).expect("write");
+        let limit = Instant::now() + Duration::from_secs(20);
+        // What another host would see, were the power cut now.
+        let seen = || {
+            let volume =
+                FilesystemOptions::new().access(diorite::Access::ReadOnly).open_device(device.clone());
+            volume.expect("open").metadata("/file").expect("stat").modified.seconds
+        };
+        while seen() != 2000 {
+            assert!(Instant::now() < limit, "the time is {}", seen());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop(file);
+        filesystem.close().expect("close");
     }
 }

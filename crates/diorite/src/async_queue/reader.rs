@@ -7,13 +7,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::{AsyncQueue, Transfer, over};
-use crate::stream::reader_pool;
+use crate::stream::{Cursor, reader_pool};
 use crate::{File, RegisteredBuf, RegisteredBuffers, Result};
 
 /// [`DirectReader`](crate::DirectReader) for async code: read-ahead without a cache.
 ///
 /// [`next_chunk`](Self::next_chunk) shows the bytes where the device put them. With the feature `futures-io` or `tokio` it is an
-/// `AsyncBufRead` of that crate. Dropping the future of a call loses nothing. After an error the stream is over.
+/// `AsyncBufRead` of that crate. Dropping the future of a call loses nothing. After an error the stream is over. At the end of the file it goes on
+/// when the file has grown.
 ///
 /// ```no_run
 /// use diorite::{AsyncQueue, AsyncReader, DirectIo, Filesystem};
@@ -38,13 +39,13 @@ pub struct AsyncReader {
     queue: AsyncQueue<RegisteredBuf>,
     file: File,
     pool: RegisteredBuffers,
-    /// Where the next transfer goes.
-    next: u64,
+    cursor: Cursor,
     flying: VecDeque<Transfer<RegisteredBuf>>,
+    /// So many of the first in flight lie behind the end of the file as a piece before them found it.
+    behind_end: usize,
     current: Option<RegisteredBuf>,
     /// The part of `current` that was not consumed yet.
     unread: Range<usize>,
-    at_end: bool,
     has_failed: bool,
 }
 
@@ -67,11 +68,11 @@ impl AsyncReader {
             queue: queue.clone(),
             file,
             pool,
-            next: offset,
+            cursor: Cursor::at(offset),
             flying: VecDeque::new(),
+            behind_end: 0,
             current: None,
             unread: 0..0,
-            at_end: false,
             has_failed: false,
         })
     }
@@ -101,13 +102,31 @@ impl AsyncReader {
 
     fn poll_advance(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.current = None;
-        let len = self.pool.buffer_bytes();
-        while !self.at_end && self.next < self.file.size() {
-            let Some(memory) = self.pool.try_take() else { break };
-            self.flying.push_back(self.queue.read(&self.file, self.next, memory, len));
-            self.next += len as u64;
+        while self.behind_end > 0 {
+            let _ = ready!(self.poll_first(context));
+            self.behind_end -= 1;
         }
-        let Some(first) = self.flying.front_mut() else { return Poll::Ready(Ok(())) };
+        let len = self.pool.buffer_bytes();
+        while self.cursor.has_more(&self.file) {
+            let Some(memory) = self.pool.try_take() else { break };
+            self.flying.push_back(self.queue.read(&self.file, self.cursor.next(), memory, len));
+            self.cursor.advance(len);
+        }
+        let Some((result, memory)) = ready!(self.poll_first(context)) else { return Poll::Ready(Ok(())) };
+        let read = result?;
+        self.unread = self.cursor.new_of(read);
+        self.current = Some(memory);
+        if read < len {
+            self.behind_end = self.flying.len();
+            let start = self.cursor.next() - (1 + self.flying.len() as u64) * len as u64;
+            self.cursor.go_back(start + read as u64, u64::from(self.file.alignment().offset));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The end of the first in flight; `None` if there is none.
+    fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Option<(Result<usize>, RegisteredBuf)>> {
+        let Some(first) = self.flying.front_mut() else { return Poll::Ready(None) };
         let ended = Pin::new(first).poll(context);
         if ended.is_ready() {
             self.flying.pop_front();
@@ -117,12 +136,7 @@ impl AsyncReader {
         others
             .filter(|transfer| !transfer.is_submitted())
             .for_each(|transfer| transfer.poll_submission(context));
-        let (result, memory) = ready!(ended);
-        let read = result?;
-        self.at_end |= read < len;
-        self.unread = 0..read;
-        self.current = Some(memory);
-        Poll::Ready(Ok(()))
+        ended.map(Some)
     }
 
     /// What is unread.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::{AsyncQueue, Transfer};
-use crate::stream::writer_pool;
+use crate::stream::{Unsubmitted, writer_pool};
 use crate::{Error, File, RegisteredBuf, RegisteredBuffers, Result};
 
 /// [`DirectWriter`](crate::DirectWriter) for async code: write-behind without a cache.
@@ -23,17 +23,12 @@ pub struct AsyncWriter {
     queue: AsyncQueue<RegisteredBuf>,
     file: File,
     pool: RegisteredBuffers,
-    current: Option<RegisteredBuf>,
-    /// Bytes at the front of `current` that are content.
-    filled: usize,
+    unsubmitted: Unsubmitted,
     /// Where the next transfer goes.
     next: u64,
     flying: VecDeque<Flying>,
     /// Written only in part, because the volume filled up: waits until nothing is in flight.
     short: Vec<(u64, RegisteredBuf, std::ops::Range<usize>)>,
-    /// What a last piece has beyond its last whole logical block.
-    tail: Vec<u8>,
-    is_last: bool,
     is_finished: bool,
     failed: Option<Arc<Error>>,
 }
@@ -64,13 +59,10 @@ impl AsyncWriter {
             queue: queue.clone(),
             file,
             pool,
-            current: None,
-            filled: 0,
+            unsubmitted: Unsubmitted::default(),
             next: offset,
             flying: VecDeque::new(),
             short: Vec::new(),
-            tail: Vec::new(),
-            is_last: false,
             is_finished: false,
             failed: None,
         })
@@ -82,7 +74,7 @@ impl AsyncWriter {
     /// A transfer in flight failed.
     pub async fn buffer(&mut self) -> Result<&mut [u8]> {
         poll_fn(|context| self.attempt(context, Self::poll_buffer)).await?;
-        Ok(self.rest_of_buffer())
+        Ok(self.unsubmitted.free())
     }
 
     /// Write the first `len` bytes of the buffer. All but the last must be whole.
@@ -91,14 +83,14 @@ impl AsyncWriter {
     /// [`Error::InvalidArgument`] if a piece shorter than its buffer was submitted before, or `len` is longer than the buffer; a transfer
     /// failed, this one or one in flight.
     pub async fn submit(&mut self, len: usize) -> Result<()> {
-        if self.is_last || len > self.pool.buffer_bytes() - self.filled {
+        if self.unsubmitted.is_last() || len > self.buffer().await?.len() {
             return Err(Error::InvalidArgument(
                 "only the last piece of a stream may be shorter than the buffer",
             ));
         }
-        poll_fn(|context| self.attempt(context, Self::poll_buffer)).await?;
-        self.filled += len;
-        self.is_last = self.filled < self.pool.buffer_bytes();
+        if !self.unsubmitted.fill(len) {
+            self.unsubmitted.end();
+        }
         self.submit_whole_blocks();
         poll_fn(|context| {
             self.look(context);
@@ -152,48 +144,39 @@ impl AsyncWriter {
         })
     }
 
-    fn rest_of_buffer(&mut self) -> &mut [u8] {
-        &mut self.current.as_deref_mut().expect("there is a buffer")[self.filled..]
-    }
-
     fn poll_buffer(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        loop {
-            if self.current.is_some() {
-                return Poll::Ready(Ok(()));
-            }
-            self.current = self.pool.try_take();
-            if self.current.is_none() {
-                ready!(self.poll_first(context))?;
+        while !self.unsubmitted.has_buffer() {
+            match self.pool.try_take() {
+                Some(memory) => self.unsubmitted.put_buffer(memory),
+                None => {
+                    ready!(self.poll_first(context))?;
+                }
             }
         }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_copy(&mut self, context: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize>> {
-        if self.is_last {
+        if self.unsubmitted.is_last() {
             return Poll::Ready(Err(Error::InvalidArgument(
                 "the last piece of the stream has been submitted",
             )));
         }
         ready!(self.attempt(context, Self::poll_buffer))?;
-        let buffer = self.rest_of_buffer();
+        let buffer = self.unsubmitted.free();
         let len = data.len().min(buffer.len());
         buffer[..len].copy_from_slice(&data[..len]);
-        self.filled += len;
-        if self.filled == self.pool.buffer_bytes() {
+        if self.unsubmitted.fill(len) {
             self.submit_whole_blocks();
             self.look(context);
         }
         Poll::Ready(Ok(len))
     }
 
-    /// Begin the transfer of the whole logical blocks of the buffer; what is left goes to the tail.
+    /// Begin the transfer of the whole logical blocks of the buffer.
     fn submit_whole_blocks(&mut self) {
-        let Some(memory) = self.current.take() else { return };
         let unit = self.file.alignment().offset as usize;
-        let filled = std::mem::take(&mut self.filled);
-        let whole = filled / unit * unit;
-        self.tail.extend_from_slice(&memory[whole..filled]);
-        if whole > 0 {
+        if let Some((memory, whole)) = self.unsubmitted.take_whole_blocks(unit) {
             let transfer = self.queue.write(&self.file, self.next, memory, whole);
             self.flying.push_back(Flying { offset: self.next, len: whole, transfer });
             self.next += whole as u64;
@@ -240,15 +223,7 @@ impl AsyncWriter {
 
     fn poll_flushed(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.submit_whole_blocks();
-        ready!(self.attempt(context, Self::poll_all))?;
-        if !self.is_last && !self.tail.is_empty() {
-            // What follows continues the block that is not whole yet.
-            ready!(self.attempt(context, Self::poll_buffer))?;
-            let rest = std::mem::take(&mut self.tail);
-            self.rest_of_buffer()[..rest.len()].copy_from_slice(&rest);
-            self.filled = rest.len();
-        }
-        Poll::Ready(Ok(()))
+        self.attempt(context, Self::poll_all)
     }
 
     fn poll_finished(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -256,11 +231,11 @@ impl AsyncWriter {
             return Poll::Ready(Ok(()));
         }
         self.submit_whole_blocks();
-        self.is_last = true;
+        self.unsubmitted.end();
         ready!(self.attempt(context, Self::poll_all))?;
         ready!(self.attempt(context, |writer, _| {
-            let tail = std::mem::take(&mut writer.tail);
-            Poll::Ready(if tail.is_empty() { Ok(()) } else { writer.file.write_tail(&tail, writer.next) })
+            let rest = writer.unsubmitted.rest();
+            Poll::Ready(if rest.is_empty() { Ok(()) } else { writer.file.write_tail(rest, writer.next) })
         }))?;
         self.is_finished = true;
         Poll::Ready(Ok(()))

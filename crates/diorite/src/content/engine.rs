@@ -17,7 +17,7 @@ use crate::content::read_ahead::WINDOW_MIN;
 use crate::content::workers::{Dirty, Workers};
 use crate::content::{Content, ErrorLatch};
 use crate::stats::Counters;
-use crate::{AlignedBuf, Clock, ContentTimes, Error, Result};
+use crate::{AlignedBuf, Clock, ContentTimes, Error, Result, SystemClock};
 
 /// What zeros are written from; blocks have at most this many bytes.
 const ZEROS_BYTES: usize = 64 << 10;
@@ -26,6 +26,9 @@ const ZEROS_BYTES: usize = 64 << 10;
 const WINDOW_OF_MANY: u64 = 512;
 /// Pages under way that keep a device busy: a larger window of one reader would only take the others' place in the cache.
 const ENOUGH_PAGES: usize = 2048;
+
+/// Memory of a page cache, unless the caller says otherwise.
+pub(crate) const CACHE_BYTES: usize = 64 << 20;
 
 /// Settings of an [`Engine`].
 #[derive(Clone, Debug)]
@@ -40,6 +43,18 @@ pub(crate) struct EngineOptions {
     pub(crate) clock: Arc<dyn Clock>,
     /// Who sets the times of content that changes.
     pub(crate) content_times: ContentTimes,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            cache_bytes: CACHE_BYTES,
+            read_ahead_bytes: 8 << 20,
+            dirty_age: Duration::from_secs(5),
+            clock: SystemClock::shared(),
+            content_times: ContentTimes::ByWrite,
+        }
+    }
 }
 
 /// See the module's head.
@@ -197,20 +212,12 @@ impl Drop for Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SystemClock;
     use crate::content::ReadAhead;
     use crate::content::toy_map::ToyMap;
 
     #[test]
     fn one_reader_has_a_large_window_and_many_have_small_ones() {
-        let options = EngineOptions {
-            cache_bytes: 64 << 20,
-            read_ahead_bytes: 8 << 20,
-            dirty_age: Duration::from_secs(5),
-            clock: SystemClock::shared(),
-            content_times: ContentTimes::ByWrite,
-        };
-        let engine = Engine::new(&options).expect("memory");
+        let engine = Engine::new(&EngineOptions::default()).expect("memory");
         let large = engine.cache.frames() as u64 / 20;
         let map = ToyMap::new(4096, 8192, false);
         let view = map.reopen();

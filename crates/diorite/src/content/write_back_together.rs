@@ -141,7 +141,7 @@ impl Engine {
         }
         for (at, commit, end) in to_record {
             let Held { content, batch, .. } = &held[at];
-            let recorded = content.store.commit_written_back(commit, end);
+            let recorded = content.store.commit_written_back(commit, end, flags);
             let is_clean = content.cache.end_batch(batch, flags, recorded).is_ok();
             clean += if is_clean { batch.len() } else { 0 };
         }

@@ -33,7 +33,7 @@ use crate::content::{Content, pages_of};
 use crate::map::{SyncKind, WriteCommit};
 use crate::placement::{PlugWrites, place_write};
 use crate::range_lock::{LockId, LockMode, RangeGuard};
-use crate::{Error, IoFlags, Result};
+use crate::{Error, IoFlags, Result, SetTime};
 use durable::Durable;
 use space::Blocks;
 
@@ -236,11 +236,25 @@ impl BackingStore {
         self.commit(commit)
     }
 
-    /// Step 6 of write-back. The data is recorded, and the size up to its `end`.
-    pub(crate) fn commit_written_back(&self, mut commit: WriteCommit, end: u64) -> Result<()> {
+    /// Step 6 of write-back. The data is recorded, and the size up to its `end`; the time of the change as well, where no sync asked for the
+    /// write-back: a sync records it if it is to.
+    pub(crate) fn commit_written_back(
+        &self,
+        mut commit: WriteCommit,
+        end: u64,
+        flags: BioFlags,
+    ) -> Result<()> {
         let end = end.min(self.size());
         commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
-        self.commit(commit)
+        self.commit(commit)?;
+        if !flags.contains(BioFlags::SYNC)
+            && let Some(modified) = self.time.get()
+        {
+            // The data is on the device, whatever becomes of the time. The volume latches what fails here.
+            let _ =
+                self.commit(WriteCommit { modified: Some(SetTime::To(modified)), ..WriteCommit::default() });
+        }
+        Ok(())
     }
 
     /// Steps 5 and 6 of an overwrite within the file that is one bio: what small writes at random places mostly are. `false` where the write

@@ -8,7 +8,7 @@
 //!
 //! Over `io_uring` a request that comes while all entries of its queue are busy waits there until one of them sends a reply, even where an
 //! entry has been added since. Such a request may be the write that is waited for, and all entries may belong to callers who wait. So a caller
-//! who has waited for some time makes a request of its own, which an added entry takes: with its reply it fetches the one that waits.
+//! who has waited for some time has a request of its own made, which an added entry takes: with its reply it fetches the one that waits.
 //!
 //! Only the superuser may open by number. Over `io_uring` the kernel keeps the session for longer, and `umount -f` ends it; with a shared table
 //! that would not end it either.
@@ -16,10 +16,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, fstat, open, statvfs};
 use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 use super::sys;
 
@@ -70,17 +72,34 @@ impl WriteBack {
         if !sent {
             return Err(Errno::IO);
         }
-        let mut wait = NUDGE_AFTER;
+        let (mut wait, mut nudge): (_, Option<JoinHandle<()>>) = (NUDGE_AFTER, None);
         loop {
             match receiver.recv_timeout(wait) {
                 Ok(done) => return done,
                 Err(RecvTimeoutError::Disconnected) => return Err(Errno::IO),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            // Of the processor's queue on which this thread runs. What it says is of no use.
-            let _ = statvfs(&self.directory);
+            if nudge.as_ref().is_none_or(JoinHandle::is_finished) {
+                nudge = self.nudge();
+            }
             wait = (wait * 2).min(NUDGE_AFTER_MAX);
         }
+    }
+
+    /// Make a request to the queue of the processor on which this thread runs. What it says is of no use. Its thread, too, waits for this program
+    /// and must not keep the session open; each waiting caller has one of its own, since a request that waits in a queue keeps its thread.
+    fn nudge(&self) -> Option<JoinHandle<()>> {
+        let mut here = CpuSet::new();
+        here.set(sched_getcpu());
+        let directory = self.directory.clone();
+        let body = move || {
+            if sys::leave_descriptors().is_ok() {
+                let _ = sched_setaffinity(None, &here);
+                let _ = statvfs(&directory);
+            }
+        };
+        // Without the thread the caller tries again later.
+        std::thread::Builder::new().name("fuse-nudge".to_owned()).spawn(body).ok()
     }
 
     fn start(&self) -> Result<Sender<Request>, Errno> {

@@ -134,7 +134,7 @@ impl FileCache {
         self.engine.counters.bios.add(summary.bios);
         self.engine.counters.writeback_bios.add(summary.bios);
         self.engine.counters.writeback_pages.add(batch.len() as u64);
-        self.store.commit_written_back(placed.commit, end)
+        self.store.commit_written_back(placed.commit, end, flags)
     }
 
     /// Write a batch a block at a time, each recorded before the next. Where space is short the batch as a whole may not find what it

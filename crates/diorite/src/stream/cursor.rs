@@ -1,0 +1,44 @@
+//! Where a stream that reads goes on.
+
+use std::ops::Range;
+
+use crate::File;
+
+/// Where the next transfer goes, and how much of what it brings was returned already: a transfer that met the end of the file in the middle of a
+/// block is made again from that block on, once the file reaches further.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor {
+    next: u64,
+    returned: usize,
+}
+
+impl Cursor {
+    pub(crate) fn at(offset: u64) -> Self {
+        Self { next: offset, returned: 0 }
+    }
+
+    /// Whether the file reaches further.
+    pub(crate) fn has_more(&self, file: &File) -> bool {
+        self.next + (self.returned as u64) < file.size()
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// A transfer of `len` bytes was submitted.
+    pub(crate) fn advance(&mut self, len: usize) {
+        self.next += len as u64;
+    }
+
+    /// What is new of the `len` bytes that the next piece in order brought.
+    pub(crate) fn new_of(&mut self, len: usize) -> Range<usize> {
+        std::mem::take(&mut self.returned).min(len)..len
+    }
+
+    /// A piece ended with the file, at `end`; what was asked for behind it counts for nothing, even if the file has grown meanwhile and it has data.
+    pub(crate) fn go_back(&mut self, end: u64, unit: u64) {
+        self.next = end / unit * unit;
+        self.returned = (end - self.next) as usize;
+    }
+}
