@@ -1,10 +1,15 @@
 //! Runs the tests and counts those that were skipped: a test that cannot run here prints `SKIPPED: why` and passes.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
 /// Skips that are no failure, a line each.
 const EXPECTED: &str = include_str!("../expected_skips.txt");
+
+/// A test hangs if no line has come for so long. libtest has named it then, as one that has been running for over a minute.
+const SILENCE_MAX: Duration = Duration::from_secs(420);
 
 /// What the output of tests says of skips, line by line.
 #[derive(Debug, Default)]
@@ -46,17 +51,30 @@ impl Skips {
 }
 
 /// `cargo test` with these arguments. The skipped tests are counted and named at the end; with `no_skip` one that is not
-/// expected (`expected_skips.txt`) is a failure.
+/// expected (`expected_skips.txt`) is a failure. Tests that hang are ended.
 pub(crate) fn test(arguments: &[&str], no_skip: bool) -> Result<(), String> {
     println!("--- cargo test {}", arguments.join(" "));
+    // Apart from the tests, of which none takes long.
+    crate::cargo(&[&["test", "--no-run"], arguments].concat(), &[])?;
     let mut cargo = Command::new(env!("CARGO"));
     cargo.arg("test").args(arguments).args(["--", "--show-output"]).stdout(Stdio::piped());
     let mut child = cargo.spawn().map_err(|error| format!("cargo: {error}"))?;
     let mut skips = Skips::default();
-    for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
-        let line = line.map_err(|error| format!("output of the tests: {error}"))?;
-        if skips.take(&line) {
-            println!("{line}");
+    let lines = lines_of(child.stdout.take());
+    loop {
+        match lines.recv_timeout(SILENCE_MAX) {
+            Ok(line) if skips.take(&line) => println!("{line}"),
+            Ok(_) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                // They are not waited for: what hangs in the kernel cannot be killed.
+                let _ = Command::new("pkill").args(["-KILL", "-P", &child.id().to_string()]).status();
+                let _ = child.kill();
+                return Err(format!(
+                    "no test has ended for {} s: those that are named last above hang",
+                    SILENCE_MAX.as_secs()
+                ));
+            }
         }
     }
     let status = child.wait().map_err(|error| format!("cargo: {error}"))?;
@@ -72,6 +90,20 @@ pub(crate) fn test(arguments: &[&str], no_skip: bool) -> Result<(), String> {
         return Err(format!("skipped, and not in xtask/expected_skips.txt: {}", unexpected.join(", ")));
     }
     Ok(())
+}
+
+/// The lines of an output as they come, until it ends or cannot be read.
+fn lines_of(output: Option<ChildStdout>) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let lines = output.map(BufReader::new).into_iter().flat_map(BufRead::lines);
+        for line in lines.map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 #[cfg(test)]

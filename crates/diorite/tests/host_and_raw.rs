@@ -130,7 +130,10 @@ fn closing_reports_what_could_not_be_written() {
 fn a_direct_read_behind_the_end_returns_nothing() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("file");
-    std::fs::write(&path, [1; 5000]).expect("file");
+    options(HostFile::options().create(true), 0)
+        .open(&path)
+        .and_then(|file| file.append(&[1; 5000]))
+        .expect("made");
     let file = options(HostFile::options(), 1).direct(DirectIo::Required).open(&path).expect("open");
     let mut memory = file.buffer(4096).expect("memory");
     for offset in [5000, 5001, 8192, 1 << 40] {
