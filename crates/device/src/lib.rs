@@ -63,6 +63,7 @@ pub use buffers::{RegisteredBuf, RegisteredBuffers};
 pub use error::OpenError;
 pub use file::FileDevice;
 pub use foreign::foreign_content;
+pub use fork::forks;
 pub use host_name::host_name;
 pub use joined::JoinedDevice;
 pub use lock_holder::LockHolder;

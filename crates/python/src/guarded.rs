@@ -7,28 +7,13 @@
 //!   and both processes would write the same metadata. There it is also never dropped, which would sync and close the volume.
 //!
 //! Locking: calls hold the lock shared. It is never waited for by a thread that holds the GIL, so a call that needs the GIL at its end gets it.
-#![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Once, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 
+use diorite::device::forks;
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
-
-/// How often this process is a fork's child, counted from the first process that asked.
-fn forks() -> u64 {
-    static FORKS: AtomicU64 = AtomicU64::new(0);
-    static WATCH: Once = Once::new();
-    extern "C" fn in_child() {
-        FORKS.fetch_add(1, Ordering::Relaxed);
-    }
-    WATCH.call_once(|| {
-        // SAFETY: the handler only adds to an atomic number, which is allowed between fork and exec.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
-    FORKS.load(Ordering::Relaxed)
-}
 
 /// A value that can be closed. See the module's head.
 pub(crate) struct Guarded<T: Send + Sync> {
