@@ -62,7 +62,7 @@ pub use buffer::AlignedBuf;
 pub use buffers::{RegisteredBuf, RegisteredBuffers};
 pub use error::OpenError;
 pub use file::FileDevice;
-pub use foreign::foreign_content;
+pub use foreign::{ForeignFormat, foreign_content, foreign_format};
 pub use fork::forks;
 pub use host_name::host_name;
 pub use joined::JoinedDevice;
