@@ -8,7 +8,8 @@
 //!
 //! Locking: calls hold the lock shared. It is never waited for by a thread that holds the GIL, so a call that needs the GIL at its end gets it.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError, Weak};
+use std::time::{Duration, Instant};
 
 use diorite::device::forks;
 use pyo3::prelude::*;
@@ -79,6 +80,59 @@ impl<T: Send + Sync> Guarded<T> {
         });
         Ok(result?)
     }
+}
+
+/// What is closed when the interpreter ends, before the files are.
+trait TryClose: Send + Sync {
+    /// Close it, if no call is under way. Whether it is closed.
+    fn try_close(&self) -> bool;
+}
+
+impl<T: Send + Sync> TryClose for Guarded<T> {
+    fn try_close(&self) -> bool {
+        if self.is_of_other_process() {
+            return true;
+        }
+        let value = match self.value.try_write() {
+            Ok(mut slot) => slot.take(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().take(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        drop(value);
+        true
+    }
+}
+
+/// Queues, which hold ranges of files until they are reaped.
+static QUEUES: Mutex<Vec<Weak<dyn TryClose>>> = Mutex::new(Vec::new());
+
+/// A queue is closed when the interpreter ends.
+pub(crate) fn close_at_exit<T: Send + Sync + 'static>(queue: &Arc<Guarded<T>>) {
+    let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
+    queues.retain(|other| other.strong_count() > 0);
+    let queue: Weak<Guarded<T>> = Arc::downgrade(queue);
+    queues.push(queue);
+}
+
+/// Close all queues, as the interpreter ends: a daemon thread may wait in a file, or in another queue, for a range that one of them holds, and no call
+/// reaps it any more. A queue in which a thread goes on waiting is left as it is.
+#[pyfunction]
+#[pyo3(name = "_close_queues")]
+pub(crate) fn close_queues(py: Python<'_>) {
+    const LONGEST_WAIT: Duration = Duration::from_secs(1);
+    py.detach(|| {
+        let mut open = std::mem::take(&mut *QUEUES.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut progress = Instant::now();
+        while !open.is_empty() && progress.elapsed() < LONGEST_WAIT {
+            let before = open.len();
+            open.retain(|queue| queue.upgrade().is_some_and(|queue| !queue.try_close()));
+            if open.len() < before {
+                progress = Instant::now();
+            } else {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    });
 }
 
 impl<T: Send + Sync> Drop for Guarded<T> {
